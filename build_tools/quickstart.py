@@ -85,92 +85,82 @@ PACKAGES = {
 }
 
 
+class Failure(Exception):
+    """What is wrong, and the way out: one line."""
+
+
 def run() -> int:
-    """Do what ``main`` does; an interruption and a disk that does not let us end in one line."""
+    """Do what ``main`` does; what fails, an interruption and a disk that does not let us end in one line."""
     try:
         return main()
     except KeyboardInterrupt:
-        print("error: interrupted; run the same command again", file=sys.stderr)
-        return 130
+        code, line = 130, "interrupted; run the same command again"
+    except Failure as failure:
+        code, line = 2, str(failure)
     except OSError as failure:
         where = f" ({failure.filename})" if failure.filename else ""
-        return fail(
-            f"{failure.strerror}{where}", None, "the clone must be writable, on a disk with some space left"
+        code, line = (
+            2,
+            f"{failure.strerror}{where}; the clone must be writable, on a disk with some space left",
         )
+    print(f"error: {line}", file=sys.stderr)
+    return code
 
 
 def main() -> int:
     """Parse the command line, make the environment and hand over."""
     if sys.version_info < (3, 10):  # noqa: UP036 - started by whatever python3 is
-        return fail(
-            f"Python 3.10 or newer is needed; this is {sys.version.split()[0]} ({sys.executable})",
-            None,
-            f"start this script with a newer one: {newest_python()} build_tools/quickstart.py …",
+        pythons = sorted(Path("/opt/python").glob("cp31[0-9]-cp31[0-9]/bin/python3"))  # of a manylinux image
+        newer = str(pythons[-1]) if pythons else "python3.12"
+        raise Failure(
+            f"Python 3.10 or newer is needed; this is {sys.version.split()[0]} ({sys.executable}); "
+            f"start this script with a newer one: {newer} build_tools/quickstart.py …"
         )
     parser = OnceParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     demo = commands.add_parser("demo", help="build real wheels from a miniature of everything")
     demo.add_argument("--output-dir", help="where the wheels go (default: demo-output in the clone)")
     commands.add_parser(
-        "test",
-        help="run the static checks and all tests; or pytest alone, with what follows",
+        "test", help="run the static checks and all tests; or pytest alone, with what follows"
     )
     setup = commands.add_parser("setup", help="only make .venv")
-    setup.add_argument(
-        "--store", action="store_true", help="with what stores in S3 need, and attestations of workflows"
-    )
-    setup.add_argument("--tests", action="store_true", help="with that, and what the tests need")
-    setup.add_argument(
-        "--compiler-cache",
-        dest="cache",
-        action="store_true",
-        help="with ccache and sccache, which builds can use",
-    )
-    setup.add_argument(
-        "--github-path", action="store_true", help="in a workflow: have rocm-wheels on PATH in later steps"
-    )
+    for option, name, help_text in (
+        ("--store", "store", "with what stores in S3 need, and attestations of workflows"),
+        ("--tests", "tests", "with that, and what the tests need"),
+        ("--compiler-cache", "cache", "with ccache and sccache, which builds can use"),
+        ("--github-path", "github_path", "in a workflow: have rocm-wheels on PATH in later steps"),
+    ):
+        setup.add_argument(option, dest=name, action="store_true", help=help_text)
     options, rest = parser.parse_known_args()
     if rest and options.command != "test":
         parser.error("unrecognized arguments: " + " ".join(rest))
-    path_file = os.environ.get("GITHUB_PATH") if getattr(options, "github_path", False) else None
-    if path_file is None and getattr(options, "github_path", False):
-        return fail(
-            "GITHUB_PATH is not set: this is no step of a workflow", None, "leave --github-path out elsewhere"
+    path_file = os.environ.get("GITHUB_PATH")
+    if getattr(options, "github_path", False) and path_file is None:
+        raise Failure(
+            "GITHUB_PATH is not set: this is no step of a workflow; leave --github-path out elsewhere"
         )
-    missing = missing_tool(compiler=options.command != "setup")
-    if missing:
-        return missing
+    require_tools(compiler=options.command != "setup")
     if options.command == "demo" and not STATE.is_file() and (shutil.which("uv") or venv_works()):
         print(DEMO_COSTS, file=sys.stderr)
     with one_at_a_time():
-        wanted_additions = [name for name in ADDITIONS if getattr(options, name, False)]
-        code = make_environment(["tests"] if options.command == "test" else wanted_additions)
-    if code:
-        return code
-    if path_file:
+        wanted = [name for name in ADDITIONS if getattr(options, name, False)]
+        make_environment(["tests"] if options.command == "test" else wanted)
+    if path_file and getattr(options, "github_path", False):
         with open(path_file, "a", encoding="utf-8") as handle:
             handle.write(f"{venv_python().parent}\n")
     return hand_over(options.command, getattr(options, "output_dir", None), rest)
 
 
-def newest_python() -> str:
-    """Return a Python that would do: the last of a manylinux image, else one to install."""
-    pythons = sorted(Path("/opt/python").glob("cp31[0-9]-cp31[0-9]/bin/python3"))
-    return str(pythons[-1]) if pythons else "python3.12"
-
-
 def hand_over(command: str, output_dir: "str | None", rest: "list[str]") -> int:
     """Run what was asked for inside the environment."""
-    scripts = venv_python().parent
+    program = venv_python().parent / "rocm-wheels"
     if command == "setup":
-        print(
-            f"ready: {scripts / 'rocm-wheels'} (the scripts in build_tools/ and repos/ find it by themselves)"
-        )
+        print(f"ready: {program} (the scripts in build_tools/ and repos/ find it by themselves)")
         return 0
-    if command == "demo":
-        argv = [str(scripts / "rocm-wheels"), "demo"]
-        argv += ["--output-dir", str(Path(output_dir).absolute())] if output_dir else []
-    else:
+    argv = [str(program), "demo"]
+    if output_dir:
+        argv += ["--output-dir", str(Path(output_dir).absolute())]
+    if command == "test":
         os.chdir(CLONE)
         # the whole: what needs no test comes first; who narrows pytest by its variable wants that alone
         if not rest and not os.environ.get("PYTEST_ADDOPTS"):
@@ -184,7 +174,7 @@ def hand_over(command: str, output_dir: "str | None", rest: "list[str]") -> int:
     return subprocess.run(argv, env=clean_environment(), check=False).returncode
 
 
-def make_environment(additions: "list[str]") -> int:
+def make_environment(additions: "list[str]") -> None:
     """Make, complete or renew ``.venv``; nothing is done when it already is what the locks say."""
     base = {
         "lock": digest(LOCK),
@@ -194,64 +184,48 @@ def make_environment(additions: "list[str]") -> int:
         "place": str(VENV),
     }
     state = read_state()
-    made = state is not None and {k: v for k, v in state.items() if k not in ADDITIONS} == base
-    made = made and venv_python().exists()
+    made = state is not None and base.items() <= state.items() and venv_python().exists()
     installed = {name: state[name] for name in ADDITIONS if state.get(name)} if state and made else {}
     missing = list_missing(installed, additions)
     if made and not missing:
-        return 0
+        return
     if VENV.exists() and state is None:
-        return fail(
-            f"{VENV} exists and was not made by this script", None, "move it away, then run this again"
-        )
+        raise Failure(f"{VENV} exists and was not made by this script; move it away, then run this again")
     uv = shutil.which("uv")
     if uv is None and not venv_works():
-        return fail("this Python has no venv with pip or ensurepip, and uv is not on PATH", 0)
+        raise Failure(
+            f"this Python has no venv with pip or ensurepip, and uv is not on PATH; {name_package(0)}"
+        )
     locks = [ADDITIONS[name] for name in missing]
     if not made and not any(name in NESTED for name in missing):
         locks.insert(0, LOCK)
-    how = "uv" if uv else "venv and pip"
-    print(
-        f"{'completing' if made else 'making'} {VENV} from {locks[0].name} with {how} …",
-        file=sys.stderr,
-        flush=True,
-    )
+    how, what = "uv" if uv else "venv and pip", "completing" if made else "making"
+    print(f"{what} {VENV} from {locks[0].name} with {how} …", file=sys.stderr, flush=True)
     write_state({"state": "unfinished"})
-    argvs = []
     for number, lock in enumerate(locks):
-        argvs += installation(uv, lock, anew=not made and number == 0)
-    for argv in argvs:
-        code, words = run_installer(argv)
-        if code and uv is None and argv[1:3] == ["-m", "venv"]:
-            return fail("this Python cannot make an environment with pip (its words are above)", 0)
-        if code:
-            return fail(f"{how} failed with exit code {code} (its words are above)", None, find_tip(words))
+        for argv in installation(uv, lock, anew=not made and number == 0):
+            code, words = run_installer(argv)
+            if code and uv is None and argv[1:3] == ["-m", "venv"]:
+                fault = "this Python cannot make an environment with pip (its words are above)"
+                raise Failure(f"{fault}; {name_package(0)}")
+            if code:
+                raise Failure(f"{how} failed with exit code {code} (its words are above); {find_tip(words)}")
     write_state({**base, **installed, **{name: digest(ADDITIONS[name]) for name in missing}})
-    return 0
 
 
 def run_installer(argv: "list[str]") -> "tuple[int, str]":
     """Run a command; show on a terminal what it does now, and where it fails its last words. Return these."""
     begin, lines, terminal = time.monotonic(), [], sys.stderr.isatty()
     width = shutil.get_terminal_size().columns - 1
-    with subprocess.Popen(
-        argv,
-        cwd=str(CLONE),
-        env=clean_environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        universal_newlines=True,
-        errors="replace",
-    ) as process:
+    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "errors": "replace"}
+    with subprocess.Popen(argv, cwd=str(CLONE), env=clean_environment(), **pipes) as process:
         for line in process.stdout or ():
             lines.append(line)
             if terminal:
                 shown = f"{time.monotonic() - begin:4.0f} s  {line.strip()}"[:width]
                 print(f"\r\x1b[K{shown}", end="", file=sys.stderr, flush=True)
-    words = "".join(lines[-LAST_WORDS:])
-    print(
-        "\r\x1b[K" if terminal else "", words if process.returncode else "", end="", sep="", file=sys.stderr
-    )
+    words, clear = "".join(lines[-LAST_WORDS:]), "\r\x1b[K" if terminal else ""
+    print(clear + (words if process.returncode else ""), end="", file=sys.stderr)
     return process.returncode, words
 
 
@@ -329,19 +303,19 @@ def write_state(state: "dict[str, str]") -> None:
     os.replace(str(beside), str(STATE))
 
 
-def missing_tool(compiler: bool) -> int:
-    """Say in one line which program is missing and which package has it; 0 when none is."""
+def require_tools(compiler: bool) -> None:
+    """Raise Failure for a program that is missing, with the package that has it."""
     if shutil.which("git") is None:
-        return fail("git is not on PATH", 1)
-    if compiler:
-        names = (
-            [os.environ["CXX"].split()[0]]
-            if os.environ.get("CXX", "").strip()
-            else ["c++", "g++", "clang++", "cl"]
-        )
-        if not any(shutil.which(name) for name in names):
-            return fail(f"no C++ compiler is on PATH (looked for {', '.join(names)})", 2)
-    return 0
+        raise Failure(f"git is not on PATH; {name_package(1)}")
+    names = os.environ.get("CXX", "").split()[:1] or ["c++", "g++", "clang++", "cl"]
+    if compiler and not any(map(shutil.which, names)):
+        raise Failure(f"no C++ compiler is on PATH (looked for {', '.join(names)}); {name_package(2)}")
+
+
+def name_package(column: int) -> str:
+    """Return how to install what a column of PACKAGES has."""
+    manager = next((name for name in PACKAGES if shutil.which(name)), None)
+    return f"install it: {manager} install {PACKAGES[manager][column]}" if manager else "install it"
 
 
 def has_pip() -> bool:
@@ -359,15 +333,6 @@ def venv_works() -> bool:
     modules = "venv" if has_pip() else "venv, ensurepip"
     probe = subprocess.run([sys.executable, "-c", "import " + modules], capture_output=True, check=False)
     return probe.returncode == 0
-
-
-def fail(what: str, package: "int | None", tip: "str | None" = None) -> int:
-    """Print one line of error and the way out; return exit code 2."""
-    if package is not None:
-        manager = next((m for m in PACKAGES if shutil.which(m)), None)
-        tip = f"install it: {manager} install {PACKAGES[manager][package]}" if manager else "install it"
-    print(f"error: {what}; {tip}", file=sys.stderr)
-    return 2
 
 
 @contextlib.contextmanager

@@ -22,22 +22,23 @@ import io
 import json
 import os
 import re
+import tempfile
 import tokenize
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
 
 import click
+import yaml
 
 from rocm_wheels.cli import command
-from rocm_wheels.core import errors, process
-from rocm_wheels.core.files import write_atomically
-from rocm_wheels.index import reader
+from rocm_wheels.core import errors, files, process
 from rocm_wheels.models import gfx
 
 _OWNER = "ROCm/TheRock"
 _FOLDER = "external-builds/pytorch/skip_tests"
+_LISTS = re.compile(r"(generic|pytorch_(?P<version>\d+\.\d+))\.py")
 _OUTPUT = Path(__file__).parent / "rocm_wheels" / "data" / "therock_known_tests.yaml"
 # modules of TheRock's lists that are folders of pytorch's test/; each other one is a file test_MODULE.py
 _FOLDERS = ("distributed", "distributions", "dynamo", "export", "functorch", "inductor", "profiler")
@@ -69,178 +70,115 @@ class SkippedTest:
 
 
 def read_skipped_tests(text: str, name: str) -> list[SkippedTest]:
-    """Return what a file of skip_tests names. Two names that lack a comma between them are two.
+    """Return what a file of skip_tests names, each with the comments above it, or above the one before it.
 
-    Raises DataError where it is not written as all of them are.
+    Two names that lack a comma between them are two. Raises DataError where it is not written as all are.
     """
+    lists: list[tuple[str, str, ast.expr]] = []
     try:
-        statements = ast.parse(text).body
-    except SyntaxError as cause:
-        raise errors.DataError(f"{name} is no Python: {cause}") from None
-    assignment = next((node for node in statements if isinstance(node, ast.Assign)), None)
-    if assignment is None or not isinstance(assignment.value, ast.Dict):
-        raise errors.DataError(f"{name} has no table skip_tests = {{...}}")
-    comments, strings = _read_tokens(text)
+        table = next(node.value for node in ast.parse(text).body if isinstance(node, ast.Assign))
+        for section, modules in zip(table.keys, table.values, strict=True):  # type: ignore[attr-defined]
+            for module, listed in zip(modules.keys, modules.values, strict=True):
+                lists.append((ast.literal_eval(section), ast.literal_eval(module), listed))
+    except (SyntaxError, StopIteration, AttributeError, ValueError) as cause:
+        message = f"{name} has no table skip_tests = {{section: {{module: [names]}}}}: {cause}"
+        raise errors.DataError(message) from None
+    tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
+    comments = {t.start[0]: t.string.lstrip("# ").rstrip() for t in tokens if t.type == tokenize.COMMENT}
     tests: list[SkippedTest] = []
-    for section, modules in zip(assignment.value.keys, assignment.value.values, strict=True):
-        if not isinstance(modules, ast.Dict):
-            raise errors.DataError(f"{name}:{modules.lineno}: a section is no table of modules")
-        for module, listed in zip(modules.keys, modules.values, strict=True):
-            assert section is not None and module is not None  # no **other_table
-            if not isinstance(listed, ast.List | ast.Set):
-                raise errors.DataError(f"{name}:{listed.lineno}: a module has no list of names")
-            where = str(ast.literal_eval(section)), str(ast.literal_eval(module))
-            tests += _list_names(listed, where, comments, strings)
+    for section, module, listed in lists:
+        words: tuple[str, ...] = ()
+        last_line = listed.lineno
+        begin, end = (listed.lineno, listed.col_offset), (listed.end_lineno, listed.end_col_offset)
+        for token in tokens:
+            if token.type == tokenize.STRING and begin < token.start < end:
+                line = token.start[0]
+                above = [comments[number] for number in range(last_line + 1, line) if number in comments]
+                words, last_line = tuple(above) or words, line
+                test = ast.literal_eval(token.string)
+                tests.append(SkippedTest(test, section, module, line, words, comments.get(line, "")))
     return tests
 
 
-_Place = tuple[int, int]  # line and column
-
-
-def _list_names(
-    listed: ast.List | ast.Set,
-    where: tuple[str, str],
-    comments: Mapping[int, str],
-    strings: Mapping[_Place, str],
-) -> Iterator[SkippedTest]:
-    """Yield the names of a list, each with the comments above it, or above the one before it."""
-    begin, end = (listed.lineno, listed.col_offset), (listed.end_lineno or 0, listed.end_col_offset or 0)
-    words: tuple[str, ...] = ()
-    last_line = listed.lineno
-    for place, name in strings.items():
-        if begin < place < end:
-            line = place[0]
-            above = [comments[number] for number in range(last_line + 1, line) if number in comments]
-            words, last_line = tuple(above) or words, line
-            yield SkippedTest(name, *where, line, words, comments.get(line, ""))
-
-
-def _read_tokens(text: str) -> tuple[dict[int, str], dict[_Place, str]]:
-    """Return the comments of a file by line, and its strings by place."""
-    comments: dict[int, str] = {}
-    strings: dict[_Place, str] = {}
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type == tokenize.COMMENT:
-            comments[token.start[0]] = token.string.lstrip("# ").rstrip()
-        elif token.type == tokenize.STRING:
-            strings[token.start] = str(ast.literal_eval(token.string))
-    return comments, strings
-
-
-def make_row(test: SkippedTest, torch: str, url: str, targets: list[str], expires: date) -> dict[str, object]:
-    """Return what the table says of a name, but for the name and its source."""
-    words = " ".join(_select_words(test.words))
+def make_row(test: SkippedTest, version: str | None, url: str, expires: date) -> dict[str, object]:
+    """Return what the table says of a name, but for the name; ``url``: of its list."""
+    targets = []
+    if test.section not in {
+        "common",
+        "linux",
+        "windows",
+    }:  # part of the names of GPUs, as TheRock compares them
+        targets = [target for target in gfx.get_gfx_targets() if test.section in target]
+        if not targets:
+            raise errors.DataError(f"the section {test.section} is of no GPU target of gfx_families.yaml")
+    # comments that say something: no lines, no names that were taken out, no addresses
+    plain = [_ISSUE.sub("", line.replace("*", "")).strip() for line in test.words]
+    words = " ".join(line for line in plain if re.search(r"[A-Za-z]", line) and not line.startswith('"'))
     issue = _ISSUE.search(" ".join(test.words))
     row: dict[str, object] = {
         "effect": "hangs" if _HANGS.search(words) else "crashes" if _CRASHES.search(words) else "fails",
         "reason": words[:_LONGEST_REASON].rstrip() or "TheRock says nothing of it",
-        "torch": torch,
+        "torch": f"=={version}.*" if version else "",
         "targets": targets or _TARGET.findall(words),
         "platforms": [test.section] if test.section in {"linux", "windows"} else [],
         "pythons": sorted({"".join(digits) for digits in _PYTHON.findall(words)}),
         "owner": _OWNER,
         "issue": issue[0] if issue else f"{url}#L{test.line}",
         "expires": expires.isoformat(),
+        "source": f"therock-{version or 'generic'}",
+        "kind": "tested",
     }
     return {key: value for key, value in row.items() if value}
 
 
-def _select_words(words: tuple[str, ...]) -> Iterator[str]:
-    """Yield the comments that say something: no lines, no names that were taken out, no addresses."""
-    for line in words:
-        plain = _ISSUE.sub("", line.replace("*", "")).strip()
-        if re.search(r"[A-Za-z]", plain) and not plain.startswith('"'):
-            yield plain
-
-
-def format_table(sources: dict[str, dict[str, str]], rows: list[dict[str, object]]) -> str:
-    """Return the file: the rows in their order, one key a line."""
-    lines = [_HEAD + "sources:"]
-    for name, source in sources.items():
-        lines += [f"  {name}:", *(f"    {key}: {value}" for key, value in source.items())]
-    lines += ["", "known:"]
-    for row in rows:
-        tests = row["tests"]
-        assert isinstance(tests, list)
-        items = [f"{key}: {_format_value(value)}" for key, value in row.items() if key != "tests"]
-        lines += [f"  - {items[0]}", *(f"    {item}" for item in items[1:]), "    tests:"]
-        lines += [f"      - {test}" for test in tests]
-    return "\n".join(lines) + "\n"
-
-
-def _format_value(value: object) -> str:
-    plain = isinstance(value, str) and re.fullmatch(r"[\w./:-]+(#[\w]+)?", value)
-    return str(value) if plain else json.dumps(value)
-
-
-def list_targets(section: str) -> list[str]:
-    """Return the GPU targets whose names hold that of a section, as TheRock compares them; [] for all."""
-    if section in {"common", "linux", "windows"}:
-        return []
-    targets = [target for target in gfx.get_gfx_targets() if section in target]
-    if not targets:
-        raise errors.DataError(f"the section {section} is of no GPU target of gfx_families.yaml")
-    return targets
-
-
 def make_table(
-    files: dict[str, str], commit: str, retrieved: date, days: int
+    lists: Mapping[str, str], commit: str, retrieved: date, days: int
 ) -> tuple[str, int, list[SkippedTest]]:
     """Return the file, how many names are in it, and what is left out."""
     sources: dict[str, dict[str, str]] = {}
     rows: dict[str, dict[str, object]] = {}
+    tests: dict[str, list[str]] = {}
     left_out: list[SkippedTest] = []
     names: set[str] = set()
-    for name, text in files.items():
+    for name, text in lists.items():
+        match = _LISTS.fullmatch(name)
+        version = match["version"] if match else None
         url = f"https://github.com/{_OWNER}/blob/{commit}/{_FOLDER}/{name}"
-        version = re.fullmatch(r"pytorch_(\d+\.\d+)\.py", name)
-        source = f"therock-{version[1]}" if version else "therock-generic"
-        sources[source] = {"url": url, "at": commit, "retrieved": retrieved.isoformat()}
+        source = {"url": url, "at": commit, "retrieved": retrieved.isoformat()}
+        sources[f"therock-{version or 'generic'}"] = source
         for test in read_skipped_tests(text, name):
             if "pattern" in test.beside.lower():
                 left_out.append(test)
                 continue
-            torch = f"=={version[1]}.*" if version else ""
-            row = make_row(test, torch, url, list_targets(test.section), retrieved + timedelta(days))
-            row |= {"source": source, "kind": "tested"}
-            same = json.dumps(
-                {**row, "issue": row["issue"] if "blob" not in str(row["issue"]) else test.words}
-            )
+            row = make_row(test, version, url, retrieved + timedelta(days))
+            # those that stand below the same words are one row
+            same = json.dumps({**row, "issue": test.words if url in str(row["issue"]) else row["issue"]})
             folder = f"{test.module}/*" if test.module in _FOLDERS else f"test_{test.module}"
-            tests = rows.setdefault(same, {**row, "tests": []})["tests"]
-            assert isinstance(tests, list)
-            tests.append(f"{folder}.py::{test.name}")
+            rows.setdefault(same, row)
+            tests.setdefault(same, []).append(f"{folder}.py::{test.name}")
             names.add(test.name)
-    return format_table(sources, list(rows.values())), len(names), left_out
+    document = {"sources": sources, "known": [{**row, "tests": tests[same]} for same, row in rows.items()]}
+    text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=1000)
+    return _HEAD + text, len(names), left_out
 
 
-def _read_checkout(folder: Path, commit: str) -> dict[str, str]:
+def _read_lists(clone: Path, commit: str, *, fetch: bool) -> dict[str, str]:
     def ask_git(*words: str) -> str:
-        return process.capture_output(["git", "-C", folder, *words], env=os.environ)
+        tip, about = "name a clone: --checkout DIR", f"git {words[0]}"
+        argv = ["git", "-C", str(clone), *words]
+        return process.capture_output(
+            argv, env=os.environ, check=errors.HostError, description=about, tip=tip
+        )
 
-    paths = ask_git("ls-tree", "--name-only", f"{commit}:{_FOLDER}").split()
-    return {name: ask_git("show", f"{commit}:{_FOLDER}/{name}") for name in _select_lists(paths)}
-
-
-def _fetch_lists(commit: str) -> dict[str, str]:
-    listing = _fetch(f"https://api.github.com/repos/{_OWNER}/contents/{_FOLDER}?ref={commit}")
-    names = _select_lists([item["name"] for item in json.loads(listing)])
-    base = f"https://raw.githubusercontent.com/{_OWNER}/{commit}/{_FOLDER}"
-    return {name: _fetch(f"{base}/{name}").decode() for name in names}
-
-
-def _fetch(url: str) -> bytes:
-    try:
-        answer = reader.IndexReader().get(url)
-    except reader.UnreachableError as cause:
-        raise errors.HostError(f"{url} does not answer", tip="name a clone: --checkout DIR") from cause
-    if answer.status != 200:
-        raise errors.HostError(f"{url} answers {answer.status}", tip="name a clone: --checkout DIR")
-    return answer.content
-
-
-def _select_lists(names: Sequence[str]) -> list[str]:
-    return [name for name in sorted(names) if re.fullmatch(r"(generic|pytorch_\d+\.\d+)\.py", name)]
+    if fetch:  # the commit alone; `git show` fetches the files that it shows
+        ask_git("init", "--quiet", "--bare")
+        ask_git("fetch", "--quiet", "--depth=1", "--filter=blob:none", f"https://github.com/{_OWNER}", commit)
+    names = ask_git("ls-tree", "--name-only", f"{commit}:{_FOLDER}").split()
+    return {
+        name: ask_git("show", f"{commit}:{_FOLDER}/{name}")
+        for name in sorted(names)
+        if _LISTS.fullmatch(name)
+    }
 
 
 @command.command("refresh_known_failures")
@@ -259,8 +197,8 @@ def _select_lists(names: Sequence[str]) -> list[str]:
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
     default=_OUTPUT,
-    show_default="the table of this clone",
     metavar="FILE",
+    show_default="the table of this clone",
     help="File to write.",
 )
 def refresh_known_failures(
@@ -273,11 +211,12 @@ def refresh_known_failures(
         day = date.fromisoformat(retrieved) if retrieved else datetime.now(timezone.utc).date()
     except ValueError:
         raise errors.UsageError(f"--retrieved {retrieved} is no day", tip="such as 2026-11-26") from None
-    files = _read_checkout(checkout, commit) if checkout is not None else _fetch_lists(commit)
-    if not files:
+    with tempfile.TemporaryDirectory(prefix="rocm-wheels-therock-") as folder:
+        lists = _read_lists(checkout or Path(folder), commit, fetch=checkout is None)
+    if not lists:
         raise errors.DataError(f"there are no lists in {_FOLDER} of {commit}")
-    text, count, left_out = make_table(files, commit, day, days)
-    write_atomically(output, text.encode())
-    click.echo(f"{output}: {count} names of {', '.join(files)}")
+    text, count, left_out = make_table(lists, commit, day, days)
+    files.write_atomically(output, text.encode())
+    click.echo(f"{output}: {count} names of {', '.join(lists)}")
     for test in left_out:
         click.echo(f"left out, a pattern: {test.section}/{test.module} {test.name}")

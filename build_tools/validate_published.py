@@ -27,7 +27,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, datetime, timezone
 from pathlib import Path
 from typing import Any
-from urllib.error import URLError
 from urllib.parse import urljoin
 from urllib.request import urlopen
 
@@ -49,20 +48,23 @@ def main(words: Sequence[str], env: Mapping[str, str]) -> int:
     parser.add_argument("--share", default="1/1", metavar="N/M", help="part of the families (default: all)")
     parser.add_argument("--date", type=date.fromisoformat, default=datetime.now(timezone.utc).date())
     options = parser.parse_args(words)
+    address = options.support
     try:
         number, parts = (int(word) for word in options.share.split("/"))
-        support = read_support(options.support)
-    except (ValueError, OSError) as fault:
-        sys.stderr.write(f"error: {options.support}, --share {options.share}: {fault}\n")
+        if not 1 <= number <= parts:
+            raise ValueError("it is to be like 1/4 to 4/4")
+        if "://" in address:
+            with urlopen(address, timeout=_READ_SECONDS) as answer:
+                content = answer.read()
+        else:
+            content = Path(address).read_bytes()
+        installs = list(list_installs(json.loads(content), address, options.channel))
+    except (ValueError, KeyError, OSError) as fault:
+        sys.stderr.write(f"error: {address}, --share {options.share}: {fault}\n")
         return 2
-    if not 1 <= number <= parts:
-        sys.stderr.write(f"error: --share {options.share}\ntip: 1/4 to 4/4\n")
-        return 2
-    installs = list(list_installs(support, options.support, options.channel))
-    day = options.date.toordinal()
     failed = False
-    for install in installs[(number - 1 - day) % parts :: parts]:
-        reason = validate(install, options.support, options.image, env)
+    for install in installs[(number - 1 - options.date.toordinal()) % parts :: parts]:
+        reason = validate(install, address, options.image, env)
         failed = failed or bool(reason)
         state = f"failed: {reason}" if reason else "installed"
         sys.stdout.write(f"{install['family']}, {install['version']}: {state}\n")
@@ -70,17 +72,6 @@ def main(words: Sequence[str], env: Mapping[str, str]) -> int:
     if not installs:
         sys.stdout.write(f"{options.channel} shows no set for Linux\n")
     return 16 if failed else 0
-
-
-def read_support(address: str) -> Any:
-    """Return ``support.json``. OSError where it cannot be read, ValueError where it is none."""
-    if "://" not in address:
-        return json.loads(Path(address).read_text(encoding="utf-8"))
-    try:
-        with urlopen(address, timeout=_READ_SECONDS) as answer:
-            return json.loads(answer.read())
-    except URLError as fault:
-        raise OSError(str(fault.reason)) from fault
 
 
 def list_installs(support: Mapping[str, Any], address: str, channel: str) -> Iterator[dict[str, str]]:
@@ -91,100 +82,68 @@ def list_installs(support: Mapping[str, Any], address: str, channel: str) -> Ite
         if item["channel"] != channel or newest is None:
             continue
         release = releases[item["family"], channel, newest["set"]]
-        tags = [tag for wheel in release["wheels"] for tag in wheel["pythons"] if not tag.endswith("t")]
-        python = max(map(find_version, tags), default=_ANY_PYTHON)
-        targets = sorted(target["gfx"] for target in release["targets"])
+        # cp312 or 3.12; not cp314t
+        tags = [
+            tag.removeprefix("cp").replace(".", "") for wheel in release["wheels"] for tag in wheel["pythons"]
+        ]
+        pythons = [(int(tag[0]), int(tag[1:])) for tag in tags if not tag.endswith("t")]
+        index = item["url"] or item["index"]
+        if item["url"] is None:  # named from where the document lies
+            folder = Path(address).resolve().parent
+            index = urljoin(address, index) if "://" in address else str((folder / index).resolve())
         yield {
             "family": item["family"],
             "version": newest["version"],
-            "python": ".".join(map(str, python)),
-            "gfx": targets[0] if targets else "none",
-            "command": newest["install"]["rocm_wheels"].replace(
-                "{index}", item["url"] or str(locate_index(address, item["index"]))
-            ),
+            "python": ".".join(map(str, max(pythons, default=_ANY_PYTHON))),
+            "gfx": min((target["gfx"] for target in release["targets"]), default="none"),
+            "command": newest["install"]["rocm_wheels"].replace("{index}", index),
         }
-
-
-def find_version(tag: str) -> tuple[int, int]:
-    """Return the version that a tag is of: 3.12 of cp312, or of 3.12."""
-    major, minor = tag.removeprefix("cp").replace(".", "")[:1], tag.removeprefix("cp").replace(".", "")[1:]
-    return int(major), int(minor)
-
-
-def locate_index(address: str, index: str) -> str | Path:
-    """Return where an index is, which is named from where the document lies."""
-    return urljoin(address, index) if "://" in address else (Path(address).resolve().parent / index).resolve()
 
 
 def validate(install: Mapping[str, str], support: str, image: str, env: Mapping[str, str]) -> str:
     """Install, import and look; return which step failed and why, or ""."""
-    environment = WORK / "environment"
-    shutil.rmtree(environment, ignore_errors=True)
-    tool = str(WORK / f"tool-{install['python']}" / "bin" / "rocm-wheels")
-    python = str(WORK / f"tool-{install['python']}" / "bin" / "python")
+    environment, tool = WORK / "environment", WORK / f"tool-{install['python']}"
+    program, python = str(tool / "bin" / "rocm-wheels"), str(tool / "bin" / "python")
     words = shlex.split(install["command"])[1:]  # what people are told to type, but where it goes
     more = ["--venv", str(environment), "--python", python, "--no-cache"]
     more += [] if "--gfx" in words else ["--gfx", install["gfx"]]
-    steps = {
-        "install": [tool, *words, *more],
-        "import": [tool, "test", "import", "--device", "cpu", "--python", str(environment)],
-        "doctor": [tool, "doctor", "--python", str(environment), "--gfx", install["gfx"]],
-    }
-    inside = ["rocm-wheels", "container", "run", "--image", image, *list_mounts(support, install), "--"]
+    # a store that is a folder, and indexes that are, have to be seen from inside
+    places = [] if "://" in support else [Path(support).resolve().parent]
+    places += [Path(word.removeprefix("file://")) for word in words if word.startswith(("/", "file:///"))]
+    mounts = [word for place in places for word in ("--mount", f"{place}:ro")]
+    inside = ["rocm-wheels", "container", "run", "--image", image, *mounts, "--", program]
+    steps = [
+        ("install", [*inside, *words, *more]),
+        ("import", [*inside, "test", "import", "--device", "cpu", "--python", str(environment)]),
+        ("doctor", [*inside, "doctor", "--python", str(environment), "--gfx", install["gfx"]]),
+    ]
+    if not Path(program).exists():  # what installs, once for each Python, from the clone
+        steps.insert(0, ("prepare", ["uv", "venv", "--clear", "--python", install["python"], str(tool)]))
+        steps.insert(1, ("prepare", ["uv", "pip", "install", "--python", str(tool), str(CLONE)]))
+    uv = {"UV_PYTHON_INSTALL_DIR": str(WORK / "pythons"), "UV_PYTHON_PREFERENCE": "only-managed"}
+    shutil.rmtree(environment, ignore_errors=True)
     fault = ""
-    for name in ("prepare", *steps):
-        code, text = run([*inside, *steps[name]], env) if name in steps else make_tool(install["python"], env)
+    for name, command in steps:
+        code, text = run(command, {**uv, **env} if name == "prepare" else env)
         if code:
             sys.stderr.write(text)
-            fault = f"{name}: {find_detail(text, code)}"
+            lines = [line.strip() for line in text.splitlines() if line.strip()]
+            told = [line for line in lines if "error" in line.lower()] or lines[-1:] or [f"exit code {code}"]
+            fault = f"{name}: {told[0][:_LONGEST_DETAIL]}"
             break
     shutil.rmtree(environment, ignore_errors=True)
     return fault
-
-
-def find_detail(text: str, code: int) -> str:
-    """Return the line that says what was wrong."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    errors = [line for line in lines if "error" in line.lower()]
-    return (errors or lines[-1:] or [f"exit code {code}"])[0][:_LONGEST_DETAIL]
-
-
-def list_mounts(support: str, install: Mapping[str, str]) -> list[str]:
-    """Return the options that have a container see a store that is a folder, and indexes that are."""
-    places = [] if "://" in support else [Path(support).resolve().parent]
-    words = [word.removeprefix("file://") for word in shlex.split(install["command"])]
-    places += [Path(word) for word in words if word.startswith("/")]
-    return [word for place in places for word in ("--mount", f"{place}:ro")]
-
-
-def make_tool(python: str, env: Mapping[str, str]) -> tuple[int, str]:
-    """Make the environment that installs, once for each Python, from the clone."""
-    folder = WORK / f"tool-{python}"
-    if (folder / "bin" / "rocm-wheels").exists():
-        return 0, ""
-    uv_env = {"UV_PYTHON_INSTALL_DIR": str(WORK / "pythons"), "UV_PYTHON_PREFERENCE": "only-managed", **env}
-    code, text = run(["uv", "venv", "--clear", "--python", python, str(folder)], uv_env)
-    if code == 0:
-        code, text = run(["uv", "pip", "install", "--python", str(folder), str(CLONE)], uv_env)
-    return code, text
 
 
 def run(command: Sequence[str], env: Mapping[str, str]) -> tuple[int, str]:
     """Run a command; return its exit code and what it printed."""
     program = shutil.which(command[0], path=env.get("PATH"))
     if program is None:
-        return (
-            127,
-            f"error: there is no {command[0]}: python3 build_tools/quickstart.py setup --github-path\n",
-        )
+        how = "python3 build_tools/quickstart.py setup --github-path"
+        return 127, f"error: there is no {command[0]}: {how}\n"
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     ended = subprocess.run(
-        [program, *command[1:]],
-        env=dict(env),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        check=False,
+        [program, *command[1:]], env=dict(env), text=True, errors="replace", check=False, **pipes
     )
     return ended.returncode, ended.stdout
 

@@ -74,7 +74,7 @@ LONG = (
 
 
 # Marks of tests that run only where they are asked for by name: by hand, or at night.
-BY_NAME = ("exhaustive", "public-wheels")
+BY_NAME = ("exhaustive", "night", "public-wheels")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -5,13 +5,15 @@ Run by hand: ``python tests/bench/bench_against_peer.py --peer PEER [--rounds N]
 and a warm package cache. The peer's virtual environment with its build tools is made before the clock starts;
 ours is made by the commands themselves, whose lock counts as checkout. The second run changes nothing; the
 third edits one kernel. Each round begins with empty folders, the sides by turns; figures are medians of the
-rounds. ``--check`` only checks the command lines.
+rounds, of the time on the clock and of the processor time of the commands and of all that they started.
+``--check`` only checks the command lines.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import resource
 import shutil
 import statistics
 import subprocess
@@ -19,7 +21,9 @@ import sys
 import tempfile
 import time
 import venv
+from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 from peer_lines import check_lines
 
@@ -31,12 +35,29 @@ TORCH = "repos/pytorch_torch_repo.py"
 KERNEL = "aten/src/ATen/native/cuda/Activation.cu"
 
 
-def run(argv: list[str], env: dict[str, str]) -> float:
-    begin = time.perf_counter()
+class Spent(NamedTuple):
+    """What commands took: seconds on the clock, and of a processor."""
+
+    clock: float
+    processor: float
+
+    @classmethod
+    def all_of(cls, parts: Iterable[Spent]) -> Spent:
+        clocks, processors = zip(*parts, strict=True)
+        return cls(sum(clocks), sum(processors))
+
+
+def count_processor_seconds() -> float:
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+def run(argv: list[str], env: dict[str, str]) -> Spent:
+    begin, before = time.perf_counter(), count_processor_seconds()
     ended = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
     if ended.returncode:
         sys.exit(f"{' '.join(argv)} failed:\n{ended.stdout[-3000:]}{ended.stderr[-3000:]}")
-    return time.perf_counter() - begin
+    return Spent(time.perf_counter() - begin, count_processor_seconds() - before)
 
 
 def ours(folder: Path, urls: dict[str, str]) -> list[list[str]]:
@@ -115,7 +136,7 @@ def main() -> None:
         }
         path = f"{folder / 'venv' / 'bin'}{os.pathsep}{env['PATH']}"
         environments = {"peer": {**env, **allow, "PATH": path}, "ours": env}
-        times: dict[str, list[list[float]]] = {"peer": [], "ours": []}
+        times: dict[str, list[list[Spent]]] = {"peer": [], "ours": []}
         inputs = set(folder.iterdir())
         for _ in range(given.rounds):
             for made in set(folder.iterdir()) - inputs:
@@ -129,14 +150,21 @@ def main() -> None:
                 again = run(commands[-1], side_env)
                 kernel = folder / ("peer" if side == "peer" else "sources") / "pytorch" / KERNEL
                 kernel.write_text(kernel.read_text() + "\n// edited\n")
-                edited = sum(run(argv, side_env) for argv in after_edit)
-                times[side].append([sum(first[:-1]), first[-1], again, edited])
-                print(f"{side}: {', '.join(f'{seconds:.2f} s' for seconds in times[side][-1])}", flush=True)
+                edited = Spent.all_of(run(argv, side_env) for argv in after_edit)
+                times[side].append([Spent.all_of(first[:-1]), first[-1], again, edited])
+                parts = (f"{part.clock:.2f} s ({part.processor:.2f})" for part in times[side][-1])
+                print(f"{side}: {', '.join(parts)}", flush=True)
         print(f"load average {os.getloadavg()[0]:.1f}, {os.cpu_count()} processors, {given.rounds} rounds")
         rows = ("checkout and hipify", "install ROCm and build", "build again", "one kernel edited")
         for row, what in enumerate(rows):
-            theirs, mine = (statistics.median(figures[row] for figures in times[side]) for side in times)
-            print(f"{what:24} peer {theirs:6.2f} s  ours {mine:6.2f} s  ratio {theirs / mine:5.1f}")
+            for kind in Spent._fields:
+                theirs, mine = (
+                    statistics.median(getattr(figures[row], kind) for figures in times[side])
+                    for side in times
+                )
+                print(
+                    f"{what:24} {kind:9} peer {theirs:6.2f} s  ours {mine:6.2f} s  ratio {theirs / mine:5.1f}"
+                )
 
 
 if __name__ == "__main__":

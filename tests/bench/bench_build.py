@@ -28,7 +28,6 @@ IMPORTS = (
     "import rocm_wheels.cli.main, rocm_wheels.cli.runs, rocm_wheels.pipeline.run_step, "
     "rocm_wheels.audit.verify"
 )
-TAGS = ("cp310", "cp311", "cp312", "cp313", "cp314")
 
 
 def say(what: str, figure: str, note: str = "") -> None:
@@ -71,10 +70,10 @@ def overhead(stubs: Stubs) -> float:
     return ours
 
 
-def side_by_side(stubs: Stubs, python: str, alone: float | None) -> None:
-    """Compare one step at a time with as many as the machine has room for, of one Python and of two.
+def side_by_side(stubs: Stubs, alone: float | None) -> None:
+    """Compare one step at a time with as many as the machine has room for.
 
-    ``alone``: what one step at a time took already, with one Python.
+    ``alone``: what one step at a time took already.
     """
 
     def build(share: float, *more: str) -> float:
@@ -85,12 +84,6 @@ def side_by_side(stubs: Stubs, python: str, alone: float | None) -> None:
     together = build(1)
     say("one Python, one step at a time", f"{alone:.2f} s")
     say("one Python, as the machine allows", f"{together:.2f} s", f"{together / alone:.2f} of that")
-    if python:
-        both = pythons(python)
-        seconds(stubs.words("work", *both), stubs.env)
-        alone, together = build(0.5, "--jobs", "1", *both), build(0.5, *both)
-        say(f"two Pythons, half the work ({python}), one step at a time", f"{alone:.2f} s")
-        say("two Pythons, as the machine allows", f"{together:.2f} s", f"{together / alone:.2f} of that")
 
 
 def again(stubs: Stubs, python: str) -> None:
@@ -108,31 +101,29 @@ def pythons(second: str) -> list[str]:
 
 
 def plan(folder: Path) -> None:
-    """Plan five projects for 28 targets and five Pythons, from facts to JSON."""
+    """Plan five projects for 28 targets, from facts to JSON."""
     from planned_runs import finish, make_facts
 
     from rocm_wheels.models import gfx
-    from rocm_wheels.pipeline.plan import PlanFile, list_run_targets, make_plan_json, settle_all_steps
-    from rocm_wheels.pipeline.step import Plan, make_step_graph
+    from rocm_wheels.pipeline.plan import PlanFile, make_plan_json, settle_all_steps
+    from rocm_wheels.pipeline.step import Plan, make_steps
 
     def time_of(facts: Any) -> tuple[float, float, int]:
         begin = time.perf_counter()
-        graph = make_step_graph(facts)
-        steps = settle_all_steps(graph, facts)
-        made = Plan(steps, list_run_targets(graph, facts, list(steps.values())))
+        steps = settle_all_steps(make_steps(facts), facts)
+        made = Plan(steps, facts.request.chosen_targets or ())
         middle = time.perf_counter()
         trees = {name: tree.identity for name, tree in facts.trees.items()}
         json.dumps(make_plan_json(PlanFile.from_plan(facts.request, made, trees, facts.locked)), indent=1)
         return middle - begin, time.perf_counter() - middle, len(steps)
 
     every = list(gfx.get_gfx_targets())
-    for what, more in {"one set of wheels": {}, "a set a target": {"per_target": True}}.items():
-        new = make_facts(folder / what, tags=TAGS, targets=",".join(every), served=every, **more)
-        for state, facts in {"nothing done": new, "all done": finish(new)}.items():
-            times = sorted(time_of(facts) for _ in range(5))
-            planned, written, count = times[2]
-            title = f"{len(every)} targets x {len(TAGS)} Pythons, {what}, {state}"
-            say(title, f"{planned:.2f} s", f"{count} steps, goal < 0.5 s; as JSON {written:.2f} s more")
+    new = make_facts(folder / "planned", targets=",".join(every), served=every)
+    for state, facts in {"nothing done": new, "all done": finish(new)}.items():
+        times = sorted(time_of(facts) for _ in range(5))
+        planned, written, count = times[2]
+        title = f"{len(every)} targets, {state}"
+        say(title, f"{planned:.2f} s", f"{count} steps, goal < 0.5 s; as JSON {written:.2f} s more")
 
 
 def list_peer_words(stubs: Stubs, peer: Path) -> list[str]:
@@ -214,7 +205,7 @@ def main() -> None:
                 case "overhead":
                     alone = overhead(stubs)
                 case "side-by-side":
-                    side_by_side(stubs, given.python, alone)
+                    side_by_side(stubs, alone)
                 case "again":
                     again(stubs, given.python)
                 case "plan":

@@ -110,7 +110,7 @@ def make(tmp_path: Path, recipe: project.Project, source: Path, base: dict[str, 
             suffix="+rocm7.1.0",
         )
         request = replace(request, **more)
-        return frontend.build_wheel(
+        return frontend.FrontEnd(
             request,
             base=base,
             env=environment.compose_environment(request, base),
@@ -119,7 +119,7 @@ def make(tmp_path: Path, recipe: project.Project, source: Path, base: dict[str, 
             out_dir=tmp_path / "out",
             log=tmp_path / "logs" / "small.log",
             clean=clean,
-        )
+        ).build()
 
     return build
 

@@ -19,7 +19,7 @@ pytestmark = [
 ]
 __all__ = ["made_world", "world"]
 
-CONFIGURE = "configure-pytorch"
+CONFIGURE = f"configure-pytorch-{TAG}"
 WORDS = ("--probe", "--no-build-pytorch-audio")
 CMAKE = """\
 cmake_minimum_required(VERSION 3.20)

@@ -60,7 +60,8 @@ def test_a_run_plans_once_and_a_step_looks_at_itself_alone(world: World, tmp_pat
     assert {counts[step, "plan_run"] for step in steps} == {0}
     assert {counts[step, "gather_facts"] for step in steps} == {1}
     assert {counts[step, "settle_step"] for step in steps} == {1}  # its own, no other
-    assert {counts[process, "parse_targets"] for process in ("build", *steps)} == {1}
+    assert counts["build", "parse_targets"] == 1
+    assert {counts[step, "parse_targets"] for step in steps} <= {0, 1}
     assert {counts[step, "scan_wheel"] for step in (*builds, *repairs)} == {1}
     opened = Counter((process, wheel) for process, name, wheel in calls if name == "read_archive_layout")
     assert {process for process, _ in opened} == builds | repairs

@@ -372,17 +372,17 @@ WRONG_PLANS = [
     ('{"format": 2, "req', "is no plan: it is not JSON"),
     ("[]", "is no plan of this version"),
     ('{"format": 0}', "is no plan of this version"),
-    ('{"format": 2}', "is a damaged plan"),
+    ('{"format": 3}', "is a damaged plan"),
     (
-        '{"format": 2, "request": 7, "lock": null, "targets": [], "trees": {}, "steps": []}',
+        '{"format": 3, "request": 7, "lock": null, "targets": [], "trees": {}, "steps": []}',
         "is a damaged plan",
     ),
     (
-        '{"format": 2, "request": {}, "lock": null, "targets": 7, "trees": [], "steps": [7]}',
+        '{"format": 3, "request": {}, "lock": null, "targets": 7, "trees": [], "steps": [7]}',
         "is a damaged plan",
     ),
     (
-        '{"format": 2, "request": {}, "lock": 7, "targets": [], "trees": [], "steps": "x"}',
+        '{"format": 3, "request": {}, "lock": 7, "targets": [], "trees": [], "steps": "x"}',
         "is a damaged plan",
     ),
 ]
@@ -421,7 +421,7 @@ def test_a_plan_holds_only_under_its_lock(world: World, tmp_path: Path) -> None:
     plan = planned(world, tmp_path)
     file = json.loads(plan.read_text())
     digest = digest_lock(read_lock(lock))
-    plan.write_text(json.dumps({**file, "lock": {"path": str(lock), "sha256": digest}}))
+    plan.write_text(json.dumps({**file, "lock": [str(lock), digest]}))
     assert alone(world, TOOLS, plan).code == 0
     lock.write_text(text.replace('"master"', '"main"'))
     said = alone(world, TOOLS, plan)

@@ -399,24 +399,29 @@ def test_device_libraries_are_part_of_every_entry_of_ccache(tmp_path: Path, env:
         assert "CCACHE_COMPILERCHECK" not in variables
 
 
-def test_steps_side_by_side_share_a_server(
+def test_steps_of_a_run_use_its_server_and_those_of_others_wait(
     sccache: compiler_cache.CompilerCache, tmp_path: Path, env: dict[str, str]
 ) -> None:
-    with compiler_cache.open_cache_session(sccache, env, tmp_path / "work") as first:
-        with compiler_cache.open_cache_session(sccache, env, tmp_path / "work") as second:
-            assert first["SCCACHE_SERVER_PORT"] == second["SCCACHE_SERVER_PORT"]
-            with (
-                pytest.raises(errors.BuildError, match="with other settings"),
-                compiler_cache.open_cache_session(
-                    sccache, env | {"SCCACHE_DIR": "/elsewhere"}, tmp_path / "work"
-                ),
-            ):
-                pass
-        assert compiler_cache.is_listening(first)
-    assert not compiler_cache.is_listening(first)
+    waiting, begun = threading.Event(), threading.Event()
+
+    def come_later() -> None:
+        waiting.set()
+        with compiler_cache.open_cache_session(sccache, env, tmp_path / "work"):
+            begun.set()
+
+    with compiler_cache.open_cache_session(sccache, env, tmp_path / "work") as run:
+        with compiler_cache.open_cache_session(sccache, env | run, tmp_path / "work") as step:
+            assert step == {}
+        assert compiler_cache.is_listening(run)
+        other = threading.Thread(target=come_later)
+        other.start()
+        assert waiting.wait(20) and not begun.wait(1)
+    assert begun.wait(60)
+    other.join()
+    assert not compiler_cache.is_listening(run)
 
 
-def test_the_server_of_a_killed_step_is_used_again_and_stopped(
+def test_the_server_of_a_killed_step_is_stopped(
     sccache: compiler_cache.CompilerCache, tmp_path: Path, env: dict[str, str]
 ) -> None:
     program = (
@@ -436,8 +441,7 @@ def test_the_server_of_a_killed_step_is_used_again_and_stopped(
     assert killed.returncode == -9 and compiler_cache.is_listening(left)
     env["PYTHONPATH"] = package
     with compiler_cache.open_cache_session(sccache, env, tmp_path / "work") as found:
-        assert found == left
-    assert not compiler_cache.is_listening(left)
+        assert compiler_cache.is_listening(found) and not compiler_cache.is_listening(left)
     assert sorted(path.name for path in (tmp_path / "work").iterdir()) == ["sccache.lock"]
 
 
@@ -445,17 +449,13 @@ def test_a_server_of_the_users_stays(
     sccache: compiler_cache.CompilerCache, tmp_path: Path, env: dict[str, str]
 ) -> None:
     """At an address that the user named: used as it is; started and stopped when nobody listens there."""
-    with compiler_cache.run_own_server(sccache.program, env) as users:
+    with compiler_cache.serve_sccache(sccache.program, env, tmp_path) as users:
         named = env | {"SCCACHE_SERVER_PORT": users["SCCACHE_SERVER_PORT"]}
         with compiler_cache.open_cache_session(sccache, named, tmp_path / "work") as found:
             assert found == {}
         assert compiler_cache.is_listening(named)
-    first, second = (compiler_cache.open_cache_session(sccache, named, tmp_path / "work") for _ in range(2))
-    first.__enter__()
-    second.__enter__()
-    first.__exit__(None, None, None)
-    assert compiler_cache.is_listening(named)
-    second.__exit__(None, None, None)
+    with compiler_cache.open_cache_session(sccache, named, tmp_path / "work") as found:
+        assert found == {} and compiler_cache.is_listening(named)
     assert not compiler_cache.is_listening(named)
 
 
@@ -466,7 +466,7 @@ def test_two_servers_never_serve_one_folder(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The user's server, at sccache's usual port (here another one), serves the same files: it is used."""
-    with compiler_cache.run_own_server(sccache.program, env) as users:
+    with compiler_cache.serve_sccache(sccache.program, env, tmp_path) as users:
         port = int(users["SCCACHE_SERVER_PORT"])
         monkeypatch.setattr("rocm_wheels.compile.compiler_cache._DEFAULT_PORT", port)
         usual = wrapper(sccache, tmp_path, port)
@@ -583,13 +583,13 @@ def test_a_storage_out_of_reach_is_told_without_its_token(
         ):
             pass
     assert "hidden" not in str(failure.value)
-    assert not list((tmp_path / "work").glob("sccache-user-*"))
+    assert not (tmp_path / "work" / "sccache.port").exists()
 
 
 def test_stopping_what_has_ended_is_no_fault(
-    sccache: compiler_cache.CompilerCache, env: dict[str, str]
+    sccache: compiler_cache.CompilerCache, tmp_path: Path, env: dict[str, str]
 ) -> None:
-    with compiler_cache.run_own_server(sccache.program, env) as found:
+    with compiler_cache.serve_sccache(sccache.program, env, tmp_path) as found:
         compiler_cache.stop_server(sccache.program, env | dict(found))
         assert not compiler_cache.is_listening(found)
 

@@ -512,17 +512,16 @@ def test_two_runs_at_once_fetch_once(server: FileServer, large: str, tmp_path: P
 
 @pytest.mark.contract
 def test_no_room_is_said_before_anything_is_fetched(
-    fetch: Fetch, server: FileServer, monkeypatch: pytest.MonkeyPatch
+    fetch: Fetch, s3: str, files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Of a page the sizes are not known; of a bucket they are."""
-    from rocm_wheels.sdk import artifact_sources
+    from rocm_wheels.sdk import fetch_artifacts
 
-    listed = artifact_sources.PageSource.list_files
-    monkeypatch.setattr(
-        artifact_sources.PageSource, "list_files", lambda page: dict.fromkeys(listed(page), 1 << 60)
-    )
-    assert "has room for" in fetch("--source", f"{server.url}/index.html", "blas", code=11)[1]
-    assert names(server) == []
+    bucket = s3_servers.a_bucket()
+    put(bucket, "1-linux", files)
+    monkeypatch.setattr(fetch_artifacts, "measure_free_space", lambda _: 10)
+    assert "has room for 10 B" in fetch("--source", f"s3://{bucket}/1-linux", "blas", code=11)[1]
+    assert not [path for path in (tmp_path / "got").rglob("*") if ".tar." in path.name]
 
 
 def test_an_interruption_is_no_failure(server: FileServer, large: str, tmp_path: Path) -> None:

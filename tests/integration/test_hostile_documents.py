@@ -249,7 +249,7 @@ def list_build_documents(folder: Path) -> Iterator[Document]:
     facts = make_facts(folder)
     (folder / "plan").mkdir()
     plan.write_plan(
-        folder / "plan/plan.json", plan.PlanFile(facts.request, step.Plan(settled(facts)[1], ("gfx942",)), {})
+        folder / "plan/plan.json", plan.PlanFile(facts.request, step.Plan(settled(facts), ("gfx942",)), {})
     )
 
     def read_planned(place: Path) -> list[int]:

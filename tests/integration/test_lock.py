@@ -215,6 +215,18 @@ def test_servers_of_every_kind_give_the_same_lock(servers: Servers, settings: di
     assert servers.read("other.lock") == servers.read()
 
 
+def test_of_a_server_that_leaves_nothing_out_no_history_is_fetched(servers: Servers) -> None:
+    """One that gives out its branches' tips alone has given what is read with the commit."""
+    configure(servers, protocol_version="0", uploadpack_allowFilter="false")
+    trace = servers.work / "trace"
+    torch = ["--project", "pytorch", "--pytorch-origin", servers.up.url, "--pytorch-ref", "main"]
+    servers.up.git("root", "rm", "-q", "-r", "third_party", ".gitmodules")
+    servers.up.commit("root", "alone")
+    servers.run("lock", *torch, "--source-dir", ".", "-o", "set.lock", GIT_TRACE=str(trace))
+    fetches = [line for line in trace.read_text().splitlines() if " fetch --progress" in line]
+    assert len(fetches) == 1 and "--depth=1" in fetches[0]
+
+
 @pytest.mark.contract
 def test_a_ref_outside_of_branches_on_a_server_that_gives_out_refs_only(servers: Servers) -> None:
     up = servers.up

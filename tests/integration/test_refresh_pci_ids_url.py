@@ -36,8 +36,9 @@ def test_a_fetched_pci_ids_is_compared_and_written(served: str, tmp_path: Path) 
     for vendor, name in pci.PCI_VENDORS.items():
         path = Path(pci.__file__).with_name(pci.PCI_TABLES[name])
         shutil.copy(path, tmp_path)
-        rows = [row for row in refresh_pci_ids.read_pci_table(path, name).rows if row.named == "pci.ids"]
-        lines += [f"{vendor}  {name}", *(f"\t{row.id[5:]}  {row.name}" for row in rows)]
+        rows = refresh_pci_ids.read_pci_table(path, name).rows.values()
+        named = [f"\t{row['id'][5:]}  {row['name']}" for row in rows if row["named"] == "pci.ids"]
+        lines += [f"{vendor}  {name}", *named]
         lines += ["\t7600  Navi 60 [Radeon RX 10090]"] if name == "amd" else []
     (tmp_path / "www" / "pci.ids").write_text(
         "\n".join([*lines, "C ff  Unassigned class", ""]), encoding="utf-8"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -15,7 +16,7 @@ from rocm_artifacts import make_artifacts
 
 from rocm_wheels.core import errors, process, workspace
 from rocm_wheels.core.files import lock_folder
-from rocm_wheels.sdk import build_environment, build_packages, rocm_sdk
+from rocm_wheels.sdk import build_environment, build_packages, interpreters, resolve_packages, rocm_sdk
 from rocm_wheels.wheels import wheel_writer
 
 ENV = {**os.environ, "UV_NO_INDEX": "1"}
@@ -198,13 +199,17 @@ def test_killed_for_real_while_installing(spec: build_environment.EnvironmentSpe
 
 @pytest.mark.contract
 def test_a_failure_leaves_the_old_environment(
-    spec: build_environment.EnvironmentSpec, tmp_path: Path
+    spec: build_environment.EnvironmentSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = ensure(spec, tmp_path)
     before = json.loads((made.prefix / build_environment.ENVIRONMENT_RECORD).read_text())
-    with pytest.raises(errors.SdkError) as caught:
-        ensure(replace(spec, extra_requirements=("not-there==1",)), tmp_path)
-    assert "installing not-there==1" in str(caught.value) and "not-there" in str(caught.value)
+
+    def fail(*_: object) -> None:
+        raise errors.SdkError("the disk is full")
+
+    with monkeypatch.context() as patched, pytest.raises(errors.SdkError, match="the disk is full"):
+        patched.setattr(resolve_packages, "note_installed", fail)  # after all else is installed
+        ensure(replace(spec, extras=("device-gfx942",)), tmp_path)
     assert json.loads((made.prefix / build_environment.ENVIRONMENT_RECORD).read_text()) == before
     assert not ensure(spec, tmp_path).created
     with pytest.raises(errors.SdkError):
@@ -319,6 +324,33 @@ def test_wheels_and_requirements_into_an_environment(
         build_environment.install_requirements(made, [tmp_path / "requirements.txt"], env=ENV)
 
 
+@pytest.mark.parametrize("form", ["tar.gz", "zip", "without", "cut"])
+def test_what_a_source_distribution_is_built_with_is_resolved(form: str, tmp_path: Path) -> None:
+    for name in ("small-backend", "setuptools"):
+        wheel(tmp_path, name, "70.0")
+    tree = tmp_path / "odd-1.0"
+    (tree / "vendored").mkdir(parents=True)
+    (tree / "vendored" / "pyproject.toml").write_text("[build-system]\nrequires = ['not-there']\n")
+    if form != "without":
+        (tree / "pyproject.toml").write_text("[build-system]\nrequires = ['small-backend']\n")
+    suffix = "zip" if form == "zip" else "gztar"
+    archive = Path(shutil.make_archive(str(tmp_path / "odd"), suffix, tmp_path, tree.name))
+    if form == "cut":
+        archive.write_bytes(archive.read_bytes()[:90])
+    resolution = resolve_packages.Resolution({}, {}, {"odd": str(archive)})
+    target = resolve_packages.PackageTarget(Path(sys.executable))
+    source = interpreters.PackageSource(find_links=str(tmp_path))
+
+    def resolve() -> list[str]:
+        return list(resolve_packages.resolve_backends(resolution, target, source, ENV, cwd=tmp_path))
+
+    if form == "cut":
+        with pytest.raises(errors.SdkError, match="the source distribution of odd cannot be read"):
+            resolve()
+    else:
+        assert resolve() == ["setuptools" if form == "without" else "small-backend"]
+
+
 STRANGERS = {"rocm": "99.0", "rocm-sdk-libraries": "7.1.0+small", "rocm-sdk-device-gfx942": "7.1.0+small",
              "triton": "99.0", "small-tool": "1.0"}  # fmt: skip
 
@@ -379,9 +411,7 @@ def test_rocm_comes_from_the_folder_or_index_that_was_named(
         refused = install("--find-links", str(dist), "--rocm-extras", "device-gfx942")
         assert refused.returncode == 11 and str(dist) in refused.stderr
     # what is installed beside that ROCm may come from the user's index, and is no ROCm or torch
-    made = build_environment.BuildEnvironment(
-        *(tmp_path / "own" / path for path in ("bin/python", "bin", "")), created=True
-    )
+    made = build_environment.locate_environment(tmp_path / "own")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", made.prefix], check=True)
     build_environment.install_requirements(made, ["small-tool"], env=env, source=spec.tools_source)
     with pytest.raises(errors.SdkError):

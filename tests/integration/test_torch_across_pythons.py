@@ -92,7 +92,7 @@ class World:
         )
         log = self.folder / f"{time.monotonic_ns()}.log"
         base = {**self.env, "PATH": f"{one.python.parent}{os.pathsep}{self.env['PATH']}", "MAX_JOBS": "2"}
-        made: frontend.BuiltWheel = frontend.build_wheel(
+        made: frontend.BuiltWheel = frontend.FrontEnd(
             request,
             base=base,
             env=compose_environment(request, base),
@@ -102,7 +102,7 @@ class World:
             log=log,
             preloads=sdk_tree.ask_preloads(one.python, "linux", base),
             clean=clean,
-        )
+        ).build()
         lines = [line.split("Building ")[1] for line in log.read_text().splitlines() if "] Building " in line]
         compiled = tuple(sorted(Path(line.split()[-1]).name for line in lines))
         return Built(made.path.read_bytes(), compiled, made.tree, made.seconds)

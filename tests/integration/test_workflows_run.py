@@ -38,11 +38,17 @@ pytestmark = [
 REMOVING: list[subprocess.Popen[bytes]] = []
 
 
-@pytest.fixture(scope="module")
-def night(tmp_path_factory: pytest.TempPathFactory, exhaustive: bool) -> Iterator[Night]:
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(False, id="sample", marks=pytest.mark.night),
+        pytest.param(True, id="exhaustive", marks=pytest.mark.exhaustive),
+    ],
+)
+def night(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Night]:
     folder = tmp_path_factory.mktemp("night")
     begin = time.monotonic()
-    made = run_night(folder, whole=exhaustive)
+    made = run_night(folder, whole=request.param)
     cells = f"{' and '.join(FAMILIES)} × Python {' and '.join(made.pythons)}"
     print(f"\n{cells}: {len(made.runner.jobs)} jobs in {time.monotonic() - begin:.0f} s")
     yield made

@@ -7,13 +7,10 @@ and removed from the root again, so that a build finds ROCm in its Python packag
 
 from __future__ import annotations
 
-import hashlib
-import io
 import os
 import shutil
 import subprocess
 import tarfile
-import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -103,27 +100,15 @@ def make_sources(root: Path, folder: Path) -> Path:
     return repository
 
 
-LIGHTGBM = (
-    "https://files.pythonhosted.org/packages/source/l/lightgbm/lightgbm-4.7.0.tar.gz",
-    "f8e20f682c9aabd000bcf4a7ed8aa6f473c1adfecccae34ec24e823d156f4af0",
-)
-"""Address and SHA256 of the sdist that is built."""
+LIGHTGBM = "lightgbm==4.7.0 --hash=sha256:f8e20f682c9aabd000bcf4a7ed8aa6f473c1adfecccae34ec24e823d156f4af0\n"
+"""The sdist that is built, as a line of requirements: pip finds it in the index that it is set to."""
 
 
-def make_lightgbm(folder: Path) -> Path:
+def make_lightgbm(sdist: Path, folder: Path) -> Path:
     """Make a git repository of LightGBM's sdist; returns it."""
-    tree = folder / "lightgbm"
-    if tree.exists():
-        return tree
-    address, digest = LIGHTGBM
-    folder.mkdir(parents=True, exist_ok=True)
-    with urllib.request.urlopen(address) as answer:
-        content = answer.read()
-    if hashlib.sha256(content).hexdigest() != digest:
-        raise RuntimeError(f"{address} is not what it was")
-    part = folder / "lightgbm.part"
+    tree, part = folder / "lightgbm", folder / "lightgbm.part"
     shutil.rmtree(part, ignore_errors=True)
-    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+    with tarfile.open(sdist) as archive:
         archive.extractall(part, filter="data")
     (unpacked,) = part.iterdir()
     commit_tree(unpacked, "main", "LightGBM 4.7.0")

@@ -1,4 +1,4 @@
-"""Facts of runs that never were: five projects, any number of Pythons and targets, ROCm installed or not."""
+"""Facts of runs that never were: five projects, a Python, any number of targets, ROCm installed or not."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rocm_wheels.pipeline import build_environment, estimates, plan
 from rocm_wheels.pipeline.facts import DoneStep, Facts, PythonFacts, TreeFacts
 from rocm_wheels.pipeline.outputs import StepStamp
 from rocm_wheels.pipeline.request import SdkRequest, WheelsRequest
-from rocm_wheels.pipeline.step import PACKAGING_KINDS, KnownAfter, Step, StepGraph, make_step_graph
+from rocm_wheels.pipeline.step import PACKAGING_KINDS, Step, make_steps
 from rocm_wheels.sdk import rocm_sdk
 from rocm_wheels.sdk.build_environment import BuildEnvironment
 from rocm_wheels.sources import trees
@@ -26,7 +26,7 @@ GIB = 1 << 30
 def make_facts(
     folder: Path,
     *,
-    tags: Sequence[str] = ("cp312",),
+    tag: str = "cp312",
     targets: str = "gfx942,gfx1100",
     served: Sequence[str] = ("gfx942", "gfx1100"),
     rocm: bool = True,
@@ -57,7 +57,7 @@ def make_facts(
         request=WheelsRequest(**{**asked, **request}),
         projects=tuple(project.sort_projects([project.load_project(name) for name in NAMES])),
         env={"PATH": "/usr/bin:/bin", "HOME": "/nowhere"},
-        pythons={tag: _python(folder, tag, answers if rocm else None) for tag in tags},
+        python=_python(folder, tag, answers if rocm else None),
         trees={name: _tree(sources[name], name) for name in NAMES},
         done=dict(done or {}),
         machine=machine.MachineResources(cores=64, memory=256 * GIB, free_memory=200 * GIB),
@@ -89,11 +89,10 @@ def _tree(source: Path, name: str) -> TreeFacts:
     )
 
 
-def settled(facts: Facts) -> tuple[StepGraph, dict[str, Step]]:
+def settled(facts: Facts) -> dict[str, Step]:
     """Plan. The wheels of earlier runs are not there: each is taken to have its statement."""
-    graph = make_step_graph(facts)
     with patch.object(statement, "has_statement", return_value=True):
-        return graph, plan.settle_all_steps(graph, facts)
+        return plan.settle_all_steps(make_steps(facts), facts)
 
 
 def finish(facts: Facts, only: Sequence[str] | None = None) -> Facts:
@@ -101,7 +100,7 @@ def finish(facts: Facts, only: Sequence[str] | None = None) -> Facts:
     from dataclasses import replace
 
     while True:
-        graph, steps = settled(facts)
+        steps = settled(facts)
         due = [
             step
             for step in steps.values()
@@ -109,13 +108,13 @@ def finish(facts: Facts, only: Sequence[str] | None = None) -> Facts:
         ]
         if not due:
             return facts
-        facts = replace(facts, done={**facts.done, **{step.id: _did(step, graph, facts) for step in due}})
+        facts = replace(facts, done={**facts.done, **{step.id: _did(step, facts) for step in due}})
 
 
-def _did(step: Step, graph: StepGraph, facts: Facts) -> DoneStep:
+def _did(step: Step, facts: Facts) -> DoneStep:
     from rocm_wheels.pipeline.outputs import OutputFile
 
-    inputs = {name: value for name, value in step.inputs.items() if not isinstance(value, KnownAfter)}
+    inputs = dict(step.inputs)
     outputs: list[OutputFile] = []
     known: dict[str, Any] = {}
     if step.kind == "install-tools":
@@ -123,12 +122,9 @@ def _did(step: Step, graph: StepGraph, facts: Facts) -> DoneStep:
     if step.kind == "probe-targets":
         known = {"faults": dict.fromkeys(inputs["targets"].split(","))}
     if step.kind == "build" or step.kind in PACKAGING_KINDS:
-        folders: Sequence[Path] = [facts.workspace.built_wheels / step.id]
-        if step.delivers:
-            folders = graph.output_folders(step, facts.request.output)
-        outputs = [
-            OutputFile(str(folder / f"{step.id}.whl"), 1, 1, f"sha-of-{step.id}") for folder in folders
-        ]
+        kept = facts.workspace.built_wheels / step.id
+        folder = facts.request.wheels_folder if step.delivers else kept
+        outputs = [OutputFile(str(folder / f"{step.id}.whl"), 1, 1, f"sha-of-{step.id}")]
         known = {
             "content": f"content-of-{step.id}",
             "version": "2.9.0+rocm7.1.0",

@@ -47,7 +47,7 @@ DO_NOT = [
 @pytest.mark.parametrize("name", [*REACH, *DO_NOT])
 def test_variables(tmp_path: Path, name: str) -> None:
     facts = finish(make_facts(tmp_path), only=["install-tools-cp312", "probe-targets", TRITON])
-    step = settled(replace(facts, env={**facts.env, name: "other"}))[1][TRITON]
+    step = settled(replace(facts, env={**facts.env, name: "other"}))[TRITON]
     assert step.verdict == ("run" if name in REACH else "skip")
     assert name not in REACH or f"inputs changed: {name} (" in step.why
 
@@ -55,8 +55,8 @@ def test_variables(tmp_path: Path, name: str) -> None:
 def test_a_checkouts_own_variables_and_the_recipes_settings(tmp_path: Path) -> None:
     facts = finish(make_facts(tmp_path), only=["install-tools-cp312", "probe-targets", TRITON])
     mine = replace(facts, triton_environment={"MY_OWN": "1"})
-    assert settled(mine)[1][TRITON].why == "inputs changed: MY_OWN (not set → 1)"
-    assert settled(facts)[1][TRITON].inputs["front end"] == "setup.py"
+    assert settled(mine)[TRITON].why == "inputs changed: MY_OWN (not set → 1)"
+    assert settled(facts)[TRITON].inputs["front end"] == "setup.py"
 
 
 def test_a_compiler_cache_is_tried_again_when_it_is_told_to_overlook_more(tmp_path: Path) -> None:
@@ -64,8 +64,8 @@ def test_a_compiler_cache_is_tried_again_when_it_is_told_to_overlook_more(tmp_pa
         make_facts(tmp_path), cache=compiler_cache.CompilerCache("ccache", Path("/usr/bin/ccache"))
     )
     facts = finish(facts, only=["check-cache"])
-    assert settled(facts)[1]["check-cache"].verdict == "skip"
-    step = settled(replace(facts, cache_settings="compiler_check = none\n"))[1]["check-cache"]
+    assert settled(facts)["check-cache"].verdict == "skip"
+    step = settled(replace(facts, cache_settings="compiler_check = none\n"))["check-cache"]
     assert step.why == "inputs changed: settings ( → compiler_check = none)"
 
 
@@ -107,7 +107,7 @@ def test_a_developers_build_is_in_its_version_and_a_release_is_not(tmp_path: Pat
             identity = replace(identity, **tree) if name == "pytorch" else identity
             trees[name] = replace(facts_of_tree, identity=identity)
         facts = replace(facts, trees=trees)
-        return settled(finish(facts))[1]["build-pytorch-cp312"].known_inputs["PYTORCH_BUILD_VERSION"]
+        return settled(finish(facts))["build-pytorch-cp312"].inputs["PYTORCH_BUILD_VERSION"]
 
     plain = finish(make_facts(tmp_path))
     edited = {"dirty": True, "tree": "0123456789"}

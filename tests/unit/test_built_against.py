@@ -236,7 +236,7 @@ def test_a_wheel_for_every_family_is_built_against_the_torch_of_one(tmp_path: Pa
     """Others are refused: their kernels would call those of a torch that has none for the target."""
     foreign = ("gfx942", "gfx1201")
     facts = run_of(tmp_path, *ALONE, provided=(TORCH,))
-    builds = [(load_project(name), "cp312", foreign) for name in ALONE]
+    builds = [(load_project(name), foreign) for name in ALONE]
     provided_wheel_checks.refuse_misfits(facts, [one for one in builds if one[0].name == "pytorch_audio"])
     for one in builds:
         if one[0].name != "pytorch_audio":
@@ -252,20 +252,16 @@ def run_of(
 ) -> Facts:
     """Facts of a run that builds some projects and has others."""
     facts = make_facts(tmp_path, **more)
-    pythons = {
-        tag: replace(python, provided={one.project: one for one in provided})
-        for tag, python in facts.pythons.items()
-    }
     return replace(
         facts,
         projects=tuple(sort_projects(map(load_project, names))),
         trees={name: facts.trees[name] for name in names},
-        pythons=pythons,
+        python=replace(facts.python, provided={one.project: one for one in provided}),
     )
 
 
 def plan_of(facts: Facts) -> dict[str, Step]:
-    return settled(finish(facts))[1]
+    return settled(finish(facts))
 
 
 def test_without_any_torch_the_plan_ends_with_three_ways_out(tmp_path: Path) -> None:
@@ -280,8 +276,8 @@ def test_without_any_torch_the_plan_ends_with_three_ways_out(tmp_path: Path) -> 
 
 def test_what_somebodys_environment_has_is_known_when_its_rocm_is(tmp_path: Path) -> None:
     sdk = request.SdkRequest(tmp_path / "python", rocm_spec="==7.1.0", current_env=True)
-    steps = settled(run_of(tmp_path, *ALONE, rocm=False, sdk=sdk))[1]
-    assert str(steps["build-apex-cp312"].inputs["everything else"]) == "known after install-rocm-cp312"
+    steps = settled(run_of(tmp_path, *ALONE, rocm=False, sdk=sdk))
+    assert steps["build-apex-cp312"].waits_for == "install-rocm-cp312"
     with pytest.raises(errors.UsageError, match="neither given nor installed"):
         settled(run_of(tmp_path, *ALONE, sdk=sdk))
 
@@ -289,27 +285,27 @@ def test_what_somebodys_environment_has_is_known_when_its_rocm_is(tmp_path: Path
 def test_a_wheel_that_is_there_is_an_input_and_shown(tmp_path: Path) -> None:
     facts = run_of(tmp_path, *ALONE, provided=(TORCH,))
     done = finish(facts)
-    steps = settled(done)[1]
+    steps = settled(done)
     assert {step.verdict for step in steps.values() if step.kind == "build"} == {"skip"}
     assert steps["build-apex-cp312"].inputs["wheel of pytorch"] == "content of torch"
     given = replace(TORCH, wheel=Path("/w/torch.whl"), requires=("sympy>=1.13",))
-    again = settled(finish(run_of(tmp_path, *ALONE, provided=(given,), done=done.done)))[1]
+    again = settled(finish(run_of(tmp_path, *ALONE, provided=(given,), done=done.done)))
     assert again["build-apex-cp312"].inputs == steps["build-apex-cp312"].inputs, "the same torch, as a file"
     assert again["install-tools-cp312"].inputs["requirements of pytorch"] == "sympy>=1.13"
     assert "sympy" in again["install-tools-cp312"].command
-    other = settled(run_of(tmp_path, *ALONE, provided=(replace(TORCH, content="x"),), done=done.done))[1]
+    other = settled(run_of(tmp_path, *ALONE, provided=(replace(TORCH, content="x"),), done=done.done))
     assert other["build-apex-cp312"].why == "inputs changed: wheel of pytorch (content of torch → x)"
 
 
 def test_a_plan_and_its_file_say_where_a_wheel_comes_from(tmp_path: Path) -> None:
     given = replace(TORCH, wheel=Path("/w/torch.whl"))
     facts = run_of(tmp_path, *ALONE, provided=(given,), given_wheels={"pytorch": (Path("/w/torch.whl"),)})
-    plan = Plan(settled(facts)[1], ("gfx942",), provided_wheel_checks.list_built_against(facts))
+    plan = Plan(settled(facts), ("gfx942",), provided_wheel_checks.list_built_against(facts))
     line = "built against pytorch 2.9.0+rocm7.1.0 for cp312 (--pytorch-wheel: /w/torch.whl)"
     line += ", with code for gfx942:sramecc+:xnack- gfx1100"
     assert line in format_plan(plan, details=False).splitlines()
     file = PlanFile.from_plan(facts.request, plan, {}, None)
-    assert make_plan_json(file)["built against"][0]["place"] == "/w/torch.whl"
+    assert make_plan_json(file)["against"][0]["place"] == "/w/torch.whl"
     write_plan(tmp_path / "plan.json", file)
     again = read_plan(tmp_path / "plan.json")
     assert again.plan.against == plan.against
@@ -333,7 +329,7 @@ def test_under_a_lock_what_is_there_must_be_of_it(tmp_path: Path) -> None:
     ]:
         facts = replace(run_of(tmp_path, "pytorch_vision", provided=(torch,), done=done), locked=locked)
         found = provided_wheel_checks.find_project_misfits(
-            load_project("pytorch_vision"), torch, facts, "cp312", ("gfx942",)
+            load_project("pytorch_vision"), torch, facts, ("gfx942",)
         )
         assert (found == []) == fits
         assert fits or "it does not hold the lock of this run" in found[0]
@@ -341,9 +337,9 @@ def test_under_a_lock_what_is_there_must_be_of_it(tmp_path: Path) -> None:
 
 def test_everything_wrong_is_said_at_once_before_anything_begins(tmp_path: Path) -> None:
     broken = replace(TORCH, rocm="7.0.0", faults=("cut",))
-    facts = run_of(tmp_path, *ALONE, provided=(broken,), tags=("cp311", "cp312"))
+    facts = run_of(tmp_path, *ALONE, provided=(broken,))
     facts = replace(facts, compiler_abi={"apex": False, "pytorch_vision": True})
-    builds = [(load_project(name), tag, ("gfx906",)) for name in ALONE for tag in facts.pythons]
+    builds = [(load_project(name), ("gfx906",)) for name in ALONE]
     with pytest.raises(errors.UsageError) as wrong:
         provided_wheel_checks.refuse_misfits(facts, builds)
     lines = str(wrong.value).splitlines()
@@ -394,7 +390,7 @@ def test_torch_requires_the_triton_that_is_there(
     tmp_path: Path, triton: provided_wheels.ProvidedWheel | None, on: bool, why_not: str
 ) -> None:
     facts = run_of(tmp_path, "pytorch", provided=() if triton is None else (triton,))
-    found, said = provided_wheel_checks.find_usable_triton(facts, "cp312")
+    found, said = provided_wheel_checks.find_usable_triton(facts)
     torch = plan_of(facts)["build-pytorch-cp312"]
     asked = torch.environment["PYTORCH_EXTRA_INSTALL_REQUIREMENTS"]
     assert (found is not None, torch.environment["USE_FLASH_ATTENTION"]) == (on, "ON" if on else "OFF")

@@ -26,6 +26,10 @@ def test_each_project_has_its_front_end(tmp_path: Path) -> None:
     assert command("pytorch_audio") == command("pytorch_vision") == command("triton") == setup
     assert command("apex") == [*BUILD, "-C--build-option=--cpp_ext", "-C--build-option=--cuda_ext"]
     assert command("pytorch") == BUILD
+    known = frontend.make_front_end_command(
+        request("pytorch", source=tmp_path), tmp_path, python=PYTHON, out_dir=OUT, checked=True
+    )
+    assert known == [*BUILD, "--skip-dependency-check"]
     (tmp_path / "pyproject.toml").write_text('[build-system]\nbuild-backend = "scikit_build_core.build"\n')
     init = "-Cwheel.force-include.torch/_rocm_init.py=torch/_rocm_init.py"
     assert command("pytorch") == [*BUILD, init]

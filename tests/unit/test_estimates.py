@@ -146,6 +146,8 @@ def test_the_longest_of_the_newest_counts() -> None:
         ("install-tools-cp311-gfx942", "install-tools"),
         ("variant-pytorch-cp311", "variant"),
         ("probe-targets", "probe-targets"),
+        ("probe-targets-gfx942", "probe-targets"),
+        ("configure-pytorch-cp312-gfx942", "configure"),
         ("check-cache", "check-cache"),
     ],
 )

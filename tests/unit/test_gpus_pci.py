@@ -129,7 +129,7 @@ def test_every_row_is_of_the_form(vendor: str) -> None:
     path = FOLDER / pci.PCI_TABLES[vendor]
     table = read_pci_table(path, vendor)
     assert table.format_text() == path.read_text(encoding="utf-8")
-    assert [pci.find_pci_entry(row.id) for row in table.rows] == [
+    assert [pci.find_pci_entry(pci_id) for pci_id in table.rows] == [
         e for e in pci.list_pci_entries() if e.vendor == vendor
     ]
 

@@ -242,6 +242,8 @@ def test_the_manifest_of_therock_is_read_and_made_again(tmp_path: Path) -> None:
     therock = ManifestEntry.model_validate(MANIFEST["therock"])
     assert json.loads(format_manifest(lock, therock)) == MANIFEST
     assert "therock" not in format_manifest(lock)
+    secret = therock.model_copy(update={"repo": "https://u:hunter2@h/x"})
+    assert json.loads(format_manifest(lock, secret))["therock"]["repo"] == "https://h/x"
     write_lock(tmp_path / "l", lock)
     assert read_lock(tmp_path / "l") == lock
 

@@ -19,7 +19,6 @@ SCRIPTS = (
     "check_repository",
     "refresh_known_failures",
     "refresh_pci_ids",
-    "update_action_pins",
 )
 # two values of each list, and what both give
 LISTS = {

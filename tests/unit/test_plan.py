@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
-from typing import Any
 
 import pytest
 from planned_runs import NAMES, finish, make_facts, settled
@@ -26,7 +24,8 @@ from rocm_wheels.pipeline.plan import (
     restore_addresses,
     write_plan,
 )
-from rocm_wheels.pipeline.step import Plan, Step, StepGraph, make_step_graph
+from rocm_wheels.pipeline.request import split_request
+from rocm_wheels.pipeline.step import Plan, Step, make_steps
 
 CHECKED = ["install-tools-cp312", "probe-targets", "build-triton-cp312"]
 BUILDS = [f"build-{name}-cp312" for name in ("triton", "pytorch", "apex", "pytorch_audio", "pytorch_vision")]
@@ -34,20 +33,19 @@ BUILDS = [f"build-{name}-cp312" for name in ("triton", "pytorch", "apex", "pytor
 REPAIRS = [name.replace("build-", "repair-") for name in BUILDS]
 
 
-def before(graph: StepGraph, name: str) -> set[str]:
+def before(steps: dict[str, Step], name: str) -> set[str]:
     """All steps that must have ended before one begins."""
     found: set[str] = set()
     waiting = [name]
     while waiting:
-        step = graph.steps[waiting.pop()]
-        new = {*step.after, *step.behind} - found
+        new = {*steps[waiting.pop()].after} - found
         found |= new
         waiting += new
     return found
 
 
-def beside(graph: StepGraph, one: str, other: str) -> bool:
-    return one not in before(graph, other) and other not in before(graph, one)
+def beside(steps: dict[str, Step], one: str, other: str) -> bool:
+    return one not in before(steps, other) and other not in before(steps, one)
 
 
 def verdicts(steps: dict[str, Step]) -> dict[str, str]:
@@ -55,46 +53,54 @@ def verdicts(steps: dict[str, Step]) -> dict[str, str]:
 
 
 def test_projects_that_need_only_torch_run_beside_each_other(tmp_path: Path) -> None:
-    graph = make_step_graph(make_facts(tmp_path))
-    assert [step for step in graph.steps if step.startswith("build-")] == BUILDS
-    assert all(beside(graph, one, other) for one, other in combinations(BUILDS[2:], 2))
-    assert {"build-triton-cp312", "install-tools-cp312", "probe-targets"} <= before(graph, BUILDS[1])
+    steps = make_steps(make_facts(tmp_path))
+    assert [step for step in steps if step.startswith("build-")] == BUILDS
+    assert all(beside(steps, one, other) for one, other in combinations(BUILDS[2:], 2))
+    assert {"install-tools-cp312", "probe-targets"} <= before(steps, BUILDS[0])
+    assert BUILDS[0] in before(steps, BUILDS[1])
 
 
-def test_one_tree_and_one_environment_are_never_used_twice_at_a_time(tmp_path: Path) -> None:
-    tags = ("cp310", "cp312", "cp313t")
-    graph = make_step_graph(
-        make_facts(tmp_path, tags=tags, targets="gfx942,gfx110X-all,gfx1201", per_target=True)
-    )
-    builds = [step for step in graph.steps.values() if step.kind == "build"]
-    # one for all sets: triton has no device code, and torchaudio that of all
-    assert len(builds) == 3 * (3 * 3 + 2)
-    for one, other in combinations(builds, 2):
-        same_tree = one.project == other.project
-        same_environment = one.cell.tag == other.cell.tag and one.cell.target_set != other.cell.target_set
-        if same_tree or (same_environment and one.cell.target_set and other.cell.target_set):
-            assert not beside(graph, one.id, other.id), (one.id, other.id)
-    assert beside(graph, "build-pytorch_audio-cp310", "build-pytorch-cp312-gfx942")
-    # it is built in the environment that has the torch of the first set
-    assert "build-pytorch-cp310-gfx942" in graph.steps["build-pytorch_audio-cp310"].after
-    assert not beside(graph, "build-pytorch_audio-cp310", "build-pytorch-cp310-gfx110X-all")
+def test_a_request_is_split_into_a_set_for_all_pythons_before_the_next(tmp_path: Path) -> None:
+    pythons = (tmp_path / "cp310", tmp_path / "cp312")
+    request = make_facts(tmp_path, targets="gfx942,gfx110X-all", per_target=True, pythons=pythons).request
+    cells = split_request(request)
+    assert [(cell.target_set, cell.sdk.python) for cell in cells] == [
+        (name, python) for name in ("gfx942", "gfx110X-all") for python in pythons
+    ]
+    assert cells[0].chosen_targets == ("gfx942",) and len(cells[2].chosen_targets or ()) > 1
+    assert cells[0].wheels_folder == request.output / "gfx942"
+    assert [split_request(cell) for cell in cells] == [(cell,) for cell in cells]
+
+
+def test_what_is_the_same_for_all_sets_is_one_step(tmp_path: Path) -> None:
+    """Its stamp says to the next set that it is there; what people install is packaged for each."""
+    asked = make_facts(tmp_path, targets="gfx942,gfx1100", per_target=True).request
+    first, second = (make_facts(tmp_path, targets=cell.targets, target_set=cell.target_set)
+                     for cell in split_request(asked))  # fmt: skip
+    shared = make_steps(first).keys() & make_steps(second).keys()
+    assert shared == {"install-rocm-cp312", "install-tools-cp312", "build-triton-cp312"}
+    done = finish(first).done
+    steps = settled(replace(second, done=done))
+    assert {name for name, step in steps.items() if step.verdict == "skip"} == shared
+    assert steps["repair-triton-cp312-gfx1100"].verdict == "run"
+    both = finish(replace(second, done=done)).done
+    for facts in (first, second):
+        assert set(verdicts(settled(replace(facts, done=both))).values()) == {"skip"}
 
 
 def test_torch_is_configured_before_anything_is_built(tmp_path: Path) -> None:
-    facts = make_facts(tmp_path, tags=("cp311", "cp312"), per_target=True)
-    facts = replace(facts, configured_first=("pytorch",))
-    graph = make_step_graph(facts)
-    configure = graph.steps["configure-pytorch"]
-    assert {"install-tools-cp311", "probe-targets"} <= before(graph, configure.id)
-    assert configure.cell == graph.steps["build-pytorch-cp311-gfx942"].cell
-    for step in graph.steps.values():
+    facts = replace(make_facts(tmp_path), configured_first=("pytorch",))
+    steps = make_steps(facts)
+    configure = steps["configure-pytorch-cp312"]
+    assert {"install-tools-cp312", "probe-targets"} <= before(steps, configure.id)
+    for step in steps.values():
         assert step.kind != "build" or configure.id in step.after
     without = replace(facts, request=replace(facts.request, probe=False))
-    assert configure.id not in make_step_graph(without).steps
+    assert configure.id not in make_steps(without)
     done = finish(facts)  # those built against torch know its build from its configure step
-    assert set(verdicts(settled(done)[1]).values()) == {"skip"}
-    assert settled(_edited(done))[1][configure.id].verdict == "skip"
-    other = settled(_other_variable(done))[1][configure.id]
+    assert set(verdicts(settled(done)).values()) == {"skip"}
+    assert settled(_edited(done))[configure.id].verdict == "skip"
+    other = settled(_other_variable(done))[configure.id]
     assert other.verdict == "run" and other.why.startswith("inputs changed: CXXFLAGS")
 
 
@@ -104,41 +110,25 @@ def _edited(facts: Facts) -> Facts:
     return replace(facts, trees={**facts.trees, "pytorch": edited})
 
 
-@pytest.mark.parametrize("more", [{"packaging": "variant"}, {"drop_bad_targets": True}])
-def test_variants_and_sets_that_may_be_left_out_have_their_own(tmp_path: Path, more: dict[str, Any]) -> None:
-    graph = make_step_graph(make_facts(tmp_path, targets="gfx942,gfx1201", per_target=True, **more))
-    assert {"build-pytorch_audio-cp312-gfx942", "build-pytorch_audio-cp312-gfx1201"} <= {*graph.steps}
-
-
-def test_rocm_is_used_when_that_of_every_python_is_installed(tmp_path: Path) -> None:
-    graph = make_step_graph(make_facts(tmp_path, tags=("cp311", "cp312"), install_rocm=True))
-    for step in graph.steps.values():
-        if step.kind != "install-rocm":
-            assert {"install-rocm-cp311", "install-rocm-cp312"} <= before(graph, step.id), step.id
-    assert beside(graph, "install-rocm-cp311", "install-rocm-cp312")
-
-
 def test_what_is_not_known_yet_is_known_after_a_step(tmp_path: Path) -> None:
     facts = make_facts(tmp_path, rocm=False)
-    _, steps = settled(facts)
+    steps = settled(facts)
     assert {step.verdict for step in steps.values()} == {"run"}
     torch = steps["build-pytorch-cp312"]
-    assert str(torch.inputs["everything else"]) == "known after install-rocm-cp312"
-    assert torch.fingerprint is None
+    assert (torch.waits_for, torch.fingerprint) == ("install-rocm-cp312", None)
     assert torch.inputs["commit"] == "pytorch-commit"
     facts = finish(make_facts(tmp_path), only=["install-tools-cp312", "probe-targets"])
-    _, steps = settled(facts)
+    steps = settled(facts)
     assert steps["build-triton-cp312"].fingerprint is not None
-    assert str(steps["build-pytorch-cp312"].inputs["everything else"]) == "known after build-triton-cp312"
-    assert str(steps["build-apex-cp312"].inputs["everything else"]) == "known after build-pytorch-cp312"
-    assert str(steps["build-apex-cp312"].inputs["version of pytorch"]) == "known after build-pytorch-cp312"
+    assert steps["build-pytorch-cp312"].waits_for == "build-triton-cp312"
+    assert steps["build-apex-cp312"].waits_for == "build-pytorch-cp312"
 
 
 def test_a_finished_run_has_nothing_to_do_and_the_same_facts_give_the_same_plan(tmp_path: Path) -> None:
     facts = finish(make_facts(tmp_path, packaging="variant"))
-    _, steps = settled(facts)
+    steps = settled(facts)
     assert set(verdicts(steps).values()) == {"skip"}
-    assert settled(facts)[1] == steps
+    assert settled(facts) == steps
 
 
 def _other_commit(facts: Facts) -> Facts:
@@ -173,10 +163,9 @@ def _tampered(facts: Facts) -> Facts:
 
 
 def _other_rocm(facts: Facts) -> Facts:
-    python = facts.pythons["cp312"]
-    assert python.ready is not None
-    ready = replace(python.ready, content="other-digest")
-    return replace(facts, pythons={"cp312": replace(python, ready=ready)})
+    assert facts.python.ready is not None
+    ready = replace(facts.python.ready, content="other-digest")
+    return replace(facts, python=replace(facts.python, ready=ready))
 
 
 def _elsewhere(facts: Facts) -> Facts:
@@ -226,7 +215,7 @@ def test_a_changed_input_is_named_and_reaches_what_depends_on_it(
     tmp_path: Path, row: tuple[Callable[[Facts], Facts], list[str], str, list[str]]
 ) -> None:
     change, runs, said, done = row
-    _, steps = settled(change(finish(make_facts(tmp_path))))
+    steps = settled(change(finish(make_facts(tmp_path))))
     assert {steps[name].verdict for name in runs} == {"run"}
     assert said in steps[runs[-1]].why
     assert [name for name in done if steps[name].verdict != "skip"] == []
@@ -241,13 +230,13 @@ def test_packages_installed_for_more_projects_serve_fewer(tmp_path: Path) -> Non
         projects=tuple(one for one in facts.projects if one.name != "apex"),
         trees={name: tree for name, tree in facts.trees.items() if name != "apex"},
     )
-    assert set(verdicts(settled(fewer)[1]).values()) == {"skip"}
+    assert set(verdicts(settled(fewer)).values()) == {"skip"}
     alone = finish(replace(fewer, done={}))
-    assert settled(replace(facts, done=alone.done))[1]["install-tools-cp312"].verdict == "run"
-    tools = settled(fewer)[1]["install-tools-cp312"]
+    assert settled(replace(facts, done=alone.done))["install-tools-cp312"].verdict == "run"
+    tools = settled(fewer)["install-tools-cp312"]
     assert (
         outputs.describe_changes(
-            planner.make_comparable_stamp(tools, facts.done[tools.id].stamp), tools.known_inputs
+            planner.make_comparable_stamp(tools, facts.done[tools.id].stamp), tools.inputs
         )
         == ()
     )
@@ -255,8 +244,8 @@ def test_packages_installed_for_more_projects_serve_fewer(tmp_path: Path) -> Non
 
 def test_a_bad_target_is_left_out_where_that_is_asked_for(tmp_path: Path) -> None:
     facts = make_facts(tmp_path, drop_bad_targets=True)
-    _, steps = settled(finish(facts, only=["install-tools-cp312"]))
-    assert str(steps["build-triton-cp312"].inputs["everything else"]) == "known after probe-targets"
+    steps = settled(finish(facts, only=["install-tools-cp312"]))
+    assert steps["build-triton-cp312"].waits_for == "probe-targets"
     facts = finish(facts, only=["install-tools-cp312", "probe-targets"])
     probe = facts.done["probe-targets"]
     faults = {"gfx942": None, "gfx1100": "cannot be compiled"}
@@ -269,21 +258,7 @@ def test_a_bad_target_is_left_out_where_that_is_asked_for(tmp_path: Path) -> Non
             },
         )
     )
-    assert settled(facts)[1]["build-pytorch-cp312"].inputs["PYTORCH_ROCM_ARCH"] == "gfx942"
-
-
-def test_a_set_of_which_no_target_compiles_is_left_out(tmp_path: Path) -> None:
-    """Its steps do not run, and the others do, then and in the next run."""
-    facts = finish(make_facts(tmp_path, per_target=True, drop_bad_targets=True), only=CHECKED)
-    did = facts.done["probe-targets"].stamp
-    faults = {"gfx942": None, "gfx1100": "unknown target"}
-    bad = DoneStep(replace(did, facts={"faults": faults}), None)
-    facts = finish(replace(facts, done={**facts.done, "probe-targets": bad}))
-    _, steps = settled(facts)
-    out = {step.id for step in steps.values() if step.verdict == "left out"}
-    assert out == {name for name in steps if name.endswith("-gfx1100")}
-    assert {step.why for step in steps.values() if step.id in out} == {"nothing compiles for gfx1100"}
-    assert {step.verdict for step in steps.values() if step.id not in out} == {"skip"}
+    assert settled(facts)["build-pytorch-cp312"].inputs["PYTORCH_ROCM_ARCH"] == "gfx942"
 
 
 @pytest.mark.parametrize(
@@ -295,7 +270,7 @@ def test_a_recipe_has_variables_for_one_series_of_torch(
     facts = make_facts(tmp_path)
     trees = {**facts.trees, "pytorch": replace(facts.trees["pytorch"], version=version)}
     ready = finish(replace(facts, trees=trees), only=CHECKED)
-    step = settled(ready)[1]["build-pytorch-cp312"]
+    step = settled(ready)["build-pytorch-cp312"]
     assert step.environment.get("USE_FBGEMM_GENAI") == expected
     assert step.environment["USE_CCACHE"] == "OFF"
 
@@ -316,19 +291,19 @@ def test_targets_that_rocm_lacks_and_sets_without_names_are_refused(tmp_path: Pa
     ):
         settled(make_facts(tmp_path, targets="gfx1201"))
     anyway = finish(make_facts(tmp_path, targets="gfx942,gfx1201", unlisted_targets=True), only=CHECKED)
-    step = settled(anyway)[1]["build-pytorch-cp312"]
+    step = settled(anyway)["build-pytorch-cp312"]
     assert (step.verdict, step.inputs["PYTORCH_ROCM_ARCH"]) == ("run", "gfx942;gfx1201")
     with pytest.raises(errors.UsageError, match="none is given"):
-        settled(make_facts(tmp_path, targets=None, per_target=True))  # type: ignore[arg-type]
+        split_request(make_facts(tmp_path, targets=None, per_target=True).request)  # type: ignore[arg-type]
     with pytest.raises(errors.UsageError, match="names gfx942 twice"):
-        settled(make_facts(tmp_path, targets="gfx942,gfx942", per_target=True))
+        split_request(make_facts(tmp_path, targets="gfx942,gfx942", per_target=True).request)
 
 
 # -- the file ------------------------------------------------------------------------------------------
 
 
 def plan_file(facts: Facts) -> PlanFile:
-    _, steps = settled(facts)
+    steps = settled(facts)
     trees = {name: tree.identity for name, tree in facts.trees.items()}
     return PlanFile.from_plan(facts.request, Plan(steps, ("gfx942", "gfx1100")), trees, None)
 
@@ -339,7 +314,7 @@ def test_a_plan_comes_back_from_its_file(tmp_path: Path) -> None:
     back = read_plan(tmp_path / "plan.json")
     assert (back.request, back.identities) == (file.request, file.identities)
     for step in file.plan:
-        assert back.plan.find_step(step.id) == replace(step, estimate=None)
+        assert back.plan.find_step(step.id) == step
     assert make_plan_json(back)["request"] == make_plan_json(file)["request"]
 
 
@@ -369,11 +344,12 @@ def test_the_password_of_an_index_is_not_in_a_plan(tmp_path: Path, name: str) ->
         ("", "it is not JSON"),
         ("[]", "is no plan of this version"),
         ('{"format": 99}', "is no plan of this version"),
-        ('{"format": 2, "steps": []}', "is a damaged plan"),
-        ('{"format": 2, "steps": [{}], "lock": null, "request": {}, "targets": [], "trees": {}}', "damaged"),
+        ('{"format": 2, "steps": []}', "is no plan of this version"),
+        ('{"format": 3, "steps": []}', "is a damaged plan"),
+        ('{"format": 3, "steps": [{}], "lock": null, "request": {}, "targets": [], "trees": {}}', "damaged"),
         (
-            '{"format": 2, "steps": [], "lock": null, "request": {"sdk": 7}, "targets": [], "trees": {}}',
-            r"is a damaged plan: its request: sdk: .* \(found 7\); .*: Field required",
+            '{"format": 3, "steps": [], "lock": null, "request": {"sdk": 7}, "targets": [], "trees": {}}',
+            r"is a damaged plan: .*request.sdk: .* \(found 7\); .*: Field required",
         ),
         ("[" * 100_000, r"is no plan: it is not JSON \(nested too deep\)"),
     ],
@@ -387,8 +363,8 @@ def test_a_file_that_is_no_plan(tmp_path: Path, text: str, said: str) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"id": "../../x"}, r"\.\./\.\./x \(repair\) is no step"),
-        ({"kind": "other"}, r"\(other\) is no step"),
+        ({"id": "../../x"}, r"\.\./\.\./x is no name of a step"),
+        ({"kind": "other"}, r"kind: .*found 'other'"),
         ({"after": ["nobody"]}, "waits for nobody, which the plan has not"),
     ],
 )
@@ -396,9 +372,8 @@ def test_a_plan_that_somebody_has_changed(tmp_path: Path, change: dict[str, obje
     plan = make_plan_json(plan_file(make_facts(tmp_path)))
     plan["steps"][-1].update(change)
     (tmp_path / "plan.json").write_text(json.dumps(plan))
-    with pytest.raises(errors.DataError, match="is a damaged plan") as raised:
+    with pytest.raises(errors.DataError, match=f"is a damaged plan: .*{said}"):
         read_plan(tmp_path / "plan.json")
-    assert re.search(said, str(raised.value.__cause__))
 
 
 def test_an_unknown_step_is_named_with_the_nearest(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from planned_runs import finish, make_facts
 
 from rocm_wheels.pipeline import facts as gather
 from rocm_wheels.pipeline import outputs, plan, planner
-from rocm_wheels.pipeline.step import make_step_graph
+from rocm_wheels.pipeline.step import make_steps
 
 
 def test_an_environment_made_anew_has_lost_its_build_packages(
@@ -24,10 +24,10 @@ def test_an_environment_made_anew_has_lost_its_build_packages(
         outputs.StepStamp(did.step, did.inputs, (outputs.OutputFile.from_path(record),), did.facts),
     )
     before = facts.refresh_after_step("install-tools-cp312")
-    assert plan.settle_step(planner.Planner(make_step_graph(before), before, {}), did.step).verdict == "skip"
+    assert plan.settle_step(planner.Planner(make_steps(before), before, {}), did.step).verdict == "skip"
 
     record.unlink()  # the environment was made anew, with the very same ROCm
-    monkeypatch.setattr(gather, "inspect_python", lambda *_, **__: facts.pythons["cp312"])
-    after = before.refresh_after_step("install-rocm-cp312", "cp312")
-    step = plan.settle_step(planner.Planner(make_step_graph(after), after, {}), did.step)
+    monkeypatch.setattr(gather, "inspect_python", lambda *_, **__: facts.python)
+    after = before.refresh_after_step("install-rocm-cp312", environment=True)
+    step = plan.settle_step(planner.Planner(make_steps(after), after, {}), did.step)
     assert (step.verdict, step.why) == ("run", f"{record} is missing")

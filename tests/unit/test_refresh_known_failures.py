@@ -68,21 +68,20 @@ def checkout(tmp_path: Path) -> tuple[Path, str]:
     return tmp_path / "therock", ask_git("rev-parse", "HEAD")
 
 
+@pytest.mark.parametrize("remote", [False, True], ids=["clone", "GitHub"])
 def test_names_of_therock_become_facts_with_owner_issue_and_day(
-    checkout: tuple[Path, str], tmp_path: Path
+    checkout: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, remote: bool
 ) -> None:
     folder, commit = checkout
     output = tmp_path / "known.yaml"
-    words = [
-        "--checkout",
-        str(folder),
-        "--commit",
-        commit,
-        "--retrieved",
-        "2026-11-26",
-        "--output",
-        str(output),
-    ]
+    words = ["--commit", commit, "--retrieved", "2026-11-26", "--output", str(output)]
+    words += [] if remote else ["--checkout", str(folder)]
+    if remote:  # git is told where GitHub is
+        monkeypatch.setenv("GIT_CONFIG_COUNT", "1")
+        monkeypatch.setenv("GIT_CONFIG_KEY_0", f"url.{folder.as_uri()}.insteadOf")
+        monkeypatch.setenv("GIT_CONFIG_VALUE_0", "https://github.com/ROCm/TheRock")
+        for key in ("allowFilter", "allowAnySHA1InWant"):
+            subprocess.run(["git", "-C", str(folder), "config", f"uploadpack.{key}", "true"], check=True)
     done = CliRunner().invoke(refresh_known_failures, words, catch_exceptions=False)
     assert "10 names of generic.py, pytorch_2.13.py" in done.output
     assert "left out, a pattern: windows/nn test_Conv" in done.output
@@ -130,7 +129,7 @@ def test_what_is_no_list_leaves_the_table_as_it_was(checkout: tuple[Path, str], 
     head = subprocess.run(
         ["git", "-C", str(folder), "rev-parse", "HEAD"], check=True, capture_output=True, text=True
     )
-    with pytest.raises(errors.DataError, match=r"generic\.py is no Python"):
+    with pytest.raises(errors.DataError, match=r"generic\.py has no table"):
         CliRunner().invoke(
             refresh_known_failures, [*here, "--commit", head.stdout.strip()], catch_exceptions=False
         )

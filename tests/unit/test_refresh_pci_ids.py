@@ -15,8 +15,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from refresh_pci_ids import (
-    PciDifference,
-    find_pci_differences,
     read_pci_ids,
     read_pci_table,
     refresh_pci_ids,
@@ -27,9 +25,9 @@ from rocm_wheels.gpus import pci
 
 FOLDER = Path(pci.__file__).parent
 AMD_LINES = {
-    row.id[5:]: row.name
-    for row in read_pci_table(FOLDER / "pci_ids.tsv", "amd").rows
-    if row.named == "pci.ids"
+    pci_id[5:]: row["name"]
+    for pci_id, row in read_pci_table(FOLDER / "pci_ids.tsv", "amd").rows.items()
+    if row["named"] == "pci.ids"
 }
 
 
@@ -50,7 +48,8 @@ def pci_ids(
     changes = {"amd": amd or {}, "nvidia": nvidia or {}, "intel": {}}
     for vendor, name in pci.PCI_VENDORS.items():
         table = read_pci_table(FOLDER / pci.PCI_TABLES[name], name)
-        devices = {row.id[5:]: row.name for row in table.rows if row.named == "pci.ids"} | changes[name]
+        rows = {key[5:]: row["name"] for key, row in table.rows.items() if row["named"] == "pci.ids"}
+        devices = rows | changes[name]
         lines.append(f"{vendor}  Vendor of {name}")
         for device, called in sorted(devices.items()):
             lines += [f"\t{device}  {called}", f"\t\t1043 05d0  Subsystem of {called}"] if called else []
@@ -143,20 +142,20 @@ def test_a_new_nvidia_gpu_has_the_capability_of_its_chip_and_a_new_chip_has_none
         "3ffe": "GB202 High Definition Audio Controller",
     }
     assert run(pci_ids(nvidia=new), "--write").exception is None
-    rows = {row.id: row for row in read_pci_table(tables / "pci_ids_nvidia.tsv", "nvidia").rows}
-    assert (rows["10de:26ff"].target, rows["10de:26ff"].card) == ("8.9", "discrete")
-    assert (rows["10de:3fff"].target, rows["10de:3fff"].kind) == ("-", "believed")
+    rows = read_pci_table(tables / "pci_ids_nvidia.tsv", "nvidia").rows
+    assert (rows["10de:26ff"]["target"], rows["10de:26ff"]["card"]) == ("8.9", "discrete")
+    assert (rows["10de:3fff"]["target"], rows["10de:3fff"]["kind"]) == ("-", "believed")
     assert "10de:3ffe" not in rows
 
 
 def test_differences_are_sorted_and_say_the_names() -> None:
     table = read_pci_table(FOLDER / "pci_ids.tsv", "amd")
     ids = read_pci_ids(pci_ids({"744c": "X", "1114": ""}), "there")
-    assert find_pci_differences(table, ids) == (
-        PciDifference("gone", "1002:1114", AMD_LINES["1114"], ""),
-        PciDifference("renamed", "1002:744c", AMD_LINES["744c"], "X"),
-    )
-    assert find_pci_differences(refresh_pci_table(table, ids), ids) == ()
+    assert refresh_pci_table(table, ids) == [
+        {"what": "gone", "id": "1002:1114", "before": AMD_LINES["1114"], "now": ""},
+        {"what": "renamed", "id": "1002:744c", "before": AMD_LINES["744c"], "now": "X"},
+    ]
+    assert refresh_pci_table(table, ids) == []
 
 
 @pytest.mark.parametrize("words", [("--write",), ("--check",), ()])

@@ -20,7 +20,7 @@ def test_a_wheel_that_was_finished_is_not_called_an_earlier_one(tmp_path: Path) 
     wheel = output / "apex-1.0-cp312-cp312-linux_x86_64.whl"
     wheel.write_bytes(b"new")
     before = facts.done[APEX].stamp
-    plan = Plan(settled(facts)[1], ("gfx942",))
+    plan = Plan(settled(facts), ("gfx942",))
     outcomes = {
         step.id: local_executor.StepOutcome(step, "failed" if step.id == APEX else "not begun")
         for step in plan

@@ -15,7 +15,7 @@ from rocm_wheels.pipeline.step import Plan
 
 def test_compilers_of_a_step_alone_fit_into_the_memory(tmp_path: Path) -> None:
     facts = make_facts(tmp_path)
-    _, steps = settled(facts)
+    steps = settled(facts)
     file = PlanFile(facts.request, Plan(steps, ("gfx942",)), {})
     torch = steps["build-pytorch-cp312"]
     small = replace(facts.machine, free_memory=8 * GIB)
@@ -31,7 +31,7 @@ def test_compilers_of_a_step_alone_fit_into_the_memory(tmp_path: Path) -> None:
 
 def test_a_record_is_told_all_that_it_has_words_for(tmp_path: Path) -> None:
     facts = make_facts(tmp_path)
-    _, steps = settled(facts)
+    steps = settled(facts)
     step, plan, record = steps["build-pytorch-cp312"], tmp_path / "plan.json", run_record.RunRecord(tmp_path)
     run_step.record_run_begin(
         record,

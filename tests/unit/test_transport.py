@@ -30,6 +30,7 @@ LASTING = [
     "error: unable to write file: No space left on device\nfatal: early EOF",
     "remote: aborting due to possible repository corruption on the remote side.\nfatal: early EOF",
     "error: inflate: data stream error (incorrect data check)\nfatal: fetch-pack: invalid index-pack output",
+    "fatal: remote error: filter 'blob:none' not supported\nfatal: the remote end hung up unexpectedly",
     "something that nobody has seen before",
 ]
 
@@ -42,46 +43,3 @@ def test_a_failure_that_may_pass(said: str) -> None:
 @pytest.mark.parametrize("said", LASTING)
 def test_a_failure_that_will_not(said: str) -> None:
     assert not network.is_transient(errors.SourceError(said))
-
-
-@pytest.fixture
-def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    seconds: list[float] = []
-    monkeypatch.setattr("rocm_wheels.core.process.wait_or_stop", seconds.append)
-    return seconds
-
-
-def test_the_last_failure_is_the_one_that_is_told(
-    waits: list[float], capsys: pytest.CaptureFixture[str]
-) -> None:
-    said = iter(["early EOF", "RPC failed", "Connection reset by peer"])
-
-    def attempt() -> None:
-        raise errors.SourceError(next(said))
-
-    with pytest.raises(errors.SourceError, match="Connection reset"):
-        network.attempt_with_retries(attempt, transport=network.Transport(retries=2), activity="fetching")
-    assert len(waits) == 2
-    assert "fetching: early EOF; trying again in" in capsys.readouterr().err
-
-
-def test_what_will_not_pass_is_told_at_once(waits: list[float]) -> None:
-    def attempt() -> None:
-        raise errors.SourceError("repository not found")
-
-    with pytest.raises(errors.SourceError, match="not found"):
-        network.attempt_with_retries(attempt, transport=network.Transport(), activity="fetching")
-    assert not waits
-
-
-@pytest.mark.usefixtures("waits")
-def test_what_works_the_second_time_is_returned() -> None:
-    answers = iter([errors.SourceError("early EOF"), "ok"])
-
-    def attempt() -> str:
-        answer = next(answers)
-        if isinstance(answer, errors.SourceError):
-            raise answer
-        return answer
-
-    assert network.attempt_with_retries(attempt, transport=network.Transport(), activity="x") == "ok"

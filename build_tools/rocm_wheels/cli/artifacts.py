@@ -1,8 +1,6 @@
 """ROCm of a build as packages: fetch its artifacts, make packages of them, install them.
 
 The options have the names of TheRock's scripts.
-
-The options have the names of TheRock's script.
 """
 
 from __future__ import annotations
@@ -81,35 +79,22 @@ def parse_amdgpu_targets(text: str) -> tuple[str, ...]:
     return gfx.parse_targets(text, input_name="--gfx") if text.strip() else ()
 
 
-def make_workflow_run(options: Mapping[str, Any], platform: str) -> artifact_sources.WorkflowRun:
-    """Return the run that the options name."""
+def find_artifact_source(options: Mapping[str, Any], platform: str) -> artifact_sources.ArtifactSource:
+    """Return where the artifacts are, with the files there. Raises UsageError and SdkError."""
     from rocm_wheels.models import libraries
     from rocm_wheels.sdk import artifact_sources
 
-    repository = options["run_github_repo"] or libraries.load_artifact_table().repository
-    return artifact_sources.WorkflowRun(
-        options["run_id"], platform, repository, options["release_type"] or "ci"
-    )
-
-
-def find_artifact_files(
-    options: Mapping[str, Any], platform: str
-) -> tuple[artifact_sources.ArtifactSource, artifact_sources.FileSizes]:
-    """Return where the artifacts are, and the files there. Raises UsageError and SdkError."""
-    from rocm_wheels.sdk import artifact_sources
-
-    sign = not options["no_sign_request"]
+    env, sign = boundary.read_environment(), not options["no_sign_request"]
     if (options["run_id"] is None) == (options["source"] is None):
         raise errors.UsageError(
             "name the run with --run-id, or the folder of its artifacts with --source",
             tip="run ids are at https://github.com/ROCm/TheRock/actions",
         )
-    if options["source"] is None:
-        return artifact_sources.find_run_files(
-            make_workflow_run(options, platform), boundary.read_environment(), sign=sign
-        )
-    source = artifact_sources.open_artifact_source(options["source"], boundary.read_environment(), sign=sign)
-    return source, source.list_files()
+    if options["source"] is not None:
+        return artifact_sources.list_source(options["source"], env, sign=sign)
+    repository = options["run_github_repo"] or libraries.load_artifact_table().repository
+    release_type = options["release_type"] or "ci"
+    return artifact_sources.list_run(options["run_id"], platform, repository, release_type, env, sign=sign)
 
 
 class _ManyExcludes(Command):
@@ -182,11 +167,10 @@ def fetch_command(
         exclude=exclude,
     )
     artifact_sources.compile_patterns((*include, *exclude))  # before anything is asked of a server
-    source, files = find_artifact_files(options, options["platform"])
+    source = find_artifact_source(options, options["platform"])
     request = fetch_artifacts.FetchRequest(
         source=source,
-        files=files,
-        archives=artifact_sources.choose_archives(files, choice, where=source.label),
+        archives=artifact_sources.choose_archives(source, choice),
         folder=output_dir.absolute(),
         unpacking="flatten" if options["flatten"] else "keep" if options["no_extract"] else "extract",
         keep_archives=not options["delete_after_extract"],
@@ -202,7 +186,7 @@ def fetch_command(
             "nothing was downloaded"
         )
         return
-    paths = list(fetch_artifacts.fetch_archives(request).paths)
+    paths = list(fetch_artifacts.fetch_archives(request))
     print_result({"paths": paths}, paths, as_json=as_json)
 
 
@@ -411,9 +395,12 @@ def _make_command() -> click.Command:
 
 
 def _install_tree(output_dir: Path, as_json: bool, **options: Any) -> None:
-    from rocm_wheels.sdk import fetch_artifacts
+    from rocm_wheels.sdk import artifact_sources, fetch_artifacts
 
-    group = _choose_group(options)
+    env, sign = boundary.read_environment(), not options["no_sign_request"]
+    groups = [options[name] for name in ("artifact_group", "amdgpu_family") if options[name]]
+    if len(groups) != 1:
+        raise errors.UsageError("one of --artifact-group and --family is wanted", tip="such as gfx94X-dcgpu")
     tarball = options["release"] is not None or options["latest_release"]
     ways = [
         way
@@ -425,52 +412,56 @@ def _install_tree(output_dir: Path, as_json: bool, **options: Any) -> None:
             "one of --run-id, --release, --latest-release, --input-dir and --source is wanted",
             tip="--source goes with --release and --latest-release, as the folder of their tarballs",
         )
-    output, parts = output_dir.absolute(), _choose_parts(options)
+    output, parts = output_dir.absolute(), [part for part in PARTS if options[part.replace("-", "_")]]
     if (tarball or options["input_dir"]) and (parts or options["tests"] or options["base_only"]):
         raise errors.UsageError("parts can be chosen of the artifacts of a run only", tip="leave them out")
+    origin: fetch_artifacts.FetchRequest | Path
     if options["input_dir"] is not None:
-        if options["dry_run"]:
-            print_result({"source": options["input_dir"]}, [options["input_dir"]], as_json=as_json)
-            return
-        fetch_artifacts.install_folder(options["input_dir"].absolute(), output)
-        print_result({"folder": output}, [output], as_json=as_json)
-        return
-    if tarball:
-        request = _make_tarball_request(options, group)
+        origin = options["input_dir"].absolute()
+        document, lines = {"source": options["input_dir"]}, [str(options["input_dir"])]
     else:
-        request = _make_run_request(options, group, parts)
-    if options["dry_run"]:
-        names = [f"{request.source.label}/{archive.file}" for archive in request.archives]
-        print_result({"archives": names}, names, as_json=as_json)
-        return
-    (fetch_artifacts.install_tarball if tarball else fetch_artifacts.install_from_artifacts)(request, output)
-    print_result({"folder": output}, [output], as_json=as_json)
+        if tarball:
+            published = fetch_artifacts.find_tarball_folder(options["release"])
+            source = artifact_sources.list_source(options["source"] or published, env, sign=sign)
+            archives = [fetch_artifacts.choose_tarball(source, PLATFORM, groups[0], options["release"])]
+            if not options["allow_missing_sha256sum"]:
+                log.log_note(
+                    "no digests of tarballs are published, as far as is known: "
+                    "what comes is checked as gzip does"
+                )
+        else:
+            source, archives = _choose_run_archives(options, groups[0], parts)
+        origin = fetch_artifacts.FetchRequest(
+            source=source,
+            archives=archives,
+            folder=Path(),
+            unpacking="keep" if tarball else "flatten",
+            unchecked=tarball or options["allow_missing_sha256sum"],
+            downloads=options["download_concurrency"],
+            unpackings=options["extract_concurrency"] or os.cpu_count() or 1,
+        )
+        lines = [f"{source.label}/{archive.file}" for archive in archives]
+        document = {"archives": lines}
+    if not options["dry_run"]:
+        fetch_artifacts.install_tree(origin, output)
+        document, lines = {"folder": output}, [str(output)]
+    print_result(document, lines, as_json=as_json)
 
 
-def _choose_group(options: Mapping[str, Any]) -> str:
-    groups = [options[name] for name in ("artifact_group", "amdgpu_family") if options[name]]
-    if len(groups) != 1:
-        raise errors.UsageError("one of --artifact-group and --family is wanted", tip="such as gfx94X-dcgpu")
-    return str(groups[0])
-
-
-def _choose_parts(options: Mapping[str, Any]) -> list[str]:
-    return [part for part in PARTS if options[part.replace("-", "_")]]
-
-
-def _make_run_request(
+def _choose_run_archives(
     options: Mapping[str, Any], group: str, parts: Sequence[str]
-) -> fetch_artifacts.FetchRequest:
+) -> tuple[artifact_sources.ArtifactSource, list[artifact_sources.ArchiveName]]:
+    """Return the source of a run's artifacts, and those of a family and of the parts that are named."""
     from rocm_wheels.models import gfx
     from rocm_wheels.sdk import artifact_sources, fetch_artifacts
 
     targets = parse_amdgpu_targets(options["amdgpu_targets"])
     if parts and options["base_only"]:
         raise errors.UsageError("--base-only and parts exclude each other", tip="leave one of them out")
-    source, files = find_artifact_files(options, PLATFORM)
+    source = find_artifact_source(options, PLATFORM)
     include: tuple[str, ...] = ()
     if parts or options["base_only"]:
-        include = fetch_artifacts.list_part_patterns(parts, files, tests=options["tests"], where=source.label)
+        include = fetch_artifacts.list_part_patterns(parts, source, tests=options["tests"])
     choice = artifact_sources.ArtifactChoice(
         targets=targets,
         family=group,
@@ -479,50 +470,7 @@ def _make_run_request(
         exclude=() if options["tests"] or include else (fetch_artifacts.TEST_PATTERN,),
         optional=include,
     )
-    return _make_fetch_request(
-        options, source, files, artifact_sources.choose_archives(files, choice, where=source.label)
-    )
-
-
-def _make_tarball_request(options: Mapping[str, Any], group: str) -> fetch_artifacts.FetchRequest:
-    from rocm_wheels.models import libraries
-    from rocm_wheels.sdk import artifact_sources, fetch_artifacts
-
-    release = options["release"]
-    published = (
-        fetch_artifacts.find_tarball_folder(release)
-        if release is not None
-        else libraries.load_artifact_table().tarballs["nightly"]
-    )
-    source = artifact_sources.open_artifact_source(
-        options["source"] or published, boundary.read_environment(), sign=not options["no_sign_request"]
-    )
-    files = source.list_files()
-    archive = fetch_artifacts.choose_tarball(files, PLATFORM, group, release, where=source.label)
-    if not options["allow_missing_sha256sum"]:
-        log.log_note(
-            "no digests of tarballs are published, as far as is known: what comes is checked as gzip does"
-        )
-    return _make_fetch_request({**options, "allow_missing_sha256sum": True}, source, files, [archive])
-
-
-def _make_fetch_request(
-    options: Mapping[str, Any],
-    source: artifact_sources.ArtifactSource,
-    files: artifact_sources.FileSizes,
-    archives: Sequence[artifact_sources.ArchiveName],
-) -> fetch_artifacts.FetchRequest:
-    from rocm_wheels.sdk import fetch_artifacts
-
-    return fetch_artifacts.FetchRequest(
-        source=source,
-        files=files,
-        archives=archives,
-        folder=Path(),
-        unchecked=options["allow_missing_sha256sum"],
-        downloads=options["download_concurrency"],
-        unpackings=options["extract_concurrency"] or os.cpu_count() or 1,
-    )
+    return source, artifact_sources.choose_archives(source, choice)
 
 
 install_command = _make_command()

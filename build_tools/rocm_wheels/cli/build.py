@@ -131,14 +131,14 @@ def build(**options: Any) -> None:
         if options["write_lock"] is not None:
             request = _write_lock(request, options, env)
         if options["dry_run"]:
-            print_plan(request, env, as_json=options["as_json"], details=True, of_done=False)
+            print_plans(request, env, as_json=options["as_json"], details=True, of_done=False)
             return
         how = local_executor.ExecutionOptions(
             options["jobs"], options["keep_going"], options["step_timeout"], server
         )
         summary = build_wheels(request, env, how, boundary.format_command_line())
     _print_summary(summary, env, as_json=options["as_json"])
-    if summary.failure is None and summary.record is not None:
+    if summary.failure is None and summary.records:
         for line in _format_install_lines(summary, request.output, env):
             log.log_note(line)
     if summary.failure is not None:
@@ -164,30 +164,34 @@ production.add_command(install_rocm, "install-rocm")
 production.add_command(build)
 
 
-def print_plan(
+def print_plans(
     request: Any, env: Mapping[str, str], *, as_json: bool, details: bool, of_done: bool = True
-) -> Any:
-    """Print a plan; return it."""
-    from rocm_wheels.pipeline import preflight, preflight_checks, source_checks
+) -> tuple[PlannedRun, ...]:
+    """Print the plan of each Python and target set, as JSON a list where there are several; return them."""
+    from rocm_wheels.pipeline import preflight, preflight_checks
     from rocm_wheels.pipeline.plan import (
         check_request,
         format_plan,
         log_rocm_and_targets,
         make_plan_json,
-        plan_run,
+        plan_cells,
     )
 
     examined = check_request(request, env)
-    source_checks.note_stale_sources(examined.projects, examined.request.sources, examined.env)
-    planned = plan_run(examined)
-    for line in preflight_checks.format_findings(preflight.preflight_plan(planned)):
+    plans = plan_cells(examined)
+    findings = dict.fromkeys(finding for planned in plans for finding in preflight.preflight_plan(planned))
+    for line in preflight_checks.format_findings(tuple(findings)):
         log.log_note(line)
     if as_json:
-        click.echo(json.dumps(make_plan_json(planned.plan_file), indent=1))
-        return planned
-    log_rocm_and_targets(planned)
-    click.echo(format_plan(planned.plan, details=details, of_done=of_done))
-    return planned
+        documents = [make_plan_json(planned.plan_file) for planned in plans]
+        click.echo(json.dumps(documents if len(documents) > 1 else documents[0], indent=1))
+        return plans
+    for planned in plans:
+        log_rocm_and_targets(planned)
+        if len(plans) > 1:
+            click.echo(f"{planned.facts.cell}:")
+        click.echo(format_plan(planned.plan, details=details, of_done=of_done))
+    return plans
 
 
 def _print_summary(summary: RunSummary, env: Mapping[str, str], *, as_json: bool) -> None:
@@ -199,13 +203,14 @@ def _print_summary(summary: RunSummary, env: Mapping[str, str], *, as_json: bool
     else:
         click.echo(status.format_summary(summary.rows, width=tables.get_output_width()))
     current = all(row.outcome in ("up to date", "packaged") for row in summary.rows)
-    if summary.record is None:
-        log.log_note(f"nothing to do: every wheel is up to date ({tables.format_duration(summary.seconds)})")
+    duration = tables.format_duration(summary.seconds)
+    runs = f"run{'s'[: len(summary.records) > 1]} {', '.join(record.name for record in summary.records)}"
+    if not summary.records:
+        log.log_note(f"nothing to do: every wheel is up to date ({duration})")
     elif summary.failure is None:
-        remark = "; nothing had to be built" if current else ""
-        log.log_note(f"run {summary.record.name}: done in {tables.format_duration(summary.seconds)}{remark}")
+        log.log_note(f"{runs}: done in {duration}{'; nothing had to be built' if current else ''}")
     else:
-        log.log_note(f"run {summary.record.name}: ended after {tables.format_duration(summary.seconds)}")
+        log.log_note(f"{runs}: ended after {duration}")
     sys.stdout.flush()
     failure = f"\n```\n{errors.explain_error(summary.failure)}\n```\n" if summary.failure is not None else ""
     boundary.append_step_summary(env, status.format_markdown_summary(summary.rows) + failure)
@@ -292,18 +297,23 @@ def plan(  # noqa: PLR0917 - click passes them by name
             "--max-cpus and --max-memory size the jobs of a cluster", tip="say --format snakemake, too"
         )
     env = boundary.read_build_environment()
-    planned = print_plan(
-        build_options.make_wheels_request(options, env), env, as_json=as_json, details=details
-    )
+    request = build_options.make_wheels_request(options, env)
+    if output is not None and form == "json" and (request.per_target or len(request.interpreters) > 1):
+        raise errors.UsageError(
+            "a plan that is kept is of one Python and one set of targets",
+            tip="name one of each; --format snakemake takes all of them",
+        )
+    plans = print_plans(request, env, as_json=as_json, details=details)
     if output is not None and form == "snakemake":
         from rocm_wheels.executors import snakemake
 
         node = snakemake.LargestNode(max_cpus, max_memory)
-        snakemake.write_snakefile(planned.plan_file, output.absolute(), env, node)
+        cells = [planned.plan_file for planned in plans]
+        written = snakemake.write_snakefile(cells, output.absolute(), env, node)
         line = f"snakemake --snakefile {shlex.quote(str(output))} --cores all"
-        log.log_note(f"wrote {output} and {snakemake.find_snakemake_plan(output)}; `{line}` runs it")
+        log.log_note(f"wrote {output} and {', '.join(map(str, written))}; `{line}` runs it")
     elif output is not None:
-        write_plan(output.absolute(), planned.plan_file)
+        write_plan(output.absolute(), plans[0].plan_file)
         log.log_note(
             f"wrote {output}; `rocm-wheels run-step STEP --plan {shlex.quote(str(output))}` does a step of it"
         )
@@ -332,7 +342,7 @@ def why(step: str, run: str | None, plan_file: Path | None, as_json: bool, **opt
     env = boundary.read_build_environment()
     if run is not None and plan_file is not None:
         raise errors.UsageError("RUN and --plan each name a plan", tip="leave one of them out")
-    file = read_plan(plan_file or _find_plan_of_run(options, run))
+    file = read_plan(plan_file or _find_plan_of_run(options, run, step))
     then = file.plan.find_step(step)
     planned: PlannedRun = plan_run(check_request(file.request, env))
     planned_step = planned.plan.find_step(step)
@@ -340,7 +350,7 @@ def why(step: str, run: str | None, plan_file: Path | None, as_json: bool, **opt
     changes: list[str] = []
     if done is not None:
         changes += outputs.describe_changes(
-            planner.make_comparable_stamp(planned_step, done.stamp), planned_step.known_inputs
+            planner.make_comparable_stamp(planned_step, done.stamp), planned_step.inputs
         )
         changes += [done.fault] if done.fault else []
     never = done is None and planned_step.kind != "install-rocm"
@@ -358,14 +368,22 @@ def why(step: str, run: str | None, plan_file: Path | None, as_json: bool, **opt
     print_result(document, lines, as_json=as_json)
 
 
-def _find_plan_of_run(options: Mapping[str, Any], name: str | None) -> Path:
-    """Return the plan that a run, or the newest, went by: its own, or the one that `run-step` was given."""
+def _find_plan_of_run(options: Mapping[str, Any], name: str | None, step: str) -> Path:
+    """Return the plan that a run went by: its own, or the one that `run-step` was given.
+
+    Without a name, of the newest run that has the step: one before it may be of another Python.
+    """
     from rocm_wheels.core.workspace import Workspace
     from rocm_wheels.pipeline import run_record
 
     workspace = Workspace(build_options.resolve_folders(options)[1])
-    newest = run_record.read_newest_run(workspace.runs)
-    run = newest if name is None else build_options.find_run(workspace, name)
+    if name is not None:
+        run: run_record.RecordedRun | None = build_options.find_run(workspace, name)
+    else:
+        ids = run_record.list_run_ids(workspace.runs)[:_RUNS_LOOKED_AT]
+        runs = (run_record.read_run(workspace.runs / run_id) for run_id in ids)
+        planned = (run for run in runs if step in {*run.steps, *(planned.id for planned in run.planned)})
+        run = next(planned, None) or run_record.read_newest_run(workspace.runs)
     if run is None or not run.begun.get("plan"):
         raise errors.UsageError(
             f"no build has run in {workspace.root}", tip="name its --work-dir, or a plan with --plan FILE"
@@ -373,6 +391,7 @@ def _find_plan_of_run(options: Mapping[str, Any], name: str | None) -> Path:
     return Path(run.begun["plan"])
 
 
+_RUNS_LOOKED_AT = 20  # of the newest runs, for one that has a step
 _KIND_NAMES = ("trees", "environments", "runs", "rejected", "fresh", "built", "steps", "set-aside")
 
 

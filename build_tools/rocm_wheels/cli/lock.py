@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -559,9 +558,9 @@ def _run_update(**given: Any) -> None:
     updates_tools = _TOOLS in chosen
     if not updates_tools:
         _refuse_tools_options(given, f"`lock update {file} {_TOOLS}` resolves them")
-    updated = resolve_lock.UpdatedLock(lock, ())
+    updated, drifts = lock, dict[str, Any]()
     if projects := [name for name in chosen if name != _TOOLS]:
-        updated = resolve_lock.update_lock(
+        updated, drifts = resolve_lock.update_lock(
             lock,
             projects,
             torch=checkout_options.TORCH,
@@ -571,19 +570,16 @@ def _run_update(**given: Any) -> None:
             transport=transport,
         )
     if updates_tools:
-        with_tools = _resolve_tools(file, updated.lock, given, checkout_options.find_patch_folder(given))
-        updated = replace(updated, lock=with_tools)
-    if write_lock(file, updated.lock) and not given["as_json"]:
-        _print_changes(lock, updated.lock, given)
+        updated = _resolve_tools(file, updated, given, checkout_options.find_patch_folder(given))
+    if write_lock(file, updated) and not given["as_json"]:
+        _print_changes(lock, updated, given)
     if given["as_json"]:
-        print_result(_lock_as_json(file, updated.lock), (), as_json=True)
-    for drift in updated.drifts:
-        log.log_warning(
-            f"{drift.name}: torch now pins {drift.pin.ref[:12]}, the lock has {drift.locked[:12]}"
-        )
-    if updated.drifts:
-        names = " ".join(drift.name for drift in updated.drifts)
-        log.log_note(f"`rocm-wheels lock update {file} {names}` takes those pins")
+        print_result(_lock_as_json(file, updated), (), as_json=True)
+    for name, pin in drifts.items():
+        locked = lock.projects[name].commit
+        log.log_warning(f"{name}: torch now pins {pin.ref[:12]}, the lock has {locked[:12]}")
+    if drifts:
+        log.log_note(f"`rocm-wheels lock update {file} {' '.join(drifts)}` takes those pins")
 
 
 def _choose_names(options: Mapping[str, Any], lock: Lock) -> list[str]:

@@ -158,7 +158,9 @@ def open_trial(
             config.touch()
             built |= _select_key_variables(env)
             built |= {"SCCACHE_DIR": os.fspath(folder / "cache"), "SCCACHE_CONF": os.fspath(config)}
-            built |= stack.enter_context(compiler_cache.run_own_server(cache.program, built))
+            for name in compiler_cache.ADDRESS_VARIABLES:  # a server of its own, with nothing of the user's
+                built.pop(name, None)
+            built |= stack.enter_context(compiler_cache.serve_sccache(cache.program, built, folder))
         yield CacheTrial(cache, sdk, folder, built)
 
 

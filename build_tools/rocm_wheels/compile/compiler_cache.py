@@ -1,10 +1,9 @@
 """Compiler caches, ccache and sccache: their programs, variables, servers, hits and misses.
 
 They are started by the build through launcher variables. A client of sccache that finds no server starts
-one, which stays. So one is started before a build and stopped after it, on a port of its own, and a
-step's counts are its own. But two servers on one folder of cached files harm each other (sccache's page
-on local storage): with such a storage all steps of a work directory that run at a time share one, and its
-counts; and a server of the user's that serves the same folder is used as it is.
+one, which stays. So one is started before a build and stopped after it, on a port of its own. Steps that run
+at the same time have its counts in common: two servers on one folder of cached files harm each other
+(sccache's page on local storage).
 """
 
 from __future__ import annotations
@@ -278,73 +277,49 @@ def _read_lines(path: str) -> list[str]:
 _DEFAULT_PORT = 4226
 _IDLE_SECONDS = "3600"  # of a server whose build was killed; one file can compile for half an hour
 _START_ATTEMPTS = 5
-# what decides where a server stores, and with which rights; compared as a digest
-_STORAGE_PREFIXES = ("SCCACHE_", "AWS_", "ACTIONS_", "ALIBABA_CLOUD_", "TENCENTCLOUD_")
-_ADDRESS_VARIABLES = ("SCCACHE_SERVER_PORT", "SCCACHE_SERVER_UDS")
-_CLIENT_VARIABLES = ("SCCACHE_IDLE_TIMEOUT", "SCCACHE_LOG", "SCCACHE_ERROR_LOG")
-
-
-@dataclass(frozen=True)
-class SccacheServer:
-    """A server of ours: its port, the storage that it names, and a digest of what it was started with.
-
-    Port 0 stands for the address that the user's variables name.
-    """
-
-    port: int
-    location: str
-    settings: str
-
-    @property
-    def local(self) -> bool:
-        """Whether it stores on this machine (``Local disk: …``, or a chain of storages with one)."""
-        return "disk" in self.location.lower()
-
-    @property
-    def variables(self) -> dict[str, str]:
-        """What lets clients find it."""
-        if not self.port:
-            return {}
-        return {"SCCACHE_SERVER_PORT": str(self.port), "SCCACHE_IDLE_TIMEOUT": _IDLE_SECONDS}
+ADDRESS_VARIABLES = ("SCCACHE_SERVER_PORT", "SCCACHE_SERVER_UDS")
 
 
 @contextmanager
-def run_own_server(program: Path, env: Mapping[str, str]) -> Iterator[Mapping[str, str]]:
-    """Run a server that nobody shares; yield the variables that lead to it."""
-    server = _start_server(program, env)
-    try:
-        yield server.variables
-    finally:
-        stop_server(program, {**env, **server.variables})
+def serve_sccache(program: Path, env: Mapping[str, str], folder: Path) -> Iterator[Mapping[str, str]]:
+    """Have a server of sccache for a while; yield the variables that lead to it.
 
-
-@contextmanager
-def share_server(program: Path, env: Mapping[str, str], folder: Path) -> Iterator[Mapping[str, str]]:
-    """Use the server of ``folder``, started by the first that comes and stopped by the last that goes.
-
-    With a remote storage each step has its own. Where the user named an address, that is used: a server
-    that listens there stays. What a killed run left is used again, or replaced when its settings are others.
+    One that listens at an address that ``env`` names is used as it is. Else one is started, at that address
+    or on a port of its own, and stopped at the end. Two servers on one folder of cached files harm each
+    other: so the user's own one is used where it serves the same folder, what a killed run left below
+    ``folder`` is stopped, and whoever is at work there is waited for; a run has one for all of its steps.
+    Servers with a remote storage do not mind each other. BuildError for a server that does not start.
     """
     from filelock import FileLock
 
+    named = any(env.get(name) for name in ADDRESS_VARIABLES)
+    if named and is_listening(env):
+        yield {}
+        return
     folder.mkdir(parents=True, exist_ok=True)
-    state_lock = FileLock(folder / "sccache.lock")
-    record_path = folder / "sccache.json"
-    user_lock = FileLock(folder / f"sccache-user-{os.getpid()}-{os.urandom(4).hex()}.lock")
-    with state_lock:
-        server = _find_or_start_server(program, env, record_path, alone=not _has_users(folder))
-        user_lock.acquire()
-    try:
-        yield server.variables if server is not None else {}
-    finally:
-        with state_lock:
-            user_lock.release()
-            Path(user_lock.lock_file).unlink(missing_ok=True)
-            shared = server is not None and server == _read_server(record_path)
-            if server is not None and not (shared and _has_users(folder)):
-                stop_server(program, {**env, **server.variables})
-                if shared:
-                    record_path.unlink(missing_ok=True)
+    lock, port_note = FileLock(folder / "sccache.lock"), folder / "sccache.port"
+    with contextlib.ExitStack() as ending:
+        ending.enter_context(lock)
+        if port_note.exists():
+            stop_server(program, {**env, "SCCACHE_SERVER_PORT": port_note.read_text(encoding="utf-8")})
+            port_note.unlink()
+        variables = {} if named else _start_server(program, env)
+        if named:
+            _launch_server(program, env)
+        ending.callback(stop_server, program, {**env, **variables})
+        location = _read_location(program, {**env, **variables})
+        if "disk" not in location.lower():  # `Local disk: …`, or a chain of storages with one
+            lock.release()
+        elif not named and _read_location(program, env) == location:
+            log.log_note(
+                "a server of sccache that serves the same files is running; it is used, and counts for all"
+            )
+            ending.close()
+            variables = {}
+        elif not named:
+            ending.callback(port_note.unlink, missing_ok=True)
+            files.write_atomically(port_note, variables["SCCACHE_SERVER_PORT"])
+        yield variables
 
 
 def stop_server(program: Path, env: Mapping[str, str]) -> None:
@@ -374,51 +349,18 @@ def is_listening(env: Mapping[str, str]) -> bool:
     return False
 
 
-def _find_or_start_server(
-    program: Path, env: Mapping[str, str], record_path: Path, *, alone: bool
-) -> SccacheServer | None:
-    """Return the server of the folder or a new one; ``None`` where one of the user's is to be used."""
-    recorded = _read_server(record_path)
-    if recorded is not None and recorded.location == _read_location(program, {**env, **recorded.variables}):
-        if recorded.settings == _digest_settings(env):
-            return recorded
-        if not alone:
-            raise BuildError(
-                "another build in this work directory runs a server of sccache with other settings",
-                tip="wait for it, or set the same SCCACHE_ variables for both",
-            )
-        stop_server(program, {**env, **recorded.variables})
-    if named := any(env.get(name) for name in _ADDRESS_VARIABLES):
-        if is_listening(env):
-            return None
-        _launch_server(program, env)
-        server = SccacheServer(0, _read_location(program, env), _digest_settings(env))
-    else:
-        server = _start_server(program, env)
-        if server.local and _read_location(program, env) == server.location:
-            log.log_note(
-                "a server of sccache that serves the same files is running; it is used, and counts for all"
-            )
-            stop_server(program, {**env, **server.variables})
-            return None
-    if server.local or named:
-        files.write_json_file(
-            record_path, {"port": server.port, "location": server.location, "settings": server.settings}
-        )
-    return server
-
-
-def _start_server(program: Path, env: Mapping[str, str]) -> SccacheServer:
-    env = {name: value for name, value in env.items() if name not in _ADDRESS_VARIABLES}
+def _start_server(program: Path, env: Mapping[str, str]) -> dict[str, str]:
+    """Start a server on a port that nobody has; return the variables that lead to it."""
+    env = {name: value for name, value in env.items() if name not in ADDRESS_VARIABLES}
     for attempt in range(_START_ATTEMPTS):
-        server = SccacheServer(_find_free_port(), "", _digest_settings(env))
+        variables = {"SCCACHE_SERVER_PORT": str(_find_free_port()), "SCCACHE_IDLE_TIMEOUT": _IDLE_SECONDS}
         try:
-            _launch_server(program, {**env, **server.variables})
+            _launch_server(program, {**env, **variables})
             break
         except BuildError:
-            if attempt + 1 == _START_ATTEMPTS or not is_listening(server.variables):
+            if attempt + 1 == _START_ATTEMPTS or not is_listening(variables):
                 raise  # not because somebody else took the port
-    return SccacheServer(server.port, _read_location(program, {**env, **server.variables}), server.settings)
+    return variables
 
 
 def _launch_server(program: Path, env: Mapping[str, str]) -> None:
@@ -440,40 +382,6 @@ def _read_location(program: Path, env: Mapping[str, str]) -> str:
         return str(json.loads(output)["cache_location"])
     except (BuildError, ValueError, KeyError):
         return ""  # another program listens there
-
-
-def _digest_settings(env: Mapping[str, str]) -> str:
-    settings = {
-        name: value
-        for name, value in env.items()
-        if name.startswith(_STORAGE_PREFIXES) and name not in _CLIENT_VARIABLES
-    }
-    settings |= {name: env.get(name, "") for name in ("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME")}
-    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def _has_users(folder: Path) -> bool:
-    """Tell whether somebody uses the server of a folder; the locks of those that were killed go away."""
-    from filelock import FileLock, Timeout
-
-    in_use = False
-    for path in folder.glob("sccache-user-*.lock"):
-        lock = FileLock(path, timeout=0)
-        try:
-            lock.acquire()
-        except Timeout:
-            in_use = True
-            continue
-        lock.release()
-        path.unlink(missing_ok=True)
-    return in_use
-
-
-def _read_server(record_path: Path) -> SccacheServer | None:
-    try:
-        return SccacheServer(**json.loads(record_path.read_text(encoding="utf-8")))
-    except (FileNotFoundError, ValueError, TypeError):
-        return None
 
 
 def _find_free_port() -> int:
@@ -527,13 +435,13 @@ def open_cache_session(
 
     ``folder`` is the same for all steps of a work directory, and so is ``base`` (``find_base_folder``). With
     ``{**env, **yielded}``, ``read_statistics`` counts what this step compiles; ask it inside, what is logged
-    for it goes away with the session. A server of sccache's that was started for the session is stopped with
-    the last that uses it. The user's own variables for storages, remote ones too, stay as they are.
+    for it goes away with the session, and so does a server of sccache's that was started for it. The user's
+    own variables for storages, remote ones too, stay as they are.
     """
     folder.mkdir(parents=True, exist_ok=True)
     if cache.kind == "sccache":
         base_variables = list_sccache_bases(env, base)
-        with share_server(cache.program, {**env, **base_variables}, folder) as variables:
+        with serve_sccache(cache.program, {**env, **base_variables}, folder) as variables:
             yield {**base_variables, **variables}
         return
     if env.get(HOST_LOG):

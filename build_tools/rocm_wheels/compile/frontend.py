@@ -107,84 +107,6 @@ class BuiltWheel:
     seconds: float
 
 
-def build_wheel(
-    request: build_request.BuildRequest,
-    *,
-    base: Mapping[str, str],
-    env: Mapping[str, str],
-    python: Path,
-    python_tag: str,
-    out_dir: Path,
-    log: Path,
-    preloads: sdk_tree.Preloads | None = None,
-    clean: bool = False,
-    on_line: Callable[[str], None] | None = None,
-    ran: Callable[[list[str], Mapping[str, str], process.FinishedProcess], None] | None = None,
-    restore: Callable[[], None] | None = None,
-) -> BuiltWheel:
-    """Build one wheel into ``out_dir``.
-
-    ``env`` is the build's whole environment, in which all that the build requires is installed, and ``base``
-    the one a user would repeat the command in. ``preloads`` is for torch. ``ran`` is told how it ended;
-    ``restore`` then puts tracked files back that the project's own build changes.
-    Raises BuildFailed when the front end fails, BuildError when it does not make the right wheel.
-    """
-    with _prepare_front_end(
-        request,
-        base=base,
-        env=env,
-        python=python,
-        python_tag=python_tag,
-        out_dir=out_dir,
-        log=log,
-        preloads=preloads,
-        clean=clean,
-        restore=restore,
-    ) as front_end:
-        finished = front_end.run_build(ConfigureWatch(request, front_end.env), on_line, ran)
-        wheel, version = find_built_wheel(request, front_end.fresh)
-        if request.project.version.append_suffix:
-            wheel, version = _append_suffix(wheel, request.suffix)
-        path = out_dir / wheel.name
-        wheel.replace(path)
-    return BuiltWheel(path, request.project.distribution, version, front_end.tree, finished.seconds)
-
-
-def configure_tree(
-    request: build_request.BuildRequest,
-    *,
-    base: Mapping[str, str],
-    env: Mapping[str, str],
-    python: Path,
-    python_tag: str,
-    out_dir: Path,
-    log: Path,
-    preloads: sdk_tree.Preloads | None = None,
-    clean: bool = False,
-    on_line: Callable[[str], None] | None = None,
-    ran: Callable[[list[str], Mapping[str, str], process.FinishedProcess], None] | None = None,
-    restore: Callable[[], None] | None = None,
-) -> None:
-    """Run a front end until CMake has configured the build tree, and end it there; see ``build_wheel``.
-
-    A later build goes on in that tree. Raises BuildFailed when the front end fails before, or when CMake
-    turns an option that was asked for.
-    """
-    with _prepare_front_end(
-        request,
-        base=base,
-        env=env,
-        python=python,
-        python_tag=python_tag,
-        out_dir=out_dir,
-        log=log,
-        preloads=preloads,
-        clean=clean,
-        restore=restore,
-    ) as front_end:
-        front_end.run_build(ConfigureWatch(request, front_end.env, only_configure=True), on_line, ran)
-
-
 @dataclass(frozen=True)
 class DevelopedTree:
     """A project that was compiled in its tree. ``wheel``: the editable one, where the front end ran.
@@ -201,57 +123,142 @@ class DevelopedTree:
     environment: Mapping[str, str]
 
 
-def develop_tree(
-    request: build_request.BuildRequest,
-    *,
-    base: Mapping[str, str],
-    env: Mapping[str, str],
-    python: Path,
-    python_tag: str,
-    out_dir: Path,
-    log: Path,
-    configured: bool,
-    preloads: sdk_tree.Preloads | None = None,
-    clean: bool = False,
-    on_line: Callable[[str], None] | None = None,
-    ran: Callable[[list[str], Mapping[str, str], process.FinishedProcess], None] | None = None,
-    restore: Callable[[], None] | None = None,
-) -> DevelopedTree:
-    """Compile an editable request in its tree: what changed, where that is in place and ``configured`` so.
+@dataclass(frozen=True)
+class FrontEnd:
+    """A project's own build, and all that it is run with.
 
-    The other arguments are those of ``build_wheel``. Raises BuildFailed.
+    ``env`` is its whole environment, in which what the build requires is installed (``checked``: that was
+    looked at before), and ``base`` the one a user would repeat the command in. Wheels go into ``out_dir``.
+    ``preloads`` is for torch. ``on_line`` takes each line, ``ran`` is told how a program ended; ``restore``
+    then puts tracked files back that the project's own build changes.
     """
-    with _prepare_front_end(
-        request,
-        base=base,
-        env=env,
-        python=python,
-        python_tag=python_tag,
-        out_dir=out_dir,
-        log=log,
-        preloads=preloads,
-        clean=clean,
-        restore=restore,
-    ) as front_end:
-        watch, wheel, version = ConfigureWatch(request, front_end.env), None, ""
-        ninja = find_ninja_command(request, front_end.env) if configured else None
-        if not front_end.tree.startswith(build_trees.CONTINUED):
-            ninja = None  # what the other tree left beside the sources is written anew by the front end
-        if ninja is not None:
-            finished = front_end.run_program(ninja, list(ninja), watch, on_line, ran)
-        else:
-            finished = front_end.run_build(watch, on_line, ran)
-            built, version = find_built_wheel(request, front_end.fresh)
-            wheel = out_dir / built.name
-            built.replace(wheel)
-        return DevelopedTree(
-            wheel,
-            version,
-            front_end.tree,
-            finished.seconds,
-            find_ninja_command(request, front_end.env),
-            front_end.env,
+
+    request: build_request.BuildRequest
+    base: Mapping[str, str]
+    env: Mapping[str, str]
+    python: Path
+    python_tag: str
+    out_dir: Path
+    log: Path
+    preloads: sdk_tree.Preloads | None = None
+    clean: bool = False
+    checked: bool = False
+    on_line: Callable[[str], None] | None = None
+    ran: Callable[[list[str], Mapping[str, str], process.FinishedProcess], None] | None = None
+    restore: Callable[[], None] | None = None
+
+    def build(self) -> BuiltWheel:
+        """Build one wheel. Raises BuildFailed when it fails, BuildError when it is not the right wheel."""
+        with self._enter_tree() as entered:
+            finished = self._run(entered, ConfigureWatch(self.request, entered.env))
+            wheel, version = find_built_wheel(self.request, entered.fresh)
+            if self.request.project.version.append_suffix:
+                wheel, version = _append_suffix(wheel, self.request.suffix)
+            path = self.out_dir / wheel.name
+            wheel.replace(path)
+        distribution = self.request.project.distribution
+        return BuiltWheel(path, distribution, version, entered.tree, finished.seconds)
+
+    def configure(self) -> None:
+        """Run until CMake has configured the build tree, and end it there; a later build goes on in it.
+
+        Raises BuildFailed when the front end fails before, or when CMake turns an option that was asked for.
+        """
+        with self._enter_tree() as entered:
+            self._run(entered, ConfigureWatch(self.request, entered.env, only_configure=True))
+
+    def develop(self, *, configured: bool) -> DevelopedTree:
+        """Compile an editable request in its tree: what changed, where that is there and ``configured`` so.
+
+        Raises BuildFailed.
+        """
+        with self._enter_tree() as entered:
+            request, env, wheel, version = self.request, entered.env, None, ""
+            watch = ConfigureWatch(request, env)
+            # what another tree left beside the sources is written anew by the front end
+            goes_on = configured and entered.tree.startswith(build_trees.CONTINUED)
+            ninja = find_ninja_command(request, env) if goes_on else None
+            finished = self._run(entered, watch, ninja or ())
+            if ninja is None:
+                built, version = find_built_wheel(request, entered.fresh)
+                wheel = self.out_dir / built.name
+                built.replace(wheel)
+            ninja = find_ninja_command(request, env)
+            return DevelopedTree(wheel, version, entered.tree, finished.seconds, ninja, env)
+
+    @contextmanager
+    def _enter_tree(self) -> Iterator[_EnteredTree]:
+        """Put the build tree in place; what the front end leaves in the source is git's to overlook."""
+        request, base = self.request, self.base
+        self.out_dir.mkdir(parents=True, exist_ok=True)
+        for old in self.out_dir.glob(".fresh-*"):  # of a build that was killed
+            shutil.rmtree(old)
+        parking = build_trees.prepare_parking_folder(request.source, base)
+        marker = parking / request.project.name / "running.json"
+        with (
+            generated_files.exclude_generated_files(
+                request.source, request.project.build.list_generated(), marker, self.log, base
+            ),
+            contextlib.ExitStack() as ending,
+            tempfile.TemporaryDirectory(prefix=".fresh-", dir=self.out_dir) as name,
+        ):
+            if self.restore is not None:
+                ending.callback(self.restore)
+            key = build_trees.make_tree_key(request, self.env, python=self.python, python_tag=self.python_tag)
+            tree = build_trees.enter_tree(request, key, parking, env=base, clean=self.clean)
+            env = build_trees.keep_cmake_path(request, self.python, self.env)
+            env = set_wheel_commit(request, parking, build_trees.set_build_folder(request, env))
+            hooks.find_hooks(request.project).prepare(request, hooks.Preparation(base, self.preloads))
+            yield _EnteredTree(tree, env, Path(name).absolute())
+
+    def _run(
+        self, entered: _EnteredTree, watch: ConfigureWatch, ninja: Sequence[str] = ()
+    ) -> process.FinishedProcess:
+        """Run the front end, or ``ninja`` alone, to its end or to where the watch ends it. BuildFailed."""
+        request, folder = self.request, self.request.folder
+        argv, shown_command = (
+            list(ninja)
+            or make_front_end_command(
+                request, folder, python=self.python, out_dir=out_dir, checked=self.checked
+            )
+            for out_dir in (entered.fresh, self.out_dir.absolute())
         )
+        position = self.log.stat().st_size if self.log.is_file() else 0
+        began, lost = time.monotonic(), None
+        watch.delete_lost_caches()
+        try:
+            finished = process.run_command(
+                argv,
+                env=entered.env,
+                cwd=folder,
+                log=self.log,
+                on_line=watch.wrap_listener(self.on_line),
+                check=None,
+                description=f"building {request.project.name}",
+            )
+            watch.check_caches()
+        except TreeConfigured:
+            finished = process.FinishedProcess(0, time.monotonic() - began)
+        except OptionLost as turned:
+            finished, lost = process.FinishedProcess(1, time.monotonic() - began), turned
+        if self.ran is not None:
+            self.ran(shown_command, entered.env, finished)
+        if lost is None and not finished.returncode:
+            return finished
+        lines = _read_lines_from(self.log, position)
+        command = format_repeat_command(shown_command, cwd=folder, base=self.base, env=entered.env)
+        if lost is not None:
+            raise _lost_option_error(request, lost, lines, log=self.log, command=command) from lost
+        raise _front_end_error(request, finished.returncode, lines, log=self.log, command=command)
+
+
+@dataclass(frozen=True)
+class _EnteredTree:
+    """A build tree in its place: what happened to it, the environment there, where a new wheel goes."""
+
+    tree: str
+    env: Mapping[str, str]
+    fresh: Path
 
 
 def find_ninja_command(request: build_request.BuildRequest, env: Mapping[str, str]) -> tuple[str, ...] | None:
@@ -267,109 +274,6 @@ def find_ninja_command(request: build_request.BuildRequest, env: Mapping[str, st
     return (program, "-C", os.fspath(tree), *jobs, *(("install",) if installs else ()))
 
 
-@dataclass(frozen=True)
-class _FrontEnd:
-    """A front end that is about to run: its tree is in place, and ``fresh`` is where its wheel goes."""
-
-    request: build_request.BuildRequest
-    base: Mapping[str, str]
-    env: Mapping[str, str]
-    python: Path
-    out_dir: Path
-    fresh: Path
-    log: Path
-    tree: str
-
-    def run_build(
-        self,
-        watch: ConfigureWatch,
-        on_line: Callable[[str], None] | None,
-        ran: Callable[[list[str], Mapping[str, str], process.FinishedProcess], None] | None,
-    ) -> process.FinishedProcess:
-        """Run it to its end, or to where the watch ends it. Raises BuildFailed."""
-        request, folder = self.request, self.request.folder
-        argv = make_front_end_command(request, folder, python=self.python, out_dir=self.fresh)
-        shown_command = make_front_end_command(
-            request, folder, python=self.python, out_dir=self.out_dir.absolute()
-        )
-        return self.run_program(argv, shown_command, watch, on_line, ran)
-
-    def run_program(
-        self,
-        argv: Sequence[str],
-        shown_command: list[str],
-        watch: ConfigureWatch,
-        on_line: Callable[[str], None] | None,
-        ran: Callable[[list[str], Mapping[str, str], process.FinishedProcess], None] | None,
-    ) -> process.FinishedProcess:
-        """Run what compiles in the tree, to its end or to where the watch ends it. Raises BuildFailed."""
-        request, folder = self.request, self.request.folder
-        position = self.log.stat().st_size if self.log.is_file() else 0
-        activity, began, lost = f"building {request.project.name}", time.monotonic(), None
-        watch.delete_lost_caches()
-        try:
-            finished = process.run_command(
-                argv,
-                env=self.env,
-                cwd=folder,
-                log=self.log,
-                on_line=watch.wrap_listener(on_line),
-                check=None,
-                description=activity,
-            )
-            watch.check_caches()
-        except TreeConfigured:
-            finished = process.FinishedProcess(0, time.monotonic() - began)
-        except OptionLost as turned:
-            finished, lost = process.FinishedProcess(1, time.monotonic() - began), turned
-        if ran is not None:
-            ran(shown_command, self.env, finished)
-        if lost is None and not finished.returncode:
-            return finished
-        lines = _read_lines_from(self.log, position)
-        command = format_repeat_command(shown_command, cwd=folder, base=self.base, env=self.env)
-        if lost is not None:
-            raise _lost_option_error(request, lost, lines, log=self.log, command=command) from lost
-        raise _front_end_error(request, finished.returncode, lines, log=self.log, command=command)
-
-
-@contextmanager
-def _prepare_front_end(
-    request: build_request.BuildRequest,
-    *,
-    base: Mapping[str, str],
-    env: Mapping[str, str],
-    python: Path,
-    python_tag: str,
-    out_dir: Path,
-    log: Path,
-    preloads: sdk_tree.Preloads | None,
-    clean: bool,
-    restore: Callable[[], None] | None,
-) -> Iterator[_FrontEnd]:
-    """Put the build tree in place for a front end; what that leaves in the source is git's to overlook."""
-    out_dir.mkdir(parents=True, exist_ok=True)
-    for old in out_dir.glob(".fresh-*"):  # of a build that was killed
-        shutil.rmtree(old)
-    parking = build_trees.prepare_parking_folder(request.source, base)
-    marker = parking / request.project.name / "running.json"
-    with (
-        generated_files.exclude_generated_files(
-            request.source, request.project.build.list_generated(), marker, log, base
-        ),
-        contextlib.ExitStack() as ending,
-        tempfile.TemporaryDirectory(prefix=".fresh-", dir=out_dir) as name,
-    ):
-        if restore is not None:
-            ending.callback(restore)
-        key = build_trees.make_tree_key(request, env, python=python, python_tag=python_tag)
-        tree = build_trees.enter_tree(request, key, parking, env=base, clean=clean)
-        env = build_trees.set_build_folder(request, build_trees.keep_cmake_path(request, python, env))
-        env = set_wheel_commit(request, parking, env)
-        hooks.find_hooks(request.project).prepare(request, hooks.Preparation(base, preloads))
-        yield _FrontEnd(request, base, env, python, out_dir, Path(name).absolute(), log, tree)
-
-
 _EDITABLE_SCRIPT = """\
 import sys
 from build import ProjectBuilder
@@ -381,9 +285,12 @@ ProjectBuilder(sys.argv[1]).build("editable", sys.argv[2], settings)
 
 
 def make_front_end_command(
-    request: build_request.BuildRequest, folder: Path, *, python: Path, out_dir: Path
+    request: build_request.BuildRequest, folder: Path, *, python: Path, out_dir: Path, checked: bool = False
 ) -> list[str]:
-    """Return the command line that builds a wheel of the tree in ``folder`` into ``out_dir``."""
+    """Return the command line that builds a wheel of the tree in ``folder`` into ``out_dir``.
+
+    ``checked``: what the build requires is known to be there. To look for it runs setup.py once more.
+    """
     build = request.project.build
     settings = [*build.config_settings, *hooks.find_hooks(request.project).settings(request, folder)]
     if request.editable:  # PEP 660, as `pip install --editable --no-build-isolation` does
@@ -393,8 +300,8 @@ def make_front_end_command(
         return [str(python), "setup.py", "bdist_wheel", "--dist-dir", str(out_dir)]
     # isolated: the tree's own build/ or packaging.py are not what the front end imports
     argv = [str(python), "-I", "-m", "build", "--wheel", "--no-isolation", "--outdir", str(out_dir)]
-    if request.platform == "windows":
-        # ninja is the system's there (release_lines.yaml), which the check of requirements cannot see
+    # on Windows, ninja is the system's (release_lines.yaml), which the check of requirements cannot see
+    if checked or request.platform == "windows":
         argv.append("--skip-dependency-check")
     return [*argv, *(f"-C{setting}" for setting in settings)]
 

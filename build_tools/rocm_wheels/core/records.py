@@ -29,11 +29,11 @@ from typing import (
     get_type_hints,
 )
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
-from rocm_wheels.core import errors, tables, yaml_reader
+from rocm_wheels.core import errors, files, tables, yaml_reader
 
 FieldPath = tuple[str | int, ...]
 KEY_MARK = "[key]"  # what pydantic calls the key of an entry, at the end of a place
@@ -272,6 +272,7 @@ class Record(BaseModel):
 
 
 RecordT = TypeVar("RecordT", bound=Record)
+ValueT = TypeVar("ValueT")
 
 
 def require_pattern(pattern: str, words: str) -> AfterValidator:
@@ -344,6 +345,32 @@ def read_json_file(path: Path, *, complaint: str, tip: str | None = None) -> Any
     except ValueError as cause:  # also what is not UTF-8
         problem = str(cause)
     raise errors.DataError(f"{path} {complaint}: it is not JSON ({problem})", tip=tip)
+
+
+def read_cached(path: Path, kind: type[ValueT]) -> ValueT | None:
+    """Return what a file of our own holds that can be made again, a dataclass as ``write_cached`` wrote it.
+
+    ``None`` where it is not there, torn, or of another form: one of an earlier version.
+    """
+    try:
+        value: ValueT = _make_adapter(kind).validate_python(json.loads(path.read_bytes()))
+    except (FileNotFoundError, ValueError, RecursionError):
+        return None
+    return value
+
+
+def write_cached(path: Path, value: object) -> None:
+    """Write a dataclass, whole or not at all. Raises OSError."""
+    files.write_json_file(path, _make_adapter(type(value)).dump_python(value, mode="json"))
+
+
+_adapters: dict[Any, TypeAdapter[Any]] = {}
+
+
+def _make_adapter(kind: Any) -> TypeAdapter[Any]:
+    if kind not in _adapters:
+        _adapters[kind] = TypeAdapter(kind)
+    return _adapters[kind]
 
 
 def _refuse_constant(constant: str) -> NoReturn:

@@ -1,9 +1,13 @@
-"""A plan as a workflow of Snakemake, whose own plugins run it on Slurm, Kubernetes, AWS, Google, LSF or PBS.
+"""Plans as a workflow of Snakemake, whose own plugins run it on Slurm, Kubernetes, AWS, Google, LSF or PBS.
 
-A rule is a step: it starts ``run-step``, which does nothing for a step that is current, and leaves a mark
-beside the workflow. The plan is an input of each rule, so that a new plan asks every step again. What a
-step must only come behind, because it works in the same tree, counts as what it needs: Snakemake has
-nothing weaker.
+A workflow is of all Pythons and target sets of a request, with a plan for each; a step that is the same for
+several is one rule. It starts ``run-step``, which does nothing for a step that is current, and leaves a mark
+beside the workflow. The plan is an input of each rule, so that a new plan asks every step again.
+
+Plans share source trees and environments, so that a step also waits for those of the plans before it that
+work in the same: a build for the builds of its project, and for all that is built and packaged for another
+set of its Python. Nothing uses ROCm before that of every Python is installed: they share a path to it, which
+may lead into an environment that is made anew.
 
 Each rule says what its job asks a cluster for, in the words that plugins read: ``threads``, ``mem_mb``,
 ``disk_mb``, ``runtime`` in minutes, and ``gpu`` for tests. Memory and minutes follow the threads that a job
@@ -17,7 +21,7 @@ largest node can be stated: no job asks for more, and a step that cannot do with
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +29,7 @@ from rocm_wheels.core import errors, files, machine, shell, tables, workspace
 from rocm_wheels.models import project
 from rocm_wheels.pipeline import estimates
 from rocm_wheels.pipeline.plan import PlanFile, write_plan
-from rocm_wheels.pipeline.step import TEST_KINDS, Plan, Step
+from rocm_wheels.pipeline.step import COMPILING_KINDS, PACKAGING_KINDS, TEST_KINDS, Step
 
 BUILD_THREADS = 16
 TEST_THREADS = 8  # the CPU's half of the tests, and compilers that tests start
@@ -38,9 +42,9 @@ _MIB, _GIB = 1 << 20, 1 << 30
 _NO_MACHINE = machine.MachineResources(1, _GIB, _GIB)  # the number of jobs is given, so this is not asked
 
 _HEAD = """\
-# A rule for each step of {plan}, written by rocm-wheels plan.
+# A rule for each step of {plans}, written by rocm-wheels plan.
 # Run it: snakemake --snakefile {snakefile} --cores all
-# Elsewhere: --executor, with a plugin of Snakemake; every machine must see the folders of the plan.
+# Elsewhere: --executor, with a plugin of Snakemake; every machine must see the folders of the plans.
 
 rule all:
     input:
@@ -69,15 +73,21 @@ class LargestNode:
     memory: int | None = None
 
 
-def find_snakemake_plan(snakefile: Path) -> Path:
-    """Return where the plan of a workflow lies: beside it."""
-    return snakefile.with_name(f"{snakefile.name}.plan.json")
+def place_plans(cells: Sequence[PlanFile], snakefile: Path) -> dict[Path, PlanFile]:
+    """Return the plans of a workflow by where they lie, which is beside it; of several each has a name."""
+    if len(cells) == 1:
+        return {snakefile.with_name(f"{snakefile.name}.plan.json"): cells[0]}
+    names = ["-".join(filter(None, (cell.plan.python, cell.request.target_set))) for cell in cells]
+    return {
+        snakefile.with_name(f"{snakefile.name}.{name}.plan.json"): cell
+        for name, cell in zip(names, cells, strict=True)
+    }
 
 
 def write_snakefile(
-    file: PlanFile, snakefile: Path, env: Mapping[str, str], node: LargestNode = LargestNode()
-) -> None:
-    """Write a plan and the workflow that goes by it, each whole or not at all.
+    cells: Sequence[PlanFile], snakefile: Path, env: Mapping[str, str], node: LargestNode = LargestNode()
+) -> tuple[Path, ...]:
+    """Write plans and the workflow that goes by them, each whole or not at all; return where the plans are.
 
     Raises UsageError for a path that Snakemake would read as a pattern, and for a step that ``node`` cannot
     take; DataError where two steps would be one rule.
@@ -86,39 +96,61 @@ def write_snakefile(
         raise errors.UsageError(
             f"{snakefile}: Snakemake takes braces for a pattern", tip="choose another folder"
         )
-    plan = find_snakemake_plan(snakefile)
-    text = make_snakefile(file, snakefile, env, node)
-    write_plan(plan, file)
+    text = make_snakefile(cells, snakefile, env, node)
+    plans = place_plans(cells, snakefile)
+    for path, file in plans.items():
+        write_plan(path, file)
     files.write_atomically(snakefile, text)
+    return tuple(plans)
 
 
 def make_snakefile(
-    file: PlanFile, snakefile: Path, env: Mapping[str, str], node: LargestNode = LargestNode()
+    cells: Sequence[PlanFile], snakefile: Path, env: Mapping[str, str], node: LargestNode = LargestNode()
 ) -> str:
     """Return the text of a workflow that is to lie at ``snakefile``. See ``write_snakefile``."""
-    plan = find_snakemake_plan(snakefile)
-    history = estimates.read_history(workspace.Workspace(file.request.work).runs)
-    steps = [step for step in file.plan if step.verdict != "left out"]
-    marks = {step.id: snakefile.with_name(f"{snakefile.name}.done") / step.id for step in steps}
-    names = {step.id: re.sub(r"\W", "_", step.id) for step in steps}
+    history = estimates.read_history(workspace.Workspace(cells[0].request.work).runs)
+    plans = place_plans(cells, snakefile)
+    installs = [step.id for file in cells for step in file.plan if step.kind == "install-rocm"]
+    waits: dict[str, dict[str, None]] = {}  # step → those that it waits for, in their order
+    rules: dict[str, tuple[Step, Path]] = {}
+    in_tree: dict[str, str] = {}  # project → the step that was last in its tree
+    in_environment: dict[str, list[str]] = {}  # Python → what the plan before has in its environment
+    for path, file in plans.items():
+        new = [step for step in file.plan if step.id not in rules]
+        before, using = in_environment.get(file.plan.python, []), list[str]()
+        for step in new:
+            needed = list(step.after)
+            needed += installs if step.kind != "install-rocm" else []
+            if step.kind in (*COMPILING_KINDS, "configure"):
+                needed += before
+                needed += filter(None, [in_tree.get(str(step.project))])
+                in_tree[str(step.project)] = step.id
+            if step.kind in (*COMPILING_KINDS, *PACKAGING_KINDS, "configure"):
+                using.append(step.id)
+            waits[step.id] = dict.fromkeys(needed)
+            rules[step.id] = step, path
+        in_environment[file.plan.python] = using
+    marks = {name: snakefile.with_name(f"{snakefile.name}.done") / name for name in rules}
+    names = {name: re.sub(r"\W", "_", name) for name in rules}
     if len(set(names.values())) < len(names):
         raise errors.DataError(f"two steps of the plan would be one rule: {', '.join(sorted(names))}")
-    rules = []
-    for step in steps:
-        needed = [marks[name] for name in (*step.after, *step.behind) if name in marks]
-        threads, resources = _size_job(step, file.plan, history, node)
-        rules.append(
+    texts = []
+    for name, (step, path) in rules.items():
+        threads, resources = _size_job(step, len(plans[path].plan.targets), history, node)
+        texts.append(
             _RULE.format(
-                name=names[step.id],
-                inputs=_list_strings([plan, *dict.fromkeys(needed)]),
-                mark=repr(str(marks[step.id])),
+                name=names[name],
+                inputs=_list_strings([path, *(marks[needed] for needed in waits[name])]),
+                mark=repr(str(marks[name])),
                 threads=threads,
                 resources=",\n        ".join(resources),
-                command=repr(_make_shell_line(step, plan)),
+                command=repr(_make_shell_line(step, path)),
             )
         )
-    head = _HEAD.format(plan=plan, snakefile=snakefile, marks=_list_strings(list(marks.values())))
-    return head + "".join(rules)
+    head = _HEAD.format(
+        plans=", ".join(map(str, plans)), snakefile=snakefile, marks=_list_strings(list(marks.values()))
+    )
+    return head + "".join(texts)
 
 
 def _list_strings(paths: list[Path]) -> str:
@@ -131,23 +163,21 @@ def _count_threads(step: Step) -> int:
     )
 
 
-def _size_job(step: Step, plan: Plan, history: estimates.History, node: LargestNode) -> tuple[int, list[str]]:
+def _size_job(
+    step: Step, targets: int, history: estimates.History, node: LargestNode
+) -> tuple[int, list[str]]:
     """Return the threads of a step's job, and what it asks for, as Python: memory and time follow threads.
 
     Raises UsageError for a step that takes more than the largest node has.
     """
     threads = _count_threads(step)
     name: str = step.kind
-    targets = max(len(plan.targets), 1)
     if step.kind == "build":
         name = str(step.project)
-        sets = {other.cell.target_set for other in plan if other.cell.target_set}
-        if not project.load_project(name).has_device_code:
-            targets = 1
-        elif step.cell.target_set:  # one word of several; a family has a few of all targets
-            targets = max(targets // len(sets), 1)
+        targets = targets if project.load_project(name).has_device_code else 1
     single, several = (
-        estimates.estimate_step(name, targets, _NO_MACHINE, history, jobs=jobs) for jobs in (1, threads)
+        estimates.estimate_step(name, max(targets, 1), _NO_MACHINE, history, jobs=jobs)
+        for jobs in (1, threads)
     )
     shared = max(single.seconds - several.seconds, 0.0) * threads / (threads - 1)
     memory = int(several.memory * MEMORY_MARGIN / threads) // _MIB

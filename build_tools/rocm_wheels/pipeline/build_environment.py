@@ -24,7 +24,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from rocm_wheels.compile.sdk_tree import SdkTree, inspect_sdk
-from rocm_wheels.core import errors, process, toml_reader
+from rocm_wheels.core import errors, toml_reader
 from rocm_wheels.core.files import lock_folder, write_json_file
 from rocm_wheels.core.records import read_text_file
 from rocm_wheels.core.workspace import Workspace
@@ -231,12 +231,6 @@ def _read_requirement_lines(
 
 _ANSWERS_NAME = "rocm-wheels-answers.json"
 _ANSWERS_FORMAT = 3
-_TAG_SCRIPT = (
-    "import sys, sysconfig, json; "
-    "free = 't' if sysconfig.get_config_var('Py_GIL_DISABLED') else ''; "
-    "print(json.dumps([sys.implementation.name, 'cp%d%d%s' % (*sys.version_info[:2], free), "
-    "sysconfig.get_path('purelib'), sys.prefix]))"
-)
 
 
 @dataclass(frozen=True)
@@ -281,7 +275,7 @@ def inspect_environment(
     ROCm is reached by a path that all environments with the same packages share, whatever GPUs they are for.
     """
     if request.rocm_path is not None:
-        return _ask_python(environment, rocm_sdk.read_installed_sdk(request.rocm_path, env), env)
+        return _ask_environment(environment, env, rocm_sdk.read_installed_sdk(request.rocm_path, env))
     if request.current_env:  # somebody else's: nothing is written there
         return _ask_environment(environment, env)
     answers_path = environment.prefix / _ANSWERS_NAME
@@ -322,36 +316,25 @@ def digest_records(site_packages: Path, pattern: str, *, without: str = "") -> s
 
 
 def _ask_environment(
-    environment: build_environment.BuildEnvironment, env: Mapping[str, str]
+    environment: build_environment.BuildEnvironment,
+    env: Mapping[str, str],
+    sdk: rocm_sdk.RocmSdk | None = None,
 ) -> ReadyEnvironment:
-    return _ask_python(environment, rocm_sdk.query_sdk(environment.python, env), env)
-
-
-def _ask_python(
-    environment: build_environment.BuildEnvironment, sdk: rocm_sdk.RocmSdk, env: Mapping[str, str]
-) -> ReadyEnvironment:
-    answer = process.capture_output(
-        [environment.python, "-I", "-c", _TAG_SCRIPT], env=env, check=errors.SdkError
-    )
-    implementation, tag, purelib, _ = json.loads(answer)
-    if implementation != "cpython":
+    asked = environment.asked or rocm_sdk.ask_python(environment.python, env)
+    if asked.implementation != "cpython":
         raise errors.SdkError(
-            f"{environment.python} is {implementation}; wheels of torch are built for CPython"
+            f"{environment.python} is {asked.implementation}; wheels of torch are built for CPython"
         )
-    site_packages = Path(purelib)
+    sdk = sdk or rocm_sdk.query_sdk(environment.python, env, asked)
     if sdk.prefix is None:
-        content = _digest_rocm_packages(site_packages)
+        content = digest_records(asked.site_packages, _ROCM_PACKAGES)
     else:
         content = f"{sdk.version} in {sdk.root} {sdk.prefix.content}"
-    return ReadyEnvironment(environment, sdk, tag, site_packages, content)
+    return ReadyEnvironment(environment, sdk, asked.tag, asked.site_packages, content)
 
 
 # but for rocm-bootstrap, which a split torch requires: it names targets, and nothing is built with it
 _ROCM_PACKAGES = "rocm[-_][!b]*.dist-info"
-
-
-def _digest_rocm_packages(site_packages: Path) -> str:
-    return digest_records(site_packages, _ROCM_PACKAGES)
 
 
 def _digest_compiled_rocm(site_packages: Path) -> str:
@@ -408,7 +391,7 @@ def find_project_layer(
     project: str, ready: ReadyEnvironment, workspace: Workspace
 ) -> build_environment.BuildEnvironment:
     """Return the environment that a project is built in, whether it is there yet or not."""
-    return build_environment.locate_layer(layers_folder(ready, workspace) / project)
+    return build_environment.locate_environment(layers_folder(ready, workspace) / project)
 
 
 def layer_packages_folder(project: str, ready: ReadyEnvironment, workspace: Workspace) -> Path:

@@ -350,14 +350,13 @@ def begin_loop(
         note = _make_note(request, project, sources, facts, env)
         write_json_file(path, {**note, "parameters": _make_comparable(parameters), "command": command})
     hipified = sources.list_differences(before.stamps) if sources is not None and before is not None else []
-    action = "configured" if facts["configured"] else _read_action(summary.record, step)
+    action = "configured" if facts["configured"] else _read_action(summary.records[-1], step)
     seconds = time.monotonic() - begin
     return LoopResult(project, action, facts["python"], str(source), facts["version"], len(hipified), seconds)
 
 
-def _read_action(record: Path | None, step: str) -> str:
+def _read_action(record: Path, step: str) -> str:
     """Tell by the log of a step whether anything was compiled."""
-    assert record is not None, f"{step} always runs"
     lines = (record / f"{step}.log").read_text(encoding="utf-8", errors="replace").splitlines()
     return "compiled" if any(_COMPILED_LINE.match(line) for line in lines) else "up to date"
 
@@ -405,11 +404,11 @@ def _make_note(
 def find_develop_step(request: WheelsRequest, project: str, env: Mapping[str, str]) -> str:
     """Return the id of the step that compiles a project in its tree."""
     from rocm_wheels.pipeline.facts import make_python_tag
-    from rocm_wheels.pipeline.step import BuildCell, develop_step_id
+    from rocm_wheels.pipeline.step import develop_step_id
     from rocm_wheels.sdk import build_environment
 
-    tag = make_python_tag(build_environment.query_python_version(request.interpreters[0], env))
-    return develop_step_id(project, BuildCell(tag), debug=request.is_debug(project))
+    tag = make_python_tag(build_environment.query_python_version(request.sdk.python, env))
+    return develop_step_id(project, tag, debug=request.is_debug(project))
 
 
 def compose_shell_environment(request: WheelsRequest, project: str, env: Mapping[str, str]) -> dict[str, str]:
@@ -419,21 +418,20 @@ def compose_shell_environment(request: WheelsRequest, project: str, env: Mapping
     """
     from rocm_wheels.pipeline import plan
     from rocm_wheels.pipeline.planner import Planner
-    from rocm_wheels.pipeline.step import KnownAfter
+    from rocm_wheels.pipeline.step import NotYet
     from rocm_wheels.pipeline.step_kinds import develop
 
     planned = plan.plan_run(plan.check_request(request, env))
-    planner = Planner(planned.graph, planned.facts, planned.plan.steps)
-    step = planned.graph.steps[find_develop_step(request, project, env)]
-    build = planner.plan_step_build(step)
-    if isinstance(build, KnownAfter):
+    planner = Planner(planned.steps, planned.facts, planned.plan.steps)
+    step = planned.steps[find_develop_step(request, project, env)]
+    try:
+        build = planner.plan_step_build(step)
+    except NotYet as unknown:
         raise errors.UsageError(
-            f"the build environment of {project} is not up to date: {build}",
+            f"the build environment of {project} is not up to date: {unknown}",
             tip=f"run `rocm-wheels dev {project}` again",
-        )
-    ready = planner.python_facts(step).ready
-    assert ready is not None, "a build is planned for an environment"
-    target = develop.locate_develop_environment(project, ready, planned.facts.workspace)
+        ) from None
+    target = develop.locate_develop_environment(project, planner.ready, planned.facts.workspace)
     return develop.complete_environment(build.environment, target)
 
 

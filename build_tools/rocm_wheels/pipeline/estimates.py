@@ -172,8 +172,9 @@ def _read_past_steps(folder: Path) -> Iterator[tuple[str, PastStep]]:
 def _cost_name(step: str) -> str | None:
     """Return under which name a step's costs are known: its project, or its kind."""
     match = _STEP_ID.fullmatch(step)
-    if step.startswith("configure-"):
-        return "configure"
+    for kind in ("configure", "probe-targets", "check-cache"):
+        if step == kind or step.startswith(f"{kind}-"):
+            return kind
     if match is None:
         return step or None  # probe-targets, check-cache
     return match["project"] or match["packaging"] or match["kind"]

@@ -1,4 +1,4 @@
-"""Look up all that a plan needs: trees, interpreters, ROCm packages, what was done before.
+"""Look up all that the plan of a cell needs: trees, its Python, ROCm packages, what was done before.
 
 Each thing is looked up once; only what programs were asked is remembered on the disk.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 
 from rocm_wheels.compile import cache_trust, compiler_cache
 from rocm_wheels.compile.hooks import triton
@@ -16,13 +17,13 @@ from rocm_wheels.core.files import hash_file
 from rocm_wheels.core.machine import MachineResources, measure_machine
 from rocm_wheels.core.workspace import Workspace
 from rocm_wheels.models import lock, release_lines, torch_features, versions
-from rocm_wheels.models.project import Project, load_project
+from rocm_wheels.models.project import Project
 from rocm_wheels.pipeline import build_environment, estimates, outputs, provided_wheels, source_checks
 from rocm_wheels.pipeline.request import SdkRequest, WheelsRequest
 from rocm_wheels.sdk import rocm_sdk
 from rocm_wheels.sdk.build_environment import BuildEnvironment, check_environment, query_python_version
 from rocm_wheels.sources import source_names
-from rocm_wheels.sources.trees import TreeIdentity, identify_tree
+from rocm_wheels.sources.trees import TreeIdentity, list_missing_submodules
 
 _FRONT_END_FILES = ("pyproject.toml", "setup.py", "setup.cfg", "MANIFEST.in")
 _UNKNOWN_IDENTITY = TreeIdentity("", None, "", False, 0)
@@ -34,7 +35,8 @@ class TreeFacts:
 
     ``version``: the base version, where the recipe says which file has it. ``aotriton``: of torch.
     ``front_end``: digests of the files that a front end goes by, where it is to run for them alone.
-    ``names``: a digest of which files there are (``digest_source_names``), empty where nobody asked.
+    ``names``: a digest of which files there are (``digest_names``), empty where nobody asked; ``missing``:
+    the submodules that nobody fetched.
     """
 
     source: Path
@@ -45,6 +47,7 @@ class TreeFacts:
     files: Mapping[str, str]
     front_end: Mapping[str, str] = field(default_factory=dict)
     names: str = ""
+    missing: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -75,9 +78,8 @@ class DoneStep:
 
 @dataclass(frozen=True)
 class Facts:
-    """Everything that a plan is made of. ``pythons``: by tag, in the order in which they were asked for.
+    """Everything that the plan of a cell is made of. ``installed_rocm``: that of ``--rocm-path``.
 
-    ``installed_rocm``: that of ``--rocm-path``.
     ``compiler_abi``: whether what compiles a project makes libstdc++'s new ABI, where that matters.
     ``configured_first``: projects whose recipe asks for that, and whose tree has a CMakeLists.txt.
     """
@@ -85,7 +87,7 @@ class Facts:
     request: WheelsRequest
     projects: tuple[Project, ...]
     env: Mapping[str, str]
-    pythons: Mapping[str, PythonFacts]
+    python: PythonFacts
     trees: Mapping[str, TreeFacts]
     done: Mapping[str, DoneStep]
     machine: MachineResources
@@ -105,13 +107,25 @@ class Facts:
         """The places of the work directory."""
         return Workspace(self.request.work)
 
-    def get_sdk_request(self, python: PythonFacts) -> SdkRequest:
-        """Return the request of ROCm packages for an interpreter: those of the lock, where it has them."""
-        return get_sdk_request(self.request, python.python, python.version, self.locked)
+    @property
+    def cell(self) -> str:
+        """How Python and target set are spelled in the ids of steps: ``cp313t``, ``cp312-gfx942``."""
+        return "-".join(filter(None, (self.python.tag, self.request.target_set)))
 
-    def get_locked_tools(self, tag: str) -> lock.LockedTools | None:
-        """Return what the lock has to build with the Python of a tag; ``None`` where it has no tools."""
-        return None if self.locked is None else self.locked.get_tools(self.pythons[tag].version)
+    @property
+    def sdk_request(self) -> SdkRequest:
+        """The request of ROCm packages: those of the lock, where it has them."""
+        return get_sdk_request(self.request, self.python.version, self.locked)
+
+    @property
+    def sdk(self) -> rocm_sdk.RocmSdk | None:
+        """The ROCm that is built with; ``None`` while its packages are not installed."""
+        return self.installed_rocm if self.python.ready is None else self.python.ready.sdk
+
+    @property
+    def locked_tools(self) -> lock.LockedTools | None:
+        """What the lock has to build with this Python; ``None`` where it has no tools."""
+        return None if self.locked is None else self.locked.get_tools(self.python.version)
 
     def builds_project(self, name: str) -> bool:
         """Tell whether a project is built in this run."""
@@ -124,20 +138,18 @@ class Facts:
             versions.make_version_suffix(rocm, self.request.version_suffix), *parts
         )
 
-    def refresh_after_step(self, step: str, tag: str | None = None) -> Facts:
-        """Return the facts after a step: its stamp; with ``tag``, what its environment has now.
+    def refresh_after_step(self, step: str, *, environment: bool = False) -> Facts:
+        """Return the facts after a step: its stamp; ``environment``: and what the environment has now.
 
         An environment that was made anew has lost what other steps had put there.
         """
-        touched = [step] if tag is None else [step, *self.done]
+        touched = [step, *self.done] if environment else [step]
         done = {name: done_step for name, done_step in self.done.items() if name not in touched}
         done.update(_read_done_steps(self.workspace, touched))
-        pythons = dict(self.pythons)
-        if tag is not None:
-            pythons[tag] = inspect_python(
-                self.request, self.projects, pythons[tag].python, self.env, self.locked, environment_made=True
-            )
-        return replace(self, done=done, pythons=pythons)
+        python = self.python
+        if environment:
+            python = inspect_python(self.request, self.projects, self.env, self.locked, environment_made=True)
+        return replace(self, done=done, python=python)
 
 
 def gather_facts(
@@ -146,51 +158,30 @@ def gather_facts(
     env: Mapping[str, str],
     locked: source_checks.LockedBuild | None = None,
     *,
-    trees: Sequence[str] | None = None,
-    identified: Sequence[str] | None = None,
-    only: str | None = None,
+    trees: Mapping[str, TreeFacts] | None = None,
+    looks: Mapping[str, source_checks.SourceLook] = MappingProxyType({}),
     installed: bool = False,
 ) -> Facts:
-    """Look everything up, or what one step needs: the source trees named in ``trees``, the contents of
-    those in ``identified``, the environment of the interpreter with the tag ``only``. ``installed``: of
-    somebody's own environment (``--current-env``) counts what it has, for ROCm was installed there.
+    """Look everything up; ``trees``: of those of ``projects`` only what is in it counts, already looked at.
 
-    Raises UsageError for interpreters of one kind given twice, and what the looks raise.
+    ``looks`` at source trees that nobody changed since.
+    ``installed``: of somebody's own environment (``--current-env``) counts what it has, for ROCm was
+    installed there. Raises what the looks raise.
     """
     if request.offline:
         env = {**env, "UV_OFFLINE": "1"}
     cache = None
     if request.cache is not None:
         cache = compiler_cache.find_compiler_cache(request.cache, env, wrap_device=request.cache_wraps_device)
-    pythons: dict[str, PythonFacts] = {}
-    all_python_facts = parallel.run_in_parallel(
-        lambda python: inspect_python(
-            request,
-            projects,
-            python,
-            env,
-            locked,
-            environment_made=installed and request.sdk.current_env,
-            only=only,
-        ),
-        request.interpreters,
-        jobs=8,
-    )
-    for python_facts in all_python_facts:
-        if python_facts.tag in pythons:
-            raise errors.UsageError(
-                f"{pythons[python_facts.tag].python} and {python_facts.python} are both {python_facts.tag}"
-            )
-        pythons[python_facts.tag] = python_facts
-    provided_wheels.refuse_unused_wheels(request.given_wheels, list(pythons))
     workspace = Workspace(request.work)
-    tree_projects = projects if trees is None else [load_project(name) for name in trees]
     return Facts(
         request=request,
         projects=tuple(projects),
         env=env,
-        pythons=pythons,
-        trees=_gather_trees(request, tree_projects, env, locked, identified),
+        python=inspect_python(
+            request, projects, env, locked, environment_made=installed and request.sdk.current_env
+        ),
+        trees=gather_trees(request, projects, env, locked, looks) if trees is None else trees,
         done=_read_done_steps(workspace, sorted(path.stem for path in workspace.steps.glob("*.json"))),
         machine=measure_machine(env),
         history=estimates.read_history(workspace.runs),
@@ -215,23 +206,17 @@ def gather_facts(
 def inspect_python(
     request: WheelsRequest,
     projects: Sequence[Project],
-    python: Path,
     env: Mapping[str, str],
     locked: source_checks.LockedBuild | None = None,
     *,
     environment_made: bool = False,
-    only: str | None = None,
 ) -> PythonFacts:
-    """Look at an interpreter and its environment; ``environment_made``: install-rocm is over, and its
-    environment counts.
-
-    With ``only``, environments of other tags are left alone. Raises UsageError when ROCm is not to be
-    installed and is not there.
+    """Look at the interpreter of a cell and its environment; ``environment_made``: install-rocm is over, and
+    its environment counts. Raises UsageError when ROCm is not to be installed and is not there.
     """
-    version, workspace = query_python_version(python, env), Workspace(request.work)
-    sdk = get_sdk_request(request, python, version, locked)
-    if only is not None and make_python_tag(version) != only:
-        return PythonFacts(python, version, make_python_tag(version), {}, "", None, {})
+    python, workspace = request.sdk.python, Workspace(request.work)
+    version = query_python_version(python, env)
+    sdk = get_sdk_request(request, version, locked)
     if sdk.current_env:
         environment: BuildEnvironment | None = BuildEnvironment(
             python, python.parent, python.parent.parent, created=False
@@ -243,36 +228,29 @@ def inspect_python(
         environment, inputs = lookup.environment, dict(lookup.inputs)
         why = lookup.why if request.install_rocm and not environment_made else ""
         if environment is None and not why:
-            raise _missing_environment_error(sdk, workspace)
+            raise errors.UsageError(
+                f"no build environment with rocm{sdk.rocm_spec} for {python} is in {workspace.environments}",
+                tip="add --install-rocm, or name an installed ROCm with --rocm-path; packages of an earlier"
+                " run count with the same --rocm and --work-dir",
+            )
         if sdk.packages and lookup.why and not request.install_rocm:
             raise errors.SdkError(
                 f"the build environment of {python} is {lookup.why}",
                 tip="install what it has: --install-rocm",
             )
-    ready = (
-        build_environment.inspect_environment(environment, sdk, workspace, env)
-        if environment is not None and not why
-        else None
-    )
-    return PythonFacts(
-        python=python,
-        version=version,
-        tag=make_python_tag(version),
-        inputs=inputs,
-        why_install=why,
-        ready=ready,
-        provided=provided_wheels.find_provided_wheels(
-            request, projects, ready, make_python_tag(version), env
-        ),
-    )
+    ready = None
+    if environment is not None and not why:
+        ready = build_environment.inspect_environment(environment, sdk, workspace, env)
+    tag = make_python_tag(version)
+    provided = provided_wheels.find_provided_wheels(request, projects, ready, tag, env)
+    return PythonFacts(python, version, tag, inputs, why, ready, provided)
 
 
 def get_sdk_request(
-    request: WheelsRequest, python: Path, version: str, locked: source_checks.LockedBuild | None
+    request: WheelsRequest, version: str, locked: source_checks.LockedBuild | None
 ) -> SdkRequest:
     """Return the request of ROCm packages for a Python of a ``version``, under a lock where there is one."""
-    sdk = request.sdk_for(python)
-    return sdk if locked is None else locked.lock_sdk(sdk, version)
+    return request.sdk if locked is None else locked.lock_sdk(request.sdk, version)
 
 
 def make_python_tag(version: str) -> str:
@@ -281,46 +259,36 @@ def make_python_tag(version: str) -> str:
     return f"cp{major}{minor}{'t' if rest.endswith('t') else ''}"
 
 
-def _missing_environment_error(sdk: SdkRequest, workspace: Workspace) -> errors.UsageError:
-    return errors.UsageError(
-        f"no build environment with rocm{sdk.rocm_spec} for {sdk.python} is in {workspace.environments}",
-        tip="add --install-rocm, or name an installed ROCm with --rocm-path; packages of an earlier run count"
-        " with the same --rocm and --work-dir",
-    )
-
-
-def _gather_trees(
+def gather_trees(
     request: WheelsRequest,
     projects: Sequence[Project],
     env: Mapping[str, str],
     locked: source_checks.LockedBuild | None,
-    identified: Sequence[str] | None,
+    looks: Mapping[str, source_checks.SourceLook] = MappingProxyType({}),
+    *,
+    identified: bool = True,
 ) -> dict[str, TreeFacts]:
+    """Look at source trees side by side; only where ``identified`` at the contents of all their files."""
+
     def inspect(project: Project) -> TreeFacts:
-        is_identified = identified is None or project.name in identified
-        return _inspect_tree(request, project, env, locked, identified=is_identified)
+        look, source = None, request.sources[project.name]
+        if identified:
+            look = looks.get(project.name) or source_checks.look_at_source(source, env)
+            if locked is not None:
+                locked.refuse_change(project.name, source, look.identity)
+        return _inspect_tree(request, project, source, look)
 
     trees = parallel.run_in_parallel(inspect, projects, jobs=8)
     return {project.name: tree for project, tree in zip(projects, trees, strict=True)}
 
 
 def _inspect_tree(
-    request: WheelsRequest,
-    project: Project,
-    env: Mapping[str, str],
-    locked: source_checks.LockedBuild | None,
-    *,
-    identified: bool,
+    request: WheelsRequest, project: Project, source: Path, look: source_checks.SourceLook | None
 ) -> TreeFacts:
-    source, identity = request.sources[project.name], _UNKNOWN_IDENTITY
-    if identified and locked is not None:
-        identity = locked.identify_tree(project.name, source, env)
-    elif identified:
-        identity = identify_tree(source, env=env)
     files = [source / name for name in project.build.requirements if (source / name).is_file()]
     return TreeFacts(
         source=source,
-        identity=identity,
+        identity=_UNKNOWN_IDENTITY if look is None else look.identity,
         version=versions.read_base_version(source, project.version.file) if project.version.file else None,
         aotriton=torch_features.read_aotriton_release(source) if project.name == "pytorch" else None,
         requires=build_environment.read_required_names((), files),
@@ -328,7 +296,8 @@ def _inspect_tree(
             str(file.relative_to(source)): build_environment.digest_requirements_file(file) for file in files
         },
         front_end=_hash_front_end_files(project, source) if request.develop else {},
-        names=source_names.digest_source_names(source, env=env) if identified else "",
+        names="" if look is None else source_names.digest_names(look.parts),
+        missing=() if look is None else tuple(list_missing_submodules(look.parts)),
     )
 
 

@@ -21,7 +21,7 @@ from rocm_wheels.core import environment_numbers, errors, forks, machine, proces
 from rocm_wheels.pipeline import planner, run_record, run_step, status
 from rocm_wheels.pipeline.facts import Facts
 from rocm_wheels.pipeline.plan import settle_step
-from rocm_wheels.pipeline.step import COMPILING_KINDS, PACKAGING_KINDS, TEST_KINDS, Step, StepGraph
+from rocm_wheels.pipeline.step import COMPILING_KINDS, PACKAGING_KINDS, TEST_KINDS, Step
 
 _MAX_PARALLEL_STEPS = 8
 _THREAD_PREFIX = "step-at-work"
@@ -61,7 +61,7 @@ class StepOutcome:
 class LocalExecutor:
     """Runs the steps of one plan; ``env`` is the environment of the processes."""
 
-    graph: StepGraph
+    steps: Mapping[str, Step]
     facts: Facts
     plan: Path
     record: run_record.RunRecord
@@ -74,7 +74,7 @@ class LocalExecutor:
 
     def run(self) -> None:
         """Run them; ``outcomes`` has every step afterwards. An interruption ends all, then is raised."""
-        sorter = TopologicalSorter({s.id: (*s.after, *s.behind) for s in self.graph.steps.values()})
+        sorter = TopologicalSorter({step.id: step.after for step in self.steps.values()})
         sorter.prepare()
         pending: list[str] = []
         with ThreadPoolExecutor(self._parallel_limit, thread_name_prefix=_THREAD_PREFIX) as pool:
@@ -89,7 +89,7 @@ class LocalExecutor:
                 self._end_all_steps(pool)
                 raise
             finally:
-                for name in self.graph.steps:
+                for name in self.steps:
                     self.outcomes.setdefault(name, StepOutcome(self._latest_step(name), "not begun"))
 
     def _end_all_steps(self, pool: ThreadPoolExecutor) -> None:
@@ -112,7 +112,21 @@ class LocalExecutor:
 
     @property
     def _parallel_limit(self) -> int:
-        return self.options.jobs or min(self._count_slots(None), _MAX_PARALLEL_STEPS)
+        """How many steps run at a time: one more than compilers may, unless somebody has said how many.
+
+        A front end works by itself before and behind its compilers, with a processor at most.
+        """
+        spare = environment_numbers.read_number(self.env, "MAX_JOBS") is None
+        return self.options.jobs or min(self._count_slots(None) + spare, _MAX_PARALLEL_STEPS)
+
+    def _has_memory(self, name: str) -> bool:
+        """Tell whether a step's compilers have memory beside those of others: each build has one at least."""
+        step = self.settled[name]
+        builds = sum(self.steps[other].kind in COMPILING_KINDS for other in self._running.values())
+        if not builds or step.kind not in COMPILING_KINDS or step.estimate is None:
+            return True
+        slots = self._count_slots(step.estimate.memory_per_job or None)
+        return builds < slots or slots == self._count_slots(None)
 
     def _count_slots(self, memory_per_job: int | None) -> int:
         """Return how many compilers may run at a time on this machine, all steps together."""
@@ -125,8 +139,8 @@ class LocalExecutor:
     ) -> bool:
         """Deal with one step that is ready, if there is one to deal with now; say whether there was."""
         for name in pending:
-            blocked = any(self._is_missing(needed) for needed in self.graph.steps[name].after)
-            if blocked or (self._is_stopping() and self.graph.steps[name].kind not in PACKAGING_KINDS):
+            blocked = any(self._is_missing(needed) for needed in self.steps[name].after)
+            if blocked or (self._is_stopping() and self.steps[name].kind not in PACKAGING_KINDS):
                 outcome: StepOutcome | None = StepOutcome(self._latest_step(name), "not begun")
             else:
                 outcome = self._settle_step(name)
@@ -135,36 +149,36 @@ class LocalExecutor:
                 pending.remove(name)
                 sorter.done(name)
                 return True
-            if self.graph.steps[name].kind in TEST_KINDS and self._is_testing():
+            if self.steps[name].kind in TEST_KINDS and self._is_testing():
                 continue  # tests have the GPU to themselves
-            if len(self._running) < self._parallel_limit:
+            if len(self._running) < self._parallel_limit and self._has_memory(name):
                 pending.remove(name)
                 self._start_step(name, pending, pool)
                 return True
         return False
 
     def _is_missing(self, needed: str) -> bool:
-        return needed in self.outcomes and self.outcomes[needed].state not in ("done", "skipped", "left out")
+        return needed in self.outcomes and self.outcomes[needed].state not in ("done", "skipped")
 
     def _is_stopping(self) -> bool:
         failed = any(outcome.failure is not None for outcome in self.outcomes.values())
         return failed and not self.options.keep_going
 
     def _is_testing(self) -> bool:
-        return any(self.graph.steps[name].kind in TEST_KINDS for name in self._running.values())
+        return any(self.steps[name].kind in TEST_KINDS for name in self._running.values())
 
     def _latest_step(self, name: str) -> Step:
-        return self.settled.get(name, self.graph.steps[name])
+        return self.settled.get(name, self.steps[name])
 
     def _settle_step(self, name: str) -> StepOutcome | None:
         """Settle a step; return its outcome when it does not run."""
         try:
             step = self.settled[name] = settle_step(
-                planner.Planner(self.graph, self.facts, self.settled), name
+                planner.Planner(self.steps, self.facts, self.settled), name
             )
         except errors.RocmWheelsError as wrong:
             return self._record_early_failure(name, wrong)
-        if step.verdict not in ("skip", "left out"):
+        if step.verdict != "skip":
             return None
         done = self.facts.done.get(name)
         outputs = done.stamp.outputs if done is not None and step.delivers else ()
@@ -180,7 +194,7 @@ class LocalExecutor:
             targets=facts.get("targets") if facts.get("verified") else None,
             version=facts.get("version"),
         )
-        return StepOutcome(step, "skipped" if step.verdict == "skip" else "left out")
+        return StepOutcome(step, "skipped")
 
     # -- a step at work -------------------------------------------------------------------------------------
 
@@ -290,8 +304,9 @@ class LocalExecutor:
             outcome = self.outcomes[name] = self._take_outcome(future, name)
             del self._running[future]
             if outcome.state == "done":
-                tag = outcome.step.cell.tag if outcome.step.kind == "install-rocm" else None
-                self.facts = self.facts.refresh_after_step(name, tag)
+                self.facts = self.facts.refresh_after_step(
+                    name, environment=outcome.step.kind == "install-rocm"
+                )
                 self.settled[name] = replace(outcome.step, verdict="skip")
             sorter.done(name)
 

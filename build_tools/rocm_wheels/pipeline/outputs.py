@@ -14,17 +14,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from rocm_wheels.core import errors, log
+from rocm_wheels.core import errors, log, records
 from rocm_wheels.core.files import copy_atomically, hash_file, lock_folder, write_json_file
 from rocm_wheels.core.workspace import Workspace
 
 NO_EARLIER_RESULT = "no earlier result"
 INPUTS_CHANGED = "inputs changed:"
-_STAMP_FORMAT = 2  # raise it when steps come to need other facts of each other
 
 
 @dataclass(frozen=True)
@@ -61,12 +60,16 @@ class OutputFile:
 
 @dataclass(frozen=True)
 class StepStamp:
-    """The last success of a step. ``facts`` are what later steps and the summary need of it."""
+    """The last success of a step. ``facts`` are what later steps and the summary need of it.
+
+    ``format`` is another where steps come to need other facts of each other.
+    """
 
     step: str
     inputs: Mapping[str, str]
     outputs: tuple[OutputFile, ...]
     facts: Mapping[str, Any]
+    format: Literal[2] = 2
 
     def check_outputs(self) -> tuple[StepStamp, str | None]:
         """Return the stamp with the times that its outputs have now, and what is wrong with them."""
@@ -81,19 +84,13 @@ class StepStamp:
 
 def read_stamp(folder: Path, step: str) -> StepStamp | None:
     """Read a step's stamp; a missing or torn one, or one of another form, counts as none: the step runs."""
-    try:
-        raw = json.loads(_stamp_path(folder, step).read_text(encoding="utf-8"))
-        if raw["format"] != _STAMP_FORMAT or raw["step"] != step:
-            return None
-        outputs = tuple(OutputFile(**output) for output in raw["outputs"])
-        return StepStamp(step, dict(raw["inputs"]), outputs, dict(raw["facts"]))
-    except (FileNotFoundError, ValueError, KeyError, TypeError, RecursionError):
-        return None
+    stamp = records.read_cached(folder / f"{step}.json", StepStamp)
+    return stamp if stamp is not None and stamp.step == step else None
 
 
 def write_stamp(folder: Path, stamp: StepStamp) -> None:
     """Record a success, whole or not at all."""
-    write_json_file(_stamp_path(folder, stamp.step), {"format": _STAMP_FORMAT, **asdict(stamp)})
+    records.write_cached(folder / f"{stamp.step}.json", stamp)
 
 
 def describe_changes(stamp: StepStamp, inputs: Mapping[str, str]) -> tuple[str, ...]:
@@ -120,10 +117,6 @@ def explain_run(stamp: StepStamp | None, inputs: Mapping[str, str]) -> str | Non
     if first is None:
         return stamp.check_outputs()[1]
     return f"{INPUTS_CHANGED} {', '.join([first, *(line.split(' (', 1)[0] for line in more)])}"
-
-
-def _stamp_path(folder: Path, step: str) -> Path:
-    return folder / f"{step}.json"
 
 
 _COLLECT_WAIT_SECONDS = 60.0  # another step writes the list

@@ -18,7 +18,7 @@ from rocm_wheels.models.project import Project, load_project
 from rocm_wheels.pipeline import wheel_checks
 from rocm_wheels.pipeline.outputs import OutputFile, StepStamp, deliver_files, refuse_foreign_wheels
 from rocm_wheels.pipeline.planner import Planner, decide_verdict
-from rocm_wheels.pipeline.step import KnownAfter, Step, StepInput
+from rocm_wheels.pipeline.step import NotYet, Step
 from rocm_wheels.pipeline.step_run import StepRun
 
 if TYPE_CHECKING:
@@ -50,22 +50,14 @@ class PackagedFiles:
 MakeFiles = Callable[[Path, Path], PackagedFiles]  # of a wheel, in a folder
 
 
-def find_source_stamp(planner: Planner, step: Step) -> StepStamp | None:
-    """Return the stamp of the step whose wheel is packaged; ``None`` while that is yet to run.
-
-    A build that only gets another lock has another wheel afterwards.
-    """
+def settle_packaging(planner: Planner, step: Step, inputs: dict[str, str], command: str) -> Step:
+    """Return a step with its inputs, its wheel among them, and its verdict. Raises NotYet."""
     (needed,) = step.after
-    is_done = needed in planner.settled and planner.settled[needed].verdict == "skip"
-    return planner.facts.done[needed].stamp if is_done else None
-
-
-def settle_packaging(planner: Planner, step: Step, inputs: Mapping[str, StepInput], command: str) -> Step:
-    """Return a step with its inputs, the wheel that it packages among them, and its verdict."""
-    planner.find_targets(step.cell)  # of a set that is left out nothing is packaged either
-    source = find_source_stamp(planner, step)
-    wheel: StepInput = source.outputs[0].sha256 if source else KnownAfter(step.after[0])
-    step = decide_verdict(planner, step, {"wheel": wheel, **inputs}, command=command)
+    # a build that only gets another lock has another wheel afterwards
+    if needed not in planner.settled or planner.settled[needed].verdict != "skip":
+        raise NotYet(needed)
+    inputs["wheel"] = planner.facts.done[needed].stamp.outputs[0].sha256
+    step = decide_verdict(planner, step, inputs, command=command)
     if step.verdict != "skip" or not step.delivers:
         return step
     stamp = planner.facts.done[step.id].stamp
@@ -73,10 +65,9 @@ def settle_packaging(planner: Planner, step: Step, inputs: Mapping[str, StepInpu
         return replace(step, verdict="run", why="not verified")
     if stamp.facts.get("stated") and (bare := _find_without_statement(stamp)):
         return replace(step, verdict="run", why=f"the wheel has no statement: {bare.name}")
-    present_folders = {Path(output.path).parent for output in stamp.outputs}
-    folders = planner.graph.output_folders(step, planner.facts.request.output)
-    if missing := [str(folder) for folder in folders if folder not in present_folders]:
-        return replace(step, verdict="run", why=f"the wheel is missing in {', '.join(missing)}", brought=True)
+    folder = planner.facts.request.wheels_folder
+    if not any(Path(output.path).parent == folder for output in stamp.outputs):
+        return replace(step, verdict="run", why=f"the wheel is missing in {folder}", brought=True)
     return step
 
 
@@ -95,19 +86,16 @@ def run_packaging(step_run: StepRun, make: MakeFiles) -> bool:
     project = load_project(str(step_run.step.project))
     source = step_run.facts.done[step_run.step.after[0]].stamp
     if step_run.step.delivers:
-        for folder in _list_folders(step_run):
-            refuse_foreign_wheels(
-                step_run.facts.workspace,
-                folder,
-                project.distribution,
-                step_run.ready.python_tag,
-                step_run.planner.describe_purpose(step_run.step),
-            )
+        refuse_foreign_wheels(
+            step_run.facts.workspace,
+            step_run.facts.request.wheels_folder,
+            project.distribution,
+            step_run.ready.python_tag,
+            step_run.planner.describe_purpose(step_run.step),
+        )
     done = step_run.facts.done.get(step_run.step.id)
     if done is not None and step_run.step.brought:
-        paths = [Path(output.path) for output in done.stamp.outputs]
-        files = [path for path in paths if path.parent == paths[0].parent]
-        _deliver(step_run, project, files, done.stamp.facts)
+        _deliver(step_run, project, [Path(output.path) for output in done.stamp.outputs], done.stamp.facts)
         return True
     scratch = step_run.facts.workspace.fresh_wheels / step_run.step.id
     shutil.rmtree(scratch, ignore_errors=True)  # of a run that was killed
@@ -130,10 +118,6 @@ def run_packaging(step_run: StepRun, make: MakeFiles) -> bool:
 
 def _join_notes(*notes: str | None) -> str:
     return "; ".join(note for note in notes if note)
-
-
-def _list_folders(step_run: StepRun) -> tuple[Path, ...]:
-    return step_run.planner.graph.output_folders(step_run.step, step_run.facts.request.output)
 
 
 def _keep_for_next_step(step_run: StepRun, made: PackagedFiles, facts: Mapping[str, Any]) -> None:
@@ -163,21 +147,16 @@ def _check_files(step_run: StepRun, made: PackagedFiles, source: StepStamp) -> a
 
 
 def _deliver(step_run: StepRun, project: Project, files: Sequence[Path], facts: Mapping[str, Any]) -> None:
-    """Put final files into every output folder that is to have them, and record them."""
-    digests = [hash_file(file) for file in files]
-    outputs: list[OutputFile] = []
-    for folder in _list_folders(step_run):
-        delivered = files
-        if files[0].parent != folder:
-            delivered = deliver_files(
-                step_run.facts.workspace,
-                files,
-                folder,
-                distribution=project.distribution,
-                python_tag=step_run.ready.python_tag,
-                purpose=step_run.planner.describe_purpose(step_run.step),
-            )
-        outputs += map(OutputFile.from_path, delivered, digests)
+    """Put final files into the output folder, and record them."""
+    delivered = deliver_files(
+        step_run.facts.workspace,
+        files,
+        step_run.facts.request.wheels_folder,
+        distribution=project.distribution,
+        python_tag=step_run.ready.python_tag,
+        purpose=step_run.planner.describe_purpose(step_run.step),
+    )
+    outputs = list(map(OutputFile.from_path, delivered, [hash_file(file) for file in files]))
     libraries = facts.get("libraries") or {}
     stamped = {name: value for name, value in facts.items() if name != "libraries"}
     step_run.record_success(tuple(outputs), **stamped)
@@ -190,7 +169,7 @@ def _deliver(step_run: StepRun, project: Project, files: Sequence[Path], facts: 
             project=project.name,
             version=facts["version"],
             targets=facts["targets"] if facts.get("verified") else None,
-            libraries=libraries if number % len(files) == 0 else {},
+            libraries=libraries if number == 0 else {},
             content=facts["content"],
             note=facts.get("note") or "",
         )

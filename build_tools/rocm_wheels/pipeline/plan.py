@@ -1,17 +1,17 @@
 """Plan a run: check the request, settle every step, print what will be done, keep it as a file.
 
-Planning is pure: the same facts, the same answer. The file says what a run was asked for, the trees it is
-of, and its steps. No secret is in it: of a package index that has a password, the step that installs from
-it is told the address again.
+A plan is of one Python and one set of targets, a cell of what was asked for. Planning is pure: the same
+facts, the same answer. The file says what was asked for, the trees it is of, and its steps. No secret is in
+it: of a package index that has a password, the step that installs from it is told the address again.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -19,25 +19,27 @@ from rocm_wheels import __version__
 from rocm_wheels.core import errors, files, log, records, shell, tables
 from rocm_wheels.core.workspace import Workspace
 from rocm_wheels.models import versions
-from rocm_wheels.models.project import Project
+from rocm_wheels.models.project import Project, load_project
 from rocm_wheels.models.project_names import use_planned_recipes
-from rocm_wheels.pipeline import provided_wheel_checks, provided_wheels, source_checks, step_kinds, tools
-from rocm_wheels.pipeline.estimates import Estimate
-from rocm_wheels.pipeline.facts import Facts, gather_facts
-from rocm_wheels.pipeline.planner import NoTargetsLeft, Planner
-from rocm_wheels.pipeline.request import SdkRequest, WheelsRequest, select_projects
+from rocm_wheels.pipeline import (
+    estimates,
+    provided_wheel_checks,
+    provided_wheels,
+    source_checks,
+    step_kinds,
+    tools,
+)
+from rocm_wheels.pipeline.facts import Facts, TreeFacts, gather_facts, make_python_tag
+from rocm_wheels.pipeline.planner import Planner, decide_verdict
+from rocm_wheels.pipeline.request import SdkRequest, WheelsRequest, select_projects, split_request
 from rocm_wheels.pipeline.status import shorten_digests
 from rocm_wheels.pipeline.step import (
     COMPILING_KINDS,
-    BuildCell,
     BuiltAgainst,
-    KnownAfter,
+    NotYet,
     Plan,
     Step,
-    StepGraph,
-    StepInput,
-    StepKind,
-    make_step_graph,
+    make_steps,
 )
 from rocm_wheels.sdk import build_environment, rocm_prefix
 from rocm_wheels.sources import git
@@ -46,37 +48,27 @@ from rocm_wheels.sources.trees import TreeIdentity
 
 def settle_step(planner: Planner, name: str) -> Step:
     """Return a step with all that is known of it now. Raises UsageError for targets that cannot be built."""
-    step = planner.graph.steps[name]
+    step, inputs, facts = planner.steps[name], dict[str, str](), planner.facts
+    if step.kind == "build":
+        project = load_project(str(step.project))
+        count = len(planner.known_targets()) if project.has_device_code else 1
+        estimate = estimates.estimate_step(project.name, max(count, 1), facts.machine, facts.history)
+        step = replace(step, estimate=estimate)
     try:
-        return step_kinds.STEP_KINDS[step.kind].settle(planner, step)
-    except NoTargetsLeft as nothing:
-        return replace(step, verdict="left out", why=nothing.message)
+        return step_kinds.STEP_KINDS[step.kind].settle(planner, step, inputs)
+    except NotYet as unknown:
+        return decide_verdict(planner, replace(step, waits_for=unknown.step), inputs)
 
 
-def settle_all_steps(graph: StepGraph, facts: Facts) -> dict[str, Step]:
+def settle_all_steps(steps: Mapping[str, Step], facts: Facts) -> dict[str, Step]:
     """Settle all steps, in their order."""
     settled: dict[str, Step] = {}
-    for name in graph.steps:
-        settled[name] = settle_step(Planner(graph, facts, settled), name)
+    for name in steps:
+        settled[name] = settle_step(Planner(steps, facts, settled), name)
     return settled
 
 
-def list_run_targets(graph: StepGraph, facts: Facts, steps: Sequence[Step]) -> tuple[str, ...]:
-    """Return every target of a run, as far as they are known."""
-    planner = Planner(graph, facts, {step.id: step for step in steps})
-    run_targets: dict[str, None] = {}
-    for step in steps:
-        targets = (
-            planner.find_targets(step.cell)
-            if step.kind in COMPILING_KINDS and step.verdict != "left out"
-            else ()
-        )
-        if not isinstance(targets, KnownAfter):
-            run_targets.update(dict.fromkeys(targets))
-    return tuple(run_targets)
-
-
-_VERDICT_WORDS = {"run": "runs", "skip": "done", "known later": "later", "left out": "out"}
+_VERDICT_WORDS = {"run": "runs", "skip": "done", "known later": "later"}
 
 
 def format_plan(plan: Plan, *, details: bool, of_done: bool = True) -> str:
@@ -88,7 +80,7 @@ def format_plan(plan: Plan, *, details: bool, of_done: bool = True) -> str:
     rows = []
     for step in steps:
         why = "" if step.verdict == "skip" else shorten_digests(step.why)
-        cost = f"  ({_format_cost(step)})" if step.estimate is not None and step.may_run else ""
+        cost = f"  ({_format_cost(step.estimate)})" if step.estimate is not None and step.may_run else ""
         rows.append((_VERDICT_WORDS[step.verdict], step.id, f"{why}{cost}"))
     lines: list[str] = []
     for step, line in zip(steps, tables.align_rows(rows), strict=True):
@@ -107,25 +99,23 @@ def format_built_against(wheel: BuiltAgainst) -> str:
 
 
 def _format_details(step: Step) -> Iterator[str]:
-    yield f"fingerprint  {step.fingerprint or step.waits_for}"
+    yield f"fingerprint  {step.fingerprint or f'known after {step.waits_for}'}"
     if step.after:
         yield f"after        {', '.join(step.after)}"
-    if step.behind:
-        yield f"behind       {', '.join(step.behind)}"
     if step.command:
         yield f"command      {step.command}"
     for name, value in step.environment.items():
         yield f"environment  {name}" + (" is removed" if value is None else f"={value}")
     for name, input_value in step.inputs.items():
         if step.environment.get(name) != input_value:  # a variable that reaches a compiler is shown already
-            yield f"input        {name}: {shell.hide_variable_value(name, str(input_value))}"
+            yield f"input        {name}: {shell.hide_variable_value(name, input_value)}"
+    if step.waits_for is not None:
+        yield f"input        everything else: known after {step.waits_for}"
     if step.estimate is not None:
-        yield f"expected     {_format_cost(step)}; {step.estimate.source}; disk as stated"
+        yield f"expected     {_format_cost(step.estimate)}; {step.estimate.source}; disk as stated"
 
 
-def _format_cost(step: Step) -> str:
-    estimate = step.estimate
-    assert estimate is not None
+def _format_cost(estimate: estimates.Estimate) -> str:
     size, memory = tables.format_size(estimate.disk), tables.format_size(estimate.memory)
     return f"about {tables.format_duration(estimate.seconds)}, {size} disk, {memory} memory"
 
@@ -140,23 +130,21 @@ def _format_totals(steps: Iterable[Step]) -> Iterator[str]:
         f"{len(steps) - len(runs)} done"
     )
     yield text + (f", {later} depend on what others make" if later else "")
-    estimates = [step.estimate for step in runs if step.estimate is not None]
-    if estimates:
-        memory = max(estimate.memory for estimate in estimates)
+    expected = [step.estimate for step in runs if step.estimate is not None]
+    if expected:
+        memory = max(estimate.memory for estimate in expected)
         yield (
             "expected, one after another: "
-            f"{tables.format_duration(sum(estimate.seconds for estimate in estimates))}, "
-            f"{tables.format_size(sum(estimate.disk for estimate in estimates))} disk, "
+            f"{tables.format_duration(sum(estimate.seconds for estimate in expected))}, "
+            f"{tables.format_size(sum(estimate.disk for estimate in expected))} disk, "
             f"{tables.format_size(memory)} memory at most"
         )
-        for source in sorted({_describe_source(estimate) for estimate in estimates}):
-            yield f"  {source}"
-
-
-def _describe_source(estimate: Estimate) -> str:
-    """Return what an estimate comes from: of a recorded run its name (``--details`` have the rest)."""
-    run, scaled, _ = estimate.source.partition(" (")
-    return f"as in {run}; disk as stated" if scaled and run.startswith("run ") else estimate.source
+        sources = set()
+        for estimate in expected:  # of a recorded run its name; --details have the rest
+            run, scaled, _ = estimate.source.partition(" (")
+            of_run = scaled and run.startswith("run ")
+            sources.add(f"as in {run}; disk as stated" if of_run else estimate.source)
+        yield from (f"  {source}" for source in sorted(sources))
 
 
 def explain_step(step: Step, *, never: bool, changes: Iterable[str]) -> str:
@@ -165,28 +153,31 @@ def explain_step(step: Step, *, never: bool, changes: Iterable[str]) -> str:
     lines += [f"  {line}" for line in changes if line not in step.why]
     if never:
         lines.append("  it has not run in this work directory")
-    if (waits := step.waits_for) is not None:
-        names = [name for name, value in step.inputs.items() if value is waits or value == waits]
-        lines.append(f"  {', '.join(names)}: {waits}")
+    if step.waits_for is not None:
+        lines.append(f"  everything else: known after {step.waits_for}")
     return "\n".join(lines)
 
 
 @dataclass(frozen=True)
 class CheckedRequest:
-    """A request that was looked over, before anything is known of the disk but source trees and lock."""
+    """A request that was looked over, before anything is known of the disk but source trees and lock.
+
+    ``cells``: the requests of its Pythons and target sets, in the order in which they are built.
+    """
 
     request: WheelsRequest
     projects: tuple[Project, ...]
     env: Mapping[str, str]
     locked: source_checks.LockedBuild | None
+    cells: tuple[WheelsRequest, ...]
 
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """A plan with what it was made of."""
+    """The plan of a cell with what it was made of: facts, and its bare steps."""
 
     facts: Facts
-    graph: StepGraph
+    steps: Mapping[str, Step]
     plan: Plan
 
     @property
@@ -213,14 +204,26 @@ def check_request(request: WheelsRequest, env: Mapping[str, str]) -> CheckedRequ
     _check_tests(request, projects)
     project_names = {project.name for project in projects}
     request = replace(request, chosen={name: name in project_names for name in request.sources})
-    _ = request.target_sets
+    cells = split_request(request)
+    _check_pythons(request, env)
     if (
         not request.install_rocm
         and request.packaging != "fat"
         and (unused := _list_unused_options(request.sdk))
     ):
         log.log_note(f"{', '.join(unused)}: of no effect on ROCm packages, which are taken as installed")
-    return CheckedRequest(request, tuple(projects), env, locked)
+    return CheckedRequest(request, tuple(projects), env, locked, cells)
+
+
+def _check_pythons(request: WheelsRequest, env: Mapping[str, str]) -> None:
+    """Refuse two interpreters of one kind, and given wheels that are for none of them."""
+    pythons: dict[str, Path] = {}
+    for python in request.interpreters:
+        tag = make_python_tag(build_environment.query_python_version(python, env))
+        if tag in pythons:
+            raise errors.UsageError(f"{pythons[tag]} and {python} are both {tag}")
+        pythons[tag] = python
+    provided_wheels.refuse_unused_wheels(request.given_wheels, list(pythons))
 
 
 def choose_rocm(request: WheelsRequest, env: Mapping[str, str]) -> WheelsRequest:
@@ -233,7 +236,8 @@ def choose_rocm(request: WheelsRequest, env: Mapping[str, str]) -> WheelsRequest
         return request
     workspace = Workspace(request.work)
     environments = [
-        build_environment.check_environment(request.sdk_for(p), workspace, env) for p in request.interpreters
+        build_environment.check_environment(replace(sdk, python=python), workspace, env)
+        for python in request.interpreters
     ]
     if any(status.environment is not None for status in environments):
         log.log_note(
@@ -257,44 +261,62 @@ def clean_environment(
     return {name: value for name, value in env.items() if name not in strangers}
 
 
-def plan_run(checked: CheckedRequest) -> PlannedRun:
-    """Look everything up and plan. Raises what the looks raise."""
-    facts = gather_facts(checked.request, checked.projects, checked.env, checked.locked)
+def plan_run(
+    checked: CheckedRequest,
+    cell: WheelsRequest | None = None,
+    trees: Mapping[str, TreeFacts] | None = None,
+    looks: Mapping[str, source_checks.SourceLook] | None = None,
+) -> PlannedRun:
+    """Look everything up and plan a cell, the first one as a rule. Raises what the looks raise.
+
+    ``trees``: what another cell has found in the source trees, which are the same for all; ``looks`` at them
+    since ``checked`` was made.
+    """
+    if looks is None:
+        looks = checked.locked.looks if checked.locked is not None else {}
+    facts = gather_facts(
+        cell or checked.cells[0], checked.projects, checked.env, checked.locked, trees=trees, looks=looks
+    )
     tools.check_locked_tools(facts)
-    if checked.locked is not None:
-        for python in facts.pythons.values():
-            if python.ready is not None:
-                checked.locked.check_rocm(python.ready.sdk.version)
-    graph = make_step_graph(facts)
-    _refuse_run_misfits(graph, facts)
-    steps = settle_all_steps(graph, facts)
-    targets = list_run_targets(graph, facts, list(steps.values()))
-    return PlannedRun(facts, graph, Plan(steps, targets, provided_wheel_checks.list_built_against(facts)))
+    if checked.locked is not None and facts.python.ready is not None:
+        checked.locked.check_rocm(facts.python.ready.sdk.version)
+    steps = make_steps(facts)
+    planner = Planner(steps, facts, {})
+    if any(step.kind in COMPILING_KINDS for step in steps.values()):
+        # all wheels at once that cannot be built against, as far as that is known
+        asking = [p for p in facts.projects if not all(map(facts.builds_project, p.build.after))]
+        provided_wheel_checks.refuse_misfits(
+            facts, [(project, planner.known_targets()) for project in asking]
+        )
+        provided_wheel_checks.warn_of_unread_code(facts, asking)
+    settled = settle_all_steps(steps, facts)
+    targets = Planner(steps, facts, settled).known_targets()
+    against = provided_wheel_checks.list_built_against(facts)
+    return PlannedRun(facts, steps, Plan(settled, targets, against, facts.python.tag))
 
 
-def _refuse_run_misfits(graph: StepGraph, facts: Facts) -> None:
-    """Refuse all wheels at once that cannot be built against, as far as that is known."""
-    planner, builds = Planner(graph, facts, {}), []
-    asking = {
-        project.name: project
-        for project in facts.projects
-        if not all(map(facts.builds_project, project.build.after))
-    }
-    for step in graph.steps.values():
-        if step.kind in COMPILING_KINDS and step.project in asking:
-            targets = planner.find_targets(step.cell)
-            known_targets = () if isinstance(targets, KnownAfter) else targets
-            builds.append((asking[step.project], step.cell.tag, known_targets))
-    provided_wheel_checks.refuse_misfits(facts, builds)
-    provided_wheel_checks.warn_of_unread_code(facts, builds)
+def plan_cells(checked: CheckedRequest, *, hipify: bool = False) -> tuple[PlannedRun, ...]:
+    """Plan every cell: what is wrong with one is said before another begins.
+
+    Sources that changed since they were hipified are hipified first, or else told of.
+    """
+    projects, sources, env = checked.projects, checked.request.sources, checked.env
+    looks = dict(checked.locked.looks if checked.locked is not None else {})
+    looks = looks or source_checks.look_at_sources(projects, sources, env)
+    if hipify:
+        looks = source_checks.hipify_stale_sources(projects, sources, env, looks)
+    else:
+        source_checks.note_stale_sources(projects, sources, env, looks)
+    plans: list[PlannedRun] = []
+    for cell in checked.cells:
+        plans.append(plan_run(checked, cell, plans[0].facts.trees if plans else None, looks))
+    return tuple(plans)
 
 
 def log_rocm_and_targets(planned: PlannedRun) -> None:
     """Tell which ROCm and which targets it will be, as far as that is known."""
     facts = planned.facts
-    ready = next((python.ready for python in facts.pythons.values() if python.ready is not None), None)
-    sdk = facts.installed_rocm if ready is None else ready.sdk
-    if sdk is None:
+    if (sdk := facts.sdk) is None:
         return
     if sdk.prefix is not None:
         for name, text in sdk.prefix.describe()[1:-1]:
@@ -357,10 +379,9 @@ def _list_unused_options(request: SdkRequest) -> list[str]:
 
 
 _ROCM_VARIABLE = "ROCM_PATH"
-PLAN_FORMAT = 2
+PLAN_FORMAT = 3
 _STEP_ID = re.compile(r"\w[\w.-]*")
 _ADDRESS_OPTIONS = {"index_url": "--rocm-index", "find_links": "--find-links"}
-_REQUEST_ADAPTER = TypeAdapter(WheelsRequest)
 
 
 @dataclass(frozen=True)
@@ -386,54 +407,46 @@ class PlanFile:
         )
 
 
+@dataclass(frozen=True)
+class _WrittenPlan:
+    """A plan as it is in its file."""
+
+    format: int
+    version: str
+    request: WheelsRequest
+    lock: tuple[Path, str] | None
+    python: str
+    targets: tuple[str, ...]
+    against: tuple[BuiltAgainst, ...]
+    trees: Mapping[str, TreeIdentity]
+    steps: tuple[Step, ...]
+
+
+_ADAPTER = TypeAdapter(_WrittenPlan)
+
+
 def write_plan(path: Path, file: PlanFile) -> None:
     """Write a plan, whole or not at all."""
     files.write_json_file(path, make_plan_json(file))
 
 
 def make_plan_json(file: PlanFile) -> dict[str, Any]:
-    """Return a plan as plain JSON values."""
-    sdk = file.request.sdk
+    """Return a plan as plain JSON values, each step with its fingerprint, if that is known."""
+    sdk, plan = file.request.sdk, file.plan
     urls: dict[str, Any] = {name: getattr(sdk, name) for name in _ADDRESS_OPTIONS}
     hidden = {name: shell.hide_credentials(url) for name, url in urls.items() if url}
     public_request = replace(
         file.request, sdk=replace(sdk, **{**urls, **hidden}), lock=file.lock and file.lock[0]
     )
-    return {
-        "format": PLAN_FORMAT,
-        "rocm-wheels": __version__,
-        "request": _REQUEST_ADAPTER.dump_python(public_request, mode="json"),
-        "lock": None if file.lock is None else {"path": str(file.lock[0]), "sha256": file.lock[1]},
-        "targets": list(file.plan.targets),
-        "built against": [asdict(wheel) for wheel in file.plan.against],
-        "trees": {name: asdict(identity) for name, identity in file.identities.items()},
-        "steps": [make_step_json(step) for step in file.plan],
-    }
-
-
-def make_step_json(step: Step) -> dict[str, Any]:
-    """Return a step as plain JSON values; an input that is known later is an object that says after what."""
-    inputs = {
-        name: {"known after": value.step} if isinstance(value, KnownAfter) else value
-        for name, value in step.inputs.items()
-    }
-    return {
-        "id": step.id,
-        "kind": step.kind,
-        "python": step.cell.tag,
-        "target set": step.cell.target_set,
-        "project": step.project,
-        "after": list(step.after),
-        "behind": list(step.behind),
-        "delivers": step.delivers,
-        "verdict": step.verdict,
-        "why": step.why,
-        "fingerprint": step.fingerprint,
-        "inputs": inputs,
-        "command": step.command,
-        "environment": dict(step.environment),
-        "estimate": None if step.estimate is None else asdict(step.estimate),
-    }
+    steps = tuple(plan)
+    written = _WrittenPlan(
+        PLAN_FORMAT, __version__, public_request, file.lock, plan.python, plan.targets, plan.against,
+        file.identities, steps,
+    )  # fmt: skip
+    document: dict[str, Any] = _ADAPTER.dump_python(written, mode="json")
+    for step, fields in zip(steps, document["steps"], strict=True):
+        fields["fingerprint"] = step.fingerprint
+    return document
 
 
 def read_plan(path: Path) -> PlanFile:
@@ -447,26 +460,20 @@ def read_plan(path: Path) -> PlanFile:
             f"{path} is no plan of this version ({__version__})", tip="make it again with `plan`"
         )
     try:
-        request = _REQUEST_ADAPTER.validate_python(raw["request"])
-        use_planned_recipes(request.recipes)
-        steps = [_parse_step(fields) for fields in raw["steps"]]
-        _refuse_unsound_steps(steps)
-        lock = raw["lock"]
-        return PlanFile(
-            request,
-            Plan(
-                {step.id: step for step in steps},
-                tuple(raw["targets"]),
-                tuple(BuiltAgainst(**fields) for fields in raw["built against"]),
-            ),
-            {name: TreeIdentity(**fields) for name, fields in raw["trees"].items()},
-            None if lock is None else (Path(lock["path"]), str(lock["sha256"])),
-        )
+        written = _ADAPTER.validate_python(raw)
+        _refuse_unsound_steps(written.steps)
     except ValidationError as cause:
-        wrong = f"{path} is a damaged plan: its request: {records.summarize_faults(cause, WheelsRequest)}"
-        raise errors.DataError(wrong, tip="make it again with `plan`") from None
-    except (KeyError, TypeError, ValueError) as cause:
-        raise errors.DataError(f"{path} is a damaged plan", tip="make it again with `plan`") from cause
+        faults = records.summarize_faults(cause, _WrittenPlan)
+        raise errors.DataError(
+            f"{path} is a damaged plan: {faults}", tip="make it again with `plan`"
+        ) from None
+    except ValueError as wrong:
+        raise errors.DataError(
+            f"{path} is a damaged plan: {wrong}", tip="make it again with `plan`"
+        ) from None
+    use_planned_recipes(written.request.recipes)
+    plan = Plan({step.id: step for step in written.steps}, written.targets, written.against, written.python)
+    return PlanFile(written.request, plan, written.trees, written.lock)
 
 
 def restore_addresses(file: PlanFile, step: str, addresses: Mapping[str, str | None]) -> PlanFile:
@@ -495,28 +502,7 @@ def _refuse_unsound_steps(steps: Sequence[Step]) -> None:
     """Raise ValueError for ids that are no names (files are called by them), and for what is not there."""
     step_ids = {step.id for step in steps}
     for step in steps:
-        if not _STEP_ID.fullmatch(step.id) or step.kind not in get_args(StepKind):
-            raise ValueError(f"{step.id} ({step.kind}) is no step")
-        if missing := {*step.after, *step.behind} - step_ids:
+        if not _STEP_ID.fullmatch(step.id):
+            raise ValueError(f"{step.id} is no name of a step")
+        if missing := set(step.after) - step_ids:
             raise ValueError(f"{step.id} waits for {', '.join(sorted(missing))}, which the plan has not")
-
-
-def _parse_step(raw: Mapping[str, Any]) -> Step:
-    inputs: dict[str, StepInput] = {
-        name: KnownAfter(value["known after"]) if isinstance(value, dict) else str(value)
-        for name, value in raw["inputs"].items()
-    }
-    return Step(
-        id=raw["id"],
-        kind=raw["kind"],
-        cell=BuildCell(raw["python"], raw["target set"]),
-        project=raw["project"],
-        after=tuple(raw["after"]),
-        behind=tuple(raw["behind"]),
-        delivers=bool(raw["delivers"]),
-        inputs=inputs,
-        command=raw["command"],
-        environment=raw["environment"],
-        verdict=raw["verdict"],
-        why=raw["why"],
-    )

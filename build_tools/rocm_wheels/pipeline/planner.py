@@ -1,7 +1,7 @@
 """What steps ask of each other and of the facts while they are settled; what a build depends on.
 
-Answers may be known only later. The inputs of a build have names: what is not named here cannot cause a
-rebuild."""
+What is known only later raises ``NotYet``. The inputs of a build have names: what is not named here cannot
+cause a rebuild."""
 
 from __future__ import annotations
 
@@ -19,16 +19,8 @@ from rocm_wheels.models import gfx, torch_features
 from rocm_wheels.models.project import Project, load_project
 from rocm_wheels.models.versions import add_version_marks, make_wheel_version, strip_version_marks
 from rocm_wheels.pipeline import build_environment, outputs, provided_wheel_checks, provided_wheels
-from rocm_wheels.pipeline.facts import Facts, PythonFacts, TreeFacts, find_torch_version
-from rocm_wheels.pipeline.step import (
-    KINDS_SERVING_FEWER,
-    PROBE_STEP,
-    BuildCell,
-    KnownAfter,
-    Step,
-    StepGraph,
-    StepInput,
-)
+from rocm_wheels.pipeline.facts import Facts, TreeFacts, find_torch_version
+from rocm_wheels.pipeline.step import NotYet, Step, probe_step_id
 from rocm_wheels.sdk import resolve_packages, rocm_sdk
 
 # What the user may have set that reaches a wheel, or the programs that make it, without a configure step
@@ -301,121 +293,88 @@ def _list_configuration_inputs(
     return inputs
 
 
-class NoTargetsLeft(errors.UsageError):
-    """No target of a set compiles: with ``--drop-bad-targets`` the whole set is left out."""
-
-
 @dataclass(frozen=True)
 class Planner:
-    """What is known when a step is settled: the facts, and the steps ``settled`` before it."""
+    """What is known when a step is settled: the facts, all ``steps``, and those ``settled`` before it."""
 
-    graph: StepGraph
+    steps: Mapping[str, Step]
     facts: Facts
     settled: Mapping[str, Step]
-
-    def python_facts(self, step: Step) -> PythonFacts:
-        """Return the interpreter of a step."""
-        return self.facts.pythons[step.cell.tag]
 
     def is_current(self, name: str) -> bool:
         """Tell whether what a step makes is there and counts."""
         return name in self.settled and (self.settled[name].verdict == "skip" or self.settled[name].brought)
 
-    def find_targets(self, cell: BuildCell) -> tuple[str, ...] | KnownAfter:
-        """Return what is compiled for in a cell; a cell without a set is for the targets of all sets."""
-        names = [cell.target_set] if cell.target_set in self.graph.sets else list(self.graph.sets)
-        targets: dict[str, None] = {}
-        for name in names:
-            set_targets = self._find_set_targets(name, cell.tag)
-            if isinstance(set_targets, KnownAfter):
-                return set_targets
-            targets.update(dict.fromkeys(set_targets))
-        if not targets:
-            raise NoTargetsLeft(f"nothing compiles for {cell.target_set or 'any target'}")
-        return tuple(targets)
+    def find_targets(self) -> tuple[str, ...]:
+        """Return what is compiled for. Raises NotYet, and UsageError for what the installed ROCm has not."""
+        requested, request = self.requested_targets(), self.facts.request
+        if self.facts.sdk is not None and not request.unlisted_targets:
+            refuse_missing_targets(requested, self.facts.sdk)
+        if request.packaging == "variant":
+            from rocm_wheels.variants import targets as variant_targets
 
-    def _find_set_targets(self, name: str, tag: str) -> tuple[str, ...] | KnownAfter:
-        requested = self.requested_targets(name, tag)
-        if isinstance(requested, KnownAfter):
+            variant_targets.choose_targets(
+                "--packaging variant: the build", variant_targets.parse_target_ids(requested)
+            )
+        if not request.drop_bad_targets:
             return requested
-        sdk = self._find_sdk(tag)
-        if sdk is not None and not self.facts.request.unlisted_targets:
-            refuse_missing_targets(requested, sdk)
-        if self.facts.request.packaging == "variant":
-            from rocm_wheels.variants.targets import choose_targets as named_targets
-            from rocm_wheels.variants.targets import parse_target_ids
-
-            named_targets("--packaging variant: the build", parse_target_ids(requested))
-        if not self.facts.request.drop_bad_targets:
-            return requested
-        if not self.is_current(PROBE_STEP):
-            return KnownAfter(PROBE_STEP)
-        bad = self.facts.done[PROBE_STEP].stamp.facts["faults"]
+        probe = probe_step_id(request)
+        if not self.is_current(probe):
+            raise NotYet(probe)
+        bad = self.facts.done[probe].stamp.facts["faults"]
         return tuple(target for target in requested if bad.get(target) is None)
 
-    def requested_targets(self, name: str, tag: str) -> tuple[str, ...] | KnownAfter:
-        """Return the targets of a set as they are asked for, bad ones included."""
-        targets, sdk = self.graph.sets[name].targets, self._find_sdk(tag)
-        if targets is not None:
+    def requested_targets(self) -> tuple[str, ...]:
+        """Return the targets as they are asked for, bad ones included. Raises NotYet."""
+        if (targets := self.facts.request.chosen_targets) is not None:
             return targets
-        if sdk is None:
-            return KnownAfter(f"install-rocm-{tag}")
-        return gfx.choose_targets(None, None, sdk.targets).targets
+        if self.facts.sdk is None:
+            raise NotYet(f"install-rocm-{self.facts.python.tag}")
+        return gfx.choose_targets(None, None, self.facts.sdk.targets).targets
 
-    def _find_sdk(self, tag: str) -> rocm_sdk.RocmSdk | None:
-        """Return the ROCm of an interpreter; ``None`` while its packages are not installed."""
-        ready = self.facts.pythons[tag].ready
-        return self.facts.installed_rocm if ready is None else ready.sdk
-
-    def list_requested_targets(self, tag: str) -> tuple[str, ...] | KnownAfter:
-        """Return the targets of all sets as they are asked for, bad ones included."""
-        requested: dict[str, None] = {}
-        for name in self.graph.sets:
-            set_targets = self.requested_targets(name, tag)
-            if isinstance(set_targets, KnownAfter):
-                return set_targets
-            requested.update(dict.fromkeys(set_targets))
-        return tuple(requested)
+    def known_targets(self) -> tuple[str, ...]:
+        """Return what is compiled for; none while that is not known."""
+        try:
+            return self.find_targets()
+        except NotYet:
+            return ()
 
     def describe_purpose(self, step: Step) -> str:
         """Say what a step's wheel is for: targets, as they are asked for, and release type.
 
-        Empty where it is the same for all, serves several sets, or the targets are not known yet.
+        Empty where it is the same for all, or the targets are not known yet.
         """
-        project, cell = load_project(str(step.project)), step.cell
-        if not project.has_device_code or cell.target_set not in self.graph.sets:
+        if not load_project(str(step.project)).has_device_code:
             return ""
-        targets = self.requested_targets(cell.target_set, cell.tag)
-        if isinstance(targets, KnownAfter):
+        try:
+            targets = self.requested_targets()
+        except NotYet:
             return ""
         return f"{', '.join(sorted(targets))} ({self.facts.request.release_type})"
 
-    def rocm_input(self, step: Step) -> StepInput:
-        """Return what tells the installed ROCm packages apart."""
-        ready = self.python_facts(step).ready
-        return KnownAfter(f"install-rocm-{step.cell.tag}") if ready is None else ready.content
+    @property
+    def ready(self) -> build_environment.ReadyEnvironment:
+        """The build environment with ROCm in it. Raises NotYet."""
+        if self.facts.python.ready is None:
+            raise NotYet(f"install-rocm-{self.facts.python.tag}")
+        return self.facts.python.ready
 
-    def plan_step_build(self, step: Step) -> PlannedBuild | KnownAfter:
-        """Return the settled build of a step, or the first step that it waits for.
+    def plan_step_build(self, step: Step) -> PlannedBuild:
+        """Return the settled build of a step. Raises NotYet.
 
         To configure a tree, nothing that this run builds is waited for.
         """
-        ready, project = self.python_facts(step).ready, load_project(str(step.project))
-        targets = self.find_targets(step.cell)
-        known_targets = () if isinstance(targets, KnownAfter) else targets
-        provided_wheel_checks.refuse_misfits(self.facts, [(project, step.cell.tag, known_targets)])
-        tools = f"install-tools-{step.cell.tag}"
-        if ready is None:
-            return KnownAfter(f"install-rocm-{step.cell.tag}")
-        if isinstance(targets, KnownAfter):
-            return targets
+        project, provided_by_name = load_project(str(step.project)), self.facts.python.provided
+        provided_wheel_checks.refuse_misfits(self.facts, [(project, self.known_targets())])
+        ready, targets = self.ready, self.find_targets()
+        tools = f"install-tools-{self.facts.python.tag}"
         if not self.is_current(tools):
-            return KnownAfter(tools)
-        triton, why_not = provided_wheel_checks.find_usable_triton(self.facts, step.cell.tag)
+            raise NotYet(tools)
+        triton, why_not = provided_wheel_checks.find_usable_triton(self.facts)
         wheels: dict[str, str] = {}
         for other in project.build.after:
             if not self.facts.builds_project(other):
-                provided = triton if other == "triton" else self.python_facts(step).provided.get(other)
+                provided = triton if other == "triton" else provided_by_name.get(other)
                 if provided is not None:
                     wheels[f"wheel of {other}"] = provided.content
                 continue
@@ -423,7 +382,7 @@ class Planner:
                 continue
             needed = self.find_build_step(step, other)
             if not self.is_current(needed):
-                return KnownAfter(needed)
+                raise NotYet(needed)
             wheels[f"wheel of {other}"] = str(self.facts.done[needed].stamp.facts["content"])
         installed = self.facts.done[tools].stamp.facts
         dependencies = BuildDependencies(
@@ -443,23 +402,15 @@ class Planner:
 
     def find_build_step(self, step: Step, other: str) -> str:
         """Return the step that builds a project which a step is built against."""
-        needed = {name: self.graph.steps[name] for name in step.after}
+        needed = {name: self.steps[name] for name in step.after}
         return next(
             n for n, candidate in needed.items() if candidate.kind == "build" and candidate.project == other
         )
 
-    def find_wheel_version(self, step: Step, other: str) -> StepInput:
-        """Return the version of the wheel that a step is built against, as soon as it is known."""
-        if self.facts.builds_project(other) and not self.is_current(self.find_build_step(step, other)):
-            return KnownAfter(self.find_build_step(step, other))
-        if not self.facts.builds_project(other) and other not in self.python_facts(step).provided:
-            return KnownAfter(f"install-rocm-{step.cell.tag}")
-        return self._known_wheel_version(step, other)
-
     def _known_wheel_version(self, step: Step, other: str) -> str:
         if self.facts.builds_project(other):
             return str(self.facts.done[self.find_build_step(step, other)].stamp.facts["version"])
-        return self.python_facts(step).provided[other].version
+        return self.facts.python.provided[other].version
 
     def _triton_requirement(
         self, step: Step, project: Project, provided: provided_wheels.ProvidedWheel | None
@@ -494,28 +445,26 @@ def refuse_missing_targets(targets: Sequence[str], sdk: rocm_sdk.RocmSdk) -> Non
         )
 
 
-def decide_verdict(planner: Planner, step: Step, inputs: Mapping[str, StepInput], command: str = "") -> Step:
+def decide_verdict(planner: Planner, step: Step, inputs: Mapping[str, str], command: str = "") -> Step:
     """Return a step with its verdict, from its inputs as far as they are known and what it did last."""
-    step = replace(step, inputs=inputs, command=command)
+    step = replace(step, inputs=dict(inputs), command=command)
     done = planner.facts.done.get(step.id)
     if done is None:
         return replace(step, verdict="run", why=outputs.NO_EARLIER_RESULT)
-    last_stamp, known_inputs = replace(make_comparable_stamp(step, done.stamp), outputs=()), step.known_inputs
-    why = (
-        outputs.explain_run(last_stamp, known_inputs) or done.fault
-    )  # its outputs were looked at with the facts
-    if why:
+    # its outputs were looked at with the facts
+    last_stamp = replace(make_comparable_stamp(step, done.stamp), outputs=())
+    if why := outputs.explain_run(last_stamp, step.inputs) or done.fault:
         return replace(step, verdict="run", why=why)
-    if step.fingerprint is None:
-        return replace(step, verdict="known later", why=str(step.waits_for))
+    if step.waits_for is not None:
+        return replace(step, verdict="known later", why=f"known after {step.waits_for}")
     return replace(step, verdict="skip", why="up to date")
 
 
 def make_comparable_stamp(step: Step, stamp: outputs.StepStamp) -> outputs.StepStamp:
-    """Return a stamp with those of its inputs that a step, as far as it is known, is compared with."""
-    if step.fingerprint is not None and step.kind not in KINDS_SERVING_FEWER:
+    """Return a stamp with those of its inputs that a step is compared with: as far as they are known.
+
+    Tools that were installed for more projects serve fewer: what is installed for others stays.
+    """
+    if step.waits_for is None and step.kind != "install-tools":
         return stamp
-    known_inputs = step.known_inputs
-    return replace(
-        stamp, inputs={name: value for name, value in stamp.inputs.items() if name in known_inputs}
-    )
+    return replace(stamp, inputs={name: value for name, value in stamp.inputs.items() if name in step.inputs})

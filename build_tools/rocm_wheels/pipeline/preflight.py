@@ -23,8 +23,8 @@ from rocm_wheels.models.project import Project, load_project
 from rocm_wheels.pipeline import estimates, outputs, preflight_checks, provided_wheel_checks
 from rocm_wheels.pipeline.planner import Planner
 from rocm_wheels.pipeline.step import COMPILING_KINDS
+from rocm_wheels.sdk import build_environment as sdk_environment
 from rocm_wheels.sdk import interpreters
-from rocm_wheels.sources.trees import list_missing_submodules
 
 if TYPE_CHECKING:
     from rocm_wheels.pipeline import build_environment, plan
@@ -59,7 +59,6 @@ def complete_subject(
         folders=_inspect_folders(work, output, trees, _find_temporary_folder(env, subject.platform)),
         programs=_inspect_programs(env, subject.platform),
         foreign=_find_foreign_wheels(Workspace(work), wheels),
-        missing={tree: names for tree in trees.values() if (names := _find_missing_submodules(tree, env))},
     )
 
 
@@ -90,14 +89,6 @@ def _find_foreign_wheels(
         except errors.UsageError as failure:
             messages.append(failure.message)
     return tuple(messages)
-
-
-def _find_missing_submodules(tree: Path, env: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the submodules that a tree lacks; none of one that git cannot read, which others say."""
-    try:
-        return tuple(list_missing_submodules(tree, env=env))
-    except errors.RocmWheelsError:
-        return ()
 
 
 def _inspect_folders(
@@ -188,27 +179,19 @@ def make_subject(planned: plan.PlannedRun) -> preflight_checks.PreflightSubject:
     builds = [(step, load_project(str(step.project))) for step in steps if step.kind in COMPILING_KINDS]
     delivering = [(step, load_project(str(step.project))) for step in steps if step.delivers]
     projects = list({project.name: project for _, project in builds}.values())
-    tags = dict.fromkeys(step.cell.tag for step, _ in builds if step.cell.tag in facts.pythons)
-    pythons = parallel.run_in_parallel(
-        lambda tag: find_headers(facts.pythons[tag].python, facts.env, tag), tags, jobs=8
-    )
-    ready = next(
-        (python_facts.ready for python_facts in facts.pythons.values() if python_facts.ready is not None),
-        None,
-    )
-    sdk = facts.installed_rocm if ready is None else ready.sdk
+    tag, ready, sdk = facts.python.tag, facts.python.ready, facts.sdk
     attention = _expects_flash_attention(facts, planned.plan.targets)
-    planner = Planner(planned.graph, facts, planned.plan.steps)
+    planner = Planner(planned.steps, facts, planned.plan.steps)
     subject = preflight_checks.PreflightSubject(
         platform=request.platform,
         machine=facts.machine,
         projects=tuple(project.name for project in projects),
         costs=tuple(_make_step_cost(step, planned) for step in steps if not step.brought),
-        pythons=tuple(pythons),
+        pythons=(find_headers(facts.python.python, facts.env, tag),) if builds else (),
         targets=planned.plan.targets,
         sdk_targets=sdk.targets if sdk is not None else None,
         rocm_findings=tuple(_judge_installed_rocm(facts, projects)),
-        unreleased=_list_unreleased_pythons(facts, tags),
+        unreleased=_list_unreleased_pythons(facts) if builds else (),
         fetches=tuple(
             fetch
             for project in projects
@@ -223,6 +206,7 @@ def make_subject(planned: plan.PlannedRun) -> preflight_checks.PreflightSubject:
                 flash_attention=attention,
             )
         ),
+        missing={tree.source: tree.missing for tree in facts.trees.values() if tree.missing},
         offline=request.offline,
         jobs=environment_numbers.read_number(facts.env, "MAX_JOBS"),
     )
@@ -233,9 +217,8 @@ def make_subject(planned: plan.PlannedRun) -> preflight_checks.PreflightSubject:
         output=request.output,
         sources=request.sources,
         wheels=[
-            (project, step.cell.tag, folder, planner.describe_purpose(step))
+            (project, tag, request.wheels_folder, planner.describe_purpose(step))
             for step, project in delivering
-            for folder in planned.graph.output_folders(step, request.output)
         ],
     )
 
@@ -272,21 +255,16 @@ def _make_program_environment(
     return env
 
 
-def _list_unreleased_pythons(facts: Facts, tags: Iterable[str]) -> tuple[str, ...]:
-    """Say of each Python that torch's release line was not released for that it is so."""
+def _list_unreleased_pythons(facts: Facts) -> tuple[str, ...]:
+    """Say of a Python that torch's release line was not released for that it is so."""
     tree = facts.trees.get("pytorch")
     if tree is None or tree.version is None:
         return ()
     line, released = release_lines.get_line_pythons(tree.version)
-    versions = {tag: facts.pythons[tag].version for tag in tags}
-    short = {
-        tag: ".".join(v.split(".")[:2]) + ("t" if v.endswith("t") else "") for tag, v in versions.items()
-    }
-    return tuple(
-        f"line {line} of torch was released for Python {', '.join(released)}, and not for {version}"
-        for version in short.values()
-        if released and version not in released
-    )
+    version = sdk_environment.shorten_python_version(facts.python.version)
+    if not released or version in released:
+        return ()
+    return (f"line {line} of torch was released for Python {', '.join(released)}, and not for {version}",)
 
 
 def _make_step_cost(step: Step, planned: plan.PlannedRun) -> preflight_checks.StepCost:
@@ -300,15 +278,12 @@ def _make_step_cost(step: Step, planned: plan.PlannedRun) -> preflight_checks.St
 
 def _expects_flash_attention(facts: Facts, targets: tuple[str, ...]) -> bool:
     """Tell whether torch is expected to get flash attention; what the option rules out is refused later."""
-    tree, others = (
-        facts.trees.get("pytorch"),
-        [provided_wheel_checks.find_usable_triton(facts, tag) for tag in facts.pythons],
-    )
+    tree, (triton, _) = facts.trees.get("pytorch"), provided_wheel_checks.find_usable_triton(facts)
     try:
         return torch_features.decide_flash_attention(
             facts.request.flash_attention,
             platform=facts.request.platform,
-            with_triton=facts.builds_project("triton") or any(triton is not None for triton, _ in others),
+            with_triton=facts.builds_project("triton") or triton is not None,
             targets=targets,
             aotriton=tree.aotriton if tree is not None else None,
         ).on

@@ -57,13 +57,13 @@ def find_misfits(
 
 
 def find_project_misfits(
-    project: Project, provided: provided_wheels.ProvidedWheel, facts: Facts, tag: str, targets: Sequence[str]
+    project: Project, provided: provided_wheels.ProvidedWheel, facts: Facts, targets: Sequence[str]
 ) -> list[str]:
-    """Return why one project cannot be built against a wheel in the environment of a Python.
+    """Return why one project cannot be built against a wheel in the build environment.
 
     A wheel for every family is built against the torch of one, which has not the code of the others.
     """
-    ready = facts.pythons[tag].ready
+    ready = facts.python.ready
     return find_misfits(
         provided,
         rocm=None if ready is None else ready.sdk.version,
@@ -92,24 +92,25 @@ def _find_required_lock(provided: provided_wheels.ProvidedWheel, facts: Facts) -
     return None if same else lock_digest
 
 
-def refuse_misfits(facts: Facts, builds: Iterable[tuple[Project, str, Sequence[str]]]) -> None:
-    """Raise UsageError that names all wheels which ``builds`` (project, tag, targets) do not fit.
+def refuse_misfits(facts: Facts, builds: Iterable[tuple[Project, Sequence[str]]]) -> None:
+    """Raise UsageError that names all wheels which ``builds`` (project, targets) do not fit.
 
     A project that they need and that neither they nor anybody else provides is named first.
     """
     wrong: dict[str, dict[str, None]] = {}
     missing: dict[str, dict[str, None]] = {}
     abi = False
-    for project, tag, targets in builds:
-        provided = facts.pythons[tag].provided
+    tag, provided, why = facts.python.tag, facts.python.provided, facts.python.why_install
+    # of somebody's environment that ROCm goes to it is yet to be known what is installed there
+    unknown = facts.request.sdk.current_env and facts.python.ready is None
+    for project, targets in builds:
         for name in (needed for needed in project.build.after if not facts.builds_project(needed)):
             if name not in provided:
-                if name in project.build.needs and not _may_be_installed(facts, tag):
-                    why = facts.pythons[tag].why_install
+                if name in project.build.needs and not unknown:
                     python_text = f"{tag} (its environment will be created: {why})" if why else tag
                     missing.setdefault(name, {})[f"{project.distribution} for {python_text}"] = None
             elif name in project.build.needs or provided[name].wheel is not None:
-                faults = find_project_misfits(project, provided[name], facts, tag, targets)
+                faults = find_project_misfits(project, provided[name], facts, targets)
                 abi |= any("CXX11_ABI" in fault for fault in faults)
                 if faults:
                     wrong.setdefault(provided[name].describe(), {}).update(dict.fromkeys(faults))
@@ -125,11 +126,11 @@ def refuse_misfits(facts: Facts, builds: Iterable[tuple[Project, str, Sequence[s
         raise errors.UsageError("\n".join(lines), tip=tip if abi else other)
 
 
-def warn_of_unread_code(facts: Facts, builds: Iterable[tuple[Project, str, Sequence[str]]]) -> None:
-    """Say of which wheels that ``builds`` are built against nobody could read the device code."""
+def warn_of_unread_code(facts: Facts, projects: Iterable[Project]) -> None:
+    """Say of which wheels that ``projects`` are built against nobody could read the device code."""
     unread: dict[str, str] = {}
-    for project, tag, _ in builds:
-        provided = facts.pythons[tag].provided
+    provided = facts.python.provided
+    for project in projects:
         for name in (
             needed
             for needed in project.build.needs
@@ -142,11 +143,6 @@ def warn_of_unread_code(facts: Facts, builds: Iterable[tuple[Project, str, Seque
             f"{wheel_text}: its device code is in {archives}, which is not here: its targets are not compared"
             " (device wheels of the same version are read where they lie beside it, or are installed)"
         )
-
-
-def _may_be_installed(facts: Facts, tag: str) -> bool:
-    """Tell whether it is yet to be known what is installed: in somebody's environment that ROCm goes to."""
-    return facts.request.sdk.current_env and facts.pythons[tag].ready is None
 
 
 def _missing_wheels_error(missing: dict[str, dict[str, None]], *, develop: bool) -> errors.UsageError:
@@ -173,29 +169,27 @@ def _missing_wheels_error(missing: dict[str, dict[str, None]], *, develop: bool)
 def list_built_against(facts: Facts) -> tuple[step.BuiltAgainst, ...]:
     """Return the wheels that projects of a run are built against and that it does not build."""
     wheels = []
-    for tag, python in facts.pythons.items():
-        for name, provided in python.provided.items():
-            if name == "triton" and find_usable_triton(facts, tag)[0] is None:
-                continue
-            location = str(provided.wheel or provided.place)
-            held_targets = " ".join(
-                dict.fromkeys(target for code in provided.libraries.values() for target in code)
-            )
-            wheels.append(
-                step.BuiltAgainst(
-                    name, tag, provided.version, provided.source, location, provided.content, held_targets
-                )
-            )
+    for name, provided in facts.python.provided.items():
+        if name == "triton" and find_usable_triton(facts)[0] is None:
+            continue
+        location = str(provided.wheel or provided.place)
+        held_targets = " ".join(
+            dict.fromkeys(target for code in provided.libraries.values() for target in code)
+        )
+        tag, content = facts.python.tag, provided.content
+        wheels.append(
+            step.BuiltAgainst(name, tag, provided.version, provided.source, location, content, held_targets)
+        )
     return tuple(wheels)
 
 
-def find_usable_triton(facts: Facts, tag: str) -> tuple[provided_wheels.ProvidedWheel | None, str]:
+def find_usable_triton(facts: Facts) -> tuple[provided_wheels.ProvidedWheel | None, str]:
     """Return the triton that torch can require and this run does not build; else ``None``, and why not.
 
     One that was given counts. An installed one must be of this build by its version: another may be there for
     whatever reason, and torch would require it of everybody.
     """
-    python = facts.pythons[tag]
+    python = facts.python
     triton = python.provided.get("triton")
     if triton is None or triton.wheel is not None:
         return triton, "triton is not built"

@@ -22,8 +22,8 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from rocm_wheels import __version__
-from rocm_wheels.core import errors, parallel, process, tables
-from rocm_wheels.core.files import hash_file, write_json_file
+from rocm_wheels.core import errors, parallel, process, records, tables
+from rocm_wheels.core.files import hash_file
 from rocm_wheels.core.workspace import Workspace
 from rocm_wheels.models import project_names
 from rocm_wheels.models.project import Project, load_project
@@ -163,17 +163,13 @@ def remember_provided(
     workspace: Workspace, key: Sequence[object], read_wheel: Callable[[], ProvidedWheel]
 ) -> ProvidedWheel:
     """Return what was found under a key before, else what ``read_wheel`` finds; faults are not remembered."""
-    from pydantic import TypeAdapter, ValidationError
-
-    adapter = TypeAdapter(ProvidedWheel)
     text = json.dumps([_PROVIDED_FORMAT, __version__, *key])
     path = workspace.root / "provided" / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
-    try:
-        return adapter.validate_json(path.read_bytes())
-    except (FileNotFoundError, ValidationError):
-        provided = read_wheel()
+    if (remembered := records.read_cached(path, ProvidedWheel)) is not None:
+        return remembered
+    provided = read_wheel()
     if not provided.faults:
-        write_json_file(path, adapter.dump_python(provided, mode="json"))
+        records.write_cached(path, provided)
     return provided
 
 

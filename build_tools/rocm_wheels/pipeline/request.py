@@ -21,17 +21,6 @@ class SdkRequest(build_environment.EnvironmentSpec):
     current_env: bool = False
 
 
-@dataclass(frozen=True)
-class TargetSet:
-    """One set of wheels: the folder of the output that it has (``""``: the output itself), its targets.
-
-    ``targets``: those of the option, else of the variable (``None``: those of the installed ROCm).
-    """
-
-    name: str
-    targets: tuple[str, ...] | None
-
-
 PlannedTest = Literal["smoke", "torch"]  # as `rocm-wheels test` has them, in the order of their steps
 PLANNED_TESTS: tuple[PlannedTest, ...] = get_args(PlannedTest)
 
@@ -55,9 +44,12 @@ class RepairSettings:
 
 @dataclass(frozen=True)
 class WheelsRequest:
-    """A whole run. Folders are absolute; ``chosen`` is the tri-state ``--build-X/--no-build-X``.
+    """What a command was asked for. Folders are absolute; ``chosen`` is the tri-state
+    ``--build-X/--no-build-X``.
 
-    Wheels are built for each of ``pythons``; ``sdk.python`` is the first. ``given_wheels`` are of projects
+    A plan is of one cell of it, one Python and one set of targets: ``split_request`` makes those. Only a
+    command has several ``pythons`` or is ``per_target``; a cell has ``sdk.python``, and in ``target_set`` the
+    folder of the output that its wheels go to (``""``: the output itself). ``given_wheels`` are of projects
     that are not built, for others to be built against. ``set_env`` are variables for single projects, put
     over everything else. ``recipes`` are those that are not our own, by project.
     """
@@ -74,6 +66,7 @@ class WheelsRequest:
     targets: str | None = None
     targets_variable: str | None = None
     per_target: bool = False
+    target_set: str = ""
     build_number: str = "1"
     version_suffix: str | None = None
     release_type: str = "nightly"
@@ -109,30 +102,40 @@ class WheelsRequest:
         """Tell whether a project is compiled for a debugger."""
         return self.set_env.get(project, {}).get("DEBUG") == "1"
 
-    def sdk_for(self, python: Path) -> SdkRequest:
-        """Return the request of ROCm packages for one interpreter."""
-        return replace(self.sdk, python=python)
+    @property
+    def wheels_folder(self) -> Path:
+        """Where people find the wheels of a cell."""
+        return self.output / self.target_set
 
     @cached_property
-    def target_sets(self) -> tuple[TargetSet, ...]:
-        """The sets of wheels: here targets are parsed, once.
+    def chosen_targets(self) -> tuple[str, ...] | None:
+        """The targets of a cell, by the option, else by the variable; ``None``: those of the installed ROCm.
 
-        Raises UsageError for a target that there is not, when ``per_target`` has no list to go by, and when
-        one is named twice.
+        Raises UsageError for a target that there is not.
         """
-        input_name = gfx.TARGETS_OPTION if self.targets is not None else gfx.TARGETS_VARIABLE
-        target_text = self.targets if self.targets is not None else self.targets_variable or ""
-        if not self.per_target:
-            is_chosen = self.targets is not None or target_text
-            return (
-                TargetSet("", gfx.parse_targets(target_text, input_name=input_name) if is_chosen else None),
-            )
-        if self.packaging == "multi-arch":
+        if self.targets is None and not self.targets_variable:
+            return None
+        by_option = self.targets is not None
+        text = self.targets if self.targets is not None else self.targets_variable or ""
+        return gfx.parse_targets(text, input_name=gfx.TARGETS_OPTION if by_option else gfx.TARGETS_VARIABLE)
+
+
+def split_request(request: WheelsRequest) -> tuple[WheelsRequest, ...]:
+    """Return a request for each Python and target set, in the order in which they are built.
+
+    A set is built for all Pythons before the next one: build trees are shared by Pythons, not by targets.
+    Raises UsageError for a target that there is not, when ``per_target`` has no list to go by, and when one
+    is named twice.
+    """
+    sets = [request]
+    if request.per_target:
+        if request.packaging == "multi-arch":
             raise errors.UsageError(
                 "--packaging multi-arch is one set of wheels for all targets, --per-target one for each",
                 tip="leave --per-target out, or build --packaging per-family",
             )
-        words = gfx.split_target_words(target_text)
+        text = request.targets if request.targets is not None else request.targets_variable or ""
+        words = gfx.split_target_words(text)
         if not words:
             raise errors.UsageError(
                 f"--per-target makes a set of wheels for each word of {gfx.TARGETS_OPTION}, and "
@@ -143,10 +146,25 @@ class WheelsRequest:
             raise errors.UsageError(
                 f"{gfx.TARGETS_OPTION} names {', '.join(twice)} twice", tip="name it once"
             )
-        return tuple(
-            TargetSet(_make_folder_name(word), gfx.parse_targets(word, input_name=input_name))
+        by_option = request.targets is not None
+        sets = [
+            replace(
+                request,
+                targets=word if by_option else None,
+                targets_variable=request.targets_variable if by_option else word,
+                target_set=_make_folder_name(word),
+                per_target=False,
+            )
             for word in words
-        )
+        ]
+    cells = tuple(
+        replace(target_set, sdk=replace(request.sdk, python=python), pythons=())
+        for target_set in sets
+        for python in request.interpreters
+    )
+    for cell in cells:
+        _ = cell.chosen_targets  # refuses what is no target
+    return cells
 
 
 def _make_folder_name(word: str) -> str:

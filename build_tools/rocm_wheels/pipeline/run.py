@@ -1,15 +1,20 @@
-"""A run of ``build``: plan, record, every step that is not current, and a row for each wheel."""
+"""A run of ``build``: plan, record, every step that is not current, and a row for each wheel.
+
+A command for several Pythons or target sets is a run for each of these cells, one after the other; all are
+planned, and looked over, before the first begins.
+"""
 
 from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
+from rocm_wheels.compile import compiler_cache
 from rocm_wheels.core import errors, files, log
 from rocm_wheels.core.workspace import Workspace
 from rocm_wheels.models import gfx, project
@@ -20,7 +25,6 @@ from rocm_wheels.pipeline import (
     preflight_checks,
     run_record,
     run_step,
-    source_checks,
     status,
 )
 from rocm_wheels.pipeline.facts import Facts
@@ -30,11 +34,12 @@ from rocm_wheels.pipeline.plan import (
     check_request,
     format_built_against,
     log_rocm_and_targets,
+    plan_cells,
     plan_run,
     write_plan,
 )
 from rocm_wheels.pipeline.request import WheelsRequest
-from rocm_wheels.pipeline.step import PACKAGING_KINDS, Plan, Step
+from rocm_wheels.pipeline.step import PACKAGING_KINDS, Plan, Step, probe_step_id
 
 _OUTCOME_WORDS = {"not begun": "not built", "timeout": "stopped"}
 
@@ -84,14 +89,14 @@ def _make_row(
     """Return the row of a build, with the wheel that ``step`` delivered if all was done."""
     name, seconds = str(step.project), outcome.seconds or None
     common = status.SummaryRow(
-        name, outcome.state, python=build.cell.tag, target_set=build.cell.target_set, seconds=seconds
+        name, outcome.state, python=facts.python.tag, target_set=facts.request.target_set, seconds=seconds
     )
     if outcome.state not in ("done", "skipped"):
         outcome_word = _OUTCOME_WORDS.get(outcome.state, outcome.state)
         return replace(
             common,
             outcome=outcome_word,
-            note="" if outcome_word in ("not built", "left out") else _describe_remaining_wheel(build, facts),
+            note="" if outcome_word == "not built" else _describe_remaining_wheel(build, facts),
         )
     stamp = facts.done[step.id].stamp
     output = stamp.outputs[0]
@@ -112,7 +117,7 @@ def _make_row(
 
 def _add_dropped_targets(row: status.SummaryRow, step: Step, facts: Facts) -> status.SummaryRow:
     """Say of a wheel which targets were left out of it, because nothing compiles for them."""
-    probe = facts.done.get("probe-targets")
+    probe = facts.done.get(probe_step_id(facts.request))
     if (
         not facts.request.drop_bad_targets
         or probe is None
@@ -120,10 +125,6 @@ def _add_dropped_targets(row: status.SummaryRow, step: Step, facts: Facts) -> st
     ):
         return row
     bad = [target for target, fault in probe.stamp.facts["faults"].items() if fault is not None]
-    if step.cell.target_set:
-        targets_of = {target_set.name: target_set.targets for target_set in facts.request.target_sets}
-        set_targets = targets_of[step.cell.target_set]
-        bad = [target for target in bad if set_targets is None or target in set_targets]
     if not bad:
         return row
     note = ", ".join(filter(None, (row.note, f"WITHOUT {', '.join(bad)}, which does not compile")))
@@ -132,11 +133,13 @@ def _add_dropped_targets(row: status.SummaryRow, step: Step, facts: Facts) -> st
 
 def _describe_remaining_wheel(step: Step, facts: Facts) -> str:
     """Say whose wheel the output has when a step failed: a cache that hit too seldom fails a finished one."""
-    folder, before = facts.request.output / step.cell.target_set, facts.done.get(step.id)
+    folder, before = facts.request.wheels_folder, facts.done.get(step.id)
     now = outputs.read_stamp(facts.workspace.steps, step.id)
     if now is not None and (before is None or now != before.stamp):
         return "its wheel is finished; the next run packages it"
-    if not outputs.list_wheels(folder, project.load_project(str(step.project)).distribution, step.cell.tag):
+    if not outputs.list_wheels(
+        folder, project.load_project(str(step.project)).distribution, facts.python.tag
+    ):
         return ""
     return "an earlier wheel is still in the output"
 
@@ -146,12 +149,15 @@ RUN_PLAN_FILE = "plan.json"
 
 @dataclass(frozen=True)
 class RunSummary:
-    """What a run came to: a row a wheel, and the error that it ended with, if any. ``record``: its folder."""
+    """What a command came to: a row a wheel, and the error that it ended with, if any.
+
+    ``records``: the folders of its runs; none where nothing had to be done.
+    """
 
     rows: tuple[status.SummaryRow, ...]
     failure: errors.RocmWheelsError | KeyboardInterrupt | None
     seconds: float
-    record: Path | None = None
+    records: tuple[Path, ...] = ()
 
 
 def build_wheels(
@@ -165,7 +171,8 @@ def build_wheels(
     """Build what is asked for and return a row a wheel, also when something failed.
 
     ``command`` is the line that people gave, ``checked`` what ``check_request`` made of the request, where
-    it was called already. Errors before the first step begins are raised.
+    it was called already. After a failure no other cell begins, but with ``keep_going``. Errors before the
+    first step begins are raised.
     """
     begin = time.monotonic()
     checked = checked or check_request(request, env)
@@ -173,24 +180,69 @@ def build_wheels(
         checked.request.work, purpose="build", tip=f"{files.WAIT_TIP}, or give this run another --work-dir"
     ):
         _end_orphans(Workspace(checked.request.work))
-        identities = checked.locked.identities if checked.locked is not None else {}
-        source_checks.hipify_stale_sources(checked.projects, checked.request.sources, checked.env, identities)
-        planned = plan_run(checked)
-        if all(step.verdict in ("skip", "left out") for step in planned.plan):
-            outcomes = {
-                step.id: local_executor.StepOutcome(step, "skipped" if step.verdict == "skip" else "left out")
-                for step in planned.plan
-            }
-            rows = make_rows(planned.plan, planned.facts, outcomes)
-            _log_plan_basis(planned)
-            return RunSummary(rows, None, time.monotonic() - begin)
-        refuse_missing_gpus(planned.plan, env)
-        findings = preflight.preflight_plan(planned)
-        preflight_checks.refuse_errors(findings)
-        _log_plan_basis(planned)
-        for finding in findings:
-            log.log_warning(f"{finding.message}\n  tip: {finding.tip}")
-        return _run_plan(planned, findings, env, options, command=command, begin=begin)
+        plans = plan_cells(checked, hipify=True)
+        looked: dict[errors.Finding, None] = {}
+        for planned in plans:
+            if _has_work(planned):
+                refuse_missing_gpus(planned.plan, env)
+                looked.update(dict.fromkeys(preflight.preflight_plan(planned)))
+        preflight_checks.refuse_errors(tuple(looked))
+        rows: list[status.SummaryRow] = []
+        records: list[Path] = []
+        failure: errors.RocmWheelsError | KeyboardInterrupt | None = None
+        for cell, first_plan in zip(checked.cells, plans, strict=True):
+            stopped = failure is not None and not (
+                options.keep_going and isinstance(failure, errors.RocmWheelsError)
+            )
+            planned, ended = first_plan, None
+            try:
+                if records and not stopped:  # another run may have made what this one needs
+                    planned = plan_run(checked, cell, first_plan.facts.trees)
+                if not stopped:
+                    _log_plan_basis(planned)
+                if not stopped and _has_work(planned):
+                    for finding in looked if not records else ():
+                        log.log_warning(f"{finding.message}\n  tip: {finding.tip}")
+                    ended = _run_plan(
+                        planned, tuple(looked), env, options, command=command, several=len(plans) > 1
+                    )
+            except errors.RocmWheelsError as wrong:
+                if not records:
+                    raise
+                ended = RunSummary((), wrong, 0.0)
+            if ended is None or not ended.records:
+                outcomes = {
+                    step.id: local_executor.StepOutcome(
+                        step, "skipped" if step.verdict == "skip" else "not begun"
+                    )
+                    for step in planned.plan
+                }
+                rows += make_rows(planned.plan, planned.facts, outcomes)
+            if ended is None:
+                continue
+            rows += ended.rows
+            records += ended.records
+            if failure is None or isinstance(ended.failure, KeyboardInterrupt):
+                failure = ended.failure
+            elif ended.failure is not None:
+                log.log_error(errors.explain_error(ended.failure))
+        return RunSummary(tuple(rows), failure, time.monotonic() - begin, tuple(records))
+
+
+def _has_work(planned: PlannedRun) -> bool:
+    return any(step.verdict != "skip" for step in planned.plan)
+
+
+@contextmanager
+def _serve_cache(facts: Facts, env: Mapping[str, str]) -> Iterator[Mapping[str, str]]:
+    """Have one server of sccache for all steps of a run, which may work side by side; yield its address."""
+    if facts.cache is None or facts.cache.kind != "sccache":
+        yield {}
+        return
+    root = facts.workspace.root
+    base = compiler_cache.find_base_folder([root, *facts.request.sources.values()])
+    with compiler_cache.open_cache_session(facts.cache, env, root / "compiler-cache", base) as variables:
+        yield {name: variables[name] for name in compiler_cache.ADDRESS_VARIABLES if name in variables}
 
 
 def refuse_missing_gpus(plan: Plan, env: Mapping[str, str]) -> None:
@@ -204,7 +256,7 @@ def refuse_missing_gpus(plan: Plan, env: Mapping[str, str]) -> None:
         gfx.strip_features(gpu.gfx) for gpu in detect.detect_hardware(env, vendors=("amd",)).usable if gpu.gfx
     }
     for step in testing:
-        targets = step.known_inputs.get("targets")
+        targets = step.inputs.get("targets")
         named = {gfx.strip_features(target) for target in targets.split(",")} if targets else here
         if not here & named:
             raise errors.UsageError(
@@ -227,9 +279,9 @@ def _run_plan(
     options: local_executor.ExecutionOptions,
     *,
     command: str,
-    begin: float,
+    several: bool,
 ) -> RunSummary:
-    workspace = planned.facts.workspace
+    begin, workspace = time.monotonic(), planned.facts.workspace
     record = run_record.create_run_record(workspace.runs, datetime.now(timezone.utc))
     plan = record.folder / RUN_PLAN_FILE
     try:
@@ -241,7 +293,7 @@ def _run_plan(
     record.write("preflight", findings=[asdict(finding) for finding in findings])
     log.log_note(f"run {record.folder.name}: record and logs in {record.folder}")
     executor = local_executor.LocalExecutor(
-        planned.graph,
+        planned.steps,
         planned.facts,
         plan,
         record,
@@ -252,7 +304,9 @@ def _run_plan(
     )
     failure: errors.RocmWheelsError | KeyboardInterrupt | None = None
     try:
-        executor.run()
+        with _serve_cache(planned.facts, env) as variables:
+            executor.env = {**env, **variables}
+            executor.run()
     except (KeyboardInterrupt, errors.RocmWheelsError) as ended:
         failure = ended
     except OSError:  # of the record itself, as a rule; what was at work makes room when it is ended
@@ -261,7 +315,6 @@ def _run_plan(
         raise
     finally:
         executor.screen.close()
-    several = len({step.cell for step in planned.plan if step.kind == "build"}) > 1
     failures = [
         _name_step_failure(step_outcome, several)
         for step_outcome in executor.outcomes.values()
@@ -284,11 +337,11 @@ def _run_plan(
     )
     record.write("run-ended", outcome=outcome, seconds=round(seconds, 3), exit_code=code)
     rows = make_rows(planned.plan, executor.facts, executor.outcomes)
-    return RunSummary(rows, failure, seconds, record.folder)
+    return RunSummary(rows, failure, seconds, (record.folder,))
 
 
 def _name_step_failure(outcome: local_executor.StepOutcome, several: bool) -> errors.RocmWheelsError:
-    """Return the failure of a step, which says whose it is: ``several`` Pythons fail in the same words."""
+    """Return the failure of a step, which says whose it is: ``several`` cells fail in the same words."""
     failure, step = outcome.failure, outcome.step
     assert failure is not None
     named = step.id in failure.message or ((step.project or "") in failure.message and not several)
@@ -308,7 +361,7 @@ def _record_plan_begin(planned: PlannedRun, record: run_record.RunRecord, plan: 
         steps=len(planned.plan.steps),
         lock=None if locked is None else (locked.path, locked.digest),
         targets=planned.plan.targets,
-        pythons=list(facts.pythons),
+        pythons=[facts.python.tag],
         against=planned.plan.against,
     )
 

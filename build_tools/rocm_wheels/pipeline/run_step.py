@@ -25,25 +25,17 @@ from rocm_wheels.core.machine import MachineResources, count_compile_jobs, measu
 from rocm_wheels.core.workspace import Workspace, get_own_command
 from rocm_wheels.models.project import load_project
 from rocm_wheels.pipeline import estimates, outputs, run_record, source_checks, status, step_kinds, step_run
-from rocm_wheels.pipeline.facts import Facts, gather_facts
+from rocm_wheels.pipeline.facts import Facts, gather_facts, gather_trees
 from rocm_wheels.pipeline.plan import PlanFile, clean_environment, settle_step
-from rocm_wheels.pipeline.planner import Planner
+from rocm_wheels.pipeline.planner import Planner, make_comparable_stamp
 from rocm_wheels.pipeline.request import WheelsRequest, select_projects
-from rocm_wheels.pipeline.step import (
-    COMPILING_KINDS,
-    KINDS_SERVING_FEWER,
-    BuiltAgainst,
-    Step,
-    make_step_graph,
-)
+from rocm_wheels.pipeline.step import COMPILING_KINDS, BuiltAgainst, Step, probe_step_id
 from rocm_wheels.sdk import build_environment
 
 RECORD_VARIABLE = "ROCM_WHEELS_RECORD"
 ADDRESS_VARIABLES = {"index_url": "ROCM_WHEELS_INDEX_URL", "find_links": "ROCM_WHEELS_FIND_LINKS"}
 
-ExecutionState = Literal[
-    "done", "skipped", "failed", "timeout", "interrupted", "killed", "left out", "not begun"
-]
+ExecutionState = Literal["done", "skipped", "failed", "timeout", "interrupted", "killed", "not begun"]
 KEPT_OUTPUT_LINES = 60  # of what a step prints are kept: an error is at its end
 _ERROR_PREFIX = re.compile(r"error: |::error::")  # the second on GitHub, where it is one line
 
@@ -118,9 +110,6 @@ def _find_printed_error(lines: list[str]) -> Mapping[str, object]:
     return {"message": message, "tip": tip or None}
 
 
-_REMAINING_INPUTS = "everything else"
-
-
 def run_step_line(plan: Path, step: str) -> str:
     """Return the line that runs a step: the same wherever it runs."""
     return shell.format_command(["rocm-wheels", "run-step", step, "--plan", plan])
@@ -157,9 +146,14 @@ def perform_step(
     workspace = Workspace(file.request.work)
     with hold_step(workspace, name):
         facts = look_up_facts(file, step, env)
-        planner = Planner(make_step_graph(facts), facts, _require_needed_steps(file, path, step, facts))
+        planner = Planner(file.plan.steps, facts, _require_needed_steps(file, path, step, facts))
         settled = settle_step(planner, name)
-        _refuse_changed_inputs(step, settled)
+        if differing := _compare_with_plan(step, settled.inputs):
+            listing = "".join(f"\n  {line}" for line in differing)
+            raise errors.UsageError(
+                f"inputs of {name} changed since it was planned:{listing}",
+                tip="make the plan again, where the step is to run",
+            )
         if settled.verdict == "skip":
             return True
         return bool(step_kinds.STEP_KINDS[step.kind].run(step_run.StepRun(planner, settled, record, jobs)))
@@ -168,21 +162,14 @@ def perform_step(
 def look_up_facts(file: PlanFile, step: Step, env: Mapping[str, str]) -> Facts:
     """Look up what one step needs, and no more."""
     request, projects = file.request, select_projects(file.request)
-    tree_names = [] if step.project is None else [step.project]
+    own = [] if step.project is None else [load_project(step.project)]
     if step.kind == "install-tools":
-        tree_names = [project.name for project in projects]
-    if step.kind in COMPILING_KINDS and step.project is not None:
-        source_checks.refuse_stale_source(load_project(step.project), request.sources[step.project], env)
-    return gather_facts(
-        request,
-        projects,
-        env,
-        _open_locked_build(file),
-        trees=tree_names,
-        identified=tree_names if step.kind in (*COMPILING_KINDS, "configure") else [],
-        only=step.cell.tag,
-        installed=step.kind != "install-rocm",
-    )
+        own = projects
+    if step.kind in COMPILING_KINDS:
+        source_checks.refuse_stale_source(own[0], request.sources[own[0].name], env)
+    locked, identified = _open_locked_build(file), step.kind in (*COMPILING_KINDS, "configure")
+    trees = gather_trees(request, own, env, locked, identified=identified)
+    return gather_facts(request, projects, env, locked, trees=trees, installed=step.kind != "install-rocm")
 
 
 def _open_locked_build(file: PlanFile) -> source_checks.LockedBuild | None:
@@ -205,25 +192,20 @@ def _require_needed_steps(file: PlanFile, path: Path, step: Step, facts: Facts) 
     needed_steps: dict[str, Step] = {}
     for name in step.after:
         needed = file.plan.steps[name]
-        fault = (
-            _why_environment_missing(needed, facts)
-            if needed.kind == "install-rocm"
-            else _why_step_missing(needed, facts)
-        )
+        if needed.kind == "install-rocm":  # of somebody's own environment it was asked what it has
+            why = facts.python.why_install
+            fault = f"which has not created its environment ({why})" if why else ""
+        else:
+            fault = _why_step_missing(needed, facts)
         if fault:
             raise errors.UsageError(
                 f"{step.id} needs {name}, {fault}", tip=f"run it first: {run_step_line(path, name)}"
             )
         needed_steps[name] = replace(needed, verdict="skip")
-    if "probe-targets" in file.plan.steps.keys() - needed_steps.keys() and "probe-targets" in facts.done:
-        needed_steps["probe-targets"] = replace(file.plan.steps["probe-targets"], verdict="skip")
+    probe = probe_step_id(file.request)
+    if probe in file.plan.steps.keys() - needed_steps.keys() and probe in facts.done:
+        needed_steps[probe] = replace(file.plan.steps[probe], verdict="skip")
     return needed_steps
-
-
-def _why_environment_missing(needed: Step, facts: Facts) -> str:
-    """Say why an environment is not the one that was planned. Somebody's own was asked what it has."""
-    why = facts.pythons[needed.cell.tag].why_install
-    return f"which has not created its environment ({why})" if why else ""
 
 
 def _why_step_missing(needed: Step, facts: Facts) -> str:
@@ -236,27 +218,11 @@ def _why_step_missing(needed: Step, facts: Facts) -> str:
     return f"whose inputs changed since: {differing[0]}" if differing else ""
 
 
-def _refuse_changed_inputs(planned: Step, now: Step) -> None:
-    """Raise UsageError when an input that the plan knew is another one now."""
-    current_inputs = {name: str(value) for name, value in now.inputs.items()}
-    if differing := _compare_with_plan(planned, current_inputs):
-        listing = "".join(f"\n  {line}" for line in differing)
-        raise errors.UsageError(
-            f"inputs of {planned.id} changed since it was planned:{listing}",
-            tip="make the plan again, where the step is to run",
-        )
-
-
 def _compare_with_plan(planned: Step, inputs: Mapping[str, str]) -> tuple[str, ...]:
     """Return a line for each input that a plan knew of a step and that is another one among ``inputs``."""
-    planned_inputs = {
-        n: v for n, v in planned.inputs.items() if isinstance(v, str) and n != _REMAINING_INPUTS
-    }
-    planned_stamp = outputs.StepStamp(planned.id, planned_inputs, (), {})
-    whole = planned.fingerprint is not None and planned.kind not in KINDS_SERVING_FEWER
-    return outputs.describe_changes(
-        planned_stamp, inputs if whole else {name: inputs[name] for name in planned_inputs if name in inputs}
-    )
+    stamp = make_comparable_stamp(planned, outputs.StepStamp(planned.id, inputs, (), {}))
+    planned_stamp = outputs.StepStamp(planned.id, planned.inputs, (), {})
+    return outputs.describe_changes(planned_stamp, stamp.inputs)
 
 
 _ESTIMATE_FIELDS = ("seconds", "disk", "memory", "source")
@@ -422,8 +388,8 @@ def _record_single_begin(
         steps=1,
         lock=file.lock,
         targets=file.plan.targets,
-        pythons=[step.cell.tag],
-        against=[wheel for wheel in file.plan.against if wheel.python == step.cell.tag],
+        pythons=[file.plan.python],
+        against=file.plan.against,
     )
     output = record.folder / f"{step.id}.log"
     record_step_begin(record, step, path, log=output, pid=os.getpid(), jobs=jobs)

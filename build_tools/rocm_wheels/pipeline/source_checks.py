@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,78 +21,90 @@ from rocm_wheels.models import gfx, project_names
 from rocm_wheels.models.project import Project, load_project
 from rocm_wheels.pipeline.request import SdkRequest, WheelsRequest
 from rocm_wheels.sdk import build_environment
-from rocm_wheels.sources import checkout_state, git, hipify, trees
-from rocm_wheels.sources.trees import identify_tree
+from rocm_wheels.sources import checkout_state, hipify, trees
 
 if TYPE_CHECKING:
     from rocm_wheels.models.lock import Lock, LockedTools
     from rocm_wheels.sources.lock import LockFile
 
 
+@dataclass(frozen=True)
+class SourceLook:
+    """A source tree that was looked at: its repositories, the root first, and what it holds."""
+
+    parts: tuple[trees.TreePart, ...]
+    identity: trees.TreeIdentity
+
+
+def look_at_source(tree: Path, env: Mapping[str, str]) -> SourceLook:
+    """Look at a tree. Raises SourceError when it is no checkout, or one that was cut."""
+    parts = tuple(trees.list_repositories(trees.open_tree(tree, env)))
+    return SourceLook(parts, trees.identify_parts(parts))
+
+
+def look_at_sources(
+    projects: Sequence[Project], sources: Mapping[str, Path], env: Mapping[str, str]
+) -> dict[str, SourceLook]:
+    """Look at the trees of projects side by side; of one that is no checkout a plan says so."""
+    names = [project.name for project in projects if (sources[project.name] / ".git").exists()]
+    looks = parallel.run_in_parallel(lambda name: look_at_source(sources[name], env), names, jobs=8)
+    return dict(zip(names, looks, strict=True))
+
+
 def hipify_stale_sources(
     projects: Sequence[Project],
     sources: Mapping[str, Path],
     env: Mapping[str, str],
-    identities: Mapping[str, trees.TreeIdentity],
-) -> None:
-    """Hipify what changed in the trees of projects. Raises SourceError for one that is hipified no more.
+    looks: Mapping[str, SourceLook],
+) -> dict[str, SourceLook]:
+    """Hipify what changed in the trees of projects; return those ``looks`` at them that still are true.
 
-    ``identities`` of trees that were just looked at: as a lock wants them. Edited, built and put back, such a
-    tree is hipified again without a change.
+    Raises SourceError for a tree that is hipified no more.
     """
+    current = dict(looks)
     for project in projects:
-        tree = sources[project.name]
-        identity = identities.get(project.name)
-        state = read_hipify_state(project, tree, env, identity.tree if identity is not None else "")
-        if state == "no":
-            raise not_hipified_error(project, tree)
-        if state == "stale":
-            hipify.hipify_changes(project, tree, env=env, python=Path(sys.executable))
+        if _is_stale(project, sources[project.name], env, looks.get(project.name)):
+            hipify.hipify_changes(project, sources[project.name], env=env, python=Path(sys.executable))
+            current.pop(project.name, None)
+    return current
 
 
 def note_stale_sources(
-    projects: Sequence[Project], sources: Mapping[str, Path], env: Mapping[str, str]
+    projects: Sequence[Project],
+    sources: Mapping[str, Path],
+    env: Mapping[str, str],
+    looks: Mapping[str, SourceLook],
 ) -> None:
     """Tell what a build will do to the trees first, or cannot."""
     for project in projects:
         tree = sources[project.name]
-        state = read_hipify_state(project, tree, env)
-        if state == "no":
-            raise not_hipified_error(project, tree)
-        if state == "stale":
+        if _is_stale(project, tree, env, looks.get(project.name)):
             log.log_note(f"{tree} has changes that are not hipified yet; `build` hipifies them first")
 
 
 def refuse_stale_source(project: Project, tree: Path, env: Mapping[str, str]) -> None:
     """Raise SourceError for a tree with changes that are not hipified: the build would not have them."""
-    state = read_hipify_state(project, tree, env)
-    if state == "no":
-        raise not_hipified_error(project, tree)
-    if state == "stale":
+    if _is_stale(project, tree, env, None):
         raise errors.SourceError(
             f"{tree} has changes that are not hipified: the build would not have them",
             tip=f"`{_hipify_command(project, tree)} --no-commit-hipify` translates them; then plan again",
         )
 
 
-def read_hipify_state(project: Project, tree: Path, env: Mapping[str, str], whole: str = "") -> str:
-    """Say whether a project's tree is hipified, as ``check_hipify`` does; of no checkout nothing is known.
-
-    ``whole``: the digest of the tree, if it is known already.
-    """
+def _is_stale(project: Project, tree: Path, env: Mapping[str, str], look: SourceLook | None) -> bool:
+    """Tell whether something changed since a tree was hipified. SourceError: it is hipified no more."""
     if project.hipify.by != "script" or not (tree / ".git").exists():
-        return "unknown"
-    return hipify.check_hipify(
-        project, git.disable_private_filters(git.Git(tree, env, variables={"GIT_OPTIONAL_LOCKS": "0"})), whole
-    )
-
-
-def not_hipified_error(project: Project, tree: Path) -> errors.SourceError:
-    """Return the error for a tree that is not hipified any more."""
-    return errors.SourceError(
-        f"{tree} is not hipified any more: it was, and then something else was checked out there",
-        tip=f"`{_hipify_command(project, tree)}` translates it; or go back to what was hipified",
-    )
+        return False
+    if look is None:
+        state = hipify.check_hipify(project, trees.open_tree(tree, env))
+    else:
+        state = hipify.check_hipify(project, look.parts[0].git, look.identity.tree)
+    if state == "no":
+        raise errors.SourceError(
+            f"{tree} is not hipified any more: it was, and then something else was checked out there",
+            tip=f"`{_hipify_command(project, tree)}` translates it; or go back to what was hipified",
+        )
+    return state == "stale"
 
 
 def _hipify_command(project: Project, tree: Path) -> str:
@@ -107,24 +119,24 @@ def _hipify_command(project: Project, tree: Path) -> str:
 class LockedBuild:
     """A lock that trees were compared with. ``digest`` is its SHA-256, ``identities`` are the trees then.
 
-    ``begun``: something was built since, which takes its time; a tree may have changed meanwhile.
+    ``looks`` at them are those of this very process. ``begun``: something was built since, which takes its
+    time; a tree may have changed meanwhile.
     """
 
     path: Path
     digest: str
     lock: Lock
     identities: Mapping[str, trees.TreeIdentity]
+    looks: Mapping[str, SourceLook] = field(default_factory=dict)
     begun: bool = False
 
-    def identify_tree(self, name: str, tree: Path, env: Mapping[str, str]) -> trees.TreeIdentity:
-        """Return what a tree holds. Raises SourceError when that is no longer what was compared."""
-        identity = self.identities[name]
-        if self.begun and identify_tree(tree, env=env) != identity:
+    def refuse_change(self, name: str, tree: Path, identity: trees.TreeIdentity) -> None:
+        """Raise SourceError when what a tree holds is no longer what was compared."""
+        if self.begun and self.identities[name] != identity:
             raise errors.SourceError(
                 f"{tree} was changed after it had been compared with {self.path}",
                 tip="take the change back, then run the same command again; finished wheels are kept",
             )
-        return identity
 
     def get_tools(self, python_version: str) -> LockedTools | None:
         """Return what the lock has to build with a Python; ``None`` where it has no tools."""
@@ -164,7 +176,8 @@ def apply_lock(
     file = open_lock(path, request.platform)
     _refuse_other_python(file, request, env)
     spec, targets = _locked_rocm_specifier(file, request), _locked_targets(file, request)
-    identities = compare_trees(file, request, projects, env)
+    looks = compare_trees(file, request, projects, env)
+    identities = {name: look.identity for name, look in looks.items()}
     digest = digest_lock(file.lock)
     _check_locked_pythons(file, request, env)
     trees_text = (
@@ -172,7 +185,7 @@ def apply_lock(
     )
     log.log_note(f"lock {path}: {trees_text} the lock (sha256 {digest})")
     locked_request = replace(request, sdk=replace(request.sdk, rocm_spec=spec), targets=targets)
-    return locked_request, LockedBuild(path, digest, file.lock, identities)
+    return locked_request, LockedBuild(path, digest, file.lock, identities, looks)
 
 
 def _refuse_other_python(file: LockFile, request: WheelsRequest, env: Mapping[str, str]) -> None:
@@ -246,8 +259,8 @@ def _locked_targets(file: LockFile, request: WheelsRequest) -> str | None:
 
 def compare_trees(
     file: LockFile, request: WheelsRequest, projects: Sequence[Project], env: Mapping[str, str]
-) -> dict[str, trees.TreeIdentity]:
-    """Return what the trees hold, compared with the lock side by side. Raises SourceError that names all."""
+) -> dict[str, SourceLook]:
+    """Return looks at the trees, compared with the lock side by side. Raises SourceError that names all."""
     names = [project.name for project in projects]
     wrong = {
         name: [f"there is no source tree {request.sources[name]} ({_exclude_option(name)} leaves it out)"]
@@ -256,18 +269,18 @@ def compare_trees(
     compared = parallel.run_in_parallel(
         lambda name: _compare_tree(file, name, request, env), names, jobs=len(names)
     )
-    identities: dict[str, trees.TreeIdentity] = {}
-    for name, (faults, identity) in zip(names, compared, strict=True):
+    looks: dict[str, SourceLook] = {}
+    for name, (faults, look) in zip(names, compared, strict=True):
         if faults:
             wrong[name] = faults
-        elif identity is not None:
-            identities[name] = identity
+        elif look is not None:
+            looks[name] = look
     if wrong:
         listing = "".join(f"\n  {name}: {line}" for name in sorted(wrong) for line in wrong[name])
         raise errors.SourceError(
             f"these are not what {file.path} says:{listing}", tip=_repair_command(file, request, wrong)
         )
-    return identities
+    return looks
 
 
 def _list_missing_projects(lock: Lock, request: WheelsRequest, names: Sequence[str]) -> list[str]:
@@ -283,8 +296,8 @@ def _list_missing_projects(lock: Lock, request: WheelsRequest, names: Sequence[s
 
 def _compare_tree(
     file: LockFile, name: str, request: WheelsRequest, env: Mapping[str, str]
-) -> tuple[list[str], trees.TreeIdentity | None]:
-    """Say in what a tree is not what the lock says, or what it holds."""
+) -> tuple[list[str], SourceLook | None]:
+    """Say in what a tree is not what the lock says, or look at it."""
     from rocm_wheels.sources.lock import compare_with_lock
 
     tree, locked = request.sources[name], file.lock.projects.get(name)
@@ -292,16 +305,16 @@ def _compare_tree(
         return [f"it is not in the lock ({_exclude_option(name)} leaves it out)"], None
     if not (tree / ".git").exists():
         return [f"{tree} is not a git checkout"], None
-    git_folder = git.find_git_directory(git.Git(tree, env))
-    state = checkout_state.read_state(git_folder)
+    parts = tuple(trees.list_repositories(trees.open_tree(tree, env)))
+    state = checkout_state.read_state(parts[0].git_dir)
     if state is None or (faults := compare_with_lock(locked, state)):
         return compare_with_lock(locked, state), None
-    identity = identify_tree(tree, env=env)
-    if (identity.commit, identity.tree) != (state.left[""].head, state.identity):
+    look = SourceLook(parts, trees.identify_parts(parts))
+    if (look.identity.commit, look.identity.tree) != (state.left[""].head, state.identity):
         faults.append("it was changed since its checkout (its `status` says how)")
-    if hipify.is_foreign_build_env(tree, git_folder):
+    if hipify.is_foreign_build_env(tree, parts[0].git_dir):
         faults.append(f"its {hipify.BUILD_ENV_FILE} is not the one of its checkout")
-    return faults, identity
+    return faults, look
 
 
 def _exclude_option(name: str) -> str:

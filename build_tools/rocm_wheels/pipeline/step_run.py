@@ -40,14 +40,12 @@ class StepRun:
     @property
     def ready(self) -> build_environment.ReadyEnvironment:
         """The step's environment, which an earlier step has made."""
-        ready = self.planner.python_facts(self.step).ready
-        assert ready is not None, f"{self.step.id} began before its environment was there"
-        return ready
+        return self.planner.ready
 
     @property
     def known_inputs(self) -> dict[str, str]:
         """The inputs of the step, all of which are known by now."""
-        return {name: str(value) for name, value in self.step.inputs.items()}
+        return dict(self.step.inputs)
 
     def make_scratch_folder(self) -> Path:
         """Return a folder of the workspace for small compilations."""

@@ -143,24 +143,24 @@ def _list_overrides(platform: project_names.Platform) -> list[str]:
 
 def check_locked_tools(facts: Facts) -> None:
     """Raise SdkError for a tree whose requirements are not met by the tools that the lock has for it."""
-    for tag, python in facts.pythons.items():
-        tools = facts.get_locked_tools(tag)
-        if tools is None or facts.locked is None:
-            continue
-        markers = make_marker_environment(python.version, facts.request.platform)
-        for name, tree in facts.trees.items():
-            packages = tools.projects.get(name, {})
-            versions = {package: locked.version for package, locked in packages.items()}
-            files = [tree.source / file for file in tree.files]
-            if unmet := find_unmet_requirements(facts.tools, files, versions, markers):
-                requirement = Requirement(unmet[0])
-                version = versions.get(canonicalize_name(requirement.name))
-                has = f"has {requirement.name} {version}" if version else f"has no {requirement.name}"
-                update = shell.format_command(["rocm-wheels", "lock", "update", facts.locked.path, "tools"])
-                raise errors.SdkError(
-                    f"{name} requires {', '.join(unmet)}, and {facts.locked.path} {has} for it ({tag})",
-                    tip=f"`{update}` resolves the tools again",
-                )
+    tools = facts.locked_tools
+    if tools is None or facts.locked is None:
+        return
+    markers = make_marker_environment(facts.python.version, facts.request.platform)
+    for name, tree in facts.trees.items():
+        packages = tools.projects.get(name, {})
+        versions = {package: locked.version for package, locked in packages.items()}
+        files = [tree.source / file for file in tree.files]
+        if unmet := find_unmet_requirements(facts.tools, files, versions, markers):
+            requirement = Requirement(unmet[0])
+            version = versions.get(canonicalize_name(requirement.name))
+            has = f"has {requirement.name} {version}" if version else f"has no {requirement.name}"
+            update = shell.format_command(["rocm-wheels", "lock", "update", facts.locked.path, "tools"])
+            raise errors.SdkError(
+                f"{name} requires {', '.join(unmet)}, and {facts.locked.path} {has} for it"
+                f" ({facts.python.tag})",
+                tip=f"`{update}` resolves the tools again",
+            )
 
 
 @dataclass(frozen=True)
@@ -277,7 +277,7 @@ def _lock_trees(
         )
         if state.patches:
             patches[project.name] = LockedPatches(name=state.patch_set, digest=state.patches)
-    targets = () if request.per_target else request.target_sets[0].targets or ()
+    targets = () if request.per_target else request.chosen_targets or ()
     lock = resolve_lock.make_lock(
         resolve_lock.LockRequest(
             projects=tuple(projects),

@@ -17,9 +17,9 @@ from packaging.utils import canonicalize_name
 from rocm_wheels.core import errors, log, tables
 from rocm_wheels.models import project_names
 from rocm_wheels.models.project import Project, load_project
-from rocm_wheels.pipeline import build_environment, step
+from rocm_wheels.pipeline import build_environment
 from rocm_wheels.pipeline.step_run import StepRun
-from rocm_wheels.sdk.build_environment import install_additions
+from rocm_wheels.sdk.build_environment import install_requirements
 
 if TYPE_CHECKING:
     from rocm_wheels.audit import audited_wheel
@@ -31,14 +31,12 @@ def make_expectation(
     """Return what the wheel of a step was asked to be; ``requirements``: see ``WheelExpectation``."""
     from rocm_wheels.audit import audited_wheel
 
-    targets = step_run.planner.find_targets(step_run.step.cell)
-    assert not isinstance(targets, step.KnownAfter), "a wheel is checked when its targets are known"
     return audited_wheel.WheelExpectation(
         project=load_project(str(step_run.step.project)),
         platform=step_run.facts.request.platform,
         version=version,
         python_tag=step_run.ready.python_tag,
-        targets=targets,
+        targets=step_run.planner.find_targets(),
         rocm_version=step_run.ready.sdk.version,
         requirements=tuple(requirements),
         unrepaired=not step_run.facts.request.repair.enabled,
@@ -107,10 +105,10 @@ def _provide_requirements(
     with tempfile.TemporaryDirectory(prefix="rocm-wheels-requirements-") as folder:
         if missing:
             try:
-                install_additions(
+                install_requirements(
                     layer if layer.python.exists() else ready.environment,
                     missing,
-                    Path(folder),
+                    folder=Path(folder),
                     without=sorted(installed | built),
                     env=facts.env,
                     on_line=step_run.echo_line,

@@ -11,11 +11,11 @@ patterns of file names.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Protocol
+from typing import Literal
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
 from rocm_wheels.core import errors, log, shell
@@ -24,10 +24,166 @@ from rocm_wheels.models import gfx, libraries
 from rocm_wheels.sdk import artifacts
 from rocm_wheels.stores import s3
 
-_ARCHIVE = re.compile(
-    r"(?P<stem>(?P<name>[^_/\\]+)_(?P<component>[^_/\\]+)_(?P<family>[^_/\\]+))\.tar\.(?:zst|xz)"
-)
+_ARCHIVE = re.compile(r"(?P<stem>(?P<name>[^_/\\]+)_[^_/\\]+_(?P<family>[^_/\\]+))\.tar\.(?:zst|xz)")
 _MOST_SHOWN = 12
+_REPOSITORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*/[A-Za-z0-9._-]+")
+_QUOTED_NAME = re.compile(r'"name"\s*:\s*"([^"/\\]+)"')
+_MISSING = (403, 404)  # a bucket that may not be listed answers 403 for what it has not
+_RETRY_TIP = "run the same command again; what is finished is kept"
+
+FileSizes = Mapping[str, "int | None"]
+"""Names of files and their sizes in bytes, ``None`` where those are not known."""
+
+
+@dataclass(frozen=True)
+class ArtifactSource:
+    """A folder of files somewhere, as it was listed.
+
+    ``label`` is what people call it, without credentials; ``locate`` returns the URL that a file of it is
+    read from: over HTTP, signed where there are credentials, or of this machine. A page need not list all
+    that lies beside it; what a bucket or folder does not list is not there.
+    """
+
+    kind: Literal["bucket", "page", "folder"]
+    label: str
+    files: FileSizes
+    locate: Callable[[str], str]
+
+    def read_digest(self, name: str, reach: reader.IndexReader) -> str | None:
+        """Return the sha256 (hex) that stands beside a file, ``None`` without one. Raises SdkError."""
+        digest_name = f"{name}.sha256sum"
+        if digest_name not in self.files and self.kind != "page":
+            return None
+        try:
+            answer = reach.get(self.locate(digest_name))
+        except reader.UnreachableError as cause:
+            raise errors.SdkError(f"{digest_name} of {self.label} cannot be read", tip=_RETRY_TIP) from cause
+        if answer.status in _MISSING and digest_name not in self.files:
+            return None
+        words = answer.content.decode("utf-8", "replace").split()
+        if answer.status != 200 or not words or not re.fullmatch(r"[0-9a-fA-F]{64}", words[0]):
+            raise errors.SdkError(
+                f"{digest_name} of {self.label} holds no sha256 (the server answers {answer.status})",
+                tip=_RETRY_TIP,
+            )
+        return words[0].lower()
+
+
+def list_source(location: str, env: Mapping[str, str], *, sign: bool = True) -> ArtifactSource:
+    """List what is at ``s3://bucket/folder``, an HTTP(S) URL, a ``file:`` URL or a path.
+
+    Raises UsageError for what is no such place, SdkError where it cannot be listed.
+    """
+    scheme = urlsplit(location).scheme
+    if scheme == "s3":
+        return _list_bucket(location, env, sign=sign)
+    if scheme in ("http", "https"):
+        return _list_page(location)
+    path = reader.path_of_url(location)
+    if path is None and ("://" in location or not location.strip()):
+        raise errors.UsageError(
+            f"--source {location!r} is no place", tip="s3://bucket/folder, https://…, or a folder"
+        )
+    folder = (path or Path(location).expanduser()).absolute()
+    if not folder.is_dir():
+        raise errors.SdkError(f"{folder} is not a folder", tip="name another one with --source")
+    sizes = {path.name: path.stat().st_size for path in sorted(folder.iterdir()) if path.is_file()}
+    return ArtifactSource("folder", str(folder), sizes, lambda name: (folder / name).as_uri())
+
+
+def _list_bucket(location: str, env: Mapping[str, str], *, sign: bool) -> ArtifactSource:
+    bucket, _, prefix = location.partition("://")[2].partition("/")
+    if not bucket or "@" in bucket:
+        raise errors.UsageError(
+            f"{shell.hide_credentials(location)} names no bucket",
+            tip="for example: s3://therock-ci-artifacts/1-linux",
+        )
+    if bucket.startswith("therock-") and not (env.get("AWS_REGION") or env.get("AWS_DEFAULT_REGION")):
+        env = {**env, "AWS_REGION": libraries.load_artifact_table().region}
+    folder = s3.BucketFolder(bucket, prefix, env, sign=sign)
+    try:
+        sizes = {file.path: file.size for file in folder.list_files() if "/" not in file.path}
+    except errors.ReleaseError as cause:
+        raise errors.SdkError(
+            f"{folder.url} cannot be listed",
+            tip="--no-sign-request asks as everybody may; --source names a folder, or a page over HTTPS",
+        ) from cause
+    return ArtifactSource("bucket", folder.url, sizes, folder.download_url)
+
+
+class _Links(HTMLParser):
+    """The targets of the links of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.targets: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Note the target of a link."""
+        if tag == "a":
+            self.targets += [value for name, value in attrs if name == "href" and value]
+
+
+def _list_page(url: str) -> ArtifactSource:
+    """List what a page links to and lies beside it, and the names in its script (TheRock's tarballs)."""
+    label = shell.hide_credentials(url)
+    try:
+        answer = reader.IndexReader().get(url)
+    except reader.UnreachableError as cause:
+        raise errors.SdkError(f"{label} cannot be reached", tip=_RETRY_TIP) from cause
+    if answer.status != 200:
+        raise errors.SdkError(
+            f"{label}: the server answers {answer.status}",
+            tip="--source wants the page that lists the files, such as …/index.html",
+        )
+    text = answer.content.decode("utf-8", "replace")
+    beside = urlsplit(url)._replace(query="", fragment="").geturl()
+    place = urlsplit(urljoin(url, "."))
+    names = []
+    for link in _Links(text).targets:
+        parts = urlsplit(urljoin(url, link))
+        folder, _, name = parts.path.rpartition("/")
+        if name and (parts.netloc, f"{folder}/") == (place.netloc, place.path):
+            names.append(unquote(name))
+    sizes = dict.fromkeys([*names, *_QUOTED_NAME.findall(text)])
+    return ArtifactSource("page", label, sizes, lambda name: urljoin(beside, quote(name, safe="+~")))
+
+
+def list_run(
+    run_id: str, platform: str, repository: str, release_type: str, env: Mapping[str, str], *, sign: bool
+) -> ArtifactSource:
+    """List the folder of a run of a workflow at GitHub: pull requests of forks are in another bucket.
+
+    ``release_type`` is one of the table's, ``repository`` owner/name. Raises UsageError, and SdkError when
+    none of its folders has files.
+    """
+    table = libraries.load_artifact_table()
+    if not re.fullmatch(r"[A-Za-z0-9_-]+", run_id):
+        raise errors.UsageError(f"--run-id {run_id!r} is no run's number", tip="take it from its URL")
+    if not _REPOSITORY.fullmatch(repository):
+        raise errors.UsageError(
+            f"--run-github-repo {repository!r} is not owner/name", tip="such as ROCm/TheRock"
+        )
+    if release_type not in table.buckets:
+        raise errors.UsageError(
+            f"--release-type {release_type!r} has no bucket", tip=f"one of {', '.join(table.buckets)}"
+        )
+    run = f"{run_id}-{platform}"
+    urls = [f"s3://{table.buckets[release_type]}/{run}"]
+    if release_type == "ci":
+        urls = urls if repository == table.repository else []
+        urls.append(f"s3://{table.forks}/{repository.replace('/', '-')}/{run}")
+    for url in urls:
+        source = list_source(url, env, sign=sign)
+        if source.files:
+            return source
+        log.log_note(f"nothing in {url}")
+    raise errors.SdkError(
+        f"run {run_id} of {repository} has no files in {' or '.join(urls)}",
+        tip="is it of another repository (--run-github-repo), release type (--release-type) or --platform?"
+        " artifacts of old runs are deleted",
+    )
 
 
 @dataclass(frozen=True)
@@ -37,7 +193,6 @@ class ArchiveName:
     file: str
     stem: str
     name: str
-    component: str
     family: str
 
 
@@ -61,26 +216,28 @@ class ArtifactChoice:
 def read_archive_names(files: Iterable[str]) -> list[ArchiveName]:
     """Return the archives among files, sorted by name; each artifact once."""
     by_stem: dict[str, ArchiveName] = {}
-    for file in sorted(files, reverse=True):  # .zst comes before .xz
+    for file in sorted(files):
         match = _ARCHIVE.fullmatch(file)
-        if match and file.isprintable() and match["stem"] not in by_stem:
-            by_stem[match["stem"]] = ArchiveName(file, **match.groupdict())
+        if match and file.isprintable():
+            by_stem[match["stem"]] = ArchiveName(file, **match.groupdict())  # .zst comes after .xz
     return sorted(by_stem.values(), key=lambda archive: archive.file)
 
 
-def choose_archives(files: Iterable[str], choice: ArtifactChoice, *, where: str) -> list[ArchiveName]:
+def choose_archives(source: ArtifactSource, choice: ArtifactChoice) -> list[ArchiveName]:
     """Return the archives that are meant. Raises SdkError for what is asked for and not there."""
-    archives = read_archive_names(files)
+    archives = read_archive_names(source.files)
     if not archives:
         raise errors.SdkError(
-            f"no artifact in {where}", tip="its files must be named like blas_lib_gfx942.tar.zst"
+            f"no artifact in {source.label}", tip="its files must be named like blas_lib_gfx942.tar.zst"
         )
     include, exclude = compile_patterns(choice.include), compile_patterns(choice.exclude)
-    of_gpus = _select_for_gpus(archives, choice, where)
+    of_gpus = _select_for_gpus(archives, choice, source.label)
     for text, pattern in zip(choice.include, include, strict=True):
         if text not in choice.optional and not any(pattern.search(archive.file) for archive in of_gpus):
+            names = sorted({archive.name for archive in archives})
+            there = f"{', '.join(names[:_MOST_SHOWN])}{' …' if names[_MOST_SHOWN:] else ''}"
             raise errors.SdkError(
-                f"no artifact in {where} matches {text!r}{_suggest_names(archives)}",
+                f"no artifact in {source.label} matches {text!r}; there are {there}",
                 tip="correct the pattern, or leave it out; --dry-run lists what would be fetched",
             )
     chosen = [
@@ -90,7 +247,7 @@ def choose_archives(files: Iterable[str], choice: ArtifactChoice, *, where: str)
         and not any(pattern.search(archive.file) for pattern in exclude)
     ]
     if not chosen:
-        raise errors.SdkError(f"--exclude leaves no artifact of {where}", tip="exclude less")
+        raise errors.SdkError(f"--exclude leaves no artifact of {source.label}", tip="exclude less")
     return chosen
 
 
@@ -129,242 +286,3 @@ def _select_for_gpus(
         )
     meant = {artifacts.GENERIC} | required | others
     return [archive for archive in archives if gfx.strip_features(archive.family) in meant]
-
-
-def _suggest_names(archives: Sequence[ArchiveName]) -> str:
-    names = sorted({archive.name for archive in archives})
-    return f"; there are {', '.join(names[:_MOST_SHOWN])}{' …' if names[_MOST_SHOWN:] else ''}"
-
-
-_REPOSITORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*/[A-Za-z0-9._-]+")
-_QUOTED_NAME = re.compile(r'"name"\s*:\s*"([^"/\\]+)"')
-_MISSING = (403, 404)  # a bucket that may not be listed answers 403 for what it has not
-_RETRY_TIP = "run the same command again; what is finished is kept"
-
-
-FileSizes = Mapping[str, "int | None"]
-"""Names of files and their sizes in bytes, ``None`` where those are not known."""
-
-
-class ArtifactSource(Protocol):
-    """A folder of files somewhere."""
-
-    @property
-    def label(self) -> str:
-        """What people call it; without credentials."""
-
-    def list_files(self) -> FileSizes:
-        """Return its files. Raises SdkError."""
-
-    def file_url(self, name: str) -> str:
-        """Return the URL that a file of it is read from."""
-
-
-@dataclass(frozen=True)
-class FolderSource:
-    """A folder of this machine."""
-
-    folder: Path
-
-    @property
-    def label(self) -> str:
-        """Its path."""
-        return str(self.folder)
-
-    def list_files(self) -> FileSizes:
-        """Return its files. Raises SdkError."""
-        if not self.folder.is_dir():
-            raise errors.SdkError(f"{self.folder} is not a folder", tip="name another one with --source")
-        return {path.name: path.stat().st_size for path in sorted(self.folder.iterdir()) if path.is_file()}
-
-    def file_url(self, name: str) -> str:
-        """Return a ``file:`` URL."""
-        return (self.folder.absolute() / name).as_uri()
-
-
-@dataclass(frozen=True)
-class BucketSource:
-    """A folder in S3."""
-
-    folder: s3.BucketFolder
-
-    @property
-    def label(self) -> str:
-        """``s3://bucket/prefix``."""
-        return self.folder.url
-
-    def list_files(self) -> FileSizes:
-        """Return its files. Raises SdkError."""
-        try:
-            return {file.path: file.size for file in self.folder.list_files() if "/" not in file.path}
-        except errors.ReleaseError as cause:
-            raise errors.SdkError(
-                f"{self.label} cannot be listed",
-                tip="--no-sign-request asks as everybody may; --source names a folder, or a page over HTTPS",
-            ) from cause
-
-    def file_url(self, name: str) -> str:
-        """Return a URL over HTTP, signed where there are credentials."""
-        return self.folder.download_url(name)
-
-
-@dataclass(frozen=True)
-class PageSource:
-    """A page whose links lead to files beside it, or a folder of a server without such a page."""
-
-    url: str
-    reach: reader.IndexReader
-
-    @property
-    def label(self) -> str:
-        """The URL."""
-        return shell.hide_credentials(self.url)
-
-    def list_files(self) -> FileSizes:
-        """Return what the page links to and lies beside it. Raises SdkError."""
-        try:
-            answer = self.reach.get(self.url)
-        except reader.UnreachableError as cause:
-            raise errors.SdkError(f"{self.label} cannot be reached", tip=_RETRY_TIP) from cause
-        if answer.status != 200:
-            raise errors.SdkError(
-                f"{self.label}: the server answers {answer.status}",
-                tip="--source wants the page that lists the files, such as …/index.html",
-            )
-        text = answer.content.decode("utf-8", "replace")
-        names = [*self._read_linked_names(text), *_QUOTED_NAME.findall(text)]  # tarballs: listed by a script
-        return dict.fromkeys(names)
-
-    def file_url(self, name: str) -> str:
-        """Return the URL of a file beside the page."""
-        parts = urlsplit(self.url)
-        return urljoin(parts._replace(query="", fragment="").geturl(), quote(name, safe="+~"))
-
-    def _read_linked_names(self, text: str) -> Iterator[str]:
-        links = _Links()
-        links.feed(text)
-        page = urlsplit(urljoin(self.url, "."))
-        for link in links.targets:
-            parts = urlsplit(urljoin(self.url, link))
-            folder, _, name = parts.path.rpartition("/")
-            if name and (parts.netloc, f"{folder}/") == (page.netloc, page.path):
-                yield unquote(name)
-
-
-class _Links(HTMLParser):
-    """The targets of the links of a page."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.targets: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Note the target of a link."""
-        if tag == "a":
-            self.targets += [value for name, value in attrs if name == "href" and value]
-
-
-@dataclass(frozen=True)
-class WorkflowRun:
-    """A run of a workflow at GitHub: ``release_type`` is one of the table's, ``repository`` owner/name."""
-
-    run_id: str
-    platform: str
-    repository: str
-    release_type: str = "ci"
-
-    def list_urls(self) -> list[str]:
-        """Return the URLs of its folder, the likely one first: pull requests of forks are elsewhere.
-
-        Raises UsageError.
-        """
-        table = libraries.load_artifact_table()
-        if not re.fullmatch(r"[A-Za-z0-9_-]+", self.run_id):
-            raise errors.UsageError(
-                f"--run-id {self.run_id!r} is no run's number", tip="take it from its URL"
-            )
-        if not _REPOSITORY.fullmatch(self.repository):
-            raise errors.UsageError(
-                f"--run-github-repo {self.repository!r} is not owner/name", tip="such as ROCm/TheRock"
-            )
-        if self.release_type not in table.buckets:
-            raise errors.UsageError(
-                f"--release-type {self.release_type!r} has no bucket",
-                tip=f"one of {', '.join(table.buckets)}",
-            )
-        run = f"{self.run_id}-{self.platform}"
-        fork = f"s3://{table.forks}/{self.repository.replace('/', '-')}/{run}"
-        likely = f"s3://{table.buckets[self.release_type]}/{run}"
-        if self.release_type != "ci":
-            return [likely]
-        return [likely, fork] if self.repository == table.repository else [fork]
-
-
-def open_artifact_source(location: str, env: Mapping[str, str], *, sign: bool = True) -> ArtifactSource:
-    """Return the source at ``s3://bucket/folder``, an HTTP(S) URL, a ``file:`` URL or a path.
-
-    Nothing is asked of it yet. Raises UsageError.
-    """
-    parts = urlsplit(location)
-    if parts.scheme == "s3":
-        bucket, _, folder = location.partition("://")[2].partition("/")
-        if not bucket or "@" in bucket:
-            raise errors.UsageError(
-                f"{shell.hide_credentials(location)} names no bucket",
-                tip="for example: s3://therock-ci-artifacts/1-linux",
-            )
-        region = {"AWS_REGION": libraries.load_artifact_table().region}
-        is_set = env.get("AWS_REGION") or env.get("AWS_DEFAULT_REGION")
-        bucket_env = env if is_set or not bucket.startswith("therock-") else {**env, **region}
-        return BucketSource(s3.BucketFolder(bucket, folder, bucket_env, sign=sign))
-    if parts.scheme in ("http", "https"):
-        return PageSource(location, reader.IndexReader())
-    if parts.scheme == "file":
-        from urllib.request import url2pathname
-
-        return FolderSource(Path(url2pathname(parts.path)))
-    if "://" in location or not location.strip():
-        raise errors.UsageError(
-            f"--source {location!r} is no place", tip="s3://bucket/folder, https://…, or a folder"
-        )
-    return FolderSource(Path(location).expanduser())
-
-
-def find_run_files(
-    run: WorkflowRun, env: Mapping[str, str], *, sign: bool
-) -> tuple[ArtifactSource, FileSizes]:
-    """Return the folder of a run that has files, and those files. Raises SdkError when none has."""
-    urls = run.list_urls()
-    for url in urls:
-        source = open_artifact_source(url, env, sign=sign)
-        if files := source.list_files():
-            return source, files
-        log.log_note(f"nothing in {url}")
-    raise errors.SdkError(
-        f"run {run.run_id} of {run.repository} has no files in {' or '.join(urls)}",
-        tip="is it of another repository (--run-github-repo), release type (--release-type) or --platform?"
-        " artifacts of old runs are deleted",
-    )
-
-
-def read_digest(source: ArtifactSource, name: str, files: FileSizes, reach: reader.IndexReader) -> str | None:
-    """Return the sha256 (hex) that stands beside a file, ``None`` without one. Raises SdkError.
-
-    A page need not list it: there it is asked for.
-    """
-    digest_name = f"{name}.sha256sum"
-    if digest_name not in files and not isinstance(source, PageSource):
-        return None
-    try:
-        answer = reach.get(source.file_url(digest_name))
-    except reader.UnreachableError as cause:
-        raise errors.SdkError(f"{digest_name} of {source.label} cannot be read", tip=_RETRY_TIP) from cause
-    if answer.status in _MISSING and digest_name not in files:
-        return None
-    words = answer.content.decode("utf-8", "replace").split()
-    if answer.status != 200 or not words or not re.fullmatch(r"[0-9a-fA-F]{64}", words[0]):
-        raise errors.SdkError(
-            f"{digest_name} of {source.label} holds no sha256 (the server answers {answer.status})",
-            tip=_RETRY_TIP,
-        )
-    return words[0].lower()

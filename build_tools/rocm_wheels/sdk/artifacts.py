@@ -26,6 +26,8 @@ REQUIREMENTS_FILE = "share/therock/python_requirements.txt"
 _FOLDER = re.compile(r"(?P<name>[^_]+)_(?P<component>[^_]+)_(?P<family>[^_]+)")
 _TARGET = re.compile(r"(?P<base>gfx[0-9a-f]{3,5})(?::(?:xnack|sramecc)[+-])*")
 _MOST_LINKS = 40
+_INCOMPLETE_TIP = "the artifact is incomplete; fetch it again"
+_OTHER_BUILDS_TIP = "the artifacts are of different builds; fetch them again from one"
 
 
 @dataclass(frozen=True)
@@ -71,21 +73,52 @@ ArtifactTree = Mapping[str, ArtifactEntry]
 def read_artifacts(folder: Path, *, any_family: bool = False) -> tuple[Artifact, ...]:
     """List the artifacts below ``folder``, sorted by folder name; with ``any_family`` those of families, too.
 
-    Raises SdkError: no such folder, no artifact in it, a manifest that is missing, empty or
-    leads out of its artifact, a family that is neither ``generic`` nor a gfx target.
+    Raises SdkError: no such folder, no artifact in it, one that is packed, a manifest that is missing, empty
+    or leads out of its artifact, a family that is neither ``generic`` nor a gfx target.
     """
     if not folder.is_dir():
         raise errors.SdkError(
             f"{folder} is not a folder", tip="give --artifact-dir the folder of a ROCm build's artifacts"
         )
-    _refuse_packed(folder)
-    artifacts = [_read_artifact(path, match, any_family=any_family) for path, match in _list_folders(folder)]
+    for path in sorted((*folder.glob("*.tar.xz"), *folder.glob("*.tar.zst"))):
+        name = path.name.rsplit(".", 2)[0]
+        if _FOLDER.fullmatch(name) and not (folder / name).is_dir():
+            raise errors.SdkError(
+                f"{path} is not unpacked", tip=f"unpack it into {folder / name}, or move it away"
+            )
+    artifacts = []
+    for path in sorted(folder.iterdir()):
+        match = _FOLDER.fullmatch(path.name)
+        if match is None or not path.is_dir():
+            continue
+        family = match["family"]
+        if not (any_family or family == GENERIC or _TARGET.fullmatch(family)):
+            raise errors.SdkError(
+                f"{path.name}: {family!r} is neither 'generic' nor a gfx target",
+                tip="artifacts of whole families (gfx94X-dcgpu) come from builds without split device code;"
+                " packages are made from builds with KPACK_SPLIT_ARTIFACTS",
+            )
+        artifacts.append(Artifact(match["name"], match["component"], family, path, _read_bases(path)))
     if not artifacts:
         raise errors.SdkError(
             f"no artifact in {folder}",
             tip="its folders must be named <name>_<component>_<family>, such as core-hip_lib_generic",
         )
     return tuple(artifacts)
+
+
+def _read_bases(folder: Path) -> tuple[Path, ...]:
+    """Return the base folders of an artifact that are there: a build that filters leaves empty ones out."""
+    manifest = folder / ARTIFACT_MANIFEST
+    if not manifest.is_file():
+        raise errors.SdkError(f"{folder} has no {ARTIFACT_MANIFEST}", tip=_INCOMPLETE_TIP)
+    lines = [line.strip() for line in _read_lines(manifest)]
+    if not any(lines):
+        raise errors.SdkError(f"{manifest} is empty", tip=_INCOMPLETE_TIP)
+    for number, line in enumerate(lines, 1):
+        if line.startswith("/") or ".." in PurePosixPath(line).parts:
+            raise errors.SdkError(f"{manifest}:{number}: {line!r} leads out of the artifact")
+    return tuple(folder / line for line in lines if line and (folder / line).is_dir())
 
 
 def merge_artifacts(artifacts: Iterable[Artifact]) -> dict[str, ArtifactEntry]:
@@ -98,17 +131,49 @@ def merge_artifacts(artifacts: Iterable[Artifact]) -> dict[str, ArtifactEntry]:
     tree: dict[str, ArtifactEntry] = {}
     for artifact in artifacts:
         for base in artifact.bases:
-            for relative, entry in _list_entries(artifact, base):
+            for relative in list_files(base) if artifact.paths is None else artifact.paths:
                 if relative == REQUIREMENTS_FILE:
                     continue
+                entry = _read_entry(artifact.folder.name, base, relative)
                 before = tree.setdefault(relative, entry)
-                if before is not entry and not _is_same_entry(before, entry):
+                is_same = before is entry or before.link == entry.link
+                if is_same and before is not entry and entry.link is None:
+                    is_same = filecmp.cmp(before.path, entry.path, shallow=False)
+                if not is_same:
                     raise errors.SdkError(
                         f"{before.artifact} and {entry.artifact} hold different files for {relative}",
-                        tip="the artifacts are of different builds; fetch them again from one",
+                        tip=_OTHER_BUILDS_TIP,
                     )
-    _refuse_files_below_links(tree)
+    for relative, entry in tree.items():
+        for parent in PurePosixPath(relative).parents:
+            if (above := tree.get(str(parent))) is not None:
+                kind = f"a link to {above.link}" if above.link else "a file"
+                raise errors.SdkError(
+                    f"{entry.artifact} has {relative}, but in {above.artifact} {parent} is {kind}",
+                    tip=_OTHER_BUILDS_TIP,
+                )
     return dict(sorted(tree.items()))
+
+
+def _read_entry(artifact: str, base: Path, relative: str) -> ArtifactEntry:
+    path = base / relative
+    link = path.readlink().as_posix() if path.is_symlink() else None
+    if not relative.isprintable():  # no text of its own, or it would break lists of files
+        raise errors.SdkError(f"{artifact}: the file name {relative!r} cannot be packed")
+    if link is not None and leads_out(relative, link):
+        raise errors.SdkError(
+            f"{artifact}: the link {relative} leads out of the ROCm tree, to {link}",
+            tip="links of artifacts must be relative",
+        )
+    if link is None and not path.is_file():
+        raise errors.SdkError(f"{artifact}: {relative} is neither file, folder nor link")
+    return ArtifactEntry(path, artifact, link)
+
+
+def leads_out(relative: str, link: str) -> bool:
+    """Tell whether a link at a path of a tree leads out of the tree."""
+    reached = posixpath.normpath(posixpath.join(posixpath.dirname(relative), link))
+    return link.startswith("/") or reached.split("/")[0] == ".."
 
 
 def resolve_path(tree: ArtifactTree, relative: str) -> str | None:
@@ -173,50 +238,6 @@ def sort_targets(targets: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(set(targets), key=lambda target: (len(target), target)))
 
 
-def _refuse_packed(folder: Path) -> None:
-    for path in sorted((*folder.glob("*.tar.xz"), *folder.glob("*.tar.zst"))):
-        name = path.name.rsplit(".", 2)[0]
-        if _FOLDER.fullmatch(name) and not (folder / name).is_dir():
-            raise errors.SdkError(
-                f"{path} is not unpacked", tip=f"unpack it into {folder / name}, or move it away"
-            )
-
-
-def _list_folders(folder: Path) -> Iterator[tuple[Path, re.Match[str]]]:
-    for path in sorted(folder.iterdir()):
-        match = _FOLDER.fullmatch(path.name)
-        if match and path.is_dir():
-            yield path, match
-
-
-def _read_artifact(folder: Path, match: re.Match[str], *, any_family: bool) -> Artifact:
-    family = match["family"]
-    if not any_family and family != GENERIC and not _TARGET.fullmatch(family):
-        raise errors.SdkError(
-            f"{folder.name}: {family!r} is neither 'generic' nor a gfx target",
-            tip="artifacts of whole families (gfx94X-dcgpu) come from builds without split device code;"
-            " packages are made from builds with KPACK_SPLIT_ARTIFACTS",
-        )
-    manifest = folder / ARTIFACT_MANIFEST
-    if not manifest.is_file():
-        raise errors.SdkError(
-            f"{folder} has no {ARTIFACT_MANIFEST}", tip="the artifact is incomplete; fetch it again"
-        )
-    lines = [line.strip() for line in _read_lines(manifest)]
-    bases: list[Path] = []
-    for number, line in enumerate(lines, 1):
-        if not line:
-            continue
-        if line.startswith("/") or ".." in PurePosixPath(line).parts:
-            raise errors.SdkError(f"{manifest}:{number}: {line!r} leads out of the artifact")
-        # A build that filters by component leaves base folders out that would be empty.
-        if (folder / line).is_dir():
-            bases.append(folder / line)
-    if not any(lines):
-        raise errors.SdkError(f"{manifest} is empty", tip="the artifact is incomplete; fetch it again")
-    return Artifact(match["name"], match["component"], family, folder, tuple(bases))
-
-
 def _read_lines(path: Path) -> list[str]:
     try:
         return path.read_text(encoding="utf-8").splitlines()
@@ -231,53 +252,12 @@ def list_files(base: Path) -> Iterator[str]:
 
     Links to folders are not followed. SdkError when a folder cannot be read.
     """
-    for folder, folders, files in os.walk(base, onerror=_refuse_unreadable):
+
+    def refuse(fault: OSError) -> NoReturn:
+        raise errors.SdkError(f"cannot read the folder {fault.filename}: {fault.strerror}") from fault
+
+    for folder, folders, files in os.walk(base, onerror=refuse):
         folders.sort()
         links = [name for name in folders if Path(folder, name).is_symlink()]
         for name in sorted([*files, *links]):
             yield Path(folder, name).relative_to(base).as_posix()
-
-
-def _list_entries(artifact: Artifact, base: Path) -> Iterator[tuple[str, ArtifactEntry]]:
-    name = artifact.folder.name
-    for relative in list_files(base) if artifact.paths is None else artifact.paths:
-        path = base / relative
-        link = path.readlink().as_posix() if path.is_symlink() else None
-        if not relative.isprintable():  # no text of its own, or it would break lists of files
-            raise errors.SdkError(f"{name}: the file name {relative!r} cannot be packed")
-        if link is not None:
-            _refuse_leaving(relative, link, name)
-        elif not path.is_file():
-            raise errors.SdkError(f"{name}: {relative} is neither file, folder nor link")
-        yield relative, ArtifactEntry(path, name, link)
-
-
-def _refuse_unreadable(fault: OSError) -> NoReturn:
-    raise errors.SdkError(f"cannot read the folder {fault.filename}: {fault.strerror}") from fault
-
-
-def _refuse_leaving(relative: str, link: str, artifact: str) -> None:
-    reached = posixpath.normpath(posixpath.join(posixpath.dirname(relative), link))
-    if link.startswith("/") or reached.startswith(".."):
-        raise errors.SdkError(
-            f"{artifact}: the link {relative} leads out of the ROCm tree, to {link}",
-            tip="links of artifacts must be relative",
-        )
-
-
-def _is_same_entry(first: ArtifactEntry, other: ArtifactEntry) -> bool:
-    if first.link is not None or other.link is not None:
-        return first.link == other.link
-    return filecmp.cmp(first.path, other.path, shallow=False)
-
-
-def _refuse_files_below_links(tree: ArtifactTree) -> None:
-    for relative, entry in tree.items():
-        for parent in PurePosixPath(relative).parents:
-            above = tree.get(str(parent))
-            if above is not None:
-                raise errors.SdkError(
-                    f"{entry.artifact} has {relative}, but in {above.artifact} {parent} is"
-                    f" {'a link to ' + above.link if above.link else 'a file'}",
-                    tip="the artifacts are of different builds; fetch them again from one",
-                )

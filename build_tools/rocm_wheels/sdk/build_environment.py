@@ -7,17 +7,14 @@ fingerprint, it is made anew, while the old one waits beside in case that fails.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from rocm_wheels.core import errors, log, process, shell
 from rocm_wheels.core.files import lock_folder, write_atomically, write_json_file
@@ -29,9 +26,7 @@ _FORMAT = 1
 _NO_EXTRA = re.compile(r"`rocm[^`]*` does not have an extra named `(?P<extra>[^`]+)`")  # uv's warning
 _SPECIFIER = re.compile(r"\s*(===?|~=|!=|[<>]=?)")
 _EXTRA = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
-_VERSIONS: dict[
-    tuple[str, int, int], str
-] = {}  # what interpreters said: by path, inode and time of their files
+_VERSIONS: dict[tuple[str, int, int], str] = {}  # of interpreters, by path, inode and time of their files
 
 
 @dataclass(frozen=True)
@@ -39,8 +34,7 @@ class EnvironmentSpec:
     """What a build environment is made from.
 
     ``rocm_spec`` is a version specifier with its operator (``==7.1.0``, ``>1.0``); ``extras``
-    are those of ``rocm`` besides libraries and devel; ``extra_requirements`` are build tools
-    (``cmake==3.27.*``) and come from the user's own index, never as pre-releases.
+    are those of ``rocm`` besides libraries and devel.
 
     ``rocm_path``: an installed ROCm; no package of ROCm is installed then.
 
@@ -55,7 +49,6 @@ class EnvironmentSpec:
     find_links: str | None = None
     cache_dir: Path | None = None
     pre: bool = True
-    extra_requirements: tuple[str, ...] = ()
     rocm_path: Path | None = None
     packages: Mapping[str, lock.LockedPackage] = field(default_factory=dict)
     backends: Mapping[str, lock.LockedPackage] = field(default_factory=dict)
@@ -122,7 +115,7 @@ class EnvironmentSpec:
         )
 
 
-def collect_inputs(spec: EnvironmentSpec, env: Mapping[str, str]) -> dict[str, object]:
+def _collect_inputs(spec: EnvironmentSpec, env: Mapping[str, str]) -> dict[str, object]:
     """Return all that the content of an environment depends on; credentials are not among it."""
     _check_folder(spec)
     locked = {"packages": resolve_packages.digest_packages(spec.packages)} if spec.packages else {}
@@ -136,7 +129,6 @@ def collect_inputs(spec: EnvironmentSpec, env: Mapping[str, str]) -> dict[str, o
         "index_url": shell.hide_credentials(spec.index_url or ""),
         "find_links": _list_offered(spec.find_links),
         "pre": spec.pre,
-        "extra_requirements": sorted(spec.extra_requirements),
         **locked,
     }
 
@@ -211,7 +203,7 @@ def shorten_python_version(version: str) -> str:
     return ".".join(version.split(".")[:2]) + ("t" if version.endswith("t") else "")
 
 
-def name_environment(spec: EnvironmentSpec, version: str) -> str:
+def _name_environment(spec: EnvironmentSpec, version: str) -> str:
     """Return the folder name of an environment: Python ``version`` and ROCm specifier, readable."""
     python = f"py{shorten_python_version(version)}"
     if spec.rocm_path is not None:
@@ -223,11 +215,6 @@ def name_environment(spec: EnvironmentSpec, version: str) -> str:
     return f"{python}-rocm-{re.sub(r'[^A-Za-z0-9.+]+', '-', text).strip('-')}"
 
 
-def compute_fingerprint(inputs: Mapping[str, object]) -> str:
-    """Return a digest of the inputs: the same for the same environment."""
-    return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
-
-
 OnLine = Callable[[str], None] | None
 ENVIRONMENT_RECORD = "environment.json"
 _LAYER_PATHS = "rocm-wheels-below.pth"
@@ -235,12 +222,22 @@ _LAYER_PATHS = "rocm-wheels-below.pth"
 
 @dataclass(frozen=True)
 class BuildEnvironment:
-    """A Python environment to build in. ``created``: it was made by this call, not found."""
+    """A Python environment to build in. ``created``: it was made by this call, not found.
+
+    ``asked``: what its Python said after ROCm was installed in it by this call.
+    """
 
     python: Path
     bin: Path
     prefix: Path
     created: bool
+    asked: rocm_sdk.PythonAnswers | None = field(default=None, compare=False)
+
+
+def locate_environment(prefix: Path) -> BuildEnvironment:
+    """Return an environment that is, or will be, at a place."""
+    python = interpreters.locate_python(prefix)
+    return BuildEnvironment(python=python, bin=python.parent, prefix=prefix, created=False)
 
 
 def ensure_environment(
@@ -258,18 +255,34 @@ def ensure_environment(
     cannot be installed; the environment that was there before is there afterwards, too.
     """
     spec = spec.with_absolute_paths()
-    inputs = collect_inputs(spec, env)
-    prefix = workspace.environments / name_environment(spec, str(inputs["python_version"]))
+    inputs = _collect_inputs(spec, env)
+    prefix = workspace.environments / _name_environment(spec, str(inputs["python_version"]))
+    old = prefix.with_name(f".{prefix.name}.old")
     with lock_folder(
         workspace.environments / ".locks" / prefix.name, purpose=f"the build environment {prefix.name}"
     ):
-        before = _recover_environment(prefix)
-        if not _explain_remake(prefix, spec, inputs) and (spec.pinned or not upgrade):
-            return _describe_environment(prefix, created=False)
-        _log_reason(prefix, before, upgrade=upgrade)
+        _recover_environment(prefix, old)
+        before = _read_inputs(prefix)
+        if not _explain_remake(before, prefix, spec, inputs) and (spec.pinned or not upgrade):
+            return locate_environment(prefix)
+        if before is not None:
+            why = "to look for a newer ROCm" if upgrade else "inputs changed"
+            log.log_note(f"recreating the build environment {prefix.name} ({why})")
         rocm_sdk.forget_shared_sdk(workspace.root / rocm_sdk.SHARED_FOLDER, prefix)
-        _make_environment(spec, prefix, inputs, env=env, on_line=on_line)
-        return _describe_environment(prefix, created=True)
+        # at its final place, which scripts in it hold; the old one waits beside
+        if prefix.exists():
+            prefix.rename(old)
+        try:
+            interpreters.make_venv(spec.python, prefix, env, on_line=on_line)
+            made = locate_environment(prefix)
+            asked = _install_rocm(made.python, [], spec, env, on_line, cwd=prefix)
+            write_json_file(prefix / ENVIRONMENT_RECORD, {"inputs": inputs})
+        except BaseException:
+            _recover_environment(prefix, old)
+            raise
+        if old.exists():
+            shutil.rmtree(old)
+        return replace(made, created=True, asked=asked)
 
 
 @dataclass(frozen=True)
@@ -289,42 +302,32 @@ def check_environment(
 ) -> EnvironmentStatus:
     """Say whether the environment of ``spec`` would be made, and because of which input."""
     spec = spec.with_absolute_paths()
-    inputs = collect_inputs(spec, env)
-    prefix = workspace.environments / name_environment(spec, str(inputs["python_version"]))
-    input_texts = {
-        name: value if isinstance(value, str) else json.dumps(value) for name, value in inputs.items()
-    }
-    before = _read_record(prefix)
-    if before is None:
-        return EnvironmentStatus(input_texts, None, "no earlier result")
-    environment = _describe_environment(prefix, created=False)
-    return EnvironmentStatus(input_texts, environment, _explain_remake(prefix, spec, inputs))
+    inputs = _collect_inputs(spec, env)
+    prefix = workspace.environments / _name_environment(spec, str(inputs["python_version"]))
+    texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in inputs.items()}
+    before = _read_inputs(prefix)
+    environment = locate_environment(prefix) if before is not None else None
+    return EnvironmentStatus(texts, environment, _explain_remake(before, prefix, spec, inputs))
 
 
-def _explain_remake(prefix: Path, spec: EnvironmentSpec, inputs: Mapping[str, object]) -> str:
-    """Say why the complete environment at ``prefix`` is not that of ``spec``; "" where it is.
+def _explain_remake(
+    before: Mapping[str, object] | None, prefix: Path, spec: EnvironmentSpec, inputs: Mapping[str, object]
+) -> str:
+    """Say why an environment, made with the inputs ``before``, is not that of ``spec``; "" where it is.
 
-    Under a lock it is one by what is installed in it, wherever that came from.
+    Under a lock it is one by what is installed in it, wherever that came from; and one that was made under a
+    lock, of the same inputs else, is one without.
     """
-    before = _read_record(prefix)
     if before is None:
         return "no earlier result"
-    old_inputs = before.get("inputs", {})
+    compared = tuple(inputs)
     if spec.packages:
-        compared: tuple[str, ...] = ("format", "python", "python_version", "platform", "target_family")
+        compared = ("format", "python", "python_version", "platform", "target_family")
         installed = resolve_packages.read_installed(prefix / resolve_packages.PACKAGES_NOTE)
         if names := resolve_packages.list_misfits(spec.packages, installed):
             return f"not what {spec.held_by} has: {', '.join(names)}"
-    else:
-        compared = tuple(inputs)
-        if before["fingerprint"] == compute_fingerprint(inputs):
-            return ""
-        if "packages" in old_inputs:  # it was made under a lock, of the same
-            compared = tuple(name for name in inputs if name != "packages")
-    changed = [name for name in compared if old_inputs.get(name) != json.loads(json.dumps(inputs[name]))]
-    if not changed and (spec.packages or "packages" in old_inputs):
-        return ""
-    return f"inputs changed: {', '.join(changed) or 'format'}"
+    changed = [name for name in compared if before.get(name) != inputs[name]]
+    return f"inputs changed: {', '.join(changed)}" if changed else ""
 
 
 def install_into(
@@ -334,15 +337,13 @@ def install_into(
     spec, python = spec.with_absolute_paths(), python.absolute()
     query_python_version(python, env)
     if spec.rocm_path is not None:
-        return _describe_environment(_query_prefix(python, env), created=False)
-    names = {"rocm", "rocm-sdk-core", "rocm-sdk-libraries", "rocm-sdk-devel", *spec.local_packages}
-    names |= {f"rocm-sdk-{extra}" for extra in spec.extras if extra.startswith("device-gfx")}
-    options = [word for name in sorted(names) for word in ("--reinstall-package", name)]
-    prefix = _query_prefix(python, env)
-    _install_rocm(
-        python, options, spec, env, on_line, cwd=python.parent, note=prefix / resolve_packages.PACKAGES_NOTE
-    )
-    return _describe_environment(prefix, created=False)
+        asked = rocm_sdk.ask_python(python, env)
+    else:
+        names = {"rocm", "rocm-sdk-core", "rocm-sdk-libraries", "rocm-sdk-devel", *spec.local_packages}
+        names |= {f"rocm-sdk-{extra}" for extra in spec.extras if extra.startswith("device-gfx")}
+        options = [word for name in sorted(names) for word in ("--reinstall-package", name)]
+        asked = _install_rocm(python, options, spec, env, on_line, cwd=python.parent)
+    return replace(locate_environment(asked.prefix), asked=asked)
 
 
 def ensure_layer(
@@ -371,12 +372,7 @@ def ensure_layer(
         prefix.parent.mkdir(parents=True, exist_ok=True)
         interpreters.make_venv(base.python, prefix, env, on_line=on_line)
         write_atomically(paths_file, text)
-    return locate_layer(prefix)
-
-
-def locate_layer(prefix: Path) -> BuildEnvironment:
-    """Return a layer that is, or will be, at a place."""
-    return _describe_environment(prefix, created=False)
+    return locate_environment(prefix)
 
 
 def locate_layer_packages(prefix: Path, python_tag: str) -> Path:
@@ -394,64 +390,40 @@ def install_requirements(
     on_line: OnLine = None,
     source: interpreters.PackageSource | None = None,
     reinstall: Sequence[str] = (),
+    folder: Path | None = None,
+    without: Sequence[str] = (),
     platform: project_names.Platform = "windows" if sys.platform == "win32" else "linux",
 ) -> None:
-    """Install requirements: a ``Path`` is a requirements file, a ``str`` a requirement.
+    """Install what is required: a ``Path`` is a requirements file, a ``str`` a requirement.
 
-    Packages named in ``reinstall`` that belong to it are installed anew. Those that are no good on the
-    platform are not installed, whoever requires them: ninja on Windows, which is the system's there.
+    With ``folder`` they go there, beside the environment, which stays as it is. Packages named in
+    ``reinstall`` that belong to it are installed anew. Those named in ``without`` are not installed, whoever
+    requires them, nor those that are no good on the platform: ninja on Windows, which is the system's there.
+    Raises SdkError.
     """
     if not requirements:
         return
-    words = [word for name in reinstall for word in ("--reinstall-package", name)]
+    words = ["--target", str(folder)] if folder is not None else []
+    words += [word for name in reinstall for word in ("--reinstall-package", name)]
+    names = []
     for requirement in requirements:
-        words += (
-            ["--requirement", str(requirement.resolve())] if isinstance(requirement, Path) else [requirement]
-        )
-    names = ", ".join(
-        requirement.name if isinstance(requirement, Path) else requirement for requirement in requirements
-    )
-    with _write_overrides(release_lines.list_unusable_tools(platform)) as options:
+        if isinstance(requirement, Path):
+            names.append(requirement.name)
+            words += ["--requirement", str(requirement.resolve())]
+        else:
+            names.append(requirement)
+            words.append(requirement)
+    unwanted = (*without, *release_lines.list_unusable_tools(platform))
+    with tempfile.TemporaryDirectory(prefix="rocm-wheels-") as place:
+        if unwanted:
+            overrides = Path(place, "overrides.txt")
+            lines = (f"{name}; sys_platform == 'none'\n" for name in unwanted)
+            overrides.write_text("".join(lines), encoding="utf-8")
+            words += ["--overrides", str(overrides)]
         interpreters.pip_install(
-            environment.python, [*words, *options], source or interpreters.PackageSource(), env,
-            activity=f"installing {names}", cwd=environment.prefix, on_line=on_line,
+            environment.python, words, source or interpreters.PackageSource(), env,
+            activity=f"installing {', '.join(names)}", cwd=environment.prefix, on_line=on_line,
         )  # fmt: skip
-
-
-def install_additions(
-    environment: BuildEnvironment,
-    requirements: Sequence[str],
-    folder: Path,
-    *,
-    without: Sequence[str],
-    env: Mapping[str, str],
-    on_line: OnLine = None,
-    source: interpreters.PackageSource | None = None,
-) -> None:
-    """Install requirements, and what they require, into a folder beside an environment, which stays as it is.
-
-    Nothing named in ``without`` is installed, whoever requires it. Raises SdkError.
-    """
-    with _write_overrides(without) as options:
-        interpreters.pip_install(
-            environment.python, ["--target", str(folder), *requirements, *options],
-            source or interpreters.PackageSource(), env,
-            activity=f"installing {', '.join(requirements)}", cwd=environment.prefix, on_line=on_line,
-        )  # fmt: skip
-
-
-@contextmanager
-def _write_overrides(without: Sequence[str]) -> Iterator[list[str]]:
-    """Yield the installer's options by which none of these packages is installed."""
-    if not without:
-        yield []
-        return
-    with tempfile.TemporaryDirectory(prefix="rocm-wheels-") as folder:
-        overrides = Path(folder, "overrides.txt")
-        overrides.write_text(
-            "".join(f"{name}; sys_platform == 'none'\n" for name in without), encoding="utf-8"
-        )
-        yield ["--overrides", str(overrides)]
 
 
 def install_wheel(
@@ -481,32 +453,6 @@ def uninstall_distribution(
     interpreters.pip_uninstall(environment.python, [distribution], env, cwd=environment.prefix)
 
 
-def _make_environment(
-    spec: EnvironmentSpec,
-    prefix: Path,
-    inputs: Mapping[str, object],
-    *,
-    env: Mapping[str, str],
-    on_line: OnLine,
-) -> None:
-    """Make the environment at its final place (scripts in it hold its path); the old one waits beside."""
-    old = _locate_old(prefix)
-    if prefix.exists():
-        prefix.rename(old)
-    try:
-        interpreters.make_venv(spec.python, prefix, env, on_line=on_line)
-        note = prefix / resolve_packages.PACKAGES_NOTE
-        _install_rocm(interpreters.locate_python(prefix), [], spec, env, on_line, cwd=prefix, note=note)
-        write_json_file(
-            prefix / ENVIRONMENT_RECORD, {"fingerprint": compute_fingerprint(inputs), "inputs": inputs}
-        )
-    except BaseException:
-        _recover_environment(prefix)
-        raise
-    if old.exists():
-        shutil.rmtree(old)
-
-
 def _install_rocm(
     python: Path,
     words: Sequence[str],
@@ -515,90 +461,56 @@ def _install_rocm(
     on_line: OnLine,
     *,
     cwd: Path,
-    note: Path,
-) -> None:
+) -> rocm_sdk.PythonAnswers:
     """Resolve ROCm's packages, unless a lock has them, install them, and note from which files.
 
-    Of an installed ROCm there are none.
+    Of an installed ROCm there are none. Refuses an extra that the installed rocm has not: installers only
+    warn, and install nothing for it.
     """
-    if spec.rocm_path is not None:
-        resolve_packages.note_installed(
-            note, _query_site_packages(python, env), resolve_packages.Resolution({})
-        )
-        return
-    refresh = _refresh_local_packages(spec, env, cwd=cwd)
     resolution = resolve_packages.Resolution(spec.packages)
-    if not spec.packages:
-        resolution = resolve_rocm(spec, resolve_packages.PackageTarget(python), env, cwd=cwd)
-        refresh = []  # they were looked at just now
-    family = _select_family_build(env)
-    resolve_packages.install_packages(
-        python, resolution, spec.source, env,
-        activity=f"installing {spec.requirement}", cwd=cwd, on_line=on_line,
-        backends=spec.backends, words=[*refresh, *family, *words], held_by=spec.held_by,
-    )  # fmt: skip
-    resolve_packages.note_installed(note, _query_site_packages(python, env), resolution)
-    _check_extras(python, spec, env)
-    if spec.extra_requirements:
-        interpreters.pip_install(
-            python, spec.extra_requirements, spec.tools_source, env,
-            activity=f"installing {', '.join(spec.extra_requirements)}", cwd=cwd, on_line=on_line,
+    if spec.rocm_path is None:
+        options = [*_select_family_build(env), *words]
+        if spec.packages:
+            options += _refresh_local_packages(spec, env, cwd=cwd)
+        else:  # they are looked at now
+            resolution = resolve_rocm(spec, resolve_packages.PackageTarget(python), env, cwd=cwd)
+        resolve_packages.install_packages(
+            python, resolution, spec.source, env,
+            activity=f"installing {spec.requirement}", cwd=cwd, on_line=on_line,
+            backends=spec.backends, words=options, held_by=spec.held_by,
         )  # fmt: skip
-
-
-def _check_extras(python: Path, spec: EnvironmentSpec, env: Mapping[str, str]) -> None:
-    """Refuse an extra that the installed rocm has not: installers only warn, and install nothing for it."""
-    program = "import importlib.metadata as m; print(*(m.metadata('rocm').get_all('Provides-Extra') or []))"
-    output = process.capture_output(
-        [python, "-c", program],
-        env=env,
-        cwd=python.parent,
-        check=errors.SdkError,
-        description="reading rocm's extras",
-    )
-    available = output.lower().replace("_", "-").split()
-    missing = [extra for extra in spec.all_extras if extra not in available]
-    if missing:
+    asked = rocm_sdk.ask_python(python, env)
+    note = asked.prefix / resolve_packages.PACKAGES_NOTE
+    resolve_packages.note_installed(note, asked.site_packages, resolution)
+    missing = [extra for extra in spec.all_extras if extra not in asked.rocm_extras]
+    if missing and spec.rocm_path is None:
+        has = ", ".join(sorted(asked.rocm_extras)) or "none: is it the ROCm of AMD? check --rocm-index"
         raise errors.SdkError(
-            f"the rocm that fits {spec.requirement} has no extra {', '.join(missing)}",
-            tip=f"it has {', '.join(sorted(available)) or 'none: is it the ROCm of AMD? check --rocm-index'}",
+            f"the rocm that fits {spec.requirement} has no extra {', '.join(missing)}", tip=f"it has {has}"
         )
+    return asked
 
 
-def _recover_environment(prefix: Path) -> str | None:
-    """Undo what a killed run left; returns the fingerprint of the complete environment, if there is one."""
-    old = _locate_old(prefix)
-    if prefix.exists() and _read_fingerprint(prefix) is None:
+def _recover_environment(prefix: Path, old: Path) -> None:
+    """Undo what a run left that was killed, or failed, while it made an environment."""
+    if prefix.exists() and _read_inputs(prefix) is None:
         shutil.rmtree(prefix)
     if old.exists():
         if prefix.exists():
             shutil.rmtree(old)
         else:
             old.rename(prefix)
-    return _read_fingerprint(prefix)
 
 
-def _read_fingerprint(prefix: Path) -> str | None:
-    """Return the fingerprint that an environment was made with; ``None`` when it is not complete."""
-    record = _read_record(prefix)
-    return None if record is None else str(record["fingerprint"])
-
-
-def _read_record(prefix: Path) -> dict[str, Any] | None:
-    path = prefix / ENVIRONMENT_RECORD
-    if not path.is_file() or not interpreters.locate_python(prefix).exists():
+def _read_inputs(prefix: Path) -> dict[str, object] | None:
+    """Return the inputs that an environment was made with; ``None`` when it is not complete."""
+    if not interpreters.locate_python(prefix).exists():
         return None
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
+        inputs = json.loads((prefix / ENVIRONMENT_RECORD).read_text(encoding="utf-8"))["inputs"]
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None
-    return record if isinstance(record, dict) and "fingerprint" in record else None
-
-
-def _log_reason(prefix: Path, before: str | None, *, upgrade: bool) -> None:
-    if before is not None:
-        why = "to look for a newer ROCm" if upgrade else "inputs changed"
-        log.log_note(f"recreating the build environment {prefix.name} ({why})")
+    return inputs if isinstance(inputs, dict) else None
 
 
 def resolve_rocm(
@@ -642,36 +554,3 @@ def _select_family_build(env: Mapping[str, str]) -> list[str]:
     That is built where it is installed, and would be given out for every other family.
     """
     return ["--config-settings-package", f"rocm:target-family={read_target_family(env)}"]
-
-
-def _query_site_packages(python: Path, env: Mapping[str, str]) -> Path:
-    program = "import sysconfig; print(sysconfig.get_path('purelib'))"
-    return Path(
-        process.capture_output(
-            [python, "-I", "-c", program],
-            env=env,
-            check=errors.SdkError,
-            description=f"asking {python} for its packages",
-        )
-    )
-
-
-def _query_prefix(python: Path, env: Mapping[str, str]) -> Path:
-    program = "import sys; print(sys.prefix)"
-    return Path(
-        process.capture_output(
-            [python, "-c", program],
-            env=env,
-            check=errors.SdkError,
-            description=f"asking {python} for its prefix",
-        )
-    )
-
-
-def _locate_old(prefix: Path) -> Path:
-    return prefix.with_name(f".{prefix.name}.old")
-
-
-def _describe_environment(prefix: Path, *, created: bool) -> BuildEnvironment:
-    python = interpreters.locate_python(prefix)
-    return BuildEnvironment(python=python, bin=python.parent, prefix=prefix, created=created)

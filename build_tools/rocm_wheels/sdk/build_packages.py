@@ -12,11 +12,10 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rocm_wheels.core import environment_numbers, errors, log, tables
+from rocm_wheels.core import environment_numbers, errors, log, parallel, tables
 from rocm_wheels.core.files import lock_folder, replace_folder
 from rocm_wheels.sdk import package_contents, rocm_prefix
 from rocm_wheels.sdk.artifacts import (
@@ -82,10 +81,29 @@ class PackageSet:
         """Return the requirement on another package of this distribution."""
         return f"{distribution}=={self.version}"
 
-    @property
-    def wheel_tag(self) -> str:
-        """The wheel tag of packages with files for one platform."""
-        return f"py3-none-{self.platform_tag}"
+    def plan(
+        self,
+        distribution: str,
+        summary: str,
+        files: Mapping[str, wheel_writer.PlannedMember],
+        requires: Sequence[str] = (),
+        *,
+        scripts: Mapping[str, str] | None = None,
+        extras: Mapping[str, tuple[str, ...]] | None = None,
+        any_platform: bool = False,
+    ) -> wheel_writer.WheelPlan:
+        """Return the plan of one wheel of this distribution."""
+        return wheel_writer.WheelPlan(
+            distribution=distribution,
+            version=self.version,
+            summary=summary,
+            tag="py3-none-any" if any_platform else f"py3-none-{self.platform_tag}",
+            files=files,
+            requires=tuple(requires),
+            extras=extras or {},
+            scripts=scripts or {},
+            description=_DESCRIPTION,
+        )
 
 
 def plan_wheels(
@@ -94,6 +112,7 @@ def plan_wheels(
     """Plan every wheel; what must be made first (archive, launchers, RPATHs) is made in ``work``."""
     core_from = [a for a in package_set.artifacts if package_contents.in_core(a)]
     libraries_from = [a for a in package_set.artifacts if package_contents.in_libraries(a)]
+    profiler_from = [a for a in package_set.artifacts if package_contents.in_profiler(a)]
     core = package_contents.select_runtime(
         package_set.module_name("core"),
         _drop_folders(merge_artifacts(core_from), package_contents.CORE_LEFT_OUT),
@@ -102,65 +121,80 @@ def plan_wheels(
         package_set.module_name("libraries"), merge_artifacts(libraries_from)
     )
     devices = {target: _select_device(package_set, target, libraries) for target in package_set.targets}
-    homes = package_contents.list_library_folders(core, libraries)
     _refuse_shared(devices)
+
+    def prepare(
+        package: package_contents.RuntimePackage, *others: package_contents.RuntimePackage
+    ) -> dict[str, wheel_writer.PlannedMember]:
+        homes = package_contents.list_library_folders(*others)
+        return package_contents.prepare_members(package, homes, work, env)
+
+    core_pin, libraries_pin = map(package_set.format_pin, ("rocm-sdk-core", "rocm-sdk-libraries"))
     plans = [
-        _plan_meta(package_set),
-        _plan_core(
-            package_set,
-            core,
-            package_contents.prepare_members(core, homes, work, env),
-            read_requirements(core_from),
-        ),
-        _plan_libraries(
-            package_set,
-            package_contents.prepare_members(libraries, homes, work, env),
-            read_requirements(libraries_from),
+        _plan_meta(package_set, has_profiler=bool(profiler_from)),
+        _plan_core(package_set, core, prepare(core, core, libraries), read_requirements(core_from)),
+        package_set.plan(
+            "rocm-sdk-libraries",
+            "ROCm: math and communication libraries",
+            {
+                **_read_template("rocm_sdk_libraries"),
+                **prepare(libraries, core, libraries),
+                f"{libraries.module}/__init__.py": wheel_writer.PlannedMember(b""),
+            },
+            [core_pin, *read_requirements(libraries_from)],
         ),
         _plan_devel(package_set, [core, libraries], work, env),
     ]
     for target, device in devices.items():
-        members = package_contents.prepare_members(
-            device, package_contents.list_library_folders(core, libraries, device), work, env
+        links = package_contents.list_device_links(tuple(device.files), device.module)
+        manifest = json.dumps({"version": package_set.version, "links": links}, indent=1)
+        device_from = [a for a in package_set.artifacts if package_contents.in_device(a, target)]
+        plans.append(
+            package_set.plan(
+                f"rocm-sdk-device-{target}",
+                f"ROCm: device code of the libraries for {target}",
+                {
+                    **prepare(device, core, libraries, device),
+                    f"{device.module}/.devel_links/{target}.json": wheel_writer.PlannedMember(
+                        f"{manifest}\n".encode()
+                    ),
+                },
+                [libraries_pin, *read_requirements(device_from)],
+            )
         )
-        plans.append(_plan_device(package_set, target, device, members))
-    if profiler_from := [a for a in package_set.artifacts if package_contents.in_profiler(a)]:
+    if profiler_from:
         profiler = package_contents.select_runtime(
             f"_rocm_profiler{package_set.suffix}", merge_artifacts(profiler_from)
         )
-        members = package_contents.prepare_members(
-            profiler, package_contents.list_library_folders(core, profiler), work, env
-        )
-        plans.append(_plan_profiler(package_set, profiler, members, read_requirements(profiler_from)))
+        requires = [core_pin, *read_requirements(profiler_from)]
+        plans.append(_plan_profiler(package_set, profiler, prepare(profiler, core, profiler), requires))
     return tuple(plans)
 
 
-def _plan_meta(package_set: PackageSet) -> wheel_writer.WheelPlan:
+def _plan_meta(package_set: PackageSet, *, has_profiler: bool) -> wheel_writer.WheelPlan:
+    """Plan ``rocm``. It has the extra of the profiler where one is made here, or on Linux beside this."""
     files = _read_template("rocm_sdk")
     files["rocm_sdk/_dist_info.py"] = _format_python(
         "What this distribution is.", __version__=package_set.version, SUFFIX=package_set.suffix
     )
-    devices = {f"device-{target}": (pin,) for target, pin in package_set.device_pins().items()}
-    profiler = {"profiler": (_format_profiler_pin(package_set),)} if _has_profiler(package_set) else {}
-    all_pins = tuple(pin for pins in devices.values() for pin in pins)
-    return wheel_writer.WheelPlan(
-        distribution="rocm",
-        version=package_set.version,
-        summary="ROCm as Python packages",
-        tag="py3-none-any",
-        files=files,
-        requires=(package_set.format_pin("rocm-sdk-core"),),
-        extras={
-            "libraries": (package_set.format_pin("rocm-sdk-libraries"),),
-            "devel": (package_set.format_pin("rocm-sdk-devel"),),
-            **profiler,
-            # A wheel cannot look at the machine that it is installed on: without a name, all of them.
-            "device": all_pins,
-            "device-all": all_pins,
-            **devices,
-        },
+    pins = {name: package_set.format_pin(f"rocm-sdk-{name}") for name in ("core", "libraries", "devel")}
+    extras: dict[str, tuple[str, ...]] = {"libraries": (pins["libraries"],), "devel": (pins["devel"],)}
+    if has_profiler or (package_set.python_platform == "win32" and "linux" in package_set.published):
+        on_both = len({package_set.python_platform, *package_set.published}) > 1
+        only = '; sys_platform == "linux"' if on_both else ""
+        extras["profiler"] = (package_set.format_pin("rocm-profiler") + only,)
+    devices = package_set.device_pins()
+    # A wheel cannot look at the machine that it is installed on: without a name, all of them.
+    extras["device"] = extras["device-all"] = tuple(devices.values())
+    extras |= {f"device-{target}": (pin,) for target, pin in devices.items()}
+    return package_set.plan(
+        "rocm",
+        "ROCm as Python packages",
+        files,
+        [pins["core"]],
         scripts={"rocm-sdk": "rocm_sdk.__main__:main"},
-        description=_DESCRIPTION,
+        extras=extras,
+        any_platform=True,
     )
 
 
@@ -172,89 +206,47 @@ def _plan_core(
 ) -> wheel_writer.WheelPlan:
     exe = ".exe" if package_set.platform_tag.startswith("win") else ""
     tools = {
-        name: tool
-        for name, tool in package_contents.CONSOLE_TOOLS.items()
-        if f"{tool.path}{exe}" in core.files
+        name: (
+            package_contents.name_console_function(name),
+            path,
+            name not in package_contents.TOOLS_WITHOUT_DEVEL,
+        )
+        for name, path in package_contents.CONSOLE_TOOLS.items()
+        if f"{path}{exe}" in core.files
     }
     if not tools:
         raise errors.SdkError(
             "the artifacts hold none of ROCm's programs", tip="fetch artifacts like amd-llvm_run_generic"
         )
+    about = json.dumps({"dist_amdgpu_targets": ";".join(package_set.targets)})
     files = {
         **_read_template("rocm_sdk_core"),
         **members,
         f"{core.module}/__init__.py": wheel_writer.PlannedMember(b""),
-        f"{core.module}/share/therock/dist_info.json": wheel_writer.PlannedMember(
-            (json.dumps({"dist_amdgpu_targets": ";".join(package_set.targets)}) + "\n").encode()
-        ),
+        f"{core.module}/{DIST_INFO_FILE}": wheel_writer.PlannedMember(f"{about}\n".encode()),
         "rocm_sdk_core/_tools.py": _format_python(
-            "The programs of this package.",
-            SUFFIX=package_set.suffix,
-            TOOLS={
-                name: (package_contents.name_console_function(name), tool.path, tool.devel)
-                for name, tool in tools.items()
-            },
+            "The programs of this package.", SUFFIX=package_set.suffix, TOOLS=tools
         ),
     }
-    return wheel_writer.WheelPlan(
-        distribution="rocm-sdk-core",
-        version=package_set.version,
-        summary="ROCm: compiler, HIP runtime and tools",
-        tag=package_set.wheel_tag,
-        files=files,
-        requires=requires,
-        scripts={
-            name: f"rocm_sdk_core._cli:{package_contents.name_console_function(name)}" for name in tools
-        },
-        description=_DESCRIPTION,
+    scripts = {name: f"rocm_sdk_core._cli:{function}" for name, (function, _, _) in tools.items()}
+    return package_set.plan(
+        "rocm-sdk-core", "ROCm: compiler, HIP runtime and tools", files, requires, scripts=scripts
     )
-
-
-def _plan_libraries(
-    package_set: PackageSet, members: dict[str, wheel_writer.PlannedMember], requires: tuple[str, ...]
-) -> wheel_writer.WheelPlan:
-    module = package_set.module_name("libraries")
-    return wheel_writer.WheelPlan(
-        distribution="rocm-sdk-libraries",
-        version=package_set.version,
-        summary="ROCm: math and communication libraries",
-        tag=package_set.wheel_tag,
-        files={
-            **_read_template("rocm_sdk_libraries"),
-            **members,
-            f"{module}/__init__.py": wheel_writer.PlannedMember(b""),
-        },
-        requires=(package_set.format_pin("rocm-sdk-core"), *requires),
-        description=_DESCRIPTION,
-    )
-
-
-def _has_profiler(package_set: PackageSet) -> bool:
-    """Tell whether there is a ``rocm-profiler``: that of this run, or of Linux, where both publish."""
-    in_this_run = any(package_contents.in_profiler(artifact) for artifact in package_set.artifacts)
-    return in_this_run or (package_set.python_platform == "win32" and "linux" in package_set.published)
-
-
-def _format_profiler_pin(package_set: PackageSet) -> str:
-    on_both = len({package_set.python_platform, *package_set.published}) > 1
-    return package_set.format_pin("rocm-profiler") + ('; sys_platform == "linux"' if on_both else "")
 
 
 def _plan_profiler(
     package_set: PackageSet,
     profiler: package_contents.RuntimePackage,
     members: dict[str, wheel_writer.PlannedMember],
-    requires: tuple[str, ...],
+    requires: Sequence[str],
 ) -> wheel_writer.WheelPlan:
     tools = {}
     for path in sorted(profiler.files):
         if path.startswith(package_contents.PROFILER_TOOLS):
             name = path.rpartition("/")[2]
             program = f"{package_contents.PROFILER_PROGRAMS}/{name}"
-            tools[name] = (
-                package_contents.name_console_function(name),
-                program if program in profiler.files else path,
-            )
+            function = package_contents.name_console_function(name)
+            tools[name] = (function, program if program in profiler.files else path)
     files = {
         **_read_template("rocm_profiler"),
         **members,
@@ -263,16 +255,9 @@ def _plan_profiler(
             "The programs of this package.", SUFFIX=package_set.suffix, TOOLS=tools
         ),
     }
-    return wheel_writer.WheelPlan(
-        distribution="rocm-profiler",
-        version=package_set.version,
-        summary="ROCm: rocprofiler-systems and rocprofiler-compute",
-        tag=package_set.wheel_tag,
-        files=files,
-        requires=(package_set.format_pin("rocm-sdk-core"), *requires),
-        scripts={name: f"rocm_profiler._cli:{function}" for name, (function, _) in tools.items()},
-        description=_DESCRIPTION,
-    )
+    scripts = {name: f"rocm_profiler._cli:{function}" for name, (function, _) in tools.items()}
+    summary = "ROCm: rocprofiler-systems and rocprofiler-compute"
+    return package_set.plan("rocm-profiler", summary, files, requires, scripts=scripts)
 
 
 def _select_device(
@@ -307,32 +292,6 @@ def _refuse_shared(devices: Mapping[str, package_contents.RuntimePackage]) -> No
                 )
 
 
-def _plan_device(
-    package_set: PackageSet,
-    target: str,
-    device: package_contents.RuntimePackage,
-    members: dict[str, wheel_writer.PlannedMember],
-) -> wheel_writer.WheelPlan:
-    links = {
-        "version": package_set.version,
-        "links": package_contents.list_device_links(tuple(device.files), device.module),
-    }
-    manifest = f"{device.module}/.devel_links/{target}.json"
-    needed = read_requirements(a for a in package_set.artifacts if package_contents.in_device(a, target))
-    return wheel_writer.WheelPlan(
-        distribution=f"rocm-sdk-device-{target}",
-        version=package_set.version,
-        summary=f"ROCm: device code of the libraries for {target}",
-        tag=package_set.wheel_tag,
-        files={
-            **members,
-            manifest: wheel_writer.PlannedMember((json.dumps(links, indent=1) + "\n").encode()),
-        },
-        requires=(package_set.format_pin("rocm-sdk-libraries"), *needed),
-        description=_DESCRIPTION,
-    )
-
-
 def _plan_devel(
     package_set: PackageSet,
     packages: list[package_contents.RuntimePackage],
@@ -354,15 +313,9 @@ def _plan_devel(
         ),
         "rocm_sdk_devel/_lock": wheel_writer.PlannedMember(b""),
     }
-    return wheel_writer.WheelPlan(
-        distribution="rocm-sdk-devel",
-        version=package_set.version,
-        summary="ROCm: headers, CMake packages and all else that building against it takes",
-        tag=package_set.wheel_tag,
-        files=files,
-        requires=(package_set.format_pin("rocm-sdk-core"), package_set.format_pin("rocm-sdk-libraries")),
-        description=_DESCRIPTION,
-    )
+    summary = "ROCm: headers, CMake packages and all else that building against it takes"
+    requires = [package_set.format_pin("rocm-sdk-core"), package_set.format_pin("rocm-sdk-libraries")]
+    return package_set.plan("rocm-sdk-devel", summary, files, requires)
 
 
 def _drop_folders(tree: ArtifactTree, folders: tuple[str, ...]) -> dict[str, ArtifactEntry]:
@@ -419,48 +372,37 @@ def build_rocm_packages(request: PackageRequest, env: Mapping[str, str]) -> tupl
     each other; UsageError: an option that cannot be used.
     """
     package_set = read_package_set(request)
-    if not request.packed:
-        return _write_folders(package_set, request.destination, env)
     destination = request.destination
+    dist = destination / ("dist" if request.packed else "trees")
     with _remove_on_failure(destination), lock_folder(destination, purpose="making ROCm packages"):
         for leftover in destination.glob(".packages-*"):
             shutil.rmtree(leftover)  # of a run that was killed; we are alone here
         with tempfile.TemporaryDirectory(prefix=".packages-", dir=destination) as name:
-            work, fresh = Path(name) / "work", Path(name) / "dist"
+            work, fresh = Path(name) / "work", Path(name) / "fresh"
             work.mkdir()
             fresh.mkdir()
-            epoch, dist = package_set.read_epoch(env), destination / "dist"
+            epoch = package_set.read_epoch(env)
             plans = plan_wheels(package_set, work, env)
-            wheel_writer.refuse_foreign_files(
-                dist, {plan.file_name for plan in plans}
-            )  # before the long work, not after it
-            _write_wheels(plans, fresh, epoch, compress=request.compress_wheels)
-            names = sorted(path.name for path in fresh.iterdir())
-            changed = wheel_writer.publish_wheels(fresh, dist)
-    remark = "" if changed else ", as before"
-    log.log_note(
-        f"{tables.format_count(len(names), 'package')} of ROCm {package_set.version} in {dist}{remark}"
-    )
+            if request.packed:
+                names = sorted(plan.file_name for plan in plans)
+                wheel_writer.refuse_foreign_files(dist, set(names))  # before the long work, not after it
+
+                def write(plan: wheel_writer.WheelPlan) -> Path:
+                    return wheel_writer.write_wheel(
+                        plan, fresh, epoch=epoch, compress=request.compress_wheels
+                    )
+
+                # zlib and hashlib work outside the interpreter lock, so that threads do
+                parallel.run_in_parallel(write, plans, jobs=os.cpu_count() or 1)
+                remark = "" if wheel_writer.publish_wheels(fresh, dist) else ", as before"
+            else:
+                names, remark = sorted(plan.distribution for plan in plans), ", not packed"
+                for plan in plans:
+                    wheel_writer.write_wheel_folder(plan, fresh / plan.distribution)
+                replace_folder(fresh, dist, Path(name) / "old")
+    count = tables.format_count(len(names), "package")
+    log.log_note(f"{count} of ROCm {package_set.version} in {dist}{remark}")
     return tuple(dist / name for name in names)
-
-
-def _write_folders(package_set: PackageSet, destination: Path, env: Mapping[str, str]) -> tuple[Path, ...]:
-    """Write the content of all packages as folders below ``<destination>/trees``; they appear together."""
-    trees = destination / "trees"
-    with _remove_on_failure(destination), lock_folder(destination, purpose="making ROCm packages"):
-        for leftover in destination.glob(".packages-*"):
-            shutil.rmtree(leftover)
-        with tempfile.TemporaryDirectory(prefix=".packages-", dir=destination) as name:
-            work, fresh = Path(name) / "work", Path(name) / "trees"
-            work.mkdir()
-            plans = plan_wheels(package_set, work, env)
-            for plan in plans:
-                wheel_writer.write_wheel_folder(plan, fresh / plan.distribution)
-            replace_folder(fresh, trees, Path(name) / "old")
-    log.log_note(
-        f"{tables.format_count(len(plans), 'package')} of ROCm {package_set.version} in {trees}, not packed"
-    )
-    return tuple(sorted(trees / plan.distribution for plan in plans))
 
 
 @contextlib.contextmanager
@@ -508,9 +450,7 @@ def read_package_set(request: PackageRequest) -> PackageSet:
         default_epoch=wheel_writer.DEFAULT_EPOCH,
     )
     if request.published:
-        available = list_targets(
-            a for a in artifacts if a.name in package_contents.LIBRARY_ARTIFACTS and a.component == "lib"
-        )
+        available = _list_available_targets(artifacts)
         if unpackaged := [target for target in available if target not in package_set.targets]:
             log.log_warning(
                 f"no packages for {', '.join(unpackaged)}, which are of none of the families of this platform"
@@ -521,34 +461,19 @@ def read_package_set(request: PackageRequest) -> PackageSet:
     return package_set
 
 
-def _write_wheels(
-    plans: Sequence[wheel_writer.WheelPlan], fresh: Path, epoch: int, *, compress: bool
-) -> None:
-    # zlib and hashlib work outside the interpreter lock, so that threads do.
-    with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
-        waiting = [
-            pool.submit(wheel_writer.write_wheel, plan, fresh, epoch=epoch, compress=compress)
-            for plan in plans
-        ]
-        for task in waiting:
-            task.result()
-
-
 def _read_build_manifest(artifacts: Sequence[Artifact], folder: Path) -> dict[str, object]:
-    for artifact in artifacts:
-        if (artifact.name, artifact.component, artifact.generic) != ("base", "lib", True):
-            continue
-        for base in artifact.bases:
-            path = base / BUILD_MANIFEST
-            if path.is_file():
-                return _load_build_manifest(path)
-    raise errors.SdkError(
-        f"{folder} has no base_lib_generic with {BUILD_MANIFEST}",
-        tip="the artifacts are incomplete; fetch base_lib_generic of the same build",
-    )
-
-
-def _load_build_manifest(path: Path) -> dict[str, object]:
+    bases = [
+        base
+        for a in artifacts
+        if (a.name, a.component, a.generic) == ("base", "lib", True)
+        for base in a.bases
+    ]
+    path = next((base / BUILD_MANIFEST for base in bases if (base / BUILD_MANIFEST).is_file()), None)
+    if path is None:
+        raise errors.SdkError(
+            f"{folder} has no base_lib_generic with {BUILD_MANIFEST}",
+            tip="the artifacts are incomplete; fetch base_lib_generic of the same build",
+        )
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as cause:
@@ -565,23 +490,25 @@ def _load_build_manifest(path: Path) -> dict[str, object]:
 
 
 def _require_packages(artifacts: Sequence[Artifact], folder: Path) -> None:
-    required = {
-        "rocm-sdk-core": (
-            any(package_contents.in_core(a) and a.name != "base" and a.component != "dev" for a in artifacts),
-            "core-hip_lib_generic",
-        ),
-        "rocm-sdk-libraries": (any(package_contents.in_libraries(a) for a in artifacts), "blas_lib_generic"),
-        "rocm-sdk-devel": (
-            any(a.component == "dev" and a.generic for a in artifacts),
-            "core-hip_dev_generic",
-        ),
-    }
-    for package, (present, example) in required.items():
-        if not present:
+    core = [a for a in artifacts if package_contents.in_core(a) and a.name != "base" and a.component != "dev"]
+    libraries = [a for a in artifacts if package_contents.in_libraries(a)]
+    devel = [a for a in artifacts if a.component == "dev" and a.generic]
+    for package, parts, example in (
+        ("rocm-sdk-core", core, "core-hip_lib_generic"),
+        ("rocm-sdk-libraries", libraries, "blas_lib_generic"),
+        ("rocm-sdk-devel", devel, "core-hip_dev_generic"),
+    ):
+        if not parts:
             raise errors.SdkError(
                 f"{folder} has nothing for {package}",
                 tip=f"the artifacts are incomplete; it wants some like {example}",
             )
+
+
+def _list_available_targets(artifacts: Sequence[Artifact]) -> tuple[str, ...]:
+    return list_targets(
+        a for a in artifacts if a.name in package_contents.LIBRARY_ARTIFACTS and a.component == "lib"
+    )
 
 
 def _choose_version(requested: str, build: dict[str, object]) -> str:
@@ -603,16 +530,12 @@ def _choose_version(requested: str, build: dict[str, object]) -> str:
 
 def _choose_targets(artifacts: Sequence[Artifact], requested: tuple[str, ...]) -> tuple[str, ...]:
     """Return the gfx targets to package: those wanted, or all that the build says it has."""
-    available = list_targets(
-        a for a in artifacts if a.name in package_contents.LIBRARY_ARTIFACTS and a.component == "lib"
-    )
+    available = _list_available_targets(artifacts)
     promised = sort_targets(requested) or _read_promised_targets(artifacts) or available
     if missing := [target for target in promised if target not in available]:
+        there = ", ".join(available) or "no target"
         raise errors.SdkError(
-            (
-                f"no artifacts for {', '.join(missing)}; there are some for "
-                f"{', '.join(available) or 'no target'}"
-            ),
+            f"no artifacts for {', '.join(missing)}; there are some for {there}",
             tip="fetch them, or package fewer targets with --gfx",
         )
     if not promised:

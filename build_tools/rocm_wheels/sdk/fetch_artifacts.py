@@ -1,4 +1,4 @@
-"""Fetch artifacts of a ROCm build: list, choose, download, check, unpack; install a whole ROCm tree of them.
+"""Fetch artifacts of a ROCm build: download, check, unpack; install a whole ROCm tree of them.
 
 | in the folder | what it is |
 |---|---|
@@ -18,7 +18,6 @@ the folder is what it was. Names of tarballs: ROCm/TheRock at 89553ce3746eda74ad
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import json
 import lzma
@@ -33,7 +32,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from packaging.version import Version
 
@@ -50,40 +49,61 @@ from rocm_wheels.index import reader
 from rocm_wheels.models import libraries
 from rocm_wheels.sdk import artifact_sources, artifacts
 
+STATE_FOLDER = ".fetch"
+TEST_PATTERN = r"_test_"
+_FLAT_KEY = "."  # the key of the flat tree in done.json
 _CHUNK = 1 << 20
-_DAMAGE_ERRORS = (tarfile.TarError, EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile)
-_DAMAGED_TIP = "delete it and fetch it again"
+_PATIENCE_FOR_OTHERS = 6 * 3600.0
+_MOST_SHOWN = 5
+_DATED = r"\d+\.\d+\.\d+(?:(?:a|rc)(?P<date>\d{8})|\.dev0\+[0-9a-f]+)"
+_TARBALL = re.compile(
+    rf"therock-dist-(?P<platform>linux|windows)-(?P<group>.+)-(?P<version>{_DATED}|\d+\.\d+\.\d+)\.tar\.gz"
+)
 
 
-def unpack_artifact(archive: Path, folder: Path) -> None:
-    """Unpack an artifact into a new folder. Raises SdkError.
+class _BadMemberError(Exception):
+    """What an archive holds must not be unpacked, with the reason in words."""
 
-    Its first member is the manifest of base folders, and everything else lies below one of them.
+
+def unpack(archive: Path, folder: Path, *, is_tree: bool = False) -> None:
+    """Unpack an artifact, or a whole ROCm tree (``.tar.gz``), into a new folder; it is gone after a failure.
+
+    The first member of an artifact is the manifest of base folders, and everything else lies below one of
+    them. Raises SdkError.
     """
-    bases: list[str] = []
-    with _open_archive(archive) as tar:
-        for number, member in enumerate(tar):
-            _refuse_interrupted()
-            if number == 0:
-                bases = _read_manifest(tar, member, folder, archive)
-                continue
-            if not _is_below(member, bases):
-                raise errors.SdkError(
-                    f"{archive} holds {member.name}, which its {artifacts.ARTIFACT_MANIFEST} does not name",
-                    tip=_DAMAGED_TIP,
-                )
-            _write_member(tar, member, folder, archive)
-    if not bases:
-        raise errors.SdkError(f"{archive} is no artifact: it is empty", tip=_DAMAGED_TIP)
+    from rocm_wheels.core import zstd
 
-
-def unpack_tree(archive: Path, folder: Path) -> None:
-    """Unpack a whole ROCm tree (``.tar.gz``) into a new folder. Raises SdkError."""
-    with _open_archive(archive) as tar:
-        for member in tar:
-            _refuse_interrupted()
-            if PurePosixPath(member.name) != PurePosixPath():
-                _write_member(tar, member, folder, archive)
+    openers: dict[str, Any] = {".zst": zstd.ZstdFile, ".xz": lzma.open}
+    bases: list[str] | None = None
+    folder.mkdir(parents=True)
+    try:
+        with (
+            openers.get(archive.suffix, gzip.open)(archive, "rb") as stream,
+            tarfile.open(mode="r|", fileobj=stream) as tar,
+        ):
+            for member in tar:
+                _refuse_interrupted()
+                if bases is None and not is_tree:
+                    bases = _unpack_manifest(tar, member, folder)
+                else:
+                    _unpack_member(tar, member, folder, bases)
+            if bases is None and not is_tree:
+                raise _BadMemberError("is no artifact: it is empty")
+            while stream.read(_CHUNK):  # to its end: a checksum is there
+                _refuse_interrupted()
+    except _BadMemberError as cause:
+        failure = errors.SdkError(f"{archive} {cause}", tip="delete it and fetch it again")
+    except (tarfile.TarError, EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile, zstd.ZstdError):
+        failure = errors.SdkError(f"{archive} is cut or damaged", tip="delete it and fetch it again")
+    except OSError as cause:
+        failure = errors.SdkError(
+            f"{archive.name} cannot be unpacked into {folder}: {cause.strerror or cause}",
+            tip="free some space and run the same command again; what was fetched is kept",
+        )
+    else:
+        return
+    shutil.rmtree(folder, ignore_errors=True)  # room for others
+    raise failure
 
 
 def _refuse_interrupted() -> None:
@@ -91,53 +111,43 @@ def _refuse_interrupted() -> None:
         raise errors.RocmWheelsError("interrupted")
 
 
-def _is_below(member: tarfile.TarInfo, bases: Sequence[str]) -> bool:
-    """Tell whether a member lies in a base folder, or is one, or a folder above one."""
-    name = member.name
-    inside = any(name == base or name.startswith(f"{base}/") for base in bases)
-    return inside or (member.isdir() and any(base.startswith(f"{name}/") for base in bases))
-
-
-@contextlib.contextmanager
-def _open_archive(archive: Path) -> Iterator[tarfile.TarFile]:
-    """Open an archive to be read once, in its order. Raises SdkError for what is found wrong with it."""
-    from rocm_wheels.core import zstd
-
+def _unpack_manifest(tar: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) -> list[str]:
+    """Write the manifest and return the base folders in it."""
+    content = tar.extractfile(member) if member.name == artifacts.ARTIFACT_MANIFEST else None
+    if content is None or not member.isreg():
+        raise _BadMemberError(f"is no artifact: its first member is not {artifacts.ARTIFACT_MANIFEST}")
+    text = content.read()
+    (folder / artifacts.ARTIFACT_MANIFEST).write_bytes(text)
     try:
-        with _open_stream(archive) as tar:
-            yield tar
-    except (*_DAMAGE_ERRORS, zstd.ZstdError) as cause:
-        raise errors.SdkError(f"{archive} is cut or damaged", tip=_DAMAGED_TIP) from cause
+        return [posixpath.normpath(line) for line in text.decode("utf-8").split("\n") if line.strip()]
+    except UnicodeDecodeError:
+        raise _BadMemberError(
+            f"is no artifact: its {artifacts.ARTIFACT_MANIFEST} is not text in UTF-8"
+        ) from None
 
 
-@contextlib.contextmanager
-def _open_stream(archive: Path) -> Iterator[tarfile.TarFile]:
-    with _open_decompressed(archive) as stream:
-        with tarfile.open(mode="r|", fileobj=cast("Any", stream)) as tar:
-            yield tar
-        while stream.read(_CHUNK):  # to its end: a checksum is there
-            _refuse_interrupted()
-
-
-@contextlib.contextmanager
-def _open_decompressed(archive: Path) -> Iterator[Any]:
-    if archive.name.endswith(".zst"):
-        from rocm_wheels.core import zstd
-
-        opener: Any = zstd.ZstdFile
-    else:
-        opener = lzma.open if archive.name.endswith(".xz") else gzip.open
-    with opener(archive, "rb") as stream:
-        yield stream
-
-
-def _write_member(tar: tarfile.TarFile, member: tarfile.TarInfo, folder: Path, archive: Path) -> None:
+def _unpack_member(
+    tar: tarfile.TarFile, member: tarfile.TarInfo, folder: Path, bases: Sequence[str] | None
+) -> None:
+    """Write a member: a file, folder or link that stays in the folder, and below one of ``bases``."""
     parts = [part for part in PurePosixPath(member.name).parts if part != "."]
+    if bases is None and not parts:
+        return  # the folder itself
     if member.name.startswith("/") or ".." in parts or not parts or "\\" in member.name:
-        raise errors.SdkError(f"{archive} holds {member.name}, which leads out of it: it is not used")
-    target = folder.joinpath(*parts)
+        raise _BadMemberError(f"holds {member.name}, which leads out of it: it is not used")
+    name, target = "/".join(parts), folder.joinpath(*parts)
+    if bases is not None and not any(
+        name == base or name.startswith(f"{base}/") or (member.isdir() and base.startswith(f"{name}/"))
+        for base in bases
+    ):
+        raise _BadMemberError(f"holds {name}, which its {artifacts.ARTIFACT_MANIFEST} does not name")
     if any(above.is_symlink() for above in target.parents if above.is_relative_to(folder)):
-        raise errors.SdkError(f"{archive} writes {member.name} through a link: it is not used")
+        raise _BadMemberError(f"writes {name} through a link: it is not used")
+    if member.issym() or member.islnk():
+        if artifacts.leads_out(name if member.issym() else "", member.linkname):
+            raise _BadMemberError(f"has the link {name} out of it, to {member.linkname}: it is not used")
+    elif not (member.isdir() or member.isreg()):
+        raise _BadMemberError(f"holds {name}, which is no file, folder or link: it is not used")
     target.parent.mkdir(parents=True, exist_ok=True)
     if member.isdir():
         target.mkdir(exist_ok=True)
@@ -145,60 +155,18 @@ def _write_member(tar: tarfile.TarFile, member: tarfile.TarInfo, folder: Path, a
     if target.is_symlink() or target.is_file():
         target.unlink()  # the later one of two counts, as for tar
     if member.issym():
-        _refuse_leaving(member.name, posixpath.join(posixpath.dirname(member.name), member.linkname), archive)
         target.symlink_to(member.linkname)
     elif member.islnk():
-        _refuse_leaving(member.name, member.linkname, archive)
         linked = folder.joinpath(*PurePosixPath(member.linkname).parts)
         if linked.is_symlink() or not linked.is_file():
-            raise errors.SdkError(
-                f"{archive}: {member.name} is another name of {member.linkname}, which is no file"
-            )
+            raise _BadMemberError(f"has {name} as another name of {member.linkname}, which is no file")
         target.hardlink_to(linked)
-    elif member.isreg():
+    else:
         content = tar.extractfile(member)
         assert content is not None  # a regular file
         with content, target.open("xb") as sink:
             shutil.copyfileobj(content, sink, _CHUNK)
         target.chmod(0o755 if member.mode & 0o111 else 0o644)
-    else:
-        raise errors.SdkError(
-            f"{archive} holds {member.name}, which is no file, folder or link: it is not used"
-        )
-
-
-def _refuse_leaving(name: str, reached: str, archive: Path) -> None:
-    if reached.startswith("/") or posixpath.normpath(reached).split("/")[0] == "..":
-        raise errors.SdkError(f"{archive}: the link {name} leads out of it, to {reached}: it is not used")
-
-
-def _read_manifest(tar: tarfile.TarFile, member: tarfile.TarInfo, folder: Path, archive: Path) -> list[str]:
-    """Write the manifest and return the base folders in it. Raises SdkError for another first member."""
-    content = (
-        tar.extractfile(member) if member.name == artifacts.ARTIFACT_MANIFEST and member.isreg() else None
-    )
-    if content is None:
-        raise errors.SdkError(
-            f"{archive} is no artifact: its first member is not {artifacts.ARTIFACT_MANIFEST}",
-            tip=_DAMAGED_TIP,
-        )
-    text = content.read()
-    try:
-        lines = [line.strip() for line in text.decode("utf-8").splitlines()]
-    except UnicodeDecodeError as cause:
-        raise errors.SdkError(
-            f"{artifacts.ARTIFACT_MANIFEST} of {archive} is not text in UTF-8", tip=_DAMAGED_TIP
-        ) from cause
-    folder.mkdir(parents=True)
-    (folder / artifacts.ARTIFACT_MANIFEST).write_bytes(text)
-    return [posixpath.normpath(line) for line in lines if line]
-
-
-STATE_FOLDER = ".fetch"
-FLAT_KEY = "."  # the key of the flat tree in done.json
-_PATIENCE_FOR_OTHERS = 6 * 3600.0
-
-Unpacking = Literal["extract", "flatten", "keep"]
 
 
 @dataclass(frozen=True)
@@ -209,35 +177,28 @@ class FetchRequest:
     """
 
     source: artifact_sources.ArtifactSource
-    files: artifact_sources.FileSizes
     archives: Sequence[artifact_sources.ArchiveName]
     folder: Path
-    unpacking: Unpacking = "extract"
+    unpacking: Literal["extract", "flatten", "keep"] = "extract"
     keep_archives: bool = False
     unchecked: bool = False
     downloads: int = 10
     unpackings: int = field(default_factory=lambda: os.cpu_count() or 1)
-    policy: download.DownloadPolicy = field(default_factory=download.DownloadPolicy)
 
     @property
     def size(self) -> int | None:
         """How many bytes all archives have, ``None`` when the source does not say."""
-        sizes = [self.files.get(archive.file) for archive in self.archives]
+        sizes = [self.source.files.get(archive.file) for archive in self.archives]
         return None if None in sizes else sum(size or 0 for size in sizes)
 
 
-@dataclass(frozen=True)
-class FetchResult:
-    """What there is now: paths of artifacts, of archives, or of the one tree; which archives were new."""
+def fetch_archives(
+    request: FetchRequest, digests: Mapping[str, str | None] | None = None
+) -> tuple[Path, ...]:
+    """Have all archives of a request here, checked and unpacked; return what there is now.
 
-    paths: tuple[Path, ...]
-    fetched: tuple[str, ...]
-
-
-def fetch_archives(request: FetchRequest, digests: Mapping[str, str | None] | None = None) -> FetchResult:
-    """Have all archives of a request here, checked and unpacked. Raises SdkError; what is there is kept.
-
-    ``digests`` are those of ``read_digests``, where that was asked before.
+    That is the folders of the artifacts, the archives, or the one tree. ``digests`` are those of
+    ``read_digests``, where that was asked before. Raises SdkError; what is there is kept.
     """
     with (
         lock_folder(
@@ -248,27 +209,22 @@ def fetch_archives(request: FetchRequest, digests: Mapping[str, str | None] | No
         ),
         progress.show_downloads() as begin,
     ):
-        return _FetchRun(request, begin).run(read_digests(request) if digests is None else digests)
+        return _FetchRun(request, read_digests(request) if digests is None else digests, begin).run()
 
 
 def read_digests(request: FetchRequest) -> dict[str, str | None]:
     """Return the sha256 (hex) of every archive of a request. Raises SdkError when one is missing."""
     names, reach = [archive.file for archive in request.archives], reader.IndexReader()
     read = parallel.run_in_parallel(
-        lambda name: artifact_sources.read_digest(request.source, name, request.files, reach),
-        names,
-        jobs=request.downloads,
+        lambda name: request.source.read_digest(name, reach), names, jobs=request.downloads
     )
     digests = dict(zip(names, read, strict=True))
     missing = [name for name, digest in digests.items() if digest is None]
     if missing and not request.unchecked:
+        others = tables.format_count(len(missing) - 1, "other archive")
         raise errors.SdkError(
             f"{request.source.label} has no {missing[0]}.sha256sum"
-            + (
-                f", and none of {tables.format_count(len(missing) - 1, 'other archive')}"
-                if missing[1:]
-                else ""
-            ),
+            f"{f', and none of {others}' if missing[1:] else ''}",
             tip="archives cannot be checked without; --allow-missing-sha256sum takes them as they come",
         )
     if missing:
@@ -276,134 +232,113 @@ def read_digests(request: FetchRequest) -> dict[str, str | None]:
     return digests
 
 
-def read_flat_digests(folder: Path) -> dict[str, str] | None:
-    """Return the archives (sha256 by name) that a tree was unpacked from, ``None`` for one of others."""
-    flat = _read_done(folder / STATE_FOLDER).get(FLAT_KEY)
-    return flat if isinstance(flat, dict) else None
-
-
-def write_flat_digests(folder: Path, digests: Mapping[str, str]) -> None:
-    """Note which archives a tree was unpacked from."""
-    write_json_file(folder / STATE_FOLDER / "done.json", {FLAT_KEY: dict(digests)})
-
-
-@dataclass(frozen=True)
-class _Archive:
-    """Where an archive, or what was unpacked from it, is; the sha256 (hex) of the archive."""
-
-    path: Path
-    sha256: str
-
-
 class _FetchRun:
     """One run, which has the folder for itself."""
 
-    def __init__(self, request: FetchRequest, begin: progress.BeginFile) -> None:
-        self._request = request
-        self._begin = begin
+    def __init__(
+        self, request: FetchRequest, digests: Mapping[str, str | None], begin: progress.BeginFile
+    ) -> None:
+        self._request, self._digests, self._begin = request, digests, begin
         self._state = request.folder / STATE_FOLDER
         self._done = _read_done(self._state)
         self._lock = threading.Lock()
         self._unpackings = threading.Semaphore(request.unpackings)
-        self._fetched: list[str] = []
+        self._has_fetched = False
+        keep = request.unpacking == "keep" or request.keep_archives
+        self._archives = request.folder if keep else self._state  # where checked ones lie
 
-    def run(self, digests: Mapping[str, str | None]) -> FetchResult:
-        request = self._request
+    def run(self) -> tuple[Path, ...]:
+        request, digests = self._request, self._digests
         for leftover in self._state.glob("unpacking-*"):
             shutil.rmtree(leftover)  # of a run that was killed; we are alone here
-        flat = self._done.get(FLAT_KEY)
+        flat = self._done.get(_FLAT_KEY)
         if request.unpacking == "flatten" and flat and all(flat.get(f) == d for f, d in digests.items()):
             log.log_note(f"{request.folder} is up to date")
-            return FetchResult((request.folder,), ())
-        self._require_space(digests)
-        done = parallel.run_in_parallel(
-            lambda archive: self._ensure_archive(archive, digests[archive.file]),
-            request.archives,
-            jobs=request.downloads,
-        )
-        if request.unpacking == "flatten":
-            self._merge_trees(done)
-            return FetchResult((request.folder,), tuple(sorted(self._fetched)))
-        if not self._fetched:
-            log.log_note(
-                f"{tables.format_count(len(request.archives), 'artifact')} in {request.folder}: up to date"
-            )
-        return FetchResult(tuple(archive.path for archive in done), tuple(sorted(self._fetched)))
-
-    def _require_space(self, digests: Mapping[str, str | None]) -> None:
-        request = self._request
-        if isinstance(request.source, artifact_sources.FolderSource) and request.unpacking != "keep":
-            return  # unpacked from where they are
-        size = sum(
-            request.files.get(archive.file) or 0
-            for archive in request.archives
-            if not self._is_unpacked(archive, digests[archive.file])
-            and not self._locate_archive(archive).exists()
-        )
-        free = measure_free_space(self._state)
-        if size > free:
+            return (request.folder,)
+        sizes, free = request.source.files, measure_free_space(self._state)
+        absent = [a for a in request.archives if not (self._is_current(a) or self._is_here(a))]
+        if (size := sum(sizes.get(archive.file) or 0 for archive in absent)) > free:
             raise errors.SdkError(
-                (
-                    f"{tables.format_size(size)} are to be fetched, and {request.folder} has room for "
-                    f"{tables.format_size(free)}"
-                ),
+                f"{tables.format_size(size)} are to be fetched, and {request.folder} has room for "
+                f"{tables.format_size(free)}",
                 tip="free some space, or name a folder on another disk with --output-dir",
             )
+        done = parallel.run_in_parallel(self._ensure_archive, request.archives, jobs=request.downloads)
+        if request.unpacking == "flatten":
+            self._merge_trees(done)
+            return (request.folder,)
+        if not self._has_fetched:
+            count = tables.format_count(len(request.archives), "artifact")
+            log.log_note(f"{count} in {request.folder}: up to date")
+        return tuple(path for path, _ in done)
 
-    def _ensure_archive(self, archive: artifact_sources.ArchiveName, digest: str | None) -> _Archive:
-        """Return an archive whose artifact is here, fetched and unpacked if it was not."""
-        request = self._request
-        if request.unpacking == "extract" and digest and self._is_unpacked(archive, digest):
-            return _Archive(request.folder / archive.stem, digest)
-        packed = self._obtain_archive(archive, digest)
+    def _is_current(self, archive: artifact_sources.ArchiveName) -> bool:
+        """Tell whether the artifact of an archive is here, unpacked from that very one."""
+        noted = self._done.get(archive.stem, {}).get(archive.file)
+        if self._request.unpacking != "extract" or noted is None:
+            return False
+        return noted == self._digests[archive.file] and (self._request.folder / archive.stem).is_dir()
+
+    def _is_here(self, archive: artifact_sources.ArchiveName) -> bool:
+        """Tell whether nothing has to come for an archive: it was fetched, or is unpacked where it lies."""
+        is_used_there = self._request.source.kind == "folder" and self._archives == self._state
+        return is_used_there or (self._archives / archive.file).exists()
+
+    def _ensure_archive(self, archive: artifact_sources.ArchiveName) -> tuple[Path, str]:
+        """Return the artifact of an archive, fetched and unpacked if it was not, and the archive's sha256."""
+        request, target = self._request, self._request.folder / archive.stem
+        if self._is_current(archive):
+            return target, str(self._digests[archive.file])
+        packed, sha256 = self._obtain_archive(archive)
         if request.unpacking == "keep":
-            return packed
+            return packed, sha256
         with self._unpackings:
-            return self._unpack_archive(archive, packed)
+            fresh = self._state / f"unpacking-{archive.stem}"
+            unpack(packed, fresh)
+            if request.unpacking == "flatten":
+                return fresh, sha256
+            self._record_digests(archive.stem, None)
+            replace_folder(fresh, target, self._state / f"unpacking-{archive.stem}.old")
+            self._record_digests(archive.stem, {archive.file: sha256})
+            (self._state / archive.file).unlink(missing_ok=True)  # one that is kept lies elsewhere
+        return target, sha256
 
-    def _locate_archive(self, archive: artifact_sources.ArchiveName) -> Path:
-        """Return where a checked archive lies."""
-        keep = self._request.unpacking == "keep" or self._request.keep_archives
-        return (self._request.folder if keep else self._state) / archive.file
-
-    def _obtain_archive(self, archive: artifact_sources.ArchiveName, digest: str | None) -> _Archive:
-        """Return an archive that is whole: the one that is here, one of this machine, or a new one."""
-        request, path = self._request, self._locate_archive(archive)
+    def _obtain_archive(self, archive: artifact_sources.ArchiveName) -> tuple[Path, str]:
+        """Return an archive that is whole, and its sha256: one that is here, of this machine, or new."""
+        request, path, digest = self._request, self._archives / archive.file, self._digests[archive.file]
         if path.is_file():
             sha256 = hash_file(path)
             if sha256 == digest:
-                return _Archive(path, sha256)
+                return path, sha256
             log.log_warning(f"{path} is not the published file; fetching it again")
             path.unlink()
-        url, size = request.source.file_url(archive.file), request.files.get(archive.file)
+        url, size = request.source.locate(archive.file), request.source.files.get(archive.file)
         local = reader.path_of_url(url)
         if local is None:
-            sha256 = self._download_archive(download.DownloadTarget(archive.file, url, digest, size), path)
+            sha256 = self._download(download.DownloadTarget(archive.file, url, digest, size), path)
         else:
             sha256 = hash_file(local)
             if digest not in (None, sha256):
                 raise errors.SdkError(
                     f"{local} has the sha256 {sha256}, and must have {digest}", tip="copy it there again"
                 )
-            if path.parent == self._state:
+            if self._archives == self._state:
                 path = local
             else:
                 copy_atomically(local, path)
-        with self._lock:
-            self._fetched.append(archive.file)
-        return _Archive(path, sha256)
+        self._has_fetched = True
+        return path, sha256
 
-    def _download_archive(self, file: download.DownloadTarget, path: Path) -> str:
+    def _download(self, file: download.DownloadTarget, path: Path) -> str:
         import requests
 
         folder = self._state / "parts" / file.name
-        log.log_note(
-            f"fetching {file.name} ({tables.format_size(file.size)}) from {download.host_of_url(file.url)}"
-        )
+        host = download.host_of_url(file.url)
+        log.log_note(f"fetching {file.name} ({tables.format_size(file.size)}) from {host}")
         with requests.Session() as session:
             reader.bypass_proxies_locally(session)
             fetched = download.FileDownload(
-                file, folder, session, self._begin(file.name, file.size), self._request.policy,
+                file, folder, session, self._begin(file.name, file.size), download.DownloadPolicy(),
                 error=errors.SdkError, option="--output-dir",
             ).run()  # fmt: skip
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -411,29 +346,17 @@ class _FetchRun:
         shutil.rmtree(folder)
         return fetched.sha256
 
-    def _unpack_archive(self, archive: artifact_sources.ArchiveName, packed: _Archive) -> _Archive:
-        """Unpack an archive beside, then have it in its place, and say so."""
-        request = self._request
-        fresh = self._state / f"unpacking-{archive.stem}"
-        _unpack_whole(packed.path, fresh)
-        if request.unpacking == "flatten":
-            return _Archive(fresh, packed.sha256)
-        target = request.folder / archive.stem
-        self._record_digests(archive.stem, None)
-        replace_folder(fresh, target, self._state / f"unpacking-{archive.stem}.old")
-        self._record_digests(archive.stem, {archive.file: packed.sha256})
-        self._delete_archive(archive)
-        return _Archive(target, packed.sha256)
-
-    def _merge_trees(self, unpacked: Sequence[_Archive]) -> None:
+    def _merge_trees(self, unpacked: Sequence[tuple[Path, str]]) -> None:
         """Move what was unpacked into one tree. Files of the same name that differ are refused before."""
-        request, before = self._request, self._done.get(FLAT_KEY) or {}
+        request, before = self._request, self._done.get(_FLAT_KEY) or {}
         staged = self._state / "unpacking-flat"
         staged.mkdir()
-        for tree, archive in zip(unpacked, request.archives, strict=True):
-            tree.path.rename(staged / archive.stem)
+        digests = {}
+        for (tree, sha256), archive in zip(unpacked, request.archives, strict=True):
+            tree.rename(staged / archive.stem)
+            digests[archive.file] = sha256
         merged = artifacts.merge_artifacts(artifacts.read_artifacts(staged, any_family=True))
-        self._record_digests(FLAT_KEY, None)
+        self._record_digests(_FLAT_KEY, None)
         for relative, entry in merged.items():
             target = request.folder / relative
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -444,21 +367,9 @@ class _FetchRun:
                 )
             os.replace(entry.path, target)
         shutil.rmtree(staged)
-        digests = {
-            archive.file: tree.sha256 for archive, tree in zip(request.archives, unpacked, strict=True)
-        }
-        self._record_digests(FLAT_KEY, {**before, **digests})
+        self._record_digests(_FLAT_KEY, {**before, **digests})
         for archive in request.archives:
-            self._delete_archive(archive)
-
-    def _delete_archive(self, archive: artifact_sources.ArchiveName) -> None:
-        """Delete an archive that was unpacked, unless it is to be kept."""
-        if not self._request.keep_archives:
             (self._state / archive.file).unlink(missing_ok=True)
-
-    def _is_unpacked(self, archive: artifact_sources.ArchiveName, digest: str | None) -> bool:
-        noted = self._done.get(archive.stem, {}).get(archive.file)
-        return noted is not None and noted == digest and (self._request.folder / archive.stem).is_dir()
 
     def _record_digests(self, key: str, digests: Mapping[str, str] | None) -> None:
         with self._lock:
@@ -476,195 +387,146 @@ def _read_done(state: Path) -> dict[str, dict[str, str]]:
     return done if isinstance(done, dict) else {}
 
 
-def _unpack_whole(archive: Path, folder: Path) -> None:
-    try:
-        unpack_artifact(archive, folder)
-    except errors.SdkError:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
-    except OSError as cause:
-        shutil.rmtree(folder, ignore_errors=True)  # room for others
-        raise errors.SdkError(
-            f"{archive.name} cannot be unpacked into {folder.parent.parent}",
-            tip="free some space and run the same command again; what was fetched is kept",
-        ) from cause
+def _read_flat_digests(folder: Path) -> dict[str, str] | None:
+    """Return the archives (sha256 by name) that a tree was unpacked from, ``None`` for one of others."""
+    flat = _read_done(folder / STATE_FOLDER).get(_FLAT_KEY)
+    return flat if isinstance(flat, dict) else None
 
 
-TEST_PATTERN = r"_test_"
-_TARBALL = re.compile(
-    r"therock-dist-(?P<platform>linux|windows)-(?P<group>.+)-"
-    r"(?P<version>\d+\.\d+\.\d+(?:(?:a|rc)(?P<date>\d{8})|\.dev0\+[0-9a-f]+)?)\.tar\.gz"
-)
-_NIGHTLY = re.compile(r"\d+\.\d+\.\d+(?:a|rc)\d{8}")
-_DEV = re.compile(r"\d+\.\d+\.\d+\.dev0\+[0-9a-f]+")
-_MOST_SHOWN = 5
+def install_tree(origin: FetchRequest | Path, output: Path) -> None:
+    """Have a whole ROCm tree in ``output``: of artifacts, of a tarball, or the copy of another tree.
+
+    A request that unpacks nothing is for a tarball. Raises SdkError; ``output`` is then what it was.
+    """
+    if isinstance(origin, Path):
+        if not origin.is_dir():
+            raise errors.SdkError(f"{origin} is not a folder", tip="name a ROCm tree with --input-dir")
+        ours, theirs = output.resolve(), origin.resolve()
+        if ours.is_relative_to(theirs) or theirs.is_relative_to(ours):
+            raise errors.SdkError(
+                f"{origin} and {output} lie in one another", tip="name another folder with --output-dir"
+            )
+    with _work_folder(output) as work:
+        tree, digests = work / "tree", {}
+        if isinstance(origin, Path):
+            if tree.exists():
+                shutil.rmtree(tree)  # of a run that was killed
+            shutil.copytree(origin, tree, symlinks=True)
+            write_json_file(tree / STATE_FOLDER / "done.json", {_FLAT_KEY: {}})
+        else:
+            before, digests = _read_flat_digests(output), read_digests(origin)
+            is_tarball = origin.unpacking == "keep"
+            if is_tarball and before is not None:  # the version is in its name
+                digests = {file: digest or before.get(file) for file, digest in digests.items()}
+            if before == digests:
+                log.log_note(f"{output} is up to date")
+                return
+            if is_tarball:
+                if tree.exists():
+                    shutil.rmtree(tree)
+                (tarball,) = fetch_archives(replace(origin, folder=work), digests)
+                unpack(tarball, tree, is_tree=True)
+                of_tree = {tarball.name: hash_file(tarball)}
+                write_json_file(tree / STATE_FOLDER / "done.json", {_FLAT_KEY: of_tree})
+            else:
+                _clear_unfinished(tree, digests)
+                fetch_archives(replace(origin, folder=tree), digests)
+        replace_folder(tree, output, work / "old")
+        for file in digests:
+            (work / file).unlink(missing_ok=True)  # a tarball
 
 
-@dataclass(frozen=True)
-class Tarball:
-    """A published ROCm tree; ``date`` is YYYYMMDD, "" for a version without one."""
+def _clear_unfinished(tree: Path, digests: Mapping[str, str | None]) -> None:
+    """Delete what a run that was killed left in a tree, but for archives under way, unless it is whole."""
+    flat = _read_flat_digests(tree)
+    if flat is not None and flat != digests:
+        shutil.rmtree(tree)  # of other archives
+    elif flat is None and tree.is_dir():
+        for path in tree.iterdir():
+            if path.is_symlink() or not path.is_dir():
+                path.unlink()
+            elif path.name != STATE_FOLDER:
+                shutil.rmtree(path)
 
-    file: str
-    group: str
-    version: str
-    date: str
+
+@contextmanager
+def _work_folder(output: Path) -> Iterator[Path]:
+    """Give the folder that a tree is made in, to this run alone.
+
+    Raises SdkError for an ``output`` with something else than a ROCm tree: nobody's work is thrown away.
+    """
+    work = output.parent / f".{output.name}.install"
+    with lock_folder(work, purpose="installing ROCm", patience=_PATIENCE_FOR_OTHERS, error=errors.SdkError):
+        old = work / "old"
+        if old.exists() and not output.exists():
+            old.rename(output)  # a run was killed between two renames
+        is_ours = not output.exists() and not output.is_symlink()
+        if output.is_dir() and not output.is_symlink():
+            is_rocm = (output / "share" / "therock").is_dir() or (output / "bin" / "hipcc").exists()
+            is_ours = is_rocm or _read_flat_digests(output) is not None or not any(output.iterdir())
+        if not is_ours:
+            raise errors.SdkError(
+                f"{output} holds something else than a ROCm tree, which would be deleted",
+                tip="name another folder with --output-dir, or delete it",
+            )
+        yield work
 
 
 def list_part_patterns(
-    parts: Collection[str], files: artifact_sources.FileSizes, *, tests: bool, where: str
+    parts: Collection[str], source: artifact_sources.ArtifactSource, *, tests: bool
 ) -> tuple[str, ...]:
     """Return the patterns of what every ROCm tree has and of some parts. Raises SdkError for a part without.
 
     Parts are keys of ``data/rocm_artifacts.yaml``.
     """
     table = libraries.load_artifact_table()
-    names = [archive.file for archive in artifact_sources.read_archive_names(files)]
+    names = [archive.file for archive in artifact_sources.read_archive_names(source.files)]
     patterns = list(table.base)
     for part in parts:
         of_part = table.parts[part].list_patterns(parts, tests=tests)
         if not any(re.search(pattern, name) for pattern in of_part for name in names):
             raise errors.SdkError(
-                f"no artifact for --{part} in {where}", tip="the build has it not: leave the option out"
+                f"no artifact for --{part} in {source.label}",
+                tip="the build has it not: leave the option out",
             )
         patterns += of_part
     return tuple(dict.fromkeys(patterns))
 
 
-def install_from_artifacts(request: FetchRequest, output: Path) -> bool:
-    """Have a tree of these artifacts in ``output``; tell whether it was made anew. Raises SdkError."""
-    with _work_folder(output) as work:
-        digests = read_digests(request)
-        if read_flat_digests(output) == digests:
-            log.log_note(f"{output} is up to date")
-            return False
-        tree = work / "tree"
-        _clear_unfinished(tree, digests)
-        fetch_archives(replace(request, folder=tree, unpacking="flatten"), digests)
-        replace_folder(tree, output, work / "old")
-    return True
-
-
-def install_tarball(request: FetchRequest, output: Path) -> bool:
-    """Have the tree of a published tarball in ``output``; tell whether it was made anew. Raises SdkError."""
-    (archive,) = request.archives
-    with _work_folder(output) as work:
-        before, digests = read_flat_digests(output) or {}, read_digests(request)
-        if before.keys() == {archive.file} and digests[archive.file] in (None, before[archive.file]):
-            log.log_note(f"{output} is up to date")
-            return False
-        (path,) = fetch_archives(replace(request, folder=work, unpacking="keep"), digests).paths
-        tree = work / "tree"
-        if tree.exists():
-            shutil.rmtree(tree)
-        tree.mkdir()
-        unpack_tree(path, tree)
-        write_flat_digests(tree, {archive.file: hash_file(path)})
-        replace_folder(tree, output, work / "old")
-        path.unlink()
-    return True
-
-
-def install_folder(source: Path, output: Path) -> None:
-    """Have a copy of a ROCm tree in ``output``. Raises SdkError."""
-    if not source.is_dir():
-        raise errors.SdkError(f"{source} is not a folder", tip="name a ROCm tree with --input-dir")
-    if output.resolve().is_relative_to(source.resolve()) or source.resolve().is_relative_to(output.resolve()):
-        raise errors.SdkError(
-            f"{source} and {output} lie in one another", tip="name another folder with --output-dir"
-        )
-    with _work_folder(output) as work:
-        tree = work / "tree"
-        if tree.exists():
-            shutil.rmtree(tree)
-        shutil.copytree(source, tree, symlinks=True)
-        write_flat_digests(tree, {})
-        replace_folder(tree, output, work / "old")
-
-
-def find_tarball_folder(release: str) -> str:
-    """Return where the tarball of a version is published. Raises UsageError."""
+def find_tarball_folder(release: str | None) -> str:
+    """Return where the tarball of a version, or the newest nightly one, is published. Raises UsageError."""
     folders = libraries.load_artifact_table().tarballs
-    if _NIGHTLY.fullmatch(release):
-        return folders["nightly"]
-    if _DEV.fullmatch(release):
-        return folders["dev"]
-    raise errors.UsageError(
-        f"--release {release!r} is no version of a nightly or dev tarball",
-        tip="for example: 7.11.0a20260119, 6.4.0rc20250416 or 6.4.0.dev0+8f6cdfc0",
-    )
+    match = re.fullmatch(_DATED, release) if release is not None else None
+    if release is not None and match is None:
+        raise errors.UsageError(
+            f"--release {release!r} is no version of a nightly or dev tarball",
+            tip="for example: 7.11.0a20260119, 6.4.0rc20250416 or 6.4.0.dev0+8f6cdfc0",
+        )
+    return folders["nightly" if match is None or match["date"] else "dev"]
 
 
 def choose_tarball(
-    files: artifact_sources.FileSizes, platform: str, group: str, release: str | None, *, where: str
+    source: artifact_sources.ArtifactSource, platform: str, group: str, release: str | None
 ) -> artifact_sources.ArchiveName:
     """Return the tarball of a version, by default of the newest. Raises SdkError when there is none."""
-    published = [
-        tarball for tarball in _list_tarballs(files, platform) if not tarball.group.endswith("-tests")
-    ]
+    found = [match for name in source.files if (match := _TARBALL.fullmatch(name)) is not None]
+    found = [m for m in found if m["platform"] == platform and not m["group"].endswith("-tests")]
     ours = sorted(
-        (tarball for tarball in published if tarball.group == group),
-        key=lambda tarball: (tarball.date, Version(tarball.version)),
+        (match for match in found if match["group"] == group),
+        key=lambda match: (match["date"] or "", Version(match["version"])),
     )
     if not ours:
-        groups = sorted({tarball.group for tarball in published})
+        groups = ", ".join(sorted({match["group"] for match in found})) or "nobody"
         raise errors.SdkError(
-            f"no tarball for {group} in {where}; there are some for {', '.join(groups) or 'nobody'}",
+            f"no tarball for {group} in {source.label}; there are some for {groups}",
             tip="name one of these with --artifact-group, or take artifacts with --run-id",
         )
-    for tarball in ours if release is not None else ours[-1:]:
-        if release in (None, tarball.version):
-            log.log_note(f"{tarball.file} of {where}")
-            return artifact_sources.ArchiveName(
-                tarball.file, tarball.file.removesuffix(".tar.gz"), "therock-dist", "", group
-            )
-    newest = ", ".join(tarball.version for tarball in ours[-_MOST_SHOWN:])
+    for match in ours if release is not None else ours[-1:]:
+        if release in (None, match["version"]):
+            log.log_note(f"{match[0]} of {source.label}")
+            stem = match[0].removesuffix(".tar.gz")
+            return artifact_sources.ArchiveName(match[0], stem, "therock-dist", group)
+    newest = ", ".join(match["version"] for match in ours[-_MOST_SHOWN:])
     raise errors.SdkError(
-        f"no tarball of {release} for {group} in {where}; the newest are {newest}", tip="name one"
-    )
-
-
-def _list_tarballs(files: artifact_sources.FileSizes, platform: str) -> Iterator[Tarball]:
-    for name in files:
-        match = _TARBALL.fullmatch(name)
-        if match and match["platform"] == platform:
-            yield Tarball(name, match["group"], match["version"], match["date"] or "")
-
-
-def _clear_unfinished(tree: Path, digests: Mapping[str, str | None]) -> None:
-    """Delete what a run that was killed left in a tree, but for archives under way, unless it is whole."""
-    flat = read_flat_digests(tree)
-    if flat is not None and flat != digests:
-        shutil.rmtree(tree)  # of other archives
-    elif flat is None and tree.is_dir():
-        for path in tree.iterdir():
-            if path.is_dir() and not path.is_symlink():
-                if path.name != STATE_FOLDER:
-                    shutil.rmtree(path)
-            else:
-                path.unlink()
-
-
-@contextmanager
-def _work_folder(output: Path) -> Iterator[Path]:
-    """Give the folder that a tree is made in, to this run alone. Raises SdkError."""
-    work = output.parent / f".{output.name}.install"
-    with lock_folder(work, purpose="installing ROCm", patience=_PATIENCE_FOR_OTHERS, error=errors.SdkError):
-        old = work / "old"
-        if old.exists() and not output.exists():
-            old.rename(output)  # a run was killed between two renames
-        _require_replaceable(output)
-        yield work
-
-
-def _require_replaceable(output: Path) -> None:
-    """Raise SdkError for a folder with something else than a ROCm tree: nobody's work is thrown away."""
-    if not output.exists() and not output.is_symlink():
-        return
-    if output.is_dir() and not output.is_symlink():
-        is_rocm = (output / "share" / "therock").is_dir() or (output / "bin" / "hipcc").exists()
-        if is_rocm or read_flat_digests(output) is not None or not any(output.iterdir()):
-            return
-    raise errors.SdkError(
-        f"{output} holds something else than a ROCm tree, which would be deleted",
-        tip="name another folder with --output-dir, or delete it",
+        f"no tarball of {release} for {group} in {source.label}; the newest are {newest}", tip="name one"
     )

@@ -66,45 +66,22 @@ LIBRARY_FOLDERS = ("lib", "lib/rocm_sysdeps/lib", "lib/host-math/lib", "lib/llvm
 """Where the core package keeps the shared libraries that others need."""
 
 
-@dataclass(frozen=True)
-class ConsoleTool:
-    """A program of the core package; ``devel`` when it wants headers and libraries beside it."""
-
-    path: str
-    devel: bool = True
-
-
-CONSOLE_TOOLS: dict[str, ConsoleTool] = {
-    "amdclang": ConsoleTool("lib/llvm/bin/amdclang"),
-    "amdclang++": ConsoleTool("lib/llvm/bin/amdclang++"),
-    "amdclang-cl": ConsoleTool("lib/llvm/bin/amdclang-cl"),
-    "amdclang-cpp": ConsoleTool("lib/llvm/bin/amdclang-cpp"),
-    "amdflang": ConsoleTool("lib/llvm/bin/amdflang"),
-    "amdlld": ConsoleTool("lib/llvm/bin/amdlld"),
-    "amd-smi": ConsoleTool("bin/amd-smi", devel=False),
-    "hipInfo": ConsoleTool("bin/hipInfo", devel=False),
-    "hipcc": ConsoleTool("bin/hipcc"),
-    "hipconfig": ConsoleTool("bin/hipconfig"),
-    "hipify-clang": ConsoleTool("bin/hipify-clang"),
-    "hipify-perl": ConsoleTool("bin/hipify-perl"),
-    "offload-arch": ConsoleTool("lib/llvm/bin/offload-arch"),
-    "roc-obj": ConsoleTool("bin/roc-obj"),
-    "roc-obj-extract": ConsoleTool("bin/roc-obj-extract"),
-    "roc-obj-ls": ConsoleTool("bin/roc-obj-ls"),
-    "roccoremerge": ConsoleTool("bin/roccoremerge"),
-    "rocgdb": ConsoleTool("bin/rocgdb"),
-    "rocm-smi": ConsoleTool("bin/rocm-smi", devel=False),
-    "rocm_agent_enumerator": ConsoleTool("bin/rocm_agent_enumerator", devel=False),
-    "rocminfo": ConsoleTool("bin/rocminfo", devel=False),
-    "rocpd": ConsoleTool("bin/rocpd"),
-    "rocpd2csv": ConsoleTool("bin/rocpd2csv"),
-    "rocpd2otf2": ConsoleTool("bin/rocpd2otf2"),
-    "rocpd2pftrace": ConsoleTool("bin/rocpd2pftrace"),
-    "rocpd2summary": ConsoleTool("bin/rocpd2summary"),
-    "rocprofv3": ConsoleTool("bin/rocprofv3"),
-    "rocprofv3-attach": ConsoleTool("bin/rocprofv3-attach"),
-    "rocprofv3-avail": ConsoleTool("bin/rocprofv3-avail"),
+_LLVM_TOOLS = (
+    "amdclang", "amdclang++", "amdclang-cl", "amdclang-cpp", "amdflang", "amdlld", "offload-arch",
+)  # fmt: skip
+_OTHER_TOOLS = (
+    "amd-smi", "hipInfo", "hipcc", "hipconfig", "hipify-clang", "hipify-perl", "roc-obj", "roc-obj-extract",
+    "roc-obj-ls", "roccoremerge", "rocgdb", "rocm-smi", "rocm_agent_enumerator", "rocminfo", "rocpd",
+    "rocpd2csv", "rocpd2otf2", "rocpd2pftrace", "rocpd2summary", "rocprofv3", "rocprofv3-attach",
+    "rocprofv3-avail",
+)  # fmt: skip
+CONSOLE_TOOLS = {name: f"lib/llvm/bin/{name}" for name in _LLVM_TOOLS} | {
+    name: f"bin/{name}" for name in _OTHER_TOOLS
 }
+"""Programs of the core package → their paths."""
+
+TOOLS_WITHOUT_DEVEL = frozenset({"amd-smi", "hipInfo", "rocm-smi", "rocm_agent_enumerator", "rocminfo"})
+"""Those that want no headers and libraries beside them."""
 
 
 def in_core(artifact: artifacts.Artifact) -> bool:
@@ -188,17 +165,17 @@ def select_runtime(module: str, tree: artifacts.ArtifactTree) -> RuntimePackage:
         resolved = artifacts.resolve_path(tree, relative) if entry.link is not None else relative
         if resolved is None:
             continue
-        payload = _read_file(tree[resolved])
-        soname = payload.elf.soname if payload.elf and not payload.elf.program else None
-        if (
-            soname
-            and soname != posixpath.basename(relative)
-            and _has_soname(tree, relative, soname, resolved)
-        ):
-            aliases[relative] = soname
+        path = tree[resolved].path
+        executable, elf = bool(path.stat().st_mode & 0o111), read_loader_info_of_file(path)
+        payload = RuntimeFile(path, executable, elf)
+        soname = elf.soname if elf and not elf.program else None
+        sibling = posixpath.join(posixpath.dirname(relative), soname or "")
+        is_alias = soname and sibling != relative and sibling in tree
+        if is_alias and artifacts.resolve_path(tree, sibling) == resolved:
+            aliases[relative] = str(soname)  # under which the folder has it as well
             continue
-        if entry.link is not None and payload.elf and payload.elf.program:
-            payload = RuntimeFile(payload.path, True, None, launches=entry.link)
+        if entry.link is not None and elf and elf.program:
+            payload = RuntimeFile(path, True, None, launches=entry.link)
         files[relative] = payload
     return RuntimePackage(module, files, aliases)
 
@@ -262,18 +239,6 @@ def find_patchelf(env: Mapping[str, str]) -> str | None:
     return shutil.which("patchelf", path=os.pathsep.join(folders))
 
 
-def _read_file(entry: artifacts.ArtifactEntry) -> RuntimeFile:
-    return RuntimeFile(
-        entry.path, bool(entry.path.stat().st_mode & 0o111), read_loader_info_of_file(entry.path)
-    )
-
-
-def _has_soname(tree: artifacts.ArtifactTree, relative: str, soname: str, resolved: str) -> bool:
-    """Tell whether the folder of ``relative`` has the library under its SONAME as well."""
-    sibling = posixpath.join(posixpath.dirname(relative), soname)
-    return sibling in tree and artifacts.resolve_path(tree, sibling) == resolved
-
-
 def _compile_launcher(target: str, work: Path, env: Mapping[str, str]) -> Path:
     import hashlib
 
@@ -288,14 +253,8 @@ def _compile_launcher(target: str, work: Path, env: Mapping[str, str]) -> Path:
         quoted = target.replace("\\", "\\\\").replace('"', '\\"')
         process.capture_output(
             [
-                compiler,
-                "-O2",
-                "-s",
-                "-Wl,--build-id=none",
-                f'-DTARGET="{quoted}"',
-                "-o",
-                launcher,
-                _LAUNCHER_SOURCE,
+                *(compiler, "-O2", "-s", "-Wl,--build-id=none", f'-DTARGET="{quoted}"'),
+                *("-o", launcher, _LAUNCHER_SOURCE),
             ],
             env=env,
             check=errors.SdkError,

@@ -10,21 +10,22 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import lzma
 import re
 import tarfile
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
-from urllib.request import url2pathname
 
-from packaging.tags import Tag
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
-from rocm_wheels.core import errors, files, retry, shell, toml_reader
+from rocm_wheels.core import errors, files, shell, toml_reader
 from rocm_wheels.models import lock, project_names
 from rocm_wheels.sdk import interpreters
 
@@ -39,6 +40,9 @@ _MISMATCH = re.compile(
     r"Hash mismatch for `(?P<package>[^`]+)`[\s|]*Expected:(?P<expected>[\s\S]*?)"
     r"Computed:[\s|]*(?:sha256:)?(?P<computed>[0-9a-f]{64})"
 )
+_PYPROJECT = re.compile(r"(\./)?[^/]+/pyproject\.toml")
+_SDIST_TIP = "the same again later, or from a folder: --find-links"
+_DAMAGE_ERRORS = (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError)
 _DEFAULT_BACKEND = ("setuptools>=40.8.0",)  # PEP 518, where a source distribution has no pyproject.toml
 
 
@@ -105,14 +109,14 @@ def resolve_packages(
     ``preferred``: versions by name that are taken where they fit; ``overrides``: requirements that replace
     those of whoever requires them. Raises SdkError.
     """
-    names = [
-        requirement.name if isinstance(requirement, Path) else requirement for requirement in requirements
-    ]
+    lines = [requirement for requirement in requirements if isinstance(requirement, str)]
+    names = ", ".join(item if isinstance(item, str) else item.name for item in requirements)
     with tempfile.TemporaryDirectory(prefix="rocm-wheels-") as folder:
         output = Path(folder, _RESOLUTION_FILE)
-        if preferred:
-            output.write_text(_format_preferences(preferred), encoding="utf-8")
-        lines = [requirement for requirement in requirements if isinstance(requirement, str)]
+        if preferred:  # as uv takes those of an earlier answer
+            entries = [f'[[packages]]\nname = "{n}"\nversion = "{v}"\n' for n, v in preferred.items()]
+            head = 'lock-version = "1.0"\ncreated-by = "rocm-wheels"\n'
+            output.write_text("\n".join([head, *entries]), encoding="utf-8")
         words = [str(item.resolve()) for item in requirements if isinstance(item, Path)]
         if lines:
             words.append(_write_lines(Path(folder, "requirements.in"), lines))
@@ -120,9 +124,9 @@ def resolve_packages(
             words += ["--overrides", _write_lines(Path(folder, "overrides.txt"), overrides)]
         interpreters.pip_compile(
             [*target.options, *words, "--output-file", str(output), *options], source, env,
-            activity=f"resolving {', '.join(names)}", cwd=cwd, on_line=on_line,
+            activity=f"resolving {names}", cwd=cwd, on_line=on_line,
         )  # fmt: skip
-        return parse_resolution(output.read_text(encoding="utf-8"))
+        return _parse_resolution(output.read_text(encoding="utf-8"))
 
 
 def _write_lines(file: Path, lines: Iterable[str]) -> str:
@@ -130,14 +134,7 @@ def _write_lines(file: Path, lines: Iterable[str]) -> str:
     return str(file)
 
 
-def _format_preferences(versions: Mapping[str, str]) -> str:
-    entries = [
-        f'[[packages]]\nname = "{name}"\nversion = "{version}"\n' for name, version in versions.items()
-    ]
-    return "\n".join(['lock-version = "1.0"\ncreated-by = "rocm-wheels"\n', *entries])
-
-
-def parse_resolution(text: str) -> Resolution:
+def _parse_resolution(text: str) -> Resolution:
     """Read what uv resolved (PEP 751): of each package the wheels, else the source distribution."""
     packages: dict[str, lock.LockedPackage] = {}
     direct: dict[str, str] = {}
@@ -184,9 +181,7 @@ def resolve_backends(
 ) -> Mapping[str, lock.LockedPackage]:
     """Return the packages that the source distributions of a resolution are built with. Raises SdkError."""
     lines = {
-        line: None
-        for name, url in resolution.sdist_urls.items()
-        for line in _read_sdist_requires(name, _fetch_sdist(name, url))
+        line: None for name, url in resolution.sdist_urls.items() for line in _read_sdist_requires(name, url)
     }
     if not lines:
         return {}
@@ -199,58 +194,36 @@ def resolve_backends(
     return backends.packages
 
 
-def _fetch_sdist(name: str, url: str) -> bytes:
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https"):
-        path = Path(url2pathname(parts.path)) if parts.scheme == "file" else Path(url)
-        return path.read_bytes()
-    import requests
+def _read_sdist_requires(name: str, url: str) -> tuple[str, ...]:
+    """Return ``build-system.requires`` of a source distribution at a URL or path (PEP 518)."""
+    from rocm_wheels.index import reader
 
-    from rocm_wheels.core import http_session
-
-    tip = "the same again later, or from a folder: --find-links"
     shown = shell.hide_credentials(url)
     try:
-        answer = http_session.RetryingSession(retry.RetryPolicy()).get(url, timeout=60)
-    except requests.RequestException as cause:
+        answer = reader.IndexReader().get(url if "://" in url else Path(url).absolute().as_uri())
+    except reader.UnreachableError as cause:
         raise errors.SdkError(
-            f"the source distribution of {name} cannot be fetched: {shown}", tip=tip
+            f"the source distribution of {name} cannot be fetched: {shown}", tip=_SDIST_TIP
         ) from cause
-    if answer.status_code != 200:
-        raise errors.SdkError(f"{shown}: the server answers {answer.status_code}", tip=tip)
-    return answer.content
-
-
-def _read_sdist_requires(name: str, content: bytes) -> tuple[str, ...]:
-    """Return ``build-system.requires`` of a source distribution (PEP 518)."""
-    text = ""
+    if answer.status != 200:
+        raise errors.SdkError(f"{shown}: the server answers {answer.status}", tip=_SDIST_TIP)
+    content = io.BytesIO(answer.content)
     try:
-        if content[:2] == b"PK":
-            with zipfile.ZipFile(io.BytesIO(content)) as archive:
-                members = [
-                    n for n in archive.namelist() if n.count("/") == 1 and n.endswith("/pyproject.toml")
+        texts = []
+        if zipfile.is_zipfile(content):
+            with zipfile.ZipFile(content) as archive:
+                texts = [
+                    archive.read(member) for member in archive.namelist() if _PYPROJECT.fullmatch(member)
                 ]
-                text = archive.read(members[0]).decode("utf-8") if members else ""
         else:
-            with tarfile.open(fileobj=io.BytesIO(content)) as tar:
+            content.seek(0)
+            with tarfile.open(fileobj=content) as tar:
                 for member in tar:
-                    if member.isfile() and re.fullmatch(r"(\./)?[^/]+/pyproject\.toml", member.name):
-                        file = tar.extractfile(member)
-                        text = "" if file is None else file.read().decode("utf-8")
-        requires = (
-            toml_reader.parse_toml(text, name="pyproject.toml")
-            .get("build-system", {})
-            .get("requires", _DEFAULT_BACKEND)
-        )
-        return tuple(map(str, requires))
-    except (
-        tarfile.TarError,
-        zipfile.BadZipFile,
-        ValueError,
-        AttributeError,
-        TypeError,
-        errors.DataError,
-    ) as cause:
+                    if member.isfile() and _PYPROJECT.fullmatch(member.name):
+                        texts += [file.read() for file in (tar.extractfile(member),) if file is not None]
+        table = toml_reader.parse_toml(texts[-1].decode("utf-8") if texts else "", name="pyproject.toml")
+        return tuple(map(str, table.get("build-system", {}).get("requires", _DEFAULT_BACKEND)))
+    except (*_DAMAGE_ERRORS, ValueError, AttributeError, TypeError, errors.DataError) as cause:
         raise errors.SdkError(f"the source distribution of {name} cannot be read: {cause}") from cause
 
 
@@ -313,11 +286,11 @@ def _describe_mismatch(match: re.Match[str], held_by: str) -> errors.SdkError:
 
 def note_installed(note: Path, site_packages: Path, resolution: Resolution) -> dict[str, InstalledPackage]:
     """Write down what was installed from a resolution: of several files that whose tags the package has."""
-    installed = {
-        name: InstalledPackage(name, package.version, *_choose_file(site_packages, name, package), url)
-        for name, package in resolution.packages.items()
-        for url in (shell.hide_credentials(resolution.sdist_urls.get(name, "")),)
-    }
+    installed = {}
+    for name, package in resolution.packages.items():
+        file, sha256 = _choose_file(site_packages, name, package)
+        url = shell.hide_credentials(resolution.sdist_urls.get(name, ""))
+        installed[name] = InstalledPackage(name, package.version, file, sha256, url)
     for name, requirement in resolution.direct.items():
         installed[name] = InstalledPackage(name, "", source=shell.hide_credentials(requirement))
     installed = dict(sorted(installed.items()))
@@ -333,19 +306,13 @@ def _choose_file(site_packages: Path, name: str, package: lock.LockedPackage) ->
     text = (folder / "WHEEL").read_text(encoding="utf-8") if folder is not None else ""
     tags = {line.partition(":")[2].strip() for line in text.splitlines() if line.startswith("Tag:")}
     for file, digest in package.files.items():
-        if {str(tag) for tag in _read_tags(file)} == tags:
-            return file, digest
+        with suppress(InvalidWheelFilename):
+            if {str(tag) for tag in parse_wheel_filename(file)[3]} == tags:
+                return file, digest
     raise errors.SdkError(
         f"{name} {package.version} was installed, and none of {', '.join(package.files)} has its tags",
         tip="give one of these files with --find-links",
     )
-
-
-def _read_tags(file: str) -> frozenset[Tag]:
-    try:
-        return parse_wheel_filename(file)[3]
-    except InvalidWheelFilename:
-        return frozenset()
 
 
 def list_misfits(

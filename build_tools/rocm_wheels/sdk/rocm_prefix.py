@@ -16,11 +16,10 @@ import os
 import re
 import runpy
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from rocm_wheels.core import errors, process, tables
 from rocm_wheels.models import gfx, torch_features
@@ -38,7 +37,13 @@ _DEVICE_LIBRARIES = (  # AMD's packages have the first ones, clang's own resourc
 _COMPILERS = ("lib/llvm/bin", "llvm/bin")
 _ISA_FILE = re.compile(r"oclc_isa_version_(?P<isa>[0-9a-f]+)\.bc")
 _RUNTIME = re.compile(r"libamdhip64\.so\.(?P<version>[0-9]+\.[0-9.]+)")
+_INFO_FILE, _ROCM_HEADER = ".info/version", "include/rocm-core/rocm_version.h"
 _HIP_HEADER, _HIP_FILE = "include/hip/hip_version.h", "share/hip/version"
+_REQUIRED_PARTS = (
+    ("include/hip", "ROCm", _TIP),
+    ("bin/hipcc", "compiler", "install its development packages there"),
+    ("lib/cmake", "CMake packages", "install its -dev packages"),
+)
 _CMAKE_FOLDERS = ("lib/cmake", "lib64/cmake", "lib/*/cmake", "share/cmake")
 _TEMPLATE = Path(__file__).with_name("templates") / "rocm_sdk" / "_libraries.py"
 _COMPILER_SECONDS = 30.0
@@ -97,20 +102,15 @@ class RocmPrefix:
         """The folder of the CMake packages."""
         return self.root / "lib" / "cmake"
 
-    @property
-    def compilers(self) -> tuple[str, ...]:
-        """What compiles, in words: hipcc, and clang where it is in the tree."""
-        clang = (str(self.compiler),) if self.compiler is not None else ()
-        return (str(self.hipcc), *clang)
-
     def describe(self) -> list[tuple[str, str]]:
         """Return what is in it, as rows: what, and where or for which targets."""
         kernels = [(f"kernels of {name}", ", ".join(targets)) for name, targets in self.kernels.items()]
+        clang = "" if self.compiler is None else f", {self.compiler}"
         libraries = f"{self.device_libraries}, for {tables.format_count(len(self.device_targets), 'target')}"
         return [
             ("ROCm", f"{self.version} in {self.root}"),
             ("HIP", self.hip_version or "of no stated version"),
-            ("compilers", ", ".join(self.compilers)),
+            ("compilers", f"{self.hipcc}{clang}"),
             ("device libraries", libraries),
             *kernels,
             ("targets", ", ".join(self.targets) or "none: no library has kernels in files"),
@@ -133,7 +133,8 @@ class RocmPrefix:
         """Return the path of a library under its SONAME, by its short name in rocm_sdk (``miopen``)."""
         from rocm_wheels.binaries import elf  # planning does not load it
 
-        folder, pattern = _load_library_places()[name].place("linux")
+        # the table of the rocm_sdk package that is made here: short name → where the library is
+        folder, pattern = runpy.run_path(str(_TEMPLATE))["LIBRARIES"][name].place("linux")
         files = sorted(path for path in (self.root / folder).glob(pattern) if path.is_file())
         if not files:
             return None
@@ -154,11 +155,9 @@ class RocmPrefix:
         for package in packages:
             if any(has_cmake_package(root, package.name) for root in (self.root, *others)):
                 continue
-            names = (name for name in get_rocm_libraries() if name.lower() == package.name)
-            name = next(names, package.name)
+            name = next((name for name in get_rocm_libraries() if name.lower() == package.name), package.name)
             library = get_rocm_libraries().get(name)
-            switch = library.switch if library is not None else None
-            options = switch.options if switch is not None else ()
+            options = library.switch.options if library is not None and library.switch is not None else ()
             if any(env.get(option, "").upper() in _OFF for option in options):
                 continue
             without = library.without.text if library is not None and name != package.name else ""
@@ -195,12 +194,6 @@ def has_cmake_package(root: Path, name: str) -> bool:
     return False
 
 
-def _load_library_places() -> Mapping[str, Any]:
-    """Return the table of the rocm_sdk package that is made here: short name → where the library is."""
-    table: Mapping[str, Any] = runpy.run_path(str(_TEMPLATE))["LIBRARIES"]
-    return table
-
-
 def inspect_prefix(root: Path, env: Mapping[str, str]) -> RocmPrefix:
     """Look at an installed ROCm.
 
@@ -214,42 +207,42 @@ def inspect_prefix(root: Path, env: Mapping[str, str]) -> RocmPrefix:
             f"{root} holds the whole system: what of it is ROCm, and whether that changed, cannot be told",
             tip="lay ROCm out in a folder of its own, or install it into one, such as /opt/rocm",
         )
-    _require_readable(root)
-    if not (root / "include/hip").is_dir():
-        raise errors.SdkError(f"{root} holds no ROCm: there is no include/hip", tip=_TIP)
+    for folder in (root, *(root / name for name in ("bin", "include", "lib"))):
+        if folder.is_dir() and not os.access(folder, os.R_OK | os.X_OK):
+            raise errors.SdkError(f"{folder} cannot be read", tip="its owner, or root, must let you read it")
+    for name, what, tip in _REQUIRED_PARTS:
+        if not (root / name).exists():
+            raise errors.SdkError(f"{root} holds no {what}: there is no {name}", tip=tip)
+    stated = _read_versions(root)
     version = read_rocm_version(root)
-    _refuse_mixed_versions(root)
-    hipcc = root / "bin" / "hipcc"
-    if not hipcc.is_file():
-        raise errors.SdkError(
-            f"{root} holds no compiler: there is no bin/hipcc", tip="install its development packages there"
-        )
-    cmake = root / "lib" / "cmake"
-    if not cmake.is_dir():
-        raise errors.SdkError(
-            f"{root} holds no CMake packages: there is no lib/cmake", tip="install its -dev packages"
-        )
+    first = next(name for name in stated if stated[name])
+    for name, text in stated.items():  # HIP has the first two numbers of its ROCm
+        if text and text.split(".")[:2] != stated[first].split(".")[:2]:
+            raise errors.SdkError(
+                f"{root} is a mixture of two releases: {stated[first]} by {first}, {text} by {name}",
+                tip="install the packages of one release, into an empty folder",
+            )
     libraries = _find_device_libraries(root, env)
-    files = tuple(_list_content(root))
+    # documentation, and what Python leaves there, is no part of what a build may read
+    files = [name for name in list_files(root) if not name.startswith(_LEFT_OUT[:2])]
+    files = sorted(name for name in files if "__pycache__/" not in name)
+    kernels: dict[str, set[str]] = defaultdict(set)
+    for name in files:
+        if (target := find_target(name)) is not None:
+            kernels[name.split("/")[1]].add(target)
     compilers = [root / name for name in _COMPILERS if (root / name).is_dir()]
     isas = (match["isa"] for path in libraries.iterdir() if (match := _ISA_FILE.fullmatch(path.name)))
     return RocmPrefix(
         root=root,
         version=version,
-        hip_version=read_hip_version(root),
-        hipcc=hipcc,
+        hip_version=stated[_HIP_HEADER] or stated[_HIP_FILE],
+        hipcc=root / "bin" / "hipcc",
         compiler=compilers[0] if compilers else None,
         device_libraries=libraries,
         device_targets=sort_targets(f"gfx{isa}" for isa in isas),
-        kernels=_list_kernel_targets(files),
+        kernels={library: sort_targets(targets) for library, targets in sorted(kernels.items())},
         content=_digest_files(root, files),
     )
-
-
-def _require_readable(root: Path) -> None:
-    for folder in (root, *(root / name for name in ("bin", "include", "lib"))):
-        if folder.is_dir() and not os.access(folder, os.R_OK | os.X_OK):
-            raise errors.SdkError(f"{folder} cannot be read", tip="its owner, or root, must let you read it")
 
 
 def _find_device_libraries(root: Path, env: Mapping[str, str]) -> Path:
@@ -265,17 +258,10 @@ def _find_device_libraries(root: Path, env: Mapping[str, str]) -> Path:
     )
 
 
-def _list_content(root: Path) -> Iterator[str]:
-    """Yield what a build may read of it: documentation, and what Python leaves there, is no part of that."""
-    for relative in list_files(root):
-        if not relative.startswith(_LEFT_OUT[:2]) and "__pycache__/" not in relative:
-            yield relative
-
-
 def _digest_files(root: Path, files: Iterable[str]) -> str:
     """Digest names, sizes and times (whole seconds) of files; of links what they name, and lead to."""
     digest = hashlib.sha256()
-    for relative in sorted(files):
+    for relative in files:
         path = root / relative
         state = path.lstat()
         line = f"{relative}\0{state.st_size}\0{int(state.st_mtime)}"
@@ -288,47 +274,23 @@ def _digest_files(root: Path, files: Iterable[str]) -> str:
     return digest.hexdigest()[:16]
 
 
-def _list_kernel_targets(files: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    targets: dict[str, set[str]] = defaultdict(set)
-    for relative in files:
-        if (target := find_target(relative)) is not None:
-            targets[relative.split("/")[1]].add(target)
-    return {library: sort_targets(names) for library, names in sorted(targets.items())}
-
-
-def read_hip_version(root: Path) -> str:
-    """Return the version of HIP (``7.2.53211``), "" where neither header nor file says it."""
-    return _read_numbers(root / _HIP_HEADER, "HIP") or _read_numbers(root / _HIP_FILE, "HIP")
-
-
-def _read_numbers(path: Path, name: str) -> str:
-    """Return the version that macros, or variables of a shell, state; "" where they do not."""
-    if not path.is_file():
-        return ""
-    text = path.read_text(encoding="utf-8", errors="replace")
-    numbers = dict(re.findall(rf"\b{name}_VERSION_(MAJOR|MINOR|PATCH)[ =]+(\d+)", text))
-    parts = [numbers[part] for part in ("MAJOR", "MINOR", "PATCH") if part in numbers]
-    return ".".join(parts) if len(parts) == 3 else ""
-
-
-def _refuse_mixed_versions(root: Path) -> None:
-    """Refuse a tree whose files are of two releases: HIP has the first two numbers of its ROCm."""
-    stated = {name: _read_stated_version(root, name) for name in _VERSION_FILES}
-    stated |= {name: _read_numbers(root / name, "HIP") for name in (_HIP_HEADER, _HIP_FILE)}
+def _read_versions(root: Path) -> dict[str, str]:
+    """Return which version files of a tree state, ROCm's first; "" where a file is not there, or does not."""
+    info = root / _INFO_FILE
+    match = re.match(r"\d+\.\d+(\.\d+)?", info.read_text(encoding="utf-8")) if info.is_file() else None
+    stated = {_INFO_FILE: match[0] if match is not None else ""}
+    for name, macro in ((_ROCM_HEADER, "ROCM"), (_HIP_HEADER, "HIP"), (_HIP_FILE, "HIP")):
+        path, stated[name] = root / name, ""
+        text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+        numbers = dict(re.findall(rf"\b{macro}_VERSION_(MAJOR|MINOR|PATCH)[ =]+(\d+)", text))
+        if len(numbers) == 3:
+            stated[name] = f"{numbers['MAJOR']}.{numbers['MINOR']}.{numbers['PATCH']}"
     for path in sorted((root / "lib").glob("libamdhip64.so.*")):
         if path.is_file() and not path.is_symlink() and (match := _RUNTIME.fullmatch(path.name)):
             stated[f"lib/{path.name}"] = match["version"]
-    series = {name: ".".join(version.split(".")[:2]) for name, version in stated.items() if version}
-    first = next(iter(series))
-    for name, text in series.items():
-        if text != series[first]:
-            raise errors.SdkError(
-                f"{root} is a mixture of two releases: {stated[first]} by {first}, {stated[name]} by {name}",
-                tip="install the packages of one release, into an empty folder",
-            )
+    return stated
 
 
-_VERSION_FILES = (".info/version", "include/rocm-core/rocm_version.h")
 _LEFT_OUT = ("share/doc/", "share/man/", "share/therock/")
 
 # As LLVM numbers them: the major version, one digit for the minor one, one for the stepping. What follows is
@@ -360,22 +322,13 @@ _REST = "core-hip"
 
 def read_rocm_version(prefix: Path) -> str:
     """Return the version of the ROCm in ``prefix``; SdkError where no file says it."""
-    for name in _VERSION_FILES:
-        if version := _read_stated_version(prefix, name):
-            return version
+    stated = _read_versions(prefix)
+    if version := stated[_INFO_FILE] or stated[_ROCM_HEADER]:
+        return version
     raise errors.SdkError(
-        f"{prefix} does not say which ROCm it is: no {' and no '.join(_VERSION_FILES)}",
+        f"{prefix} does not say which ROCm it is: no {_INFO_FILE} and no {_ROCM_HEADER}",
         tip=f"{_TIP}; for packages of it, --version may say the version",
     )
-
-
-def _read_stated_version(prefix: Path, name: str) -> str:
-    """Return the version that a file states, "" where it is not there or states none."""
-    path = prefix / name
-    if name != _VERSION_FILES[0]:
-        return _read_numbers(path, "ROCM")
-    match = re.match(r"\d+\.\d+(\.\d+)?", path.read_text(encoding="utf-8")) if path.is_file() else None
-    return match[0] if match is not None else ""
 
 
 def read_installed_rocm(prefix: Path) -> tuple[Artifact, ...]:
@@ -384,10 +337,7 @@ def read_installed_rocm(prefix: Path) -> tuple[Artifact, ...]:
     SdkError: not a ROCm, or a folder that cannot be read.
     """
     if not (prefix / "include/hip").is_dir():
-        raise errors.SdkError(
-            f"{prefix} holds no ROCm: there is no include/hip",
-            tip=_TIP,
-        )
+        raise errors.SdkError(f"{prefix} holds no ROCm: there is no include/hip", tip=_TIP)
     prefix = prefix.resolve()
     paths: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     for relative in list_files(prefix):

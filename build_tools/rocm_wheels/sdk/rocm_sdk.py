@@ -22,11 +22,51 @@ from rocm_wheels.sdk import rocm_prefix
 
 _TARGET = re.compile(r"gfx[0-9a-f]{3,5}(?:-generic)?")
 _QUERY_SECONDS = 1800.0  # the first question unpacks the development tree, gigabytes
-_INSTALLED_PROGRAM = """
-import importlib.metadata, json
-found = [(d.name.lower().replace("_", "-"), d.version) for d in importlib.metadata.distributions()]
-print(json.dumps({n: v for n, v in reversed(found) if n == "rocm" or n.startswith("rocm-sdk-")}))
+_ASK_PROGRAM = """
+import importlib.metadata, json, sys, sysconfig
+installed, extras = {}, []
+for package in importlib.metadata.distributions():
+    name = (package.metadata["Name"] or "").lower().replace("_", "-")
+    if (name == "rocm" or name.startswith("rocm-sdk-")) and name not in installed:
+        installed[name] = package.version
+        extras += package.metadata.get_all("Provides-Extra") or [] if name == "rocm" else []
+free = "t" if sysconfig.get_config_var("Py_GIL_DISABLED") else ""
+tag = "cp%d%d%s" % (*sys.version_info[:2], free)
+purelib = sysconfig.get_path("purelib")
+print(json.dumps([sys.prefix, purelib, sys.implementation.name, tag, installed, extras]))
 """
+
+
+@dataclass(frozen=True)
+class PythonAnswers:
+    """What a Python says of itself, without any command of ROCm.
+
+    ``implementation``: ``cpython``; ``tag``: its ABI (``cp312``, ``cp313t``). ``installed``: ROCm
+    distributions → version; ``rocm_extras``: the extras of ``rocm``, in lower case and with dashes.
+    """
+
+    prefix: Path
+    site_packages: Path
+    implementation: str
+    tag: str
+    installed: Mapping[str, str]
+    rocm_extras: tuple[str, ...]
+
+
+def ask_python(python: Path, env: Mapping[str, str]) -> PythonAnswers:
+    """Ask a Python, by one start of it, what it is and which ROCm distributions it has. Raises SdkError."""
+    output = process.capture_output(
+        [python, "-c", _ASK_PROGRAM],
+        env=env,
+        cwd=python.parent,
+        check=errors.SdkError,
+        description=f"asking {python} what it is and which ROCm it has",
+    )
+    prefix, site_packages, implementation, tag, installed, extras = json.loads(output)
+    names = tuple(extra.lower().replace("_", "-") for extra in extras)
+    return PythonAnswers(
+        Path(prefix), Path(site_packages), implementation, tag, dict(sorted(installed.items())), names
+    )
 
 
 @dataclass(frozen=True)
@@ -51,38 +91,29 @@ def read_installed_sdk(root: Path, env: Mapping[str, str]) -> RocmSdk:
     return RocmSdk(prefix.version, prefix.root, prefix.cmake, prefix.hipcc.parent, prefix.targets, {}, prefix)
 
 
-def query_sdk(python: Path, env: Mapping[str, str]) -> RocmSdk:
+def query_sdk(python: Path, env: Mapping[str, str], asked: PythonAnswers | None = None) -> RocmSdk:
     """Ask the SDK installed for ``python``; stderr is not part of any answer.
 
-    SdkError, naming the command and what it said: a failing command, an answer of none or
-    several lines, a path that does not exist, a version that is none (PEP 440) or differs from
-    the installed ``rocm``, targets that are not gfx names.
+    ``asked``: what that Python said since its packages were installed. SdkError, naming the command and what
+    it said: a failing command, an answer of none or several lines, a path that does not exist, a version that
+    is none (PEP 440) or differs from the installed ``rocm``, targets that are not gfx names.
     """
-    version = _query_version(python, env)
-    installed = _query_installed(python, env)
-    if installed.get("rocm") is None:
-        raise errors.SdkError(f"no distribution 'rocm' is installed for {python}", tip=_suggest_repair())
-    if installed["rocm"] != version:
-        raise errors.SdkError(
-            (
-                f"`{_format_command(python, 'version')}` said {version}, but rocm "
-                f"{installed['rocm']} is installed"
-            ),
-            tip="another rocm_sdk is in front of it on the path of this Python; check PYTHONPATH",
-        )
-    root = _query_folder(python, env, "--root")  # alone: the first such question unpacks the development tree
     with ThreadPoolExecutor() as pool:
+        version_task = pool.submit(_query_version, python, env)
+        targets = pool.submit(_query_targets, python, env)
+        # before the other folders: the first such question unpacks the development tree
+        root = _query_folder(python, env, "--root")
         cmake = pool.submit(_query_folder, python, env, "--cmake")
         programs = pool.submit(_query_folder, python, env, "--bin")
-        targets = pool.submit(_query_targets, python, env)
-    return RocmSdk(
-        version=version,
-        root=root,
-        cmake=cmake.result(),
-        bin=programs.result(),
-        targets=targets.result(),
-        installed=installed,
-    )
+    version, installed = version_task.result(), (asked or ask_python(python, env)).installed
+    if installed.get("rocm") is None:
+        raise errors.SdkError(f"no distribution 'rocm' is installed for {python}", tip=_suggest_repair())
+    if (rocm := installed["rocm"]) != version:
+        raise errors.SdkError(
+            f"`{_format_command(python, 'version')}` said {version}, but rocm {rocm} is installed",
+            tip="another rocm_sdk is in front of it on the path of this Python; check PYTHONPATH",
+        )
+    return RocmSdk(version, root, cmake.result(), programs.result(), targets.result(), installed)
 
 
 def _query_version(python: Path, env: Mapping[str, str]) -> str:
@@ -119,18 +150,6 @@ def _query_targets(python: Path, env: Mapping[str, str]) -> tuple[str, ...]:
             tip=_suggest_repair(),
         )
     return targets
-
-
-def _query_installed(python: Path, env: Mapping[str, str]) -> dict[str, str]:
-    output = process.capture_output(
-        [python, "-c", _INSTALLED_PROGRAM],
-        env=env,
-        cwd=python.parent,
-        check=errors.SdkError,
-        description=f"asking {python} for its ROCm distributions",
-    )
-    versions: dict[str, str] = json.loads(output)
-    return dict(sorted(versions.items()))
 
 
 def _read_answer(python: Path, env: Mapping[str, str], *question: str) -> str:

@@ -86,9 +86,10 @@ def read_hipify_record(git: Git) -> HipifyRecord | None:
 
     Where the commit of hipify alone is there (TheRock's scripts tag it, too), it tells.
     """
-    tree = git.text("for-each-ref", "--format=%(objectname)", checkout_state.HIPIFIED_REF)
+    marks = _read_marks(git)
+    tree, _ = marks.get(checkout_state.HIPIFIED_REF, ("", ""))
     if not tree:
-        return _read_hipify_commit(git)
+        return _read_hipify_commit(git, marks)
     groups: dict[str, dict[str, str]] = {"made": {}, "ignored": {}, "rewritten": {}, "earlier": {}}
     whole = ""
     for entry in trees.list_tree(git, tree):
@@ -107,9 +108,16 @@ def read_hipify_record(git: Git) -> HipifyRecord | None:
     return HipifyRecord(**groups, earlier=earlier, whole=whole)
 
 
-def _read_hipify_commit(git: Git) -> HipifyRecord | None:
+def _read_marks(git: Git) -> Mapping[str, tuple[str, str]]:
+    """Return the object and the subject of the refs by which hipify is remembered."""
+    form, tag = "--format=%(refname) %(objectname) %(subject)", f"refs/tags/{checkout_state.HIPIFY_TAG}"
+    lines = git.text("for-each-ref", form, checkout_state.HIPIFIED_REF, tag).splitlines()
+    return {name: (oid, subject.strip()) for name, oid, subject in (f"{s}  ".split(" ", 2) for s in lines)}
+
+
+def _read_hipify_commit(git: Git, marks: Mapping[str, tuple[str, str]] | None = None) -> HipifyRecord | None:
     name = f"refs/tags/{checkout_state.HIPIFY_TAG}"
-    subject = git.text("for-each-ref", "--format=%(subject)", name)
+    _, subject = (_read_marks(git) if marks is None else marks).get(name, ("", ""))
     if subject != checkout_state.HIPIFY_MESSAGE:
         return None
     changes = [

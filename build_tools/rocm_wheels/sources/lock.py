@@ -14,126 +14,36 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from packaging.utils import (
-    InvalidSdistFilename,
-    InvalidWheelFilename,
-    is_normalized_name,
-    parse_sdist_filename,
-    parse_wheel_filename,
-)
+from packaging import utils
 from packaging.version import InvalidVersion, Version
-from pydantic import ConfigDict, ValidationError, model_validator
-from pydantic_core import InitErrorDetails, PydanticCustomError
+from pydantic import AfterValidator, ConfigDict, ValidationError, model_validator
+from pydantic_core import InitErrorDetails
 
 from rocm_wheels.core import errors, files, log, records, shell, tables
 from rocm_wheels.models import gfx, project_names, versions
-from rocm_wheels.models.lock import GitObjectId, Lock, LockedPackage, LockedProject, LockedSubmodule
+from rocm_wheels.models.lock import (
+    GitObjectId,
+    Lock,
+    LockedPackage,
+    LockedPatches,
+    LockedProject,
+    LockedSubmodule,
+    LockedTools,
+)
 from rocm_wheels.models.project import load_project, sort_projects
 from rocm_wheels.sources import checkout_state, git, network, patches, pins
 
 if TYPE_CHECKING:
     from rocm_wheels.sources import checkout
 
-# what is wrong: where (keys from the outermost), the sentence, and the text that was found
-LockFault = tuple[tuple[str | int, ...], str, object]
-
-_PYTHON = re.compile(r"3\.(0|[1-9]\d*)t?\Z")
+_PYTHON = re.compile(r"3\.(0|[1-9]\d*)t?")
 _LOCAL = re.compile(r"[a-z0-9]+(\.[a-z0-9]+)*\Z")
 _KINDS = re.compile(r"(dev)?rocm|cpu|cu(da)?[0-9]|xpu|torch[0-9]")  # what other parts of a version say
-_SET_NAME = re.compile(r"\w[\w.+-]*\Z")
-
-
-def find_name_faults(names: Sequence[str]) -> Iterator[LockFault]:
-    """Yield the projects that have no recipe."""
-    recipes = project_names.list_project_names()
-    for name in names:
-        if name not in recipes:
-            yield (name,), f"there is no project {name}{tables.suggest_name(name, recipes)}", {}
-
-
-def find_project_faults(project: LockedProject) -> Iterator[LockFault]:
-    """Yield what git, a version or a patch set could not be; keys are those of the record."""
-    yield from _find_origin_faults(project.origin, ("origin",))
-    try:
-        network.check_ref(project.ref)
-    except errors.UsageError as refused:
-        yield ("ref",), refused.message, {}
-    if project.version is not None:
-        yield from _find_version_faults(project.version, ("version",), local=False)
-    if project.patches is not None and not _SET_NAME.match(project.patches.name):
-        yield ("patches", "name"), "it is not the name of a patch set", project.patches.name
-    for path, submodule in (project.submodules or {}).items():
-        if not git.is_inside_tree(path):
-            yield ("submodules", path), "the path of a submodule does not stay in the tree", path
-        yield from _find_origin_faults(submodule.origin, ("submodules", path, "origin"))
-
-
-def find_request_faults(lock: Lock) -> Iterator[LockFault]:
-    """Yield what is no version of ROCm, no part of versions, no GPU target or no Python."""
-    if lock.rocm is not None:
-        yield from _find_version_faults(lock.rocm, ("rocm",), local=True)
-    if lock.targets:
-        try:
-            gfx.parse_targets(" ".join(lock.targets), input_name="targets")
-        except errors.UsageError as refused:
-            yield ("targets",), refused.message, {}
-    if lock.local_version is not None and (fault := describe_local_fault(lock.local_version)):
-        yield ("local_version",), fault, lock.local_version
-    if lock.named_torch is not None:
-        yield from _find_version_faults(lock.named_torch, ("named_torch",), local=False)
-    for number, python in enumerate(lock.pythons):
-        if not is_python_version(python):
-            yield ("pythons", number), "it is not a Python, such as 3.13 or 3.14t", python
-
-
-def find_tools_faults(lock: Lock) -> Iterator[LockFault]:
-    """Yield Pythons that are none, and packages whose names, versions or files are none."""
-    if (lock.lock_version == "2") != bool(lock.tools):
-        message = "a lock with tools is of version 2, one without of version 1"
-        yield ("lock_version",), message, lock.lock_version
-    for python, tools in lock.tools.items():
-        if not is_python_version(python):
-            yield ("tools", python), "it is not a Python, such as 3.13 or 3.14t", python
-        yield from move_faults(find_name_faults(list(tools.projects)), "tools", python, "projects")
-        groups: list[tuple[tuple[str, ...], Mapping[str, LockedPackage]]] = [
-            (("rocm",), tools.rocm),
-            *((("projects", name), packages) for name, packages in tools.projects.items()),
-            (("backends",), tools.backends),
-        ]
-        for keys, packages in groups:
-            for name, package in packages.items():
-                yield from move_faults(_find_package_faults(name, package), "tools", python, *keys, name)
-
-
-def _find_package_faults(name: str, package: LockedPackage) -> Iterator[LockFault]:
-    """Yield what an installer could take for something else: a line with an option of its own, say."""
-    if not is_normalized_name(name):
-        yield ("version",), "its package is not named as PEP 503 normalizes names", name
-    try:
-        version = Version(package.version)
-    except InvalidVersion:
-        yield ("version",), "it is not a version (PEP 440)", package.version
-        return
-    if not package.files:
-        yield ("files",), "there is no file in it", {}
-    for file in package.files:
-        if _read_file_name(file) != (name, version):
-            yield ("files", file), f"it is not the name of a file of {name} {package.version}", file
-
-
-def _read_file_name(file: str) -> tuple[str, Version] | None:
-    """Return the package and the version that a wheel or a source distribution is of, by its name."""
-    try:
-        if file.endswith(".whl"):
-            return parse_wheel_filename(file)[:2]
-        return parse_sdist_filename(file)
-    except (InvalidWheelFilename, InvalidSdistFilename, InvalidVersion):
-        return None
 
 
 def describe_local_fault(text: str) -> str:
@@ -147,60 +57,147 @@ def describe_local_fault(text: str) -> str:
 
 def is_python_version(text: str) -> bool:
     """Tell whether a text names a Python, such as 3.13 or 3.14t (without a GIL)."""
-    return bool(_PYTHON.match(text))
+    return bool(_PYTHON.fullmatch(text))
 
 
-def raise_faults(title: str, faults: Sequence[LockFault]) -> None:
-    """Raise pydantic's ValidationError when there are faults: ``records`` adds the places."""
-    if faults:
-        _raise_validation_error(title, faults)
+def _hold(check: Callable[[Any], object], message: str = "") -> AfterValidator:
+    """Return what holds a value to a check: it raises, or returns what is wrong ("" for nothing)."""
+
+    def validate(value: Any) -> Any:
+        try:
+            fault = check(value)
+        except (errors.RocmWheelsError, InvalidVersion) as refused:
+            fault = message or str(getattr(refused, "message", refused))
+        if isinstance(fault, str) and fault:
+            raise ValueError(fault)
+        return value
+
+    return AfterValidator(validate)
 
 
-def _raise_validation_error(title: str, faults: Sequence[LockFault]) -> NoReturn:
-    details = [
-        InitErrorDetails(
-            type=PydanticCustomError("lock", "{message}", {"message": message}), loc=keys, input=value
+def _find_name_fault(name: str) -> str:
+    recipes = project_names.list_project_names()
+    return "" if name in recipes else f"there is no project {name}{tables.suggest_name(name, recipes)}"
+
+
+def _find_origin_fault(origin: str) -> str:
+    if network.strip_credentials(origin) != origin:  # which no message repeats
+        message = "it carries credentials, and a lock is for everybody; git has credential helpers"
+        raise records.make_record_error(message)
+    resolved, local = network.parse_origin(origin, Path("/"))
+    relative = local and resolved != origin and not Path(origin).is_absolute()
+    return "it is neither a URL nor a path from the root" if relative else ""
+
+
+def _find_base_fault(text: str) -> str:
+    local = Version(text).local
+    return f"a base version has no local part (+{local})" if local else ""
+
+
+def _check_targets(targets: tuple[str, ...]) -> None:
+    if targets:
+        gfx.parse_targets(" ".join(targets), input_name="targets")
+
+
+def _check_packages(packages: Mapping[str, LockedPackage]) -> Mapping[str, LockedPackage]:
+    """Refuse what an installer could take for something else: a line with an option of its own, say."""
+    faults: list[tuple[tuple[str, ...], str]] = []
+    for name, package in packages.items():
+        if not utils.is_normalized_name(name):
+            faults.append(((name, "version"), f"{name} is not named as PEP 503 normalizes names"))
+        try:
+            version = Version(package.version)
+        except InvalidVersion:
+            faults.append(((name, "version"), f"{package.version!r} is not a version (PEP 440)"))
+            continue
+        if not package.files:
+            faults.append(((name, "files"), "there is no file in it"))
+        for file in package.files:
+            if _read_file_name(file) != (name, version):
+                message = f"it is not the name of a file of {name} {package.version}"
+                faults.append(((name, "files", file), message))
+    _raise_faults(faults)
+    return packages
+
+
+def _read_file_name(file: str) -> tuple[str, Version] | None:
+    """Return the package and the version that a wheel or a source distribution is of, by its name."""
+    try:
+        return (
+            utils.parse_wheel_filename(file)[:2]
+            if file.endswith(".whl")
+            else utils.parse_sdist_filename(file)
         )
-        for keys, message, value in faults
+    except (utils.InvalidWheelFilename, utils.InvalidSdistFilename, InvalidVersion):
+        return None
+
+
+def _raise_faults(faults: Sequence[tuple[tuple[str, ...], str]]) -> None:
+    """Raise pydantic's ValidationError when there are faults: places and messages."""
+    details = [
+        InitErrorDetails(type=records.make_record_error(message), loc=place, input=None)
+        for place, message in faults
     ]
-    raise ValidationError.from_exception_data(title, details)
+    if details:
+        raise ValidationError.from_exception_data("Lock", details)
 
 
-def _find_origin_faults(origin: str, keys: tuple[str, ...]) -> Iterator[LockFault]:
-    if network.strip_credentials(origin) != origin:
-        yield keys, "it carries credentials, and a lock is for everybody; git has credential helpers", {}
-        return
-    try:
-        resolved, local = network.parse_origin(origin, Path("/"))
-    except errors.UsageError as refused:
-        yield keys, refused.message, {}
-        return
-    if local and resolved != origin and not Path(origin).is_absolute():
-        yield keys, "it is neither a URL nor a path from the root", origin
+_NO_VERSION = "it is not a version (PEP 440)"
+_NO_SUBMODULE = "the path of a submodule does not stay in the tree"
+_PACKAGES = AfterValidator(_check_packages)
+_ProjectName = Annotated[str, _hold(_find_name_fault)]
+_Origin = Annotated[str, _hold(_find_origin_fault)]
+_Ref = Annotated[str, _hold(network.check_ref)]
+_Version = Annotated[str, _hold(Version, _NO_VERSION)]
+_BaseVersion = Annotated[str, _hold(_find_base_fault, _NO_VERSION)]
+_LocalVersion = Annotated[str, _hold(describe_local_fault)]
+_Python = Annotated[str, records.require_pattern(_PYTHON.pattern, "a Python, such as 3.13 or 3.14t")]
+_TreePath = Annotated[str, _hold(lambda path: "" if git.is_inside_tree(path) else _NO_SUBMODULE)]
 
 
-def _find_version_faults(text: str, keys: tuple[str, ...], *, local: bool) -> Iterator[LockFault]:
-    try:
-        version = Version(text)
-    except InvalidVersion:
-        yield keys, "it is not a version (PEP 440)", text
-        return
-    if version.local and not local:
-        yield keys, f"a base version has no local part (+{version.local})", text
+class _CheckedSubmodule(LockedSubmodule):
+    origin: _Origin
 
 
-def move_faults(
-    faults: Iterator[LockFault], *above: str, names: Mapping[str, str] | None = None
-) -> Iterator[LockFault]:
-    """Yield faults with the keys ``above`` them; ``names``: what a first key is called in another format."""
-    for keys, message, value in faults:
-        first = keys[0]
-        key = (names or {}).get(str(first), first)
-        yield (*above, key, *keys[1:]), message, value
+class _CheckedPatches(LockedPatches):
+    name: Annotated[str, records.require_pattern(r"\w[\w.+-]*", "the name of a patch set")]
+
+
+class _CheckedProject(LockedProject):
+    origin: _Origin
+    ref: _Ref
+    version: _BaseVersion | None = None
+    patches: _CheckedPatches | None = None
+    submodules: Mapping[_TreePath, _CheckedSubmodule] | None = None
+
+
+class _CheckedTools(LockedTools):
+    rocm: Annotated[Mapping[str, LockedPackage], _PACKAGES] = {}
+    projects: Mapping[_ProjectName, Annotated[Mapping[str, LockedPackage], _PACKAGES]] = {}
+    backends: Annotated[Mapping[str, LockedPackage], _PACKAGES] = {}
+
+
+class _CheckedLock(Lock):
+    """A lock as a file may hold it."""
+
+    rocm: _Version | None = None
+    targets: Annotated[tuple[str, ...], _hold(_check_targets)] = ()
+    pythons: tuple[_Python, ...] = ()
+    local_version: _LocalVersion | None = None
+    named_torch: _BaseVersion | None = None
+    projects: Mapping[_ProjectName, _CheckedProject]
+    tools: Mapping[_Python, _CheckedTools] = {}
+
+    @model_validator(mode="after")
+    def _can_be_used(self) -> _CheckedLock:
+        faults = [] if self.projects else [(("projects",), "there is no project in it")]
+        if (self.lock_version == "2") != bool(self.tools):
+            faults.append((("lock_version",), "a lock with tools is of version 2, one without of version 1"))
+        _raise_faults(faults)
+        return self
 
 
 _VERSION_KEY, _TOOL = "schema_version", "therock"
-_THEIR_NAMES = {"origin": "repo", "ref": "branch", "rocm": "version"}
 _ROCM_SUFFIX = re.compile(r"(?:.*\.)?(?:dev)?rocm(?P<version>\d[\w.-]*)\Z")
 
 
@@ -213,27 +210,25 @@ class ManifestEntry(records.Record):
     version: str | None = None
 
 
+class _CheckedEntry(ManifestEntry):
+    repo: _Origin
+    branch: _Ref | None = None
+    version: _Version | None = None
+
+
 class Manifest(records.Record):
     """A manifest; projects are the keys that no field has."""
 
     model_config = ConfigDict(extra="allow")
-    __pydantic_extra__: dict[str, ManifestEntry]
+    __pydantic_extra__: dict[str, _CheckedEntry]
 
     schema_version: Literal["1"] = "1"
-    therock: ManifestEntry | None = None
+    therock: _CheckedEntry | None = None
 
     @model_validator(mode="after")
     def _can_be_used(self) -> Manifest:
-        faults: list[LockFault] = list(find_name_faults(list(self.entries)))
-        for name, entry in self.entries.items():
-            faults += move_faults(_find_entry_faults(entry), name)
-        if self.therock is not None:
-            faults += move_faults(
-                find_request_faults(Lock(rocm=self.therock.version, projects={})), _TOOL, names=_THEIR_NAMES
-            )
-        if not self.entries:
-            faults.append(((), "there is no project in it", {}))
-        raise_faults("Manifest", faults)
+        faults = [((name,), fault) for name in self.entries if (fault := _find_name_fault(name))]
+        _raise_faults(faults if self.entries else [((), "there is no project in it")])
         return self
 
     @property
@@ -254,14 +249,21 @@ def parse_manifest(text: str, *, name: str) -> Lock:
     Raises DataError with ``file:line:column``.
     """
     manifest = records.parse_record(text, Manifest, name=name)
-    file = PurePath(name).name
-    suffixes = [rocm for entry in manifest.entries.values() if (rocm := _read_rocm_version(entry.version))]
-    stated = manifest.therock.version if manifest.therock is not None and manifest.therock.version else None
-    return Lock(
-        platform="windows" if "windows" in file else "linux",
-        rocm=stated or next(iter(suffixes), None),
-        projects={key: _lock_entry(entry, file) for key, entry in manifest.entries.items()},
-    )
+    file, therock = PurePath(name).name, manifest.therock
+    rocm = therock.version if therock is not None and therock.version else None
+    projects = {}
+    for project, entry in manifest.entries.items():
+        base, _, suffix = (entry.version or "").partition("+")
+        if rocm is None and (match := _ROCM_SUFFIX.match(suffix)):  # see ``make_version_suffix``
+            rocm = match["version"].replace("-", "+", 1)
+        projects[project] = LockedProject(
+            origin=entry.repo,
+            ref=entry.branch or entry.commit,
+            why=f"manifest {file}",
+            commit=entry.commit,
+            version=base or None,
+        )
+    return Lock(platform="windows" if "windows" in file else "linux", rocm=rocm, projects=projects)
 
 
 def format_manifest(lock: Lock, therock: ManifestEntry | None = None, *, suffix: str | None = None) -> str:
@@ -287,40 +289,14 @@ def format_manifest(lock: Lock, therock: ManifestEntry | None = None, *, suffix:
             )
         data[project.name] = entry
     if therock is not None:
-        data[_TOOL] = {**therock.model_dump(exclude_none=True), "version": lock.rocm}
+        repo = network.strip_credentials(therock.repo)
+        data[_TOOL] = {**therock.model_dump(exclude_none=True), "repo": repo, "version": lock.rocm}
     return json.dumps(data, indent=2) + "\n"
-
-
-def _lock_entry(entry: ManifestEntry, file: str) -> LockedProject:
-    return LockedProject(
-        origin=entry.repo,
-        ref=entry.branch or entry.commit,
-        why=f"manifest {file}",
-        commit=entry.commit,
-        version=entry.version and entry.version.partition("+")[0],
-    )
-
-
-def _find_entry_faults(entry: ManifestEntry) -> Iterator[LockFault]:
-    yield from move_faults(find_project_faults(_lock_entry(entry, "")), names=_THEIR_NAMES)
-    if entry.version is not None and "+" in entry.version:
-        try:
-            Version(entry.version)
-        except InvalidVersion:
-            yield ("version",), "it is not a version (PEP 440)", entry.version
-
-
-def _read_rocm_version(version: str | None) -> str | None:
-    """Return the version of ROCm that a suffix carries (see ``make_version_suffix``)."""
-    match = _ROCM_SUFFIX.match((version or "").partition("+")[2])
-    return match["version"].replace("-", "+", 1) if match else None
 
 
 # letters that JSON may hold as they are and YAML may not (YAML 1.1, c-printable and line breaks)
 _NO_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
-_LOCK_TIP = "name another file"
-_MISSING_LOCK_TIP = "create it with `rocm-wheels lock make -o FILE`, or name another file"
-_OWN_KEYS = {"lock_version", "projects"}
+_MAKE_COMMAND = "`rocm-wheels lock make -o FILE`"
 
 
 class _LockKeys(records.Record):
@@ -329,33 +305,18 @@ class _LockKeys(records.Record):
     model_config = ConfigDict(extra="allow")
 
 
-class _CheckedLock(Lock):
-    """A lock as a file may hold it."""
-
-    @model_validator(mode="after")
-    def _can_be_used(self) -> _CheckedLock:
-        faults = [*find_request_faults(self), *find_tools_faults(self)]
-        faults += move_faults(find_name_faults(list(self.projects)), "projects")
-        for name, project in self.projects.items():
-            faults += move_faults(find_project_faults(project), "projects", name)
-        if not self.projects:
-            faults.append((("projects",), "there is no project in it", {}))
-        raise_faults("Lock", faults)
-        return self
-
-
 def read_lock(path: Path) -> Lock:
     """Read a lock, or the manifest of TheRock's scripts (``schema_version: 1``) as one.
 
     Of a manifest, trees and submodules are not known (``None``). Raises DataError with
     ``file:line:column`` for what is wrong in it; no project without a recipe is accepted.
     """
+    missing_tip = f"create it with {_MAKE_COMMAND}, or name another file"
     try:
-        return parse_lock(
-            records.read_text_file(path, tip=_LOCK_TIP, missing_tip=_MISSING_LOCK_TIP), name=str(path)
-        )
+        text = records.read_text_file(path, tip="name another file", missing_tip=missing_tip)
+        return parse_lock(text, name=str(path))
     except errors.DataError as error:
-        error.tip = error.tip or "correct it, or make another one with `rocm-wheels lock make -o FILE`"
+        error.tip = error.tip or f"correct it, or make another one with {_MAKE_COMMAND}"
         raise
 
 
@@ -363,10 +324,10 @@ def parse_lock(text: str, *, name: str) -> Lock:
     """Read the text of a lock or a manifest; ``name`` stands for the file in messages (see ``read_lock``)."""
     keys = records.parse_record(text, _LockKeys, name=name).model_extra or {}
     if not keys:
-        raise errors.DataError(f"{name} is empty", tip="make a lock with `rocm-wheels lock make -o FILE`")
-    if not keys.keys() & _OWN_KEYS and looks_like_manifest(keys):
+        raise errors.DataError(f"{name} is empty", tip=f"make a lock with {_MAKE_COMMAND}")
+    if not keys.keys() & {"lock_version", "projects"} and looks_like_manifest(keys):
         return parse_manifest(text, name=name)
-    return Lock.model_validate(dict(records.parse_record(text, _CheckedLock, name=name)))
+    return Lock.model_validate(records.parse_record(text, _CheckedLock, name=name).model_dump())
 
 
 def format_lock(lock: Lock) -> str:
@@ -382,37 +343,26 @@ def format_lock(lock: Lock) -> str:
             del project["pinned"]
         if "submodules" in project:
             project["submodules"] = dict(sorted(project["submodules"].items()))
-    if "tools" in data:
-        data["tools"] = {
-            python: _sort_tools(data["tools"][python], order)
-            for python in sorted(lock.tools, key=_make_python_key)
+
+    def sort_packages(packages: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: {**package, "files": dict(sorted(package["files"].items()))}
+                for name, package in sorted(packages.items())}  # fmt: skip
+
+    tools, data_tools = data.pop("tools", {}), {}
+    for python in sorted(tools, key=lambda word: (int(re.sub(r"\A3\.|t\Z", "", word)), word.endswith("t"))):
+        groups = tools[python]
+        names = [*order, *sorted(groups["projects"].keys() - set(order))]
+        groups = {
+            "rocm_extras": sorted(groups["rocm_extras"]),
+            "rocm": sort_packages(groups["rocm"]),
+            "projects": {n: sort_packages(groups["projects"][n]) for n in names if n in groups["projects"]},
+            "backends": sort_packages(groups["backends"]),
         }
+        data_tools[python] = {name: value for name, value in groups.items() if value}
+    if data_tools:
+        data["tools"] = data_tools
     text = json.dumps(data, indent=1, ensure_ascii=False) + "\n"
     return _NO_YAML.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
-
-
-def _make_python_key(python: str) -> tuple[int, bool]:
-    return int(python.removesuffix("t").partition(".")[2]), python.endswith("t")
-
-
-def _sort_tools(tools: dict[str, Any], order: Sequence[str]) -> dict[str, Any]:
-    """Return tools as they are written: projects in their order, packages and files by name."""
-    names = [name for name in order if name in tools["projects"]]
-    names += sorted(tools["projects"].keys() - set(order))
-    groups = {
-        "rocm_extras": sorted(tools["rocm_extras"]),
-        "rocm": _sort_packages(tools["rocm"]),
-        "projects": {name: _sort_packages(tools["projects"][name]) for name in names},
-        "backends": _sort_packages(tools["backends"]),
-    }
-    return {name: value for name, value in groups.items() if value}
-
-
-def _sort_packages(packages: dict[str, Any]) -> dict[str, Any]:
-    return {
-        name: {"version": package["version"], "files": dict(sorted(package["files"].items()))}
-        for name, package in sorted(packages.items())
-    }
 
 
 def write_lock(path: Path, lock: Lock) -> bool:
@@ -421,7 +371,17 @@ def write_lock(path: Path, lock: Lock) -> bool:
     Credentials in an origin are left out, which is said. Raises DataError for a lock that could not be read
     again.
     """
-    text = format_lock(_strip_lock_credentials(lock))
+    projects: dict[str, LockedProject] = {}
+    for name, project in lock.projects.items():
+        submodules = project.submodules and {
+            path: module.model_copy(update={"origin": network.strip_credentials(module.origin)})
+            for path, module in project.submodules.items()
+        }
+        update = {"origin": network.strip_credentials(project.origin), "submodules": submodules}
+        projects[name] = project.model_copy(update=update)
+        if projects[name] != project:
+            log.log_warning(f"{name}: the credentials in its origin are not written to the lock")
+    text = format_lock(lock.model_copy(update={"projects": projects}))
     parse_lock(text, name=f"the new {path.name}")
     return write_if_changed(path, text)
 
@@ -441,23 +401,6 @@ def write_if_changed(path: Path, text: str) -> bool:
 def digest_lock(lock: Lock) -> str:
     """Return the SHA-256 of the file that ``write_lock`` makes of a lock."""
     return hashlib.sha256(format_lock(lock).encode("utf-8")).hexdigest()
-
-
-def _strip_lock_credentials(lock: Lock) -> Lock:
-    projects: dict[str, LockedProject] = {}
-    for name, project in lock.projects.items():
-        origin = network.strip_credentials(project.origin)
-        submodules = project.submodules and {
-            path: _strip_submodule_credentials(submodule) for path, submodule in project.submodules.items()
-        }
-        if (origin, submodules) != (project.origin, project.submodules):
-            log.log_warning(f"{name}: the credentials in its origin are not written to the lock")
-        projects[name] = project.model_copy(update={"origin": origin, "submodules": submodules})
-    return lock.model_copy(update={"projects": projects})
-
-
-def _strip_submodule_credentials(submodule: LockedSubmodule) -> LockedSubmodule:
-    return submodule.model_copy(update={"origin": network.strip_credentials(submodule.origin)})
 
 
 _MOST_SHOWN = 3
@@ -566,22 +509,15 @@ def compare_with_lock(locked: LockedProject, state: checkout_state.CheckoutState
     if state.upstream != locked.commit:
         return [f"it is at {state.upstream}, not {locked.commit} ({locked.ref})"]
     faults = []
-    digest = "" if locked.patches is None else locked.patches.digest
-    if state.patches != digest:
-        faults.append(f"its patches are {_describe_patches(state)}, not {_describe_locked_patches(locked)}")
+    if state.patches != (locked.patches.digest if locked.patches is not None else ""):
+        sets = [(state.patch_set, state.patches), ("", "")]
+        if locked.patches is not None:
+            sets[1] = (locked.patches.name, locked.patches.digest)
+        actual, expected = (f"{name} ({digest[:12]})" if digest else "none" for name, digest in sets)
+        faults.append(f"its patches are {actual}, not {expected}")
     if not state.submodules and locked.submodules:
-        faults.append("it was checked out without its submodules")
-    else:
-        faults += _compare_submodules(locked, state)
-    return faults
-
-
-def _describe_patches(state: checkout_state.CheckoutState) -> str:
-    return f"{state.patch_set} ({state.patches[:12]})" if state.patches else "none"
-
-
-def _describe_locked_patches(locked: LockedProject) -> str:
-    return "none" if locked.patches is None else f"{locked.patches.name} ({locked.patches.digest[:12]})"
+        return [*faults, "it was checked out without its submodules"]
+    return faults + _compare_submodules(locked, state)
 
 
 def _compare_submodules(locked: LockedProject, state: checkout_state.CheckoutState) -> list[str]:
@@ -596,6 +532,7 @@ def _compare_submodules(locked: LockedProject, state: checkout_state.CheckoutSta
         if actual.get(path) != expected.get(path)
     ]
     more = len(lines) - _MOST_SHOWN
-    return (
-        lines if more <= 0 else [*lines[:_MOST_SHOWN], f"and {tables.format_count(more, 'more submodule')}"]
-    )
+    return [
+        *lines[:_MOST_SHOWN],
+        *([f"and {tables.format_count(more, 'more submodule')}"] if more > 0 else []),
+    ]

@@ -1,78 +1,84 @@
 """Compare two locks: what changed, the commits in between, and a report for people and programs.
 
 A manifest of another tool leaves things out. What one of the two does not say is never taken for a change: it
-is listed as not compared. Commits come from a checkout or a mirror that has both ends; no server is asked:
-where neither has them, the page of the host that compares them is named. A list is given only when it is
-whole: what lies behind a cut in the history could be on either side.
+is listed as not compared. Commits come from a checkout or a mirror that has both ends and all of its history;
+no server is asked: where neither has them, the page of the host that compares them is named.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from rocm_wheels.core import errors, log, shell, tables
+from rocm_wheels.core import errors, shell, tables
 from rocm_wheels.models import lock
 from rocm_wheels.sources.git import Git
 from rocm_wheels.sources.mirrors import locate_mirror
 
-ChangeKind = Literal["added", "removed", "changed"]
 Document = dict[str, Any]
 """What ``lock diff --json`` prints; keys are added, never renamed.
 
 same, fields: [{what, old, new}], not_compared: [what], tools: [{python, group, name, old, new}],
-unchanged: [project], projects: {project: {change, old, new, fields, not_compared, history,
-submodules: {path: {change, old, new, history}}}}.
+unchanged: [project], projects: {project: {change (added, removed, changed), old, new, fields, not_compared,
+history, submodules: {path: {change, old, new, history}}}}.
 history: null where none is due; {complete: true, source, added: {count, commits}, dropped}, newest first (a
 branch that was pushed with force drops commits); or {complete: false, compare: page that compares, or null}.
 """
 
-_Row = tuple[str, Any, Any, bool, bool]  # what, old, new, and for each whether its lock does not say it
 _SHOWN_FIELDS = {"origin", "ref", "commit", "tree", "version", "patches"}  # of a project or a submodule
+
+
+_Row = tuple[
+    str, Any, Any, tuple[bool, bool]
+]  # what, old, new, and for each whether its lock does not say it
 
 
 def compare_locks(a: lock.Lock, b: lock.Lock) -> Document:
     """Return what changed from ``a`` to ``b``, without histories. Who asked for a ref is no difference."""
-    brief_a, brief_b = _is_brief(*a.projects.values()), _is_brief(*b.projects.values())
-    rows: list[_Row] = [("platform", a.platform, b.platform, False, False)]
-    for name in ("line", "rocm", "targets", "pythons", "local_version", "named_torch", "tools"):
-        old, new = getattr(a, name), getattr(b, name)
-        if name == "tools":
-            old, new = tuple(old), tuple(new)  # the Pythons that there are tools for
-        rows.append((name, old, new, brief_a and not old, brief_b and not new))
+    brief_a, brief_b = (all(map(_is_brief, side.projects.values())) for side in (a, b))
+    rows: list[_Row] = []
+    for what in ("platform", "line", "rocm", "targets", "pythons", "local_version", "named_torch", "tools"):
+        old, new = getattr(a, what), getattr(b, what)
+        if what == "tools":
+            old, new = tuple(old), tuple(new)  # the Pythons that there are some for
+        rows.append((what, old, new, (brief_a and not old, brief_b and not new)))
     fields, not_compared = _list_changes(rows)
     tools = list(_compare_tools(a, b))
     names = sorted(a.projects.keys() | b.projects.keys())
     projects = {name: _compare_projects(a.projects.get(name), b.projects.get(name)) for name in names}
-    unchanged = [name for name, project in projects.items() if _is_same(project)]
+    unchanged = [
+        name
+        for name, project in projects.items()
+        if project["change"] == "changed" and not project["fields"] and not project["submodules"]
+    ]
+    shown = [name for name in names if name not in unchanged or projects[name]["not_compared"]]
     return {
         "same": not (fields or tools) and len(unchanged) == len(projects),
         "fields": fields,
         "not_compared": not_compared,
         "tools": tools,
         "unchanged": unchanged,
-        "projects": {
-            name: project
-            for name, project in projects.items()
-            if name not in unchanged or project["not_compared"]
-        },
+        "projects": {name: projects[name] for name in shown},
     }
 
 
-def _list_changes(rows: Iterable[_Row]) -> tuple[list[Document], list[str]]:
+def _is_brief(project: lock.LockedProject) -> bool:
+    """Tell whether a project comes from a manifest, which leaves out what is not in its schema."""
+    return project.tree is None and project.submodules is None
+
+
+def _list_changes(rows: list[_Row]) -> tuple[list[Document], list[str]]:
     """Return the rows that differ, and the names of those that only one of the locks says."""
-    fields, not_compared = [], []
-    for what, old, new, old_unsaid, new_unsaid in rows:
-        if old == new or (old_unsaid and new_unsaid):
-            continue
-        if old_unsaid or new_unsaid:
-            not_compared.append(what)
-        else:
-            fields.append({"what": what, "old": _dump(old), "new": _dump(new)})
-    return fields, not_compared
+    differing = [row for row in rows if row[1] != row[2] and not all(row[3])]
+    fields = [
+        {"what": what, "old": _dump(old), "new": _dump(new)}
+        for what, old, new, unsaid in differing
+        if not any(unsaid)
+    ]
+    return fields, [what for what, _, _, unsaid in differing if any(unsaid)]
 
 
 def _dump(value: Any) -> Any:
@@ -83,9 +89,7 @@ def _dump(value: Any) -> Any:
 
 def _compare_tools(a: lock.Lock, b: lock.Lock) -> Iterator[Document]:
     """Yield the packages to build with that differ, for Pythons that both locks have tools for."""
-    for python in a.tools:
-        if python not in b.tools:
-            continue
+    for python in [python for python in a.tools if python in b.tools]:
         old_groups, new_groups = (
             {"rocm": tools.rocm, **tools.projects, "backends": tools.backends}
             for tools in (a.tools[python], b.tools[python])
@@ -104,43 +108,28 @@ def _compare_projects(old: lock.LockedProject | None, new: lock.LockedProject | 
     not_compared: list[str] = []
     submodules: Document = {}
     if old is not None and new is not None:
-        brief_old, brief_new = _is_brief(old), _is_brief(new)
-        # for a pin of which it names no branch, a manifest has the commit alone
-        rows: list[_Row] = [
-            ("origin", old.origin, new.origin, False, False),
-            (
-                "ref",
-                old.ref,
-                new.ref,
-                brief_old and old.ref == old.commit,
-                brief_new and new.ref == new.commit,
-            ),
-            ("commit", old.commit, new.commit, False, False),
-            ("version", old.version, new.version, old.version is None, new.version is None),
-        ]
-        if old.commit == new.commit:  # else the trees are other ones; here one of the locks is wrong
-            rows.append(("tree", old.tree, new.tree, old.tree is None, new.tree is None))
-        unsaid = brief_old and old.patches is None, brief_new and new.patches is None
-        fields, not_compared = _list_changes([*rows, ("patches", old.patches, new.patches, *unsaid)])
-        if old.submodules is not None and new.submodules is not None:
+        rows: list[_Row] = []
+        for what in ("origin", "ref", "commit", "version", "tree", "patches"):
+            if what == "tree" and old.commit != new.commit:
+                continue  # then the trees are other ones, too; else one of the locks is wrong
+            unsaid = (_is_unsaid(old, what), _is_unsaid(new, what))
+            rows.append((what, getattr(old, what), getattr(new, what), unsaid))
+        fields, not_compared = _list_changes(rows)
+        if (old.submodules is None) != (new.submodules is None):
+            not_compared.append("submodules")
+        elif old.submodules is not None and new.submodules is not None:
             for path in sorted(old.submodules.keys() | new.submodules.keys()):
                 before, after = old.submodules.get(path), new.submodules.get(path)
                 if before is None or after is None or not _is_same_submodule(before, after):
                     submodules[path] = {**_dump_both(before, after), "history": None}
-        elif old.submodules is not None or new.submodules is not None:
-            not_compared.append("submodules")
-    return {
-        **_dump_both(old, new),
-        "fields": fields,
-        "not_compared": not_compared,
-        "history": None,
-        "submodules": submodules,
-    }
+    found = {"fields": fields, "not_compared": not_compared, "history": None, "submodules": submodules}
+    return {**_dump_both(old, new), **found}
 
 
-def _is_brief(*projects: lock.LockedProject) -> bool:
-    """Tell whether projects come from a manifest, which leaves out what is not in its schema."""
-    return all(project.tree is None and project.submodules is None for project in projects)
+def _is_unsaid(project: lock.LockedProject, what: str) -> bool:
+    """Tell whether a lock says nothing; a manifest has of a pin without a branch the commit alone."""
+    value = project.commit if what == "ref" else None
+    return getattr(project, what) == value and (what not in ("ref", "patches") or _is_brief(project))
 
 
 def _is_same_submodule(old: lock.LockedSubmodule, new: lock.LockedSubmodule) -> bool:
@@ -148,17 +137,11 @@ def _is_same_submodule(old: lock.LockedSubmodule, new: lock.LockedSubmodule) -> 
     return (old.origin, old.commit) == (new.origin, new.commit) and len(trees) < 2
 
 
-def _is_same(project: Document) -> bool:
-    """Tell whether nothing that both locks say of a project differs."""
-    return project["change"] == "changed" and not (project["fields"] or project["submodules"])
-
-
 def _dump_both(
     old: lock.LockedProject | lock.LockedSubmodule | None,
     new: lock.LockedProject | lock.LockedSubmodule | None,
 ) -> Document:
-    change: ChangeKind = "added" if old is None else "removed" if new is None else "changed"
-    dumped: Document = {"change": change}
+    dumped: Document = {"change": "added" if old is None else "removed" if new is None else "changed"}
     for side, locked in (("old", old), ("new", new)):
         dumped[side] = locked and {
             **locked.model_dump(mode="json", include=_SHOWN_FIELDS),
@@ -208,9 +191,7 @@ def add_histories(
 def make_compare_url(origin: str, old: str, new: str) -> str:
     """Return the page of a repository's host that compares two commits; "" for a host that is not known."""
     match = _HOSTED.fullmatch(origin)
-    if match is None:
-        return ""
-    host, path = match["host"].lower(), match["path"].lstrip("/")
+    host, path = (match["host"].lower(), match["path"].lstrip("/")) if match else ("", "")
     if "gitlab" in host:
         path += "/-"
     elif host not in {"github.com", "codeberg.org"} and "gitea" not in host:
@@ -223,17 +204,17 @@ def make_readable(text: str) -> str:
 
     Bytes that are not UTF-8 become a replacement mark, control and format characters their escapes.
     """
-    letters = []
-    for letter in text:
+
+    def show(letter: str) -> str:
         if "\udc80" <= letter <= "\udcff":
-            letters.append("\ufffd")
-        elif letter.isprintable():
-            letters.append(letter)
-        elif unicodedata.category(letter) == "Zs":
-            letters.append(" ")
-        else:
-            letters.append(letter.encode("unicode_escape").decode("ascii"))
-    return "".join(letters)
+            return "\ufffd"
+        if letter.isprintable():
+            return letter
+        if unicodedata.category(letter) == "Zs":
+            return " "
+        return letter.encode("unicode_escape").decode("ascii")
+
+    return "".join(map(show, text))
 
 
 def _read_range(folder: Path, old: str, new: str, limit: int, env: Mapping[str, str]) -> Document | None:
@@ -244,92 +225,68 @@ def _read_range(folder: Path, old: str, new: str, limit: int, env: Mapping[str, 
     # not `cat-file -e`: in a partial clone, git before 2.39.4 asks the server for what is missing
     if not all(git.succeeds("rev-list", "--missing=allow-any", "-1", commit, "--") for commit in (old, new)):
         return None
-    words = ["--left-right", "--encoding=UTF-8", "--format=%m%H %ct %s"]
+    words = ("--left-right", "--encoding=UTF-8", "--format=%m%H %s")
     try:
-        output = git.text("rev-list", *words, f"{old}...{new}", "--")
-        last_cut = _find_last_cut(git)
-    except errors.SourceError as error:
-        reason = make_readable(str(error).splitlines()[0])
-        log.log_note(f"{folder} has both commits, but not the history between ({reason})")
-        return None
-    sides: dict[str, list[Document]] = {">": [], "<": []}  # both ways are walked at once
-    for line in output.split("\n"):
+        if git.text("rev-parse", "--is-shallow-repository") == "true":
+            return None  # what lies behind the cut could be on either side
+        lines = git.text("rev-list", *words, f"{old}...{new}", "--").split("\n")
+    except errors.SourceError:
+        return None  # it is damaged
+    sides: dict[str, list[Document]] = {">": [], "<": []}
+    for line in lines:
         if line and not line.startswith("commit "):
-            commit, time, subject = line[1:].split(" ", 2)
-            if int(time) <= last_cut:
-                return None
+            commit, _, subject = line[1:].partition(" ")
             sides[line[0]].append({"commit": commit, "subject": make_readable(subject)})
     added, dropped = ({"count": len(side), "commits": side[:limit]} for side in sides.values())
     return {"complete": True, "source": str(folder), "added": added, "dropped": dropped}
 
 
-def _find_last_cut(git: Git) -> int:
-    """Return the time of the youngest commit behind which history is cut off, -1 where none is.
-
-    A cut between the two ends hides what is behind it; one in what they share hides that they share
-    more, which then seems to belong to one of them. All of that is older than the cut itself: a walk in
-    which everything is younger has met neither.
-    """
-    path = Path(git.directory, git.text("rev-parse", "--git-path", "shallow"))
-    if not path.is_file():
-        return -1
-    words = ["--no-walk", "--ignore-missing", "--format=%ct", "--stdin"]
-    output = git.text("rev-list", *words, stdin=path.read_bytes())
-    return max((int(line) for line in output.split("\n") if line.isdecimal()), default=-1)
-
-
 _SHORT_ID = 12
 _MOST_LETTERS = 100  # letters of a subject that are shown
-_EMPTY_WORDS = {"targets": "left open", "pythons": "left open", "rocm": "left open"}
 
 
 def format_diff_report(diff: Document) -> list[str]:
     """Return what a person reads."""
-    lines = tables.align_rows([(change["what"], _describe_values(change)) for change in diff["fields"]])
-    tool_lines = _format_tools(diff["tools"])
-    lines += ["", *tool_lines] if lines and tool_lines else tool_lines
-    changed = {name: one for name, one in diff["projects"].items() if name not in diff["unchanged"]}
-    if lines and changed:
-        lines.append("")
+    blocks = [tables.align_rows([(change["what"], _describe_values(change)) for change in diff["fields"]])]
+    blocks.append(_format_tools(diff["tools"]))
+    changed = {name: project for name, project in diff["projects"].items() if name not in diff["unchanged"]}
     rows = [_format_row(name, project) for name, project in changed.items()]
-    for project, line in zip(changed.values(), tables.align_rows(rows), strict=True):
+    lines: list[str] = []
+    for project, row in zip(changed.values(), tables.align_rows(rows), strict=True):
         details = [f"    {detail}" for detail in _format_details(project)]
-        lines += [line, *details, *([""] if details else [])]
-    if lines and lines[-1]:
-        lines.append("")
+        lines += [row, *details, *([""] if details else [])]
+    blocks.append(lines if not lines or lines[-1] else lines[:-1])
     unsaid: dict[str, list[str]] = {name: [] for name in diff["not_compared"]}
     for name, project in diff["projects"].items():
         for what in project["not_compared"]:
             unsaid.setdefault(what, []).append(name)
+    end = []
     if diff["same"]:
         words = "nothing differs that both locks say" if unsaid else "the locks are the same"
-        lines.append(f"{words}: {', '.join(diff['unchanged'])}")
+        end.append(f"{words}: {', '.join(diff['unchanged'])}")
     elif diff["unchanged"]:
-        lines.append(f"unchanged: {', '.join(diff['unchanged'])}")
+        end.append(f"unchanged: {', '.join(diff['unchanged'])}")
     if unsaid:
         names = [f"{what} of {', '.join(of)}" if of else what for what, of in unsaid.items()]
-        lines.append(f"not compared, for only one of the locks says it: {'; '.join(names)}")
-    return lines if lines[-1] else lines[:-1]
+        end.append(f"not compared, for only one of the locks says it: {'; '.join(names)}")
+    blocks.append(end)
+    return [line for block in blocks if block for line in (*block, "")][:-1]
 
 
-def _format_tools(changes: Sequence[Document]) -> list[str]:
-    """Return a line for each change of a package, with the Pythons and the projects that it is for."""
+def _format_tools(changes: list[Document]) -> list[str]:
+    """Return a line for each change of a package, with the projects and the Pythons that it is for."""
     places: dict[tuple[str, str], dict[str, list[str]]] = {}
     for change in changes:
         old, new = ((change[side] or {}).get("version") for side in ("old", "new"))
+        words = f"{old} → {new}" if old != new else f"{old}, other files"
         if old is None or new is None:
             words = f"added, {new}" if old is None else f"removed, was {old}"
-        else:
-            words = f"{old} → {new}" if old != new else f"{old}, other files"
         groups = places.setdefault((change["name"], words), {})
         groups.setdefault(change["group"], []).append(change["python"])
     rows = []
     for (name, words), groups in places.items():
-        by_pythons: dict[str, list[str]] = {}
-        for group, pythons in groups.items():
-            by_pythons.setdefault(", ".join(pythons), []).append(group)
-        where = [f"{', '.join(names)} ({pythons})" for pythons, names in by_pythons.items()]
-        rows.append(("tool", name, words, "; ".join(where)))
+        where = "; ".join(f"{group} ({', '.join(pythons)})" for group, pythons in groups.items())
+        rows.append(("tool", name, words, where))
     return tables.align_rows(rows)
 
 
@@ -339,14 +296,17 @@ def _format_row(name: str, project: Document) -> list[str]:
     if old is None or new is None:
         locked = new or old
         return [name, make_readable(locked["ref"]), _describe_commits(project), locked["version"] or "", ""]
-    refs = (_shorten_ref(locked) for locked in (old, new))
-    versions = (
-        (old["version"] or "?", new["version"] or "?") if old["version"] or new["version"] else ("", "")
+    refs = (
+        side["ref"][:_SHORT_ID] if side["ref"] == side["commit"] else make_readable(side["ref"])
+        for side in (old, new)
     )
+    shown = ""
+    if old["version"] or new["version"]:
+        shown = _format_change(old["version"] or "?", new["version"] or "?")
     history = _describe_count(project["history"])
     if old["commit"] != new["commit"] and old["tree"] is not None and old["tree"] == new["tree"]:
         history = f"{history} (the same files)".lstrip()
-    return [name, _format_change(*refs), _describe_commits(project), _format_change(*versions), history]
+    return [name, _format_change(*refs), _describe_commits(project), shown, history]
 
 
 def _format_details(project: Document) -> Iterator[str]:
@@ -356,13 +316,11 @@ def _format_details(project: Document) -> Iterator[str]:
     yield from _format_commits(project["history"])
     rows = []
     for path, move in project["submodules"].items():
-        words = _describe_commits(move)
-        if move["change"] == "changed":
-            old, new = move["old"], move["new"]
-            if old["origin"] != new["origin"]:
-                words += f"  from {_format_change(*(make_readable(side['origin']) for side in (old, new)))}"
-            elif old["commit"] == new["commit"]:  # one of the locks is wrong
-                words += f"  tree {old['tree']} → {new['tree']}"
+        words, old, new = _describe_commits(move), move["old"], move["new"]
+        if old and new and old["origin"] != new["origin"]:
+            words += f"  from {_format_change(*map(make_readable, (old['origin'], new['origin'])))}"
+        elif old and new and old["commit"] == new["commit"]:  # one of the locks is wrong
+            words += f"  tree {old['tree']} → {new['tree']}"
         rows.append((make_readable(path), f"{words}  {_describe_count(move['history'])}".rstrip()))
     for move, line in zip(project["submodules"].values(), tables.align_rows(rows), strict=True):
         yield line
@@ -383,14 +341,15 @@ def _format_commits(history: Document | None) -> Iterator[str]:
         if history is not None and history["compare"]:
             yield make_readable(history["compare"])
         return
-    for mark, side in (("+", history["added"]), ("-", history["dropped"])):
-        for commit in side["commits"]:
+    for mark, side in (("+", "added"), ("-", "dropped")):
+        commits, count = history[side]["commits"], history[side]["count"]
+        for commit in commits:
             subject = commit["subject"]
             if len(subject) > _MOST_LETTERS:
-                subject = subject[: _MOST_LETTERS - 1] + "…"
+                subject = f"{subject[: _MOST_LETTERS - 1]}…"
             yield f"{mark} {commit['commit'][:_SHORT_ID]} {subject}".rstrip()
-        if 0 < len(side["commits"]) < side["count"]:
-            yield f"{mark} … {side['count'] - len(side['commits'])} more"
+        if 0 < len(commits) < count:
+            yield f"{mark} … {count - len(commits)} more"
 
 
 def _describe_count(history: Document | None) -> str:
@@ -401,26 +360,18 @@ def _describe_count(history: Document | None) -> str:
 
 
 def _describe_values(change: Document) -> str:
-    what, old, new = change["what"], change["old"], change["new"]
-    if what == "patches":
-        return _format_change(
-            *(f"{value['name']} ({value['digest'][:_SHORT_ID]})" if value else "none" for value in (old, new))
-        )
-    nothing = _EMPTY_WORDS.get(what, "none")
-    words = _format_change(*(_format_value(value, nothing) for value in (old, new)))
-    if isinstance(old, tuple) and isinstance(new, tuple) and old and new:
-        parts = [f"+ {value}" for value in new if value not in old]
-        parts += [f"- {value}" for value in old if value not in new]
-        return "  ".join(parts) or f"{words} (another order)"
-    return words
-
-
-def _format_value(value: Any, nothing: str) -> str:
-    return make_readable(value if isinstance(value, str) else ", ".join(value)) if value else nothing
-
-
-def _shorten_ref(locked: Document) -> str:
-    return locked["ref"][:_SHORT_ID] if locked["ref"] == locked["commit"] else make_readable(locked["ref"])
+    what, values = change["what"], (change["old"], change["new"])
+    words = ["left open" if what in ("targets", "pythons", "rocm") else "none"] * 2
+    for side, value in enumerate(values):
+        if value and what == "patches":
+            words[side] = f"{value['name']} ({value['digest'][:_SHORT_ID]})"
+        elif value:
+            words[side] = make_readable(value if isinstance(value, str) else ", ".join(value))
+    if all(value and isinstance(value, tuple) for value in values):
+        parts = [f"+ {value}" for value in values[1] if value not in values[0]]
+        parts += [f"- {value}" for value in values[0] if value not in values[1]]
+        return "  ".join(parts) or f"{_format_change(*words)} (another order)"
+    return _format_change(*words)
 
 
 def _format_change(old: str, new: str) -> str:

@@ -9,7 +9,7 @@ come from another fork: the id is its content.
 Checkouts get links to the packs, never a reference to their folder. Git never writes into a pack that is
 there: it makes new ones and removes old names. A hard link keeps the file when the other name goes, so a
 mirror may be repacked, pruned or removed at any time. With alternates a repository breaks as soon as the
-other one loses an object.
+other one loses an object, and ``git repack -ad`` would give each checkout the whole size.
 """
 
 from __future__ import annotations
@@ -28,17 +28,6 @@ from rocm_wheels.sources import checkout_state, network, trees
 from rocm_wheels.sources.git import FETCH_SECONDS, Git, find_objects_folder
 
 _LINK_ATTEMPTS = 20
-# another file system, one without links, a file of somebody else's, too many names of one file
-_NO_LINKS = {
-    errno.EXDEV,
-    errno.EPERM,
-    errno.EACCES,
-    errno.EMLINK,
-    errno.ENOSYS,
-    errno.ENOTSUP,
-    errno.EOPNOTSUPP,
-    errno.EINVAL,
-}
 
 
 def link_objects(source: Path, target: Path) -> None:
@@ -63,8 +52,7 @@ def link_objects(source: Path, target: Path) -> None:
 
 def _list_missing_objects(source: Path, target: Path) -> Iterator[Path]:
     """Yield what the target has not got, loose objects first: one that is packed meanwhile is met again."""
-    for folder in sorted(source.glob("[0-9a-f][0-9a-f]")):
-        yield from (file for file in sorted(folder.iterdir()) if len(file.name) == 38)
+    yield from sorted(source.glob("[0-9a-f][0-9a-f]/" + 38 * "[0-9a-f]"))
     for index in sorted((source / "pack").glob("pack-*.idx")):
         if not (target / "pack" / index.name).exists():
             yield index.with_suffix(".pack")
@@ -81,10 +69,12 @@ def _link_or_copy(file: Path, target: Path) -> None:
         os.link(file, target)
     except FileExistsError:
         return
-    except OSError as failure:
-        if failure.errno not in _NO_LINKS:
+    except FileNotFoundError:
+        raise
+    except OSError as failure:  # another file system, one without links, a file of somebody else's
+        if failure.errno == errno.ENOSPC:
             raise
-        _note_copied(str(file.parent.parent.parent.parent), failure.strerror or "")
+        _note_copied(str(file.parents[3]), failure.strerror or "")
         files.copy_atomically(file, target)
         target.chmod(0o444)
 
@@ -164,23 +154,17 @@ def obtain_commit(
     ``commit`` is what ``request.source`` was when the origin was asked; returns the commit that came.
     A commit that the mirror has costs no network. Raises SourceError.
     """
+    target = checkout_state.FETCHED_REF
     if transport.mirrors is None:
-        return network.fetch_commit(
-            git, request, checkout_state.FETCHED_REF, depth=depth, transport=transport
-        )
+        return network.fetch_commit(git, request, target, depth=depth, transport=transport)
     mirror, commit = ensure_mirrored(git, request, commit, transport=transport)
     if depth is not None:
         near = network.CommitRequest(mirror.folder.as_uri(), commit, request.name)
         local = git.with_settings("protocol.file.allow=always")
-        return network.fetch_commit(local, near, checkout_state.FETCHED_REF, depth=depth, transport=transport)
+        return network.fetch_commit(local, near, target, depth=depth, transport=transport)
     link_objects(mirror.folder / "objects", find_objects_folder(git))
-    git.text(
-        "update-ref",
-        checkout_state.FETCHED_REF,
-        commit,
-        activity=f"taking {commit[:12]} from {mirror.folder}",
-        tip=_MIRROR_TIP,
-    )
+    activity = f"taking {commit[:12]} from {mirror.folder}"
+    git.text("update-ref", target, commit, activity=activity, tip=_MIRROR_TIP)
     return commit
 
 
@@ -194,16 +178,13 @@ def ensure_mirrored(
     assert transport.mirrors is not None
     mirror = locate_mirror(request.origin, transport.mirrors, git.env, git.settings)
     if _is_ready(mirror) and mirror_has_commit(mirror, commit):
-        log.log_note(
-            f"{commit[:12]}{f' ({request.name})' if request.name else ''} is in the mirror {mirror.folder}"
-        )
+        name = f" ({request.name})" if request.name else ""
+        log.log_note(f"{commit[:12]}{name} is in the mirror {mirror.folder}")
         return mirror, commit
+    own_folder, activity = mirror.folder / checkout_state.OWN_FOLDER, f"fetching {request.description}"
     tip = "wait for it to end, then run this again"
-    activity = f"fetching {request.description}"
     with (
-        files.lock_folder(
-            mirror.folder / checkout_state.OWN_FOLDER, purpose=activity, tip=tip, patience=FETCH_SECONDS
-        ),
+        files.lock_folder(own_folder, purpose=activity, tip=tip, patience=FETCH_SECONDS),
         network.mark_under_way(mirror.folder),
     ):
         if not _is_ready(mirror):
@@ -220,9 +201,8 @@ def ensure_mirrored(
 
 def mirror_has_commit(mirror: Mirror, commit: str) -> bool:
     """Tell whether a mirror has a commit with all that it needs."""
-    return trees.has_object(mirror.git, f"{mirror.space}/commits/{commit}") or trees.is_held_commit(
-        mirror.git, commit
-    )
+    kept = f"{mirror.space}/commits/{commit}"
+    return trees.has_object(mirror.git, kept) or trees.is_held_commit(mirror.git, commit)
 
 
 def _is_ready(mirror: Mirror) -> bool:
@@ -230,19 +210,20 @@ def _is_ready(mirror: Mirror) -> bool:
     if not (mirror.folder / "HEAD").is_file():
         return False
     objects = mirror.folder / "objects"
-    why = (
-        "is shallow: it has only a part of the history"
-        if _has_text(mirror.folder / "shallow")
-        else "borrows its objects from another repository (objects/info/alternates)"
-        if _has_text(objects / "info/alternates")
-        else "is a partial clone: files are missing in it"
-        if any((objects / "pack").glob("*.promisor"))
-        else ""
+    shallow, borrows = (
+        path.is_file() and bool(path.read_bytes().strip())
+        for path in (mirror.folder / "shallow", objects / "info/alternates")
     )
-    if why:
-        raise errors.SourceError(
-            f"the mirror {mirror.folder} {why}, so checkouts cannot share it", tip=_MIRROR_TIP
-        )
+    faults = {
+        "is shallow: it has only a part of the history": shallow,
+        "borrows its objects from another repository (objects/info/alternates)": borrows,
+        "is a partial clone: files are missing in it": any((objects / "pack").glob("*.promisor")),
+    }
+    for why, is_so in faults.items():
+        if is_so:
+            raise errors.SourceError(
+                f"the mirror {mirror.folder} {why}, so checkouts cannot share it", tip=_MIRROR_TIP
+            )
     return (mirror.folder / checkout_state.OWN_FOLDER / _MIRROR_MARK).exists()
 
 
@@ -258,7 +239,3 @@ def _make_mirror(mirror: Mirror) -> None:
     mirror.git.text("init", "--quiet", "--bare", "--template=", activity=f"making the mirror {mirror.folder}")
     files.write_atomically(config, config.read_bytes() + _MIRROR_SETTINGS.encode("ascii"))
     (mirror.folder / checkout_state.OWN_FOLDER / _MIRROR_MARK).touch()
-
-
-def _has_text(path: Path) -> bool:
-    return path.is_file() and bool(path.read_bytes().strip())

@@ -26,40 +26,39 @@ _T = TypeVar("_T")
 
 _SLOW_BYTES = 1000  # a second; less than this for the whole time counts as standing still
 
-# What git, curl and ssh say (git 2.28 to 2.51: http.c, connect.c, pack-protocol; curl's strerror.c).
+# What git, curl and ssh say (git 2.28 to 2.51: http.c, connect.c, pack-protocol, upload-pack.c, zlib.c;
+# curl's strerror.c). What lasts counts, whatever else stands beside it.
 _TRANSIENT = re.compile(
-    r"""could\ not\ resolve\ host | temporary\ failure\ in\ name\ resolution
-    | connection\ (was\ )?(reset|refused|timed\ out|closed) | failed\ to\ connect | couldn't\ connect
-    | operation\ (too\ slow|timed\ out) | timed\ out | without\ (any\ progress|an\ end)
-    | early\ eof | unexpected\ disconnect | the\ remote\ end\ hung\ up | hung\ up\ unexpectedly
-    | rpc\ failed | requested\ url\ returned\ error:\ (408|425|429|5\d\d) | http\ (429|5\d\d)
-    | empty\ reply\ from\ server | transfer\ closed | recv\ failure | send\ failure
-    | gnutls_handshake | ssl_error_syscall | tls\ connection\ was\ non-properly\ terminated | http/2\ stream
-    | network\ is\ unreachable | no\ route\ to\ host | invalid\ index-pack\ output | broken\ pipe""",
-    re.IGNORECASE | re.VERBOSE,
+    r"""(?xi) could\ not\ resolve\ host | name\ resolution | failed\ to\ connect | couldn't\ connect
+    | connection\ (was\ )?(reset|refused|timed\ out|closed) | too\ slow | timed\ out | hung\ up
+    | without\ (any\ progress|an\ end) | early\ eof | unexpected\ disconnect | rpc\ failed | empty\ reply
+    | (returned\ error:|http)\ (408|425|429|5\d\d) | transfer\ closed | (recv|send)\ failure | http/2\ stream
+    | gnutls_handshake | ssl_error_syscall | tls\ connection\ was | network\ is\ unreachable | broken\ pipe
+    | no\ route\ to\ host | invalid\ index-pack\ output"""
 )
-_PERMANENT = re.compile(
-    r"""not\ found | does\ not\ (exist|appear\ to\ be) | authentication\ failed | permission\ denied
-    | could\ not\ read\ (username|password) | couldn't\ find\ remote\ ref | not\ our\ ref
-    | no\ space\ left\ on\ device | mismatched\ algorithms | error:\ (400|401|403|404|410)""",
-    re.IGNORECASE | re.VERBOSE,
-)
-# the server says so of itself (upload-pack.c), or sends objects that cannot be read (zlib.c)
-_DAMAGED_SERVER = re.compile(
-    r"repository corruption on the remote side|inflate: data stream error|inflate returned",
-    re.IGNORECASE,
+_DAMAGED = re.compile(
+    r"(?i)repository corruption on the remote side|inflate: data stream error|inflate returned"
 )
 _NO_ACCESS = re.compile(
-    r"""authentication\ failed | could\ not\ read\ (username|password) | permission\ denied\ \(
-    | error:\ 40[13]""",
-    re.IGNORECASE | re.VERBOSE,
+    r"(?i)authentication failed|could not read (username|password)|permission denied \(|error: 40[13]"
 )
-_DAMAGED_TIP = (
-    "the repository that was asked is damaged (`git fsck` there says more): have it repaired, "
-    "or take another origin"
+_LASTING = re.compile(
+    r"""(?xi) not\ found | does\ not\ (exist|appear\ to\ be) | couldn't\ find\ remote\ ref | not\ our\ ref
+    | permission\ denied | no\ space\ left | mismatched\ algorithms | error:\ 4(00|04|10)
+    | unadvertised\ object | filter\ '[^']*'\ not\ supported"""
 )
-_LOG_IN_TIP = (
-    "let git know how to log in there (credential helper, ~/.netrc, SSH key); locks hold no passwords"
+_NO_REPOSITORY = re.compile(
+    r"repository .* (not found|does not exist)|does not appear to be a git repository"
+)
+_NO_DEPTH = re.compile(r"(?i)not support shallow|shallow capabilities")
+BY_NAME_ONLY = re.compile(r"(?i)unadvertised object")  # a server that gives out branches and tags only
+_LOG_IN = "let git know how to log in there (credential helper, ~/.netrc, SSH key); locks hold no passwords"
+_REPAIR = (
+    "the repository that was asked is damaged (`git fsck` there says more): have it repaired, or take another"
+)
+_ADVICE = (
+    (_NO_ACCESS, _LOG_IN),
+    (_DAMAGED, _REPAIR),
 )
 
 
@@ -87,18 +86,13 @@ class Transport:
     @property
     def settings(self) -> tuple[str, ...]:
         """Configuration (``key=value``) with which git itself gives up on a slow HTTP transfer."""
-        return (
-            f"http.lowSpeedLimit={_SLOW_BYTES}",
-            f"http.lowSpeedTime={max(1, round(self.timeout))}",
-        )
+        return f"http.lowSpeedLimit={_SLOW_BYTES}", f"http.lowSpeedTime={max(1, round(self.timeout))}"
 
 
-def is_transient(failure: errors.SourceError) -> bool:
-    """Tell whether a failure of the network is worth another attempt."""
-    message = str(failure)
-    if _PERMANENT.search(message) or _DAMAGED_SERVER.search(message):
-        return False
-    return bool(_TRANSIENT.search(message))
+def is_transient(failure: Exception) -> bool:
+    """Tell whether a failure is one of the network that is worth another attempt."""
+    lasts = any(words.search(str(failure)) for words in (_DAMAGED, _NO_ACCESS, _LASTING))
+    return isinstance(failure, errors.SourceError) and not lasts and bool(_TRANSIENT.search(str(failure)))
 
 
 def attempt_with_retries(attempt: Callable[[], _T], *, transport: Transport, activity: str) -> _T:
@@ -112,29 +106,23 @@ def attempt_with_retries(attempt: Callable[[], _T], *, transport: Transport, act
         wait = f"{tables.format_duration(round(seconds))} ({number} of {transport.retries})"
         log.log_warning(f"{activity}: {reason}; trying again in {wait}")
 
+    policy = retry.RetryPolicy(transport.retries)
     try:
         return retry.run_with_retries(
-            attempt,
-            policy=retry.RetryPolicy(transport.retries),
-            is_transient=lambda failure: isinstance(failure, errors.SourceError) and is_transient(failure),
-            on_retry=warn_of_retry,
+            attempt, policy=policy, is_transient=is_transient, on_retry=warn_of_retry
         )
     except errors.SourceError as failure:
-        if _NO_ACCESS.search(str(failure)):
-            failure.tip = _LOG_IN_TIP
-        elif _DAMAGED_SERVER.search(str(failure)):
-            failure.tip = _DAMAGED_TIP
+        failure.tip = next((tip for words, tip in _ADVICE if words.search(str(failure))), failure.tip)
         raise
 
 
 _COMMIT = re.compile(r"[0-9a-fA-F]{40}\Z")
 _LONG_ID = re.compile(r"[0-9a-f]{64}\Z")
 _NO_REF = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|\A[-/]|//|/\Z|\.\Z|\.lock\Z")  # git-check-ref-format
-_FILE_URL = re.compile(r"file://", re.IGNORECASE)
+_FILE_URL = re.compile(r"(?i)file://")
 # what anybody's .gitmodules may name (git-config(1), protocol.allow); the rest only who is trusted
-_SERVER = re.compile(r"(https?|ssh|git|git\+ssh|ssh\+git)://|[^/:]+:(?!//|:)", re.IGNORECASE)
-_HTTP_SCHEME = re.compile(r"https?://", re.IGNORECASE)
-_HTTP = re.compile(r"(?P<scheme>https?://)[^/\s]+@", re.IGNORECASE)
+_SERVER = re.compile(r"(?i)(https?|ssh|git|git\+ssh|ssh\+git)://|[^/:]+:(?!//|:)")
+_HTTP = re.compile(r"(?i)(?P<scheme>https?://)([^/\s]+@)?")
 _PASSWORD = re.compile(r"(?P<user>\A[\w.+-]+://[^/\s:@]*):[^/\s]*@")
 _URL = re.compile(r"[a-zA-Z][\w+.-]*://|[^/]*:")  # a scheme, or host:path as for ssh
 
@@ -155,7 +143,7 @@ def parse_origin(text: str, base: Path) -> tuple[str, bool]:
 
 def strip_credentials(origin: str) -> str:
     """Return an origin for everybody: no user in a web address, nowhere a password, no token in a query."""
-    origin = shell.drop_query_secrets(origin) if _HTTP_SCHEME.match(origin) else origin
+    origin = shell.drop_query_secrets(origin) if _HTTP.match(origin) else origin
     return _PASSWORD.sub(r"\g<user>@", _HTTP.sub(r"\g<scheme>", origin, count=1))
 
 
@@ -216,13 +204,9 @@ def resolve_ref(
         with add_advice(git.directory):
             return process.capture_output(
                 asking.command(["ls-remote", "--quiet", "--", origin, ref, f"{ref}^{{}}"]),
-                env=asking.environment(),
-                cwd=asking.directory,
-                timeout=transport.timeout,
-                check=errors.SourceError,
-                description=activity,
-                tip=tip,
-            )
+                env=asking.environment(), cwd=asking.directory, timeout=transport.timeout,
+                check=errors.SourceError, description=activity, tip=tip,
+            )  # fmt: skip
 
     try:
         output = attempt_with_retries(ask, transport=transport, activity=activity)
@@ -237,13 +221,13 @@ def resolve_ref(
         names = [ref]  # a whole name, whatever else ends like it
     names = [name for name in names if name in refs]
     if not names:
+        short = re.fullmatch("[0-9a-fA-F]{7,}", ref)
+        tip = "see `git ls-remote`; a pull request is refs/pull/N/head"
         raise errors.SourceError(
             f"{origin_name} has no branch, tag or ref {ref}",
-            tip="a commit needs all 40 digits"
-            if re.fullmatch("[0-9a-fA-F]{7,}", ref)
-            else "see `git ls-remote`; a pull request is refs/pull/N/head",
+            tip="a commit needs all 40 digits" if short else tip,
         )
-    if any(_LONG_ID.match(commit) for commit in refs.values()):
+    if any(map(_LONG_ID.match, refs.values())):
         raise make_sha256_error(origin_name)
     commits = {name: refs.get(f"{name}^{{}}", refs[name]) for name in names}
     if len(set(commits.values())) > 1:
@@ -256,17 +240,10 @@ def resolve_ref(
 
 
 SERVED_REFS = "refs/rocm-wheels/served"  # all branches and tags of a server that gives out nothing else
-NEW_FOLDER_PREFIX = (
-    "new-"  # begins the names of folders in OWN_FOLDER that are moved to their place when whole
-)
-_FETCHING_MARK = (
-    "fetching"  # in OWN_FOLDER while a repository is written, and no operation on its tree is noted
-)
-_BY_NAME_ONLY = re.compile("unadvertised object")  # git 2.28 to 2.51: fetch-pack.c
-_NO_REPOSITORY = re.compile(
-    r"repository .* (not found|does not exist)|does not appear to be a git repository"
-)
-_NO_DEPTH = re.compile("not support shallow|shallow capabilities", re.IGNORECASE)  # fetch-pack.c, http
+# begins the names of folders in OWN_FOLDER that are moved to their place when whole
+NEW_FOLDER_PREFIX = "new-"
+# in OWN_FOLDER while a repository is written, and no operation on its tree is noted
+_FETCHING_MARK = "fetching"
 
 
 @dataclass(frozen=True)
@@ -306,18 +283,16 @@ def fetch_commit(
     log.log_note(f"fetching {request.description}" + (f", {depth} commits deep" if depth is not None else ""))
     # of a shallow clone a tree takes what there is, as `git clone` does; a mirror has to be whole
     whole = ["--update-shallow"] if space == SERVED_REFS else []
-    options = [f"--depth={depth}"] if depth is not None else whole
+    wanted = f"+{request.source}:{target}"
     try:
-        _run_transfer(git, request, [*options, f"+{request.source}:{target}"], transport)
+        transfer(git, request, [*(whole if depth is None else [f"--depth={depth}"]), wanted], transport)
     except errors.SourceError as refused:
-        if is_commit(request.source) and _BY_NAME_ONLY.search(str(refused)):
-            log.log_warning(
-                f"{request.description}: the server gives out branches and tags only; "
-                "fetching all, with whole history"
-            )
+        if is_commit(request.source) and BY_NAME_ONLY.search(str(refused)):
+            reason = "the server gives out branches and tags only; fetching all, with whole history"
+            log.log_warning(f"{request.description}: {reason}")
             names = [f"+refs/{kind}/*:{space}/{kind}/*" for kind in ("heads", "tags")]
             deepen = ["--unshallow"] if is_shallow(git) else []
-            _run_transfer(git, request, [*deepen, "--prune", *names], transport)
+            transfer(git, request, [*deepen, "--prune", *names], transport)
             if not trees.has_object(git, request.source):
                 raise errors.SourceError(
                     f"no branch or tag of {shell.hide_credentials(request.origin)} holds {request.source}",
@@ -325,19 +300,15 @@ def fetch_commit(
                 ) from refused
             git.text("update-ref", target, request.source)
         elif depth is not None and _NO_DEPTH.search(str(refused)):
-            log.log_warning(
-                f"{request.description}: the server cuts no history (--depth); fetching all of it"
-            )
-            _run_transfer(git, request, [*whole, f"+{request.source}:{target}"], transport)
+            reason = "the server cuts no history (--depth); fetching all of it"
+            log.log_warning(f"{request.description}: {reason}")
+            transfer(git, request, [*whole, wanted], transport)
         else:
             raise
-    objects = git.text(
-        "cat-file",
-        "--batch-check=%(objectname) %(objecttype)",
-        stdin=f"{target}^{{}}\n{target}^{{tree}}\n".encode(),
-    ).split("\n")
-    (commit, kind), complete = objects[0].split(" "), not objects[1].endswith(" missing")
-    if kind == "missing" or (kind == "commit" and not complete):
+    asked = f"{target}^{{}}\n{target}^{{tree}}\n"
+    answers = git.text("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=asked.encode())
+    (commit, kind), (_, tree) = (line.split(" ") for line in answers.split("\n"))
+    if kind == "missing" or (kind == "commit" and tree == "missing"):
         raise errors.SourceError(
             f"git fetched {request.description} without its {'commit' if kind == 'missing' else 'tree'}",
             tip=f"compare `git clone {shell.hide_credentials(request.origin)}`"
@@ -379,7 +350,11 @@ def was_interrupted(git_dir: Path) -> bool:
     return (git_dir / checkout_state.OWN_FOLDER / _FETCHING_MARK).exists()
 
 
-def _run_transfer(git: Git, request: CommitRequest, arguments: Sequence[str], transport: Transport) -> None:
+def transfer(git: Git, request: CommitRequest, words: Sequence[str], transport: Transport) -> None:
+    """Run `git fetch` from an origin with options and refspecs; no tag and no submodule comes with it.
+
+    Beginnings of packs that git leaves behind are removed. Raises SourceError.
+    """
     asking = git.with_settings(*transport.settings)
     packs = find_objects_folder(git) / "pack"
     if not any(packs.glob("*.pack")):
@@ -387,13 +362,13 @@ def _run_transfer(git: Git, request: CommitRequest, arguments: Sequence[str], tr
         asking = asking.with_settings("fetch.unpackLimit=1")
     if not request.trusted:
         asking = asking.with_variables(GIT_PROTOCOL_FROM_USER="0")
-    options = [argument for argument in arguments if argument.startswith("-")]
+    options = [word for word in words if word.startswith("-")]
     activity = f"fetching {request.description}"
     tip = "run the same command again when the network is back; what was fetched is kept"
     if is_commit(request.source):
         tip = (
             "the server may not have this commit, or may give out commits only by branch or tag: "
-            "check out a branch or tag that holds it"
+            "name a branch or tag that holds it"
         )
 
     def attempt() -> None:
@@ -403,13 +378,11 @@ def _run_transfer(git: Git, request: CommitRequest, arguments: Sequence[str], tr
                 # by its URL: with a remote's name, a fetch that fails leaves another configuration
                 asking.run_network(
                     "fetch", "--progress", "--no-tags", "--no-recurse-submodules", "--force",
-                    *options, "--", request.origin, *arguments[len(options) :],
+                    *options, "--", request.origin, *words[len(options) :],
                     activity=activity, silence=transport.timeout, tip=tip,
                 )  # fmt: skip
         except BaseException:
-            for scrap in (
-                set(packs.glob("tmp_*")) - before
-            ):  # git keeps the beginning of a pack, and never uses it
+            for scrap in set(packs.glob("tmp_*")) - before:
                 scrap.unlink(missing_ok=True)
             raise
 
@@ -419,7 +392,7 @@ def _run_transfer(git: Git, request: CommitRequest, arguments: Sequence[str], tr
         if "mismatched algorithms" in str(failure):
             raise make_sha256_error(shell.hide_credentials(request.origin)) from failure
         if _NO_REPOSITORY.search(str(failure)):
-            failure.tip = "check where it is to come from; a server may say so, too, to who may not see it"
+            failure.tip = "check the address; a server answers the same when you lack access"
         raise
 
 
@@ -428,16 +401,14 @@ def remove_leftovers(git_dir: Path) -> None:
 
     These are its lock files, and beginnings of packs and of repositories, which git never uses again.
     """
-    for begun in (git_dir / checkout_state.OWN_FOLDER).glob(f"{NEW_FOLDER_PREFIX}*"):
+    own = checkout_state.OWN_FOLDER
+    for begun in (git_dir / own).glob(f"{NEW_FOLDER_PREFIX}*"):
         shutil.rmtree(begun)
     for folder, folders, files in os.walk(git_dir):
+        scraps = [Path(folder, name) for name in files if name.endswith(".lock")]
         if folder == str(git_dir) or ("HEAD" in files and "objects" in folders):  # elsewhere, parts of a name
-            folders[:] = [
-                name for name in folders if name not in ("objects", "worktrees", checkout_state.OWN_FOLDER)
-            ]
+            folders[:] = [name for name in folders if name not in ("objects", "worktrees", own)]
             for pattern in ("tmp_*", ".pack-*"):
-                for scrap in Path(folder, "objects/pack").glob(pattern):
-                    scrap.unlink(missing_ok=True)
-        for name in files:
-            if name.endswith(".lock"):
-                Path(folder, name).unlink(missing_ok=True)
+                scraps += Path(folder, "objects/pack").glob(pattern)
+        for scrap in scraps:
+            scrap.unlink(missing_ok=True)

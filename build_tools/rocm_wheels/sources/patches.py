@@ -2,13 +2,14 @@
 
 A set is a folder ``patches/<project>/<line>/`` with ``base/`` (on upstream's commit) and
 ``hipified/`` (on what hipify made of it). Files of a submodule lie under its path in there. They are what
-`git am` takes. Committer and date of a commit are ours and its author's, so a patch on the same commit is
-the same commit, made by anybody.
+`git am` takes, and `git format-patch` writes. Committer and date of a commit are ours and its author's, so a
+patch on the same commit is the same commit, made by anybody.
 
-A set is planned as commits first, and files are written after. Submodules go before the repository that holds
-them: it then names their new commits. What is saved is applied before, in the repository's objects: a commit
-that would come back as another one is refused, so that saving, checking out and saving again changes no
-byte.
+A set is planned as commits first, and files are written after: by the steps of `git am` (`mailinfo`, `apply`,
+`commit-tree`) in an index of its own, where `am` itself would need the working tree. Submodules go before the
+repository that holds them: it then names their new commits. What is saved is applied before, in the
+repository's objects: a commit that would come back as another one is refused, so that saving, checking out
+and saving again changes no byte.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from rocm_wheels.core import errors, log
 from rocm_wheels.core.files import lock_folder, write_atomically
 from rocm_wheels.models.project import Project
 from rocm_wheels.sources import checkout_state, own_changes, trees
-from rocm_wheels.sources.commits import build_tree, write_commit
+from rocm_wheels.sources.commits import build_tree, remove_files, write_commit
 from rocm_wheels.sources.git import OUR_EMAIL, OUR_NAME, Git, disable_private_filters, find_git_directory
 
 PATCH_STAGES = ("base", "hipified")
@@ -39,6 +40,9 @@ class Patch:
 
     name: str
     data: bytes
+
+
+PatchSeries = Mapping[str, Sequence[Patch]]
 
 
 @dataclass(frozen=True)
@@ -61,10 +65,8 @@ class PatchSet:
 
     def list_patches(self) -> list[Patch]:
         """Return every patch, sorted by name."""
-        patch_list = [
-            p for stage in (self.base, self.hipified) for patches in stage.values() for p in patches
-        ]
-        return sorted(patch_list, key=lambda patch: patch.name)
+        groups = (*self.base.values(), *self.hipified.values())
+        return sorted((patch for group in groups for patch in group), key=lambda patch: patch.name)
 
 
 def read_patch_set(folder: Path) -> PatchSet:
@@ -75,11 +77,12 @@ def read_patch_set(folder: Path) -> PatchSet:
     names with a leading dot are nobody's patches.
     """
     stages: dict[str, dict[str, list[Patch]]] = {stage: {} for stage in PATCH_STAGES}
-    for path in sorted(folder.rglob("*")) if folder.is_dir() else []:
-        relative = path.relative_to(folder)
+    for path in folder.rglob("*") if folder.is_dir() else ():
+        name = path.relative_to(folder).as_posix()
+        stage, _, rest = name.partition("/")
         if path.is_dir() or path.name.startswith((".", "README")):
             continue
-        if relative.parts[0] not in PATCH_STAGES or len(relative.parts) == 1:
+        if stage not in PATCH_STAGES or not rest:
             raise errors.DataError(
                 f"{path} is neither in base/ nor in hipified/ of its set", tip="move it there"
             )
@@ -88,27 +91,26 @@ def read_patch_set(folder: Path) -> PatchSet:
                 f"{path} would not be applied: its name does not end in .patch",
                 tip="rename it, or remove it from the set",
             )
-        module = relative.parent.relative_to(relative.parts[0]).as_posix()
-        patches = stages[relative.parts[0]].setdefault("" if module == "." else module, [])
         try:
-            patches.append(Patch(relative.as_posix(), path.read_bytes()))
+            patch = Patch(name, path.read_bytes())
         except OSError as cause:
-            raise errors.DataError(
-                f"{path} cannot be read", tip="correct it, or remove it from the set"
-            ) from cause
-    ordered = {
-        stage: {module: tuple(sorted(group, key=lambda p: p.name)) for module, group in modules.items()}
-        for stage, modules in stages.items()
-    }
-    return PatchSet(folder, ordered["base"], ordered["hipified"])
+            tip = "correct it, or remove it from the set"
+            raise errors.DataError(f"{path} cannot be read", tip=tip) from cause
+        stages[stage].setdefault(rest.rpartition("/")[0], []).append(patch)
+    return _make_patch_set(folder, stages["base"], stages["hipified"])
+
+
+def _make_patch_set(folder: Path, base: PatchSeries, hipified: PatchSeries) -> PatchSet:
+    stages = (
+        {module: tuple(sorted(group, key=lambda p: p.name)) for module, group in series.items() if group}
+        for series in (base, hipified)
+    )
+    return PatchSet(folder, *stages)
 
 
 def list_lines(project: str, folder: Path) -> list[str]:
     """List the lines that have a set of a project in ``folder``."""
-    sets_folder = folder / project
-    if not sets_folder.is_dir():
-        return []
-    return sorted(entry.name for entry in sets_folder.iterdir() if entry.is_dir() and entry.name[0] != ".")
+    return sorted(path.name for path in (folder / project).glob("[!.]*") if path.is_dir())
 
 
 def match_line(ref: str, lines: list[str]) -> str | None:
@@ -132,22 +134,17 @@ def choose_patch_set(
     sets, but none for this line. Raises UsageError for a name that no set has.
     """
     lines = list_lines(project, folder)
-    if name is not None:
-        if name not in lines:
-            names = ", ".join(lines) or "none"
-            raise errors.UsageError(
-                f"{folder / project} has no patch set {name!r}",
-                tip=f"it has: {names}; --no-patch does without",
-            )
-        return read_patch_set(folder / project / name)
-    matched = match_line(ref if line is None else line, lines)
-    if matched is None:
-        if lines:
-            log.log_note(
-                f"no patches: {folder / project} has sets for {', '.join(lines)}, none for {line or ref}"
-            )
-        return None
-    return read_patch_set(folder / project / matched)
+    if name is not None and name not in lines:
+        names = ", ".join(lines) or "none"
+        raise errors.UsageError(
+            f"{folder / project} has no patch set {name!r}", tip=f"it has: {names}; --no-patch does without"
+        )
+    chosen = name or match_line(line or ref, lines)
+    if chosen is None and lines:
+        log.log_note(
+            f"no patches: {folder / project} has sets for {', '.join(lines)}, none for {line or ref}"
+        )
+    return None if chosen is None else read_patch_set(folder / project / chosen)
 
 
 def choose_patch_folder(project: str, folder: Path, *, name: str | None, made_with: str, ref: str) -> Path:
@@ -156,10 +153,11 @@ def choose_patch_folder(project: str, folder: Path, *, name: str | None, made_wi
     The one named, else the one it was made with, else the ref's line (a commit has none). Raises
     UsageError where there is none, or the name is none of a folder.
     """
-    lines = list_lines(project, folder)
     short = re.sub(r"\Arefs/(heads|tags)/", "", ref).removeprefix("release/").replace("/", "-")
     fallback = "" if re.fullmatch("[0-9a-f]{40}", ref) else short
-    chosen = name if name is not None else made_with or match_line(ref, lines) or fallback
+    chosen = (
+        name if name is not None else made_with or match_line(ref, list_lines(project, folder)) or fallback
+    )
     if not chosen:
         raise errors.UsageError(
             "there is no name for the patch set: the tree was not checked out from a branch or tag",
@@ -180,100 +178,59 @@ _HUNK = re.compile(rb"^(@@ -\d+(?:,\d+)? \+\d+(?:,\d+)? @@).*$", re.MULTILINE)
 _DIFF = re.compile(rb"^diff --git ", re.MULTILINE)
 # Whatever a user may have configured (format.*, diff.*), a file comes out the same. No renames: which
 # git finds depends on its version. No names of functions after @@: so do they.
+# fmt: off
 _FORMAT_OPTIONS = (
-    "--always",
-    "--binary",
-    "--encode-email-headers",
-    "--full-index",
-    "--ignore-submodules=all",
-    "--indent-heuristic",
-    "--inter-hunk-context=0",
-    "--diff-algorithm=myers",
-    "--dst-prefix=b/",
-    "--no-attach",
-    "--no-base",
-    "--no-color",
-    "--no-cover-letter",
-    "--no-ext-diff",
-    "--no-from",
-    "--no-notes",
-    "--no-numbered",
-    "--no-relative",
-    "--no-renames",
-    "--no-signature",
-    "--no-signoff",
-    "--no-stat",
-    "--no-textconv",
-    "--no-thread",
-    "--no-to",
-    "--no-cc",
-    "--no-add-header",
-    "--src-prefix=a/",
-    "--subject-prefix=PATCH",
-    "--suffix=.patch",
-    "--unified=3",
-    "--zero-commit",
+    "--always", "--binary", "--encode-email-headers", "--full-index", "--ignore-submodules=all",
+    "--indent-heuristic", "--inter-hunk-context=0", "--diff-algorithm=myers", "--unified=3",
+    "--src-prefix=a/", "--dst-prefix=b/", "--no-attach", "--no-base", "--no-color", "--no-cover-letter",
+    "--no-ext-diff", "--no-from", "--no-notes", "--no-numbered", "--no-relative", "--no-renames",
+    "--no-signature", "--no-signoff", "--no-stat", "--no-textconv", "--no-thread", "--no-to", "--no-cc",
+    "--no-add-header", "--subject-prefix=PATCH", "--suffix=.patch", "--zero-commit",
 )
 _FORMAT_SETTINGS = (
-    "core.abbrev=40",
-    "core.compression=9",
-    "core.quotePath=true",
-    f"diff.orderFile={os.devnull}",
-    "diff.suppressBlankEmpty=false",
-    "format.filenameMaxLength=64",
-    "format.forceInBodyFrom=false",
-    "format.mboxrd=false",
-    "i18n.logOutputEncoding=UTF-8",
-    "log.showSignature=false",
+    "core.abbrev=40", "core.compression=9", "core.quotePath=true", f"diff.orderFile={os.devnull}",
+    "diff.suppressBlankEmpty=false", "format.filenameMaxLength=64", "format.forceInBodyFrom=false",
+    "format.mboxrd=false", "i18n.logOutputEncoding=UTF-8", "log.showSignature=false",
 )
+# fmt: on
 
 
 class PatchRefusedError(errors.SourceError):
     """A patch cannot be applied; the message names it and what it was made for."""
 
 
-@dataclass(frozen=True)
-class PatchMail:
-    """What a patch says of itself: author, date (RFC 2822), message, and the changes."""
+def commit_series(git: Git, start: str, patches: Sequence[Patch], *, where: str) -> list[str]:
+    """Store a commit for each patch, on top of ``start``; return them.
 
-    author: str
-    email: str
-    date: str
-    message: bytes
-    changes: bytes
-
-
-def describe_base(patch: Patch, where: str = "") -> str:
-    """Say which commit a patch was made for, as far as it tells; ``where`` names the one that is there."""
-    if base := _BASE.search(patch.data):
-        commit = base[1].decode()
-        return f"it needs commit {commit}" + (
-            ", which is there; a patch before it, or hipify, gives something else now"
-            if commit[:12] in where
-            else ""
-        )
-    parent = _FROM.match(patch.data)
-    if parent and int(parent[1], 16):
-        return f"it was made from commit {parent[1].decode()}, and needs the one before"
-    return "it does not say which commit it needs (no base-commit line)"
+    No file and no ref is touched. ``where`` says in messages what ``start`` is. Raises PatchRefusedError with
+    the patch's name.
+    """
+    commits: list[str] = []
+    with trees.temporary_index(git, None, keep=True) as index_git:
+        index_git.text("read-tree", start)
+        for patch in patches:
+            author, message, changes = _read_mail(git, patch)
+            if _DIFF.search(changes):
+                _apply_changes(index_git, patch, changes, where)
+            elif b"\n@@ -" in changes:
+                raise PatchRefusedError(f"{patch.name} is not a git diff", tip="make it with `save-patches`")
+            tree, activity = index_git.text("write-tree"), f"the commit of {patch.name}"
+            words = ("commit-tree", tree, "-p", commits[-1] if commits else start)
+            commits.append(index_git.with_variables(**author).text(*words, stdin=message, activity=activity))
+    return commits
 
 
-def read_patch_mail(git: Git, patch: Patch) -> PatchMail:
-    """Take a patch file apart as `git am` does. Raises PatchRefusedError for one without author or date."""
+def _read_mail(git: Git, patch: Patch) -> tuple[dict[str, str], bytes, bytes]:
+    """Take a patch file apart as `git am` does: git's variables of the commit, its message, and the changes.
+
+    Raises PatchRefusedError for one without author or date.
+    """
     if not patch.data.strip():
         raise PatchRefusedError(f"{patch.name} is empty", tip="remove it from the set, or write it again")
     with tempfile.TemporaryDirectory(prefix="rocm-wheels-patch-") as folder:
         message, changes = Path(folder, "message"), Path(folder, "changes")
-        output = git.text(
-            "mailinfo",
-            "-b",
-            "--encoding=UTF-8",
-            "--no-scissors",
-            str(message),
-            str(changes),
-            stdin=patch.data,
-            activity=f"reading {patch.name}",
-        )
+        words = ("-b", "--encoding=UTF-8", "--no-scissors", str(message), str(changes))
+        output = git.text("mailinfo", *words, stdin=patch.data, activity=f"reading {patch.name}")
         facts = dict(line.split(": ", 1) for line in output.splitlines() if ": " in line)
         body, diff = message.read_bytes().strip(b"\n"), changes.read_bytes()
     if not facts.get("Author") or not facts.get("Email") or not _DATE.match(facts.get("Date", "")):
@@ -281,31 +238,36 @@ def read_patch_mail(git: Git, patch: Patch) -> PatchMail:
             f"{patch.name} has no author and date",
             tip="commit the change and make the file with `save-patches`",
         )
+    variables = {
+        "GIT_AUTHOR_NAME": facts["Author"],
+        "GIT_AUTHOR_EMAIL": facts["Email"],
+        "GIT_AUTHOR_DATE": facts["Date"],
+        "GIT_COMMITTER_NAME": OUR_NAME,
+        "GIT_COMMITTER_EMAIL": OUR_EMAIL,
+        "GIT_COMMITTER_DATE": facts["Date"],
+    }
     subject = facts.get("Subject", "").encode("utf-8", "surrogateescape")
-    whole = (subject + b"\n\n" + body if body else subject).rstrip() + b"\n"
-    return PatchMail(facts["Author"], facts["Email"], facts["Date"], whole, diff)
+    return variables, (subject + b"\n\n" + body if body else subject).rstrip() + b"\n", diff
 
 
-def commit_series(git: Git, start: str, patches: Sequence[Patch], *, where: str) -> tuple[list[str], str]:
-    """Store a commit for each patch, on top of ``start``; return them, and the tree of the last.
-
-    No file and no ref is touched. ``where`` says in messages what ``start`` is. Raises PatchRefusedError with
-    the patch's name.
-    """
-    commits: list[str] = []
-    head, tree = start, ""
-    with trees.temporary_index(git, None, keep=True) as index_git:
-        index_git.text("read-tree", start)
-        for patch in patches:
-            mail = read_patch_mail(git, patch)
-            if _DIFF.search(mail.changes):
-                _apply_patch(index_git, patch, mail, where)
-            elif b"\n@@ -" in mail.changes:
-                raise PatchRefusedError(f"{patch.name} is not a git diff", tip="make it with `save-patches`")
-            tree = index_git.text("write-tree")
-            head = _commit_patch(index_git, tree, head, mail, patch)
-            commits.append(head)
-    return commits, tree
+def _apply_changes(index_git: Git, patch: Patch, changes: bytes, where: str) -> None:
+    strict = index_git.with_settings("apply.ignoreWhitespace=no", "apply.whitespace=nowarn")
+    words = ("apply", "--cached", "--binary", "--whitespace=nowarn", "-")
+    try:
+        strict.text(*words, stdin=changes, activity="git apply")
+    except errors.SourceError as cause:
+        made_for = "it does not say which commit it needs (no base-commit line)"
+        if base := _BASE.search(patch.data):
+            made_for = f"it needs commit {base[1].decode()}"
+            if made_for.split()[-1][:12] in where:
+                made_for += ", which is there; a patch before it, or hipify, gives something else now"
+        elif (parent := _FROM.match(patch.data)) and int(parent[1], 16):
+            made_for = f"it was made from commit {parent[1].decode()}, and needs the one before"
+        raise PatchRefusedError(
+            f"{patch.name} does not apply to {where}: {made_for}",
+            tip="check that commit out with this patch set, move the patch to the new one (`git rebase`) and "
+            "use `save-patches`; or remove it from the set, or use --no-patch",
+        ) from cause
 
 
 def format_patch(git: Git, commit: str, number: int, upstream: str) -> Patch:
@@ -323,40 +285,7 @@ def format_patch(git: Git, commit: str, number: int, upstream: str) -> Patch:
     return Patch(file.name, head + base + (b"\n" + _HUNK.sub(rb"\1", diff) if diff else b""))
 
 
-def _apply_patch(index_git: Git, patch: Patch, mail: PatchMail, where: str) -> None:
-    strict = index_git.with_settings("apply.ignoreWhitespace=no", "apply.whitespace=nowarn")
-    try:
-        strict.text(
-            "apply",
-            "--cached",
-            "--binary",
-            "--whitespace=nowarn",
-            "-",
-            stdin=mail.changes,
-            activity="git apply",
-        )
-    except errors.SourceError as cause:
-        raise PatchRefusedError(
-            f"{patch.name} does not apply to {where}: {describe_base(patch, where)}",
-            tip="check that commit out with this patch set, move the patch to the new one (`git rebase`) and "
-            "use `save-patches`; or remove it from the set, or use --no-patch",
-        ) from cause
-
-
-def _commit_patch(git: Git, tree: str, parent: str, mail: PatchMail, patch: Patch) -> str:
-    return git.with_variables(
-        GIT_AUTHOR_NAME=mail.author,
-        GIT_AUTHOR_EMAIL=mail.email,
-        GIT_AUTHOR_DATE=mail.date,
-        GIT_COMMITTER_NAME=OUR_NAME,
-        GIT_COMMITTER_EMAIL=OUR_EMAIL,
-        GIT_COMMITTER_DATE=mail.date,
-    ).text("commit-tree", tree, "-p", parent, stdin=mail.message, activity=f"the commit of {patch.name}")
-
-
 LINKS_MESSAGE = "DO NOT SUBMIT: SUBMODULES OF PATCHES"  # our commit that names patched submodules
-
-PatchSeries = Mapping[str, Sequence[Patch]]
 
 
 def is_our_commit(email: str, subject: str) -> bool:
@@ -396,15 +325,21 @@ def apply_stage(
 ) -> checkout_state.CheckoutState:
     """Apply the patches of a stage (``base`` or ``hipified``); return the state of the tree then.
 
-    ``parts`` are the tree's repositories; their commits are what ``state`` says. Raises PatchRefusedError;
-    then no file was touched. What is to be left is on the disk before the first file is written, so that a
-    run after a crash knows it as ours.
+    ``parts`` are the tree's repositories; their commits are what ``state`` says. Files that do not differ
+    keep their times. What is to be left is on the disk before the first file is written, so that a run after
+    a crash knows it as ours. Raises PatchRefusedError, before a file is written, also for a file in the way
+    that git ignores.
     """
     if not series:
         return state
     new = replace(state, left=plan_stage(parts, state.left, series, name))
     checkout_state.write_state(git_dir, replace(new, operation="checkout"))
-    write_stage(parts, state.left, new.left)
+    for part in reversed(parts):
+        if new.left[part.path].head != state.left[part.path].head:
+            try:
+                own_changes.switch_to_commit(part.git, new.left[part.path].head)
+            except errors.SourceError as cause:
+                raise PatchRefusedError("the patches cannot be applied", tip=cause.tip) from cause
     log.log_note(f"{sum(map(len, series.values()))} {name} patches applied")
     return new
 
@@ -430,63 +365,31 @@ def plan_stage(
         )
     new: dict[str, checkout_state.RepositoryState] = {}
     for path in reversed(parts):
+        git, state, patches = parts[path].git, states[path], series.get(path, ())
         links = {
-            below.removeprefix(f"{path}/"): state.head
-            for below, state in new.items()
-            if state.head != states[below].head and trees.find_holder(below, parts) == path
+            below.removeprefix(f"{path}/"): left.head
+            for below, left in new.items()
+            if left.head != states[below].head and trees.find_holder(below, parts) == path
         }
-        new[path] = _plan_repository(parts[path], states[path], series.get(path, ()), links, stage)
+        head = state.head
+        if links:
+            named = build_tree(git, head, {}, links)
+            head = write_commit(git, named, [head], LINKS_MESSAGE, dated_like=state.upstream)
+        if patches:
+            base = "upstream's" if stage == "base" else "what hipify made of upstream's"
+            where = f"{base} {state.upstream[:12]}" + (f" in {path}" if path else "")
+            before, head = head, commit_series(git, head, patches, where=where)[-1]
+            changes = trees.list_differences(git, "diff-tree", "-r", before, head)
+            if moved := min((change.path for change in changes if change.of_submodule), default=""):
+                raise PatchRefusedError(
+                    f"the patches in {patches[0].name.rpartition('/')[0]} add, remove or move the submodule "
+                    f"{moved}",
+                    tip="patch what is in it: the folder of its path takes the patches",
+                )
+        changed = head != state.head
+        tree_id = git.text("rev-parse", f"{head}^{{tree}}") if changed else state.tree
+        new[path] = replace(state, head=head, tree=tree_id)
     return dict(reversed(new.items()))
-
-
-def write_stage(
-    parts: Sequence[trees.TreePart],
-    old: Mapping[str, checkout_state.RepositoryState],
-    new: Mapping[str, checkout_state.RepositoryState],
-) -> None:
-    """Bring files, HEAD and index from ``old`` to ``new``; files that do not differ keep their times.
-
-    Raises PatchRefusedError, before any file is written, when a file that git ignores is in the way.
-    """
-    moved = [part for part in parts if new[part.path].head != old[part.path].head]
-    for part in reversed(moved):
-        try:
-            own_changes.switch_to_commit(part.git, new[part.path].head)
-        except errors.SourceError as cause:
-            raise PatchRefusedError("the patches cannot be applied", tip=cause.tip) from cause
-
-
-def _plan_repository(
-    part: trees.TreePart,
-    state: checkout_state.RepositoryState,
-    patches: Sequence[Patch],
-    links: dict[str, str],
-    stage: str,
-) -> checkout_state.RepositoryState:
-    head, tree = state.head, state.tree
-    if links:
-        tree = build_tree(part.git, head, {}, links)
-        head = write_commit(part.git, tree, [head], LINKS_MESSAGE, dated_like=state.upstream)
-    if patches:
-        base = "upstream's" if stage == "base" else "what hipify made of upstream's"
-        where = f"{base} {state.upstream[:12]}" + (f" in {part.path}" if part.path else "")
-        before = head
-        commits, tree = commit_series(part.git, before, patches, where=where)
-        head = commits[-1]
-        moves = [
-            change.path
-            for change in trees.list_differences(part.git, "diff-tree", "-r", before, head)
-            if change.of_submodule
-        ]
-        if moves:
-            raise PatchRefusedError(
-                f"the patches in {patches[0].name.rpartition('/')[0]} add, remove or move the submodule "
-                f"{min(moves)}",
-                tip="patch what is in it: the folder of its path takes the patches",
-            )
-    if head == state.head:
-        return state
-    return replace(state, head=head, tree=tree)
 
 
 @dataclass(frozen=True)
@@ -499,16 +402,6 @@ class SavedPatches:
     removed: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class _TaggedRepository:
-    """One repository with its two tags (``hipified`` empty: without that tag)."""
-
-    part: trees.TreePart
-    upstream: str
-    hipified: str
-    head: str
-
-
 def save_patches(
     project: Project, directory: Path, folder: Path, *, replace_others: bool, env: Mapping[str, str]
 ) -> SavedPatches:
@@ -519,24 +412,28 @@ def save_patches(
     with nothing written: no tags, changes that are not committed, history with a merge or not on
     top of the tags, a commit that no patch can give back.
     """
-    directory = directory.absolute()
-    if not (directory / ".git").exists():
-        raise errors.SourceError(f"{directory} is not a git checkout", tip=trees.CHECKOUT_TIP)
-    git = disable_private_filters(Git(directory, env))
+    git = disable_private_filters(_open_checkout(directory, env))
     git_dir = find_git_directory(git)
     with lock_folder(git_dir / checkout_state.OWN_FOLDER, purpose=f"save-patches of {project.name}"):
         state = checkout_state.read_state(git_dir)
-        _require_settled_tree(git, state)
-        tagged = [_read_tags(part) for part in trees.list_repositories(git) if part.head]
+        parts = trees.list_repositories(git)
+        _require_settled_tree(git, parts, state)
+        tags = {part.path: _read_tags(part) for part in parts if part.head}
         old = read_patch_set(folder)
-        known_digests = ("", state.patches, state.saved) if state is not None else ("",)
-        base = {t.part.path: _make_series(t, "base") for t in tagged}
-        hipified: Mapping[str, Sequence[Patch]] = old.hipified
-        if tagged[0].hipified:
-            hipified = {t.part.path: _make_series(t, "hipified") for t in tagged}
-        elif old.hipified:
+        is_hipified = bool(tags[""][1])
+        base: dict[str, list[Patch]] = {}
+        hipified: dict[str, Sequence[Patch]] = {} if is_hipified else dict(old.hipified)
+        if hipified:
             log.log_note(f"{folder / 'hipified'} stays as it is: the tree is not hipified")
-        new = PatchSet(folder, _drop_empty(base), _drop_empty(hipified))
+        for part in parts:
+            if part.path in tags:
+                upstream, boundary = tags[part.path]
+                base[part.path] = _make_series(part, "base", upstream, upstream, boundary or part.head)
+                if is_hipified:
+                    start = boundary or part.head
+                    hipified[part.path] = _make_series(part, "hipified", upstream, start, part.head)
+        new = _make_patch_set(folder, base, hipified)
+        known_digests = ("", state.patches, state.saved) if state is not None else ("",)
         if new.digest != old.digest and old.digest not in known_digests and not replace_others:
             raise errors.SourceError(
                 f"{folder} has patches that {directory} was not made with; they would be lost",
@@ -548,92 +445,89 @@ def save_patches(
     return saved
 
 
-def read_patch_origin(directory: Path, *, env: Mapping[str, str]) -> tuple[str, str]:
-    """Return the name of the set that a tree was made with, and its ref; empty where that is not known."""
+def _open_checkout(directory: Path, env: Mapping[str, str]) -> Git:
     if not (directory / ".git").exists():
         raise errors.SourceError(f"{directory} is not a git checkout", tip=trees.CHECKOUT_TIP)
-    state = checkout_state.read_state(find_git_directory(Git(directory.absolute(), env)))
+    return Git(directory.absolute(), env)
+
+
+def read_patch_origin(directory: Path, *, env: Mapping[str, str]) -> tuple[str, str]:
+    """Return the name of the set that a tree was made with, and its ref; empty where that is not known."""
+    state = checkout_state.read_state(find_git_directory(_open_checkout(directory, env)))
     return (state.patch_set, state.ref) if state is not None else ("", "")
 
 
-def _require_settled_tree(git: Git, state: checkout_state.CheckoutState | None) -> None:
+def _require_settled_tree(
+    git: Git, parts: Sequence[trees.TreePart], state: checkout_state.CheckoutState | None
+) -> None:
     if state is not None and state.operation is not None:
         raise errors.SourceError(
             f"the {state.operation} in {git.directory} was interrupted",
             tip="run `checkout` again; it continues",
         )
-    parts = trees.list_repositories(git)
     own_changes.refuse_unfinished_operations(parts)
-    root = state.left.get("") if state is not None else None
-    if state is not None and state.hipify == "uncommitted" and root is not None:
-        for part in trees.list_repositories(git):
-            recorded = state.left.get(part.path)
-            if recorded is None or not recorded.uncommitted or _is_hipified(part.git):
-                continue
-            if part.head != recorded.head:
-                raise errors.SourceError(
-                    f"{part.git.directory} has commits made while what hipify wrote was not committed; "
-                    "the two cannot be told apart",
-                    tip="check out with --commit-hipify (or --no-hipify) and commit there",
-                )
+    for part in parts:
+        recorded = state.left.get(part.path) if state is not None and state.hipify == "uncommitted" else None
+        if recorded is None or not recorded.uncommitted or part.head == recorded.head:
+            continue
+        tag = f"refs/tags/{checkout_state.HIPIFY_TAG}"
+        if not part.git.succeeds("merge-base", "--is-ancestor", tag, "HEAD"):
+            # else what hipify first wrote is committed, and what comes after it is in commits of its own
+            raise errors.SourceError(
+                f"{part.git.directory} has commits made while what hipify wrote was not committed; "
+                "the two cannot be told apart",
+                tip="check out with --commit-hipify (or --no-hipify) and commit there",
+            )
     files = [
         part.path_from_root(path) for part in parts for _, path in own_changes.list_own_changes(part, state)
     ]
     if files:
+        more = f" and {len(files) - 5} more" if len(files) > 5 else ""
         raise errors.SourceError(
-            f"{git.directory} has changes that are not committed: {', '.join(files[:5])}"
-            + (f" and {len(files) - 5} more" if len(files) > 5 else ""),
+            f"{git.directory} has changes that are not committed: {', '.join(files[:5])}{more}",
             tip="commit them, one commit a patch, or put them away with `git stash -u`",
         )
 
 
-def _is_hipified(git: Git) -> bool:
-    """Tell whether what hipify first wrote is committed: what comes after it is in commits of its own."""
-    return git.succeeds("merge-base", "--is-ancestor", f"refs/tags/{checkout_state.HIPIFY_TAG}", "HEAD")
-
-
-def _read_tags(part: trees.TreePart) -> _TaggedRepository:
-    git = part.git
-    head = part.head
-    commits = []
+def _read_tags(part: trees.TreePart) -> tuple[str, str]:
+    """Return what the two tags of a repository name; the second is empty without that tag."""
+    commits: list[str] = []
     for name in (checkout_state.UPSTREAM_TAG, checkout_state.HIPIFY_TAG):
-        commits.append(git.text("for-each-ref", "--format=%(objectname)", f"refs/tags/{name}"))
-        if commits[-1] and not git.succeeds("merge-base", "--is-ancestor", commits[-1], head):
+        commit = part.git.text("for-each-ref", "--format=%(objectname)", f"refs/tags/{name}")
+        if commit and not part.git.succeeds("merge-base", "--is-ancestor", commit, part.head):
             raise errors.SourceError(
-                f"HEAD of {git.directory} is not on top of {name}",
+                f"HEAD of {part.git.directory} is not on top of {name}",
                 tip=f"`git rebase --onto {name} <where your work begins>`, or run `checkout` again",
             )
-    if not commits[0]:
-        raise errors.SourceError(
-            f"{git.directory} has no tag {checkout_state.UPSTREAM_TAG}",
-            tip="run `checkout` first; it sets it",
-        )
-    return _TaggedRepository(part, commits[0], commits[1], head)
+        if not commit and not commits:
+            raise errors.SourceError(
+                f"{part.git.directory} has no tag {name}", tip="run `checkout` first; it sets it"
+            )
+        commits.append(commit)
+    return commits[0], commits[1]
 
 
-def _make_series(tagged: _TaggedRepository, stage: str) -> list[Patch]:
+def _make_series(part: trees.TreePart, stage: str, upstream: str, start: str, end: str) -> list[Patch]:
     """Return the patches of a stage in one repository, after a trial that they give the same again."""
-    git, boundary = tagged.part.git, tagged.hipified or tagged.head
-    start, end = (tagged.upstream, boundary) if stage == "base" else (boundary, tagged.head)
+    git = part.git
     commits = _list_commits(git, start, end, hipified=stage == "hipified")
-    patches = [format_patch(git, commit, number, tagged.upstream) for number, commit in enumerate(commits, 1)]
+    patches = [format_patch(git, commit, number, upstream) for number, commit in enumerate(commits, 1)]
     try:
-        recommitted, _ = commit_series(git, start, patches, where=f"{start[:12]}, in a trial")
+        again = commit_series(git, start, patches, where=f"{start[:12]}, in a trial") if patches else []
     except PatchRefusedError as cause:
         raise errors.SourceError(
             f"the commits in {git.directory} cannot be saved as patches one after another",
             tip="keep them between the tags in one line, without what a mail cannot hold "
             "(a message with a line that begins with `diff -` or `---`)",
         ) from cause
-    for number, (commit, patch) in enumerate(zip(recommitted, patches, strict=True), 1):
-        if format_patch(git, commit, number, tagged.upstream) != patch:
+    for number, (commit, patch) in enumerate(zip(again, patches, strict=True), 1):
+        if format_patch(git, commit, number, upstream) != patch:
             raise errors.SourceError(
                 f"commit {commits[number - 1][:12]} of {git.directory} ({patch.name}) would come back as "
                 "another one: its message or author has something that a mail cannot hold",
                 tip="reword it: no line that begins with `---`, `diff -` or `From:`, no [PATCH] in front",
             )
-    prefix = "/".join(word for word in (stage, tagged.part.path) if word)
-    return [Patch(f"{prefix}/{patch.name}", patch.data) for patch in patches]
+    return [Patch("/".join(filter(None, (stage, part.path, patch.name))), patch.data) for patch in patches]
 
 
 def _list_commits(git: Git, start: str, end: str, *, hipified: bool) -> list[str]:
@@ -646,37 +540,28 @@ def _list_commits(git: Git, start: str, end: str, *, hipified: bool) -> list[str
     translated = ""
     form = "--format=%H%x09%P%x09%ce%x09%s"
     for line in git.fields("log", "-z", "--reverse", "--topo-order", form, f"{start}..{end}", "--"):
-        commit, parents, email, subject = line.split("\t", 3)
-        if len(parents.split()) > 1:
+        commit, parent, email, subject = line.split("\t", 3)
+        if " " in parent:
             raise errors.SourceError(
                 f"commit {commit[:12]} of {git.directory} is a merge ({subject}), which no patch can hold",
                 tip="`git rebase` your work onto the tag",
             )
         if is_our_commit(email, subject):
-            translated = commit if hipified and subject == checkout_state.HIPIFY_MESSAGE else translated
+            if hipified and subject == checkout_state.HIPIFY_MESSAGE:
+                translated = commit
             continue
-        files = git.fields("diff-tree", "-r", "-z", "--name-only", "--ignore-submodules=all", parents, commit)
-        if files or git.text("rev-parse", f"{commit}^{{tree}}") == git.text(
-            "rev-parse", f"{parents}^{{tree}}"
-        ):
-            if commits and translated:
-                commits[-1] = _recommit_with_files(git, commits[-1], translated)
-            commits.append(commit)
-            translated = ""
+        changes = trees.list_differences(git, "diff-tree", "-r", parent, commit)
+        if changes and all(change.of_submodule for change in changes):
+            continue
+        if commits and translated:  # the one before, with what hipify made of it
+            head, _, message = git.text("cat-file", "commit", commits[-1]).partition("\n\n")
+            tree = git.text("rev-parse", f"{translated}^{{tree}}")
+            again = "\n".join((f"tree {tree}", *head.split("\n")[1:], "", message, ""))
+            data = again.encode("utf-8", "surrogateescape")
+            commits[-1] = git.text("hash-object", "-t", "commit", "-w", "--stdin", stdin=data)
+        commits.append(commit)
+        translated = ""
     return commits
-
-
-def _recommit_with_files(git: Git, commit: str, later: str) -> str:
-    """Store a commit again with the files of a later one; return it."""
-    head, _, message = git.text("cat-file", "commit", commit).partition("\n\n")
-    tree = git.text("rev-parse", f"{later}^{{tree}}")
-    lines = [f"tree {tree}", *head.split("\n")[1:], "", message, ""]
-    data = "\n".join(lines).encode("utf-8", "surrogateescape")
-    return git.text("hash-object", "-t", "commit", "-w", "--stdin", stdin=data)
-
-
-def _drop_empty(series: Mapping[str, Sequence[Patch]]) -> dict[str, tuple[Patch, ...]]:
-    return {path: tuple(patches) for path, patches in series.items() if patches}
 
 
 def _write_set(old: PatchSet, new: PatchSet) -> SavedPatches:
@@ -687,11 +572,5 @@ def _write_set(old: PatchSet, new: PatchSet) -> SavedPatches:
     removed = tuple(name for name in before if name not in after)
     for name in written:
         write_atomically(new.folder / name, after[name])
-    for name in removed:
-        target = new.folder / name
-        target.unlink()
-        for folder in target.parents:
-            if folder == new.folder or any(folder.iterdir()):
-                break
-            folder.rmdir()
+    remove_files(new.folder, removed)
     return SavedPatches(new.folder, tuple(after), written, removed)

@@ -154,14 +154,11 @@ def require_commit(part: TreePart) -> None:
         part.git.text("rev-parse", "HEAD")
 
 
-def list_missing_submodules(directory: Path, *, env: Mapping[str, str]) -> list[str]:
+def list_missing_submodules(parts: Sequence[TreePart]) -> list[str]:
     """List the submodules of a tree, recursively, that its commits name and nobody fetched.
 
-    None of a folder that is no checkout, or of a tree that was checked out without them.
+    None of a tree that was checked out without them.
     """
-    if not (directory / ".git").exists():
-        return []
-    parts = list_repositories(Git(directory, env, variables={"GIT_OPTIONAL_LOCKS": "0"}))
     state = checkout_state.read_state(parts[0].git_dir)
     return [] if state is not None and not state.submodules else select_missing_submodules(parts)
 
@@ -505,19 +502,31 @@ class TreeIdentity:
     source: str = field(default="", compare=False)
 
 
-def identify_tree(directory: Path, *, env: Mapping[str, str]) -> TreeIdentity:
-    """Identify the sources in ``directory``, the top of a git checkout. Nothing is written there.
+def open_tree(directory: Path, env: Mapping[str, str]) -> Git:
+    """Return git in ``directory``, the top of a checkout, to look at it: nothing is written there.
 
-    Raises SourceError when it is no checkout, has no commit, or a checkout there was cut.
+    Raises SourceError when it is no checkout.
     """
     if not (directory / ".git").exists():
         raise errors.SourceError(
             f"{directory} is not a git checkout",
             tip="check the sources out with repos/pytorch_<project>_repo.py checkout",
         )
-    git = disable_private_filters(Git(directory, env, variables={"GIT_OPTIONAL_LOCKS": "0"}))
-    parts = list_repositories(git)
+    return disable_private_filters(Git(directory, env, variables={"GIT_OPTIONAL_LOCKS": "0"}))
+
+
+def identify_tree(directory: Path, *, env: Mapping[str, str]) -> TreeIdentity:
+    """Identify the sources in ``directory``, the top of a git checkout. Nothing is written there.
+
+    Raises SourceError when it is no checkout, has no commit, or a checkout there was cut.
+    """
+    return identify_parts(list_repositories(open_tree(directory, env)))
+
+
+def identify_parts(parts: Sequence[TreePart]) -> TreeIdentity:
+    """Identify the sources in the repositories of a tree; see ``identify_tree``."""
     part = parts[0]
+    git, directory = part.git, part.git.directory
     require_commit(part)
     state = checkout_state.read_state(part.git_dir)
     if state is not None and state.operation == "checkout":

@@ -8,6 +8,7 @@ count.
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -131,15 +132,14 @@ class OfferedPackage:
             return _read_wheel_libraries(self.wheel, symbols=symbols)
         assert self.installed is not None
         libraries: dict[str, OfferedLibrary] = {}
-        for file in self.installed.files or ():
-            path = Path(str(self.installed.locate_file(file)))
+        for file in _list_installed_files(self.installed):
+            name = file.rpartition("/")[2]
             if system == "windows":
-                libraries |= _name_dll(str(file))
-                continue
-            binary = loader.read_host_binary_file(path, symbols=symbols) if _may_be_library(path) else None
-            if binary is not None:
-                library = OfferedLibrary(str(file), binary)
-                libraries.setdefault(binary.loader.soname or path.name, library)
+                libraries |= _name_dll(file)
+            elif ".so" in name and (path := Path(str(self.installed.locate_file(file)))).is_file():
+                binary = loader.read_host_binary_file(path, symbols=symbols)
+                if binary is not None:
+                    libraries.setdefault(binary.loader.soname or name, OfferedLibrary(file, binary))
         return libraries
 
 
@@ -313,8 +313,15 @@ def _list_scanned_libraries(scan: WheelScan, system: str) -> dict[str, OfferedLi
     return libraries
 
 
-def _may_be_library(path: Path) -> bool:
-    return ".so" in path.name and path.is_file()
+def _list_installed_files(distribution: PathDistribution) -> Iterator[str]:
+    """Yield the paths of RECORD as they are written: ROCm has twenty thousand, too many for ``Path``."""
+    record = distribution.read_text("RECORD")
+    if record is None:  # an egg, whose files are named elsewhere
+        yield from map(str, distribution.files or ())
+        return
+    for row in csv.reader(record.splitlines()):
+        if row:
+            yield row[0]
 
 
 def _read_wheel_dlls(wheel: Path) -> dict[str, OfferedLibrary]:

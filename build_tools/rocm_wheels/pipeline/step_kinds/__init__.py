@@ -25,11 +25,12 @@ from rocm_wheels.pipeline.step_kinds import (
 class StepKindCode:
     """A kind of step.
 
-    ``settle`` is pure: it returns the step with its inputs, command and verdict, as far as they are known.
+    ``settle`` is pure: it returns the step with its inputs, command and verdict. It puts inputs into the
+    given dictionary, those first that are known anyway, and raises ``NotYet`` at one that is known later.
     ``run`` does the work and records success; it returns whether nothing had to be made, where it can tell.
     """
 
-    settle: Callable[[planner.Planner, step.Step], step.Step]
+    settle: Callable[[planner.Planner, step.Step, dict[str, str]], step.Step]
     run: Callable[[step_run.StepRun], bool | None]
 
 

@@ -24,7 +24,6 @@ from rocm_wheels.models.project import Project, load_project
 from rocm_wheels.pipeline import (
     build_environment,
     build_statement,
-    estimates,
     provided_wheel_checks,
     provided_wheels,
     status,
@@ -32,7 +31,7 @@ from rocm_wheels.pipeline import (
 )
 from rocm_wheels.pipeline.outputs import OutputFile, StepStamp, refuse_foreign_wheels, write_stamp
 from rocm_wheels.pipeline.planner import PlannedBuild, Planner, decide_verdict, select_configure_inputs
-from rocm_wheels.pipeline.step import KnownAfter, Step, StepInput, configure_step_id
+from rocm_wheels.pipeline.step import Step, configure_step_id
 from rocm_wheels.pipeline.step_run import StepRun
 from rocm_wheels.sources import checkout_state, hipify_record, trees
 
@@ -41,28 +40,14 @@ if TYPE_CHECKING:
     from rocm_wheels.wheels.sbom import WheelParts
 
 
-def settle_build(planner: Planner, step: Step) -> Step:
+def settle_build(planner: Planner, step: Step, inputs: dict[str, str]) -> Step:
     """Return the step with its inputs, estimate, command and environment, as far as they are known."""
-    facts, project = planner.facts, load_project(str(step.project))
+    identity = planner.facts.trees[str(step.project)].identity
+    inputs |= {"commit": identity.commit, "sources": identity.tree}
+    targets = planner.known_targets() if load_project(str(step.project)).has_device_code else ()
+    if targets:
+        inputs["PYTORCH_ROCM_ARCH"] = ";".join(targets)
     planned = planner.plan_step_build(step)
-    targets = planner.find_targets(step.cell)
-    count = 1 if isinstance(targets, KnownAfter) else len(targets)
-    step = replace(
-        step,
-        estimate=estimates.estimate_step(
-            project.name, count if project.has_device_code else 1, facts.machine, facts.history
-        ),
-    )
-    if isinstance(planned, KnownAfter):
-        identity = facts.trees[project.name].identity
-        inputs: dict[str, StepInput] = {"commit": identity.commit, "sources": identity.tree}
-        if not isinstance(targets, KnownAfter) and project.has_device_code:
-            inputs["PYTORCH_ROCM_ARCH"] = ";".join(targets)
-        inputs["everything else"] = planned
-        for pin in project.build.pins:
-            if isinstance(version := planner.find_wheel_version(step, pin.project), KnownAfter):
-                inputs[f"version of {pin.project}"] = version
-        return decide_verdict(planner, step, inputs)
     command = make_build_command(planner, step, planned.request)
     step = decide_verdict(planner, step, dict(planned.inputs), command=command)
     step = replace(
@@ -74,14 +59,21 @@ def settle_build(planner: Planner, step: Step) -> Step:
 
 def make_build_command(planner: Planner, step: Step, request: build_request.BuildRequest) -> str:
     """Return the command line of a build's front end, as it can be pasted into a shell."""
-    ready = planner.python_facts(step).ready
-    assert ready is not None
     workspace = planner.facts.workspace
-    python = build_environment.find_project_layer(str(step.project), ready, workspace).python
+    python = build_environment.find_project_layer(str(step.project), planner.ready, workspace).python
     argv = frontend.make_front_end_command(
-        request, request.folder, python=python, out_dir=workspace.fresh_wheels / step.id
+        request,
+        request.folder,
+        python=python,
+        out_dir=workspace.fresh_wheels / step.id,
+        checked=is_checked_before(planner, step),
     )
     return shell.format_command(argv, cwd=request.folder)
+
+
+def is_checked_before(planner: Planner, step: Step) -> bool:
+    """Tell whether another step has looked that what a build requires is there: the one that configures."""
+    return step.kind == "build" and configure_step_id(str(step.project), planner.facts) in planner.steps
 
 
 def _check_current_wheel(planner: Planner, step: Step) -> Step:
@@ -173,7 +165,7 @@ def install_needed_wheels(step_run: StepRun, project: Project) -> None:
     for name in project.build.after:
         other = load_project(name)
         if not step_run.facts.builds_project(name):
-            provided = step_run.planner.python_facts(step_run.step).provided.get(name)
+            provided = step_run.facts.python.provided.get(name)
             if provided is not None and provided.wheel is not None:
                 install_project_wheel(step_run, other, provided.wheel, provided.content)
                 _check_given_wheel(step_run, project, other, provided)
@@ -199,15 +191,14 @@ def _check_given_wheel(
 
     It stays installed: others may be compiled against it at this moment.
     """
-    facts, targets = step_run.facts, step_run.planner.find_targets(step_run.step.cell)
-    assert not isinstance(targets, KnownAfter), "a build begins when its targets are known"
+    facts, targets = step_run.facts, step_run.planner.find_targets()
     installed = provided_wheels.inspect_installed_wheel(
         other, step_run.ready, facts.request.platform, facts.workspace, facts.env
     )
     assert installed is not None, f"{given_wheel.wheel} was installed"
     # the lock was looked for in the file: the same content may have been installed without one
     faults = provided_wheel_checks.find_project_misfits(
-        project, replace(installed, lock=given_wheel.lock), facts, step_run.step.cell.tag, targets
+        project, replace(installed, lock=given_wheel.lock), facts, targets
     )
     if not faults:
         return
@@ -281,11 +272,7 @@ class BuildStep:
     @cached_property
     def planned_build(self) -> PlannedBuild:
         """Request, environment and inputs."""
-        planned_build = self.step_run.planner.plan_step_build(self.step_run.step)
-        assert not isinstance(planned_build, KnownAfter), (
-            f"{self.step_run.step.id} began before {planned_build}"
-        )
-        return planned_build
+        return self.step_run.planner.plan_step_build(self.step_run.step)
 
     def build_or_bring(self) -> bool:
         """Do it; see ``run_build``."""
@@ -340,8 +327,8 @@ class BuildStep:
 
     def _stamp_configure_step(self) -> None:
         """Record that the tree of this build was configured as its inputs say: its wheel came out of it."""
-        name, graph = configure_step_id(self.project.name), self.step_run.planner.graph
-        if name in graph.steps and graph.steps[name].cell == self.step_run.step.cell:
+        name = configure_step_id(self.project.name, self.step_run.facts)
+        if name in self.step_run.planner.steps:
             inputs = select_configure_inputs(self.step_run.known_inputs)
             write_stamp(self.step_run.facts.workspace.steps, StepStamp(name, inputs, (), {}))
 
@@ -406,10 +393,7 @@ class BuildStep:
         began, older_logs = time.monotonic(), self._list_ninja_logs()
         try:
             with count_cache_use(step_run, environment, self.cache_statistics) as cache_variables:
-                return frontend.build_wheel(
-                    self.planned_build.request,
-                    **self.make_front_end_arguments({**environment, **cache_variables}),
-                )
+                return self.make_front_end({**environment, **cache_variables}).build()
         except BuildFailed as failed:
             self._name_error_sources(failed)
             raise
@@ -433,9 +417,10 @@ class BuildStep:
         if lines:
             self.step_run.append_log("errors in what hipify made, and where they are in its sources", lines)
 
-    def make_front_end_arguments(self, environment: Mapping[str, str]) -> dict[str, Any]:
-        """Return with what a front end is run: its environment, Python and folders, and who listens."""
+    def make_front_end(self, environment: Mapping[str, str], *, editable: bool = False) -> frontend.FrontEnd:
+        """Return the project's own build in an environment; who listens is the record of this run."""
         step_run, ready, preloads = self.step_run, self.step_run.ready, None
+        request = replace(self.planned_build.request, editable=editable)
         if self.project.checks.rocm_init:
             platform = step_run.facts.request.platform
             if (prefix := ready.sdk.prefix) is not None:
@@ -447,23 +432,24 @@ class BuildStep:
 
         def ran(argv: list[str], env: Mapping[str, str], finished: process.FinishedProcess) -> None:
             changes = shell.compare_environments(self.planned_build.base, env)
-            step_run.record_command(argv, finished, cwd=self.planned_build.request.folder, changes=changes)
+            step_run.record_command(argv, finished, cwd=request.folder, changes=changes)
 
-        return {
-            "base": step_run.facts.env,
-            "env": environment,
-            "python": build_environment.find_project_layer(
-                self.project.name, ready, step_run.facts.workspace
-            ).python,
-            "python_tag": ready.python_tag,
-            "out_dir": step_run.facts.workspace.fresh_wheels / step_run.step.id,
-            "log": step_run.log,
-            "preloads": preloads,
-            "clean": step_run.facts.request.clean,
-            "on_line": NinjaWatch(step_run).read_line,
-            "ran": ran,
-            "restore": partial(trees.restore_links, self.planned_build.request.source, step_run.facts.env),
-        }
+        workspace = step_run.facts.workspace
+        return frontend.FrontEnd(
+            request,
+            base=step_run.facts.env,
+            env=environment,
+            python=build_environment.find_project_layer(self.project.name, ready, workspace).python,
+            python_tag=ready.python_tag,
+            out_dir=workspace.fresh_wheels / step_run.step.id,
+            log=step_run.log,
+            preloads=preloads,
+            clean=step_run.facts.request.clean,
+            checked=is_checked_before(step_run.planner, step_run.step),
+            on_line=NinjaWatch(step_run).read_line,
+            ran=ran,
+            restore=partial(trees.restore_links, request.source, step_run.facts.env),
+        )
 
     def _list_ninja_logs(self) -> dict[Path, int]:
         """Return the logs of ninja in the build trees, with the times of their last change."""
@@ -618,14 +604,13 @@ class BuildStep:
     def _refuse_foreign_wheels(self) -> None:
         """Refuse at once what delivering the wheel, hours later, would be refused for."""
         facts = self.step_run.facts
-        for folder in self.step_run.planner.graph.output_folders(self.step_run.step, facts.request.output):
-            refuse_foreign_wheels(
-                facts.workspace,
-                folder,
-                self.project.distribution,
-                self.step_run.ready.python_tag,
-                self.step_run.planner.describe_purpose(self.step_run.step),
-            )
+        refuse_foreign_wheels(
+            facts.workspace,
+            facts.request.wheels_folder,
+            self.project.distribution,
+            self.step_run.ready.python_tag,
+            self.step_run.planner.describe_purpose(self.step_run.step),
+        )
 
     def _keep_wheel(self, wheel: Path, sha256: str) -> OutputFile:
         """Move a wheel to where it stays until it is packaged, and others are built against it."""
@@ -633,12 +618,10 @@ class BuildStep:
         return OutputFile.from_path(kept, sha256)
 
 
-def settle_configure(planner: Planner, step: Step) -> Step:
+def settle_configure(planner: Planner, step: Step, inputs: dict[str, str]) -> Step:
     """Return the step with the inputs of its build that CMake reads."""
     planned = planner.plan_step_build(step)
-    if isinstance(planned, KnownAfter):
-        return decide_verdict(planner, step, {"everything else": planned})
-    inputs = select_configure_inputs(planned.inputs)
+    inputs |= select_configure_inputs(planned.inputs)
     return decide_verdict(planner, step, inputs, command=make_build_command(planner, step, planned.request))
 
 
@@ -651,5 +634,5 @@ def run_configure(step_run: StepRun) -> None:
     source = step_run.facts.request.sources[step.project.name]
     with checkout_state.hold_checkout(source, activity=step_run.step.id, env=step_run.facts.env):
         environment = {**step.planned_build.environment, "MAX_JOBS": "1"}  # what compiles is ended at once
-        frontend.configure_tree(step.planned_build.request, **step.make_front_end_arguments(environment))
+        step.make_front_end(environment).configure()
     step_run.record_success()

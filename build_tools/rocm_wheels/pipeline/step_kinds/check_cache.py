@@ -9,23 +9,20 @@ from pathlib import Path
 from rocm_wheels.compile import cache_trust
 from rocm_wheels.core import errors, log
 from rocm_wheels.pipeline.planner import Planner, decide_verdict
-from rocm_wheels.pipeline.step import KnownAfter, Step, StepInput
+from rocm_wheels.pipeline.step import Step
 from rocm_wheels.pipeline.step_run import StepRun
 
 
-def settle_check_cache(planner: Planner, step: Step) -> Step:
+def settle_check_cache(planner: Planner, step: Step, inputs: dict[str, str]) -> Step:
     """Return the step with the program of the cache, its settings and a target to compile for."""
     cache = planner.facts.cache
     assert cache is not None
-    targets = planner.list_requested_targets(step.cell.tag)
-    inputs: dict[str, StepInput] = {
-        "ROCm packages": planner.rocm_input(step),
-        "program": str(cache.program),
-        "version": planner.facts.cache_version,
-        "settings": ", ".join(planner.facts.cache_settings.splitlines()),
-        "target": targets if isinstance(targets, KnownAfter) else targets[0],
-        "step": cache_trust.CACHE_TEST_VERSION,
-    }
+    inputs["program"] = str(cache.program)
+    inputs["version"] = planner.facts.cache_version
+    inputs["settings"] = ", ".join(planner.facts.cache_settings.splitlines())
+    inputs["step"] = cache_trust.CACHE_TEST_VERSION
+    inputs["target"] = planner.requested_targets()[0]
+    inputs["ROCm packages"] = planner.ready.content
     return decide_verdict(planner, step, inputs, command=f"{cache.kind} before hipcc, on a file of its own")
 
 

@@ -15,13 +15,13 @@ from typing import Any
 
 from packaging.utils import canonicalize_name
 
-from rocm_wheels.compile import build_trees, frontend
+from rocm_wheels.compile import build_trees
 from rocm_wheels.core import errors, files, log, process, shell
 from rocm_wheels.core.workspace import Workspace
 from rocm_wheels.models.project import Project
 from rocm_wheels.pipeline import build_environment
 from rocm_wheels.pipeline.planner import Planner, decide_verdict
-from rocm_wheels.pipeline.step import KnownAfter, Step
+from rocm_wheels.pipeline.step import Step
 from rocm_wheels.pipeline.step_kinds import build
 from rocm_wheels.pipeline.step_run import StepRun
 from rocm_wheels.sdk import resolve_packages
@@ -29,7 +29,7 @@ from rocm_wheels.sdk.build_environment import (
     BuildEnvironment,
     ensure_layer,
     install_wheel,
-    locate_layer,
+    locate_environment,
     locate_layer_packages,
 )
 from rocm_wheels.sources import checkout_state, trees
@@ -46,12 +46,10 @@ _FINDERS_FIRST = (
 )
 
 
-def settle_develop(planner: Planner, step: Step) -> Step:
+def settle_develop(planner: Planner, step: Step, inputs: dict[str, str]) -> Step:
     """Return the step with its inputs, which are those of a build but for the sources; it always runs."""
     planned = planner.plan_step_build(step)
-    if isinstance(planned, KnownAfter):
-        return decide_verdict(planner, step, {"everything else": planned})
-    inputs = {name: value for name, value in planned.inputs.items() if name not in _SOURCE_INPUTS}
+    inputs |= {name: value for name, value in planned.inputs.items() if name not in _SOURCE_INPUTS}
     for file, digest in planner.facts.trees[str(step.project)].front_end.items():
         inputs[f"file {file}"] = digest
     settled = decide_verdict(planner, step, inputs)
@@ -66,7 +64,7 @@ def locate_develop_environment(
     """Return the environment in which a project is, or will be, installed as editable."""
     if not ready.environment.prefix.is_relative_to(workspace.environments):
         return ready.environment
-    return locate_layer(build_environment.layers_folder(ready, workspace) / f"{project}-develop")
+    return locate_environment(build_environment.layers_folder(ready, workspace) / f"{project}-develop")
 
 
 def run_develop(step_run: StepRun) -> None:
@@ -95,13 +93,9 @@ def _develop_project(step_run: StepRun, step: build.BuildStep) -> None:
     environment = dict(step.planned_build.environment)
     if step_run.jobs is not None:
         environment["MAX_JOBS"] = environment["CMAKE_BUILD_PARALLEL_LEVEL"] = str(step_run.jobs)
-    request = replace(step.planned_build.request, editable=True)
     with build.count_cache_use(step_run, environment, step.cache_statistics) as cache_variables:
-        developed = frontend.develop_tree(
-            request,
-            configured=current,
-            **step.make_front_end_arguments({**environment, **cache_variables}),
-        )
+        front_end = step.make_front_end({**environment, **cache_variables}, editable=True)
+        developed = front_end.develop(configured=current)
     log.log_note(f"build tree: {developed.tree}")
     target = locate_develop_environment(project.name, step_run.ready, facts.workspace)
     if developed.wheel is not None:
@@ -117,7 +111,7 @@ def _develop_project(step_run: StepRun, step: build.BuildStep) -> None:
     loop: dict[str, Any] = {
         "ninja": developed.ninja,
         "environment": changes,
-        "tree": str(request.folder / project.build.trees[0]),
+        "tree": str(front_end.request.folder / project.build.trees[0]),
         "files": [str(path) for path in _list_deciding_files(step_run, project, package)],
     }
     step_run.record_success(

@@ -16,21 +16,18 @@ from packaging.utils import canonicalize_name
 from rocm_wheels.core import errors, log
 from rocm_wheels.pipeline import build_environment, packaging
 from rocm_wheels.pipeline.planner import Planner
-from rocm_wheels.pipeline.step import KnownAfter, Step, StepInput
+from rocm_wheels.pipeline.step import Step
 from rocm_wheels.pipeline.step_run import StepRun
 
 FAT_VERSION = "1"
 FAT_BUILD_TAG = "1fat"
 
 
-def settle_fat(planner: Planner, step: Step) -> Step:
+def settle_fat(planner: Planner, step: Step, inputs: dict[str, str]) -> Step:
     """Return the step with the targets that kernels are kept for, and the ROCm that is put in."""
-    targets = planner.find_targets(step.cell)
-    inputs: dict[str, StepInput] = {
-        "targets": targets if isinstance(targets, KnownAfter) else ",".join(targets),
-        "ROCm packages": planner.rocm_input(step),
-        "step": FAT_VERSION,
-    }
+    inputs["step"] = FAT_VERSION
+    inputs["targets"] = ",".join(planner.find_targets())
+    inputs["ROCm packages"] = planner.ready.content
     return packaging.settle_packaging(planner, step, inputs, "rocm-wheels wheel fat")
 
 
@@ -42,8 +39,7 @@ def run_fat(step_run: StepRun) -> bool:
 def _make_fat_wheel(step_run: StepRun, wheel: Path, folder: Path) -> packaging.PackagedFiles:
     from rocm_wheels.package import fat
 
-    targets, sdk = step_run.planner.find_targets(step_run.step.cell), step_run.facts.request.sdk
-    assert not isinstance(targets, KnownAfter), "a wheel is packaged when its targets are known"
+    targets, sdk = step_run.planner.find_targets(), step_run.facts.request.sdk
     request = fat.FatRequest(wheel, (), targets, FAT_BUILD_TAG)
     if sdk.find_links is not None:
         rocm_wheels = tuple(sorted(Path(sdk.find_links).glob("rocm*.whl")))

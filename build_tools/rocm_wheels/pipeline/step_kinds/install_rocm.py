@@ -18,13 +18,13 @@ from rocm_wheels.sdk import interpreters, resolve_packages
 from rocm_wheels.sdk.build_environment import ensure_environment, install_into
 
 
-def settle_install_rocm(planner: Planner, step: Step) -> Step:
+def settle_install_rocm(planner: Planner, step: Step, inputs: dict[str, str]) -> Step:
     """Return the step with what the environment is made of; what it lacks is why it runs."""
-    python_facts = planner.python_facts(step)
-    request = planner.facts.get_sdk_request(python_facts)
+    python_facts, request = planner.facts.python, planner.facts.sdk_request
+    inputs.update(python_facts.inputs)
     return replace(
         step,
-        inputs=python_facts.inputs,
+        inputs=inputs,
         command=""
         if request.rocm_path is not None
         else interpreters.format_install_command([request.requirement], request.source),
@@ -36,7 +36,7 @@ def settle_install_rocm(planner: Planner, step: Step) -> Step:
 def run_install_rocm(step_run: StepRun) -> None:
     """Make the environment of an interpreter, with ROCm in it, and ask that what it is. Raises SdkError."""
     facts = step_run.facts
-    request = facts.get_sdk_request(step_run.planner.python_facts(step_run.step))
+    request = facts.sdk_request
     if request.current_env:
         environment = install_into(request.python, request, facts.env, step_run.echo_line)
     else:

@@ -16,7 +16,7 @@ from rocm_wheels.models import project, project_names
 from rocm_wheels.pipeline import build_environment, tools
 from rocm_wheels.pipeline.outputs import OutputFile
 from rocm_wheels.pipeline.planner import Planner, decide_verdict
-from rocm_wheels.pipeline.step import KnownAfter, Step, StepInput
+from rocm_wheels.pipeline.step import Step
 from rocm_wheels.pipeline.step_run import StepRun
 from rocm_wheels.sdk import interpreters, resolve_packages
 from rocm_wheels.sdk.build_environment import BuildEnvironment, ensure_layer, install_requirements
@@ -25,21 +25,15 @@ TOOLS_VERSION = "3"
 _LAYERS_AT_A_TIME = 4  # each waits for an index most of the time
 
 
-def settle_install_tools(planner: Planner, step: Step) -> Step:
+def settle_install_tools(planner: Planner, step: Step, inputs: dict[str, str]) -> Step:
     """Return the step with the requirements of all projects, and the digests of the files that hold them.
 
     Under a lock with tools, those are what is installed, whatever met the requirements else.
     """
-    facts, ready = planner.facts, planner.python_facts(step).ready
-    locked = facts.get_locked_tools(step.cell.tag)
-    made_by = KnownAfter(f"install-rocm-{step.cell.tag}")
-    inputs: dict[str, StepInput] = {
-        "ROCm packages": planner.rocm_input(step),
-        "environment": made_by if ready is None else str(ready.environment.prefix),
-        "step": TOOLS_VERSION,
-    }
+    facts, locked = planner.facts, planner.facts.locked_tools
+    inputs["step"] = TOOLS_VERSION
     needed: list[str] = []
-    for provided in planner.python_facts(step).provided.values():
+    for provided in facts.python.provided.values():
         if provided.wheel is not None and provided.requires:
             inputs[f"requirements of {provided.project}"] = ", ".join(provided.requires)
             needed += provided.requires
@@ -57,23 +51,21 @@ def settle_install_tools(planner: Planner, step: Step) -> Step:
             inputs[f"locked tools of {name}"] = resolve_packages.digest_packages(packages)
             pins = [f"{package}=={entry.version}" for package, entry in packages.items()]
             lines.append(interpreters.format_install_command(["--no-deps", "--require-hashes", *pins]))
+    inputs["ROCm packages"] = planner.ready.content
+    inputs["environment"] = str(planner.ready.environment.prefix)
     return decide_verdict(planner, step, inputs, command=" && ".join(dict.fromkeys(lines)))
 
 
 def run_install_tools(step_run: StepRun) -> None:
     """Install what each project needs to be built, and note what that is now. Raises SdkError."""
     facts, ready = step_run.facts, step_run.ready
-    given_wheels = [
-        wheel
-        for wheel in step_run.planner.python_facts(step_run.step).provided.values()
-        if wheel.wheel is not None
-    ]
+    given_wheels = [wheel for wheel in facts.python.provided.values() if wheel.wheel is not None]
     packages: dict[str, dict[str, str]] = {}
     files: dict[str, dict[str, dict[str, str]]] = {}
     outputs: dict[str, OutputFile] = {}
     with build_environment.hold_environment(ready, facts.workspace, purpose=step_run.step.id) as unfinished:
         needed = [line for wheel in given_wheels for line in wheel.requires]
-        if needed and facts.get_locked_tools(ready.python_tag) is not None:
+        if needed and facts.locked_tools is not None:
             log.log_warning(f"required by given wheels, and in no lock: {', '.join(needed)}")
         _install_missing(step_run, needed, unfinished=unfinished)
         installer = _ToolsInstaller(step_run, unfinished=unfinished)
@@ -100,8 +92,8 @@ class _ToolsInstaller:
     def __init__(self, step_run: StepRun, *, unfinished: bool) -> None:
         self._step_run, self._unfinished = step_run, unfinished
         self._facts, self._ready = step_run.facts, step_run.ready
-        self._python = step_run.planner.python_facts(step_run.step)
-        self.locked = self._facts.get_locked_tools(step_run.step.cell.tag)
+        self._python = self._facts.python
+        self.locked = self._facts.locked_tools
         sdk = self._facts.request.sdk
         # the digests say which files are meant, so that they may lie beside ROCm's
         links = sdk.find_links if self.locked is not None else None

@@ -8,22 +8,17 @@ from pathlib import Path
 from rocm_wheels.compile import sdk_tree
 from rocm_wheels.core import errors, log, machine
 from rocm_wheels.pipeline.planner import Planner, decide_verdict
-from rocm_wheels.pipeline.step import KnownAfter, Step, StepInput
+from rocm_wheels.pipeline.step import Step
 from rocm_wheels.pipeline.step_run import StepRun
 
 
-def settle_probe(planner: Planner, step: Step) -> Step:
+def settle_probe(planner: Planner, step: Step, inputs: dict[str, str]) -> Step:
     """Return the step with the targets that are compiled for, and what a bad one leads to."""
-    targets = planner.list_requested_targets(step.cell.tag)
-    targets_input: StepInput = targets if isinstance(targets, KnownAfter) else ",".join(targets)
-    inputs: dict[str, StepInput] = {
-        "ROCm packages": planner.rocm_input(step),
-        "targets": targets_input,
-        "step": sdk_tree.PROBE_VERSION,
-        "when a target does not compile": "it is dropped"
-        if planner.facts.request.drop_bad_targets
-        else "the run ends",
-    }
+    drop = planner.facts.request.drop_bad_targets
+    inputs["step"] = sdk_tree.PROBE_VERSION
+    inputs["when a target does not compile"] = "it is dropped" if drop else "the run ends"
+    inputs["targets"] = ",".join(planner.requested_targets())
+    inputs["ROCm packages"] = planner.ready.content
     return decide_verdict(planner, step, inputs, command="hipcc, once for each target")
 
 

@@ -19,7 +19,7 @@ from rocm_wheels.models import project
 from rocm_wheels.pipeline import build_environment, packaging
 from rocm_wheels.pipeline.planner import Planner
 from rocm_wheels.pipeline.request import RepairSettings
-from rocm_wheels.pipeline.step import Step, StepInput
+from rocm_wheels.pipeline.step import Step
 from rocm_wheels.pipeline.step_run import StepRun
 
 REPAIR_VERSION = "1"
@@ -29,17 +29,14 @@ _FAULT_TIP = (
 )
 
 
-def settle_repair(planner: Planner, step: Step) -> Step:
+def settle_repair(planner: Planner, step: Step, inputs: dict[str, str]) -> Step:
     """Return the step with what decides the tag, and what is in and outside the wheel."""
     settings = planner.facts.request.repair
-    inputs: dict[str, StepInput] = {"repair": "no", "step": REPAIR_VERSION}
+    inputs |= {"repair": "no", "step": REPAIR_VERSION}
     if settings.enabled:
-        inputs = {
-            "repair": _describe_settings(settings, project.load_project(str(step.project))),
-            "ROCm packages": planner.rocm_input(step),
-            "auditwheel": _find_version("auditwheel"),
-            "step": REPAIR_VERSION,
-        }
+        inputs["repair"] = _describe_settings(settings, project.load_project(str(step.project)))
+        inputs["auditwheel"] = _find_version("auditwheel")
+        inputs["ROCm packages"] = planner.ready.content
     return packaging.settle_packaging(planner, step, inputs, "rocm-wheels wheel repair")
 
 
@@ -127,12 +124,12 @@ def _repair_wheel(step_run: StepRun, wheel: Path, folder: Path) -> packaging.Pac
 def _find_needed_wheels(step_run: StepRun) -> list[Path]:
     """Return the wheels that the project was built against, of this run or given."""
     planner, facts = step_run.planner, step_run.facts
-    build = planner.graph.steps[step_run.step.after[0]]
+    build = planner.steps[step_run.step.after[0]]
     wheels: list[Path] = []
     for name in project.load_project(str(build.project)).build.after:
         if facts.builds_project(name):
             stamp = facts.done[planner.find_build_step(build, name)].stamp
             wheels.append(Path(stamp.outputs[0].path))
-        elif (provided := planner.python_facts(build).provided.get(name)) and provided.wheel is not None:
+        elif (provided := facts.python.provided.get(name)) and provided.wheel is not None:
             wheels.append(provided.wheel)
     return wheels

@@ -15,7 +15,7 @@ from pathlib import Path
 from rocm_wheels.core import errors, log, process, shell, workspace
 from rocm_wheels.pipeline import outputs
 from rocm_wheels.pipeline.planner import Planner, decide_verdict
-from rocm_wheels.pipeline.step import DEVICE_INPUT, NEEDS_GPU, TEST_KINDS, KnownAfter, Step, StepInput
+from rocm_wheels.pipeline.step import DEVICE_INPUT, NEEDS_GPU, NotYet, Step
 from rocm_wheels.pipeline.step_run import StepRun
 from rocm_wheels.sdk import build_environment, interpreters
 
@@ -25,26 +25,24 @@ _RESULT_FILES = "results*.json", "*/results.json"
 _TEST_TOOLS = {"test-smoke": ["ninja"], "test-torch": ["ninja", "pytest"]}
 
 
-def settle_test(planner: Planner, step: Step) -> Step:
+def settle_test(planner: Planner, step: Step, inputs: dict[str, str]) -> Step:
     """Return the step with the wheels that are tested, by which tests, and whether it needs a GPU."""
-    targets = planner.find_targets(step.cell)
-    inputs: dict[str, StepInput] = {
-        "ROCm packages": planner.rocm_input(step),
-        "targets": targets if isinstance(targets, KnownAfter) else ",".join(targets),
-        DEVICE_INPUT: "any" if planner.facts.request.test_on_cpu else NEEDS_GPU,
-        "step": TEST_VERSION,
-    }
+    inputs[DEVICE_INPUT] = "any" if planner.facts.request.test_on_cpu else NEEDS_GPU
+    inputs["step"] = TEST_VERSION
     if step.kind == "test-smoke":
         inputs["tests"] = _digest_smoke_tests()
-    for name in step.after:
-        project = planner.graph.steps[name].project
-        if project is None or planner.graph.steps[name].kind in TEST_KINDS:
-            continue
-        done = planner.facts.done[name].stamp if planner.is_current(name) else None
-        inputs[f"wheel of {project}"] = done.outputs[0].sha256 if done else KnownAfter(name)
-    for project, provided in planner.python_facts(step).provided.items():
+    for project, provided in planner.facts.python.provided.items():
         if provided.wheel is not None:
             inputs[f"wheel of {project}"] = provided.content
+    inputs["targets"] = ",".join(planner.find_targets())
+    inputs["ROCm packages"] = planner.ready.content
+    for name in step.after:
+        project_name = planner.steps[name].project
+        if project_name is None:
+            continue
+        if not planner.is_current(name):
+            raise NotYet(name)
+        inputs[f"wheel of {project_name}"] = planner.facts.done[name].stamp.outputs[0].sha256
     words = _make_words(step, planner.facts.request.sources["pytorch"])
     command = shell.format_command(["rocm-wheels", *words, "--python", "ENVIRONMENT"])
     return decide_verdict(planner, step, dict(sorted(inputs.items())), command=command)
@@ -108,14 +106,15 @@ def _describe_results(folder: Path, code: int) -> str:
 def _find_wheels(step_run: StepRun) -> list[Path]:
     """Return the wheels to install: those that the set's folder has of this run, and those it was given."""
     planner, facts = step_run.planner, step_run.facts
-    folders = planner.graph.output_folders(step_run.step, facts.request.output)
     wheels: list[Path] = []
     for name in step_run.step.after:
-        if planner.graph.steps[name].project is None or planner.graph.steps[name].kind in TEST_KINDS:
+        if planner.steps[name].project is None:
             continue
         files = [Path(output.path) for output in facts.done[name].stamp.outputs]
-        wheels += [file for file in files if file.suffix == ".whl" and file.parent == folders[0]]
-    for provided in planner.python_facts(step_run.step).provided.values():
+        wheels += [
+            file for file in files if file.suffix == ".whl" and file.parent == facts.request.wheels_folder
+        ]
+    for provided in facts.python.provided.values():
         if provided.wheel is not None:
             wheels.append(provided.wheel)
     return wheels
@@ -127,12 +126,9 @@ def _make_environment(step_run: StepRun, wheels: Sequence[Path]) -> build_enviro
     prefix = facts.workspace.environments / f"tested-{step_run.step.id}"
     shutil.rmtree(prefix, ignore_errors=True)
     prefix.parent.mkdir(parents=True, exist_ok=True)
-    python_facts = step_run.planner.python_facts(step_run.step)
-    interpreters.make_venv(python_facts.python, prefix, facts.env, on_line=step_run.echo_line)
-    environment = build_environment.locate_layer(prefix)
-    build_environment.install_into(
-        environment.python, facts.get_sdk_request(python_facts), facts.env, step_run.echo_line
-    )
+    interpreters.make_venv(facts.python.python, prefix, facts.env, on_line=step_run.echo_line)
+    environment = build_environment.locate_environment(prefix)
+    build_environment.install_into(environment.python, facts.sdk_request, facts.env, step_run.echo_line)
     for wheel in wheels:
         build_environment.install_wheel(environment, wheel, env=facts.env, on_line=step_run.echo_line)
     interpreters.pip_install(

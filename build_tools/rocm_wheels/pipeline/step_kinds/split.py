@@ -13,20 +13,17 @@ from pathlib import Path
 from rocm_wheels.core import files, tables
 from rocm_wheels.pipeline import packaging
 from rocm_wheels.pipeline.planner import Planner
-from rocm_wheels.pipeline.step import KnownAfter, Step, StepInput
+from rocm_wheels.pipeline.step import Step
 from rocm_wheels.pipeline.step_run import StepRun
 
 SPLIT_VERSION = "2"
 
 
-def settle_split(planner: Planner, step: Step) -> Step:
+def settle_split(planner: Planner, step: Step, inputs: dict[str, str]) -> Step:
     """Return the step with the ROCm whose device packages are required, and what device wheels are for."""
-    ready = planner.python_facts(step).ready
-    inputs: dict[str, StepInput] = {
-        "ROCm": KnownAfter(f"install-rocm-{step.cell.tag}") if ready is None else ready.sdk.version,
-        "group": planner.facts.request.split_group,
-        "step": SPLIT_VERSION,
-    }
+    inputs["group"] = planner.facts.request.split_group
+    inputs["step"] = SPLIT_VERSION
+    inputs["ROCm"] = planner.ready.sdk.version
     return packaging.settle_packaging(planner, step, inputs, "rocm-wheels wheel split")
 
 

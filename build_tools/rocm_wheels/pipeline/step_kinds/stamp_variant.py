@@ -15,33 +15,28 @@ from rocm_wheels.core import log
 from rocm_wheels.pipeline import wheel_checks
 from rocm_wheels.pipeline.outputs import OutputFile
 from rocm_wheels.pipeline.planner import Planner, decide_verdict
-from rocm_wheels.pipeline.step import KnownAfter, Step, StepInput
+from rocm_wheels.pipeline.step import NotYet, Step
 from rocm_wheels.pipeline.step_run import StepRun
 
 VARIANTS_FOLDER = "variants"
 VARIANT_VERSION = "2"
 
 
-def settle_stamp_variant(planner: Planner, step: Step) -> Step:
+def settle_stamp_variant(planner: Planner, step: Step, inputs: dict[str, str]) -> Step:
     """Return the step with the wheel that is stamped, its targets and its ROCm."""
-    needed, targets = step.after[0], planner.find_targets(step.cell)
-    ready = planner.python_facts(step).ready
-    current = planner.is_current(needed)
-    done = planner.facts.done[needed].stamp if current else None
-    rocm: StepInput = KnownAfter(f"install-rocm-{step.cell.tag}") if ready is None else ready.sdk.version
-    folders = planner.graph.output_folders(step, planner.facts.request.output)
-    inputs: dict[str, StepInput] = {
-        "wheel": done.outputs[0].sha256 if done else KnownAfter(needed),
-        "targets": targets if isinstance(targets, KnownAfter) else ",".join(targets),
-        "ROCm": rocm,
-        "output folder": ", ".join(map(str, folders)),
-        "step": VARIANT_VERSION,
-    }
+    (needed,) = step.after
+    inputs["output folder"] = str(planner.facts.request.wheels_folder)
+    inputs["step"] = VARIANT_VERSION
+    inputs["targets"] = ",".join(planner.find_targets())
+    inputs["ROCm"] = planner.ready.sdk.version
+    if not planner.is_current(needed):
+        raise NotYet(needed)
+    inputs["wheel"] = planner.facts.done[needed].stamp.outputs[0].sha256
     return decide_verdict(planner, step, inputs, command="rocm-wheels wheel stamp")
 
 
 def run_stamp_variant(step_run: StepRun) -> None:
-    """Write the variants of a wheel, one for each folder that has it, and take away those they replace.
+    """Write the variants of a wheel and its parts, and take away those they replace.
 
     DataError when a wheel cannot be stamped, or when a file that is not ours has the name of its variant;
     AuditError for one that fails its checks.
@@ -52,9 +47,8 @@ def run_stamp_variant(step_run: StepRun) -> None:
     before = () if done is None else done.stamp.outputs
     ours = {Path(output.path) for output in before if output.renew_times() is not None}
     rocm = step_run.known_inputs["ROCm"]
-    written = [
-        stamp_wheel(Path(wheel.path), rocm, _list_served_targets(step_run, wheel), ours) for wheel in wheels
-    ]
+    targets = step_run.planner.find_targets()
+    written = [stamp_wheel(Path(wheel.path), rocm, targets, ours) for wheel in wheels]
     if step_run.facts.request.verify:
         from rocm_wheels.audit import verify  # planning does not load it
 
@@ -79,16 +73,6 @@ def run_stamp_variant(step_run: StepRun) -> None:
             content=facts["content"],
             note=f"variant {label}",
         )
-
-
-def _list_served_targets(step_run: StepRun, wheel: OutputFile) -> tuple[str, ...]:
-    """Return the targets of the set whose folder a wheel is in: one wheel may be in several."""
-    folders = step_run.planner.graph.output_folders(step_run.step, step_run.facts.request.output)
-    sets = [step_run.step.cell.target_set] if len(folders) == 1 else list(step_run.planner.graph.sets)
-    name = dict(zip(folders, sets, strict=True))[Path(wheel.path).parent]
-    targets = step_run.planner.find_targets(replace(step_run.step.cell, target_set=name))
-    assert not isinstance(targets, KnownAfter)
-    return targets
 
 
 def stamp_wheel(wheel: Path, rocm: str, targets: Sequence[str], ours: set[Path]) -> tuple[Path, str]:
