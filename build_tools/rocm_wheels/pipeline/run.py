@@ -22,7 +22,6 @@ from rocm_wheels.pipeline import (
     local_executor,
     outputs,
     preflight,
-    preflight_checks,
     run_record,
     run_step,
     status,
@@ -186,7 +185,7 @@ def build_wheels(
             if _has_work(planned):
                 refuse_missing_gpus(planned.plan, env)
                 looked.update(dict.fromkeys(preflight.preflight_plan(planned)))
-        preflight_checks.refuse_errors(tuple(looked))
+        preflight.refuse_errors(tuple(looked))
         rows: list[status.SummaryRow] = []
         records: list[Path] = []
         failure: errors.RocmWheelsError | KeyboardInterrupt | None = None
