@@ -169,7 +169,8 @@ def look_up_facts(file: PlanFile, step: Step, env: Mapping[str, str]) -> Facts:
         source_checks.refuse_stale_source(own[0], request.sources[own[0].name], env)
     locked, identified = _open_locked_build(file), step.kind in (*COMPILING_KINDS, "configure")
     trees = gather_trees(request, own, env, locked, identified=identified)
-    return gather_facts(request, projects, env, locked, trees=trees, installed=step.kind != "install-rocm")
+    installed = step.kind != "install-rocm"
+    return gather_facts(request, projects, env, locked, trees=trees, installed=installed, kind=step.kind)
 
 
 def _open_locked_build(file: PlanFile) -> source_checks.LockedBuild | None:
