@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import sysconfig
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from source_trees import commit_files
 
 from rocm_wheels.cli import build, build_options
 from rocm_wheels.core import errors
-from rocm_wheels.pipeline import plan, preflight, preflight_checks
+from rocm_wheels.pipeline import plan, preflight
 
 TAG = f"cp3{sys.version_info[1]}"
 
@@ -26,25 +25,26 @@ def root(tmp_path: Path) -> Path:
 
 
 def planned(root: Path, *words: str, **env: str) -> plan.PlannedRun:
+    return planned_cells(root, *words, **env)[0]
+
+
+def planned_cells(root: Path, *words: str, **env: str) -> tuple[plan.PlannedRun, ...]:
     options = ["--source-dir", root, "--output-dir", root.parent / "dist", "--install-rocm"]
     given = build.build.make_context("build", [*map(str, options), "--gfx", "gfx942,gfx1100", *words])
     whole = {**os.environ, **env}
-    return plan.plan_run(plan.check_request(build_options.make_wheels_request(given.params, whole), whole))
+    return plan.plan_cells(plan.check_request(build_options.make_wheels_request(given.params, whole), whole))
 
 
 def test_a_plan_of_everything(root: Path) -> None:
-    subject = preflight.make_subject(planned(root, MAX_JOBS="400"))
-    assert subject.projects == ("pytorch",)
-    assert {f.role: f.path for f in subject.folders if f.role != "temporary"} == {
-        "work": root / ".rocm-wheels",
-        "output": root.parent / "dist",
-        "source": root / "pytorch",
+    run = preflight.PreflightRun(planned(root, MAX_JOBS="400"))
+    assert [project.name for project in run.projects] == ["pytorch"]
+    assert dict(run.folders[:3]) == {
+        "work directory": root / ".rocm-wheels",
+        "output folder": root.parent / "dist",
+        "source tree of pytorch": root / "pytorch",
     }
-    steps = {cost.step: cost for cost in subject.costs}
-    assert steps[f"build-pytorch-{TAG}"].project == "pytorch"
-    assert steps[f"install-rocm-{TAG}"].estimate.disk > 1 << 30
-    assert (subject.jobs, subject.targets, subject.sdk_targets) == (400, ("gfx942", "gfx1100"), None)
-    assert "memory" in [finding.check for finding in preflight_checks.run_preflight_checks(subject)]
+    assert run.costs[f"install-rocm-{TAG}"].disk > 1 << 30
+    assert "memory" in [finding.check for finding in preflight.preflight_plan(run.planned)]
 
 
 def test_somebody_elses_wheel_is_found_where_this_one_goes(root: Path) -> None:
@@ -55,29 +55,13 @@ def test_somebody_elses_wheel_is_found_where_this_one_goes(root: Path) -> None:
 
     def foreign(*words: str) -> list[errors.Finding]:
         """Without what depends on the machine that the tests run on: its disk, its memory."""
-        return [f for f in preflight.preflight_plan(planned(root, *words)) if f.check == "foreign-wheels"]
+        found = [f for one in planned_cells(root, *words) for f in preflight.preflight_plan(one)]
+        return [f for f in found if f.check == "foreign-wheels"]
 
     assert foreign() == []
     [finding] = foreign("--per-target")
     assert finding.severity == "error"
     assert f"dist/gfx942/{name} is in the output folder" in finding.message
-
-
-def test_the_compiler_that_a_project_was_given_is_tried(root: Path) -> None:
-    subject = preflight.make_subject(planned(root, "--set-env", "pytorch:CXX=/no/such/compiler"))
-    [finding] = [
-        one for one in preflight_checks.run_preflight_checks(subject) if one.check != "disk"
-    ]  # of this machine
-    assert (finding.check, finding.severity) == ("programs", "error")
-    assert "there is no C++ compiler" in finding.message
-
-
-def test_headers_where_they_usually_are_and_where_python_says(tmp_path: Path) -> None:
-    python, env = Path(sys.executable), dict(os.environ)
-    there = Path(sysconfig.get_path("include"), "Python.h").is_file()
-    for tag in (TAG, "", "cp399"):
-        folder = preflight.find_headers(python, env, tag).folder
-        assert (folder is not None and (folder / "Python.h").is_file()) == there
 
 
 def test_what_builds_download_is_told_and_offline_it_must_be_there(root: Path, tmp_path: Path) -> None:

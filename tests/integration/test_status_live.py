@@ -32,17 +32,23 @@ sys.stdin.readline()
 record.write("step-ended", step="build-pytorch", outcome="done", seconds=1)
 record.write("run-ended", outcome="done", seconds=1, exit_code=0)
 """
+AGAIN = f"""{RUN}
+time.sleep(2)
+folder = record.folder.with_name(record.folder.name + "-2")
+folder.mkdir()
+record = RunRecord(folder)
+{RUN[RUN.index("log =") :].replace("sys.stdin.readline()", "time.sleep(1)")}"""
 ENV = {**os.environ, "PYTHONPATH": str(Path(rocm_wheels.__file__).parent.parent), "PYTHONUNBUFFERED": "1"}
 pytestmark = pytest.mark.skipif(
     not Path("/proc/self/stat").exists(), reason="a live process is known on Linux"
 )
 
 
-def started(work: Path) -> tuple[subprocess.Popen[str], subprocess.Popen[str], str]:
+def started(work: Path, code: str = RUN) -> tuple[subprocess.Popen[str], subprocess.Popen[str], str]:
     """Start a run, and a watcher beside it; return them and the watcher's first look."""
     record = run_record.create_run_record(work / "runs", datetime.now(timezone.utc))
     run = subprocess.Popen(
-        [sys.executable, "-c", RUN, str(record.folder)], env=ENV, stdin=subprocess.PIPE, text=True
+        [sys.executable, "-c", code, str(record.folder)], env=ENV, stdin=subprocess.PIPE, text=True
     )
     log, deadline = record.folder / "build-pytorch.log", time.monotonic() + 30
     while not (log.exists() and log.stat().st_size) and time.monotonic() < deadline:
@@ -65,6 +71,15 @@ def test_a_run_is_watched_to_its_end(tmp_path: Path) -> None:
     rest, _ = watcher.communicate(timeout=30)
     assert watcher.returncode == 0
     assert "state   done after 1 s\n" in rest and "build-pytorch  done" in rest
+
+
+def test_the_next_run_of_the_same_command_is_watched_too(tmp_path: Path) -> None:
+    """As of `build` for several Pythons: a process, and a run for each."""
+    run, watcher, _ = started(tmp_path, AGAIN)
+    run.communicate("go\n", timeout=30)
+    rest, _ = watcher.communicate(timeout=30)
+    assert watcher.returncode == 0
+    assert rest.count("state   done after 1 s\n") == 2
 
 
 def test_a_run_that_is_killed_while_it_is_watched(tmp_path: Path) -> None:

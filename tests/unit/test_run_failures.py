@@ -11,7 +11,7 @@ from rocm_wheels.cli import boundary
 from rocm_wheels.core import errors
 from rocm_wheels.pipeline import local_executor, run, run_step, status, step
 
-STEP = step.Step("build-pytorch-cp312", "build", step.BuildCell("cp312"), "pytorch")
+STEP = step.Step("build-pytorch-cp312", "build", "pytorch")
 
 
 @pytest.mark.parametrize(

@@ -33,18 +33,8 @@ def test_a_record_is_told_all_that_it_has_words_for(tmp_path: Path) -> None:
     facts = make_facts(tmp_path)
     steps = settled(facts)
     step, plan, record = steps["build-pytorch-cp312"], tmp_path / "plan.json", run_record.RunRecord(tmp_path)
-    run_step.record_run_begin(
-        record,
-        facts.request,
-        facts.machine,
-        plan,
-        command="rocm-wheels run-step",
-        steps=1,
-        lock=(tmp_path / "lock", "7" * 64),
-        targets=("gfx942",),
-        pythons=["cp312"],
-        against=(),
-    )
+    file = PlanFile(facts.request, Plan(steps, ("gfx942",), (), "cp312"), {}, (tmp_path / "lock", "7" * 64))
+    run_step.record_run_begin(record, file, plan, facts.machine, command="rocm-wheels run-step", steps=1)
     run_step.record_step_begin(record, step, plan, log=tmp_path / "log", pid=1, jobs=4)
     failed = errors.BuildError("building pytorch failed", tip="look")
     used = {"seconds": 1.23456, "peak_memory": 7, "cpu_seconds": 1.5, "exit_code": 12}

@@ -168,7 +168,7 @@ def print_plans(
     request: Any, env: Mapping[str, str], *, as_json: bool, details: bool, of_done: bool = True
 ) -> tuple[PlannedRun, ...]:
     """Print the plan of each Python and target set, as JSON a list where there are several; return them."""
-    from rocm_wheels.pipeline import preflight, preflight_checks
+    from rocm_wheels.pipeline import preflight
     from rocm_wheels.pipeline.plan import (
         check_request,
         format_plan,
@@ -180,7 +180,7 @@ def print_plans(
     examined = check_request(request, env)
     plans = plan_cells(examined)
     findings = dict.fromkeys(finding for planned in plans for finding in preflight.preflight_plan(planned))
-    for line in preflight_checks.format_findings(tuple(findings)):
+    for line in preflight.format_findings(tuple(findings)):
         log.log_note(line)
     if as_json:
         documents = [make_plan_json(planned.plan_file) for planned in plans]

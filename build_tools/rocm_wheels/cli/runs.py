@@ -254,7 +254,7 @@ def list_command(limit: int, everything: bool, as_json: bool, **options: Any) ->
 @command.command("runs show")
 @click.argument("run", required=False, metavar="[RUN]")
 @build_options.work_options
-@command.option("--watch", is_flag=True, help="Redraw it every second until the run ends, or Ctrl-C.")
+@command.option("--watch", is_flag=True, help="Redraw it every second until its command ends, or Ctrl-C.")
 @catalogue.JSON
 def show_command(run: str | None, watch: bool, as_json: bool, **options: Any) -> None:
     """Show a run [default: the newest at work, else the newest].
@@ -281,10 +281,25 @@ def show_command(run: str | None, watch: bool, as_json: bool, **options: Any) ->
         return
     try:
         _draw_run(chosen_run, again=watch)
+        while watch and run is None and (following := _await_next_run(chosen_run)) is not None:
+            _draw_run(following, again=True)
+            chosen_run = following
     except KeyboardInterrupt:
         if not watch:
             raise
         # to stop watching is no failure, and there is nothing to carry on
+
+
+def _await_next_run(run: run_record.RecordedRun) -> run_record.RecordedRun | None:
+    """Return the run that the same command begins after one has ended; ``None`` when the command is over."""
+    from rocm_wheels.pipeline import run_record
+
+    while run.may_be_followed:
+        newest = run_record.read_newest_run(run.folder.parent)
+        if newest is not None and newest.id != run.id and newest.begun.get("pid") == run.begun.get("pid"):
+            return newest
+        time.sleep(_REDRAW_SECONDS)
+    return None
 
 
 def _draw_run(run: run_record.RecordedRun, *, again: bool) -> None:

@@ -97,31 +97,20 @@ def find_leftovers(
         leftovers += _find_environments(workspace)
     if "runs" in selected_kinds:
         leftovers += _find_runs(workspace)
-    if "rejected" in selected_kinds:
-        leftovers += [_make_leftover("rejected", path) for path in _list_entries(workspace.rejected_wheels)]
-    if "fresh" in selected_kinds:
-        fresh_folders = [
-            path for path in _list_entries(workspace.fresh_wheels) if not path.is_dir() or any(path.iterdir())
-        ]
-        leftovers += [_make_leftover("fresh", path) for path in fresh_folders]
-    if "built" in selected_kinds:
-        leftovers += [_make_leftover("built", path) for path in _list_entries(workspace.built_wheels)]
-    if "steps" in selected_kinds:
-        leftovers += [
-            _make_leftover("steps", path, name=path.stem)
-            for path in _list_entries(workspace.steps)
-            if path.suffix == ".json"
-        ]
-    if "remains" in selected_kinds:
-        for parent in (
-            workspace.environments,
-            workspace.runs,
-            workspace.rejected_wheels,
-            workspace.fresh_wheels,
-            workspace.built_wheels,
-            workspace.steps,
-        ):
-            leftovers += [_make_leftover("remains", path) for path in _list_entries(parent, deleting=True)]
+    places: dict[LeftoverKind, Path] = {
+        "rejected": workspace.rejected_wheels,
+        "fresh": workspace.fresh_wheels,
+        "built": workspace.built_wheels,
+        "steps": workspace.steps,
+    }
+    for kind, folder in places.items():
+        for path in _list_entries(folder) if kind in selected_kinds else ():
+            is_empty = path.is_dir() and not any(path.iterdir())
+            if not (kind == "fresh" and is_empty) and (kind != "steps" or path.suffix == ".json"):
+                leftovers.append(_make_leftover(kind, path, name=path.stem if kind == "steps" else path.name))
+    for folder in (workspace.environments, workspace.runs, *places.values()):
+        remains = _list_entries(folder, deleting=True) if "remains" in selected_kinds else ()
+        leftovers += [_make_leftover("remains", path) for path in remains]
     return [leftover for leftover in leftovers if leftover.kind in selected_kinds]
 
 

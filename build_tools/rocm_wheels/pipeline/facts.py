@@ -161,10 +161,11 @@ def gather_facts(
     trees: Mapping[str, TreeFacts] | None = None,
     looks: Mapping[str, source_checks.SourceLook] = MappingProxyType({}),
     installed: bool = False,
+    kind: str | None = None,
 ) -> Facts:
     """Look everything up; ``trees``: of those of ``projects`` only what is in it counts, already looked at.
 
-    ``looks`` at source trees that nobody changed since.
+    ``looks`` at source trees that nobody changed since. With a ``kind`` of steps only what one of it needs.
     ``installed``: of somebody's own environment (``--current-env``) counts what it has, for ROCm was
     installed there. Raises what the looks raise.
     """
@@ -173,7 +174,8 @@ def gather_facts(
     cache = None
     if request.cache is not None:
         cache = compiler_cache.find_compiler_cache(request.cache, env, wrap_device=request.cache_wraps_device)
-    workspace = Workspace(request.work)
+    workspace, tries_cache = Workspace(request.work), kind in (None, "check-cache")
+    compiles = kind in (None, "configure", "build", "develop")
     return Facts(
         request=request,
         projects=tuple(projects),
@@ -184,14 +186,16 @@ def gather_facts(
         trees=gather_trees(request, projects, env, locked, looks) if trees is None else trees,
         done=_read_done_steps(workspace, sorted(path.stem for path in workspace.steps.glob("*.json"))),
         machine=measure_machine(env),
-        history=estimates.read_history(workspace.runs),
+        history=estimates.read_history(workspace.runs) if kind is None else estimates.History(),
         tools=_list_required_tools(request),
         cache=cache,
-        cache_version="" if cache is None else cache.ask_version(env),
-        cache_settings="" if cache is None else cache_trust.read_user_settings(cache, env),
+        cache_version=cache.ask_version(env) if cache is not None and tries_cache else "",
+        cache_settings=cache_trust.read_user_settings(cache, env)
+        if cache is not None and tries_cache
+        else "",
         triton_environment=_read_triton_environment(request, projects),
         locked=locked,
-        compiler_abi=provided_wheels.ask_compiler_abis(request, projects, env),
+        compiler_abi=provided_wheels.ask_compiler_abis(request, projects, env) if compiles else {},
         installed_rocm=None
         if request.sdk.rocm_path is None
         else rocm_sdk.read_installed_sdk(request.sdk.rocm_path, env),

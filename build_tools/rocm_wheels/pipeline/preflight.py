@@ -1,6 +1,8 @@
-"""Preflight of a plan: look at what the steps that will run are going to meet, and check it.
+"""Preflight of a plan: what can be known to go wrong with the steps that will run, each with a tip.
 
-Looking costs a few reads of the disk and a few programs tried; nothing is written.
+A check is a function of the run in one table, and looks itself: a few reads of the disk, a few programs
+tried; nothing is written. An error is a failure that is certain; what is probable, or expected by an
+estimate, is a warning. To add one: a function, and a line in ``PREFLIGHT_CHECKS``.
 """
 
 from __future__ import annotations
@@ -9,28 +11,89 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rocm_wheels.compile.variables import prepend_path
-from rocm_wheels.core import environment_numbers, errors, parallel, process
+from rocm_wheels.core import environment_numbers, parallel, process, shell, tables
+from rocm_wheels.core.errors import Finding, RocmWheelsError, UsageError, find_errors, format_finding
 from rocm_wheels.core.files import measure_free_space
-from rocm_wheels.core.workspace import Workspace
-from rocm_wheels.models import project_names, release_lines, torch_features
+from rocm_wheels.models import gfx, release_lines, torch_features
 from rocm_wheels.models.project import Project, load_project
-from rocm_wheels.pipeline import estimates, outputs, preflight_checks, provided_wheel_checks
+from rocm_wheels.pipeline import estimates, outputs, provided_wheel_checks
 from rocm_wheels.pipeline.planner import Planner
 from rocm_wheels.pipeline.step import COMPILING_KINDS
-from rocm_wheels.sdk import build_environment as sdk_environment
-from rocm_wheels.sdk import interpreters
+from rocm_wheels.sdk import build_environment, interpreters
 
 if TYPE_CHECKING:
-    from rocm_wheels.pipeline import build_environment, plan
+    from rocm_wheels.pipeline import plan
     from rocm_wheels.pipeline.facts import Facts
     from rocm_wheels.pipeline.step import Step
 
+_WORK, _OUTPUT, _TEMPORARY = "work directory", "output folder", "folder of temporary files"
+
+
+@dataclass(frozen=True)
+class PreflightRun:
+    """A plan, and what several checks want to know of its steps that will run."""
+
+    planned: plan.PlannedRun
+
+    @property
+    def facts(self) -> Facts:
+        """What was looked up."""
+        return self.planned.facts
+
+    @cached_property
+    def steps(self) -> tuple[Step, ...]:
+        """The steps that will run, as far as that is known."""
+        return tuple(step for step in self.planned.plan if step.may_run)
+
+    @cached_property
+    def projects(self) -> tuple[Project, ...]:
+        """The projects that are compiled."""
+        return tuple(load_project(str(step.project)) for step in self.steps if step.kind in COMPILING_KINDS)
+
+    @cached_property
+    def costs(self) -> Mapping[str, estimates.Estimate]:
+        """What each step is expected to take, by its id; to bring a wheel to its place costs nothing."""
+        targets, facts = max(len(self.planned.plan.targets), 1), self.facts
+        return {
+            step.id: step.estimate
+            or estimates.estimate_step(step.kind, targets, facts.machine, facts.history)
+            for step in self.steps
+            if not step.brought
+        }
+
+    @cached_property
+    def folders(self) -> tuple[tuple[str, Path], ...]:
+        """The folders that are written to, with what each is."""
+        request, windows = self.facts.request, self.facts.request.platform == "windows"
+        names = ("TMP", "TEMP") if windows else ("TMPDIR",)
+        default = tempfile.gettempdir() if windows else "/tmp"
+        temporary = next((self.facts.env[name] for name in names if self.facts.env.get(name)), default)
+        return (
+            (_WORK, request.work),
+            (_OUTPUT, request.output),
+            *((f"source tree of {project.name}", request.sources[project.name]) for project in self.projects),
+            (_TEMPORARY, Path(temporary)),
+        )
+
+    def get_environment(self, project: Project) -> dict[str, str]:
+        """Return the environment that a project is built in, but for what its front end is told."""
+        request = self.facts.request
+        own = request.set_env.get(project.name, {})
+        return {**self.facts.env, **project.get_environment(request.platform), **own}
+
+
+_INSTALL_TIPS = {
+    "git": "install git",
+    "C compiler": "install one (gcc, clang), or let CC name it",
+    "C++ compiler": "install one (g++, clang++), or let CXX name it",
+}
 _PROGRAM_SECONDS = 30.0
 # name, variable, language, what build files try, a header that is there when the library is
 _HOST_COMPILERS = (
@@ -39,253 +102,305 @@ _HOST_COMPILERS = (
 )
 
 
-def complete_subject(
-    subject: preflight_checks.PreflightSubject,
-    *,
-    env: Mapping[str, str],
-    work: Path,
-    output: Path,
-    sources: Mapping[str, Path],
-    wheels: Iterable[tuple[Project, str, Path, str]] = (),
-) -> preflight_checks.PreflightSubject:
-    """Look at what else the checks want to know of a run; what its plan says is ``subject``.
+def check_programs(run: PreflightRun) -> Iterator[Finding]:
+    """git must be there and run, and compilers compile nothing; the environment has its own CMake and ninja.
 
-    ``wheels`` that will be made: project, tag, folder, purpose. ``env`` is that of the builds: a build
-    environment's programs come first on its PATH, once it is there.
+    A build environment's programs come first on the PATH, once it is there.
     """
-    trees = {name: sources[name] for name in subject.projects}
-    return replace(
-        subject,
-        folders=_inspect_folders(work, output, trees, _find_temporary_folder(env, subject.platform)),
-        programs=_inspect_programs(env, subject.platform),
-        foreign=_find_foreign_wheels(Workspace(work), wheels),
-    )
+    request, env = run.facts.request, dict(run.facts.env)
+    for project in run.projects:
+        own = request.set_env.get(project.name, {})
+        env.update({name: own[name] for name in ("CC", "CXX") if name in own})
+    if run.facts.python.ready is not None:
+        prepend_path(env, "PATH", run.facts.python.ready.environment.bin, request.platform)
+    path = env.get("PATH", "")
+    questions = [("git", "git", ["version"])]
+    for name, variable, kind, words, header in _HOST_COMPILERS if request.platform == "linux" else ():
+        present = [word for word in words if shutil.which(word, path=path)]
+        first, *more = env.get(variable, "").split() or [(present or words)[0]]  # CC="ccache gcc"
+        questions.append((name, first, [*more, "-x", kind, "-include", header, "-fsyntax-only", os.devnull]))
+
+    def ask(question: tuple[str, str, list[str]]) -> str:
+        name, word, arguments = question
+        location = shutil.which(word, path=path)
+        if location is None:
+            return f"there is no {name} on the PATH"
+        try:
+            process.capture_output(
+                [location, *arguments], env=env, timeout=_PROGRAM_SECONDS, check=UsageError, description=name
+            )
+        except RocmWheelsError as failure:
+            return f"{location} does not work: {failure}".replace("\n", " ")
+        return ""
+
+    for (name, _, _), fault in zip(
+        questions, parallel.run_in_parallel(ask, questions, jobs=len(questions)), strict=True
+    ):
+        if fault:
+            yield Finding("error", fault, _INSTALL_TIPS[name])
 
 
-def find_headers(python: Path, env: Mapping[str, str], tag: str = "") -> preflight_checks.PythonHeaders:
-    """Find an interpreter's Python.h: where one with this tag has it, else where it says.
+def find_headers(python: Path, env: Mapping[str, str], tag: str = "") -> Path | None:
+    """Return the folder of an interpreter's Python.h: where one with this tag has it, else where it says.
 
-    An interpreter that will not do is told of here, and refused where it matters.
+    Raises UsageError for an interpreter that will not do.
     """
     if match := re.fullmatch(r"cp3(\d+)(t?)", tag):
         usual = Path(os.path.realpath(python)).parent.parent / "include" / f"python3.{match[1]}{match[2]}"
         if (usual / "Python.h").is_file():
-            return preflight_checks.PythonHeaders(f"{python} ({tag})", usual)
+            return usual
+    return interpreters.query_interpreter(python, env).headers
+
+
+def check_python_headers(run: PreflightRun) -> Iterator[Finding]:
+    """Extension modules are compiled against Python.h."""
+    python = run.facts.python
+    if not run.projects:
+        return
     try:
-        interpreter = interpreters.query_interpreter(python, env)
-    except errors.UsageError as failure:
-        return preflight_checks.PythonHeaders(str(python), None, failure.message)
-    return preflight_checks.PythonHeaders(str(interpreter), interpreter.headers)
+        folder = find_headers(python.python, run.facts.env, python.tag)
+    except UsageError as failure:  # it is refused where it matters
+        yield Finding("warning", failure.message, "take another Python")
+        return
+    if folder is None:
+        tip = "install its headers (python3-dev, python3-devel), or take another Python"
+        yield Finding("error", f"{python.python} (Python {python.version}) has no Python.h", tip)
 
 
-def _find_foreign_wheels(
-    workspace: Workspace, wheels: Iterable[tuple[Project, str, Path, str]]
-) -> tuple[str, ...]:
-    """Return a sentence for each wheel to come beside which one lies that it must not replace."""
-    messages = []
-    for project, tag, folder, purpose in wheels:
-        try:
-            outputs.refuse_foreign_wheels(workspace, folder, project.distribution, tag, purpose)
-        except errors.UsageError as failure:
-            messages.append(failure.message)
-    return tuple(messages)
+def check_released_pythons(run: PreflightRun) -> Iterator[Finding]:
+    """A torch is built with the Pythons that its release line was released for."""
+    tree = run.facts.trees.get("pytorch")
+    if not run.projects or tree is None or tree.version is None:
+        return
+    line, released = release_lines.get_line_pythons(tree.version)
+    version = build_environment.shorten_python_version(run.facts.python.version)
+    if released and version not in released:
+        text = f"line {line} of torch was released for Python {', '.join(released)}, and not for {version}"
+        yield Finding("warning", text, "`rocm-wheels compat show lines` has the Pythons of each line")
 
 
-def _inspect_folders(
-    work: Path, output: Path, trees: Mapping[str, Path], temporary: Path
-) -> tuple[preflight_checks.PreflightFolder, ...]:
-    folders: list[tuple[preflight_checks.FolderRole, str, Path]] = [
-        ("work", "work directory", work),
-        ("output", "output folder", output),
-        *(("source", f"source tree of {name}", tree) for name, tree in trees.items()),
-        ("temporary", "folder of temporary files", temporary),
-    ]
-    return tuple(_inspect_folder(role, description, path) for role, description, path in folders)
+def check_access(run: PreflightRun) -> Iterator[Finding]:
+    """All folders are written to; compilers write to that of temporary files."""
+    for description, path in run.folders:
+        if description == _TEMPORARY and not path.is_dir():
+            text = f"temporary files go to {path}, which is not a folder"
+            yield Finding("error", text, "make it, or let TMPDIR name another one")
+        elif not os.access(_find_nearest_folder(path), os.W_OK | os.X_OK):
+            tip = "make it writable, or choose another folder"
+            yield Finding("error", f"the {description} {path} cannot be written to", tip)
 
 
-def _inspect_folder(
-    role: preflight_checks.FolderRole, description: str, path: Path
-) -> preflight_checks.PreflightFolder:
-    nearest = next(folder for folder in (path, *path.absolute().parents) if folder.is_dir())
-    return preflight_checks.PreflightFolder(
-        role=role,
-        description=description,
-        path=path,
-        device=nearest.stat().st_dev,
-        free=measure_free_space(nearest),
-        exists=path.is_dir(),
-        writable=os.access(nearest, os.W_OK | os.X_OK),
-    )
+def _find_nearest_folder(path: Path) -> Path:
+    """Return a folder, or where it is not there yet the nearest one above it."""
+    return next(folder for folder in (path, *path.absolute().parents) if folder.is_dir())
 
 
-def _find_temporary_folder(env: Mapping[str, str], platform: project_names.Platform) -> Path:
-    """Return where programs put temporary files."""
-    names = ("TMP", "TEMP") if platform == "windows" else ("TMPDIR",)
-    default = tempfile.gettempdir() if platform == "windows" else "/tmp"
-    return Path(next((env[name] for name in names if env.get(name)), default))
+_FULL_DISK_BYTES = 64 << 20  # not even a log and a configure step
+_MOST_NAMES = 3
 
 
-def _inspect_programs(
-    env: Mapping[str, str], platform: project_names.Platform
-) -> tuple[preflight_checks.BuildProgram, ...]:
-    """Start git, and let compilers compile nothing. CMake and ninja are the build environment's own."""
-    questions = [("git", "git", ["version"])]
-    if platform == "linux":
-        for name, variable, kind, words, header in _HOST_COMPILERS:
-            present = [word for word in words if shutil.which(word, path=env.get("PATH", ""))]
-            first, *more = env.get(variable, "").split() or [(present or words)[0]]  # CC="ccache gcc"
-            questions.append(
-                (name, first, [*more, "-x", kind, "-include", header, "-fsyntax-only", os.devnull])
-            )
-    return tuple(
-        parallel.run_in_parallel(
-            lambda question: _inspect_program(*question, env=env), questions, jobs=len(questions)
-        )
-    )
+def check_disk_space(run: PreflightRun) -> Iterator[Finding]:
+    """What a run is expected to add must fit, summed where folders share a file system."""
+    tip = "`rocm-wheels clean --dry-run` shows what can go from a work directory; or choose another disk"
+    devices: dict[str, int] = {}
+    free: dict[int, int] = {}
+    paths: dict[int, dict[Path, None]] = {}
+    for description, path in run.folders:
+        nearest = _find_nearest_folder(path)
+        device = devices[description] = nearest.stat().st_dev
+        free[device] = min(free.get(device, 1 << 80), measure_free_space(nearest))
+        paths.setdefault(device, {})[path] = None
+    needs: dict[int, dict[str, int]] = {device: {} for device in free}
+    for step in run.steps:
+        if (cost := run.costs.get(step.id)) is None:
+            continue
+        tree = f"source tree of {step.project}" if step.kind in COMPILING_KINDS else _WORK
+        for description, size in ((tree, cost.disk), (_OUTPUT, cost.wheel), (_WORK, cost.wheel)):
+            of_device = needs[devices[description]]
+            of_device[step.id] = of_device.get(step.id, 0) + size
+    for device, room in free.items():
+        names = _name_some([str(path) for path in paths[device]])
+        largest = sorted(needs[device].items(), key=lambda item: (-item[1], item[0]))
+        need = sum(size for _, size in largest)
+        if room < _FULL_DISK_BYTES:
+            yield Finding("error", f"{names}: the disk is full ({tables.format_size(room)} free)", tip)
+        elif need > room:
+            parts = _name_some([f"{step} {tables.format_size(size)}" for step, size in largest if size])
+            text = f"{names}: {tables.format_size(room)} free, and this run may add"
+            yield Finding("warning", f"{text} {tables.format_size(need)} ({parts})", tip)
 
 
-def _inspect_program(
-    name: str, word: str, question: Sequence[str], *, env: Mapping[str, str]
-) -> preflight_checks.BuildProgram:
-    location = shutil.which(word, path=env.get("PATH", ""))
-    if location is None:
-        return preflight_checks.BuildProgram(name, None)
-    try:
-        process.capture_output(
-            [location, *question],
-            env=env,
-            timeout=_PROGRAM_SECONDS,
-            check=errors.UsageError,
-            description=name,
-        )
-    except errors.RocmWheelsError as failure:
-        return preflight_checks.BuildProgram(name, Path(location), fault=str(failure).replace("\n", " "))
-    return preflight_checks.BuildProgram(name, Path(location))
+def _name_some(names: list[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return ", ".join(names[:_MOST_NAMES]) + more
 
 
-_COMPILER_VARIABLES = ("CC", "CXX")
-_ROCM_PLACES = ("HIP_PATH",)  # which hipcc and FindHIP.cmake take before their own folder
+def check_memory(run: PreflightRun) -> Iterator[Finding]:
+    """One compiler at least must fit; so must as many as were asked for."""
+    name = max(run.costs, key=lambda step: run.costs[step].memory_per_job, default="")
+    if not name or not (each := run.costs[name].memory_per_job):
+        return
+    machine, jobs = run.facts.machine, environment_numbers.read_number(run.facts.env, "MAX_JOBS")
+    prefix = f"{name}: one compiler may take {tables.format_size(each)}"
+    limits = f" ({', '.join(machine.limits)})" if machine.limits else ""
+    if machine.memory < each:
+        text = f"{prefix}, and there are {tables.format_size(machine.memory)} of memory{limits}"
+        tip = f"add memory or swap (the figure is from: {run.costs[name].source})"
+    elif machine.free_memory < each:
+        text = f"{prefix}, and {tables.format_size(machine.free_memory)} of memory are free{limits}"
+        tip = "end other programs, or wait for them"
+    elif jobs and jobs * each > machine.free_memory:
+        text = f"{prefix}: {jobs} at a time {tables.format_size(jobs * each)}, and"
+        text += f" {tables.format_size(machine.free_memory)} are free{limits}"
+        tip = f"{machine.free_memory // each} at a time fit, and are taken when no number is given"
+    else:
+        return
+    yield Finding("warning", text, tip)
 
 
-def preflight_plan(planned: plan.PlannedRun) -> tuple[errors.Finding, ...]:
-    """Return what is known to go wrong with the steps of a plan that will run, errors first."""
-    return preflight_checks.run_preflight_checks(make_subject(planned))
-
-
-def make_subject(planned: plan.PlannedRun) -> preflight_checks.PreflightSubject:
-    """Look at what the steps of a plan that are not current will meet."""
-    facts, request = planned.facts, planned.facts.request
-    steps = [step for step in planned.plan if step.may_run]
-    builds = [(step, load_project(str(step.project))) for step in steps if step.kind in COMPILING_KINDS]
-    delivering = [(step, load_project(str(step.project))) for step in steps if step.delivers]
-    projects = list({project.name: project for _, project in builds}.values())
-    tag, ready, sdk = facts.python.tag, facts.python.ready, facts.sdk
-    attention = _expects_flash_attention(facts, planned.plan.targets)
-    planner = Planner(planned.steps, facts, planned.plan.steps)
-    subject = preflight_checks.PreflightSubject(
-        platform=request.platform,
-        machine=facts.machine,
-        projects=tuple(project.name for project in projects),
-        costs=tuple(_make_step_cost(step, planned) for step in steps if not step.brought),
-        pythons=(find_headers(facts.python.python, facts.env, tag),) if builds else (),
-        targets=planned.plan.targets,
-        sdk_targets=sdk.targets if sdk is not None else None,
-        rocm_findings=tuple(_judge_installed_rocm(facts, projects)),
-        unreleased=_list_unreleased_pythons(facts) if builds else (),
-        fetches=tuple(
-            fetch
-            for project in projects
-            for fetch in preflight_checks.list_fetches(
-                project,
-                request.sources[project.name],
-                {
-                    **facts.env,
-                    **project.get_environment(request.platform),
-                    **request.set_env.get(project.name, {}),
-                },
-                flash_attention=attention,
-            )
-        ),
-        missing={tree.source: tree.missing for tree in facts.trees.values() if tree.missing},
-        offline=request.offline,
-        jobs=environment_numbers.read_number(facts.env, "MAX_JOBS"),
-    )
-    return complete_subject(
-        subject,
-        env=_make_program_environment(facts, projects, ready),
-        work=request.work,
-        output=request.output,
-        sources=request.sources,
-        wheels=[
-            (project, tag, request.wheels_folder, planner.describe_purpose(step))
-            for step, project in delivering
-        ],
-    )
-
-
-def _judge_installed_rocm(facts: Facts, projects: Iterable[Project]) -> Iterator[errors.Finding]:
-    """Say what torch looks for in an installed ROCm and does not find, and which variables lead elsewhere."""
-    request, sdk = facts.request, facts.installed_rocm
+def check_installed_rocm(run: PreflightRun) -> Iterator[Finding]:
+    """An installed ROCm must have what torch's CMake looks for, and nothing may lead to another one."""
+    sdk = run.facts.installed_rocm
     if sdk is None or sdk.prefix is None:
         return
-    for project in projects:
-        variables = request.set_env.get(project.name, {})
-        env = {**facts.env, **project.get_environment(request.platform), **variables}
-        packages = torch_features.read_hip_packages(request.sources[project.name], sdk.version)
-        for part in sdk.prefix.find_missing(packages, env):
+    for project in run.projects:
+        packages = torch_features.read_hip_packages(run.facts.request.sources[project.name], sdk.version)
+        for part in sdk.prefix.find_missing(packages, run.get_environment(project)):
             message, tip = part.explain(sdk.version, sdk.root)
-            yield errors.Finding("error" if part.required else "warning", message, tip)
-    for name in _ROCM_PLACES:
-        place = facts.env.get(name, "")
-        if place and not Path(place).resolve().is_relative_to(sdk.root.resolve()):
-            message = f"{name}={place} leads to another ROCm than {sdk.root}, which is built on"
-            yield errors.Finding("warning", message, f"unset {name}, or name that ROCm: --rocm-path")
+            yield Finding("error" if part.required else "warning", message, tip)
+    place = run.facts.env.get("HIP_PATH", "")  # which hipcc and FindHIP.cmake take before their own folder
+    if place and not Path(place).resolve().is_relative_to(sdk.root.resolve()):
+        message = f"HIP_PATH={place} leads to another ROCm than {sdk.root}, which is built on"
+        yield Finding("warning", message, "unset HIP_PATH, or name that ROCm: --rocm-path")
 
 
-def _make_program_environment(
-    facts: Facts, projects: Iterable[Project], ready: build_environment.ReadyEnvironment | None
-) -> dict[str, str]:
-    """Return the environment of the builds, as far as it says where programs are found."""
-    request, env = facts.request, dict(facts.env)
-    for project in projects:
-        variables = request.set_env.get(project.name, {})
-        env.update({name: variables[name] for name in _COMPILER_VARIABLES if name in variables})
-    if ready is not None:
-        prepend_path(env, "PATH", ready.environment.bin, request.platform)
-    return env
+def check_sdk_targets(run: PreflightRun) -> Iterator[Finding]:
+    """ROCm's libraries have kernels for the targets that it was made for, and for no others."""
+    if (sdk := run.facts.sdk) is None:
+        return
+    served = {gfx.strip_features(target) for target in sdk.targets}
+    missing = [target for target in run.planned.plan.targets if gfx.strip_features(target) not in served]
+    if missing:
+        yield Finding(
+            "warning",
+            f"the installed ROCm serves {', '.join(sorted(served))}: its libraries have no kernels for"
+            f" {', '.join(missing)}",
+            "install the ROCm packages of these targets (--rocm-extras device-…, or another --rocm-index)",
+        )
 
 
-def _list_unreleased_pythons(facts: Facts) -> tuple[str, ...]:
-    """Say of a Python that torch's release line was not released for that it is so."""
-    tree = facts.trees.get("pytorch")
-    if tree is None or tree.version is None:
-        return ()
-    line, released = release_lines.get_line_pythons(tree.version)
-    version = sdk_environment.shorten_python_version(facts.python.version)
-    if not released or version in released:
-        return ()
-    return (f"line {line} of torch was released for Python {', '.join(released)}, and not for {version}",)
+def check_downloads(run: PreflightRun) -> Iterator[Finding]:
+    """Say what is downloaded from where, and with --offline what must lie where instead."""
+    attention, offline = _expects_flash_attention(run), run.facts.request.offline
+    for project in run.projects:
+        source, env = run.facts.request.sources[project.name], run.get_environment(project)
+        for download in project.build.downloads:
+            variable, place = download.variable, env.get(download.variable or "")
+            if not (source / download.named_in).is_file() or (download.flash_attention and not attention):
+                continue
+            if env.get(download.switch or "") in ("0", "OFF"):
+                continue
+            fetched = f"the build of {project.name} downloads {download.what} from {download.origin}"
+            content = f" (a folder with {', '.join(download.contains)})" if download.contains else ""
+            leave_out = f"; {download.switch}=0 leaves it out" if download.switch else ""
+            if place:
+                if lacks := [name for name in download.contains if not Path(place, name).exists()]:
+                    text = f"{variable} is {place}, which lacks {', '.join(lacks)}"
+                    yield Finding("error", text, f"unpack {download.what} there: {download.origin}")
+            elif not offline:
+                tip = f"{variable}=DIR{content} is used instead" if variable else "--offline does without"
+                yield Finding("warning", fetched, f"{tip}{leave_out}")
+            elif variable is not None:
+                tip = f"unpack it on this machine, and set {variable}=DIR{content}{leave_out}"
+                yield Finding("error", f"--offline, but {fetched}", tip)
 
 
-def _make_step_cost(step: Step, planned: plan.PlannedRun) -> preflight_checks.StepCost:
-    expected = step.estimate or estimates.estimate_step(
-        step.kind, max(len(planned.plan.targets), 1), planned.facts.machine, planned.facts.history
-    )
-    return preflight_checks.StepCost(
-        step.id, step.project if step.kind in COMPILING_KINDS else None, expected
-    )
-
-
-def _expects_flash_attention(facts: Facts, targets: tuple[str, ...]) -> bool:
+def _expects_flash_attention(run: PreflightRun) -> bool:
     """Tell whether torch is expected to get flash attention; what the option rules out is refused later."""
-    tree, (triton, _) = facts.trees.get("pytorch"), provided_wheel_checks.find_usable_triton(facts)
+    facts, tree = run.facts, run.facts.trees.get("pytorch")
+    triton, _ = provided_wheel_checks.find_usable_triton(facts)
     try:
         return torch_features.decide_flash_attention(
             facts.request.flash_attention,
             platform=facts.request.platform,
             with_triton=facts.builds_project("triton") or triton is not None,
-            targets=targets,
+            targets=run.planned.plan.targets,
             aotriton=tree.aotriton if tree is not None else None,
         ).on
-    except errors.UsageError:
+    except UsageError:
         return True
+
+
+def check_foreign_wheels(run: PreflightRun) -> Iterator[Finding]:
+    """Two builds of one project must not mix in an output folder."""
+    facts = run.facts
+    planner = Planner(run.planned.steps, facts, run.planned.plan.steps)
+    for step in run.steps:
+        if step.delivers:
+            distribution, purpose = (
+                load_project(str(step.project)).distribution,
+                planner.describe_purpose(step),
+            )
+            try:
+                outputs.refuse_foreign_wheels(
+                    facts.workspace, facts.request.wheels_folder, distribution, facts.python.tag, purpose
+                )
+            except UsageError as failure:
+                yield Finding("error", failure.message, outputs.FOREIGN_WHEEL_TIP)
+
+
+def check_submodules(run: PreflightRun) -> Iterator[Finding]:
+    """Without its submodules a tree does not compile, or its own build fetches them, not hipified."""
+    for project in run.projects:
+        tree = run.facts.trees[project.name]
+        if tree.missing:
+            update = shell.format_command(
+                ["git", "-C", tree.source, "submodule", "update", "--init", "--recursive"]
+            )
+            count = tables.format_count(len(tree.missing), "submodule")
+            text = f"{tree.source} lacks {count}: {_name_some(list(tree.missing))}"
+            yield Finding("error", text, f"`{update}`")
+
+
+PREFLIGHT_CHECKS: Mapping[str, Callable[[PreflightRun], Iterator[Finding]]] = {
+    "programs": check_programs,
+    "python-headers": check_python_headers,
+    "released-pythons": check_released_pythons,
+    "access": check_access,
+    "disk": check_disk_space,
+    "memory": check_memory,
+    "installed-rocm": check_installed_rocm,
+    "sdk-targets": check_sdk_targets,
+    "downloads": check_downloads,
+    "foreign-wheels": check_foreign_wheels,
+    "submodules": check_submodules,
+}
+
+
+def preflight_plan(planned: plan.PlannedRun) -> tuple[Finding, ...]:
+    """Return what is known to go wrong with the steps of a plan that will run, errors first."""
+    run = PreflightRun(planned)
+    findings = [
+        replace(finding, check=name) for name, check in PREFLIGHT_CHECKS.items() for finding in check(run)
+    ]
+    return tuple(sorted(dict.fromkeys(findings), key=lambda finding: finding.severity != "error"))
+
+
+def format_findings(findings: Iterable[Finding]) -> list[str]:
+    """Return findings as lines for people, each followed by its tip."""
+    lines = []
+    for finding in findings:
+        lines.append(f"{finding.severity}: {format_finding(finding)}")
+        lines.append(f"  tip: {finding.tip}")
+    return lines
+
+
+def refuse_errors(findings: Iterable[Finding]) -> None:
+    """Raise UsageError that lists every error among ``findings``, with its tip."""
+    errors = find_errors(findings)
+    if not errors:
+        return
+    if len(errors) == 1:
+        raise UsageError(errors[0].message, tip=errors[0].tip)
+    listed = "\n".join(f"  {finding.message}\n    tip: {finding.tip}" for finding in errors)
+    raise UsageError(f"this run cannot succeed, for {len(errors)} reasons:\n{listed}")

@@ -22,7 +22,6 @@ from rocm_wheels.pipeline import (
     local_executor,
     outputs,
     preflight,
-    preflight_checks,
     run_record,
     run_step,
     status,
@@ -186,7 +185,7 @@ def build_wheels(
             if _has_work(planned):
                 refuse_missing_gpus(planned.plan, env)
                 looked.update(dict.fromkeys(preflight.preflight_plan(planned)))
-        preflight_checks.refuse_errors(tuple(looked))
+        preflight.refuse_errors(tuple(looked))
         rows: list[status.SummaryRow] = []
         records: list[Path] = []
         failure: errors.RocmWheelsError | KeyboardInterrupt | None = None
@@ -285,8 +284,9 @@ def _run_plan(
     record = run_record.create_run_record(workspace.runs, datetime.now(timezone.utc))
     plan = record.folder / RUN_PLAN_FILE
     try:
-        write_plan(plan, planned.plan_file)
-        _record_plan_begin(planned, record, plan, command)
+        file, machine = planned.plan_file, planned.facts.machine
+        write_plan(plan, file)
+        run_step.record_run_begin(record, file, plan, machine, command=command, steps=len(file.plan.steps))
     except OSError:
         shutil.rmtree(record.folder, ignore_errors=True)  # a run that did not begin
         raise
@@ -348,22 +348,6 @@ def _name_step_failure(outcome: local_executor.StepOutcome, several: bool) -> er
     if named or failure.__cause__ is not None:
         return failure
     return type(failure)(f"{step.id}: {failure.message}", tip=failure.tip)
-
-
-def _record_plan_begin(planned: PlannedRun, record: run_record.RunRecord, plan: Path, command: str) -> None:
-    facts, locked = planned.facts, planned.facts.locked
-    run_step.record_run_begin(
-        record,
-        facts.request,
-        facts.machine,
-        plan,
-        command=command,
-        steps=len(planned.plan.steps),
-        lock=None if locked is None else (locked.path, locked.digest),
-        targets=planned.plan.targets,
-        pythons=[facts.python.tag],
-        against=planned.plan.against,
-    )
 
 
 def _end_orphans(workspace: Workspace) -> None:

@@ -11,9 +11,9 @@ import os
 import platform
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Literal
@@ -28,8 +28,8 @@ from rocm_wheels.pipeline import estimates, outputs, run_record, source_checks, 
 from rocm_wheels.pipeline.facts import Facts, gather_facts, gather_trees
 from rocm_wheels.pipeline.plan import PlanFile, clean_environment, settle_step
 from rocm_wheels.pipeline.planner import Planner, make_comparable_stamp
-from rocm_wheels.pipeline.request import WheelsRequest, select_projects
-from rocm_wheels.pipeline.step import COMPILING_KINDS, BuiltAgainst, Step, probe_step_id
+from rocm_wheels.pipeline.request import select_projects
+from rocm_wheels.pipeline.step import COMPILING_KINDS, Step, probe_step_id
 from rocm_wheels.sdk import build_environment
 
 RECORD_VARIABLE = "ROCM_WHEELS_RECORD"
@@ -169,7 +169,8 @@ def look_up_facts(file: PlanFile, step: Step, env: Mapping[str, str]) -> Facts:
         source_checks.refuse_stale_source(own[0], request.sources[own[0].name], env)
     locked, identified = _open_locked_build(file), step.kind in (*COMPILING_KINDS, "configure")
     trees = gather_trees(request, own, env, locked, identified=identified)
-    return gather_facts(request, projects, env, locked, trees=trees, installed=step.kind != "install-rocm")
+    installed = step.kind != "install-rocm"
+    return gather_facts(request, projects, env, locked, trees=trees, installed=installed, kind=step.kind)
 
 
 def _open_locked_build(file: PlanFile) -> source_checks.LockedBuild | None:
@@ -230,22 +231,15 @@ _ESTIMATE_FIELDS = ("seconds", "disk", "memory", "source")
 
 def record_run_begin(
     record: run_record.RunRecord,
-    request: WheelsRequest,
+    file: PlanFile,
+    path: Path,
     machine: MachineResources,
-    plan: Path,
     *,
     command: str,
     steps: int,
-    lock: tuple[Path, str] | None,
-    targets: Sequence[str],
-    pythons: Sequence[str],
-    against: Sequence[BuiltAgainst],
 ) -> None:
-    """Record that this process begins a run of ``steps`` steps of the plan at ``plan``.
-
-    ``lock``: path and SHA-256 of the lock that it is under; ``pythons``: ABI tags.
-    """
-    pid = os.getpid()
+    """Record that this process begins a run of ``steps`` steps of the plan at ``path``."""
+    pid, (lock, digest) = os.getpid(), file.lock or (None, None)
     record.write(
         "run-begun",
         run=record.folder.name,
@@ -254,17 +248,17 @@ def record_run_begin(
         pid=pid,
         began=process.get_process_start(pid),
         host=platform.node(),
-        platform=request.platform,
+        platform=file.request.platform,
         cores=machine.cores,
         memory=machine.memory,
-        plan=plan,
+        plan=path,
         steps=steps,
-        lock=None if lock is None else lock[0],
-        lock_digest=None if lock is None else lock[1],
-        targets=list(targets),
-        pythons=list(pythons),
-        against=[asdict(wheel) for wheel in against],
-        output=request.output,
+        lock=lock,
+        lock_digest=digest,
+        targets=list(file.plan.targets),
+        pythons=[file.plan.python],
+        against=[asdict(wheel) for wheel in file.plan.against],
+        output=file.request.output,
     )
 
 
@@ -333,80 +327,38 @@ def count_step_jobs(file: PlanFile, step: Step, machine: MachineResources, env: 
 
 
 def run_single_step(file: PlanFile, path: Path, name: str, env: Mapping[str, str]) -> None:
-    """Do a step as a run of its own. Raises what the step raises."""
-    step = file.plan.find_step(name)
-    machine = measure_machine(env)
+    """Do a step as a run of its own: both are this process. Raises what the step raises."""
+    step, machine, pid = file.plan.find_step(name), measure_machine(env), os.getpid()
     jobs = count_step_jobs(file, step, machine, env)
     record = run_record.create_run_record(Workspace(file.request.work).runs, datetime.now(timezone.utc))
     begin = time.monotonic()
-    _record_single_begin(record, file, path, step, machine=machine, jobs=jobs)
-    usage, end = status.ResourceUsage(), _StepEnd("failed", 1)
-    usage.start(os.getpid())
+    record_run_begin(record, file, path, machine, command=run_step_line(path, name), steps=1)
+    record_step_begin(record, step, path, log=record.folder / f"{name}.log", pid=pid, jobs=jobs)
+    usage, outcome, code = status.ResourceUsage(), "failed", 1
+    failure: errors.RocmWheelsError | None = None
+    usage.start(pid)
     try:
         with usage:
             up_to_date = run_step_in_record(record.folder, file, path, name, {**env, "MAX_JOBS": str(jobs)})
-        end = _StepEnd("done", 0)
-        log_note(
-            f"{name}: {'up to date' if up_to_date else 'done'} "
-            f"({tables.format_duration(time.monotonic() - begin)})"
-        )
+        outcome, code = "done", 0
+        duration = tables.format_duration(time.monotonic() - begin)
+        log_note(f"{name}: {'up to date' if up_to_date else 'done'} ({duration})")
     except errors.RocmWheelsError as error:
-        end = _StepEnd("failed", error.exit_code, error)
+        failure, code = error, error.exit_code
         raise
     except KeyboardInterrupt:
-        end = _StepEnd("interrupted", 130)
+        outcome, code = "interrupted", 130
         raise
     finally:
-        _record_single_end(record, step, end, usage, time.monotonic() - begin)
-
-
-@dataclass(frozen=True)
-class _StepEnd:
-    """How a step alone ended, which is how its run did."""
-
-    outcome: str
-    exit_code: int
-    failure: errors.RocmWheelsError | None = None
-
-
-def _record_single_begin(
-    record: run_record.RunRecord,
-    file: PlanFile,
-    path: Path,
-    step: Step,
-    *,
-    machine: MachineResources,
-    jobs: int,
-) -> None:
-    """Record the begin of a run of one step, and of that step: both are this process."""
-    record_run_begin(
-        record,
-        file.request,
-        machine,
-        path,
-        command=run_step_line(path, step.id),
-        steps=1,
-        lock=file.lock,
-        targets=file.plan.targets,
-        pythons=[file.plan.python],
-        against=file.plan.against,
-    )
-    output = record.folder / f"{step.id}.log"
-    record_step_begin(record, step, path, log=output, pid=os.getpid(), jobs=jobs)
-
-
-def _record_single_end(
-    record: run_record.RunRecord, step: Step, end: _StepEnd, usage: status.ResourceUsage, seconds: float
-) -> None:
-    """Record the end of the step, and of its run."""
-    record_step_end(
-        record,
-        step,
-        end.outcome,
-        end.failure,
-        seconds=seconds,
-        peak_memory=usage.peak,
-        cpu_seconds=round(usage.cpu_seconds, 2),
-        exit_code=end.exit_code,
-    )
-    record.write("run-ended", outcome=end.outcome, seconds=round(seconds, 3), exit_code=end.exit_code)
+        seconds = time.monotonic() - begin
+        record_step_end(
+            record,
+            step,
+            outcome,
+            failure,
+            seconds=seconds,
+            peak_memory=usage.peak,
+            cpu_seconds=round(usage.cpu_seconds, 2),
+            exit_code=code,
+        )
+        record.write("run-ended", outcome=outcome, seconds=round(seconds, 3), exit_code=code)
