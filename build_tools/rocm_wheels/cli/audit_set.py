@@ -73,7 +73,7 @@ def read_planned_wheels(path: Path) -> tuple[audited_set.PlannedWheel, ...]:
     try:
         if "cells" in document:
             return _read_matrix(path, document)
-        plans = document if isinstance(document, list) else [document]  # one for each Python
+        plans = document if isinstance(document, list) and document else [document]  # one for each Python
         return tuple(wheel for plan in plans for wheel in _read_plan(plan))
     except (KeyError, TypeError, AttributeError, ValueError):
         raise errors.DataError(f"{path} is neither a matrix nor a plan", tip=_PLAN_TIP) from None
@@ -112,7 +112,7 @@ def _read_plan(document: Mapping[str, Any]) -> tuple[audited_set.PlannedWheel, .
     planned: list[audited_set.PlannedWheel] = []
     for step in document["steps"]:
         if step["kind"] == "build":
-            python = f"3.{document['python'].removeprefix('cp3')}"
+            python = f"3.{step['python'].removeprefix('cp3')}"
             projects = [load_project(step["project"])]
             planned += _plan_projects(projects, python, document["request"]["platform"], document["targets"])
     return tuple(planned)

@@ -431,7 +431,7 @@ def write_plan(path: Path, file: PlanFile) -> None:
 
 
 def make_plan_json(file: PlanFile) -> dict[str, Any]:
-    """Return a plan as plain JSON values, each step with its fingerprint, if that is known."""
+    """Return a plan as plain JSON values, each step with its Python, and its fingerprint where known."""
     sdk, plan = file.request.sdk, file.plan
     urls: dict[str, Any] = {name: getattr(sdk, name) for name in _ADDRESS_OPTIONS}
     hidden = {name: shell.hide_credentials(url) for name, url in urls.items() if url}
@@ -445,7 +445,7 @@ def make_plan_json(file: PlanFile) -> dict[str, Any]:
     )  # fmt: skip
     document: dict[str, Any] = _ADAPTER.dump_python(written, mode="json")
     for step, fields in zip(steps, document["steps"], strict=True):
-        fields["fingerprint"] = step.fingerprint
+        fields |= {"python": plan.python, "fingerprint": step.fingerprint}
     return document
 
 
