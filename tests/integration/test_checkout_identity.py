@@ -9,7 +9,7 @@ import pytest
 from source_trees import Upstream, isolated_environment
 
 from rocm_wheels.core import errors
-from rocm_wheels.sources import trees
+from rocm_wheels.sources import git, trees
 
 pytestmark = pytest.mark.contract
 
@@ -96,6 +96,29 @@ def test_files_left_out_of_a_sparse_checkout_are_no_change(upstream: Upstream, c
     upstream.git(clone, "sparse-checkout", "set", "--no-cone", "/*", "!/plain.txt")
     assert not (clone / "plain.txt").exists()
     assert trees.identify_tree(clone, env=upstream.env) == clean
+
+
+@pytest.mark.parametrize("form", ["2", "3", "4", "split", "no checksum", "sha256"])
+def test_submodules_and_hidden_files_are_found_in_every_form_of_index(
+    form: str, upstream: Upstream, tmp_path: Path
+) -> None:
+    tree, sha256 = tmp_path / "tree", form == "sha256"
+    upstream.git(tmp_path, "init", "-q", f"--object-format={'sha256' if sha256 else 'sha1'}", str(tree))
+    settings = {"split": "core.splitIndex=true", "no checksum": "index.skipHash=true", "4": "index.version=4"}
+    for name in ("hidden", "seen", "intended"):
+        (tree / name).write_text(name)
+    link = "5" * (64 if sha256 else 40)
+    extended = ["add", "-N", "intended"] if form == "3" else ["add", "intended"]
+    for words in (
+        ["add", "hidden", "seen"],
+        extended,
+        ["update-index", "--add", "--cacheinfo", f"160000,{link},a sub"],
+        ["update-index", "--skip-worktree", "hidden"],
+    ):
+        upstream.git(tree, *(("-c", settings[form]) if form in settings else ()), *words)
+    part = trees.inspect_repository("", git.Git(tree, upstream.env), "")
+    assert [(entry.path, entry.object) for entry in part.links] == [("a sub", link)]
+    assert part.hidden == ("hidden",)
 
 
 def test_nothing_is_written(upstream: Upstream, clone: Path) -> None:

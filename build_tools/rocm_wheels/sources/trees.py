@@ -130,9 +130,8 @@ def inspect_repository(path: str, git: Git, link: str) -> TreePart:
     links, hidden = _read_index(git, git_dir / "index")
     head = (git_dir / "HEAD").read_text(encoding="utf-8", errors="surrogateescape").rstrip("\n")
     tree = ""
-    if not _COMMIT_ID.fullmatch(
-        head
-    ):  # a branch; a revision that there is not yet is left out, without an error
+    if not _COMMIT_ID.fullmatch(head):
+        # a branch; a revision that there is not yet is left out, without an error
         head, _, tree = git.text("rev-parse", "--revs-only", "HEAD^{commit}", "HEAD^{tree}").partition("\n")
     return TreePart(path, git, link, git_dir, head, tree, hidden, links)
 
@@ -340,7 +339,7 @@ def _read_index(git: Git, index: Path) -> tuple[tuple[TreeEntry, ...], tuple[str
     """List the gitlinks of an index, and what is marked skip-worktree or assume-unchanged and on the disk.
 
     The file is read here (gitformat-index(5)): a tree has dozens of them. Git reads what is not plain, an
-    index that is split, sparse, broken, or of a version with shortened paths.
+    index that is split, sparse, broken, without a checksum, of SHA-256, or of a version with shortened paths.
     """
     try:
         links, marked = _parse_index(index.read_bytes())
@@ -362,6 +361,8 @@ def _parse_index(data: bytes) -> tuple[list[TreeEntry], list[str]]:
     end = _INDEX_HEADER.size
     if signature != b"DIRC" or version not in (2, 3):
         raise ValueError("another version")
+    if hashlib.sha1(data[:-20], usedforsecurity=False).digest() != data[-20:]:
+        raise ValueError("torn, or of a repository with SHA-256, whose entries are longer")
     for _ in range(count):
         mode, oid, flags = _INDEX_ENTRY.unpack_from(data, end)
         extended = flags & 0x4000
