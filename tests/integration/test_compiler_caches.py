@@ -400,7 +400,10 @@ def test_device_libraries_are_part_of_every_entry_of_ccache(tmp_path: Path, env:
 
 
 def test_steps_of_a_run_use_its_server_and_those_of_others_wait(
-    sccache: compiler_cache.CompilerCache, tmp_path: Path, env: dict[str, str]
+    sccache: compiler_cache.CompilerCache,
+    tmp_path: Path,
+    env: dict[str, str],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     waiting, begun = threading.Event(), threading.Event()
 
@@ -419,6 +422,7 @@ def test_steps_of_a_run_use_its_server_and_those_of_others_wait(
     assert begun.wait(60)
     other.join()
     assert not compiler_cache.is_listening(run)
+    assert capsys.readouterr().err.count("waiting for another step") == 1
 
 
 def test_the_server_of_a_killed_step_is_stopped(

@@ -290,7 +290,7 @@ def serve_sccache(program: Path, env: Mapping[str, str], folder: Path) -> Iterat
     ``folder`` is stopped, and whoever is at work there is waited for; a run has one for all of its steps.
     Servers with a remote storage do not mind each other. BuildError for a server that does not start.
     """
-    from filelock import FileLock
+    from filelock import FileLock, Timeout
 
     named = any(env.get(name) for name in ADDRESS_VARIABLES)
     if named and is_listening(env):
@@ -299,7 +299,14 @@ def serve_sccache(program: Path, env: Mapping[str, str], folder: Path) -> Iterat
     folder.mkdir(parents=True, exist_ok=True)
     lock, port_note = FileLock(folder / "sccache.lock"), folder / "sccache.port"
     with contextlib.ExitStack() as ending:
-        ending.enter_context(lock)
+        try:
+            ending.enter_context(lock.acquire(timeout=0))
+        except Timeout:
+            log.log_note(
+                "waiting for another step in this work directory, which has the server of sccache: "
+                "SCCACHE_SERVER_PORT of one that runs lets both use it"
+            )
+            ending.enter_context(lock)
         if port_note.exists():
             stop_server(program, {**env, "SCCACHE_SERVER_PORT": port_note.read_text(encoding="utf-8")})
             port_note.unlink()
