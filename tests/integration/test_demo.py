@@ -302,8 +302,8 @@ def test_the_audit_of_a_set_lets_it_go_or_holds_it(demo: Demo, tmp_path: Path) -
     assert audit_and_judge(0) == 0
     plan = json.loads((tmp_path / "audit.json").read_text())["set"]
     assert "set-plan" in plan["ran"] and not plan["findings"]
-    request = {"request": {"platform": "linux"}, "python": "cp399", "targets": ["gfx942"]}
-    request |= {"steps": [{"kind": "build", "project": "pytorch"}]}
+    step = {"kind": "build", "project": "pytorch", "python": "cp399"}
+    request = {"request": {"platform": "linux"}, "targets": ["gfx942"], "steps": [step]}
     (tmp_path / "plan.json").write_text(json.dumps(request))
     assert audit_and_judge(14, "--plan", str(tmp_path / "plan.json")) == 15
 
