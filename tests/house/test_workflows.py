@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -296,7 +297,7 @@ def test_a_family_is_staged_though_a_cell_of_another_was_not_built() -> None:
 
 def test_containers_are_root_and_their_python_is_that_of_the_row() -> None:
     """https://github.com/actions/checkout/issues/956: the workspace is the runner's, whatever the image says."""
-    matrix = plan_matrix(TABLE, MatrixSelection("release", platforms=("linux",)))
+    matrix = plan_matrix(TABLE, MatrixSelection("release", platforms=("linux",), day=date(2026, 11, 24)))
     rows = [
         row
         for kind in ("tested", "torch_tested")

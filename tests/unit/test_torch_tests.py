@@ -543,7 +543,7 @@ def test_rows_say_where_torchs_own_tests_run_and_how_long() -> None:
         if not ci.load_ci_table().families[one].get_platform("linux").runners
     )
     chosen = matrix.MatrixSelection(
-        "nightly", ("gfx94X-dcgpu", nowhere), lines=("2.13",), platforms=("linux",)
+        "nightly", ("gfx94X-dcgpu", nowhere), lines=("2.13",), platforms=("linux",), day=DAY
     )
     cells = matrix.plan_matrix(ci.load_ci_table(), chosen).built
     table = ci.load_ci_table()
@@ -554,7 +554,7 @@ def test_rows_say_where_torchs_own_tests_run_and_how_long() -> None:
     assert {one["family"] for one in tested} == {"gfx94X-dcgpu"}, "and none without a machine"
     assert (row["test_minutes"], row["torch_test_minutes"], row["torch_step_minutes"]) == (60, 270, 245)
     push = matrix.plan_matrix(
-        ci.load_ci_table(), matrix.MatrixSelection("presubmit", ("gfx94X-dcgpu",))
+        ci.load_ci_table(), matrix.MatrixSelection("presubmit", ("gfx94X-dcgpu",), day=DAY)
     ).built
     assert matrix_report.make_rows(push, table, "torch_tested") == []
 

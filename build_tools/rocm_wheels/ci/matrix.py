@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, date, datetime
+from datetime import date
 from itertools import islice
 from typing import Literal, TypeVar, get_args
 
@@ -36,16 +36,12 @@ class MatrixCell:
         return f"{self.family}/{self.python}/{self.line}/{self.platform}"
 
 
-def get_today() -> date:
-    """Return the day in UTC, which workflows are scheduled by."""
-    return datetime.now(UTC).date()
-
-
 @dataclass(frozen=True)
 class MatrixSelection:
     """What a run is asked for. Empty: what the trigger has. ``rocm``: another than the newest of AMD.
 
-    ``suites`` of torch's own tests that are named run of every cell; ``day`` is what takes turns by.
+    ``suites`` of torch's own tests that are named run of every cell; ``day`` (UTC, as workflows are
+    scheduled) is what takes turns by: who asks says it, so that a plan made after midnight is the same.
     """
 
     trigger: str = "nightly"
@@ -57,7 +53,7 @@ class MatrixSelection:
     layout: ci.MatrixLayout | None = None
     packaging: project_names.MatrixPackaging | None = None
     suites: tuple[str, ...] = ()
-    day: date = field(default_factory=get_today)
+    day: date = field(kw_only=True)
 
 
 def parse_cell(text: str) -> MatrixCell:
@@ -134,9 +130,9 @@ def _explain_no_family(table: ci.CiTable, name: str) -> str:
 def check_cell(table: ci.CiTable, cell: MatrixCell) -> None:
     """Raise UsageError for a cell with a name that there is not."""
     try:
-        check_selection(
-            table, MatrixSelection(next(iter(table.triggers)), (cell.family,), (cell.python,), (cell.line,))
-        )
+        trigger = next(iter(table.triggers))
+        named = MatrixSelection(trigger, (cell.family,), (cell.python,), (cell.line,), day=date.min)
+        check_selection(table, named)  # of names, which no day changes
     except errors.UsageError as wrong:
         message = wrong.message.partition(": ")[2]
         raise errors.UsageError(f"{str(cell)!r} is no cell: {message}", tip=wrong.tip) from None

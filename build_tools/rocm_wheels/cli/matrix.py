@@ -390,7 +390,9 @@ def _make_selection(
     suites: str | None,
     day: datetime | None,
 ) -> MatrixSelection:
-    from rocm_wheels.ci.matrix import MatrixSelection, get_today
+    from datetime import datetime, timezone
+
+    from rocm_wheels.ci.matrix import MatrixSelection
 
     return MatrixSelection(
         trigger,
@@ -402,7 +404,7 @@ def _make_selection(
         layout=layout,
         packaging=packaging,
         suites=_parse_list(suites),
-        day=day.date() if day is not None else get_today(),
+        day=(day or datetime.now(timezone.utc)).date(),
     )
 
 

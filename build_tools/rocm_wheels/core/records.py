@@ -112,7 +112,8 @@ def _get_fields(record: type[Any]) -> dict[str, Any]:
 
 
 def _get_annotation(field: FieldInfo) -> Any:
-    return Annotated[(field.annotation, *field.metadata)] if field.metadata else field.annotation
+    annotated = (field.annotation, *field.metadata)
+    return Annotated[annotated] if field.metadata else field.annotation
 
 
 def list_value_types(annotation: Any) -> Iterator[Any]:

@@ -19,7 +19,8 @@ def parse_toml(text: str, *, name: str) -> dict[str, Any]:
     else:
         import tomli as tomllib
     try:
-        return tomllib.loads(text)
+        document: dict[str, Any] = tomllib.loads(text)
+        return document
     except RecursionError:
         place, problem = name, "nested too deep"
     except ValueError as cause:

@@ -136,12 +136,15 @@ class _YamlReader:
                 )
                 self._read_value(next(self._events), (*place, _NO_KEY))
                 continue
-            self._tree.marks[(*place, key)] = _get_event_position(event)
-            mapping[key] = self._read_value(next(self._events), (*place, key))
+            inner = (*place, key)
+            self._tree.marks[inner] = _get_event_position(event)
+            mapping[key] = self._read_value(next(self._events), inner)
         return mapping
 
     def _describe_duplicate(self, place: KeyPath, key: str) -> str:
-        return f"{key} is given twice, in line {self._tree.marks[(*place, key)][0]} too: leave one"
+        first = (*place, key)
+        line, _ = self._tree.marks[first]
+        return f"{key} is given twice, in line {line} too: leave one"
 
     def _remember_anchor(self, event: Any, value: Any) -> Any:
         if event.anchor is not None:

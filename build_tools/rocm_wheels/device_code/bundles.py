@@ -164,7 +164,8 @@ def make_zstd_reader(data: memoryview, place: elf.BinarySpan) -> Callable[[int],
                 more = next(feed, b"") if stream.needs_input else b""
                 if stream.needs_input and not more:
                     return b""
-                if out := stream.decompress(more, size):
+                out: bytes = stream.decompress(more, size)
+                if out:
                     return out
         except (zstd.ZstdError, MemoryError) as cause:
             raise place.make_fault("bad zstd stream") from cause

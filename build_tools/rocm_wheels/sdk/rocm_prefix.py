@@ -345,7 +345,8 @@ def read_installed_rocm(prefix: Path) -> tuple[Artifact, ...]:
             continue
         target = find_target(relative)
         if target is None:
-            paths[(*_find_artifact(relative), GENERIC)].append(relative)
+            artifact, component = _find_artifact(relative)
+            paths[artifact, component, GENERIC].append(relative)
         else:
             paths[(_find_artifact(relative)[0], "lib", target)].append(relative)
     artifacts = []
