@@ -269,7 +269,7 @@ _OTHER_ENCODINGS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 class Record(BaseModel):
     """Base of all records that are read from YAML: frozen, and strict about keys; numbers are finite."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 
 
 RecordT = TypeVar("RecordT", bound=Record)
