@@ -450,7 +450,8 @@ def uninstall_distribution(
     environment: BuildEnvironment, distribution: str, *, env: Mapping[str, str]
 ) -> None:
     """Remove a distribution from an environment; one that is not there does not matter."""
-    interpreters.pip_uninstall(environment.python, [distribution], env, cwd=environment.prefix)
+    words = ["pip", "uninstall", "--python", str(environment.python), distribution]
+    interpreters.run_uv(words, env, cwd=environment.prefix, activity=f"removing {distribution}")
 
 
 def _install_rocm(
@@ -543,7 +544,9 @@ def _refresh_local_packages(spec: EnvironmentSpec, env: Mapping[str, str], *, cw
     """
     refresh = [word for name in spec.local_packages for word in ("--refresh-package", name)]
     if refresh and env.get("UV_OFFLINE"):  # which uv does not take together
-        interpreters.clean_installer_cache(spec.local_packages, spec.cache_dir, env, cwd=cwd)
+        words = ["cache", "clean", *(("--cache-dir", str(spec.cache_dir)) if spec.cache_dir else ())]
+        activity = f"removing {', '.join(spec.local_packages)} from uv's cache"
+        interpreters.run_uv([*words, *spec.local_packages], env, cwd=cwd, activity=activity)
         return []
     return refresh
 

@@ -122,8 +122,8 @@ def resolve_packages(
             words.append(_write_lines(Path(folder, "requirements.in"), lines))
         if overrides:
             words += ["--overrides", _write_lines(Path(folder, "overrides.txt"), overrides)]
-        interpreters.pip_compile(
-            [*target.options, *words, "--output-file", str(output), *options], source, env,
+        interpreters.run_pip(
+            ["compile", *target.options, *words, "--output-file", str(output), *options], source, env,
             activity=f"resolving {names}", cwd=cwd, on_line=on_line,
         )  # fmt: skip
         return _parse_resolution(output.read_text(encoding="utf-8"))
