@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from planned_runs import finish, make_facts, settled
 
-from rocm_wheels.compile import build_trees, compiler_cache
+from rocm_wheels.compile import compiler_cache
 from rocm_wheels.pipeline import build_environment
 from rocm_wheels.pipeline.facts import Facts
 
@@ -80,21 +79,6 @@ def test_requirements_that_a_file_includes(tmp_path: Path, word: str) -> None:
     assert names == (("numpy",) if "c" in word else ("numpy", "cmake"))
     more.write_text("-r ../requirements.txt\ncmake==4.0\n")
     assert build_environment.digest_requirements_file(first) != before
-
-
-def test_a_compiler_that_an_update_replaced_in_its_place(tmp_path: Path) -> None:
-    compiler = tmp_path / "bin" / "gcc"
-    compiler.parent.mkdir()
-    compiler.write_text("12.2.0")
-    compiler.chmod(0o755)
-    env = {"PATH": str(compiler.parent), "CC": "ccache gcc -m64"}
-    os.utime(compiler, (10**9, 10**9))
-    before = build_trees._describe_compilers(env)
-    assert before == f"gcc={compiler} (6 bytes, 1000000000)"
-    compiler.write_text("12.2.1")
-    os.utime(compiler, (10**9 + 1, 10**9 + 1))
-    build_trees._describe_programs.cache_clear()
-    assert build_trees._describe_compilers(env) != before
 
 
 def test_a_developers_build_is_in_its_version_and_a_release_is_not(tmp_path: Path) -> None:

@@ -158,6 +158,8 @@ def test_another_compiler_of_the_same_name_is_another_configuration(tmp_path: Pa
     (tmp_path / "new" / "cc").symlink_to("gcc-14")
     assert name("new", "old") not in (before, name("old", "new"))
     assert name("old", "new") == before
+    (tmp_path / "old" / "cc").write_text("of an update")
+    assert name("old") != before
 
 
 def test_the_lists_of_preloads_are_those_of_rocm() -> None:

@@ -3,8 +3,9 @@
 A project builds inside its source (``build/``), where CMake keeps what it found out about compilers,
 Python and the SDK, and ninja what is compiled. A tree made for another configuration would be used in
 silence, so each tree carries a key file. When the wanted key is another one, the tree is moved away and
-the wanted one, if it is parked, is moved back: renames, no copies. A build that was killed left its tree
-in place, and continues.
+the wanted one, if it is parked, is moved back: renames, no copies. They are written down before the first
+one (``moving.json``), and what a kill left of them is done before anything else. A build that was killed left
+its tree in place, and continues.
 
 Trees are parked in the folder of their checkout's own repository: whichever work directory a build is
 started from finds them, no ``git clean`` takes them away, and they go when the checkout goes.
@@ -24,7 +25,7 @@ for.
 
 from __future__ import annotations
 
-import errno
+import contextlib
 import filecmp
 import hashlib
 import json
@@ -33,39 +34,31 @@ import re
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from pathlib import Path
 
 from rocm_wheels.compile import build_request, generated_files, variables
 from rocm_wheels.core import errors, process, shell, tables
-from rocm_wheels.core.files import hash_file, write_json_file
+from rocm_wheels.core.files import hash_file, link_or_copy, write_json_file
 
 # the versions of Visual Studio and of Windows' SDK are in the first two
 _MSVC_VARIABLES = re.compile(r"INCLUDE|LIB|_?CL_?|_?LINK_?")
-_PYTHON_PARTS = ("python", "python tag")
 
 
 @dataclass(frozen=True)
 class TreeKey:
     """What a build tree is configured for, in parts that can be read and compared.
 
-    ``shared``: all Pythons of a configuration have one tree, which belongs to one of them at a time.
+    ``tree`` tells one tree from another. ``python`` says whose it is, where all Pythons of a configuration
+    share one, which belongs to one of them at a time; it is empty for a tree of one Python alone.
     """
 
-    parts: Mapping[str, str]
-    shared: bool = False
+    tree: Mapping[str, str]
+    python: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def tree(self) -> Mapping[str, str]:
-        """The parts that tell one tree from another."""
-        return {
-            name: value for name, value in self.parts.items() if not (self.shared and name in _PYTHON_PARTS)
-        }
-
-    @property
-    def python(self) -> Mapping[str, str]:
-        """The parts that say whose a shared tree is now; empty for a tree of one Python alone."""
-        return {name: value for name, value in self.parts.items() if self.shared and name in _PYTHON_PARTS}
+    def parts(self) -> Mapping[str, str]:
+        """All parts."""
+        return {**self.tree, **self.python}
 
     @property
     def name(self) -> str:
@@ -73,84 +66,58 @@ class TreeKey:
         text = json.dumps(dict(self.tree), sort_keys=True)
         return hashlib.sha256(text.encode("utf-8")).hexdigest()[:12]
 
-    def list_differences(self, other: TreeKey) -> tuple[str, ...]:
-        """Return the names of the parts in which the trees of two keys differ."""
-        names = {*self.tree, *other.tree}
-        return tuple(sorted(name for name in names if self.tree.get(name) != other.tree.get(name)))
-
 
 def make_tree_key(
     request: build_request.BuildRequest, env: Mapping[str, str], *, python: Path, python_tag: str
 ) -> TreeKey:
     """Make the key of a build from what a configure step writes down.
 
-    Source, Python, ROCm, variables, and which programs the names of the host's compilers stand for. Of what
-    is set for this project alone, by recipe or user, it is not known what it changes: all of it counts.
+    Source, Python, ROCm, variables, and which programs the names of the host's compilers stand for: an update
+    of the system puts another compiler in the same place, so size and time count. Of what is set for this
+    project alone, by recipe or user, it is not known what it changes: all of it counts.
     """
     alone = {*request.recipe_variables, *request.set_env} - {*variables.SPEED_ONLY_VARIABLES}
-    parts = {
-        n: shell.redact_for_comparison(n, value)
-        for n, value in env.items()
-        if n in alone or variables.is_configuration_variable(n, value)
-    }
-    if request.platform == "windows":
-        parts |= {
-            n: shell.redact_for_comparison(n, value)
-            for n, value in env.items()
-            if _MSVC_VARIABLES.fullmatch(n)
-        }
+    parts = {}
+    for name, value in env.items():
+        is_msvc = request.platform == "windows" and _MSVC_VARIABLES.fullmatch(name)
+        if name in alone or is_msvc or variables.is_configuration_variable(name, value):
+            parts[name] = shell.redact_for_comparison(name, value)
+    compilers = []
+    for name, path in _locate_compilers(env).items():
+        state = path.stat()
+        compilers.append(f"{name}={path} ({state.st_size} bytes, {int(state.st_mtime)})")
     parts |= {
-        "compilers": _describe_compilers(env),
+        "compilers": " ".join(compilers),
         "platform": request.platform,
-        "python": str(python),
-        "python tag": python_tag,
         "ROCm": request.sdk.identity,
         "source": str(request.source),  # objects of another checkout look newer than this one's files
     }
-    return TreeKey(parts, shared=request.project.build.across_pythons is not None)
+    whose = {"python": str(python), "python tag": python_tag}
+    shared = request.project.build.across_pythons is not None
+    return TreeKey(parts, whose) if shared else TreeKey({**parts, **whose})
 
 
-def _describe_compilers(env: Mapping[str, str]) -> str:
-    """Return the files behind CC and CXX (``ccache gcc`` names two), and the names that builds try without.
-
-    An update of the system puts another compiler in the same place: size and time tell.
-    """
-    return _describe_programs(_list_compiler_names(env), env.get("PATH", ""))
-
-
-def hash_compilers(env: Mapping[str, str]) -> dict[str, str]:
-    """Return the SHA-256 (hex) of the files behind the same names, by the names of the files."""
-    return {path.name: hash_file(path) for path in list_compilers(env)}
+def _locate_compilers(env: Mapping[str, str]) -> dict[str, Path]:
+    """Return the files behind CC and CXX (``ccache gcc`` names two), and behind names that builds try."""
+    named = [word for name in ("CC", "CXX") for word in env.get(name, "").split() if word[0] != "-"]
+    located = {}
+    for name in dict.fromkeys([*named, "cc", "c++", "gcc", "g++"]):
+        if program := shutil.which(name, path=env.get("PATH", "")):
+            located[name] = Path(os.path.realpath(program))
+    return located
 
 
 def list_compilers(env: Mapping[str, str]) -> list[Path]:
     """Return the files behind the names of compilers that builds try."""
-    locations = _locate_programs(_list_compiler_names(env), env.get("PATH", "")).values()
-    return [Path(location) for location in dict.fromkeys(locations)]
+    return list(dict.fromkeys(_locate_compilers(env).values()))
 
 
-def _list_compiler_names(env: Mapping[str, str]) -> tuple[str, ...]:
-    named_programs = [word for name in ("CC", "CXX") for word in env.get(name, "").split() if word[0] != "-"]
-    return tuple(dict.fromkeys([*named_programs, "cc", "c++", "gcc", "g++"]))
-
-
-def _locate_programs(names: Sequence[str], path: str) -> dict[str, str]:
-    located = {name: shutil.which(name, path=path) for name in names}
-    return {name: os.path.realpath(location) for name, location in located.items() if location}
-
-
-@lru_cache(maxsize=64)  # a plan of hundreds of builds asks the same for each; a step asks in its own process
-def _describe_programs(names: tuple[str, ...], path: str) -> str:
-    programs = _locate_programs(names, path)
-    states = {location: Path(location).stat() for location in programs.values()}
-    descriptions = {
-        location: f"{state.st_size} bytes, {int(state.st_mtime)}" for location, state in states.items()
-    }
-    return " ".join(f"{name}={location} ({descriptions[location]})" for name, location in programs.items())
+def hash_compilers(env: Mapping[str, str]) -> dict[str, str]:
+    """Return the SHA-256 (hex) of these files, by their names."""
+    return {path.name: hash_file(path) for path in list_compilers(env)}
 
 
 TREE_KEY_FILE = ".rocm-wheels-tree"
-DELETED_TREE_KEY = TreeKey({"state": "being deleted"})  # of a tree that a killed run was deleting
 
 
 @dataclass(frozen=True)
@@ -164,18 +131,13 @@ class TreeState:
 
     parts: Mapping[str, str]
     before: frozenset[str]
-    python: Mapping[str, str] | None = field(default_factory=dict)
-    source_names: str = ""
-
-    @property
-    def key(self) -> TreeKey:
-        """The key without its Python, where that is shared."""
-        return TreeKey(self.parts)
+    python: Mapping[str, str] | None
+    source_names: str
 
     def write(self, tree: Path) -> None:
         """Put the key file into a build folder, whole."""
         value = {
-            "key": self.key.name,
+            "key": TreeKey(self.parts).name,
             "parts": dict(self.parts),
             "python": None if self.python is None else dict(self.python),
             "before": sorted(self.before),
@@ -191,87 +153,13 @@ class TreeState:
             return None
         try:
             value = json.loads(path.read_text(encoding="utf-8"))
-            python = value.get("python", {})
-            return cls(
-                dict(value["parts"]),
-                frozenset(value["before"]),
-                None if python is None else dict(python),
-                str(value.get("source names", "")),
-            )
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as cause:
+            names = frozenset(value["before"])
+            return cls(dict(value["parts"]), names, value["python"], value["source names"])
+        except (OSError, ValueError, KeyError, TypeError) as cause:
             raise errors.BuildError(
                 f"{path} is damaged: it is not known what {tree} was built for",
                 tip="`build --clean` sets the folder aside and starts a new one",
             ) from cause
-
-
-_RETURN_JOURNAL = "returning.json"  # in a waiting tree: the moves that bring it back
-
-TreeMove = tuple[Path, Path]  # relative to the waiting tree, relative to the source
-
-
-def park_files(source: Path, parking: Path, moves: Sequence[TreeMove]) -> None:
-    """Move files and folders of a source to a waiting place, in this order."""
-    for parked, home in moves:
-        _rename_path(source / home, parking / parked)
-
-
-def undo_departure(source: Path, parking: Path) -> None:
-    """Bring back what a kill left at the waiting place of a tree that is still in its source.
-
-    What the source has again by now is newer, and stays.
-    """
-    for part in ("generated", "trees"):
-        for path in list_files_below(parking / part):
-            home = source / path.relative_to(parking / part)
-            if not os.path.lexists(home):
-                _rename_path(path, home)
-    if parking.is_dir():
-        shutil.rmtree(parking)
-
-
-def return_files(source: Path, parking: Path, moves: Sequence[TreeMove]) -> None:
-    """Move a waiting tree into its source. A file that is there already stays, and must be the same."""
-    write_json_file(parking / _RETURN_JOURNAL, [[str(parked), str(home)] for parked, home in moves])
-    for parked, home in moves:
-        _rename_path(parking / parked, source / home)
-    shutil.rmtree(parking)
-
-
-def undo_returns(source: Path, parking: Path) -> None:
-    """Finish, backwards, a return that a kill cut: half a tree must not pass for another's files."""
-    for journal in sorted(parking.glob(f"*/{_RETURN_JOURNAL}")):
-        parked_tree = journal.parent
-        for name, home in reversed(json.loads(journal.read_text(encoding="utf-8"))):
-            if os.path.lexists(source / home) and not os.path.lexists(parked_tree / name):
-                (parked_tree / name).parent.mkdir(parents=True, exist_ok=True)
-                (source / home).rename(parked_tree / name)
-        journal.unlink()
-
-
-def list_files_below(folder: Path) -> list[Path]:
-    """Return all files and links of a folder; a link to a folder is one, and not followed."""
-    files = [path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()]
-    return sorted(files)
-
-
-def _rename_path(old: Path, new: Path) -> None:
-    if new.is_dir() and not new.is_symlink() and not any(new.iterdir()):
-        new.rmdir()
-    if os.path.lexists(new):
-        if new.is_file() and old.is_file() and filecmp.cmp(old, new, shallow=False):
-            return
-        raise errors.BuildError(f"{old} cannot be moved: {new} is there already", tip=f"move {new} away")
-    new.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        old.rename(new)
-    except OSError as fault:
-        if fault.errno != errno.EXDEV:
-            raise
-        raise errors.BuildError(
-            f"{old} is on another file system than {new.parent}, and a build tree is moved by renaming",
-            tip=f"let {old.name} be an ordinary folder of its source, no mount and no link",
-        ) from fault
 
 
 _HIDDEN_FOLDER = ".rocm-wheels"
@@ -309,8 +197,7 @@ def set_build_folder(request: build_request.BuildRequest, env: Mapping[str, str]
     return {"SKBUILD_BUILD_DIR": trees[0], **env}
 
 
-_CMAKE_FOLDER = ".cmake-program"
-_CMAKE_SCRIPT = """
+_CMAKE_QUESTION = """
 import importlib.util
 if importlib.util.find_spec("cmake"):
     import cmake
@@ -324,39 +211,6 @@ CMAKE_DATA = str(Path(__file__).parents[2])
 CMAKE_BIN_DIR = str(Path(CMAKE_DATA, "bin"))
 CMAKE_SHARE_DIR = str(Path(CMAKE_DATA, "share"))
 """
-
-
-def pass_tree_on(
-    request: build_request.BuildRequest, state: TreeState, key: TreeKey, generated: frozenset[str]
-) -> str:
-    """Give the tree in place to the key's Python; say in words what was deleted for that, if anything.
-
-    ``generated``: the ignored files (relative to the source) that builds left outside the build folders.
-    A kill leaves a tree that belongs to no Python, which is then passed on again.
-    """
-    rule = request.project.build.across_pythons
-    if rule is None or state.python == key.python:
-        return ""
-    main = request.folder / request.project.build.trees[0]
-    replace(state, python=None).write(main)
-    trees = [request.folder / name for name in request.project.build.trees]
-    count = 0
-    for pattern in rule.again:
-        for path in sorted(request.source.glob(pattern)):
-            inside = any(path.is_relative_to(tree) and path != tree for tree in trees)
-            if inside or path.relative_to(request.source).as_posix() in generated:
-                _delete_path(path)
-                count += 1
-    replace(state, python=key.python).write(main)
-    before = "another Python" if state.python is None else f"{state.python['python tag']}'s"
-    return f"shared with {before}, {tables.format_count(count, 'part')} rebuilt" if count else ""
-
-
-def _delete_path(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
 
 
 def keep_cmake_path(
@@ -376,42 +230,30 @@ def keep_cmake_path(
     if Path(program).parent != python.parent:  # the machine's own: the same for all anyway
         return changed
     output = process.capture_output(
-        [python, "-I", "-c", _CMAKE_SCRIPT], env=env, description=f"asking {python} where its cmake is"
+        [python, "-I", "-c", _CMAKE_QUESTION], env=env, description=f"asking {python} where its cmake is"
     )
     if not output:  # it is no package of this Python: conda's, the distribution's
         return changed
-    version, folder = output.splitlines()
-    main = request.folder / request.project.build.trees[0]
-    cmake_folder = main / _CMAKE_FOLDER / version
-    if not cmake_folder.is_dir():
-        if cmake_folder.parent.exists():
-            shutil.rmtree(cmake_folder.parent)
-        _copy_cmake(Path(folder).parent, cmake_folder, version)
-    variables.prepend_path(changed, "PATH", cmake_folder / "bin", request.platform)
-    variables.prepend_path(changed, "PYTHONPATH", cmake_folder / "python", request.platform)
-    return changed
 
+    def link(old: str, new: str) -> None:
+        link_or_copy(Path(old), Path(new))
 
-def _copy_cmake(data: Path, cmake_folder: Path, version: str) -> None:
-    """Copy the programs and modules of cmake, with a package that names them; the folder appears whole."""
-
-    def link(old: str, new: str) -> str:
-        try:
-            os.link(old, new)
-        except OSError:  # another file system
-            shutil.copy2(old, new)
-        return new
-
-    part = cmake_folder.with_name(f"{cmake_folder.name}.part")
-    try:
+    version, programs = output.splitlines()
+    copy = request.folder / request.project.build.trees[0] / ".cmake-program" / version
+    if not copy.is_dir():
+        shutil.rmtree(copy.parent, ignore_errors=True)
+        part = copy.with_name(f"{version}.part")
         for name in ("bin", "share"):
-            shutil.copytree(data / name, part / name, copy_function=link, symlinks=True)
-        package = part / "python" / "cmake"
-        package.mkdir(parents=True)
-        (package / "__init__.py").write_text(_CMAKE_PACKAGE.format(version=version), encoding="utf-8")
-        part.rename(cmake_folder)
-    except OSError as fault:
-        raise errors.BuildError(f"{data} cannot be copied to {cmake_folder}: {fault}") from fault
+            folder = Path(programs).with_name(name)
+            shutil.copytree(folder, part / name, copy_function=link, symlinks=True)
+        (part / "python" / "cmake").mkdir(parents=True)
+        (part / "python" / "cmake" / "__init__.py").write_text(
+            _CMAKE_PACKAGE.format(version=version), encoding="utf-8"
+        )
+        part.rename(copy)
+    variables.prepend_path(changed, "PATH", copy / "bin", request.platform)
+    variables.prepend_path(changed, "PYTHONPATH", copy / "python", request.platform)
+    return changed
 
 
 _BINARY_SUFFIXES = (".so", ".pyd", ".dll", ".dylib")
@@ -434,60 +276,66 @@ def enter_tree(
     first. The caller holds the source. Raises BuildError for a tree that we did not make.
     """
     trees = _BuildTrees(request, parking / request.project.name, env)
-    trees.recover_returns()
-    outcome = trees.remove_foreign(clean)
-    state = TreeState.read(trees.main)
-    if state is not None:
-        trees.finish_departure(state)
-    before: frozenset[str] | None = None
-    if state is not None and state.key == DELETED_TREE_KEY:
-        before = state.before
-        trees.discard_tree(state)
-        state = None
-    if state is not None and state.key.name != key.name:
-        trees.park_tree(state)
-        outcome = (
-            f"new; the tree of another configuration is parked ({', '.join(key.list_differences(state.key))})"
-        )
-        state = None
-    if state is None and trees.return_tree(key):
-        state = TreeState.read(trees.main)
+    trees.finish_moves()
+    state, outcome = trees.read_state(clean)
+    moves = []
+    if state is not None and state.parts != key.tree:
+        moves = trees.list_moves_away(state)
+        names = sorted(n for n in {*key.tree, *state.parts} if key.tree.get(n) != state.parts.get(n))
+        outcome = f"new; the tree of another configuration is parked ({', '.join(names)})"
+    if (state is None or moves) and (back := trees.list_moves_back(key)):
+        moves += back
         outcome = "taken back from parking"
-    if state is not None and clean:
-        before = state.before
-        trees.discard_tree(state)
-        state, outcome = None, "new; the old one is deleted"
-    if state is None:
-        before = trees.list_ignored() if before is None else before
-        TreeState(key.tree, before, key.python, request.source_names).write(trees.main)
-        return outcome or "new"
+    if moves:
+        trees.move(moves)
+        state = TreeState.read(trees.main)
+    if state is None or clean:
+        before = trees.list_ignored() if state is None else state.before
+        new_state = TreeState(key.tree, before, key.python, request.source_names)
+        if state is None:
+            new_state.write(trees.main)
+            return outcome or "new"
+        trees.replace_tree(new_state)
+        return "new; the old one is deleted"
     os.utime(trees.main / TREE_KEY_FILE)  # used now
     trees.prune_staging()
     if state.source_names != request.source_names:
         trees.outdate_configuration()
         state = replace(state, source_names=request.source_names)
         state.write(trees.main)
-    passed = pass_tree_on(request, state, key, trees.list_ignored() - state.before)
+    passed = trees.pass_on(state, key)
     return "; ".join(text for text in (outcome or CONTINUED, passed) if text)
+
+
+TreeMove = tuple[Path, Path]
 
 
 class _BuildTrees:
     """The build folders of one source tree, and the place where they wait."""
 
     def __init__(self, request: build_request.BuildRequest, parked: Path, env: Mapping[str, str]) -> None:
+        self._request = request
         self._source = request.source
         self._folders = [request.folder / name for name in request.project.build.trees]
         self._parked = parked
+        self._discarded = parked / ".discarded"
+        self._journal = parked / "moving.json"
         self._env = env
         self.main = self._folders[0]
 
-    def remove_foreign(self, clean: bool) -> str:
-        """Refuse trees that nobody knows, or set them aside."""
-        if (self.main / TREE_KEY_FILE).is_file() and not (clean and self._is_damaged()):
-            return ""
+    def read_state(self, clean: bool) -> tuple[TreeState | None, str]:
+        """Return the tree in place. One that nobody knows is refused; where ``clean``, it is set aside, and
+        the second value says so.
+        """
+        try:
+            state = TreeState.read(self.main)
+        except errors.BuildError:
+            if not clean:
+                raise
+            state = None
         full = [folder for folder in self._folders if folder.is_dir() and any(folder.iterdir())]
-        if not full:
-            return ""
+        if state is not None or not full:
+            return state, ""
         if not clean:
             raise errors.BuildError(
                 f"{full[0]} was not made by rocm-wheels: unknown what it was built for",
@@ -496,57 +344,82 @@ class _BuildTrees:
         number = 1
         while (self._parked / f"unnamed-{number}").exists():
             number += 1
-        parking = self._parked / f"unnamed-{number}"
-        names = [self._make_relative(folder) for folder in full]
-        park_files(self._source, parking, [(Path("trees") / name, name) for name in names])
-        return f"new; what was there is set aside in {parking}"
+        aside = self._parked / f"unnamed-{number}"
+        self.move([(folder, aside / "trees" / folder.relative_to(self._source)) for folder in full])
+        return None, f"new; what was there is set aside in {aside}"
 
     def list_ignored(self) -> frozenset[str]:
         """Return the ignored files of the source outside the build folders."""
-        inside = tuple(f"{self._make_relative(folder).as_posix()}/" for folder in self._folders)
+        inside = tuple(f"{folder.relative_to(self._source).as_posix()}/" for folder in self._folders)
         files = generated_files.list_ignored_files(self._source, self._env)
         return frozenset(name for name in files if not name.startswith(inside))
 
-    def park_tree(self, state: TreeState) -> None:
-        """Move a tree and what it generated away; the folder with the key file goes last."""
+    def list_moves_away(self, state: TreeState) -> list[TreeMove]:
+        """List what parks the tree in place and what it generated."""
+        parked_tree = self._parked / TreeKey(state.parts).name
         generated = sorted(self.list_ignored() - state.before)
-        moves = [(Path("generated") / name, Path(name)) for name in generated]
-        folders = [self._make_relative(folder) for folder in reversed(self._folders) if folder.is_dir()]
-        moves += [(Path("trees") / folder, folder) for folder in folders]
-        park_files(self._source, self._parked / state.key.name, moves)
-
-    def return_tree(self, key: TreeKey) -> bool:
-        """Move a parked tree back; tell whether there was one."""
-        parked_tree = self._parked / key.name
-        if not (parked_tree / "trees" / self._make_relative(self.main) / TREE_KEY_FILE).is_file():
-            return False
-        generated = parked_tree / "generated"
-        files = list_files_below(generated)
-        moves = [(path.relative_to(parked_tree), path.relative_to(generated)) for path in files]
-        folders = [self._make_relative(folder) for folder in reversed(self._folders)]
-        moves += [(Path("trees") / f, f) for f in folders if (parked_tree / "trees" / f).is_dir()]
-        return_files(self._source, parked_tree, moves)
-        return True
-
-    def finish_departure(self, state: TreeState) -> None:
-        """Undo a move to the parking that a kill cut: its key file is the last to go, and still here."""
-        undo_departure(self._source, self._parked / state.key.name)
-
-    def recover_returns(self) -> None:
-        """Undo a return that a kill cut."""
-        undo_returns(self._source, self._parked)
-
-    def discard_tree(self, state: TreeState) -> None:
-        """Delete our own build folders but for a key file that says so: after a kill the next run goes on."""
-        TreeState(DELETED_TREE_KEY.parts, state.before).write(self.main)
-        for folder in self._folders[1:]:
+        moves = [(self._source / name, parked_tree / "generated" / name) for name in generated]
+        for folder in self._folders:
             if folder.is_dir():
-                shutil.rmtree(folder)
-        for path in self.main.iterdir():
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
-            elif path.name != TREE_KEY_FILE:
-                path.unlink()
+                moves.append((folder, parked_tree / "trees" / folder.relative_to(self._source)))
+        return moves
+
+    def list_moves_back(self, key: TreeKey) -> list[TreeMove]:
+        """List what brings a parked tree back; nothing where there is none."""
+        generated, trees = (self._parked / key.name / name for name in ("generated", "trees"))
+        if not (trees / self.main.relative_to(self._source) / TREE_KEY_FILE).is_file():
+            return []
+        # a link to a folder is moved, and not followed
+        files = sorted(path for path in generated.rglob("*") if path.is_symlink() or not path.is_dir())
+        moves = [(path, self._source / path.relative_to(generated)) for path in files]
+        homes = {folder: trees / folder.relative_to(self._source) for folder in self._folders}
+        return moves + [(path, folder) for folder, path in homes.items() if path.is_dir()]
+
+    def replace_tree(self, state: TreeState) -> None:
+        """Delete the tree in place, and begin another one with this key file."""
+        fresh = self._parked / ".fresh"
+        state.write(fresh)
+        moves = []
+        for folder in self._folders:
+            if folder.is_dir():
+                moves.append((folder, self._discarded / folder.relative_to(self._source)))
+        self.move([*moves, (fresh, self.main)])
+
+    def move(self, moves: Sequence[TreeMove]) -> None:
+        """Rename files and folders, in this order, or none. BuildError where something is in the way."""
+        leaving = {old for old, _ in moves}
+        for old, new in moves:
+            if new not in leaving:
+                _make_way(old, new)
+            if old.lstat().st_dev != self._source.stat().st_dev:
+                raise errors.BuildError(
+                    f"{old} is on another file system than {self._source}; a build tree is moved by renaming",
+                    tip=f"let {old.name} be an ordinary folder of its source, no mount",
+                )
+        noted = [[os.path.relpath(path, self._source) for path in move] for move in moves]
+        write_json_file(self._journal, noted)
+        self.finish_moves()
+
+    def finish_moves(self) -> None:
+        """Do what is noted and not done; delete what was to be deleted."""
+        if self._journal.is_file():
+            noted = json.loads(self._journal.read_text(encoding="utf-8"))
+            for words in noted:
+                old, new = (Path(os.path.normpath(self._source / word)) for word in words)
+                if not os.path.lexists(old):
+                    pass  # done before the kill
+                elif _make_way(old, new):
+                    new.parent.mkdir(parents=True, exist_ok=True)
+                    old.rename(new)
+                else:
+                    old.unlink()
+                for parent in old.parents:
+                    with contextlib.suppress(OSError):  # it is not empty, or not there
+                        if self._parked in parent.parents:
+                            parent.rmdir()
+            self._journal.unlink()
+        if self._discarded.exists():
+            shutil.rmtree(self._discarded)
 
     def prune_staging(self) -> None:
         """Delete setuptools' staging of an earlier commit: files no longer in the source would be packed.
@@ -574,12 +447,40 @@ class _BuildTrees:
                 if (cache.parent / name).is_file():
                     os.utime(cache.parent / name, (1, 1))
 
-    def _is_damaged(self) -> bool:
-        try:
-            TreeState.read(self.main)
-        except errors.BuildError:
-            return True
-        return False
+    def pass_on(self, state: TreeState, key: TreeKey) -> str:
+        """Give the tree in place to the key's Python; say in words what was deleted for that, if anything.
 
-    def _make_relative(self, folder: Path) -> Path:
-        return folder.relative_to(self._source)
+        A kill leaves a tree that belongs to no Python, which is then passed on again.
+        """
+        rule = self._request.project.build.across_pythons
+        if rule is None or state.python == key.python:
+            return ""
+        generated, count = self.list_ignored() - state.before, 0
+        replace(state, python=None).write(self.main)
+        for path in (path for pattern in rule.again for path in sorted(self._source.glob(pattern))):
+            inside = any(path.is_relative_to(folder) and path != folder for folder in self._folders)
+            if inside or path.relative_to(self._source).as_posix() in generated:
+                _delete_path(path)
+                count += 1
+        replace(state, python=key.python).write(self.main)
+        before = "another Python" if state.python is None else f"{state.python['python tag']}'s"
+        return f"shared with {before}, {tables.format_count(count, 'part')} rebuilt" if count else ""
+
+
+def _delete_path(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _make_way(old: Path, new: Path) -> bool:
+    """Tell whether a rename can be done; not where the same file is there. BuildError for another one."""
+    if not os.path.lexists(new):
+        return True
+    if new.is_dir() and not new.is_symlink() and not any(new.iterdir()):
+        new.rmdir()
+        return True
+    if new.is_file() and old.is_file() and filecmp.cmp(old, new, shallow=False):
+        return False
+    raise errors.BuildError(f"{old} cannot be moved: {new} is there already", tip=f"move {new} away")
