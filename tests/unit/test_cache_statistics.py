@@ -51,17 +51,6 @@ def test_a_log_of_ccache() -> None:
     assert compiler_cache.parse_ccache_log([]) == compiler_cache.CacheCounts()
 
 
-def test_counters_of_ccache() -> None:
-    text = (
-        "cache_miss\t3\ncache_size_kibibyte\t999\ncalled_for_link\t2\ndirect_cache_hit\t5\nfiles_in_cache\t7\n"
-        "direct_cache_miss\t3\nlocal_storage_hit\t5\nmax_cache_size_kibibyte\t9\nmax_files_in_cache\t8\n"
-        "preprocessed_cache_hit\t1\nstats_updated_timestamp\t1700000000\ninternal_error\t1"
-    )
-    assert compiler_cache.parse_ccache_counters(text) == compiler_cache.CacheCounts(
-        hits=6, misses=3, uncacheable=2, errors=1
-    )
-
-
 def test_statistics_of_sccache() -> None:
     found = compiler_cache.parse_sccache_statistics(json.dumps(SCCACHE))
     assert found.device == compiler_cache.CacheCounts(hits=3, misses=2, errors=1)
@@ -74,8 +63,6 @@ def test_statistics_of_sccache() -> None:
 def test_an_unknown_form_is_no_zero(text: str) -> None:
     with pytest.raises(errors.BuildError, match="in an unknown format"):
         compiler_cache.parse_sccache_statistics(text)
-    with pytest.raises(errors.BuildError, match="in an unknown format"):
-        compiler_cache.parse_ccache_counters(text)
 
 
 def test_the_logs_of_a_step_keep_host_and_device_apart(tmp_path: Path) -> None:

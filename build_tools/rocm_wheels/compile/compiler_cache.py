@@ -21,7 +21,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -95,7 +95,6 @@ _ERROR_COUNTERS = {
     "remote_storage_timeout",
 }
 _DETAIL_COUNTERS = {"direct_cache_miss", "preprocessed_cache_miss", "cleanups_performed"}
-_AMOUNT_SUFFIXES = ("_kibibyte", "_timestamp", "files_in_cache")
 
 
 @dataclass(frozen=True)
@@ -109,17 +108,14 @@ class CacheCounts:
 
     def subtract(self, before: CacheCounts) -> CacheCounts:
         """Return what was added. A counter that was set back meanwhile counts from zero."""
-        names = [field.name for field in fields(self)]
-        added = {name: getattr(self, name) - getattr(before, name) for name in names}
-        return self if min(added.values()) < 0 else CacheCounts(**added)
+        added = [now - then for now, then in zip(astuple(self), astuple(before), strict=True)]
+        return self if min(added) < 0 else CacheCounts(*added)
 
 
 @dataclass(frozen=True)
 class CacheStatistics:
-    """What a cache counted. ``unsorted``: compiles of which it does not say whether they were device code.
-
-    Those are all of ccache's without a log of a step's own (``open_cache_session`` gives one), and what
-    sccache did not cache.
+    """What a cache counted. ``unsorted``: compiles of which it does not say whether they were device code:
+    what sccache did not cache.
     """
 
     kind: str
@@ -137,14 +133,20 @@ class CacheStatistics:
         )
 
     @property
+    def total(self) -> CacheCounts:
+        """All compiles."""
+        numbers = zip(*(astuple(part) for part in (self.host, self.device, self.unsorted)), strict=True)
+        return CacheCounts(*map(sum, numbers))
+
+    @property
     def hits(self) -> int:
         """All compiles that were answered from the cache."""
-        return self.host.hits + self.device.hits + self.unsorted.hits
+        return self.total.hits
 
     @property
     def cacheable(self) -> int:
         """All compiles that could have been."""
-        return self.hits + self.host.misses + self.device.misses + self.unsorted.misses
+        return self.total.hits + self.total.misses
 
     @property
     def rate(self) -> float | None:
@@ -156,12 +158,9 @@ class CacheStatistics:
         """Say it in a line: how many compiles were answered, host and device code apart."""
         if self.rate is None:
             return f"{self.kind} saw no compiles"
-        parts = (("host", self.host), ("device", self.device), ("others", self.unsorted))
-        apart = ", ".join(
-            f"{name} {counts.hits} of {counts.hits + counts.misses}"
-            for name, counts in parts
-            if counts.hits + counts.misses
-        )
+        counts = {"host": self.host, "device": self.device, "others": self.unsorted}
+        parts = {name: f"{part.hits} of {part.hits + part.misses}" for name, part in counts.items()}
+        apart = ", ".join(f"{name} {part}" for name, part in parts.items() if part != "0 of 0")
         share = f"{math.floor(self.rate * 1000) / 10:g} %"
         return f"{self.kind} answered {self.hits} of {self.cacheable} compiles, {share} ({apart})"
 
@@ -172,27 +171,16 @@ class CacheStatistics:
 
 
 def read_statistics(cache: CompilerCache, env: Mapping[str, str]) -> CacheStatistics:
-    """Ask a cache what it has counted. Raises BuildError when it does not answer in its form.
+    """Ask a cache what it has counted, inside ``open_cache_session`` and with its variables.
 
-    Inside ``open_cache_session``, with its variables, ccache's counts are those of the step alone; sccache's
-    are those of the server, so take the difference of two.
+    ccache's counts are those of the step alone; sccache's are those of the server, so take the difference of
+    two. Raises BuildError when sccache does not answer in its form.
     """
     if cache.kind == "sccache":
-        output = process.capture_output(
-            [cache.program, "--show-stats", "--stats-format=json"],
-            env=env,
-            timeout=60,
-            description="sccache --show-stats",
-        )
-        return parse_sccache_statistics(output)
-    if DEVICE_LOG in env and HOST_LOG in env:
-        return CacheStatistics(
-            "ccache",
-            host=parse_ccache_log(_read_lines(env[HOST_LOG])),
-            device=parse_ccache_log(_read_lines(env[DEVICE_LOG])),
-        )
-    output = process.capture_output([cache.program, "--print-stats"], env=env, timeout=60)
-    return CacheStatistics("ccache", unsorted=parse_ccache_counters(output))
+        return parse_sccache_statistics(_ask_server(cache.program, env))
+    logs = (Path(env[HOST_LOG]), Path(env[DEVICE_LOG]))
+    texts = [log.read_text(encoding="utf-8", errors="replace") if log.exists() else "" for log in logs]
+    return CacheStatistics("ccache", *(parse_ccache_log(text.splitlines()) for text in texts))
 
 
 def explain_low_rate(statistics: CacheStatistics, floor: float) -> str | None:
@@ -208,75 +196,34 @@ def explain_low_rate(statistics: CacheStatistics, floor: float) -> str | None:
 
 def parse_sccache_statistics(text: str) -> CacheStatistics:
     """Read what ``sccache --show-stats --stats-format=json`` prints (0.4 and newer)."""
+    counts: dict[bool, list[int]] = {True: [], False: []}  # by whether they are of device code
     try:
         stats = json.loads(text)["stats"]
-        hits, misses, errors = (
-            stats[name]["counts"] for name in ("cache_hits", "cache_misses", "cache_errors")
-        )
+        for name in ("cache_hits", "cache_misses", "cache_errors"):
+            languages = stats[name]["counts"]
+            for hip, numbers in counts.items():
+                numbers.append(sum(n for language, n in languages.items() if (language == "HIP") is hip))
         uncached = int(stats["requests_not_cacheable"]) + int(stats["non_cacheable_compilations"])
-        device, host = (
-            CacheCounts(
-                hits=_count_language(hits, hip=hip),
-                misses=_count_language(misses, hip=hip),
-                errors=_count_language(errors, hip=hip),
-            )
-            for hip in (True, False)
-        )
     except (ValueError, KeyError, TypeError, AttributeError) as cause:
         raise BuildError("sccache prints its statistics in an unknown format") from cause
+    host, device = (
+        CacheCounts(hits, misses, 0, failed) for hits, misses, failed in (counts[False], counts[True])
+    )
     return CacheStatistics("sccache", host, device, CacheCounts(uncacheable=uncached))
-
-
-def parse_ccache_counters(text: str) -> CacheCounts:
-    """Read what ``ccache --print-stats`` prints: a counter and its value a line (4.0 and newer)."""
-    try:
-        pairs = [line.split("\t") for line in text.splitlines()]
-        counters = {name: int(value) for name, value in pairs}
-    except ValueError as cause:
-        raise BuildError("ccache prints its statistics in an unknown format") from cause
-    if not _MISS_COUNTERS & counters.keys():
-        raise BuildError("ccache prints its statistics in an unknown format")
-    return _sort_counters(counters)
 
 
 def parse_ccache_log(lines: Iterable[str]) -> CacheCounts:
     """Read a log of ccache's: for each compile ``# source``, then the counters that it added to."""
-    return _sort_counters(
-        Counter(line.strip() for line in lines if line.strip() and not line.startswith("#"))
-    )
-
-
-def _sort_counters(counters: Mapping[str, int]) -> CacheCounts:
-    def total_of(names: set[str]) -> int:
-        return sum(counters.get(name, 0) for name in names)
-
-    rest = {
-        name
-        for name in counters
-        if name not in _HIT_COUNTERS | _MISS_COUNTERS | _ERROR_COUNTERS | _DETAIL_COUNTERS
-        and "_storage_" not in name
-        and not name.endswith(_AMOUNT_SUFFIXES)
-    }
-    rest.discard("max_files_in_cache")
-    return CacheCounts(
-        total_of(_HIT_COUNTERS), total_of(_MISS_COUNTERS), total_of(rest), total_of(_ERROR_COUNTERS)
-    )
-
-
-def _count_language(counts: Mapping[str, int], *, hip: bool) -> int:
-    return sum(number for language, number in counts.items() if (language == "HIP") is hip)
-
-
-def _read_lines(path: str) -> list[str]:
-    try:
-        return Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
-    except FileNotFoundError:
-        return []  # nothing was compiled
+    counters = Counter(line.strip() for line in lines if line.strip() and not line.startswith("#"))
+    kinds = (_HIT_COUNTERS, _MISS_COUNTERS, _ERROR_COUNTERS)
+    hits, misses, failed = (sum(counters[name] for name in names) for names in kinds)
+    details = {name for name in counters if name in _DETAIL_COUNTERS or "_storage_" in name}
+    others = counters.keys() - details - _HIT_COUNTERS - _MISS_COUNTERS - _ERROR_COUNTERS
+    return CacheCounts(hits, misses, sum(counters[name] for name in others), failed)
 
 
 _DEFAULT_PORT = 4226
 _IDLE_SECONDS = "3600"  # of a server whose build was killed; one file can compile for half an hour
-_START_ATTEMPTS = 5
 ADDRESS_VARIABLES = ("SCCACHE_SERVER_PORT", "SCCACHE_SERVER_UDS")
 
 
@@ -310,14 +257,25 @@ def serve_sccache(program: Path, env: Mapping[str, str], folder: Path) -> Iterat
         if port_note.exists():
             stop_server(program, {**env, "SCCACHE_SERVER_PORT": port_note.read_text(encoding="utf-8")})
             port_note.unlink()
-        variables = {} if named else _start_server(program, env)
-        if named:
-            _launch_server(program, env)
-        ending.callback(stop_server, program, {**env, **variables})
-        location = _read_location(program, {**env, **variables})
+        variables: dict[str, str] = {}
+        if not named:
+            with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as free:
+                free.bind(("127.0.0.1", 0))
+                port = str(free.getsockname()[1])
+            variables = {"SCCACHE_SERVER_PORT": port, "SCCACHE_IDLE_TIMEOUT": _IDLE_SECONDS}
+        server = {**env, **variables}
+        process.capture_output(
+            [program, "--start-server"],
+            env=server,
+            timeout=120,
+            description="sccache --start-server",
+            tip="is the storage that the SCCACHE_ variables name within reach?",
+        )
+        ending.callback(stop_server, program, server)
+        location = _read_location(program, server)
         if "disk" not in location.lower():  # `Local disk: …`, or a chain of storages with one
             lock.release()
-        elif not named and _read_location(program, env) == location:
+        elif not named and is_listening(env) and _read_location(program, env) == location:
             log.log_note(
                 "a server of sccache that serves the same files is running; it is used, and counts for all"
             )
@@ -325,7 +283,7 @@ def serve_sccache(program: Path, env: Mapping[str, str], folder: Path) -> Iterat
             variables = {}
         elif not named:
             ending.callback(port_note.unlink, missing_ok=True)
-            files.write_atomically(port_note, variables["SCCACHE_SERVER_PORT"])
+            files.write_atomically(port_note, port)
         yield variables
 
 
@@ -356,45 +314,17 @@ def is_listening(env: Mapping[str, str]) -> bool:
     return False
 
 
-def _start_server(program: Path, env: Mapping[str, str]) -> dict[str, str]:
-    """Start a server on a port that nobody has; return the variables that lead to it."""
-    env = {name: value for name, value in env.items() if name not in ADDRESS_VARIABLES}
-    for attempt in range(_START_ATTEMPTS):
-        variables = {"SCCACHE_SERVER_PORT": str(_find_free_port()), "SCCACHE_IDLE_TIMEOUT": _IDLE_SECONDS}
-        try:
-            _launch_server(program, {**env, **variables})
-            break
-        except BuildError:
-            if attempt + 1 == _START_ATTEMPTS or not is_listening(variables):
-                raise  # not because somebody else took the port
-    return variables
-
-
-def _launch_server(program: Path, env: Mapping[str, str]) -> None:
-    process.capture_output(
-        [program, "--start-server"],
-        env=env,
-        timeout=120,
-        description="sccache --start-server",
-        tip="is the storage that the SCCACHE_ variables name within reach?",
-    )
+def _ask_server(program: Path, env: Mapping[str, str]) -> str:
+    words = [os.fspath(program), "--show-stats", "--stats-format=json"]
+    return process.capture_output(words, env=env, timeout=60, description="sccache --show-stats")
 
 
 def _read_location(program: Path, env: Mapping[str, str]) -> str:
-    """Return what a server says of its storage; "" where none answers, or something else."""
-    if not is_listening(env):
-        return ""
+    """Return what a server says of its storage; "" where another program listens there."""
     try:
-        output = process.capture_output([program, "--show-stats", "--stats-format=json"], env=env, timeout=60)
-        return str(json.loads(output)["cache_location"])
+        return str(json.loads(_ask_server(program, env))["cache_location"])
     except (BuildError, ValueError, KeyError):
-        return ""  # another program listens there
-
-
-def _find_free_port() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
+        return ""
 
 
 _IGNORED_CTIME = "include_file_ctime"
@@ -447,9 +377,11 @@ def open_cache_session(
     """
     folder.mkdir(parents=True, exist_ok=True)
     if cache.kind == "sccache":
-        base_variables = list_sccache_bases(env, base)
-        with serve_sccache(cache.program, {**env, **base_variables}, folder) as variables:
-            yield {**base_variables, **variables}
+        bases: dict[str, str] = {}
+        if base is not None and not _has_sccache_bases(env):  # sccache 0.14 and newer
+            bases["SCCACHE_BASEDIRS"] = os.fspath(base)
+        with serve_sccache(cache.program, {**env, **bases}, folder) as variables:
+            yield {**bases, **variables}
         return
     if env.get(HOST_LOG):
         log.log_note(f"{HOST_LOG} is set for this build's own counts; {env[HOST_LOG]} gets none of it")
@@ -457,19 +389,15 @@ def open_cache_session(
         yield make_ccache_variables(cache, env, folder, Path(logs), base)
 
 
-def list_sccache_bases(env: Mapping[str, str], base: Path | None) -> dict[str, str]:
-    """Return the variable that has sccache (0.14 and newer) know compiles by relative paths.
-
-    It would go before ``basedirs`` in the user's file.
-    """
-    if base is None or "SCCACHE_BASEDIRS" in env:
-        return {}
+def _has_sccache_bases(env: Mapping[str, str]) -> bool:
+    """Tell whether the user has named folders below which paths are relative: ours would go before those."""
+    if "SCCACHE_BASEDIRS" in env:
+        return True
     config_folder = env.get("XDG_CONFIG_HOME") or Path(env.get("HOME", "/"), ".config")
     config = Path(env.get("SCCACHE_CONF") or Path(config_folder, "sccache", "config"))
     with contextlib.suppress(OSError, UnicodeDecodeError):
-        if re.search(r"(?m)^\s*basedirs\s*=", config.read_text(encoding="utf-8")):
-            return {}
-    return {"SCCACHE_BASEDIRS": os.fspath(base)}
+        return bool(re.search(r"(?m)^\s*basedirs\s*=", config.read_text(encoding="utf-8")))
+    return False
 
 
 def make_ccache_variables(
@@ -482,15 +410,15 @@ def make_ccache_variables(
     A header's status changes with each hard link that an installer makes to it or takes away; ccache (4.14)
     would then compile twice and store nothing. Its date and content are looked at all the same.
 
+    clang links the bitcode of HIP_DEVICE_LIB_PATH into device code, and no preprocessor shows that:
+    ccache 4.7.5 and 4.14.2 were seen to return the old object. They hash an extra file, which lists the
+    libraries with their digests. sccache 0.16.0 hashes the libraries itself.
+
     Below ``base`` paths are made relative, and it may keep what a build of torch needs (``compiler_cache`` in
     data/estimates.yaml), where the user has set neither.
     """
     settings = read_ccache_settings(cache, env)
-    variables = {
-        HOST_LOG: os.fspath(logs / "host.log"),
-        DEVICE_LOG: os.fspath(logs / "device.log"),
-        **_list_device_libraries(env, folder),
-    }
+    variables = {HOST_LOG: os.fspath(logs / "host.log"), DEVICE_LOG: os.fspath(logs / "device.log")}
     if settings["compiler_check"].value == "mtime" and "CCACHE_COMPILERCHECK" not in env:
         variables["CCACHE_COMPILERCHECK"] = "content"
     if base is not None and settings["base_dir"].is_default:
@@ -500,39 +428,23 @@ def make_ccache_variables(
     overlooked = [word.strip() for word in settings["sloppiness"].value.split(",") if word.strip()]
     if _IGNORED_CTIME not in overlooked:
         variables["CCACHE_SLOPPINESS"] = ",".join([*overlooked, _IGNORED_CTIME])
-    if env.get("HIP_CLANG_LAUNCHER") == os.fspath(cache.program):
-        variables["HIP_CLANG_LAUNCHER"] = os.fspath(_write_device_launcher(cache, folder))
-    return variables
-
-
-def _list_device_libraries(env: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """Return the variable that makes the device libraries part of each entry's key.
-
-    clang links the bitcode of HIP_DEVICE_LIB_PATH into device code, and no preprocessor shows that:
-    ccache 4.7.5 and 4.14.2 were seen to return the old object. They hash the file that is named here: it
-    lists the libraries with their digests. sccache 0.16.0 hashes the libraries itself.
-    """
     library_folder = env.get("HIP_DEVICE_LIB_PATH")
-    libraries = sorted(Path(library_folder).glob("*.bc")) if library_folder else []
-    if not libraries:
-        return {}
-    text = "".join(f"{path.name} {files.hash_file(path)}\n" for path in libraries)
-    name = hashlib.sha256(text.encode()).hexdigest()[:16]
-    list_path = folder / f"device-libraries-{name}.txt"
-    if not list_path.exists():
-        files.write_atomically(list_path, text)
-    users = [env["CCACHE_EXTRAFILES"]] if env.get("CCACHE_EXTRAFILES") else []
-    return {"CCACHE_EXTRAFILES": os.pathsep.join([*users, os.fspath(list_path)])}
-
-
-def _write_device_launcher(cache: CompilerCache, folder: Path) -> Path:
-    """Write what hipcc starts clang through: ccache with the other log, so that device code counts apart."""
-    launcher = folder / "hip-ccache"
-    text = (
-        "#!/bin/sh\n# ccache for what hipcc compiles: it logs in a file of its own\n"
-        f'{HOST_LOG}=${DEVICE_LOG} exec {shlex.quote(os.fspath(cache.program))} "$@"\n'
-    )
-    if not launcher.is_file() or launcher.read_text(encoding="utf-8") != text:
-        files.write_atomically(launcher, text)
-    launcher.chmod(0o755)
-    return launcher
+    if libraries := sorted(Path(library_folder).glob("*.bc")) if library_folder else []:
+        text = "".join(f"{path.name} {files.hash_file(path)}\n" for path in libraries)
+        name = hashlib.sha256(text.encode()).hexdigest()[:16]
+        listing = folder / f"device-libraries-{name}.txt"
+        if not listing.exists():
+            files.write_atomically(listing, text)
+        extra = [env.get("CCACHE_EXTRAFILES"), os.fspath(listing)]
+        variables["CCACHE_EXTRAFILES"] = os.pathsep.join(path for path in extra if path)
+    if env.get("HIP_CLANG_LAUNCHER") == os.fspath(cache.program):
+        launcher = folder / "hip-ccache"
+        text = (
+            "#!/bin/sh\n# ccache for what hipcc compiles: it logs in a file of its own\n"
+            f'{HOST_LOG}=${DEVICE_LOG} exec {shlex.quote(os.fspath(cache.program))} "$@"\n'
+        )
+        if not launcher.is_file() or launcher.read_text(encoding="utf-8") != text:
+            files.write_atomically(launcher, text)
+        launcher.chmod(0o755)
+        variables["HIP_CLANG_LAUNCHER"] = os.fspath(launcher)
+    return variables
