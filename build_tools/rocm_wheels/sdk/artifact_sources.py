@@ -10,10 +10,10 @@ patterns of file names.
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Literal
 from urllib.parse import quote, unquote, urljoin, urlsplit
@@ -27,6 +27,7 @@ from rocm_wheels.stores import s3
 _ARCHIVE = re.compile(r"(?P<stem>(?P<name>[^_/\\]+)_[^_/\\]+_(?P<family>[^_/\\]+))\.tar\.(?:zst|xz)")
 _MOST_SHOWN = 12
 _REPOSITORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*/[A-Za-z0-9._-]+")
+_LINK = re.compile(r"""<a\s[^>]*?href\s*=\s*(["'])(?P<target>.*?)\1""", re.IGNORECASE | re.DOTALL)
 _QUOTED_NAME = re.compile(r'"name"\s*:\s*"([^"/\\]+)"')
 _MISSING = (403, 404)  # a bucket that may not be listed answers 403 for what it has not
 _RETRY_TIP = "run the same command again; what is finished is kept"
@@ -111,20 +112,6 @@ def _list_bucket(location: str, env: Mapping[str, str], *, sign: bool) -> Artifa
     return ArtifactSource("bucket", folder.url, sizes, folder.download_url)
 
 
-class _Links(HTMLParser):
-    """The targets of the links of a page."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.targets: list[str] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Note the target of a link."""
-        if tag == "a":
-            self.targets += [value for name, value in attrs if name == "href" and value]
-
-
 def _list_page(url: str) -> ArtifactSource:
     """List what a page links to and lies beside it, and the names in its script (TheRock's tarballs)."""
     label = shell.hide_credentials(url)
@@ -141,8 +128,8 @@ def _list_page(url: str) -> ArtifactSource:
     beside = urlsplit(url)._replace(query="", fragment="").geturl()
     place = urlsplit(urljoin(url, "."))
     names = []
-    for link in _Links(text).targets:
-        parts = urlsplit(urljoin(url, link))
+    for link in _LINK.finditer(text):
+        parts = urlsplit(urljoin(url, html.unescape(link["target"])))
         folder, _, name = parts.path.rpartition("/")
         if name and (parts.netloc, f"{folder}/") == (place.netloc, place.path):
             names.append(unquote(name))
@@ -231,7 +218,21 @@ def choose_archives(source: ArtifactSource, choice: ArtifactChoice) -> list[Arch
             f"no artifact in {source.label}", tip="its files must be named like blas_lib_gfx942.tar.zst"
         )
     include, exclude = compile_patterns(choice.include), compile_patterns(choice.exclude)
-    of_gpus = _select_for_gpus(archives, choice, source.label)
+    required = {gfx.strip_features(target) for target in choice.targets}
+    families = {gfx.strip_features(archive.family) for archive in archives} - {artifacts.GENERIC}
+    others = {gfx.strip_features(target) for target in choice.any_of}
+    others |= {choice.family} if choice.family is not None else set()
+    missing = artifacts.sort_targets(required - families)
+    if others and not missing and not (required | others) & families:
+        missing = (choice.family or ", ".join(choice.any_of),)
+    if missing:
+        available = ", ".join(artifacts.sort_targets(families)) or "no GPU in particular"
+        raise errors.SdkError(
+            f"no artifact for {', '.join(missing)} in {source.label}; there are some for {available}",
+            tip="name targets that the build has with --gfx, or another run",
+        )
+    meant = {artifacts.GENERIC} | required | others if required or others else families | {artifacts.GENERIC}
+    of_gpus = [archive for archive in archives if gfx.strip_features(archive.family) in meant]
     for text, pattern in zip(choice.include, include, strict=True):
         if text not in choice.optional and not any(pattern.search(archive.file) for archive in of_gpus):
             names = sorted({archive.name for archive in archives})
@@ -263,26 +264,3 @@ def compile_patterns(patterns: Sequence[str]) -> list[re.Pattern[str]]:
                 tip=f"for the text itself: {re.escape(text)!r}",
             ) from None
     return compiled
-
-
-def _select_for_gpus(
-    archives: Sequence[ArchiveName], choice: ArtifactChoice, where: str
-) -> list[ArchiveName]:
-    required = {gfx.strip_features(target) for target in choice.targets}
-    families = {gfx.strip_features(archive.family) for archive in archives} - {artifacts.GENERIC}
-    others = {gfx.strip_features(target) for target in choice.any_of}
-    if choice.family is not None:
-        others.add(choice.family)
-    if not required and not others:
-        return list(archives)
-    missing = [target for target in artifacts.sort_targets(required) if target not in families]
-    if not missing and not required & families and not others & families:
-        missing = [choice.family or ", ".join(choice.any_of)]
-    if missing:
-        available = ", ".join(artifacts.sort_targets(families)) or "no GPU in particular"
-        raise errors.SdkError(
-            f"no artifact for {', '.join(missing)} in {where}; there are some for {available}",
-            tip="name targets that the build has with --gfx, or another run",
-        )
-    meant = {artifacts.GENERIC} | required | others
-    return [archive for archive in archives if gfx.strip_features(archive.family) in meant]

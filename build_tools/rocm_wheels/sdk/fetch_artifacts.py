@@ -18,6 +18,7 @@ the folder is what it was. Names of tarballs: ROCm/TheRock at 89553ce3746eda74ad
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import lzma
@@ -29,7 +30,6 @@ import tarfile
 import threading
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
@@ -82,17 +82,21 @@ def unpack(archive: Path, folder: Path, *, is_tree: bool = False) -> None:
             tarfile.open(mode="r|", fileobj=stream) as tar,
         ):
             for member in tar:
-                _refuse_interrupted()
-                if bases is None and not is_tree:
-                    bases = _unpack_manifest(tar, member, folder)
-                else:
+                process.wait_or_stop(0)
+                if is_tree or bases is not None:
                     _unpack_member(tar, member, folder, bases)
+                    continue
+                if member.name != artifacts.ARTIFACT_MANIFEST or not member.isreg():
+                    raise _BadMemberError(f"no artifact: it begins without {artifacts.ARTIFACT_MANIFEST}")
+                _unpack_member(tar, member, folder, None)
+                text = (folder / member.name).read_text(encoding="utf-8", errors="strict")
+                bases = [posixpath.normpath(line) for line in text.split("\n") if line.strip()]
             if bases is None and not is_tree:
-                raise _BadMemberError("is no artifact: it is empty")
+                raise _BadMemberError("no artifact: it is empty")
             while stream.read(_CHUNK):  # to its end: a checksum is there
-                _refuse_interrupted()
-    except _BadMemberError as cause:
-        failure = errors.SdkError(f"{archive} {cause}", tip="delete it and fetch it again")
+                process.wait_or_stop(0)
+    except (_BadMemberError, UnicodeDecodeError) as cause:
+        failure = errors.SdkError(f"{archive} is not used: {cause}", tip="delete it and fetch it again")
     except (tarfile.TarError, EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile, zstd.ZstdError):
         failure = errors.SdkError(f"{archive} is cut or damaged", tip="delete it and fetch it again")
     except OSError as cause:
@@ -106,26 +110,6 @@ def unpack(archive: Path, folder: Path, *, is_tree: bool = False) -> None:
     raise failure
 
 
-def _refuse_interrupted() -> None:
-    if process.is_interrupted():
-        raise errors.RocmWheelsError("interrupted")
-
-
-def _unpack_manifest(tar: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) -> list[str]:
-    """Write the manifest and return the base folders in it."""
-    content = tar.extractfile(member) if member.name == artifacts.ARTIFACT_MANIFEST else None
-    if content is None or not member.isreg():
-        raise _BadMemberError(f"is no artifact: its first member is not {artifacts.ARTIFACT_MANIFEST}")
-    text = content.read()
-    (folder / artifacts.ARTIFACT_MANIFEST).write_bytes(text)
-    try:
-        return [posixpath.normpath(line) for line in text.decode("utf-8").split("\n") if line.strip()]
-    except UnicodeDecodeError:
-        raise _BadMemberError(
-            f"is no artifact: its {artifacts.ARTIFACT_MANIFEST} is not text in UTF-8"
-        ) from None
-
-
 def _unpack_member(
     tar: tarfile.TarFile, member: tarfile.TarInfo, folder: Path, bases: Sequence[str] | None
 ) -> None:
@@ -133,21 +117,24 @@ def _unpack_member(
     parts = [part for part in PurePosixPath(member.name).parts if part != "."]
     if bases is None and not parts:
         return  # the folder itself
-    if member.name.startswith("/") or ".." in parts or not parts or "\\" in member.name:
-        raise _BadMemberError(f"holds {member.name}, which leads out of it: it is not used")
     name, target = "/".join(parts), folder.joinpath(*parts)
-    if bases is not None and not any(
-        name == base or name.startswith(f"{base}/") or (member.isdir() and base.startswith(f"{name}/"))
+    is_below = bases is None or any(
+        f"{name}/".startswith(f"{base}/") or (member.isdir() and base.startswith(f"{name}/"))
         for base in bases
-    ):
-        raise _BadMemberError(f"holds {name}, which its {artifacts.ARTIFACT_MANIFEST} does not name")
-    if any(above.is_symlink() for above in target.parents if above.is_relative_to(folder)):
-        raise _BadMemberError(f"writes {name} through a link: it is not used")
-    if member.issym() or member.islnk():
-        if artifacts.leads_out(name if member.issym() else "", member.linkname):
-            raise _BadMemberError(f"has the link {name} out of it, to {member.linkname}: it is not used")
-    elif not (member.isdir() or member.isreg()):
-        raise _BadMemberError(f"holds {name}, which is no file, folder or link: it is not used")
+    )
+    fault = ""
+    if member.name.startswith("/") or ".." in parts or not parts or "\\" in member.name:
+        fault = f"{member.name} leads out of it"
+    elif not is_below:
+        fault = f"its {artifacts.ARTIFACT_MANIFEST} does not name {name}"
+    elif any(above.is_symlink() for above in target.parents if above.is_relative_to(folder)):
+        fault = f"it writes {name} through a link"
+    elif not (member.isdir() or member.isreg() or member.issym() or member.islnk()):
+        fault = f"{name} is no file, folder or link"
+    elif member.linkname and artifacts.leads_out(name if member.issym() else "", member.linkname):
+        fault = f"the link {name} leads out of it, to {member.linkname}"
+    if fault:
+        raise _BadMemberError(fault)
     target.parent.mkdir(parents=True, exist_ok=True)
     if member.isdir():
         target.mkdir(exist_ok=True)
@@ -159,7 +146,7 @@ def _unpack_member(
     elif member.islnk():
         linked = folder.joinpath(*PurePosixPath(member.linkname).parts)
         if linked.is_symlink() or not linked.is_file():
-            raise _BadMemberError(f"has {name} as another name of {member.linkname}, which is no file")
+            raise _BadMemberError(f"{name} is another name of {member.linkname}, which is no file")
         target.hardlink_to(linked)
     else:
         content = tar.extractfile(member)
@@ -240,10 +227,9 @@ class _FetchRun:
     ) -> None:
         self._request, self._digests, self._begin = request, digests, begin
         self._state = request.folder / STATE_FOLDER
-        self._done = _read_done(self._state)
+        self._done = _read_done(request.folder)
         self._lock = threading.Lock()
         self._unpackings = threading.Semaphore(request.unpackings)
-        self._has_fetched = False
         keep = request.unpacking == "keep" or request.keep_archives
         self._archives = request.folder if keep else self._state  # where checked ones lie
 
@@ -255,106 +241,100 @@ class _FetchRun:
         if request.unpacking == "flatten" and flat and all(flat.get(f) == d for f, d in digests.items()):
             log.log_note(f"{request.folder} is up to date")
             return (request.folder,)
-        sizes, free = request.source.files, measure_free_space(self._state)
-        absent = [a for a in request.archives if not (self._is_current(a) or self._is_here(a))]
-        if (size := sum(sizes.get(archive.file) or 0 for archive in absent)) > free:
+        # of a folder of this machine archives are unpacked where they lie, unless they are kept
+        is_used_there = request.source.kind == "folder" and self._archives == self._state
+        current, size = [], 0
+        for archive in request.archives:
+            noted = self._done.get(archive.stem, {}).get(archive.file)
+            is_unpacked = noted is not None and (request.folder / archive.stem).is_dir()
+            if request.unpacking == "extract" and is_unpacked and noted == digests[archive.file]:
+                current.append(archive)
+            elif not (is_used_there or (self._archives / archive.file).exists()):
+                size += request.source.files.get(archive.file) or 0
+        if size > (free := measure_free_space(self._state)):
             raise errors.SdkError(
                 f"{tables.format_size(size)} are to be fetched, and {request.folder} has room for "
                 f"{tables.format_size(free)}",
                 tip="free some space, or name a folder on another disk with --output-dir",
             )
-        done = parallel.run_in_parallel(self._ensure_archive, request.archives, jobs=request.downloads)
-        if request.unpacking == "flatten":
-            self._merge_trees(done)
-            return (request.folder,)
-        if not self._has_fetched:
-            count = tables.format_count(len(request.archives), "artifact")
+        if len(current) == len(request.archives):
+            count = tables.format_count(len(current), "artifact")
             log.log_note(f"{count} in {request.folder}: up to date")
-        return tuple(path for path, _ in done)
+        absent = [archive for archive in request.archives if archive not in current]
+        done = parallel.run_in_parallel(self._ensure_archive, absent, jobs=request.downloads)
+        if request.unpacking == "flatten":
+            self._merge_trees(dict(done))
+            return (request.folder,)
+        folder = request.folder
+        names = [a.file if request.unpacking == "keep" else a.stem for a in request.archives]
+        return tuple(folder / name for name in names)
 
-    def _is_current(self, archive: artifact_sources.ArchiveName) -> bool:
-        """Tell whether the artifact of an archive is here, unpacked from that very one."""
-        noted = self._done.get(archive.stem, {}).get(archive.file)
-        if self._request.unpacking != "extract" or noted is None:
-            return False
-        return noted == self._digests[archive.file] and (self._request.folder / archive.stem).is_dir()
-
-    def _is_here(self, archive: artifact_sources.ArchiveName) -> bool:
-        """Tell whether nothing has to come for an archive: it was fetched, or is unpacked where it lies."""
-        is_used_there = self._request.source.kind == "folder" and self._archives == self._state
-        return is_used_there or (self._archives / archive.file).exists()
-
-    def _ensure_archive(self, archive: artifact_sources.ArchiveName) -> tuple[Path, str]:
-        """Return the artifact of an archive, fetched and unpacked if it was not, and the archive's sha256."""
-        request, target = self._request, self._request.folder / archive.stem
-        if self._is_current(archive):
-            return target, str(self._digests[archive.file])
-        packed, sha256 = self._obtain_archive(archive)
+    def _ensure_archive(self, archive: artifact_sources.ArchiveName) -> tuple[str, str]:
+        """Have an archive here, whole, and unpacked if it is to be; return its name and sha256."""
+        request = self._request
+        path, sha256 = self._obtain_archive(archive)
         if request.unpacking == "keep":
-            return packed, sha256
+            return archive.file, sha256
         with self._unpackings:
             fresh = self._state / f"unpacking-{archive.stem}"
-            unpack(packed, fresh)
-            if request.unpacking == "flatten":
-                return fresh, sha256
-            self._record_digests(archive.stem, None)
-            replace_folder(fresh, target, self._state / f"unpacking-{archive.stem}.old")
-            self._record_digests(archive.stem, {archive.file: sha256})
-            (self._state / archive.file).unlink(missing_ok=True)  # one that is kept lies elsewhere
-        return target, sha256
+            unpack(path, fresh)
+            if request.unpacking == "extract":
+                self._record_digests(archive.stem, None)
+                replace_folder(fresh, request.folder / archive.stem, self._state / f"{fresh.name}.old")
+                self._record_digests(archive.stem, {archive.file: sha256})
+                (self._state / archive.file).unlink(missing_ok=True)  # one that is kept lies elsewhere
+        return archive.file, sha256
 
     def _obtain_archive(self, archive: artifact_sources.ArchiveName) -> tuple[Path, str]:
         """Return an archive that is whole, and its sha256: one that is here, of this machine, or new."""
-        request, path, digest = self._request, self._archives / archive.file, self._digests[archive.file]
+        import requests
+
+        source, path, digest = (
+            self._request.source,
+            self._archives / archive.file,
+            self._digests[archive.file],
+        )
         if path.is_file():
             sha256 = hash_file(path)
             if sha256 == digest:
                 return path, sha256
             log.log_warning(f"{path} is not the published file; fetching it again")
             path.unlink()
-        url, size = request.source.locate(archive.file), request.source.files.get(archive.file)
-        local = reader.path_of_url(url)
-        if local is None:
-            sha256 = self._download(download.DownloadTarget(archive.file, url, digest, size), path)
-        else:
+        url, size = source.locate(archive.file), source.files.get(archive.file)
+        if (local := reader.path_of_url(url)) is not None:
             sha256 = hash_file(local)
             if digest not in (None, sha256):
                 raise errors.SdkError(
                     f"{local} has the sha256 {sha256}, and must have {digest}", tip="copy it there again"
                 )
             if self._archives == self._state:
-                path = local
-            else:
-                copy_atomically(local, path)
-        self._has_fetched = True
-        return path, sha256
-
-    def _download(self, file: download.DownloadTarget, path: Path) -> str:
-        import requests
-
-        folder = self._state / "parts" / file.name
-        host = download.host_of_url(file.url)
-        log.log_note(f"fetching {file.name} ({tables.format_size(file.size)}) from {host}")
+                return local, sha256
+            copy_atomically(local, path)
+            return path, sha256
+        log.log_note(f"fetching {archive.file} ({tables.format_size(size)}) from {download.host_of_url(url)}")
+        folder = self._state / "parts" / archive.file
         with requests.Session() as session:
             reader.bypass_proxies_locally(session)
             fetched = download.FileDownload(
-                file, folder, session, self._begin(file.name, file.size), download.DownloadPolicy(),
-                error=errors.SdkError, option="--output-dir",
-            ).run()  # fmt: skip
-        path.parent.mkdir(parents=True, exist_ok=True)
+                download.DownloadTarget(archive.file, url, digest, size),
+                folder,
+                session,
+                self._begin(archive.file, size),
+                download.DownloadPolicy(),
+                error=errors.SdkError,
+                option="--output-dir",
+            ).run()
         os.replace(fetched.path, path)
         shutil.rmtree(folder)
-        return fetched.sha256
+        return path, fetched.sha256
 
-    def _merge_trees(self, unpacked: Sequence[tuple[Path, str]]) -> None:
+    def _merge_trees(self, digests: Mapping[str, str]) -> None:
         """Move what was unpacked into one tree. Files of the same name that differ are refused before."""
         request, before = self._request, self._done.get(_FLAT_KEY) or {}
         staged = self._state / "unpacking-flat"
         staged.mkdir()
-        digests = {}
-        for (tree, sha256), archive in zip(unpacked, request.archives, strict=True):
-            tree.rename(staged / archive.stem)
-            digests[archive.file] = sha256
+        for archive in request.archives:
+            (self._state / f"unpacking-{archive.stem}").rename(staged / archive.stem)
         merged = artifacts.merge_artifacts(artifacts.read_artifacts(staged, any_family=True))
         self._record_digests(_FLAT_KEY, None)
         for relative, entry in merged.items():
@@ -379,18 +359,13 @@ class _FetchRun:
             write_json_file(self._state / "done.json", self._done)
 
 
-def _read_done(state: Path) -> dict[str, dict[str, str]]:
+def _read_done(folder: Path) -> dict[str, dict[str, str]]:
+    """Return the archives (sha256 by name) that each artifact of a folder, or its flat tree, is of."""
     try:
-        done = json.loads((state / "done.json").read_text(encoding="utf-8"))
+        done = json.loads((folder / STATE_FOLDER / "done.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}  # nothing was finished here, or what says so was damaged: it is done again
     return done if isinstance(done, dict) else {}
-
-
-def _read_flat_digests(folder: Path) -> dict[str, str] | None:
-    """Return the archives (sha256 by name) that a tree was unpacked from, ``None`` for one of others."""
-    flat = _read_done(folder / STATE_FOLDER).get(_FLAT_KEY)
-    return flat if isinstance(flat, dict) else None
 
 
 def install_tree(origin: FetchRequest | Path, output: Path) -> None:
@@ -407,49 +382,41 @@ def install_tree(origin: FetchRequest | Path, output: Path) -> None:
                 f"{origin} and {output} lie in one another", tip="name another folder with --output-dir"
             )
     with _work_folder(output) as work:
-        tree, digests = work / "tree", {}
+        tree, state = work / "tree", work / "tree" / STATE_FOLDER
         if isinstance(origin, Path):
-            if tree.exists():
-                shutil.rmtree(tree)  # of a run that was killed
+            shutil.rmtree(tree, ignore_errors=True)  # of a run that was killed
             shutil.copytree(origin, tree, symlinks=True)
-            write_json_file(tree / STATE_FOLDER / "done.json", {_FLAT_KEY: {}})
+            write_json_file(state / "done.json", {_FLAT_KEY: {}})
+            replace_folder(tree, output, work / "old")
+            return
+        before, digests = _read_done(output).get(_FLAT_KEY), read_digests(origin)
+        if origin.unpacking == "keep" and before is not None:  # the version is in its name
+            digests = {file: digest or before.get(file) for file, digest in digests.items()}
+        if before == digests:
+            log.log_note(f"{output} is up to date")
+            return
+        begun = _read_done(tree).get(_FLAT_KEY)
+        if origin.unpacking == "keep":
+            shutil.rmtree(tree, ignore_errors=True)
+            (tarball,) = fetch_archives(replace(origin, folder=work), digests)
+            unpack(tarball, tree, is_tree=True)
+            write_json_file(state / "done.json", {_FLAT_KEY: {tarball.name: hash_file(tarball)}})
         else:
-            before, digests = _read_flat_digests(output), read_digests(origin)
-            is_tarball = origin.unpacking == "keep"
-            if is_tarball and before is not None:  # the version is in its name
-                digests = {file: digest or before.get(file) for file, digest in digests.items()}
-            if before == digests:
-                log.log_note(f"{output} is up to date")
-                return
-            if is_tarball:
-                if tree.exists():
-                    shutil.rmtree(tree)
-                (tarball,) = fetch_archives(replace(origin, folder=work), digests)
-                unpack(tarball, tree, is_tree=True)
-                of_tree = {tarball.name: hash_file(tarball)}
-                write_json_file(tree / STATE_FOLDER / "done.json", {_FLAT_KEY: of_tree})
-            else:
-                _clear_unfinished(tree, digests)
-                fetch_archives(replace(origin, folder=tree), digests)
+            if begun is not None and begun != digests:
+                shutil.rmtree(tree)  # of other archives
+            for path in tree.iterdir() if begun is None and tree.is_dir() else ():
+                # what a run that was killed left, but for archives under way
+                if path.is_symlink() or not path.is_dir():
+                    path.unlink()
+                elif path != state:
+                    shutil.rmtree(path)
+            fetch_archives(replace(origin, folder=tree), digests)
         replace_folder(tree, output, work / "old")
         for file in digests:
             (work / file).unlink(missing_ok=True)  # a tarball
 
 
-def _clear_unfinished(tree: Path, digests: Mapping[str, str | None]) -> None:
-    """Delete what a run that was killed left in a tree, but for archives under way, unless it is whole."""
-    flat = _read_flat_digests(tree)
-    if flat is not None and flat != digests:
-        shutil.rmtree(tree)  # of other archives
-    elif flat is None and tree.is_dir():
-        for path in tree.iterdir():
-            if path.is_symlink() or not path.is_dir():
-                path.unlink()
-            elif path.name != STATE_FOLDER:
-                shutil.rmtree(path)
-
-
-@contextmanager
+@contextlib.contextmanager
 def _work_folder(output: Path) -> Iterator[Path]:
     """Give the folder that a tree is made in, to this run alone.
 
@@ -460,10 +427,10 @@ def _work_folder(output: Path) -> Iterator[Path]:
         old = work / "old"
         if old.exists() and not output.exists():
             old.rename(output)  # a run was killed between two renames
-        is_ours = not output.exists() and not output.is_symlink()
+        is_ours = not os.path.lexists(output)
         if output.is_dir() and not output.is_symlink():
             is_rocm = (output / "share" / "therock").is_dir() or (output / "bin" / "hipcc").exists()
-            is_ours = is_rocm or _read_flat_digests(output) is not None or not any(output.iterdir())
+            is_ours = is_rocm or _FLAT_KEY in _read_done(output) or not any(output.iterdir())
         if not is_ours:
             raise errors.SdkError(
                 f"{output} holds something else than a ROCm tree, which would be deleted",
@@ -511,21 +478,19 @@ def choose_tarball(
     """Return the tarball of a version, by default of the newest. Raises SdkError when there is none."""
     found = [match for name in source.files if (match := _TARBALL.fullmatch(name)) is not None]
     found = [m for m in found if m["platform"] == platform and not m["group"].endswith("-tests")]
-    ours = sorted(
-        (match for match in found if match["group"] == group),
-        key=lambda match: (match["date"] or "", Version(match["version"])),
-    )
+    ours = [match for match in found if match["group"] == group]
+    ours.sort(key=lambda match: (match["date"] or "", Version(match["version"])))
     if not ours:
         groups = ", ".join(sorted({match["group"] for match in found})) or "nobody"
         raise errors.SdkError(
             f"no tarball for {group} in {source.label}; there are some for {groups}",
             tip="name one of these with --artifact-group, or take artifacts with --run-id",
         )
-    for match in ours if release is not None else ours[-1:]:
-        if release in (None, match["version"]):
-            log.log_note(f"{match[0]} of {source.label}")
-            stem = match[0].removesuffix(".tar.gz")
-            return artifact_sources.ArchiveName(match[0], stem, "therock-dist", group)
+    if fitting := [match[0] for match in ours if release in (None, match["version"])]:
+        log.log_note(f"{fitting[-1]} of {source.label}")
+        return artifact_sources.ArchiveName(
+            fitting[-1], fitting[-1].removesuffix(".tar.gz"), "therock-dist", group
+        )
     newest = ", ".join(match["version"] for match in ours[-_MOST_SHOWN:])
     raise errors.SdkError(
         f"no tarball of {release} for {group} in {source.label}; the newest are {newest}", tip="name one"
