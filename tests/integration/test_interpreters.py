@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -57,9 +57,14 @@ def find(
 def fake(path: Path, **said: Any) -> Path:
     """Write a program that answers like an interpreter."""
     prefix = str(path.parent.parent)
-    where = {"prefix": prefix, "base_prefix": prefix, "executable": str(path), "base_executable": str(path)}
+    where = {
+        "environment": None,
+        "base_prefix": prefix,
+        "executable": str(path),
+        "base_executable": str(path),
+    }
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"#!/bin/sh\necho '{json.dumps({**ANSWER, **where, **said})}'\n")
+    path.write_text(f"#!/bin/sh\necho {shlex.quote(repr({**ANSWER, **where, **said}))}\n")
     path.chmod(0o755)
     return path
 
@@ -149,7 +154,11 @@ def test_the_environment_of_this_test_stands_for_the_python_below_it(tmp_path: P
 def test_an_environment_whose_python_is_gone_is_an_error(
     tmp_path: Path, find: Callable[..., list[str]]
 ) -> None:
-    program = fake(tmp_path / "venv/bin/python", base_prefix=str(tmp_path / "gone"))
+    program = fake(
+        tmp_path / "venv/bin/python",
+        environment=str(tmp_path / "venv"),
+        base_prefix=str(tmp_path / "gone"),
+    )
     with pytest.raises(
         errors.UsageError, match=rf"{program} is of the virtual environment .*not in {tmp_path}/gone"
     ):

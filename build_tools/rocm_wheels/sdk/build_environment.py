@@ -15,8 +15,9 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
-from rocm_wheels.core import errors, log, process, shell
+from rocm_wheels.core import errors, log, shell
 from rocm_wheels.core.files import lock_folder, write_atomically, write_json_file
 from rocm_wheels.core.workspace import Workspace
 from rocm_wheels.models import lock, project_names, release_lines
@@ -26,7 +27,7 @@ _FORMAT = 1
 _NO_EXTRA = re.compile(r"`rocm[^`]*` does not have an extra named `(?P<extra>[^`]+)`")  # uv's warning
 _SPECIFIER = re.compile(r"\s*(===?|~=|!=|[<>]=?)")
 _EXTRA = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
-_VERSIONS: dict[tuple[str, int, int], str] = {}  # of interpreters, by path, inode and time of their files
+_VERSIONS: dict[Path, str] = {}  # of interpreters
 
 
 @dataclass(frozen=True)
@@ -96,10 +97,16 @@ class EnvironmentSpec:
         return replace(self, python=self.python.absolute(), find_links=links)
 
     @property
+    def local_folder(self) -> Path | None:
+        """The folder that ``find_links`` names, if it is one of this machine."""
+        if self.find_links and self.find_links.startswith("file://"):
+            return Path(unquote(urlsplit(self.find_links).path))
+        return Path(self.find_links) if self.find_links and "://" not in self.find_links else None
+
+    @property
     def local_packages(self) -> tuple[str, ...]:
-        """The names of the ROCm packages in a ``find_links`` folder (``rocm-sdk-core``)."""
-        folder = _find_local_folder(self.find_links)
-        files = folder.glob("rocm*.whl") if folder is not None else ()
+        """The names of the ROCm packages in that folder (``rocm-sdk-core``)."""
+        files = self.local_folder.glob("rocm*.whl") if self.local_folder is not None else ()
         return tuple(sorted({path.name.split("-")[0].replace("_", "-") for path in files}))
 
     @property
@@ -118,6 +125,11 @@ class EnvironmentSpec:
 def _collect_inputs(spec: EnvironmentSpec, env: Mapping[str, str]) -> dict[str, object]:
     """Return all that the content of an environment depends on; credentials are not among it."""
     _check_folder(spec)
+    offered: list[object] = [shell.hide_credentials(spec.find_links)] if spec.find_links else []
+    if (folder := spec.local_folder) is not None:
+        states = [(path.name, path.stat()) for path in sorted(folder.glob("rocm*"))]
+        offered = [[name, state.st_size, state.st_mtime_ns] for name, state in states]
+        offered.insert(0, str(folder.resolve()))
     locked = {"packages": resolve_packages.digest_packages(spec.packages)} if spec.packages else {}
     return {
         "format": _FORMAT,
@@ -127,7 +139,7 @@ def _collect_inputs(spec: EnvironmentSpec, env: Mapping[str, str]) -> dict[str, 
         "requirement": spec.requirement,
         "target_family": read_target_family(env),
         "index_url": shell.hide_credentials(spec.index_url or ""),
-        "find_links": _list_offered(spec.find_links),
+        "find_links": offered,
         "pre": spec.pre,
         **locked,
     }
@@ -141,18 +153,9 @@ def read_target_family(env: Mapping[str, str]) -> str:
     return env.get("ROCM_SDK_TARGET_FAMILY", "")
 
 
-def _list_offered(find_links: str | None) -> list[object]:
-    """Return what ``--find-links`` offers: in a folder, name, size and time of the ROCm packages."""
-    folder = _find_local_folder(find_links)
-    if folder is None:
-        return [shell.hide_credentials(find_links)] if find_links else []
-    states = [(path.name, path.stat()) for path in sorted(folder.glob("rocm*"))]
-    return [str(folder.resolve()), *([name, state.st_size, state.st_mtime_ns] for name, state in states)]
-
-
 def _check_folder(spec: EnvironmentSpec) -> None:
     """Raise SdkError for a ``find_links`` folder that is none, or without ROCm where nothing else has it."""
-    folder = _find_local_folder(spec.find_links)
+    folder = spec.local_folder
     if folder is None or spec.rocm_path is not None:
         return
     if not folder.is_dir():
@@ -166,36 +169,13 @@ def _check_folder(spec: EnvironmentSpec) -> None:
         )
 
 
-def _find_local_folder(find_links: str | None) -> Path | None:
-    if not find_links:
-        return None
-    if find_links.startswith("file://"):
-        from urllib.parse import unquote, urlsplit
-
-        return Path(unquote(urlsplit(find_links).path))
-    return None if "://" in find_links else Path(find_links)
-
-
 def query_python_version(python: Path, env: Mapping[str, str]) -> str:
-    """Ask an interpreter for its version, ``3.11.7`` or ``3.13.0t``, once; SdkError when it does not run."""
+    """Ask an interpreter, once, for its version: ``3.11.7``, ``3.13.0t``. SdkError, UsageError."""
     if not python.is_file():
         raise errors.SdkError(f"there is no Python at {python}", tip="name a Python interpreter")
-    state = python.stat()
-    file = (str(python), state.st_ino, state.st_mtime_ns)
-    if file in _VERSIONS:
-        return _VERSIONS[file]
-    program = (
-        "import sys, sysconfig; free = 't' if sysconfig.get_config_var('Py_GIL_DISABLED') else '';"
-        "print('.'.join(map(str, sys.version_info[:3])) + free)"
-    )
-    _VERSIONS[file] = process.capture_output(
-        [python, "-I", "-S", "-c", program],
-        env=env,
-        check=errors.SdkError,
-        description=f"asking {python} for its version",
-        tip="name a Python interpreter",
-    )
-    return _VERSIONS[file]
+    if python not in _VERSIONS:
+        _VERSIONS[python] = interpreters.query_interpreter(python, env).full_version
+    return _VERSIONS[python]
 
 
 def shorten_python_version(version: str) -> str:

@@ -11,7 +11,7 @@ uv retries the network by itself; its last words become the message of an SdkErr
 
 from __future__ import annotations
 
-import json
+import ast
 import os
 import re
 import shutil
@@ -178,21 +178,24 @@ def format_install_command(arguments: Sequence[str], source: PackageSource | Non
 
 
 _SECONDS = 60.0
-# Py_GIL_DISABLED and the letter t: PEP 703
+# Py_GIL_DISABLED and the letter t: PEP 703. Asked without site and json, which take longer than all else: an
+# environment is known by its pyvenv.cfg (PEP 405), and all paths are those of the Python below it.
 _QUESTION = """
-import json, os, struct, sys, sysconfig
+import os, sys, sysconfig
 ask = sysconfig.get_config_var
+places = [os.path.dirname(sys.executable), os.path.dirname(os.path.dirname(sys.executable))]
+environments = [place for place in places if os.path.isfile(os.path.join(place, "pyvenv.cfg"))]
 include = sysconfig.get_path("include")
 stages = {"alpha": "a", "beta": "b", "candidate": "rc"}
 stage = stages[sys.version_info[3]] + str(sys.version_info[4]) if sys.version_info[3] in stages else ""
-print(json.dumps({
+print(repr({
     "implementation": sys.implementation.name,
     "version": "%d.%d.%d" % sys.version_info[:3] + stage,
     "free_threaded": bool(ask("Py_GIL_DISABLED")),
     "debug": bool(ask("Py_DEBUG")) or hasattr(sys, "gettotalrefcount"),
-    "bits": struct.calcsize("P") * 8,
+    "bits": 64 if sys.maxsize > 2**32 else 32,
     "platform": sysconfig.get_platform(),
-    "prefix": sys.prefix,
+    "environment": environments[0] if environments else None,
     "base_prefix": sys.base_prefix,
     "executable": sys.executable,
     "base_executable": getattr(sys, "_base_executable", None) or sys.executable,
@@ -240,7 +243,7 @@ def query_interpreter(program: Path, env: Mapping[str, str]) -> Interpreter:
     implementation, a debug build, 32 bits.
     """
     output = process.capture_output(
-        [program, "-I", "-c", _QUESTION],
+        [program, "-I", "-S", "-c", _QUESTION],
         env=env,
         timeout=_SECONDS,
         check=errors.UsageError,
@@ -248,9 +251,9 @@ def query_interpreter(program: Path, env: Mapping[str, str]) -> Interpreter:
         tip="is it a Python 3 that runs on this machine?",
     )
     try:
-        answer = dict(json.loads(output))
+        answer = dict(ast.literal_eval(output))
         version = str(answer["version"])
-    except (ValueError, TypeError, KeyError) as cause:
+    except (ValueError, SyntaxError, TypeError, KeyError) as cause:
         raise errors.UsageError(f"{program}, asked which Python it is, said {output[:200]!r}") from cause
     fault = ""
     if answer["implementation"] != "cpython":
@@ -263,9 +266,9 @@ def query_interpreter(program: Path, env: Mapping[str, str]) -> Interpreter:
         raise errors.UsageError(f"{program} is {fault}")
     minor, free = version.split(".")[1], "t" if answer["free_threaded"] else ""
     path = Path(answer["base_executable"])
-    if answer["prefix"] != answer["base_prefix"]:
+    if answer["environment"]:
         # On POSIX before 3.11 _base_executable is the environment's own: a link to the one below, or a copy.
-        prefix, base = Path(answer["prefix"]), Path(answer["base_prefix"])
+        prefix, base = Path(answer["environment"]), Path(answer["base_prefix"])
         linked = Path(os.path.realpath(answer["executable"]))
         below = [path, linked, base / "bin" / f"python3.{minor}{free}", base / "python.exe"]
         real = [path for path in below if path.exists() and not path.is_relative_to(prefix)]

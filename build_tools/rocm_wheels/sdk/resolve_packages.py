@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
@@ -140,35 +139,24 @@ def _parse_resolution(text: str) -> Resolution:
     direct: dict[str, str] = {}
     sdist_urls: dict[str, str] = {}
     for entry in toml_reader.parse_toml(text, name="the answer of the resolver").get("packages", []):
-        name = canonicalize_name(entry["name"])
-        wheels = {_name_file(wheel): wheel["hashes"]["sha256"] for wheel in entry.get("wheels", [])}
-        sdist = entry.get("sdist")
-        if not wheels and sdist is not None:
-            wheels = {_name_file(sdist): sdist["hashes"]["sha256"]}
-            sdist_urls[name] = _locate_file(sdist)
-        if wheels:
-            packages[name] = lock.LockedPackage(version=entry["version"], files=dict(sorted(wheels.items())))
+        name, sdist = canonicalize_name(entry["name"]), entry.get("sdist")
+        digests = {}
+        for file in entry.get("wheels") or ([] if sdist is None else [sdist]):
+            place = str(file["url"] if "url" in file else file["path"])
+            file_name = file.get("name") or unquote(urlsplit(place).path).rpartition("/")[2]
+            digests[str(file_name)] = file["hashes"]["sha256"]
+            if file is sdist:
+                sdist_urls[name] = place
+        if digests:
+            packages[name] = lock.LockedPackage(version=entry["version"], files=dict(sorted(digests.items())))
+        elif (vcs := entry.get("vcs")) is not None:
+            folder = f"#subdirectory={vcs['subdirectory']}" if vcs.get("subdirectory") else ""
+            direct[name] = f"{entry['name']} @ {vcs['type']}+{vcs['url']}@{vcs['commit-id']}{folder}"
         else:
-            direct[name] = _format_direct(entry)
+            other = entry.get("archive") or entry.get("directory") or {}
+            place = other.get("url") or Path(other.get("path", ".")).absolute().as_uri()
+            direct[name] = f"{entry['name']} @ {place}"
     return Resolution(dict(sorted(packages.items())), direct, sdist_urls)
-
-
-def _locate_file(entry: Mapping[str, Any]) -> str:
-    return str(entry["url"]) if "url" in entry else str(entry["path"])
-
-
-def _name_file(entry: Mapping[str, Any]) -> str:
-    return str(entry.get("name") or unquote(urlsplit(_locate_file(entry)).path).rpartition("/")[2])
-
-
-def _format_direct(entry: Mapping[str, Any]) -> str:
-    """Return the requirement on something that is no file with a digest."""
-    if (vcs := entry.get("vcs")) is not None:
-        folder = f"#subdirectory={vcs['subdirectory']}" if vcs.get("subdirectory") else ""
-        return f"{entry['name']} @ {vcs['type']}+{vcs['url']}@{vcs['commit-id']}{folder}"
-    other = entry.get("archive") or entry.get("directory") or {}
-    place = other.get("url") or Path(other.get("path", ".")).absolute().as_uri()
-    return f"{entry['name']} @ {place}"
 
 
 def resolve_backends(
@@ -207,20 +195,17 @@ def _read_sdist_requires(name: str, url: str) -> tuple[str, ...]:
         ) from cause
     if answer.status != 200:
         raise errors.SdkError(f"{shown}: the server answers {answer.status}", tip=_SDIST_TIP)
-    content = io.BytesIO(answer.content)
+    content, texts = io.BytesIO(answer.content), list[bytes]()
     try:
-        texts = []
         if zipfile.is_zipfile(content):
             with zipfile.ZipFile(content) as archive:
-                texts = [
-                    archive.read(member) for member in archive.namelist() if _PYPROJECT.fullmatch(member)
-                ]
+                texts += [archive.read(name) for name in archive.namelist() if _PYPROJECT.fullmatch(name)]
         else:
             content.seek(0)
             with tarfile.open(fileobj=content) as tar:
                 for member in tar:
-                    if member.isfile() and _PYPROJECT.fullmatch(member.name):
-                        texts += [file.read() for file in (tar.extractfile(member),) if file is not None]
+                    if _PYPROJECT.fullmatch(member.name) and (file := tar.extractfile(member)) is not None:
+                        texts.append(file.read())
         table = toml_reader.parse_toml(texts[-1].decode("utf-8") if texts else "", name="pyproject.toml")
         return tuple(map(str, table.get("build-system", {}).get("requires", _DEFAULT_BACKEND)))
     except (*_DAMAGE_ERRORS, ValueError, AttributeError, TypeError, errors.DataError) as cause:
@@ -261,27 +246,25 @@ def install_packages(
                 python, options, source, env, activity=activity, cwd=cwd, on_line=on_line
             )
         except errors.SdkError as failure:
-            if (other := _MISMATCH.search(failure.message)) is not None:
-                raise _describe_mismatch(other, held_by) from failure
-            raise
+            if (other := _MISMATCH.search(failure.message)) is None:
+                raise
+            expected = " or ".join(re.findall(r"[0-9a-f]{64}", other["expected"]))
+            whose = f"{held_by} says" if held_by else "it was resolved with"
+            tip = "somebody exchanged the file meanwhile: run the same again"
+            if held_by:
+                tip = "somebody exchanged the file: bring it back, or look at it and run"
+                tip += f" `rocm-wheels lock update {held_by} tools`"
+            raise errors.SdkError(
+                f"{other['package']} has the sha256 {other['computed']}, and {whose} {expected}", tip=tip
+            ) from failure
 
 
 def _format_pins(packages: Mapping[str, lock.LockedPackage]) -> list[str]:
     lines = []
     for name, package in packages.items():
-        digests = sorted(set(package.files.values()))
-        lines.append(" ".join([f"{name}=={package.version}", *(f"--hash=sha256:{d}" for d in digests)]))
+        hashes = [f"--hash=sha256:{digest}" for digest in sorted(set(package.files.values()))]
+        lines.append(" ".join([f"{name}=={package.version}", *hashes]))
     return lines
-
-
-def _describe_mismatch(match: re.Match[str], held_by: str) -> errors.SdkError:
-    expected = re.findall(r"[0-9a-f]{64}", match["expected"])
-    whose = f"{held_by} says" if held_by else "it was resolved with"
-    return errors.SdkError(
-        f"{match['package']} has the sha256 {match['computed']}, and {whose} {' or '.join(expected)}",
-        tip=f"somebody exchanged the file: bring it back, or look at it and run `rocm-wheels lock update"
-        f" {held_by} tools`" if held_by else "somebody exchanged the file meanwhile: run the same again",
-    )  # fmt: skip
 
 
 def note_installed(note: Path, site_packages: Path, resolution: Resolution) -> dict[str, InstalledPackage]:
@@ -302,9 +285,11 @@ def _choose_file(site_packages: Path, name: str, package: lock.LockedPackage) ->
     """Return the file that a package was installed from, and its digest."""
     if len(package.files) == 1:
         return next(iter(package.files.items()))
-    folder = find_dist_info(site_packages, name, package.version)
-    text = (folder / "WHEEL").read_text(encoding="utf-8") if folder is not None else ""
-    tags = {line.partition(":")[2].strip() for line in text.splitlines() if line.startswith("Tag:")}
+    tags: set[str] = set()
+    for folder in site_packages.glob("*.dist-info"):
+        if canonicalize_name(folder.name.partition("-")[0]) == name:
+            lines = (folder / "WHEEL").read_text(encoding="utf-8").splitlines()
+            tags = {line.partition(":")[2].strip() for line in lines if line.startswith("Tag:")}
     for file, digest in package.files.items():
         with suppress(InvalidWheelFilename):
             if {str(tag) for tag in parse_wheel_filename(file)[3]} == tags:
@@ -321,28 +306,15 @@ def list_misfits(
     """Name the packages that were not installed from the files of a lock, and those that it has not."""
     if installed is None:
         return list(packages)
-    right = {
-        name for name, package in packages.items() if name in installed and installed[name].fits(package)
-    }
-    return sorted((packages.keys() | installed.keys()) - right)
+    names = packages.keys() | installed.keys()
+    right = {n for n in packages.keys() & installed.keys() if installed[n].fits(packages[n])}
+    return sorted(names - right)
 
 
 def digest_packages(packages: Mapping[str, lock.LockedPackage]) -> str:
     """Return a digest of packages to install, 12 hexadecimal digits: the same for the same files."""
     text = json.dumps({name: package.model_dump() for name, package in packages.items()}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
-def find_dist_info(site_packages: Path, name: str, version: str) -> Path | None:
-    """Return the folder with the metadata of an installed package of a version, if it is there."""
-    for folder in site_packages.glob("*.dist-info"):
-        found_name, _, found_version = folder.name.removesuffix(".dist-info").partition("-")
-        if canonicalize_name(found_name) == name and found_version.replace("_", "-") in (
-            version,
-            version.replace("_", "-"),
-        ):
-            return folder
-    return None
 
 
 def read_installed(note: Path) -> dict[str, InstalledPackage] | None:
