@@ -139,22 +139,6 @@ def test_what_a_build_leaves_in_a_checkout_is_not_the_users(
     assert not marker.exists()
 
 
-def test_a_killed_builds_leftovers_are_excluded_in_its_own_source(
-    source: Path, tmp_path: Path, base: Mapping[str, str]
-) -> None:
-    marker, log = tmp_path / "running.json", tmp_path / "x.log"
-    other = tmp_path / "other"
-    subprocess.run([*GIT, "clone", "-q", str(source), str(other)], check=True)
-    killed = generated_files.exclude_generated_files(source, (), marker, log, base)
-    killed.__enter__()
-    (source / "left.hip").write_text(BANNER)
-    log.write_text("the end\n")
-    with generated_files.exclude_generated_files(other, (), marker, log, base):
-        pass
-    assert (status(source), status(other)) == ("", "")
-    del killed
-
-
 SDK = """
 def find_libraries(*names):
     for name in names:

@@ -177,9 +177,7 @@ def test_initialize_calls_the_sdk(monkeypatch: pytest.MonkeyPatch) -> None:
     sdk = types.ModuleType("rocm_sdk")
     sdk.initialize_process = lambda **given: calls.append(given)  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "rocm_sdk", sdk)
-    preloads = sdk_tree.select_preloads(
-        sdk_tree.list_preload_names("linux"), {"hipfile": "Unknown rocm library 'hipfile'"}
-    )
+    preloads = sdk_tree.select_preloads("linux", {"hipfile": "Unknown rocm library 'hipfile'"})
     text = sdk_tree.render_rocm_init("7.1.0+miniature", preloads)
     assert text == sdk_tree.render_rocm_init("7.1.0+miniature", preloads)
     space: dict[str, object] = {}
@@ -194,4 +192,4 @@ def test_initialize_calls_the_sdk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_required_library_cannot_be_left_out() -> None:
     with pytest.raises(errors.SdkError, match="no amdhip64: not found"):
-        sdk_tree.select_preloads(sdk_tree.list_preload_names("linux"), {"amdhip64": "not found"})
+        sdk_tree.select_preloads("linux", {"amdhip64": "not found"})

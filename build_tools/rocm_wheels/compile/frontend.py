@@ -245,11 +245,27 @@ class FrontEnd:
             self.ran(shown_command, entered.env, finished)
         if lost is None and not finished.returncode:
             return finished
-        lines = _read_lines_from(self.log, position)
+        with self.log.open("rb") as file:
+            file.seek(position)
+            lines = file.read().decode("utf-8", "replace").splitlines()
+        name, code, tip = request.project.name, finished.returncode, None
+        if lost is None:
+            failure = find_first_failure(lines)
+            ending = f"was killed by signal {-code}" if code < 0 else f"failed with exit code {code}"
+        else:
+            reason = explain_lost_option(lost.option, lines) or "CMake gave no reason that is understood"
+            failure, ending = BuildFailure("configure", reason), f"was ended: {lost.message}"
+            tip = "the same command configures again"
+            if lost.option in request.set_env:
+                given = f"{name}:{lost.option}={lost.requested}"
+                tip = f"leave --set-env {given} out, or give CMake what it looks for"
+            elif lost.option != _NEVER_LOST:
+                tip = f"give CMake what it looks for, or build without it: --set-env {name}:{lost.option}=OFF"
         command = format_repeat_command(shown_command, cwd=folder, base=self.base, env=entered.env)
-        if lost is not None:
-            raise _lost_option_error(request, lost, lines, log=self.log, command=command) from lost
-        raise _front_end_error(request, finished.returncode, lines, log=self.log, command=command)
+        text = explain_failure(f"building {name} {ending}", failure, log=self.log, command=command)
+        error = BuildFailed(text, failure=failure, log=self.log, command=command)
+        error.tip = tip or error.tip
+        raise error from lost
 
 
 @dataclass(frozen=True)
@@ -325,9 +341,11 @@ def find_built_wheel(request: build_request.BuildRequest, folder: Path) -> tuple
         )
     if not _version_fits(request, version):
         expected_version = request.version or f"…+{versions.get_local_part(request.suffix)}"
+        rules = request.project.version
+        names = " and ".join(rules.variables) or rules.suffix_variable or "a version variable"
         raise errors.BuildError(
             f"{name}: the wheel must have version {expected_version}, and is {wheels[0]}",
-            tip="does its setup.py read " + " and ".join(_list_version_variables(request)) + "?",
+            tip=f"does its setup.py read {names}?",
         )
     return folder / wheels[0], str(version)
 
@@ -341,64 +359,18 @@ def _append_suffix(wheel: Path, suffix: str) -> tuple[Path, str]:
     return rewrite.rewrite_wheel(wheel, wheel.parent, edit.WheelEdit(version=str(whole))).path, str(whole)
 
 
-def _list_version_variables(request: build_request.BuildRequest) -> tuple[str, ...]:
-    rules = request.project.version
-    return rules.variables or ((rules.suffix_variable,) if rules.suffix_variable else ("a version variable",))
-
-
 def _version_fits(request: build_request.BuildRequest, version: Version) -> bool:
     """Compare with what was asked for. torch adds ``.post<n>`` for a build number above 1.
 
     A project whose recipe names nothing that tells it keeps its own version.
     """
     if request.version is not None:
-        again = f"{request.version}.post{request.build_number}"
-        return version in (
-            Version(request.version),
-            *([Version(again)] if int(request.build_number) > 1 else []),
-        )
+        again = f".post{request.build_number}" if int(request.build_number) > 1 else ""
+        return version in (Version(request.version), Version(request.version + again))
     if request.project.version.suffix_variable is None:
         return True
     local = versions.get_local_part(request.suffix)
     return not local or f".{version.local or ''}".endswith(f".{local}")
-
-
-def _read_lines_from(log: Path, position: int) -> list[str]:
-    with log.open("rb") as file:
-        file.seek(position)
-        return file.read().decode("utf-8", "replace").splitlines()
-
-
-def _front_end_error(
-    request: build_request.BuildRequest, code: int, lines: list[str], *, log: Path, command: str
-) -> BuildFailed:
-    failure = find_first_failure(lines)
-    ending = f"was killed by signal {-code}" if code < 0 else f"failed with exit code {code}"
-    summary = f"building {request.project.name} {ending}"
-    return BuildFailed(
-        explain_failure(summary, failure, log=log, command=command), failure=failure, log=log, command=command
-    )
-
-
-def _lost_option_error(
-    request: build_request.BuildRequest, lost: OptionLost, lines: list[str], *, log: Path, command: str
-) -> BuildFailed:
-    """Return the error of a build that CMake configured without what was asked for, in CMake's own words."""
-    name = request.project.name
-    reason = explain_lost_option(lost.option, lines) or "CMake gave no reason that is understood"
-    failure = BuildFailure("configure", reason)
-    summary = f"building {name} was ended: {lost.message}"
-    error = BuildFailed(
-        explain_failure(summary, failure, log=log, command=command), failure=failure, log=log, command=command
-    )
-    error.tip = "the same command configures again"
-    if lost.option in request.set_env:
-        error.tip = (
-            f"leave --set-env {name}:{lost.option}={lost.requested} out, or give CMake what it looks for"
-        )
-    elif lost.option != "USE_ROCM":
-        error.tip = f"give CMake what it looks for, or build without it: --set-env {name}:{lost.option}=OFF"
-    return error
 
 
 CACHE_FILE = "CMakeCache.txt"
@@ -406,7 +378,7 @@ _NEVER_LOST = "USE_ROCM"
 _OPTION_NAME = re.compile(r"(?:USE|BUILD)_\w+")
 _ON = re.compile(r"1|ON|YES|TRUE|Y", re.IGNORECASE)
 _OFF = re.compile(r"0|OFF|NO|FALSE|N|IGNORE|NOTFOUND|.*-NOTFOUND|", re.IGNORECASE)  # as CMake's if() reads it
-_CACHE_ENTRY = re.compile(r"(?P<name>[A-Za-z_]\w*):(?P<type>[A-Z]+)=(?P<value>.*)")
+_CACHE_ENTRY = re.compile(r"(?m)^(?P<name>[A-Za-z_]\w*):(?P<type>[A-Z]+)=(?P<value>.*)$")
 _WRITTEN_LINE = re.compile(r"-- Build files have been written to: (?P<folder>.+)")
 # ninja compiles, or has done so before: nothing more is configured
 _COMPILE_LINE = re.compile(r"\[\d+/\d+\] (?!Re-running CMake)|ninja: no work to do")
@@ -442,24 +414,6 @@ def list_requested_options(request: build_request.BuildRequest, env: Mapping[str
     return {name: value for name, value in switches.items() if _parse_truth(value) is not None and value}
 
 
-@dataclass(frozen=True)
-class CMakeCacheEntry:
-    """An entry of CMake's cache."""
-
-    kind: str
-    value: str
-
-
-def read_cmake_cache(path: Path) -> dict[str, CMakeCacheEntry]:
-    """Read CMakeCache.txt; a missing one has no entries."""
-    try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except FileNotFoundError:
-        return {}
-    entries = (_CACHE_ENTRY.fullmatch(line) for line in text.splitlines())
-    return {entry["name"]: CMakeCacheEntry(entry["type"], entry["value"]) for entry in entries if entry}
-
-
 class ConfigureWatch:
     """Watches the lines of a front end, and CMake's cache in its build trees.
 
@@ -478,11 +432,9 @@ class ConfigureWatch:
 
     def delete_lost_caches(self) -> None:
         """Delete a cache that lacks what is asked for: a build would go on with it, and never look again."""
-        for path in self._list_caches():
-            try:
-                self._compare_cache(path)
-            except OptionLost:
-                path.unlink()
+        for _ in self._list_caches():
+            with contextlib.suppress(OptionLost):
+                self.check_caches()
 
     def wrap_listener(self, on_line: Callable[[str], None] | None) -> Callable[[str], None]:
         """Return what takes the lines of the front end, and raises OptionLost or TreeConfigured."""
@@ -493,8 +445,10 @@ class ConfigureWatch:
             written, compiles = _WRITTEN_LINE.fullmatch(line), _COMPILE_LINE.match(line)
             if written or compiles:
                 self.check_caches()
-            if self._only_configure and (compiles or (written and self._is_ours(Path(written["folder"])))):
-                raise TreeConfigured
+            if self._only_configure and (written or compiles):
+                ours = [path.parent.resolve() for path in self._list_caches()]
+                if written is None or Path(written["folder"]).resolve() in ours:
+                    raise TreeConfigured
 
         return take
 
@@ -503,46 +457,33 @@ class ConfigureWatch:
         for path in self._list_caches():
             try:
                 state = path.stat()
+                mark = (state.st_ino, state.st_mtime_ns)
+                if self._read.get(path) == mark:
+                    continue
+                text = path.read_text(encoding="utf-8", errors="replace")
             except FileNotFoundError:
                 continue
-            mark = (state.st_ino, state.st_mtime_ns)
-            if self._read.get(path) == mark:
-                continue
-            try:
-                self._compare_cache(path)
-            except OptionLost:
-                path.unlink()
-                raise
+            entries = {entry["name"]: entry for entry in _CACHE_ENTRY.finditer(text)}
+            for name, requested in self._requested.items():
+                entry = entries.get(name)
+                configured = None if entry is None else _parse_truth(entry["value"])
+                if entry is None or configured is None:
+                    continue
+                is_as_asked = configured == _parse_truth(requested)
+                has_no_effect = is_as_asked and configured and entry["type"] == "INTERNAL"
+                if not is_as_asked or (has_no_effect and name == _NEVER_LOST):
+                    path.unlink()
+                    raise OptionLost(name, requested, "OFF" if has_no_effect else entry["value"])
+                if has_no_effect and name not in self._warned:
+                    self._warned.add(name)
+                    reason = "because what it depends on is off"
+                    log_warning(f"{self._project}: {name}={requested} has no effect, {reason}")
             self._read[path] = mark
-
-    def _compare_cache(self, path: Path) -> None:
-        entries = read_cmake_cache(path)
-        for name, requested in self._requested.items():
-            entry = entries.get(name)
-            configured = None if entry is None else _parse_truth(entry.value)
-            if entry is None or configured is None:
-                continue
-            if configured != _parse_truth(requested):
-                raise OptionLost(name, requested, entry.value)
-            if configured and entry.kind == "INTERNAL":
-                if name == _NEVER_LOST:
-                    raise OptionLost(name, requested, "OFF")
-                self._warn_of_no_effect(name, requested)
-
-    def _warn_of_no_effect(self, name: str, requested: str) -> None:
-        if name not in self._warned:
-            self._warned.add(name)
-            log_warning(
-                f"{self._project}: {name}={requested} has no effect, because what it depends on is off"
-            )
 
     def _list_caches(self) -> list[Path]:
         """Return the caches of the project itself; those of projects inside it lie deeper."""
         own_caches = [tree / CACHE_FILE for tree in self._trees if (tree / CACHE_FILE).is_file()]
         return own_caches or [path for tree in self._trees for path in sorted(tree.glob(f"*/{CACHE_FILE}"))]
-
-    def _is_ours(self, folder: Path) -> bool:
-        return folder.resolve() in [path.parent.resolve() for path in self._list_caches()]
 
 
 def explain_lost_option(option: str, lines: Sequence[str]) -> str | None:
@@ -550,22 +491,17 @@ def explain_lost_option(option: str, lines: Sequence[str]) -> str | None:
     words = (option, *_OPTION_PARTS.get(option, (option.partition("_")[2],)))
     either = "|".join(map(re.escape, words))
     name = re.compile(rf"(?:(?<![A-Za-z0-9])|Find)(?:{either})(?![A-Za-z0-9])", re.IGNORECASE)
-    messages = _read_messages(lines)
-    return next((text for text in messages if name.search(text) and _REFUSAL.search(text)), None)
-
-
-def _read_messages(lines: Sequence[str]) -> Iterator[str]:
-    """Yield what CMake says, each message as one line."""
     number = 0
-    while number < len(lines):
-        line = lines[number].rstrip()
+    while number < len(lines):  # each message as one line
+        message = lines[number].rstrip().removeprefix("-- ")
         number += 1
-        if _MESSAGE_HEAD.match(line):
-            yield join_paragraph(lines[number:])
+        if _MESSAGE_HEAD.match(message):
+            message = join_paragraph(lines[number:])
             while number < len(lines) and lines[number].startswith("  "):
                 number += 1
-        elif line:
-            yield line.removeprefix("-- ")
+        if name.search(message) and _REFUSAL.search(message):
+            return message
+    return None
 
 
 def _parse_truth(value: str) -> bool | None:

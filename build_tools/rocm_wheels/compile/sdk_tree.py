@@ -212,40 +212,32 @@ def probe_targets(
     folder.mkdir(parents=True, exist_ok=True)
 
     def probe_target(target: str) -> str | None:
-        return _compile_probe(program, target, folder, built)
+        lines: list[str] = []
+        with tempfile.TemporaryDirectory(prefix="probe-", dir=folder) as name:
+            Path(name, "probe.hip").write_text(_PROBE_KERNEL, encoding="utf-8")
+            try:
+                done = process.run_command(
+                    [program, f"--offload-arch={target}", "-O2", "-c", "probe.hip", "-o", "probe.o"],
+                    env={**built, **dict.fromkeys(("TMPDIR", "TEMP", "TMP"), name)},  # crashes leave files
+                    cwd=Path(name),
+                    on_line=lines.append,
+                    timeout=_PROBE_SECONDS,
+                    check=None,
+                    description=f"the probe for {target}",
+                )
+            except errors.BuildError as failure:
+                return failure.message
+            if done.returncode:
+                last_line = next(
+                    (line.strip() for line in reversed(lines) if line.strip()), "it said nothing"
+                )
+                failed = find_first_failure(lines)
+                return str(failed or f"hipcc failed with exit code {done.returncode}: {last_line}")
+            if not Path(name, "probe.o").is_file():
+                return f"{os.fspath(program)} ended without an error and without an object"
+        return None
 
     return dict(zip(targets, parallel.run_in_parallel(probe_target, targets, jobs=jobs), strict=True))
-
-
-def _compile_probe(program: Path, target: str, folder: Path, env: Mapping[str, str]) -> str | None:
-    lines: list[str] = []
-    with tempfile.TemporaryDirectory(prefix="probe-", dir=folder) as name:
-        probe_folder = Path(name)
-        (probe_folder / "probe.hip").write_text(_PROBE_KERNEL, encoding="utf-8")
-        temporary = {**env, "TMPDIR": name, "TEMP": name, "TMP": name}  # a compiler that crashes leaves files
-        try:
-            done = process.run_command(
-                [program, f"--offload-arch={target}", "-O2", "-c", "probe.hip", "-o", "probe.o"],
-                env=temporary,
-                cwd=probe_folder,
-                on_line=lines.append,
-                timeout=_PROBE_SECONDS,
-                check=None,
-                description=f"the probe for {target}",
-            )
-        except errors.BuildError as failure:
-            return failure.message
-        if done.returncode:
-            failed = find_first_failure(lines)
-            return str(failed) if failed is not None else _describe_exit(done.returncode, lines)
-        if not (probe_folder / "probe.o").is_file():
-            return f"{os.fspath(program)} ended without an error and without an object"
-    return None
-
-
-def _describe_exit(code: int, lines: Sequence[str]) -> str:
-    last_line = next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
-    return f"hipcc failed with exit code {code}: {last_line}"
 
 
 _PROBE_SCRIPT = """\
@@ -309,9 +301,8 @@ def ask_preloads(python: Path, platform: project_names.Platform, env: Mapping[st
 
     Raises SdkError when it cannot be asked, or lacks one without which torch cannot work.
     """
-    names = list_preload_names(platform)
     answer = process.capture_output(
-        [python, "-c", _PROBE_SCRIPT, *names],
+        [python, "-c", _PROBE_SCRIPT, *list_preload_names(platform)],
         env=env,
         check=errors.SdkError,
         description="asking rocm_sdk for its libraries",
@@ -321,7 +312,7 @@ def ask_preloads(python: Path, platform: project_names.Platform, env: Mapping[st
         left_out = dict(json.loads(answer))
     except ValueError as cause:
         raise errors.SdkError(f"rocm_sdk gave no list of libraries: {answer[:200]!r}") from cause
-    return select_preloads(names, left_out)
+    return select_preloads(platform, left_out)
 
 
 def find_preloads(platform: project_names.Platform, find_library: Callable[[str], str | None]) -> Preloads:
@@ -329,19 +320,20 @@ def find_preloads(platform: project_names.Platform, find_library: Callable[[str]
 
     ``find_library`` says where one is, by its short name. Raises SdkError where torch cannot do without it.
     """
-    names = list_preload_names(platform)
-    places = {name: place for name in names if (place := find_library(name)) is not None}
-    missing = {name: "it is not in the tree" for name in names if name not in places}
-    return replace(select_preloads(names, missing), places=places)
+    found = {name: find_library(name) for name in list_preload_names(platform)}
+    places = {name: place for name, place in found.items() if place is not None}
+    missing = dict.fromkeys(found.keys() - places.keys(), "it is not in the tree")
+    return replace(select_preloads(platform, missing), places=places)
 
 
-def select_preloads(names: tuple[str, ...], left_out: Mapping[str, str]) -> Preloads:
+def select_preloads(platform: project_names.Platform, left_out: Mapping[str, str]) -> Preloads:
     """Split the names; SdkError when a required one is among those left out."""
     for name in _load_preload_table().required:
         if name in left_out:
             raise errors.SdkError(
                 f"the ROCm SDK has no {name}: {left_out[name]}", tip="install the libraries: rocm[libraries]"
             )
+    names = list_preload_names(platform)
     libraries = tuple(name for name in names if name not in left_out)
     return Preloads(libraries, {name: left_out[name] for name in names if name in left_out})
 

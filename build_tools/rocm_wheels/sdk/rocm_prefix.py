@@ -66,16 +66,15 @@ class MissingPart:
 
     def explain(self, version: str, root: Path) -> tuple[str, str]:
         """Return what is wrong with a build on that ROCm, and what to do."""
-        install = f"install it into {root}"
-        if self.required and self.option:
-            leave_out = f"or leave it out: --set-env pytorch:{self.option}=0"
-            tip = f"{install}, {leave_out}{f' ({self.without})' if self.without else ''}"
-            return f"ROCm {version} in {root} has no {self.name}, which torch is built with", tip
-        if self.required:
-            text = f"ROCm {version} in {root} has no {self.name}, without which torch is not configured"
+        install, has_no = f"install it into {root}", f"ROCm {version} in {root} has no {self.name}"
+        without = f" ({self.without})" if self.without else ""
+        if not self.required:
+            return f"{has_no}: torch is built without it{without}", f"{install}, or do without"
+        if not self.option:
+            text = f"{has_no}, without which torch is not configured"
             return text, f"{install}: no option of torch leaves it out"
-        text = f"ROCm {version} in {root} has no {self.name}: torch is built without it"
-        return f"{text}{f' ({self.without})' if self.without else ''}", f"{install}, or do without"
+        tip = f"{install}, or leave it out: --set-env pytorch:{self.option}=0{without}"
+        return f"{has_no}, which torch is built with", tip
 
 
 @dataclass(frozen=True)
@@ -139,9 +138,8 @@ class RocmPrefix:
         if not files:
             return None
         loaded = elf.read_loader_info_of_file(files[0])
-        soname = loaded.soname if loaded is not None else ""
-        file = next((path for path in files if path.name == soname), files[0])
-        return f"{folder}/{file.name}"
+        named = [path for path in files if loaded is not None and path.name == loaded.soname]
+        return f"{folder}/{(named or files)[0].name}"
 
     def find_missing(
         self, packages: Sequence[torch_features.HipPackage], env: Mapping[str, str]
@@ -222,7 +220,15 @@ def inspect_prefix(root: Path, env: Mapping[str, str]) -> RocmPrefix:
                 f"{root} is a mixture of two releases: {stated[first]} by {first}, {text} by {name}",
                 tip="install the packages of one release, into an empty folder",
             )
-    libraries = _find_device_libraries(root, env)
+    named = [Path(env["HIP_DEVICE_LIB_PATH"])] if env.get("HIP_DEVICE_LIB_PATH") else []
+    folders = [*(path for pattern in _DEVICE_LIBRARIES for path in sorted(root.glob(pattern))), *named]
+    libraries = next((path for path in folders if path.is_dir()), None)
+    if libraries is None:
+        first, second, *_ = _DEVICE_LIBRARIES
+        raise errors.SdkError(
+            f"{root} holds no device libraries: there is no {first}, nor {second}",
+            tip="install rocm-device-libs there, or let HIP_DEVICE_LIB_PATH name their folder",
+        )
     # documentation, and what Python leaves there, is no part of what a build may read
     files = [name for name in list_files(root) if not name.startswith(_LEFT_OUT[:2])]
     files = sorted(name for name in files if "__pycache__/" not in name)
@@ -242,19 +248,6 @@ def inspect_prefix(root: Path, env: Mapping[str, str]) -> RocmPrefix:
         device_targets=sort_targets(f"gfx{isa}" for isa in isas),
         kernels={library: sort_targets(targets) for library, targets in sorted(kernels.items())},
         content=_digest_files(root, files),
-    )
-
-
-def _find_device_libraries(root: Path, env: Mapping[str, str]) -> Path:
-    named = env.get("HIP_DEVICE_LIB_PATH", "")
-    folders = [path for pattern in _DEVICE_LIBRARIES for path in sorted(root.glob(pattern)) if path.is_dir()]
-    if folders:
-        return folders[0]
-    if named and Path(named).is_dir():
-        return Path(named)
-    raise errors.SdkError(
-        f"{root} holds no device libraries: there is no {_DEVICE_LIBRARIES[0]}, nor {_DEVICE_LIBRARIES[1]}",
-        tip="install rocm-device-libs there, or let HIP_DEVICE_LIB_PATH name their folder",
     )
 
 
@@ -299,25 +292,25 @@ _KERNEL_TARGET = re.compile(r"gfx(?:[6-9]|[1-9][0-9])[0-9a-f]{2}")
 
 # The first rule that matches a path decides; artifacts are named as in ROCm's own build.
 _DEVELOPMENT = re.compile(
-    r"(include|lib/llvm/include|lib/cmake|lib/llvm/lib/cmake|share/cmake|lib/pkgconfig)/|.*\.(a|hpp?|cmake|inl)$"
+    r"(?!lib/llvm/lib/clang/)"  # the compiler's own resources
+    r"((include|lib/llvm/include|lib/cmake|lib/llvm/lib/cmake|share/cmake|lib/pkgconfig)/|.*\.(a|hpp?|cmake|inl)$)"
 )
-_CLANG_RESOURCES = re.compile(r"lib/llvm/lib/clang/")
-_LIBRARIES = (
-    ("blas", re.compile(r"lib/(lib)?(roc|hip)(blas|sparse|solver)|lib/liborigami")),
-    ("fft", re.compile(r"lib/(lib)?(roc|hip)fft")),
-    ("rand", re.compile(r"lib/lib(roc|hip)rand")),
-    ("miopen", re.compile(r"lib/libMIOpen|share/miopen/")),
-    ("rccl", re.compile(r"lib/librccl|share/rccl/")),
-    ("hipdnn", re.compile(r"lib/libhipdnn")),
-    ("rpp", re.compile(r"lib/librpp")),
-)
-_CORE = (
-    ("amd-llvm", re.compile(r"(lib/)?llvm|amdgcn|lib/libamd_comgr")),
-    ("core-runtime", re.compile(r"lib/libhsa")),
-    ("rocprofiler-sdk", re.compile(r"lib/lib(roc(tx|tracer|profiler))")),
-    ("core-amdsmi", re.compile(r"lib/lib(amd_smi|rocm_smi)|.*(amd|rocm)[-_]smi")),
-)
-_REST = "core-hip"
+_LIBRARIES = {
+    "blas": r"lib/(lib)?(roc|hip)(blas|sparse|solver)|lib/liborigami",
+    "fft": r"lib/(lib)?(roc|hip)fft",
+    "rand": r"lib/lib(roc|hip)rand",
+    "miopen": r"lib/libMIOpen|share/miopen/",
+    "rccl": r"lib/librccl|share/rccl/",
+    "hipdnn": r"lib/libhipdnn",
+    "rpp": r"lib/librpp",
+}
+_CORE = {
+    "amd-llvm": r"(lib/)?llvm|amdgcn|lib/libamd_comgr",
+    "core-runtime": r"lib/libhsa",
+    "rocprofiler-sdk": r"lib/lib(roc(tx|tracer|profiler))",
+    "core-amdsmi": r"lib/lib(amd_smi|rocm_smi)|.*(amd|rocm)[-_]smi",
+    "core-hip": r"",  # all else
+}
 
 
 def read_rocm_version(prefix: Path) -> str:
@@ -343,12 +336,14 @@ def read_installed_rocm(prefix: Path) -> tuple[Artifact, ...]:
     for relative in list_files(prefix):
         if relative.startswith(_LEFT_OUT):
             continue
-        target = find_target(relative)
-        if target is None:
-            artifact, component = _find_artifact(relative)
-            paths[artifact, component, GENERIC].append(relative)
-        else:
-            paths[(_find_artifact(relative)[0], "lib", target)].append(relative)
+        library = next((name for name, rule in _LIBRARIES.items() if re.match(rule, relative)), None)
+        name = library or next(name for name, rule in _CORE.items() if re.match(rule, relative))
+        component, target = "lib" if library else "run", find_target(relative)
+        if _DEVELOPMENT.match(relative):
+            # rocm-sdk-core has the headers of HIP, for hiprtc; all others are in rocm-sdk-devel alone
+            name = library or ("core-hip" if relative.startswith("include/hip/") else "prim")
+            component = "dev"
+        paths[name, "lib" if target else component, target or GENERIC].append(relative)
     artifacts = []
     for (name, component, family), files in sorted(paths.items()):
         folder = prefix / f"{name}_{component}_{family}"  # names it in messages; there is none
@@ -372,26 +367,16 @@ def find_target(relative: str) -> str | None:
 def refuse_unknown_targets(artifacts: Sequence[Artifact], prefix: Path, requested: Sequence[str]) -> None:
     """Raise SdkError for kernels of a target outside the table, and among ``requested`` (none: all)."""
     targets = requested or list_targets(artifacts)
-    known_targets = [target for target in targets if target in gfx.get_gfx_targets()]
     faults = []
     for target in targets:
         files = sorted(path for a in artifacts if a.target == target for path in a.paths or ())
-        if files and target not in known_targets:
+        if files and target not in gfx.get_gfx_targets():
             more = f" and {len(files) - 1} more" if len(files) > 1 else ""
             faults.append(f"{target} ({prefix / files[0]}{more})")
     if faults:
-        leave_out = f"package others, with --gfx {','.join(known_targets)}, or " if known_targets else ""
+        others = ",".join(target for target in targets if target in gfx.get_gfx_targets())
+        leave_out = f"package others, with --gfx {others}, or " if others else ""
         raise errors.SdkError(
             f"kernels of what is no target of data/gfx_families.yaml: {', '.join(faults)}",
             tip=f"{leave_out}give each an entry there",
         )
-
-
-def _find_artifact(relative: str) -> tuple[str, str]:
-    """Return name and component of the artifact that ROCm's own build would have the file in."""
-    library = next((name for name, rule in _LIBRARIES if rule.match(relative)), None)
-    if _DEVELOPMENT.match(relative) and not _CLANG_RESOURCES.match(relative):
-        # rocm-sdk-core has the headers of HIP, for hiprtc; all others are in rocm-sdk-devel alone
-        return library or (_REST if relative.startswith("include/hip/") else "prim"), "dev"
-    name = library or next((name for name, rule in _CORE if rule.match(relative)), _REST)
-    return name, "lib" if library else "run"
