@@ -269,9 +269,7 @@ def _check_out_tests(lock: Path, folder: Path, options: Mapping[str, Any], env: 
     recipe, pin = project.load_project(checkout_options.TORCH), read_locked_pin(file, checkout_options.TORCH)
     patches = read_locked_patches(file, checkout_options.TORCH, _find_patches_folder())
     if patches is not None:  # what is changed in submodules changes no test
-        patches = replace(
-            patches, base={"": patches.base.get("", ())} if "" in patches.base else {}, hipified={}
-        )
+        patches = replace(patches, patches=tuple(patches.get_series("base").get("", ())))
     request = CheckoutRequest(
         recipe,
         folder.absolute(),
@@ -280,7 +278,7 @@ def _check_out_tests(lock: Path, folder: Path, options: Mapping[str, Any], env: 
         submodules=False,
         hipify=False,
         local_origin=network.parse_origin(pin.origin, Path.cwd())[1],
-        patches=patches if patches is not None and patches.list_patches() else None,
+        patches=patches if patches is not None and patches.patches else None,
         transport=checkout_options.make_transport({"mirror_dir": options["mirror_dir"], **_NETWORK_DEFAULTS}),
     )
     done = checkout_project(request, env=env, python=Path(sys.executable))

@@ -249,7 +249,7 @@ class _TreeCheckout:
         request, git = self.request, self.git
         trusting = git.with_settings("protocol.file.allow=always") if request.local_origin else git
         root = submodules.RepositoryCommit("", trusting, self.git_dir, request.pin.origin, commit)
-        base = request.patches.base if request.patches is not None else {}
+        base = request.patches.get_series("base") if request.patches is not None else {}
         self._try_patches({"": root}, {path: series for path, series in base.items() if not path})
         wanted = submodules.fetch_submodules(
             root,
@@ -438,7 +438,7 @@ class _TreeCheckout:
         request, git_dir, project = self.request, self.git_dir, self.request.project
         patch_set = request.patches
         if patch_set is not None:
-            state = patches.apply_stage(parts, git_dir, state, patch_set.base, "base")
+            state = patches.apply_stage(parts, git_dir, state, patch_set, "base")
         if not request.hipify:
             return state, {}, None
         state, _, records, files = hipify.hipify_repositories(
@@ -449,10 +449,10 @@ class _TreeCheckout:
             python=self.python,
         )
         checkout_state.write_state(git_dir, replace(state, operation="checkout"))
-        if patch_set is None or not patch_set.hipified:
+        if patch_set is None or not patch_set.get_series("hipified"):
             return state, records, files
         parts = trees.move_parts(parts, state.left)
-        before, state = state, patches.apply_stage(parts, git_dir, state, patch_set.hipified, "hipified")
+        before, state = state, patches.apply_stage(parts, git_dir, state, patch_set, "hipified")
         if not project.hipify.script:
             return state, records, None
         parts = trees.move_parts(parts, state.left)

@@ -6,10 +6,9 @@ A set is a folder ``patches/<project>/<line>/`` with ``base/`` (on upstream's co
 patch on the same commit is the same commit, made by anybody.
 
 A set is planned as commits first, and files are written after: by the steps of `git am` (`mailinfo`, `apply`,
-`commit-tree`) in an index of its own, where `am` itself would need the working tree. Submodules go before the
-repository that holds them: it then names their new commits. What is saved is applied before, in the
-repository's objects: a commit that would come back as another one is refused, so that saving, checking out
-and saving again changes no byte.
+`commit-tree`) in an index of its own. `am` itself needs the working tree, stops at a commit that changes
+nothing (before git 2.35), and takes a mail without a date for one of today. Submodules go before the
+repository that holds them: it then names their new commits.
 """
 
 from __future__ import annotations
@@ -22,16 +21,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rocm_wheels.core import errors, log
-from rocm_wheels.core.files import lock_folder, write_atomically
+from rocm_wheels.core import errors, files, log
 from rocm_wheels.models.project import Project
-from rocm_wheels.sources import checkout_state, own_changes, trees
-from rocm_wheels.sources.commits import build_tree, remove_files, write_commit
+from rocm_wheels.sources import checkout_state, commits, own_changes, trees
 from rocm_wheels.sources.git import OUR_EMAIL, OUR_NAME, Git, disable_private_filters, find_git_directory
 
-PATCH_STAGES = ("base", "hipified")
+LINKS_MESSAGE = "DO NOT SUBMIT: SUBMODULES OF PATCHES"  # our commit that names patched submodules
+_STAGES = ("base", "hipified")
 _SET_NAME = re.compile(r"\w[\w.+-]*\Z")
 _LINE_VERSION = re.compile(r"v?(\d+\.\d+)(?:[.-].*)?\Z")
+
+
+class PatchRefusedError(errors.SourceError):
+    """A patch cannot be applied; the message names it and what it was made for."""
 
 
 @dataclass(frozen=True)
@@ -41,32 +43,38 @@ class Patch:
     name: str
     data: bytes
 
+    @property
+    def module(self) -> str:
+        """The path of the submodule that it is for (``""``: the root)."""
+        return self.name.partition("/")[2].rpartition("/")[0]
+
 
 PatchSeries = Mapping[str, Sequence[Patch]]
 
 
 @dataclass(frozen=True)
 class PatchSet:
-    """A set as it was read: by submodule path (``""``: the root), in the order of application."""
+    """A set as it was read; ``patches`` are in the order of their names, and of application."""
 
     folder: Path
-    base: Mapping[str, tuple[Patch, ...]]
-    hipified: Mapping[str, tuple[Patch, ...]]
+    patches: tuple[Patch, ...]
+
+    def get_series(self, stage: str) -> PatchSeries:
+        """Return the patches of ``base`` or ``hipified`` by the paths of submodules (``""``: the root)."""
+        series: dict[str, list[Patch]] = {}
+        for patch in self.patches:
+            if patch.name.startswith(f"{stage}/"):
+                series.setdefault(patch.module, []).append(patch)
+        return series
 
     @property
     def digest(self) -> str:
         """Return a SHA-256 over names and content; empty for a set without patches."""
         whole = hashlib.sha256()
-        patches = self.list_patches()
-        for patch in patches:
+        for patch in self.patches:
             name = patch.name.encode("utf-8", "surrogateescape")
             whole.update(b"%d %s%d " % (len(name), name, len(patch.data)) + patch.data)
-        return whole.hexdigest() if patches else ""
-
-    def list_patches(self) -> list[Patch]:
-        """Return every patch, sorted by name."""
-        groups = (*self.base.values(), *self.hipified.values())
-        return sorted((patch for group in groups for patch in group), key=lambda patch: patch.name)
+        return whole.hexdigest() if self.patches else ""
 
 
 def read_patch_set(folder: Path) -> PatchSet:
@@ -76,36 +84,25 @@ def read_patch_set(folder: Path) -> PatchSet:
     another kind): a patch that is left out by mistake must not go unseen. README files and
     names with a leading dot are nobody's patches.
     """
-    stages: dict[str, dict[str, list[Patch]]] = {stage: {} for stage in PATCH_STAGES}
+    patches = []
     for path in folder.rglob("*") if folder.is_dir() else ():
-        name = path.relative_to(folder).as_posix()
-        stage, _, rest = name.partition("/")
+        name, data = path.relative_to(folder).as_posix(), b""
         if path.is_dir() or path.name.startswith((".", "README")):
             continue
-        if stage not in PATCH_STAGES or not rest:
-            raise errors.DataError(
-                f"{path} is neither in base/ nor in hipified/ of its set", tip="move it there"
-            )
-        if path.suffix != ".patch":
-            raise errors.DataError(
-                f"{path} would not be applied: its name does not end in .patch",
-                tip="rename it, or remove it from the set",
-            )
-        try:
-            patch = Patch(name, path.read_bytes())
-        except OSError as cause:
-            tip = "correct it, or remove it from the set"
-            raise errors.DataError(f"{path} cannot be read", tip=tip) from cause
-        stages[stage].setdefault(rest.rpartition("/")[0], []).append(patch)
-    return _make_patch_set(folder, stages["base"], stages["hipified"])
-
-
-def _make_patch_set(folder: Path, base: PatchSeries, hipified: PatchSeries) -> PatchSet:
-    stages = (
-        {module: tuple(sorted(group, key=lambda p: p.name)) for module, group in series.items() if group}
-        for series in (base, hipified)
-    )
-    return PatchSet(folder, *stages)
+        fault, tip = "", "correct it, or remove it from the set"
+        if "/" not in name or name.partition("/")[0] not in _STAGES:
+            fault, tip = "is neither in base/ nor in hipified/ of its set", "move it there"
+        elif path.suffix != ".patch":
+            fault = "would not be applied: its name does not end in .patch"
+        else:
+            try:
+                data = path.read_bytes()
+            except OSError:
+                fault = "cannot be read"
+        if fault:
+            raise errors.DataError(f"{path} {fault}", tip=tip)
+        patches.append(Patch(name, data))
+    return PatchSet(folder, tuple(sorted(patches, key=lambda patch: patch.name)))
 
 
 def list_lines(project: str, folder: Path) -> list[str]:
@@ -134,16 +131,14 @@ def choose_patch_set(
     sets, but none for this line. Raises UsageError for a name that no set has.
     """
     lines = list_lines(project, folder)
+    names = ", ".join(lines) or "none"
     if name is not None and name not in lines:
-        names = ", ".join(lines) or "none"
         raise errors.UsageError(
             f"{folder / project} has no patch set {name!r}", tip=f"it has: {names}; --no-patch does without"
         )
     chosen = name or match_line(line or ref, lines)
     if chosen is None and lines:
-        log.log_note(
-            f"no patches: {folder / project} has sets for {', '.join(lines)}, none for {line or ref}"
-        )
+        log.log_note(f"no patches: {folder / project} has sets for {names}, none for {line or ref}")
     return None if chosen is None else read_patch_set(folder / project / chosen)
 
 
@@ -153,29 +148,79 @@ def choose_patch_folder(project: str, folder: Path, *, name: str | None, made_wi
     The one named, else the one it was made with, else the ref's line (a commit has none). Raises
     UsageError where there is none, or the name is none of a folder.
     """
-    short = re.sub(r"\Arefs/(heads|tags)/", "", ref).removeprefix("release/").replace("/", "-")
-    fallback = "" if re.fullmatch("[0-9a-f]{40}", ref) else short
-    chosen = (
-        name if name is not None else made_with or match_line(ref, list_lines(project, folder)) or fallback
-    )
-    if not chosen:
-        raise errors.UsageError(
-            "there is no name for the patch set: the tree was not checked out from a branch or tag",
-            tip="name it with --patchset, by the release line as a rule",
-        )
+    chosen = made_with or match_line(ref, list_lines(project, folder)) or ""
+    if not chosen and not re.fullmatch("[0-9a-f]{40}", ref):
+        chosen = re.sub(r"\Arefs/(heads|tags)/", "", ref).removeprefix("release/").replace("/", "-")
+    chosen = chosen if name is None else name
     if not _SET_NAME.match(chosen):
         raise errors.UsageError(
-            f"{chosen!r} is not a name for a patch set",
-            tip="use letters, digits, and . _ + - after the first",
+            f"{chosen!r} is not a name for a patch set"
+            if chosen
+            else "there is no name for the patch set: the tree was not checked out from a branch or tag",
+            tip="name it with --patchset, by the release line as a rule: letters, digits, . _ + and -",
         )
     return folder / project / chosen
 
 
 _DATE = re.compile(r"(?:\w{3}, )?\d{1,2} \w{3} \d{4} \d\d:\d\d:\d\d [+-]\d{4}\Z")
 _BASE = re.compile(rb"^base-commit: ([0-9a-f]{40})$", re.MULTILINE)
-_FROM = re.compile(rb"\AFrom ([0-9a-f]{40}) ")
 _HUNK = re.compile(rb"^(@@ -\d+(?:,\d+)? \+\d+(?:,\d+)? @@).*$", re.MULTILINE)
 _DIFF = re.compile(rb"^diff --git ", re.MULTILINE)
+
+
+def commit_series(git: Git, start: str, patches: Sequence[Patch], *, where: str) -> list[str]:
+    """Store a commit for each patch, on top of ``start``; return them.
+
+    No file and no ref is touched. ``where`` says in messages what ``start`` is. Raises PatchRefusedError with
+    the patch's name.
+    """
+    series = [start]
+    with (
+        trees.temporary_index(git, None, keep=True) as index_git,
+        tempfile.TemporaryDirectory(prefix="rocm-wheels-patch-") as folder,
+    ):
+        index_git.text("read-tree", start)
+        strict = index_git.with_settings("apply.ignoreWhitespace=no", "apply.whitespace=nowarn")
+        for patch in patches:
+            if not patch.data.strip():
+                raise PatchRefusedError(f"{patch.name} is empty", tip="remove it, or write it again")
+            body, diff = Path(folder, "body"), Path(folder, "diff")
+            words = ("-b", "--encoding=UTF-8", "--no-scissors", str(body), str(diff))
+            mail = git.text("mailinfo", *words, stdin=patch.data, activity=f"reading {patch.name}")
+            head = dict(line.split(": ", 1) for line in mail.splitlines() if ": " in line)
+            author, email, date = (head.get(name, "") for name in ("Author", "Email", "Date"))
+            changes = diff.read_bytes()
+            fault = "" if author and email and _DATE.match(date) else "has no author and date"
+            if b"\n@@ -" in changes and not _DIFF.search(changes):
+                fault = "is not a git diff"
+            if fault:
+                tip = "commit the change and make the file with `save-patches`"
+                raise PatchRefusedError(f"{patch.name} {fault}", tip=tip)
+            if _DIFF.search(changes):
+                try:
+                    strict.text("apply", "--cached", "--binary", "-", stdin=changes, activity="git apply")
+                except errors.SourceError as cause:
+                    base = _BASE.search(patch.data)
+                    needs = (
+                        f"needs commit {base[1].decode()}" if base else "does not say which commit it needs"
+                    )
+                    raise PatchRefusedError(
+                        f"{patch.name} does not apply to {where}: it {needs}",
+                        tip="check that commit out with this patch set, move the patch to the new one "
+                        "(`git rebase`) and use `save-patches`; or remove it from the set, or use --no-patch",
+                    ) from cause
+            message = head.get("Subject", "").encode("utf-8", "surrogateescape") + b"\n\n"
+            message += body.read_bytes().strip(b"\n")
+            committing = index_git.with_variables(
+                GIT_AUTHOR_NAME=author, GIT_AUTHOR_EMAIL=email, GIT_AUTHOR_DATE=date,
+                GIT_COMMITTER_NAME=OUR_NAME, GIT_COMMITTER_EMAIL=OUR_EMAIL, GIT_COMMITTER_DATE=date,
+            )  # fmt: skip
+            tree, activity = index_git.text("write-tree"), f"the commit of {patch.name}"
+            commit = ("commit-tree", tree, "-p", series[-1])
+            series.append(committing.text(*commit, stdin=message.rstrip() + b"\n", activity=activity))
+    return series[1:]
+
+
 # Whatever a user may have configured (format.*, diff.*), a file comes out the same. No renames: which
 # git finds depends on its version. No names of functions after @@: so do they.
 # fmt: off
@@ -195,81 +240,6 @@ _FORMAT_SETTINGS = (
 # fmt: on
 
 
-class PatchRefusedError(errors.SourceError):
-    """A patch cannot be applied; the message names it and what it was made for."""
-
-
-def commit_series(git: Git, start: str, patches: Sequence[Patch], *, where: str) -> list[str]:
-    """Store a commit for each patch, on top of ``start``; return them.
-
-    No file and no ref is touched. ``where`` says in messages what ``start`` is. Raises PatchRefusedError with
-    the patch's name.
-    """
-    commits: list[str] = []
-    with trees.temporary_index(git, None, keep=True) as index_git:
-        index_git.text("read-tree", start)
-        for patch in patches:
-            author, message, changes = _read_mail(git, patch)
-            if _DIFF.search(changes):
-                _apply_changes(index_git, patch, changes, where)
-            elif b"\n@@ -" in changes:
-                raise PatchRefusedError(f"{patch.name} is not a git diff", tip="make it with `save-patches`")
-            tree, activity = index_git.text("write-tree"), f"the commit of {patch.name}"
-            words = ("commit-tree", tree, "-p", commits[-1] if commits else start)
-            commits.append(index_git.with_variables(**author).text(*words, stdin=message, activity=activity))
-    return commits
-
-
-def _read_mail(git: Git, patch: Patch) -> tuple[dict[str, str], bytes, bytes]:
-    """Take a patch file apart as `git am` does: git's variables of the commit, its message, and the changes.
-
-    Raises PatchRefusedError for one without author or date.
-    """
-    if not patch.data.strip():
-        raise PatchRefusedError(f"{patch.name} is empty", tip="remove it from the set, or write it again")
-    with tempfile.TemporaryDirectory(prefix="rocm-wheels-patch-") as folder:
-        message, changes = Path(folder, "message"), Path(folder, "changes")
-        words = ("-b", "--encoding=UTF-8", "--no-scissors", str(message), str(changes))
-        output = git.text("mailinfo", *words, stdin=patch.data, activity=f"reading {patch.name}")
-        facts = dict(line.split(": ", 1) for line in output.splitlines() if ": " in line)
-        body, diff = message.read_bytes().strip(b"\n"), changes.read_bytes()
-    if not facts.get("Author") or not facts.get("Email") or not _DATE.match(facts.get("Date", "")):
-        raise PatchRefusedError(
-            f"{patch.name} has no author and date",
-            tip="commit the change and make the file with `save-patches`",
-        )
-    variables = {
-        "GIT_AUTHOR_NAME": facts["Author"],
-        "GIT_AUTHOR_EMAIL": facts["Email"],
-        "GIT_AUTHOR_DATE": facts["Date"],
-        "GIT_COMMITTER_NAME": OUR_NAME,
-        "GIT_COMMITTER_EMAIL": OUR_EMAIL,
-        "GIT_COMMITTER_DATE": facts["Date"],
-    }
-    subject = facts.get("Subject", "").encode("utf-8", "surrogateescape")
-    return variables, (subject + b"\n\n" + body if body else subject).rstrip() + b"\n", diff
-
-
-def _apply_changes(index_git: Git, patch: Patch, changes: bytes, where: str) -> None:
-    strict = index_git.with_settings("apply.ignoreWhitespace=no", "apply.whitespace=nowarn")
-    words = ("apply", "--cached", "--binary", "--whitespace=nowarn", "-")
-    try:
-        strict.text(*words, stdin=changes, activity="git apply")
-    except errors.SourceError as cause:
-        made_for = "it does not say which commit it needs (no base-commit line)"
-        if base := _BASE.search(patch.data):
-            made_for = f"it needs commit {base[1].decode()}"
-            if made_for.split()[-1][:12] in where:
-                made_for += ", which is there; a patch before it, or hipify, gives something else now"
-        elif (parent := _FROM.match(patch.data)) and int(parent[1], 16):
-            made_for = f"it was made from commit {parent[1].decode()}, and needs the one before"
-        raise PatchRefusedError(
-            f"{patch.name} does not apply to {where}: {made_for}",
-            tip="check that commit out with this patch set, move the patch to the new one (`git rebase`) and "
-            "use `save-patches`; or remove it from the set, or use --no-patch",
-        ) from cause
-
-
 def format_patch(git: Git, commit: str, number: int, upstream: str) -> Patch:
     """Return a commit as a patch file that says it needs ``upstream``; submodules' commits are left out."""
     with tempfile.TemporaryDirectory(prefix="rocm-wheels-patch-") as folder:
@@ -285,9 +255,6 @@ def format_patch(git: Git, commit: str, number: int, upstream: str) -> Patch:
     return Patch(file.name, head + base + (b"\n" + _HUNK.sub(rb"\1", diff) if diff else b""))
 
 
-LINKS_MESSAGE = "DO NOT SUBMIT: SUBMODULES OF PATCHES"  # our commit that names patched submodules
-
-
 def is_our_commit(email: str, subject: str) -> bool:
     """Tell whether a commit between the tags is no patch: hipify's, or the one that names submodules.
 
@@ -300,28 +267,29 @@ def check_patch_request(patches: PatchSet | None, *, hipify: bool, commit: bool,
     """Raise PatchRefusedError where a set cannot be applied the way the tree is wanted."""
     if patches is None:
         return
-    if patches.hipified and hipify and not commit:
-        raise PatchRefusedError(
-            f"{patches.folder / 'hipified'} has patches, which go on top of the commit that hipify makes",
-            tip="leave out --no-commit-hipify, or use --no-patch",
-        )
-    log.log_note(f"patches: {len(patches.list_patches())} in {patches.folder}")
-    below = sorted({*patches.base, *(patches.hipified if hipify else ())} - {""})
-    if below and not submodules:
-        raise PatchRefusedError(
-            f"{patches.folder} has patches for submodules ({', '.join(below)}), and there are to be none",
-            tip="leave out --no-submodules, or use --no-patch",
-        )
-    if patches.hipified and not hipify:
-        log.log_note(f"{patches.folder / 'hipified'} is left out: the tree is not hipified")
+    hipified = patches.folder / "hipified"
+    base_series, hipified_series = map(patches.get_series, _STAGES)
+    fault, option = "", ""
+    below = sorted({*base_series, *(hipified_series if hipify else ())} - {""})
+    if hipified_series and hipify and not commit:
+        fault = f"{hipified} has patches, which go on top of the commit that hipify makes"
+        option = "--no-commit-hipify"
+    elif below and not submodules:
+        fault = f"{patches.folder} has patches for submodules ({', '.join(below)}), and there are to be none"
+        option = "--no-submodules"
+    if fault:
+        raise PatchRefusedError(fault, tip=f"leave out {option}, or use --no-patch")
+    log.log_note(f"patches: {len(patches.patches)} in {patches.folder}")
+    if hipified_series and not hipify:
+        log.log_note(f"{hipified} is left out: the tree is not hipified")
 
 
 def apply_stage(
     parts: Sequence[trees.TreePart],
     git_dir: Path,
     state: checkout_state.CheckoutState,
-    series: PatchSeries,
-    name: str,
+    patches: PatchSet,
+    stage: str,
 ) -> checkout_state.CheckoutState:
     """Apply the patches of a stage (``base`` or ``hipified``); return the state of the tree then.
 
@@ -330,9 +298,10 @@ def apply_stage(
     a crash knows it as ours. Raises PatchRefusedError, before a file is written, also for a file in the way
     that git ignores.
     """
+    series = patches.get_series(stage)
     if not series:
         return state
-    new = replace(state, left=plan_stage(parts, state.left, series, name))
+    new = replace(state, left=plan_stage(parts, state.left, series, stage))
     checkout_state.write_state(git_dir, replace(new, operation="checkout"))
     for part in reversed(parts):
         if new.left[part.path].head != state.left[part.path].head:
@@ -340,7 +309,7 @@ def apply_stage(
                 own_changes.switch_to_commit(part.git, new.left[part.path].head)
             except errors.SourceError as cause:
                 raise PatchRefusedError("the patches cannot be applied", tip=cause.tip) from cause
-    log.log_note(f"{sum(map(len, series.values()))} {name} patches applied")
+    log.log_note(f"{sum(map(len, series.values()))} {stage} patches applied")
     return new
 
 
@@ -357,7 +326,7 @@ def plan_stage(
     """
     parts = {part.path: part for part in tree}
     if missing := sorted(set(series) - set(parts)):
-        submodules = ", ".join(sorted(set(parts) - {""})) or "none"
+        submodules = ", ".join(filter(None, parts)) or "none"
         raise PatchRefusedError(
             f"{series[missing[0]][0].name} is for a submodule {missing[0]}, "
             f"which is not in {tree[0].git.directory}",
@@ -365,29 +334,26 @@ def plan_stage(
         )
     new: dict[str, checkout_state.RepositoryState] = {}
     for path in reversed(parts):
-        git, state, patches = parts[path].git, states[path], series.get(path, ())
+        git, state, head = parts[path].git, states[path], states[path].head
         links = {
             below.removeprefix(f"{path}/"): left.head
             for below, left in new.items()
             if left.head != states[below].head and trees.find_holder(below, parts) == path
         }
-        head = state.head
         if links:
-            named = build_tree(git, head, {}, links)
-            head = write_commit(git, named, [head], LINKS_MESSAGE, dated_like=state.upstream)
-        if patches:
+            named = commits.build_tree(git, head, {}, links)
+            head = commits.write_commit(git, named, [head], LINKS_MESSAGE, dated_like=state.upstream)
+        if patches := series.get(path, ()):
             base = "upstream's" if stage == "base" else "what hipify made of upstream's"
             where = f"{base} {state.upstream[:12]}" + (f" in {path}" if path else "")
             before, head = head, commit_series(git, head, patches, where=where)[-1]
             changes = trees.list_differences(git, "diff-tree", "-r", before, head)
-            if moved := min((change.path for change in changes if change.of_submodule), default=""):
+            if moved := next((change.path for change in changes if change.of_submodule), ""):
                 raise PatchRefusedError(
-                    f"the patches in {patches[0].name.rpartition('/')[0]} add, remove or move the submodule "
-                    f"{moved}",
+                    f"the patches in {stage}/{path} add, remove or move the submodule {moved}",
                     tip="patch what is in it: the folder of its path takes the patches",
                 )
-        changed = head != state.head
-        tree_id = git.text("rev-parse", f"{head}^{{tree}}") if changed else state.tree
+        tree_id = state.tree if head == state.head else git.text("rev-parse", f"{head}^{{tree}}")
         new[path] = replace(state, head=head, tree=tree_id)
     return dict(reversed(new.items()))
 
@@ -414,35 +380,38 @@ def save_patches(
     """
     git = disable_private_filters(_open_checkout(directory, env))
     git_dir = find_git_directory(git)
-    with lock_folder(git_dir / checkout_state.OWN_FOLDER, purpose=f"save-patches of {project.name}"):
+    with files.lock_folder(git_dir / checkout_state.OWN_FOLDER, purpose=f"save-patches of {project.name}"):
         state = checkout_state.read_state(git_dir)
         parts = trees.list_repositories(git)
         _require_settled_tree(git, parts, state)
         tags = {part.path: _read_tags(part) for part in parts if part.head}
-        old = read_patch_set(folder)
-        is_hipified = bool(tags[""][1])
-        base: dict[str, list[Patch]] = {}
-        hipified: dict[str, Sequence[Patch]] = {} if is_hipified else dict(old.hipified)
-        if hipified:
+        old, saved = read_patch_set(folder), list[Patch]()
+        for part in (part for part in parts if part.head):
+            upstream, hipified = tags[part.path]
+            boundary = hipified or part.head
+            saved += _make_series(part, "base", upstream, upstream, boundary)
+            if tags[""][1]:
+                saved += _make_series(part, "hipified", upstream, boundary, part.head)
+        kept = [] if tags[""][1] else [p for p in old.patches if p.name.startswith("hipified/")]
+        if kept:
             log.log_note(f"{folder / 'hipified'} stays as it is: the tree is not hipified")
-        for part in parts:
-            if part.path in tags:
-                upstream, boundary = tags[part.path]
-                base[part.path] = _make_series(part, "base", upstream, upstream, boundary or part.head)
-                if is_hipified:
-                    start = boundary or part.head
-                    hipified[part.path] = _make_series(part, "hipified", upstream, start, part.head)
-        new = _make_patch_set(folder, base, hipified)
+        new = PatchSet(folder, tuple(sorted([*saved, *kept], key=lambda patch: patch.name)))
         known_digests = ("", state.patches, state.saved) if state is not None else ("",)
         if new.digest != old.digest and old.digest not in known_digests and not replace_others:
             raise errors.SourceError(
                 f"{folder} has patches that {directory} was not made with; they would be lost",
                 tip="check out with that set first (--patchset), save under another name, or use --replace",
             )
-        saved = _write_set(old, new)
+        names = tuple(patch.name for patch in new.patches)
+        written = tuple(patch.name for patch in new.patches if patch not in old.patches)
+        for patch in new.patches:
+            if patch.name in written:
+                files.write_atomically(folder / patch.name, patch.data)
+        removed = tuple(patch.name for patch in old.patches if patch.name not in names)
+        commits.remove_files(folder, removed)
         if state is not None:
             checkout_state.write_state(git_dir, replace(state, saved=new.digest))
-    return saved
+    return SavedPatches(folder, names, written, removed)
 
 
 def _open_checkout(directory: Path, env: Mapping[str, str]) -> Git:
@@ -460,72 +429,68 @@ def read_patch_origin(directory: Path, *, env: Mapping[str, str]) -> tuple[str, 
 def _require_settled_tree(
     git: Git, parts: Sequence[trees.TreePart], state: checkout_state.CheckoutState | None
 ) -> None:
-    if state is not None and state.operation is not None:
-        raise errors.SourceError(
-            f"the {state.operation} in {git.directory} was interrupted",
-            tip="run `checkout` again; it continues",
-        )
+    """Raise SourceError where what lies in a tree is not all in commits that can be told from hipify's."""
+    checkout_state.refuse_interrupted(git.directory, state)
     own_changes.refuse_unfinished_operations(parts)
+    changed = []
     for part in parts:
         recorded = state.left.get(part.path) if state is not None and state.hipify == "uncommitted" else None
-        if recorded is None or not recorded.uncommitted or part.head == recorded.head:
-            continue
         tag = f"refs/tags/{checkout_state.HIPIFY_TAG}"
-        if not part.git.succeeds("merge-base", "--is-ancestor", tag, "HEAD"):
-            # else what hipify first wrote is committed, and what comes after it is in commits of its own
+        # with that tag below, what hipify first wrote is committed, and the rest is in commits of its own
+        if (
+            recorded is not None
+            and recorded.uncommitted
+            and part.head != recorded.head
+            and not part.git.succeeds("merge-base", "--is-ancestor", tag, "HEAD")
+        ):
             raise errors.SourceError(
                 f"{part.git.directory} has commits made while what hipify wrote was not committed; "
                 "the two cannot be told apart",
                 tip="check out with --commit-hipify (or --no-hipify) and commit there",
             )
-    files = [
-        part.path_from_root(path) for part in parts for _, path in own_changes.list_own_changes(part, state)
-    ]
-    if files:
-        more = f" and {len(files) - 5} more" if len(files) > 5 else ""
+        changed += [part.path_from_root(path) for _, path in own_changes.list_own_changes(part, state)]
+    if changed:
+        more = f" and {len(changed) - 5} more" if len(changed) > 5 else ""
         raise errors.SourceError(
-            f"{git.directory} has changes that are not committed: {', '.join(files[:5])}{more}",
+            f"{git.directory} has changes that are not committed: {', '.join(changed[:5])}{more}",
             tip="commit them, one commit a patch, or put them away with `git stash -u`",
         )
 
 
 def _read_tags(part: trees.TreePart) -> tuple[str, str]:
     """Return what the two tags of a repository name; the second is empty without that tag."""
-    commits: list[str] = []
-    for name in (checkout_state.UPSTREAM_TAG, checkout_state.HIPIFY_TAG):
-        commit = part.git.text("for-each-ref", "--format=%(objectname)", f"refs/tags/{name}")
+    names = (checkout_state.UPSTREAM_TAG, checkout_state.HIPIFY_TAG)
+    form = "--format=%(objectname)"
+    upstream, hipified = (part.git.text("for-each-ref", form, f"refs/tags/{name}") for name in names)
+    if not upstream:
+        raise errors.SourceError(
+            f"{part.git.directory} has no tag {names[0]}", tip="run `checkout` first; it sets it"
+        )
+    for name, commit in zip(names, (upstream, hipified), strict=True):
         if commit and not part.git.succeeds("merge-base", "--is-ancestor", commit, part.head):
             raise errors.SourceError(
                 f"HEAD of {part.git.directory} is not on top of {name}",
                 tip=f"`git rebase --onto {name} <where your work begins>`, or run `checkout` again",
             )
-        if not commit and not commits:
-            raise errors.SourceError(
-                f"{part.git.directory} has no tag {name}", tip="run `checkout` first; it sets it"
-            )
-        commits.append(commit)
-    return commits[0], commits[1]
+    return upstream, hipified
 
 
 def _make_series(part: trees.TreePart, stage: str, upstream: str, start: str, end: str) -> list[Patch]:
-    """Return the patches of a stage in one repository, after a trial that they give the same again."""
-    git = part.git
-    commits = _list_commits(git, start, end, hipified=stage == "hipified")
-    patches = [format_patch(git, commit, number, upstream) for number, commit in enumerate(commits, 1)]
+    """Return the patches of a stage in one repository. Raises SourceError where a mail cannot hold them."""
+    git, wanted = part.git, _list_commits(part.git, start, end, hipified=stage == "hipified")
+    patches = [format_patch(git, commit, number, upstream) for number, commit in enumerate(wanted, 1)]
+    tip = "reword it: no line that begins with `---`, `diff -` or `From:`, no [PATCH] in front"
     try:
         again = commit_series(git, start, patches, where=f"{start[:12]}, in a trial") if patches else []
     except PatchRefusedError as cause:
-        raise errors.SourceError(
-            f"the commits in {git.directory} cannot be saved as patches one after another",
-            tip="keep them between the tags in one line, without what a mail cannot hold "
-            "(a message with a line that begins with `diff -` or `---`)",
-        ) from cause
+        message = f"the commits in {git.directory} cannot be saved as patches one after another"
+        raise errors.SourceError(message, tip=tip) from cause
     for number, (commit, patch) in enumerate(zip(again, patches, strict=True), 1):
         if format_patch(git, commit, number, upstream) != patch:
             raise errors.SourceError(
-                f"commit {commits[number - 1][:12]} of {git.directory} ({patch.name}) would come back as "
+                f"commit {wanted[number - 1][:12]} of {git.directory} ({patch.name}) would come back as "
                 "another one: its message or author has something that a mail cannot hold",
-                tip="reword it: no line that begins with `---`, `diff -` or `From:`, no [PATCH] in front",
+                tip=tip,
             )
     return [Patch("/".join(filter(None, (stage, part.path, patch.name))), patch.data) for patch in patches]
 
@@ -536,7 +501,7 @@ def _list_commits(git: Git, start: str, end: str, *, hipified: bool) -> list[str
     ``hipified``: what hipify made of them belongs to them. A commit is listed with it where another one
     follows, which may change that further.
     """
-    commits: list[str] = []
+    wanted: list[str] = []
     translated = ""
     form = "--format=%H%x09%P%x09%ce%x09%s"
     for line in git.fields("log", "-z", "--reverse", "--topo-order", form, f"{start}..{end}", "--"):
@@ -547,30 +512,16 @@ def _list_commits(git: Git, start: str, end: str, *, hipified: bool) -> list[str
                 tip="`git rebase` your work onto the tag",
             )
         if is_our_commit(email, subject):
-            if hipified and subject == checkout_state.HIPIFY_MESSAGE:
-                translated = commit
+            translated = commit if hipified and subject == checkout_state.HIPIFY_MESSAGE else translated
             continue
         changes = trees.list_differences(git, "diff-tree", "-r", parent, commit)
         if changes and all(change.of_submodule for change in changes):
             continue
-        if commits and translated:  # the one before, with what hipify made of it
-            head, _, message = git.text("cat-file", "commit", commits[-1]).partition("\n\n")
+        if wanted and translated:  # the one before, with what hipify made of it
             tree = git.text("rev-parse", f"{translated}^{{tree}}")
-            again = "\n".join((f"tree {tree}", *head.split("\n")[1:], "", message, ""))
-            data = again.encode("utf-8", "surrogateescape")
-            commits[-1] = git.text("hash-object", "-t", "commit", "-w", "--stdin", stdin=data)
-        commits.append(commit)
+            again = re.sub(r"\Atree \w+", f"tree {tree}", git.text("cat-file", "commit", wanted[-1]))
+            data = f"{again}\n".encode("utf-8", "surrogateescape")
+            wanted[-1] = git.text("hash-object", "-t", "commit", "-w", "--stdin", stdin=data)
+        wanted.append(commit)
         translated = ""
-    return commits
-
-
-def _write_set(old: PatchSet, new: PatchSet) -> SavedPatches:
-    """Make the folder hold ``new``; files that do not change are not written, others appear whole."""
-    before = {patch.name: patch.data for patch in old.list_patches()}
-    after = {patch.name: patch.data for patch in new.list_patches()}
-    written = tuple(name for name, data in after.items() if before.get(name) != data)
-    removed = tuple(name for name in before if name not in after)
-    for name in written:
-        write_atomically(new.folder / name, after[name])
-    remove_files(new.folder, removed)
-    return SavedPatches(new.folder, tuple(after), written, removed)
+    return wanted

@@ -269,8 +269,8 @@ def _write_patched_files(
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             (folder / path).write_text(text, encoding="utf-8")
     git = Git(folder, {**env, "GIT_CEILING_DIRECTORIES": str(folder.parent)})
-    for stage in (patch_set.base, patch_set.hipified) if patch_set is not None else ():
-        for patch in stage.get("", ()):
+    for stage in ("base", "hipified") if patch_set is not None else ():
+        for patch in patch_set.get_series(stage).get("", ()):
             words = [f"--include={path}" for path in paths]
             git.text("apply", *words, "-", stdin=patch.data, activity=f"applying {patch.name}")
     return {path: (folder / path).read_text("utf-8") for path in paths if (folder / path).is_file()}
