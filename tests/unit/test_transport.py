@@ -19,6 +19,7 @@ PASSING = [
     "ssh: connect to host h port 22: Connection timed out",
     "kex_exchange_identification: read: Connection reset by peer",
     "fetching main of x was stopped after 120 s without any progress",
+    "something that nobody has seen before",
 ]
 LASTING = [
     "fatal: repository 'https://h/x/' not found",
@@ -31,7 +32,6 @@ LASTING = [
     "remote: aborting due to possible repository corruption on the remote side.\nfatal: early EOF",
     "error: inflate: data stream error (incorrect data check)\nfatal: fetch-pack: invalid index-pack output",
     "fatal: remote error: filter 'blob:none' not supported\nfatal: the remote end hung up unexpectedly",
-    "something that nobody has seen before",
 ]
 
 

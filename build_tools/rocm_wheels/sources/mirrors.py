@@ -19,7 +19,7 @@ import functools
 import hashlib
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,64 +28,6 @@ from rocm_wheels.sources import checkout_state, network, trees
 from rocm_wheels.sources.git import FETCH_SECONDS, Git, find_objects_folder
 
 _LINK_ATTEMPTS = 20
-
-
-def link_objects(source: Path, target: Path) -> None:
-    """Have all objects of a repository in another one; both are ``objects`` folders.
-
-    Each file appears whole, the index of a pack after the pack: a run that is killed leaves nothing
-    that git would take for a pack. Raises SourceError when the source changes all the time.
-    """
-    (target / "pack").mkdir(parents=True, exist_ok=True)
-    for _ in range(_LINK_ATTEMPTS):
-        try:
-            for file in _list_missing_objects(source, target):
-                _link_or_copy(file, target / file.relative_to(source))
-        except FileNotFoundError as cause:
-            last_failure = cause  # somebody repacks; what it held is in another pack now
-        else:
-            return
-    raise errors.SourceError(
-        f"the packs in {source} change all the time", tip="wait until it is at rest"
-    ) from last_failure
-
-
-def _list_missing_objects(source: Path, target: Path) -> Iterator[Path]:
-    """Yield what the target has not got, loose objects first: one that is packed meanwhile is met again."""
-    yield from sorted(source.glob("[0-9a-f][0-9a-f]/" + 38 * "[0-9a-f]"))
-    for index in sorted((source / "pack").glob("pack-*.idx")):
-        if not (target / "pack" / index.name).exists():
-            yield index.with_suffix(".pack")
-            if index.with_suffix(".rev").exists():
-                yield index.with_suffix(".rev")
-            yield index
-
-
-def _link_or_copy(file: Path, target: Path) -> None:
-    if target.exists():
-        return
-    target.parent.mkdir(exist_ok=True)
-    try:
-        os.link(file, target)
-    except FileExistsError:
-        return
-    except FileNotFoundError:
-        raise
-    except OSError as failure:  # another file system, one without links, a file of somebody else's
-        if failure.errno == errno.ENOSPC:
-            raise
-        _note_copied(str(file.parents[3]), failure.strerror or "")
-        files.copy_atomically(file, target)
-        target.chmod(0o444)
-
-
-@functools.cache
-def _note_copied(mirrors: str, why: str) -> None:
-    log.log_note(
-        f"the packs of {mirrors} are copied, not linked ({why}): each checkout takes their whole size"
-    )
-
-
 # Everything arrives as packs, git by itself removes none, and any commit is given out to a checkout.
 _MIRROR_SETTINGS = """
 [gc]
@@ -94,13 +36,10 @@ _MIRROR_SETTINGS = """
 	auto = false
 [fetch]
 	unpackLimit = 1
-[transfer]
-	unpackLimit = 1
 [uploadpack]
 	allowAnySHA1InWant = true
 """
 _MIRROR_MARK = "mirror"  # in OWN_FOLDER once a mirror is set up whole
-_INIT_NAMES = {"HEAD", "branches", "config", "config.lock", "description", "hooks", "info", "objects", "refs"}
 _USERINFO = re.compile(r"(://)[^/]*@|\A[^/@]+@(?=[^/]*:)")
 _MIRROR_TIP = "remove it (no checkout needs it), or name another folder with --mirror-dir"
 
@@ -146,6 +85,12 @@ def make_origin_slug(origin: str) -> str:
     return f"{words[-80:]}-{digest}"
 
 
+def mirror_has_commit(mirror: Mirror, commit: str) -> bool:
+    """Tell whether a mirror has a commit with all that it needs."""
+    kept = f"{mirror.space}/commits/{commit}"
+    return trees.has_object(mirror.git, kept) or trees.is_held_commit(mirror.git, commit)
+
+
 def obtain_commit(
     git: Git, request: network.CommitRequest, commit: str, *, depth: int | None, transport: network.Transport
 ) -> str:
@@ -157,85 +102,91 @@ def obtain_commit(
     target = checkout_state.FETCHED_REF
     if transport.mirrors is None:
         return network.fetch_commit(git, request, target, depth=depth, transport=transport)
-    mirror, commit = ensure_mirrored(git, request, commit, transport=transport)
+    mirror = locate_mirror(request.origin, transport.mirrors, git.env, git.settings)
+    commit = _fill_mirror(mirror, request, commit, transport)
     if depth is not None:
         near = network.CommitRequest(mirror.folder.as_uri(), commit, request.name)
         local = git.with_settings("protocol.file.allow=always")
         return network.fetch_commit(local, near, target, depth=depth, transport=transport)
-    link_objects(mirror.folder / "objects", find_objects_folder(git))
+    _link_packs(mirror.folder / "objects/pack", find_objects_folder(git) / "pack")
     activity = f"taking {commit[:12]} from {mirror.folder}"
     git.text("update-ref", target, commit, activity=activity, tip=_MIRROR_TIP)
     return commit
 
 
-def ensure_mirrored(
-    git: Git, request: network.CommitRequest, commit: str, *, transport: network.Transport
-) -> tuple[Mirror, str]:
-    """Have a commit in its mirror, which is made when missing; return the mirror and the commit.
+def _fill_mirror(
+    mirror: Mirror, request: network.CommitRequest, commit: str, transport: network.Transport
+) -> str:
+    """Have a commit in its mirror, which is made when missing; return the commit that came.
 
-    ``git`` brings environment and configuration. Another run that fills the same mirror is waited for.
+    Another run that fills the same mirror is waited for.
     """
-    assert transport.mirrors is not None
-    mirror = locate_mirror(request.origin, transport.mirrors, git.env, git.settings)
-    if _is_ready(mirror) and mirror_has_commit(mirror, commit):
+    own_folder, activity = mirror.folder / checkout_state.OWN_FOLDER, f"fetching {request.description}"
+    mark, tip = own_folder / _MIRROR_MARK, "wait for it to end, then run this again"
+    if mark.exists() and mirror_has_commit(mirror, commit):
         name = f" ({request.name})" if request.name else ""
         log.log_note(f"{commit[:12]}{name} is in the mirror {mirror.folder}")
-        return mirror, commit
-    own_folder, activity = mirror.folder / checkout_state.OWN_FOLDER, f"fetching {request.description}"
-    tip = "wait for it to end, then run this again"
-    with (
-        files.lock_folder(own_folder, purpose=activity, tip=tip, patience=FETCH_SECONDS),
-        network.mark_under_way(mirror.folder),
-    ):
-        if not _is_ready(mirror):
-            _make_mirror(mirror)
-        if not mirror_has_commit(mirror, commit):
-            target = f"{mirror.space}/fetched"
-            commit = network.fetch_commit(
-                mirror.git, request, target, depth=None, transport=transport, space=mirror.space
-            )
-            words = f"update {mirror.space}/commits/{commit} {commit}\ndelete {target}\n"
-            mirror.git.text("update-ref", "--stdin", stdin=words.encode("ascii"))
-    return mirror, commit
-
-
-def mirror_has_commit(mirror: Mirror, commit: str) -> bool:
-    """Tell whether a mirror has a commit with all that it needs."""
-    kept = f"{mirror.space}/commits/{commit}"
-    return trees.has_object(mirror.git, kept) or trees.is_held_commit(mirror.git, commit)
-
-
-def _is_ready(mirror: Mirror) -> bool:
-    """Tell whether a mirror is set up; raise SourceError for one that cannot vouch for its objects."""
-    if not (mirror.folder / "HEAD").is_file():
-        return False
-    objects = mirror.folder / "objects"
-    shallow, borrows = (
-        path.is_file() and bool(path.read_bytes().strip())
-        for path in (mirror.folder / "shallow", objects / "info/alternates")
-    )
-    faults = {
-        "is shallow: it has only a part of the history": shallow,
-        "borrows its objects from another repository (objects/info/alternates)": borrows,
-        "is a partial clone: files are missing in it": any((objects / "pack").glob("*.promisor")),
-    }
-    for why, is_so in faults.items():
-        if is_so:
+        return commit
+    with files.lock_folder(own_folder, purpose=activity, tip=tip, patience=FETCH_SECONDS):
+        strange = {entry.name for entry in mirror.folder.iterdir()} - {checkout_state.OWN_FOLDER}
+        if strange and not mark.exists() and not network.was_interrupted(mirror.folder):
             raise errors.SourceError(
-                f"the mirror {mirror.folder} {why}, so checkouts cannot share it", tip=_MIRROR_TIP
+                f"{mirror.folder} is not a mirror that rocm-wheels made", tip=_MIRROR_TIP
             )
-    return (mirror.folder / checkout_state.OWN_FOLDER / _MIRROR_MARK).exists()
+        with network.mark_under_way(mirror.folder):
+            if not mark.exists():
+                words = ("init", "--quiet", "--bare", "--template=")
+                mirror.git.text(*words, activity=f"making the mirror {mirror.folder}")
+                config = mirror.folder / "config"
+                files.write_atomically(config, config.read_bytes() + _MIRROR_SETTINGS.encode("ascii"))
+                mark.touch()
+            if not mirror_has_commit(mirror, commit):
+                target, space = f"{mirror.space}/fetched", mirror.space
+                commit = network.fetch_commit(
+                    mirror.git, request, target, depth=None, transport=transport, space=space
+                )
+                moves = f"update {space}/commits/{commit} {commit}\ndelete {target}\n"
+                mirror.git.text("update-ref", "--stdin", stdin=moves.encode("ascii"))
+    return commit
 
 
-def _make_mirror(mirror: Mirror) -> None:
-    """Make a mirror, or finish the making of one; a bare repository that was put there is taken over."""
-    names = {entry.name for entry in mirror.folder.iterdir()} - {checkout_state.OWN_FOLDER}
-    if not {"HEAD", "objects", "refs"} <= names and not names <= _INIT_NAMES:
-        raise errors.SourceError(f"{mirror.folder} is not a bare git repository", tip=_MIRROR_TIP)
-    config = mirror.folder / "config"
-    long_ids = ("config", "--file", str(config), "--get", "extensions.objectformat", "sha256")
-    if config.exists() and mirror.git.succeeds(*long_ids):
-        raise network.make_sha256_error(f"the mirror {mirror.folder}")
-    mirror.git.text("init", "--quiet", "--bare", "--template=", activity=f"making the mirror {mirror.folder}")
-    files.write_atomically(config, config.read_bytes() + _MIRROR_SETTINGS.encode("ascii"))
-    (mirror.folder / checkout_state.OWN_FOLDER / _MIRROR_MARK).touch()
+def _link_packs(source: Path, target: Path) -> None:
+    """Have all packs of a mirror in another repository.
+
+    Each file appears whole, the index of a pack last: a run that is killed leaves nothing
+    that git would take for a pack. Raises SourceError when the mirror changes all the time.
+    """
+    target.mkdir(parents=True, exist_ok=True)
+    for _ in range(_LINK_ATTEMPTS):
+        try:
+            for index in sorted(source.glob("pack-*.idx")):
+                if not (target / index.name).exists():
+                    for file in (index.with_suffix(".pack"), *source.glob(f"{index.stem}.rev"), index):
+                        _link_or_copy(file, target / file.name)
+        except FileNotFoundError as cause:
+            last_failure = cause  # somebody repacks; what it held is in another pack now
+        else:
+            return
+    raise errors.SourceError(
+        f"the packs in {source} change all the time", tip="wait until it is at rest"
+    ) from last_failure
+
+
+def _link_or_copy(file: Path, target: Path) -> None:
+    try:
+        os.link(file, target)
+    except FileExistsError:
+        return
+    except OSError as failure:  # another file system, one without links, a file of somebody else's
+        if failure.errno in (errno.ENOENT, errno.ENOSPC):
+            raise
+        _note_copied(str(file.parents[3]), failure.strerror or "")
+        files.copy_atomically(file, target)
+        target.chmod(0o444)
+
+
+@functools.cache
+def _note_copied(mirrors: str, why: str) -> None:
+    log.log_note(
+        f"the packs of {mirrors} are copied, not linked ({why}): each checkout takes their whole size"
+    )

@@ -1,9 +1,8 @@
 """Reach git servers: origins and refs, the commit behind a ref, and transfers of commits.
 
-A failure may pass (a name that could not be looked up, a reset connection, a server that is busy) or
-it may not (no such repository, no permission, no such ref). Only the first kind is tried again;
-what is not known counts as the second, so that a mistake is told at once. A transfer is cut when nothing
-comes any more.
+A failure is tried again by the one policy of ``core.retry``, but for words that say it will not change: no
+such repository or ref, nobody let in, a repository that is damaged, a full disk. A transfer is cut when
+nothing comes any more.
 """
 
 from __future__ import annotations
@@ -26,39 +25,28 @@ _T = TypeVar("_T")
 
 _SLOW_BYTES = 1000  # a second; less than this for the whole time counts as standing still
 
-# What git, curl and ssh say (git 2.28 to 2.51: http.c, connect.c, pack-protocol, upload-pack.c, zlib.c;
-# curl's strerror.c). What lasts counts, whatever else stands beside it.
-_TRANSIENT = re.compile(
-    r"""(?xi) could\ not\ resolve\ host | name\ resolution | failed\ to\ connect | couldn't\ connect
-    | connection\ (was\ )?(reset|refused|timed\ out|closed) | too\ slow | timed\ out | hung\ up
-    | without\ (any\ progress|an\ end) | early\ eof | unexpected\ disconnect | rpc\ failed | empty\ reply
-    | (returned\ error:|http)\ (408|425|429|5\d\d) | transfer\ closed | (recv|send)\ failure | http/2\ stream
-    | gnutls_handshake | ssl_error_syscall | tls\ connection\ was | network\ is\ unreachable | broken\ pipe
-    | no\ route\ to\ host | invalid\ index-pack\ output"""
-)
-_DAMAGED = re.compile(
-    r"(?i)repository corruption on the remote side|inflate: data stream error|inflate returned"
-)
-_NO_ACCESS = re.compile(
-    r"(?i)authentication failed|could not read (username|password)|permission denied \(|error: 40[13]"
-)
-_LASTING = re.compile(
-    r"""(?xi) not\ found | does\ not\ (exist|appear\ to\ be) | couldn't\ find\ remote\ ref | not\ our\ ref
-    | permission\ denied | no\ space\ left | mismatched\ algorithms | error:\ 4(00|04|10)
-    | unadvertised\ object | filter\ '[^']*'\ not\ supported"""
+# What git, curl and ssh say (git 2.28 to 2.51: http.c, connect.c, upload-pack.c, zlib.c), and what helps
+BY_NAME_ONLY = re.compile(r"(?i)unadvertised object")  # a server that gives out branches and tags only
+_ADVICE = (
+    (
+        re.compile(
+            r"(?i)authentication failed|could not read (username|password)|permission denied \(|error: 40[13]"
+        ),
+        "let git know how to log in there (credential helper, ~/.netrc, SSH key); locks hold no passwords",
+    ),
+    (
+        re.compile(r"(?i)repository corruption on the remote side|inflate(: data stream error| returned)"),
+        "the repository that was asked is damaged (`git fsck` there says more): have it repaired, "
+        "or take another",
+    ),
 )
 _NO_REPOSITORY = re.compile(
     r"repository .* (not found|does not exist)|does not appear to be a git repository"
 )
-_NO_DEPTH = re.compile(r"(?i)not support shallow|shallow capabilities")
-BY_NAME_ONLY = re.compile(r"(?i)unadvertised object")  # a server that gives out branches and tags only
-_LOG_IN = "let git know how to log in there (credential helper, ~/.netrc, SSH key); locks hold no passwords"
-_REPAIR = (
-    "the repository that was asked is damaged (`git fsck` there says more): have it repaired, or take another"
-)
-_ADVICE = (
-    (_NO_ACCESS, _LOG_IN),
-    (_DAMAGED, _REPAIR),
+_LASTING = re.compile(
+    r"""(?xi) not\ (found|allowed|our\ ref|support) | does\ not\ (exist|appear) | couldn't\ find\ remote\ ref
+    | denied | no\ space | unsupported | algorithms | error:\ 4(00|04|10) | certificate | host\ key
+    | file\ exists | bad\ (\w+\ )?config | no\ git\ that | is\ too\ old"""
 )
 
 
@@ -90,15 +78,15 @@ class Transport:
 
 
 def is_transient(failure: Exception) -> bool:
-    """Tell whether a failure is one of the network that is worth another attempt."""
-    lasts = any(words.search(str(failure)) for words in (_DAMAGED, _NO_ACCESS, _LASTING))
-    return isinstance(failure, errors.SourceError) and not lasts and bool(_TRANSIENT.search(str(failure)))
+    """Tell whether a failure is worth another attempt: git's, and no words of it say that it will last."""
+    lasting = (_LASTING, BY_NAME_ONLY, *(words for words, _ in _ADVICE))
+    return isinstance(failure, errors.SourceError) and not any(w.search(str(failure)) for w in lasting)
 
 
 def attempt_with_retries(attempt: Callable[[], _T], *, transport: Transport, activity: str) -> _T:
     """Return what ``attempt`` returns; after a failure that may pass it is made again, and that is said.
 
-    Raises the last SourceError; a server that lets nobody in, or is damaged, gets the tip that helps there.
+    Raises the last SourceError, with the tip that its words call for.
     """
 
     def warn_of_retry(failure: Exception, number: int, seconds: float) -> None:
@@ -193,12 +181,7 @@ def resolve_ref(
         return ref.lower(), ref.lower()
     origin_name = shell.hide_credentials(origin)
     asking, activity = git.with_settings(*transport.settings), f"asking {origin_name} for {ref}"
-    tip = (
-        f"check {options[0]} and the network"
-        if options[0]
-        else "check the network and the origin in the recipe"
-    )
-    tip += "; nothing was changed"
+    tip = f"check {options[0] or 'the origin in the recipe'} and the network; nothing was changed"
 
     def ask() -> str:
         with add_advice(git.directory):
@@ -216,27 +199,24 @@ def resolve_ref(
             failure.tip = f"{failure.tip}. {hint}"
         raise
     refs = {name: commit for commit, name in (line.split("\t", 1) for line in output.splitlines())}
-    names = [ref, f"refs/{ref}", f"refs/heads/{ref}", f"refs/tags/{ref}"]
-    if ref in refs and (ref == "HEAD" or ref.startswith("refs/")):
-        names = [ref]  # a whole name, whatever else ends like it
-    names = [name for name in names if name in refs]
-    if not names:
-        short = re.fullmatch("[0-9a-fA-F]{7,}", ref)
-        tip = "see `git ls-remote`; a pull request is refs/pull/N/head"
-        raise errors.SourceError(
-            f"{origin_name} has no branch, tag or ref {ref}",
-            tip="a commit needs all 40 digits" if short else tip,
-        )
     if any(map(_LONG_ID.match, refs.values())):
         raise make_sha256_error(origin_name)
-    commits = {name: refs.get(f"{name}^{{}}", refs[name]) for name in names}
+    whole = ref in refs and (ref == "HEAD" or ref.startswith("refs/"))  # whatever else ends like it
+    names = [ref] if whole else [ref, f"refs/{ref}", f"refs/heads/{ref}", f"refs/tags/{ref}"]
+    commits = {name: refs.get(f"{name}^{{}}", refs[name]) for name in names if name in refs}
+    if not commits:
+        tip = "see `git ls-remote`; a pull request is refs/pull/N/head"
+        if re.fullmatch("[0-9a-fA-F]{7,}", ref):
+            tip = "a commit needs all 40 digits"
+        raise errors.SourceError(f"{origin_name} has no branch, tag or ref {ref}", tip=tip)
     if len(set(commits.values())) > 1:
         meanings = ", ".join(f"{name} is {commit[:12]}" for name, commit in commits.items())
         raise errors.SourceError(
             f"{ref} of {origin_name} is ambiguous: {meanings}",
             tip=f"give the whole name, {' or '.join(commits)}",
         )
-    return commits[names[0]], names[0]
+    name, commit = next(iter(commits.items()))
+    return commit, name
 
 
 SERVED_REFS = "refs/rocm-wheels/served"  # all branches and tags of a server that gives out nothing else
@@ -277,50 +257,47 @@ def fetch_commit(
 ) -> str:
     """Fetch into the ref ``target`` and return the commit that came; no file of a tree is touched.
 
-    A server that cuts no history gives the whole one, and one that gives out commits only by
-    branch or tag gives all of them, below ``space``: both are said. Raises SourceError.
+    A server that gives out commits only by branch or tag gives all of them, below ``space``, which is said.
+    Raises SourceError.
     """
     log.log_note(f"fetching {request.description}" + (f", {depth} commits deep" if depth is not None else ""))
     # of a shallow clone a tree takes what there is, as `git clone` does; a mirror has to be whole
     whole = ["--update-shallow"] if space == SERVED_REFS else []
-    wanted = f"+{request.source}:{target}"
+    cut = whole if depth is None else [f"--depth={depth}"]
     try:
-        transfer(git, request, [*(whole if depth is None else [f"--depth={depth}"]), wanted], transport)
+        transfer(git, request, [*cut, f"+{request.source}:{target}"], transport)
     except errors.SourceError as refused:
-        if is_commit(request.source) and BY_NAME_ONLY.search(str(refused)):
-            reason = "the server gives out branches and tags only; fetching all, with whole history"
-            log.log_warning(f"{request.description}: {reason}")
-            names = [f"+refs/{kind}/*:{space}/{kind}/*" for kind in ("heads", "tags")]
-            deepen = ["--unshallow"] if is_shallow(git) else []
-            transfer(git, request, [*deepen, "--prune", *names], transport)
-            if not trees.has_object(git, request.source):
-                raise errors.SourceError(
-                    f"no branch or tag of {shell.hide_credentials(request.origin)} holds {request.source}",
-                    tip="name another commit, or an origin that has it",
-                ) from refused
-            git.text("update-ref", target, request.source)
-        elif depth is not None and _NO_DEPTH.search(str(refused)):
-            reason = "the server cuts no history (--depth); fetching all of it"
-            log.log_warning(f"{request.description}: {reason}")
-            transfer(git, request, [*whole, wanted], transport)
-        else:
+        if not is_commit(request.source) or not BY_NAME_ONLY.search(str(refused)):
             raise
+        reason = "the server gives out branches and tags only; fetching all, with whole history"
+        log.log_warning(f"{request.description}: {reason}")
+        fetch_all_names(git, request, space, transport)
+        git.text("update-ref", target, request.source)
     asked = f"{target}^{{}}\n{target}^{{tree}}\n"
     answers = git.text("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=asked.encode())
     (commit, kind), (_, tree) = (line.split(" ") for line in answers.split("\n"))
-    if kind == "missing" or (kind == "commit" and tree == "missing"):
-        raise errors.SourceError(
-            f"git fetched {request.description} without its {'commit' if kind == 'missing' else 'tree'}",
-            tip=f"compare `git clone {shell.hide_credentials(request.origin)}`"
-            if whole
-            else "a shallow clone cannot fill a mirror: leave mirrors out, or name another origin",
-        )
-    if kind != "commit":
+    if kind != "commit" or tree == "missing":
         git.text("update-ref", "-d", target)
-        raise errors.SourceError(
-            f"{request.description} is a {kind}, not a commit", tip="name a branch, a commit, or a tag of one"
-        )
+        fault, tip = f"is a {kind}, not a commit", "name a branch, a commit, or a tag of one"
+        if "missing" in (kind, tree):
+            fault, tip = "came without its files", "a shallow clone cannot fill a mirror: name another origin"
+        raise errors.SourceError(f"{request.description} {fault}", tip=tip)
     return commit
+
+
+def fetch_all_names(git: Git, request: CommitRequest, space: str, transport: Transport, *names: str) -> None:
+    """Fetch every branch and tag, and further ``names``, below ``space``; whole, for a commit in one of them.
+
+    Raises SourceError when it is in none.
+    """
+    refspecs = [f"+refs/{kind}/*:{space}/{kind}/*" for kind in ("heads", "tags")]
+    deepen = ["--unshallow"] if is_shallow(git) else []
+    transfer(git, request, [*deepen, "--prune", *refspecs, *names], transport)
+    if not trees.has_object(git, request.source):
+        raise errors.SourceError(
+            f"no branch or tag of {shell.hide_credentials(request.origin)} holds {request.source}",
+            tip="it gives out nothing else: name another commit, a branch that holds it, or another origin",
+        )
 
 
 def is_shallow(git: Git) -> bool:
@@ -334,9 +311,9 @@ def mark_under_way(git_dir: Path) -> Iterator[None]:
 
     Only for somebody who holds the repository (``lock_folder``).
     """
-    mark = git_dir / checkout_state.OWN_FOLDER / _FETCHING_MARK
     if was_interrupted(git_dir):
         remove_leftovers(git_dir)
+    mark = git_dir / checkout_state.OWN_FOLDER / _FETCHING_MARK
     mark.parent.mkdir(parents=True, exist_ok=True)
     mark.touch()
     try:
@@ -355,13 +332,11 @@ def transfer(git: Git, request: CommitRequest, words: Sequence[str], transport: 
 
     Beginnings of packs that git leaves behind are removed. Raises SourceError.
     """
-    asking = git.with_settings(*transport.settings)
-    packs = find_objects_folder(git) / "pack"
-    if not any(packs.glob("*.pack")):
-        # the first comes as one file, however small: hundreds of files are slow to write, and not synced
-        asking = asking.with_settings("fetch.unpackLimit=1")
+    # one file, however few objects come: hundreds of files are slow to write, and not synced
+    asking = git.with_settings(*transport.settings, "fetch.unpackLimit=1")
     if not request.trusted:
         asking = asking.with_variables(GIT_PROTOCOL_FROM_USER="0")
+    packs = find_objects_folder(git) / "pack"
     options = [word for word in words if word.startswith("-")]
     activity = f"fetching {request.description}"
     tip = "run the same command again when the network is back; what was fetched is kept"
@@ -381,10 +356,9 @@ def transfer(git: Git, request: CommitRequest, words: Sequence[str], transport: 
                     *options, "--", request.origin, *words[len(options) :],
                     activity=activity, silence=transport.timeout, tip=tip,
                 )  # fmt: skip
-        except BaseException:
+        finally:
             for scrap in set(packs.glob("tmp_*")) - before:
                 scrap.unlink(missing_ok=True)
-            raise
 
     try:
         attempt_with_retries(attempt, transport=transport, activity=activity)
