@@ -214,7 +214,7 @@ def test_subjects_come_as_they_are_whatever_the_user_has_configured(
     upstream.git("-C", str(checkout), "replace", f"{new}^^", old)
     expected = [
         "rechts \\u202e links",
-        "caf\ufffd \\x1b[31mred\\x07",
+        "caf\\udce9 \\x1b[31mred\\x07",
         "",
         "two lines of a subject",
         "Größe",

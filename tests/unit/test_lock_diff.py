@@ -82,7 +82,7 @@ def test_who_asked_is_no_difference() -> None:
     ("old", "new", "line"),
     [
         ({"rocm": "7.13.0"}, {"rocm": "7.14.0"}, "rocm  7.13.0 → 7.14.0"),
-        ({}, {"rocm": "7.14.0"}, "rocm  left open → 7.14.0"),
+        ({}, {"rocm": "7.14.0"}, "rocm  none → 7.14.0"),
         ({"line": "2.9"}, {}, "line  2.9 → none"),
         ({}, {"platform": "windows"}, "platform  linux → windows"),
         (
@@ -90,12 +90,12 @@ def test_who_asked_is_no_difference() -> None:
             {"targets": ("gfx942", "gfx1100")},
             "targets  + gfx1100  - gfx90a",
         ),
-        ({"targets": ("gfx942",)}, {}, "targets  gfx942 → left open"),
+        ({"targets": ("gfx942",)}, {}, "targets  - gfx942"),
         ({"pythons": ("3.12",)}, {"pythons": ("3.12", "3.13")}, "pythons  + 3.13"),
         (
             {"pythons": ("3.13", "3.12")},
             {"pythons": ("3.12", "3.13")},
-            "pythons  3.13, 3.12 → 3.12, 3.13 (another order)",
+            "pythons  3.13, 3.12 → 3.12, 3.13",
         ),
     ],
 )
@@ -134,7 +134,7 @@ def test_a_project_that_moved_on() -> None:
     assert told(a, b, histories) == [
         "rocm  7.13.0 → 7.14.0",
         "",
-        "apex           release/2.9  removed, was cccccccccccc    1.0",
+        "apex           release/2.9  cccccccccccc                 1.0            removed",
         "pytorch        release/2.9  aaaaaaaaaaaa → bbbbbbbbbbbb  2.9.0 → 2.9.1  3 commits, 1 commit dropped",
         "    origin  https://git.example/pytorch → https://git.example/fork",
         "    patches  none → 2.9 (dddddddddddd)",
@@ -142,12 +142,12 @@ def test_a_project_that_moved_on() -> None:
         "    + 000000000000 Add",
         "    + … 1 more",
         "    - 000000000000 Undo",
-        "    new              added, 444444444444",
-        "    old              removed, was 222222222222",
-        "    third_party/fmt  111111111111 → 333333333333  1 commit",
+        "    new              444444444444                 added",
+        "    old              222222222222                 removed",
+        "    third_party/fmt  111111111111 → 333333333333  1 commit, the same files",
         "        + 000000000000 Inner",
         "",
-        "pytorch_audio  main         added, dddddddddddd          2.9.0",
+        "pytorch_audio  main         dddddddddddd                 2.9.0          added",
         "",
         "unchanged: triton",
     ]
@@ -174,7 +174,7 @@ def test_a_project_that_moved_on() -> None:
         ({"version": "2.9.1"}, "pytorch  release/2.9  aaaaaaaaaaaa  2.9.0 → 2.9.1"),
         (
             {"commit": oid("b")},
-            "pytorch  release/2.9  aaaaaaaaaaaa → bbbbbbbbbbbb  2.9.0  (the same files)",
+            "pytorch  release/2.9  aaaaaaaaaaaa → bbbbbbbbbbbb  2.9.0  the same files",
         ),
     ],
 )
@@ -188,8 +188,9 @@ def test_a_tree_that_is_another_at_one_commit_is_told() -> None:
     b = lock(projects={"pytorch": project(tree=oid("f"), submodules={"x": submodule("1", tree=oid("d"))})})
     assert told(a, b) == [
         "pytorch  release/2.9  aaaaaaaaaaaa  2.9.0",
-        f"    tree  {oid('a')} → {oid('f')}",
-        f"    x  111111111111  tree {oid('e')} → {oid('d')}",
+        f"    tree  {oid('a')[:12]} → {oid('f')[:12]}",
+        "    x  111111111111",
+        f"        tree  {oid('e')[:12]} → {oid('d')[:12]}",
     ]
 
 
@@ -255,24 +256,6 @@ def test_a_history_that_nobody_has_names_the_page_that_compares() -> None:
 )
 def test_pages_that_compare(origin: str, url: str) -> None:
     assert lock_diff.make_compare_url(origin, "1", "2") == url
-
-
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("Größe → 長さ 🚀", "Größe → 長さ 🚀"),
-        ("\x1b]0;title\x07red", "\\x1b]0;title\\x07red"),
-        ("a\u202eb\u2066c\x9b31m", "a\\u202eb\\u2066c\\x9b31m"),
-        ("tab\there\rback\x08", "tab\\there\\rback\\x08"),
-        ("no\u00a0break\u2003wide", "no break wide"),
-        ("latin\udce9\udcff", "latin\ufffd\ufffd"),
-        ("lone\ud800", "lone\\ud800"),
-    ],
-)
-def test_a_strangers_text_does_not_steer_a_terminal(text: str, shown: str) -> None:
-    assert lock_diff.make_readable(text) == shown
-    assert lock_diff.make_readable(text).isprintable()
-    lock_diff.make_readable(text).encode("utf-8")
 
 
 def test_a_long_subject_is_cut_for_people_alone() -> None:

@@ -8,13 +8,12 @@ no server is asked: where neither has them, the page of the host that compares t
 from __future__ import annotations
 
 import re
-import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rocm_wheels.core import errors, shell, tables
-from rocm_wheels.models import lock
+from rocm_wheels.core import errors, log, shell, tables
+from rocm_wheels.models.lock import Lock, LockedProject, LockedSubmodule
 from rocm_wheels.sources.git import Git
 from rocm_wheels.sources.mirrors import locate_mirror
 
@@ -23,139 +22,112 @@ Document = dict[str, Any]
 
 same, fields: [{what, old, new}], not_compared: [what], tools: [{python, group, name, old, new}],
 unchanged: [project], projects: {project: {change (added, removed, changed), old, new, fields, not_compared,
-history, submodules: {path: {change, old, new, history}}}}.
+history, submodules: {path: the same}}}.
 history: null where none is due; {complete: true, source, added: {count, commits}, dropped}, newest first (a
 branch that was pushed with force drops commits); or {complete: false, compare: page that compares, or null}.
 """
 
-_SHOWN_FIELDS = {"origin", "ref", "commit", "tree", "version", "patches"}  # of a project or a submodule
+_LOCK_FIELDS = ("platform", "line", "rocm", "targets", "pythons", "local_version", "named_torch")
+_FIELDS = ("origin", "ref", "commit", "version", "tree", "patches")  # of a project; some of a submodule
+_Locked = LockedProject | LockedSubmodule
 
 
-_Row = tuple[
-    str, Any, Any, tuple[bool, bool]
-]  # what, old, new, and for each whether its lock does not say it
-
-
-def compare_locks(a: lock.Lock, b: lock.Lock) -> Document:
+def compare_locks(a: Lock, b: Lock) -> Document:
     """Return what changed from ``a`` to ``b``, without histories. Who asked for a ref is no difference."""
-    brief_a, brief_b = (all(map(_is_brief, side.projects.values())) for side in (a, b))
-    rows: list[_Row] = []
-    for what in ("platform", "line", "rocm", "targets", "pythons", "local_version", "named_torch", "tools"):
-        old, new = getattr(a, what), getattr(b, what)
-        if what == "tools":
-            old, new = tuple(old), tuple(new)  # the Pythons that there are some for
-        rows.append((what, old, new, (brief_a and not old, brief_b and not new)))
-    fields, not_compared = _list_changes(rows)
-    tools = list(_compare_tools(a, b))
-    names = sorted(a.projects.keys() | b.projects.keys())
-    projects = {name: _compare_projects(a.projects.get(name), b.projects.get(name)) for name in names}
-    unchanged = [
-        name
-        for name, project in projects.items()
-        if project["change"] == "changed" and not project["fields"] and not project["submodules"]
-    ]
-    shown = [name for name in names if name not in unchanged or projects[name]["not_compared"]]
+    old, new = (
+        {what: getattr(lock, what) for what in _LOCK_FIELDS} | {"tools": tuple(lock.tools)} for lock in (a, b)
+    )
+    briefs = [all(map(_is_brief, lock.projects.values())) for lock in (a, b)]
+    fields, not_compared = _compare_fields(old, new, [*_LOCK_FIELDS, "tools"], briefs)
+    projects = _compare_all(a.projects, b.projects)
+    unchanged = [name for name, project in projects.items() if not _is_changed(project)]
+    tools = []
+    for python in (python for python in a.tools if python in b.tools):
+        olds, news = (
+            {"rocm": locked.rocm, **locked.projects, "backends": locked.backends}
+            for locked in (a.tools[python], b.tools[python])
+        )
+        for group in dict.fromkeys([*olds, *news]):
+            before, after = olds.get(group, {}), news.get(group, {})
+            for name in sorted({*before, *after}):
+                if (tool := before.get(name)) != (other := after.get(name)):
+                    sides = {"old": tool and tool.model_dump(), "new": other and other.model_dump()}
+                    tools.append({"python": python, "group": group, "name": name, **sides})
     return {
         "same": not (fields or tools) and len(unchanged) == len(projects),
         "fields": fields,
         "not_compared": not_compared,
         "tools": tools,
         "unchanged": unchanged,
-        "projects": {name: projects[name] for name in shown},
+        "projects": {n: p for n, p in projects.items() if n not in unchanged or p["not_compared"]},
     }
 
 
-def _is_brief(project: lock.LockedProject) -> bool:
+def _is_changed(move: Document) -> bool:
+    return bool(move["change"] != "changed" or move["fields"] or move["submodules"])
+
+
+def _is_brief(locked: _Locked) -> bool:
     """Tell whether a project comes from a manifest, which leaves out what is not in its schema."""
-    return project.tree is None and project.submodules is None
+    return locked.tree is None and getattr(locked, "submodules", None) is None
 
 
-def _list_changes(rows: list[_Row]) -> tuple[list[Document], list[str]]:
-    """Return the rows that differ, and the names of those that only one of the locks says."""
-    differing = [row for row in rows if row[1] != row[2] and not all(row[3])]
-    fields = [
-        {"what": what, "old": _dump(old), "new": _dump(new)}
-        for what, old, new, unsaid in differing
-        if not any(unsaid)
-    ]
-    return fields, [what for what, _, _, unsaid in differing if any(unsaid)]
+def _compare_fields(
+    old: Document, new: Document, names: Sequence[str], briefs: Sequence[bool]
+) -> tuple[list[Document], list[str]]:
+    """Return the fields that differ, and the names of those that only one of the two says.
+
+    ``briefs`` tells which is of a manifest; of a pin without a branch that has the commit alone.
+    """
+    fields, not_compared = [], []
+    for what in names:
+        unsaid = [
+            brief and (not side[what] or (what == "ref" and side[what] == side["commit"]))
+            for side, brief in zip((old, new), briefs, strict=True)
+        ]
+        if old[what] == new[what] or all(unsaid):
+            continue
+        if any(unsaid):
+            not_compared.append(what)
+        else:
+            fields.append({"what": what, "old": old[what], "new": new[what]})
+    return fields, not_compared
 
 
-def _dump(value: Any) -> Any:
-    if isinstance(value, str):
-        return shell.hide_credentials(value)
-    return value.model_dump(mode="json") if isinstance(value, lock.LockedPatches) else value
-
-
-def _compare_tools(a: lock.Lock, b: lock.Lock) -> Iterator[Document]:
-    """Yield the packages to build with that differ, for Pythons that both locks have tools for."""
-    for python in [python for python in a.tools if python in b.tools]:
-        old_groups, new_groups = (
-            {"rocm": tools.rocm, **tools.projects, "backends": tools.backends}
-            for tools in (a.tools[python], b.tools[python])
+def _compare_all(olds: Mapping[str, _Locked], news: Mapping[str, _Locked]) -> dict[str, Document]:
+    """Return what became of projects, or of the submodules of one."""
+    moves = {}
+    for name in sorted({*olds, *news}):
+        sides = [locked for locked in (olds.get(name), news.get(name)) if locked is not None]
+        shown = [locked.model_dump(mode="json", include={*_FIELDS}) for locked in sides]
+        for fields in shown:
+            fields["origin"] = shell.hide_credentials(fields["origin"])
+        change = "changed" if len(sides) == 2 else "removed" if name in olds else "added"
+        move: Document = {"change": change, "old": None, "new": None}
+        move |= dict(
+            zip([side for side, of in (("old", olds), ("new", news)) if name in of], shown, strict=True)
         )
-        for group in dict.fromkeys([*old_groups, *new_groups]):
-            before, after = old_groups.get(group, {}), new_groups.get(group, {})
-            for name in sorted(before.keys() | after.keys()):
-                old, new = before.get(name), after.get(name)
-                if old != new:
-                    dumped = {"old": old and old.model_dump(), "new": new and new.model_dump()}
-                    yield {"python": python, "group": group, "name": name, **dumped}
-
-
-def _compare_projects(old: lock.LockedProject | None, new: lock.LockedProject | None) -> Document:
-    fields: list[Document] = []
-    not_compared: list[str] = []
-    submodules: Document = {}
-    if old is not None and new is not None:
-        rows: list[_Row] = []
-        for what in ("origin", "ref", "commit", "version", "tree", "patches"):
-            if what == "tree" and old.commit != new.commit:
-                continue  # then the trees are other ones, too; else one of the locks is wrong
-            unsaid = (_is_unsaid(old, what), _is_unsaid(new, what))
-            rows.append((what, getattr(old, what), getattr(new, what), unsaid))
-        fields, not_compared = _list_changes(rows)
-        if (old.submodules is None) != (new.submodules is None):
-            not_compared.append("submodules")
-        elif old.submodules is not None and new.submodules is not None:
-            for path in sorted(old.submodules.keys() | new.submodules.keys()):
-                before, after = old.submodules.get(path), new.submodules.get(path)
-                if before is None or after is None or not _is_same_submodule(before, after):
-                    submodules[path] = {**_dump_both(before, after), "history": None}
-    found = {"fields": fields, "not_compared": not_compared, "history": None, "submodules": submodules}
-    return {**_dump_both(old, new), **found}
-
-
-def _is_unsaid(project: lock.LockedProject, what: str) -> bool:
-    """Tell whether a lock says nothing; a manifest has of a pin without a branch the commit alone."""
-    value = project.commit if what == "ref" else None
-    return getattr(project, what) == value and (what not in ("ref", "patches") or _is_brief(project))
-
-
-def _is_same_submodule(old: lock.LockedSubmodule, new: lock.LockedSubmodule) -> bool:
-    trees = {old.tree, new.tree} - {None}
-    return (old.origin, old.commit) == (new.origin, new.commit) and len(trees) < 2
-
-
-def _dump_both(
-    old: lock.LockedProject | lock.LockedSubmodule | None,
-    new: lock.LockedProject | lock.LockedSubmodule | None,
-) -> Document:
-    dumped: Document = {"change": "added" if old is None else "removed" if new is None else "changed"}
-    for side, locked in (("old", old), ("new", new)):
-        dumped[side] = locked and {
-            **locked.model_dump(mode="json", include=_SHOWN_FIELDS),
-            "origin": shell.hide_credentials(locked.origin),
-        }
-    return dumped
+        move |= {"fields": [], "not_compared": [], "history": None, "submodules": {}}
+        if change == "changed":
+            # where the commits differ, so do the trees; else one of the locks is wrong
+            same_commit = shown[0]["commit"] == shown[1]["commit"]
+            names = [what for what in _FIELDS if what in shown[0] and (same_commit or what != "tree")]
+            briefs = [_is_brief(locked) for locked in sides]
+            move["fields"], move["not_compared"] = _compare_fields(shown[0], shown[1], names, briefs)
+            before, after = (getattr(locked, "submodules", None) for locked in sides)
+            if before is not None and after is not None:
+                modules = _compare_all(before, after)
+                move["submodules"] = {path: module for path, module in modules.items() if _is_changed(module)}
+            elif before is not after:
+                move["not_compared"].append("submodules")
+        moves[name] = move
+    return moves
 
 
 # the forms of origins that lead to a host; a path of this machine is none
 _HOSTED = re.compile(
     r"(?:(?:https?|ssh|git)://(?:[^@/]*@)?|[^@/:]+@)(?P<host>[\w.-]+)(?::\d+)?[/:](?P<path>.+?)(?:\.git)?/?"
 )
-# `git rev-list` reads no setting of `git log`; of what it does read, these would change the answer
-_UNCHANGED_HISTORY = {"GIT_NO_LAZY_FETCH": "1", "GIT_NO_REPLACE_OBJECTS": "1"}
 
 
 def add_histories(
@@ -199,46 +171,33 @@ def make_compare_url(origin: str, old: str, new: str) -> str:
     return f"https://{host}/{path}/compare/{old}...{new}"
 
 
-def make_readable(text: str) -> str:
-    """Return a stranger's text in letters that cannot steer a terminal or change the order of others.
-
-    Bytes that are not UTF-8 become a replacement mark, control and format characters their escapes.
-    """
-
-    def show(letter: str) -> str:
-        if "\udc80" <= letter <= "\udcff":
-            return "\ufffd"
-        if letter.isprintable():
-            return letter
-        if unicodedata.category(letter) == "Zs":
-            return " "
-        return letter.encode("unicode_escape").decode("ascii")
-
-    return "".join(map(show, text))
-
-
 def _read_range(folder: Path, old: str, new: str, limit: int, env: Mapping[str, str]) -> Document | None:
     """Return the history that a repository on this machine has; ``None`` when it has not got it all."""
     if not ((folder / ".git").exists() or (folder / "HEAD").is_file()):
         return None
-    git = Git(folder.absolute(), env, variables=_UNCHANGED_HISTORY)
-    # not `cat-file -e`: in a partial clone, git before 2.39.4 asks the server for what is missing
-    if not all(git.succeeds("rev-list", "--missing=allow-any", "-1", commit, "--") for commit in (old, new)):
-        return None
+    # a partial clone would ask its server for what is missing; replaced commits are not the locked ones
+    git = Git(folder.absolute(), env, ("protocol.allow=never",), {"GIT_NO_REPLACE_OBJECTS": "1"})
+    # unlike `git log`, it reads no setting of the user's but that of the encoding
     words = ("--left-right", "--encoding=UTF-8", "--format=%m%H %s")
     try:
         if git.text("rev-parse", "--is-shallow-repository") == "true":
             return None  # what lies behind the cut could be on either side
         lines = git.text("rev-list", *words, f"{old}...{new}", "--").split("\n")
     except errors.SourceError:
-        return None  # it is damaged
+        return None  # it has not both, or is damaged
     sides: dict[str, list[Document]] = {">": [], "<": []}
     for line in lines:
         if line and not line.startswith("commit "):
             commit, _, subject = line[1:].partition(" ")
-            sides[line[0]].append({"commit": commit, "subject": make_readable(subject)})
+            sides[line[0]].append({"commit": commit, "subject": _make_readable(subject)})
     added, dropped = ({"count": len(side), "commits": side[:limit]} for side in sides.values())
     return {"complete": True, "source": str(folder), "added": added, "dropped": dropped}
+
+
+def _make_readable(text: str) -> str:
+    """Return a stranger's text in letters that steer no terminal; bytes that are no text are escaped."""
+    text = text.encode("utf-8", "backslashreplace").decode("utf-8")
+    return log.make_printable(text.replace("\x1b", "\\x1b"))
 
 
 _SHORT_ID = 12
@@ -247,132 +206,92 @@ _MOST_LETTERS = 100  # letters of a subject that are shown
 
 def format_diff_report(diff: Document) -> list[str]:
     """Return what a person reads."""
-    blocks = [tables.align_rows([(change["what"], _describe_values(change)) for change in diff["fields"]])]
-    blocks.append(_format_tools(diff["tools"]))
+    blocks = [tables.align_rows([(change["what"], _format_values(change)) for change in diff["fields"]])]
+    places: dict[tuple[str, str], list[str]] = {}
+    for tool in diff["tools"]:
+        versions = [(tool[side] or {}).get("version", "") for side in ("old", "new")]
+        words = f"{versions[0]}, other files" if versions[0] == versions[1] else _format_change(*versions)
+        places.setdefault((tool["name"], words), []).append(f"{tool['group']} ({tool['python']})")
+    blocks.append(tables.align_rows([("tool", *key, ", ".join(where)) for key, where in places.items()]))
     changed = {name: project for name, project in diff["projects"].items() if name not in diff["unchanged"]}
-    rows = [_format_row(name, project) for name, project in changed.items()]
-    lines: list[str] = []
-    for project, row in zip(changed.values(), tables.align_rows(rows), strict=True):
-        details = [f"    {detail}" for detail in _format_details(project)]
-        lines += [row, *details, *([""] if details else [])]
-    blocks.append(lines if not lines or lines[-1] else lines[:-1])
+    moved = [line for block in _format_moves(changed) for line in (*block, *([""] if len(block) > 1 else []))]
+    blocks.append(moved if not moved or moved[-1] else moved[:-1])
     unsaid: dict[str, list[str]] = {name: [] for name in diff["not_compared"]}
     for name, project in diff["projects"].items():
         for what in project["not_compared"]:
             unsaid.setdefault(what, []).append(name)
     end = []
-    if diff["same"]:
-        words = "nothing differs that both locks say" if unsaid else "the locks are the same"
+    if diff["unchanged"]:
+        words = "unchanged"
+        if diff["same"]:
+            words = "nothing differs that both locks say" if unsaid else "the locks are the same"
         end.append(f"{words}: {', '.join(diff['unchanged'])}")
-    elif diff["unchanged"]:
-        end.append(f"unchanged: {', '.join(diff['unchanged'])}")
     if unsaid:
         names = [f"{what} of {', '.join(of)}" if of else what for what, of in unsaid.items()]
         end.append(f"not compared, for only one of the locks says it: {'; '.join(names)}")
-    blocks.append(end)
-    return [line for block in blocks if block for line in (*block, "")][:-1]
+    return [line for block in (*blocks, end) if block for line in (*block, "")][:-1]
 
 
-def _format_tools(changes: list[Document]) -> list[str]:
-    """Return a line for each change of a package, with the projects and the Pythons that it is for."""
-    places: dict[tuple[str, str], dict[str, list[str]]] = {}
-    for change in changes:
-        old, new = ((change[side] or {}).get("version") for side in ("old", "new"))
-        words = f"{old} → {new}" if old != new else f"{old}, other files"
-        if old is None or new is None:
-            words = f"added, {new}" if old is None else f"removed, was {old}"
-        groups = places.setdefault((change["name"], words), {})
-        groups.setdefault(change["group"], []).append(change["python"])
+def _format_moves(moves: Mapping[str, Document]) -> Iterator[list[str]]:
+    """Yield the lines of each project or submodule: a row for it, and below it what one may look at."""
     rows = []
-    for (name, words), groups in places.items():
-        where = "; ".join(f"{group} ({', '.join(pythons)})" for group, pythons in groups.items())
-        rows.append(("tool", name, words, where))
-    return tables.align_rows(rows)
+    for name, move in moves.items():
+        sides = [side for side in (move["old"], move["new"]) if side]
+        refs, commits, versions = (
+            _format_change(sides[0].get(what) or "", sides[-1].get(what) or "")
+            for what in ("ref", "commit", "version")
+        )
+        rows.append([_make_readable(name), refs, commits, versions, _describe_history(move)])
+    for move, row in zip(moves.values(), tables.align_rows(rows), strict=True):
+        shown = [change for change in move["fields"] if change["what"] in ("origin", "patches", "tree")]
+        lines = [f"{change['what']}  {_format_values(change)}" for change in shown]
+        history = move["history"] or {"complete": False, "compare": None}
+        if history["complete"]:
+            # the dropped ones last: they are few, and what one must look at stands at the end
+            for mark, side in (("+", history["added"]), ("-", history["dropped"])):
+                for commit in side["commits"]:
+                    subject = commit["subject"]
+                    if len(subject) > _MOST_LETTERS:
+                        subject = f"{subject[: _MOST_LETTERS - 1]}…"
+                    lines.append(f"{mark} {commit['commit'][:_SHORT_ID]} {subject}".rstrip())
+                if 0 < len(side["commits"]) < side["count"]:
+                    lines.append(f"{mark} … {side['count'] - len(side['commits'])} more")
+        elif history["compare"]:
+            lines.append(_make_readable(history["compare"]))
+        for inner in _format_moves(move["submodules"]):
+            lines += inner
+        yield [row, *(f"    {line}" for line in lines)]
 
 
-def _format_row(name: str, project: Document) -> list[str]:
-    """Return name, ref, commit, version and what lies between."""
-    old, new = project["old"], project["new"]
-    if old is None or new is None:
-        locked = new or old
-        return [name, make_readable(locked["ref"]), _describe_commits(project), locked["version"] or "", ""]
-    refs = (
-        side["ref"][:_SHORT_ID] if side["ref"] == side["commit"] else make_readable(side["ref"])
-        for side in (old, new)
-    )
-    shown = ""
-    if old["version"] or new["version"]:
-        shown = _format_change(old["version"] or "?", new["version"] or "?")
-    history = _describe_count(project["history"])
-    if old["commit"] != new["commit"] and old["tree"] is not None and old["tree"] == new["tree"]:
-        history = f"{history} (the same files)".lstrip()
-    return [name, _format_change(*refs), _describe_commits(project), shown, history]
+def _describe_history(move: Document) -> str:
+    """Return how many commits lie between, where that is known."""
+    history, old, new = move["history"], move["old"], move["new"]
+    if move["change"] != "changed":
+        return str(move["change"])
+    words = []
+    if history is not None and history["complete"]:
+        counts = {"": history["added"]["count"], " dropped": history["dropped"]["count"]}
+        words = [f"{tables.format_count(n, 'commit')}{how}" for how, n in counts.items() if n]
+    elif history is not None and not history["compare"]:
+        words = ["history not known"]
+    if old["commit"] != new["commit"] and old["tree"] == new["tree"] is not None:
+        words.append("the same files")
+    return ", ".join(words)
 
 
-def _format_details(project: Document) -> Iterator[str]:
-    for change in project["fields"]:
-        if change["what"] in ("origin", "patches", "tree"):
-            yield f"{change['what']}  {_describe_values(change)}"
-    yield from _format_commits(project["history"])
-    rows = []
-    for path, move in project["submodules"].items():
-        words, old, new = _describe_commits(move), move["old"], move["new"]
-        if old and new and old["origin"] != new["origin"]:
-            words += f"  from {_format_change(*map(make_readable, (old['origin'], new['origin'])))}"
-        elif old and new and old["commit"] == new["commit"]:  # one of the locks is wrong
-            words += f"  tree {old['tree']} → {new['tree']}"
-        rows.append((make_readable(path), f"{words}  {_describe_count(move['history'])}".rstrip()))
-    for move, line in zip(project["submodules"].values(), tables.align_rows(rows), strict=True):
-        yield line
-        yield from (f"    {line}" for line in _format_commits(move["history"]))
-
-
-def _describe_commits(move: Document) -> str:
-    """Say where a project or a submodule went."""
-    commits = [side["commit"][:_SHORT_ID] for side in (move["old"], move["new"]) if side is not None]
-    if len(commits) == 2:
-        return _format_change(*commits)
-    return f"added, {commits[0]}" if move["old"] is None else f"removed, was {commits[0]}"
-
-
-def _format_commits(history: Document | None) -> Iterator[str]:
-    """List commits, the dropped ones last: they are few, and what one must look at stands at the end."""
-    if history is None or not history["complete"]:
-        if history is not None and history["compare"]:
-            yield make_readable(history["compare"])
-        return
-    for mark, side in (("+", "added"), ("-", "dropped")):
-        commits, count = history[side]["commits"], history[side]["count"]
-        for commit in commits:
-            subject = commit["subject"]
-            if len(subject) > _MOST_LETTERS:
-                subject = f"{subject[: _MOST_LETTERS - 1]}…"
-            yield f"{mark} {commit['commit'][:_SHORT_ID]} {subject}".rstrip()
-        if 0 < len(commits) < count:
-            yield f"{mark} … {count - len(commits)} more"
-
-
-def _describe_count(history: Document | None) -> str:
-    if history is None or not history["complete"]:
-        return "history not known" if history is not None and not history["compare"] else ""
-    counts = {"": history["added"]["count"], " dropped": history["dropped"]["count"]}
-    return ", ".join(f"{tables.format_count(n, 'commit')}{how}" for how, n in counts.items() if n)
-
-
-def _describe_values(change: Document) -> str:
-    what, values = change["what"], (change["old"], change["new"])
-    words = ["left open" if what in ("targets", "pythons", "rocm") else "none"] * 2
-    for side, value in enumerate(values):
-        if value and what == "patches":
-            words[side] = f"{value['name']} ({value['digest'][:_SHORT_ID]})"
-        elif value:
-            words[side] = make_readable(value if isinstance(value, str) else ", ".join(value))
-    if all(value and isinstance(value, tuple) for value in values):
-        parts = [f"+ {value}" for value in values[1] if value not in values[0]]
-        parts += [f"- {value}" for value in values[0] if value not in values[1]]
-        return "  ".join(parts) or f"{_format_change(*words)} (another order)"
-    return _format_change(*words)
+def _format_values(change: Document) -> str:
+    old, new = change["old"], change["new"]
+    if isinstance(old, tuple) and set(old) != set(new):
+        added = [f"+ {value}" for value in new if value not in old]
+        return "  ".join([*added, *(f"- {value}" for value in old if value not in new)])
+    words = [f"{v['name']} ({v['digest'][:_SHORT_ID]})" if isinstance(v, dict) else v for v in (old, new)]
+    return _format_change(*(", ".join(word) if isinstance(word, tuple) else word or "" for word in words))
 
 
 def _format_change(old: str, new: str) -> str:
-    return old if old == new else f"{old} → {new}"
+    """Return where something went, commits in short; an empty text is none."""
+    old, new = (
+        _make_readable(text[:_SHORT_ID] if re.fullmatch("[0-9a-f]{40}", text) else text)
+        for text in (old, new)
+    )
+    return old if old == new else f"{old or 'none'} → {new or 'none'}"
