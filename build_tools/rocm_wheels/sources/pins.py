@@ -75,41 +75,47 @@ def parse_pin_commit(text: str, *, name: str, option: str = REF_OPTION) -> str:
 
     ``name`` stands for the file in messages, ``option`` is the one that names a ref instead.
     """
-    words = "a pin must be a commit of 40 hex digits, not {}"
-    return _read_one_line(text, _COMMIT, name, ("commit", words), option)[0].lower()
+    fault = "a pin must be a commit of 40 hex digits, not"
+    return _read_one_line(text, _COMMIT, name, option, ("commit", fault))[0].lower()
 
 
 def parse_pin_version(text: str, *, name: str, option: str = REF_OPTION) -> tuple[str, str]:
     """Return major and minor of the one version (``3.7`` or ``3.7.0``) that a file holds."""
-    words = "a version of a release is like 3.7.0, this is {}"
-    match = _read_one_line(text, _VERSION, name, ("version", words), option)
+    fault = "a version of a release is like 3.7.0, this is"
+    match = _read_one_line(text, _VERSION, name, option, ("version", fault))
     return match[1], match[2]
 
 
+def _list_lines(text: str) -> list[tuple[int, str]]:
+    """List the lines, with their numbers, that are neither blank nor a comment."""
+    lines = enumerate(map(str.strip, text.split("\n")), start=1)
+    return [(number, line) for number, line in lines if line and not line.startswith("#")]
+
+
 def _read_one_line(
-    text: str, form: re.Pattern[str], name: str, nouns: tuple[str, str], option: str
+    text: str, form: re.Pattern[str], name: str, option: str, words: tuple[str, str]
 ) -> re.Match[str]:
-    """Return what the only line is that is neither blank nor a comment; ``nouns``: of it, and for another."""
-    lines = [(number, line.strip()) for number, line in enumerate(text.split("\n"), start=1)]
-    lines = [(number, line) for number, line in lines if line and not line.startswith("#")]
+    """Return what the only line is; ``words``: the noun for it, and what is said before another one."""
+    noun, fault = words
+    lines = _list_lines(text)
     match = form.fullmatch(lines[0][1]) if lines else None
     if len(lines) == 1 and match is not None:
         return match
-    fault = f": there is no {nouns[0]} in it"
-    if len(lines) > 1:
-        fault = f":{lines[1][0]}: a second {nouns[0]}; line {lines[0][0]} has one already"
-    elif lines:
-        fault = f":{lines[0][0]}: {nouns[1].format(_quote(lines[0][1]))}"
+    if not lines:
+        found = f": there is no {noun} in it"
+    elif len(lines) > 1:
+        found = f":{lines[1][0]}: a second {noun}; line {lines[0][0]} has one already"
+    else:
+        found = f":{lines[0][0]}: {fault} {_quote(lines[0][1])}"
     raise errors.DataError(
-        f"{name}{fault}", tip=f"correct the file, or name the ref that you want with {option}"
+        f"{name}{found}", tip=f"correct the file, or name the ref that you want with {option}"
     )
 
 
 @dataclass(frozen=True)
 class RelatedCommit:
-    """One pinned project; ``commit`` is 40 lower-case hex digits, ``line`` counts from 1."""
+    """A row: ``commit`` is 40 lower-case hex digits, ``line`` counts from 1."""
 
-    project: str
     branch: str
     commit: str
     origin: str
@@ -129,31 +135,27 @@ def parse_related_commits(text: str, *, name: str) -> dict[str, RelatedCommit]:
     six fields, a commit that is not 40 hex digits, and rows of a project that disagree.
     """
     pins: dict[str, RelatedCommit] = {}
-    for number, line in enumerate(map(str.strip, text.split("\n")), start=1):
-        if not line or line.startswith("#"):
-            continue
+    for number, line in _list_lines(text):
         fields = [field.strip() for field in line.split("|")]
+        project, branch, commit, origin = fields[2:6] if len(fields) == 6 else ("", "", "", "")
+        row = RelatedCommit(branch, commit.lower(), origin, number)
+        first = pins.setdefault(project, row)
         fault = ""
         if len(fields) != 6:
             fault = f"a row has 6 fields ({_FIELDS}), this one has {len(fields)}: {_quote(line)}"
-        else:
-            _, _, project, branch, commit, origin = fields
-            row = RelatedCommit(project, branch, commit.lower(), origin, number)
-            first = pins.get(project, row)
-            if not project:
-                fault = f"no project is named: {_quote(line)}"
-            elif not _COMMIT.fullmatch(commit):
-                fault = f"the commit of {project} must be 40 hex digits, not {_quote(commit)}"
-            elif not _ORIGIN.fullmatch(origin):
-                fault = f"the origin of {project} is not a repository: {_quote(origin)}"
-            elif row.place != first.place:
-                fault = f"{project} is {row.commit} of {origin} here, but {first.commit} of {first.origin} "
-                fault += f"in line {first.line}"
+        elif not project:
+            fault = f"no project is named: {_quote(line)}"
+        elif not _COMMIT.fullmatch(commit):
+            fault = f"the commit of {project} must be 40 hex digits, not {_quote(commit)}"
+        elif not _ORIGIN.fullmatch(origin):
+            fault = f"the origin of {project} is not a repository: {_quote(origin)}"
+        elif row.place != first.place:
+            fault = f"{project} is {row.commit} of {origin} here, but {first.commit} of {first.origin} "
+            fault += f"in line {first.line}"
         if fault:
             raise errors.DataError(
                 f"{name}:{number}: {fault}", tip="correct the row; an unreadable row pins nothing"
             )
-        pins.setdefault(project, row)
     return pins
 
 
@@ -209,56 +211,53 @@ def choose_pin(
     a pin is required and there is none or it is another line's, UsageError where there are no
     release branches or options exclude each other, DataError for a file of pins with a mistake.
     """
-    if release and (ref is not None or line is not None):
-        other = "--line" if ref is None else option_names.ref
-        raise errors.UsageError(f"--release and {other} exclude each other", tip="give one of them")
-    if line is not None and ref is not None and origin is not None:
-        both = f"{option_names.ref} and {option_names.origin}"
-        raise errors.UsageError(
-            f"--line {line.name} would have no effect: {both} say everything",
-            tip="leave one of the three out",
-        )
+    source, option = project.source.get_platform_source(platform), option_names.ref
     torch = FolderFiles(torch_dir) if isinstance(torch_dir, Path) else torch_dir
-    source = project.source.get_platform_source(platform)
+    tip = f"{option_names.torch}, or name the commit with {option}"
+    if release and (ref is not None or line is not None):
+        other = "--line" if ref is None else option
+        raise errors.UsageError(f"--release and {other} exclude each other", tip="give one of them")
     # what is checked out without option and pin: an empty ref where there is no such thing
     default = Pin(source.origin, source.ref or "", f"recipe {project.name}.yaml")
-    if line is None and source is not project.source:
+    if source is not project.source:
         default = replace(default, why=f"{default.why}, windows")
-    elif line is not None:
+    if line is not None:
+        if ref is not None and origin is not None:
+            raise errors.UsageError(
+                f"--line {line.name} would have no effect: {option} and {option_names.origin} say everything",
+                tip="leave one of the three out",
+            )
         default = replace(default, ref="")
         released = line.get_checkout(project, platform)
         if released is not None and released.origin is not None:
             believed = ", believed" if released.kind == "believed" else ""
             default = Pin(released.origin, released.ref or "", f"release line {line.name}{believed}")
     if ref is not None:
-        why = "options" if origin is not None else f"{option_names.ref}; origin: {default.why}"
+        why = "options" if origin is not None else f"{option}; origin: {default.why}"
         return Pin(origin or default.origin, ref, why)
-    tip = f"{option_names.torch}, or name the commit with {option_names.ref}"
     if release:
-        pin = _choose_release_branch(project, platform, torch, option_names, tip)
+        pin = _choose_release_branch(project, platform, torch, option, tip)
     else:
-        found, missing = find_pin(source, torch, option=option_names.ref)
+        found, missing = find_pin(source, torch, option=option)
         if found is not None and line is not None and torch is not None:
             _check_line(torch, line)
-        if (
-            found is None
-            and missing is not None
-            and (require_related_commit or (not default.ref and line is None))
-        ):
+        if found is None and missing is not None and (require_related_commit or not (default.ref or line)):
             raise errors.SourceError(f"{project.name} must be pinned, and {missing}", tip=tip)
         if found is None and not default.ref and line is not None:
             because = f", and {missing}" if missing else ""
             raise errors.SourceError(
                 f"release line {line.name} names no ref of {project.name} for {platform}{because}",
-                tip=f"name it with {option_names.ref}; see `rocm-wheels compat show lines {line.name}`",
+                tip=f"name it with {option}; see `rocm-wheels compat show lines {line.name}`",
             )
         if found is None and missing is not None:
             owner = "the recipe's default" if line is None else f"release line {line.name}'s"
             log.log_warning(f"{project.name} is not pinned: {missing}; {owner} {default.ref} is used")
         pin = found or default
-    if origin is None:
-        return pin
-    return replace(pin, origin=origin, why=f"{pin.why}; origin: {option_names.origin}")
+    return (
+        pin
+        if origin is None
+        else replace(pin, origin=origin, why=f"{pin.why}; origin: {option_names.origin}")
+    )
 
 
 def _check_line(torch: TreeFiles, line: release_lines.TorchLine) -> None:
@@ -271,8 +270,7 @@ def _check_line(torch: TreeFiles, line: release_lines.TorchLine) -> None:
     tip = f"check out torch with --line {line.name} first, or leave --line out to take its pins"
     if content is None:
         raise errors.DataError(f"there is no {name}, which says what torch this is", tip=tip)
-    text = versions.parse_base_version(content, name=name)
-    version = Version(text)
+    version = Version(text := versions.parse_base_version(content, name=name))
     fits = version.is_prerelease if line.torch is None else f"{version.major}.{version.minor}" == line.torch
     if not fits:
         message = f"{torch.label()} is torch {text}: its pins are not those of release line {line.name}"
@@ -291,8 +289,7 @@ def find_pin(
     if key is not None:
         name, text = torch.label(RELATED_COMMITS_FILE), torch.read_text(RELATED_COMMITS_FILE)
         rows = parse_related_commits(text or "", name=name)
-        if key in rows:
-            row = rows[key]
+        if (row := rows.get(key)) is not None:
             why = f"{name} line {row.line}, branch {row.branch}"
             return Pin(row.origin, row.commit, why, pinned=True), None
         known = ", ".join(sorted(rows)) or "none at all"
@@ -304,7 +301,7 @@ def find_pin(
         if text is not None:
             commit = parse_pin_commit(text, name=name, option=option)
             return Pin(file.origin or source.origin, commit, name, pinned=True), None
-        missing.append(f"no {file.file}" if missing else f"there is no {name}")
+        missing.append(f"there is no {name}")
     return None, " and ".join(missing)
 
 
@@ -316,23 +313,19 @@ def list_pin_files(source: ProjectSource) -> list[str]:
 
 
 def _choose_release_branch(
-    project: Project,
-    platform: project_names.Platform,
-    torch: TreeFiles | None,
-    option_names: OptionNames,
-    tip: str,
+    project: Project, platform: project_names.Platform, torch: TreeFiles | None, option: str, tip: str
 ) -> Pin:
     """Return the release branch that a file of the torch tree stands for."""
     source = project.source.get_platform_source(platform)
     if (release := source.release) is None:
         raise errors.UsageError(
             f"--release: the recipe of {project.name} names no release branches for {platform}",
-            tip=f"leave it out, or name the branch with {option_names.ref}",
+            tip=f"leave it out, or name the branch with {option}",
         )
-    if torch is None:
-        raise errors.SourceError("--release: no torch checkout was named", tip=tip)
-    name, text = torch.label(release.version_file), torch.read_text(release.version_file)
+    name = torch.label(release.version_file) if torch is not None else ""
+    text = torch.read_text(release.version_file) if torch is not None else None
     if text is None:
-        raise errors.SourceError(f"--release: there is no {name}", tip=tip)
-    major, minor = parse_pin_version(text, name=name, option=option_names.ref)
+        missing = f"there is no {name}" if name else "no torch checkout was named"
+        raise errors.SourceError(f"--release: {missing}", tip=tip)
+    major, minor = parse_pin_version(text, name=name, option=option)
     return Pin(source.origin, release.ref.format(major=major, minor=minor), f"--release, {name}")
