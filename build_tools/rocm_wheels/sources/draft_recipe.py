@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import re
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 
 _TEMPLATE = """\
@@ -63,25 +62,21 @@ _CMAKE = re.compile(
 def draft_recipe(name: str, checkout: Path | None) -> str:
     """Return the text of a recipe to be filled in; with a checkout, what its build files read, too."""
     text = _TEMPLATE.format(name=name, distribution=name.replace("_", "-"))
-    return text if checkout is None else text + "".join(f"# {line}\n" for line in _list_switches(checkout))
-
-
-def _list_switches(tree: Path) -> Iterator[str]:
-    """List the options of CMakeLists.txt, and the variables that it and setup.py read."""
-    for name, read in (("CMakeLists.txt", _read_cmake), ("setup.py", _read_python)):
+    for file, read in (("CMakeLists.txt", _read_cmake), ("setup.py", _read_python)) if checkout else ():
         try:
-            size = (tree / name).stat().st_size
-            if size > _MOST_BYTES:
-                yield f"{name} was not read: it has {size} bytes"
-                continue
-            options, variables = read((tree / name).read_bytes())
+            content = Path(checkout or "", file).read_bytes()
+            if len(content) > _MOST_BYTES:
+                raise ValueError(f"it has {len(content)} bytes")
+            options, variables = read(content)
         except FileNotFoundError:
-            yield f"There is no {name}."
+            lines = [f"There is no {file}."]
         except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as wrong:
-            yield f"{name} was not read: {' '.join(str(wrong).split()) or type(wrong).__name__}"
+            lines = [f"{file} was not read: {' '.join(str(wrong).split()) or type(wrong).__name__}"]
         else:
-            yield from (f"Option of {name}: {option}" for option in options)
-            yield f"Variables that {name} reads: {', '.join(sorted(variables)) or 'none found'}"
+            lines = [f"Option of {file}: {option}" for option in options]
+            lines.append(f"Variables that {file} reads: {', '.join(sorted(variables)) or 'none found'}")
+        text += "".join(f"# {line}\n" for line in lines)
+    return text
 
 
 def _read_cmake(content: bytes) -> tuple[list[str], set[str]]:
@@ -90,38 +85,30 @@ def _read_cmake(content: bytes) -> tuple[list[str], set[str]]:
         if found["option"]:
             words = " ".join((found["words"] or "").split())
             options.append(f"{found['option']} ({found['default'] or 'OFF'}): {words}".removesuffix(": "))
-        variables |= {found["variable"] or "", *re.findall(r"\bENV\{(\w+)\}", found["text"] or "")}
-    return options, variables - {""}
+        variables |= {found["variable"], *re.findall(r"\bENV\{(\w+)\}", found["text"] or "")} - {None}
+    return options, variables
 
 
 def _read_python(content: bytes) -> tuple[list[str], set[str]]:
     """List what is asked of the environment by a name that stands there, as itself or as a constant."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of escapes that are none: no business of ours
-        nodes = list(ast.walk(ast.parse(content)))
-    constants = {
-        target.id: node.value
-        for node in nodes
-        if isinstance(node, ast.Assign)
-        for target in node.targets
-        if isinstance(target, ast.Name)
-    }
+        tree = ast.parse(content)
+    constants: dict[str, object] = {}
     asked: list[ast.expr] = []
-    for node in nodes:
-        if isinstance(node, ast.Call) and node.args:
-            function = node.func
-            of = function.value if isinstance(function, ast.Attribute) else None
-            if _get_last_name(function) == "getenv" or _get_last_name(of) == "environ":
-                asked.append(node.args[0])
-        elif isinstance(node, ast.Subscript) and _get_last_name(node.value) == "environ":
-            asked.append(node.slice)
-        elif isinstance(node, ast.Compare) and _get_last_name(node.comparators[0]) == "environ":
-            asked.append(node.left)
-    values = [constants.get(name.id) if isinstance(name, ast.Name) else name for name in asked]
-    return [], {
-        value.value for value in values if isinstance(value, ast.Constant) and isinstance(value.value, str)
-    }
-
-
-def _get_last_name(node: ast.AST | None) -> str | None:
-    return getattr(node, "attr", None) or getattr(node, "id", None)
+    for node in ast.walk(tree):
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=value)):
+                constants[name] = value
+            case (
+                ast.Call(func=ast.Name(id="getenv") | ast.Attribute(attr="getenv"), args=[key, *_])
+                | ast.Call(func=ast.Attribute(value=ast.Attribute(attr="environ")), args=[key, *_])
+                | ast.Call(func=ast.Attribute(value=ast.Name(id="environ")), args=[key, *_])
+                | ast.Subscript(value=ast.Name(id="environ") | ast.Attribute(attr="environ"), slice=key)
+                | ast.Compare(comparators=[ast.Name(id="environ") | ast.Attribute(attr="environ")], left=key)
+            ):
+                asked.append(key)
+    names = (
+        constants.get(key.id) if isinstance(key, ast.Name) else getattr(key, "value", None) for key in asked
+    )
+    return [], {name for name in names if isinstance(name, str)}
