@@ -14,27 +14,19 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from packaging import utils
 from packaging.version import InvalidVersion, Version
-from pydantic import AfterValidator, ConfigDict, ValidationError, model_validator
+from pydantic import ConfigDict, ValidationError, model_validator
 from pydantic_core import InitErrorDetails
 
 from rocm_wheels.core import errors, files, log, records, shell, tables
 from rocm_wheels.models import gfx, project_names, versions
-from rocm_wheels.models.lock import (
-    GitObjectId,
-    Lock,
-    LockedPackage,
-    LockedPatches,
-    LockedProject,
-    LockedSubmodule,
-    LockedTools,
-)
+from rocm_wheels.models.lock import GitObjectId, Lock, LockedPackage, LockedProject
 from rocm_wheels.models.project import load_project, sort_projects
 from rocm_wheels.sources import checkout_state, git, network, patches, pins
 
@@ -60,19 +52,30 @@ def is_python_version(text: str) -> bool:
     return bool(_PYTHON.fullmatch(text))
 
 
-def _hold(check: Callable[[Any], object], message: str = "") -> AfterValidator:
-    """Return what holds a value to a check: it raises, or returns what is wrong ("" for nothing)."""
+_Place = tuple[str | int, ...]
+_Check = tuple[_Place, Callable[[Any], object], Any]  # what looks at a value: it raises, or returns a fault
 
-    def validate(value: Any) -> Any:
+
+def _require(checks: Iterable[_Check], faults: Mapping[_Place, str]) -> None:
+    """Raise pydantic's ValidationError for ``faults``, and values that do not pass; absent ones pass."""
+    found = {place: fault for place, fault in faults.items() if fault}
+    for place, check, value in checks:
         try:
-            fault = check(value)
-        except (errors.RocmWheelsError, InvalidVersion) as refused:
-            fault = message or str(getattr(refused, "message", refused))
+            fault = "" if value is None else check(value)
+        except InvalidVersion:
+            fault = "it is not a version (PEP 440)"
+        except errors.RocmWheelsError as refused:
+            fault = refused.message
         if isinstance(fault, str) and fault:
-            raise ValueError(fault)
-        return value
-
-    return AfterValidator(validate)
+            # no message repeats an origin: there may be a password in it
+            shown = isinstance(value, str) and check is not _find_origin_fault and value not in fault
+            found[place] = f"{fault} (found {value!r})" if shown else fault
+    if found:
+        details = [
+            InitErrorDetails(type=records.make_record_error(fault), loc=place, input=None)
+            for place, fault in found.items()
+        ]
+        raise ValidationError.from_exception_data("Lock", details)
 
 
 def _find_name_fault(name: str) -> str:
@@ -81,12 +84,15 @@ def _find_name_fault(name: str) -> str:
 
 
 def _find_origin_fault(origin: str) -> str:
-    if network.strip_credentials(origin) != origin:  # which no message repeats
-        message = "it carries credentials, and a lock is for everybody; git has credential helpers"
-        raise records.make_record_error(message)
+    if network.strip_credentials(origin) != origin:
+        return "it carries credentials, and a lock is for everybody; git has credential helpers"
     resolved, local = network.parse_origin(origin, Path("/"))
     relative = local and resolved != origin and not Path(origin).is_absolute()
-    return "it is neither a URL nor a path from the root" if relative else ""
+    return f"it is neither a URL nor a path from the root (found {origin!r})" if relative else ""
+
+
+def _check_targets(targets: tuple[str, ...]) -> None:
+    gfx.parse_targets(" ".join(targets), input_name="targets")
 
 
 def _find_base_fault(text: str) -> str:
@@ -94,106 +100,68 @@ def _find_base_fault(text: str) -> str:
     return f"a base version has no local part (+{local})" if local else ""
 
 
-def _check_targets(targets: tuple[str, ...]) -> None:
-    if targets:
-        gfx.parse_targets(" ".join(targets), input_name="targets")
+def _find_python_fault(text: str) -> str:
+    return "" if is_python_version(text) else "it must be a Python, such as 3.13 or 3.14t"
 
 
-def _check_packages(packages: Mapping[str, LockedPackage]) -> Mapping[str, LockedPackage]:
+def _find_package_fault(named: tuple[str, LockedPackage]) -> str:
     """Refuse what an installer could take for something else: a line with an option of its own, say."""
-    faults: list[tuple[tuple[str, ...], str]] = []
-    for name, package in packages.items():
-        if not utils.is_normalized_name(name):
-            faults.append(((name, "version"), f"{name} is not named as PEP 503 normalizes names"))
+    (name, package), version = named, Version(named[1].version)
+    if not utils.is_normalized_name(name):
+        return f"{name} is not named as PEP 503 normalizes names"
+    for file in package.files:
         try:
-            version = Version(package.version)
-        except InvalidVersion:
-            faults.append(((name, "version"), f"{package.version!r} is not a version (PEP 440)"))
-            continue
-        if not package.files:
-            faults.append(((name, "files"), "there is no file in it"))
-        for file in package.files:
-            if _read_file_name(file) != (name, version):
-                message = f"it is not the name of a file of {name} {package.version}"
-                faults.append(((name, "files", file), message))
-    _raise_faults(faults)
-    return packages
-
-
-def _read_file_name(file: str) -> tuple[str, Version] | None:
-    """Return the package and the version that a wheel or a source distribution is of, by its name."""
-    try:
-        return (
-            utils.parse_wheel_filename(file)[:2]
-            if file.endswith(".whl")
-            else utils.parse_sdist_filename(file)
-        )
-    except (utils.InvalidWheelFilename, utils.InvalidSdistFilename, InvalidVersion):
-        return None
-
-
-def _raise_faults(faults: Sequence[tuple[tuple[str, ...], str]]) -> None:
-    """Raise pydantic's ValidationError when there are faults: places and messages."""
-    details = [
-        InitErrorDetails(type=records.make_record_error(message), loc=place, input=None)
-        for place, message in faults
-    ]
-    if details:
-        raise ValidationError.from_exception_data("Lock", details)
-
-
-_NO_VERSION = "it is not a version (PEP 440)"
-_NO_SUBMODULE = "the path of a submodule does not stay in the tree"
-_PACKAGES = AfterValidator(_check_packages)
-_ProjectName = Annotated[str, _hold(_find_name_fault)]
-_Origin = Annotated[str, _hold(_find_origin_fault)]
-_Ref = Annotated[str, _hold(network.check_ref)]
-_Version = Annotated[str, _hold(Version, _NO_VERSION)]
-_BaseVersion = Annotated[str, _hold(_find_base_fault, _NO_VERSION)]
-_LocalVersion = Annotated[str, _hold(describe_local_fault)]
-_Python = Annotated[str, records.require_pattern(_PYTHON.pattern, "a Python, such as 3.13 or 3.14t")]
-_TreePath = Annotated[str, _hold(lambda path: "" if git.is_inside_tree(path) else _NO_SUBMODULE)]
-
-
-class _CheckedSubmodule(LockedSubmodule):
-    origin: _Origin
-
-
-class _CheckedPatches(LockedPatches):
-    name: Annotated[str, records.require_pattern(r"\w[\w.+-]*", "the name of a patch set")]
-
-
-class _CheckedProject(LockedProject):
-    origin: _Origin
-    ref: _Ref
-    version: _BaseVersion | None = None
-    patches: _CheckedPatches | None = None
-    submodules: Mapping[_TreePath, _CheckedSubmodule] | None = None
-
-
-class _CheckedTools(LockedTools):
-    rocm: Annotated[Mapping[str, LockedPackage], _PACKAGES] = {}
-    projects: Mapping[_ProjectName, Annotated[Mapping[str, LockedPackage], _PACKAGES]] = {}
-    backends: Annotated[Mapping[str, LockedPackage], _PACKAGES] = {}
+            wheel = file.endswith(".whl")
+            parts = utils.parse_wheel_filename(file)[:2] if wheel else utils.parse_sdist_filename(file)
+        except (utils.InvalidWheelFilename, utils.InvalidSdistFilename, InvalidVersion):
+            parts = None
+        if parts != (name, version):
+            return f"{file} is not the name of a file of {name} {package.version}"
+    return "" if package.files else "there is no file in it"
 
 
 class _CheckedLock(Lock):
     """A lock as a file may hold it."""
 
-    rocm: _Version | None = None
-    targets: Annotated[tuple[str, ...], _hold(_check_targets)] = ()
-    pythons: tuple[_Python, ...] = ()
-    local_version: _LocalVersion | None = None
-    named_torch: _BaseVersion | None = None
-    projects: Mapping[_ProjectName, _CheckedProject]
-    tools: Mapping[_Python, _CheckedTools] = {}
-
     @model_validator(mode="after")
     def _can_be_used(self) -> _CheckedLock:
-        faults = [] if self.projects else [(("projects",), "there is no project in it")]
+        faults: dict[_Place, str] = {} if self.projects else {("projects",): "there is no project in it"}
         if (self.lock_version == "2") != bool(self.tools):
-            faults.append((("lock_version",), "a lock with tools is of version 2, one without of version 1"))
-        _raise_faults(faults)
+            faults["lock_version",] = "a lock with tools is of version 2, one without of version 1"
+        checks: list[_Check] = [
+            (("rocm",), Version, self.rocm),
+            (("targets",), _check_targets, self.targets or None),
+            (("local_version",), describe_local_fault, self.local_version),
+            (("named_torch",), _find_base_fault, self.named_torch),
+            *((("pythons", n), _find_python_fault, python) for n, python in enumerate(self.pythons)),
+        ]
+        for name, project in self.projects.items():
+            at = ("projects", name)
+            checks += [
+                (at, _find_name_fault, name),
+                ((*at, "origin"), _find_origin_fault, project.origin),
+                ((*at, "ref"), network.check_ref, project.ref),
+                ((*at, "version"), _find_base_fault, project.version),
+                ((*at, "patches", "name"), patches.check_set_name, project.patches and project.patches.name),
+            ]
+            for path, module in (project.submodules or {}).items():
+                place = (*at, "submodules", path)
+                checks.append(((*place, "origin"), _find_origin_fault, module.origin))
+                if not git.is_inside_tree(path):
+                    faults[place] = f"the path of a submodule does not stay in the tree (found {path!r})"
+        for python, tools in self.tools.items():
+            checks.append((("tools", python), _find_python_fault, python))
+            groups: list[tuple[_Place, Mapping[str, LockedPackage]]]
+            groups = [(("rocm",), tools.rocm), (("backends",), tools.backends)]
+            for name, packages in tools.projects.items():
+                checks.append((("tools", python, "projects", name), _find_name_fault, name))
+                groups.append((("projects", name), packages))
+            checks += [
+                (("tools", python, *group, name), _find_package_fault, (name, package))
+                for group, packages in groups
+                for name, package in packages.items()
+            ]
+        _require(checks, faults)
         return self
 
 
@@ -210,25 +178,26 @@ class ManifestEntry(records.Record):
     version: str | None = None
 
 
-class _CheckedEntry(ManifestEntry):
-    repo: _Origin
-    branch: _Ref | None = None
-    version: _Version | None = None
-
-
 class Manifest(records.Record):
     """A manifest; projects are the keys that no field has."""
 
     model_config = ConfigDict(extra="allow")
-    __pydantic_extra__: dict[str, _CheckedEntry]
+    __pydantic_extra__: dict[str, ManifestEntry]
 
     schema_version: Literal["1"] = "1"
-    therock: _CheckedEntry | None = None
+    therock: ManifestEntry | None = None
 
     @model_validator(mode="after")
     def _can_be_used(self) -> Manifest:
-        faults = [((name,), fault) for name in self.entries if (fault := _find_name_fault(name))]
-        _raise_faults(faults if self.entries else [((), "there is no project in it")])
+        checks: list[_Check] = [((name,), _find_name_fault, name) for name in self.entries]
+        for name, entry in {**self.entries, _TOOL: self.therock}.items():
+            if entry is not None:
+                checks += [
+                    ((name, "repo"), _find_origin_fault, entry.repo),
+                    ((name, "branch"), network.check_ref, entry.branch),
+                    ((name, "version"), Version, entry.version),
+                ]
+        _require(checks, {} if self.entries else {(): "there is no project in it"})
         return self
 
     @property
@@ -332,15 +301,11 @@ def parse_lock(text: str, *, name: str) -> Lock:
 
 def format_lock(lock: Lock) -> str:
     """Return the file's content: JSON, projects in the order of their builds, nothing without a value."""
-    data: dict[str, Any] = lock.model_dump(mode="json", exclude_none=True)
-    for empty in ("targets", "pythons", "tools"):
-        if not data[empty]:
-            del data[empty]
+    data: dict[str, Any] = {"lock_version": lock.lock_version, "platform": lock.platform}
+    data |= lock.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
     order = [p.name for p in sort_projects(load_project(name) for name in lock.projects)]
     data["projects"] = {name: data["projects"][name] for name in order}
     for project in data["projects"].values():
-        if not project["pinned"]:
-            del project["pinned"]
         if "submodules" in project:
             project["submodules"] = dict(sorted(project["submodules"].items()))
 
@@ -348,19 +313,17 @@ def format_lock(lock: Lock) -> str:
         return {name: {**package, "files": dict(sorted(package["files"].items()))}
                 for name, package in sorted(packages.items())}  # fmt: skip
 
-    tools, data_tools = data.pop("tools", {}), {}
+    tools: dict[str, Any] = data.pop("tools", {})
     for python in sorted(tools, key=lambda word: (int(re.sub(r"\A3\.|t\Z", "", word)), word.endswith("t"))):
         groups = tools[python]
-        names = [*order, *sorted(groups["projects"].keys() - set(order))]
-        groups = {
-            "rocm_extras": sorted(groups["rocm_extras"]),
-            "rocm": sort_packages(groups["rocm"]),
-            "projects": {n: sort_packages(groups["projects"][n]) for n in names if n in groups["projects"]},
-            "backends": sort_packages(groups["backends"]),
-        }
-        data_tools[python] = {name: value for name, value in groups.items() if value}
-    if data_tools:
-        data["tools"] = data_tools
+        if "rocm_extras" in groups:
+            groups["rocm_extras"].sort()
+        if projects := groups.get("projects"):
+            names = [*order, *sorted(projects.keys() - {*order})]
+            groups["projects"] = {name: sort_packages(projects[name]) for name in names if name in projects}
+        for group in groups.keys() & {"rocm", "backends"}:
+            groups[group] = sort_packages(groups[group])
+        data.setdefault("tools", {})[python] = groups
     text = json.dumps(data, indent=1, ensure_ascii=False) + "\n"
     return _NO_YAML.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 

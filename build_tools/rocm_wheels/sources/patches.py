@@ -152,14 +152,21 @@ def choose_patch_folder(project: str, folder: Path, *, name: str | None, made_wi
     if not chosen and not re.fullmatch("[0-9a-f]{40}", ref):
         chosen = re.sub(r"\Arefs/(heads|tags)/", "", ref).removeprefix("release/").replace("/", "-")
     chosen = chosen if name is None else name
-    if not _SET_NAME.match(chosen):
+    if not chosen:
         raise errors.UsageError(
-            f"{chosen!r} is not a name for a patch set"
-            if chosen
-            else "there is no name for the patch set: the tree was not checked out from a branch or tag",
-            tip="name it with --patchset, by the release line as a rule: letters, digits, . _ + and -",
+            "there is no name for the patch set: the tree was not checked out from a branch or tag",
+            tip="name it with --patchset, by the release line as a rule",
         )
+    check_set_name(chosen)
     return folder / project / chosen
+
+
+def check_set_name(name: str) -> None:
+    """Raise UsageError for what is not the name of a patch set."""
+    if not _SET_NAME.match(name):
+        raise errors.UsageError(
+            f"{name!r} is not a name for a patch set", tip="use letters, digits, and . _ + - after the first"
+        )
 
 
 _DATE = re.compile(r"(?:\w{3}, )?\d{1,2} \w{3} \d{4} \d\d:\d\d:\d\d [+-]\d{4}\Z")
