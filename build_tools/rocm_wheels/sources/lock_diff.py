@@ -1,8 +1,8 @@
 """Compare two locks: what changed, the commits in between, and a report for people and programs.
 
-A manifest of another tool leaves things out. What one of the two does not say is never taken for a change: it
-is listed as not compared. Commits come from a checkout or a mirror that has both ends and all of its history;
-no server is asked: where neither has them, the page of the host that compares them is named.
+A manifest of another tool leaves things out: what is not in it is never taken for a change. Commits come from
+a checkout or a mirror that has both ends and all of its history; no server is asked: where neither has them,
+the page of the host that compares them is named.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from rocm_wheels.sources.mirrors import locate_mirror
 Document = dict[str, Any]
 """What ``lock diff --json`` prints; keys are added, never renamed.
 
-same, fields: [{what, old, new}], not_compared: [what], tools: [{python, group, name, old, new}],
-unchanged: [project], projects: {project: {change (added, removed, changed), old, new, fields, not_compared,
-history, submodules: {path: the same}}}.
+same, manifest (one is a manifest, so that less is compared), fields: [{what, old, new}],
+tools: [{python, group, name, old, new}], unchanged: [project],
+projects: {project: {change (added, removed, changed), old, new, fields, history, submodules}}; submodules are
+by path, each with the same keys.
 history: null where none is due; {complete: true, source, added: {count, commits}, dropped}, newest first (a
 branch that was pushed with force drops commits); or {complete: false, compare: page that compares, or null}.
 """
@@ -34,94 +35,84 @@ _Locked = LockedProject | LockedSubmodule
 
 def compare_locks(a: Lock, b: Lock) -> Document:
     """Return what changed from ``a`` to ``b``, without histories. Who asked for a ref is no difference."""
+    manifest = any(
+        all(p.tree is None and p.submodules is None for p in lock.projects.values()) for lock in (a, b)
+    )
     old, new = (
         {what: getattr(lock, what) for what in _LOCK_FIELDS} | {"tools": tuple(lock.tools)} for lock in (a, b)
     )
-    briefs = [all(map(_is_brief, lock.projects.values())) for lock in (a, b)]
-    fields, not_compared = _compare_fields(old, new, [*_LOCK_FIELDS, "tools"], briefs)
-    projects = _compare_all(a.projects, b.projects)
-    unchanged = [name for name, project in projects.items() if not _is_changed(project)]
-    tools = []
-    for python in (python for python in a.tools if python in b.tools):
-        olds, news = (
-            {"rocm": locked.rocm, **locked.projects, "backends": locked.backends}
-            for locked in (a.tools[python], b.tools[python])
-        )
-        for group in dict.fromkeys([*olds, *news]):
-            before, after = olds.get(group, {}), news.get(group, {})
-            for name in sorted({*before, *after}):
-                if (tool := before.get(name)) != (other := after.get(name)):
-                    sides = {"old": tool and tool.model_dump(), "new": other and other.model_dump()}
-                    tools.append({"python": python, "group": group, "name": name, **sides})
+    fields = _compare_fields(old, new, manifest=manifest)
+    projects = _compare_all(a.projects, b.projects, manifest=manifest)
+    changed = {name: project for name, project in projects.items() if _is_changed(project)}
+    pythons = [python for python in a.tools if python in b.tools]
+    olds, news = _list_tools(a, pythons), _list_tools(b, pythons)
+    tools = [
+        {"python": python, "group": group, "name": name, "old": olds.get(key), "new": news.get(key)}
+        for key in sorted({*olds, *news})
+        if olds.get(key) != news.get(key)
+        for python, group, name in [key]
+    ]
     return {
-        "same": not (fields or tools) and len(unchanged) == len(projects),
+        "same": not (fields or tools or changed),
+        "manifest": manifest,
         "fields": fields,
-        "not_compared": not_compared,
         "tools": tools,
-        "unchanged": unchanged,
-        "projects": {n: p for n, p in projects.items() if n not in unchanged or p["not_compared"]},
+        "unchanged": [name for name in projects if name not in changed],
+        "projects": changed,
     }
+
+
+def _list_tools(lock: Lock, pythons: Sequence[str]) -> dict[tuple[str, str, str], Document]:
+    return {
+        (python, group, name): package.model_dump()
+        for python in pythons
+        for tools in [lock.tools[python]]
+        for group, packages in {"rocm": tools.rocm, **tools.projects, "backends": tools.backends}.items()
+        for name, package in packages.items()
+    }
+
+
+def _compare_fields(old: Document, new: Document, *, manifest: bool) -> list[Document]:
+    """Return the fields that differ; what is empty in a manifest, and each ref there, says nothing."""
+    return [
+        {"what": what, "old": old[what], "new": new[what]}
+        for what in old
+        if old[what] != new[what]
+        if not manifest or (what != "ref" and old[what] and new[what])
+    ]
+
+
+def _compare_all(
+    olds: Mapping[str, _Locked], news: Mapping[str, _Locked], *, manifest: bool
+) -> dict[str, Document]:
+    """Return what became of projects, or of the submodules of one."""
+    moves: dict[str, Document] = {}
+    for name in sorted({*olds, *news}):
+        sides = [side.get(name) for side in (olds, news)]
+        old, new = (
+            None
+            if locked is None
+            else locked.model_dump(mode="json", include={*_FIELDS})
+            | {"origin": shell.hide_credentials(locked.origin)}
+            for locked in sides
+        )
+        change = "added" if old is None else "removed" if new is None else "changed"
+        move: Document = {"change": change, "old": old, "new": new, "fields": [], "submodules": {}}
+        if old is not None and new is not None:
+            fields = _compare_fields(old, new, manifest=manifest)
+            # where the commits differ, so do the trees; else one of the locks is wrong
+            same_commit = old["commit"] == new["commit"]
+            move["fields"] = [field for field in fields if same_commit or field["what"] != "tree"]
+            before, after = (getattr(locked, "submodules", None) for locked in sides)
+            if before is not None and after is not None:
+                modules = _compare_all(before, after, manifest=manifest)
+                move["submodules"] = {path: module for path, module in modules.items() if _is_changed(module)}
+        moves[name] = {**move, "history": None}
+    return moves
 
 
 def _is_changed(move: Document) -> bool:
     return bool(move["change"] != "changed" or move["fields"] or move["submodules"])
-
-
-def _is_brief(locked: _Locked) -> bool:
-    """Tell whether a project comes from a manifest, which leaves out what is not in its schema."""
-    return locked.tree is None and getattr(locked, "submodules", None) is None
-
-
-def _compare_fields(
-    old: Document, new: Document, names: Sequence[str], briefs: Sequence[bool]
-) -> tuple[list[Document], list[str]]:
-    """Return the fields that differ, and the names of those that only one of the two says.
-
-    ``briefs`` tells which is of a manifest; of a pin without a branch that has the commit alone.
-    """
-    fields, not_compared = [], []
-    for what in names:
-        unsaid = [
-            brief and (not side[what] or (what == "ref" and side[what] == side["commit"]))
-            for side, brief in zip((old, new), briefs, strict=True)
-        ]
-        if old[what] == new[what] or all(unsaid):
-            continue
-        if any(unsaid):
-            not_compared.append(what)
-        else:
-            fields.append({"what": what, "old": old[what], "new": new[what]})
-    return fields, not_compared
-
-
-def _compare_all(olds: Mapping[str, _Locked], news: Mapping[str, _Locked]) -> dict[str, Document]:
-    """Return what became of projects, or of the submodules of one."""
-    moves = {}
-    for name in sorted({*olds, *news}):
-        sides = [locked for locked in (olds.get(name), news.get(name)) if locked is not None]
-        shown = [locked.model_dump(mode="json", include={*_FIELDS}) for locked in sides]
-        for fields in shown:
-            fields["origin"] = shell.hide_credentials(fields["origin"])
-        change = "changed" if len(sides) == 2 else "removed" if name in olds else "added"
-        move: Document = {"change": change, "old": None, "new": None}
-        move |= dict(
-            zip([side for side, of in (("old", olds), ("new", news)) if name in of], shown, strict=True)
-        )
-        move |= {"fields": [], "not_compared": [], "history": None, "submodules": {}}
-        if change == "changed":
-            # where the commits differ, so do the trees; else one of the locks is wrong
-            same_commit = shown[0]["commit"] == shown[1]["commit"]
-            names = [what for what in _FIELDS if what in shown[0] and (same_commit or what != "tree")]
-            briefs = [_is_brief(locked) for locked in sides]
-            move["fields"], move["not_compared"] = _compare_fields(shown[0], shown[1], names, briefs)
-            before, after = (getattr(locked, "submodules", None) for locked in sides)
-            if before is not None and after is not None:
-                modules = _compare_all(before, after)
-                move["submodules"] = {path: module for path, module in modules.items() if _is_changed(module)}
-            elif before is not after:
-                move["not_compared"].append("submodules")
-        moves[name] = move
-    return moves
 
 
 # the forms of origins that lead to a host; a path of this machine is none
@@ -213,22 +204,15 @@ def format_diff_report(diff: Document) -> list[str]:
         words = f"{versions[0]}, other files" if versions[0] == versions[1] else _format_change(*versions)
         places.setdefault((tool["name"], words), []).append(f"{tool['group']} ({tool['python']})")
     blocks.append(tables.align_rows([("tool", *key, ", ".join(where)) for key, where in places.items()]))
-    changed = {name: project for name, project in diff["projects"].items() if name not in diff["unchanged"]}
-    moved = [line for block in _format_moves(changed) for line in (*block, *([""] if len(block) > 1 else []))]
+    moves = list(_format_moves(diff["projects"]))
+    moved = [line for block in moves for line in (*block, *([""] if len(block) > 1 else []))]
     blocks.append(moved if not moved or moved[-1] else moved[:-1])
-    unsaid: dict[str, list[str]] = {name: [] for name in diff["not_compared"]}
-    for name, project in diff["projects"].items():
-        for what in project["not_compared"]:
-            unsaid.setdefault(what, []).append(name)
-    end = []
-    if diff["unchanged"]:
-        words = "unchanged"
-        if diff["same"]:
-            words = "nothing differs that both locks say" if unsaid else "the locks are the same"
-        end.append(f"{words}: {', '.join(diff['unchanged'])}")
-    if unsaid:
-        names = [f"{what} of {', '.join(of)}" if of else what for what, of in unsaid.items()]
-        end.append(f"not compared, for only one of the locks says it: {'; '.join(names)}")
+    words = "unchanged"
+    if diff["same"]:
+        words = "nothing differs that both say" if diff["manifest"] else "the locks are the same"
+    end = [f"{words}: {', '.join(diff['unchanged'])}"] if diff["unchanged"] else []
+    if diff["manifest"]:
+        end.append("one of them is a manifest: refs, and what is not in it, are not compared")
     return [line for block in (*blocks, end) if block for line in (*block, "")][:-1]
 
 
