@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from run_records import WrittenRun, night, ninja_log
 
+from rocm_wheels.cli import boundary, main
 from rocm_wheels.pipeline import report, run_record
 from rocm_wheels.pipeline.trace import make_trace
 
@@ -31,17 +33,15 @@ SAID = [
     "390 GiB may be needed in /srv/work, 240 GiB are free",
     "Tip: free some space below /srv",
     "csrc/nms_kernel.hip:41:7: error: use of undeclared identifier '__shfl'",
-    "1 step was up to date and took no time.",
     "inputs changed: cmake (3.31 → 4.1)",
     "after build-pytorch-cp312",
     "3 recorded runs on this machine",
     "torch-2.9.0+rocm7.1-cp312-cp312-linux_x86_64.whl sha256 7777",
     "2.2 GiB",
-    "torch/lib/aotriton.images/amd-gfx942/ (40 files)",
-    "Found besides: gfx1030",
-    "Compiles for gfx90a, gfx942, gfx1100",
+    "torch/lib/aotriton.images/amd-gfx942/ (40 files) : gfx942",
+    "torch/lib/libc10_hip.so : gfx1030, gfx1100, gfx90a, gfx942",
     "error: unknown target CPU 'gfx1250'",
-    "3,300 of 3,612 91 % 790 of 911 87 %",
+    "host code: 3,300 of 3,612, 91 % device code: 790 of 911, 87 %",
     "ccache can be trusted with device code",
     "4,568 commands in 11 min 8 s, up to 64 at a time",
     "rocm-wheels run-step build-vision-cp312",
@@ -54,7 +54,7 @@ def test_a_page_says_what_the_record_holds(tmp_path: Path) -> None:
     assert [text for text in SAID if text not in page.text] == []
     assert page.tags["h1"] == page.tags["main"] == page.tags["header"] == page.tags["nav"] == 1
     assert ("meta", "content", "width=device-width, initial-scale=1") in page.attributes
-    assert page.tags["section"] == page.tags["h2"] == 10
+    assert page.tags["section"] == page.tags["h2"] == 7
     scrolling = sum(1 for one in page.attributes if one == ("div", "class", "scroll"))
     assert scrolling == page.tags["table"]
 
@@ -76,53 +76,59 @@ def test_bars_lie_where_their_steps_ran(tmp_path: Path) -> None:
     assert read_page(text).ids["bar-3"] == 1
 
 
-def test_outcomes_are_told_without_colour(tmp_path: Path) -> None:
-    run = WrittenRun(tmp_path)
-    run.begin()
-    for outcome in ("done", "failed", "timeout", "interrupted", "killed"):
-        with run.step(f"build-{outcome}", 60, outcome):
-            pass
-    run.begin_step("build-lost", pid=2**22 + 1)
-    run.end("failed")
-    page = checked(run.folder)
-    for said in ("failed after 1 min", "timeout after", "killed after", "killed, no end recorded"):
-        assert said in page.text
-
-
 def test_the_same_record_gives_the_same_page(tmp_path: Path) -> None:
     run = run_record.read_run(night(tmp_path).folder)
     assert report.render_report(run) == report.render_report(run_record.read_run(run.folder))
 
 
-def hostile(shape: object) -> object:
-    """Fill a form of the vocabulary with strings that try to leave their place."""
-    if isinstance(shape, dict):
-        if "*" in shape:
-            return {HOSTILE: hostile(shape["*"])}
-        return {name: hostile(inner) for name, inner in shape.items()}
-    if isinstance(shape, list):
-        return [hostile(shape[0])]
-    if shape is str or isinstance(shape, tuple):
-        return HOSTILE
-    return False if shape is bool else 3
+_WORDS = """
+preflight packages command cache cache-test probe ninja-begun ninja built output audit step-ended run-begun
+run-ended step-skipped
+run version command pid began host platform cores memory plan steps lock lock_digest targets pythons output
+findings check severity text tip why fingerprint outputs path size sha256 after environment log jobs estimate
+seconds source cwd returncode kind device unsorted hits misses trusted checks what expected seen passed
+dropped done commands libraries note wheel more id where outcome peak_memory cpu_seconds exit_code message
+"""
+EVENTS, FIELDS = _WORDS.split()[:15], _WORDS.split()[15:]
+PART = dict.fromkeys(FIELDS, HOSTILE)
+VALUES = [
+    HOSTILE,
+    [HOSTILE],
+    PART,
+    [PART],
+    {HOSTILE: HOSTILE},
+    {HOSTILE: [HOSTILE]},
+    3,
+    -1,
+    1e300,
+    True,
+    None,
+]
 
 
-def test_no_string_leaves_its_place(tmp_path: Path) -> None:
-    run = WrittenRun(tmp_path)
-    for event in sorted(run_record.EVENT_FIELDS, key=lambda name: name not in {"run-begun", "step-begun"}):
-        if event not in {"step-skipped", "run-ended", "step-ended"}:
-            run.record.write(event, **hostile(run_record.EVENT_FIELDS[event]))  # type: ignore[arg-type]
-    run.record.write("ninja", step=HOSTILE, log="a.log", began=3)
+@pytest.mark.parametrize("value", VALUES, ids=range(len(VALUES)))
+def test_no_string_leaves_its_place_and_no_type_breaks_a_reader(
+    tmp_path: Path, value: object, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each event has every field that there is, with a value that only some of them may have."""
+    run = WrittenRun(tmp_path / "runs")
+    fields = {**dict.fromkeys(FIELDS, value), "run": HOSTILE}
+    run.begin_step(HOSTILE)
+    for number, event in enumerate(EVENTS):
+        run.record.write(event, step=HOSTILE + "2" * (event == "step-skipped"), **fields)
+        if number == 5:
+            run.begin_step(f"{HOSTILE}3", **fields)
+    run.record.write("ninja", step=HOSTILE, log="a.log", began=value)
     edges = f"# ninja log v7\n0\t900000\t0\t{HOSTILE}.hip.o\tab\n".encode("utf-8", "replace")
     (run.folder / "a.log").write_bytes(edges)
-    run.record.write("step-ended", **hostile(run_record.EVENT_FIELDS["step-ended"]))  # type: ignore[arg-type]
-    run.record.write(
-        "step-skipped", **{**hostile(run_record.EVENT_FIELDS["step-skipped"]), "step": HOSTILE + "2"}
-    )  # type: ignore[dict-item]
-    found = run_record.read_run(run.folder)
-    assert found.damaged == 0
+    (run.folder / "plan.json").write_text(json.dumps({"steps": [fields, {"id": HOSTILE}, value]}))
+    assert run_record.read_run(run.folder).damaged == 0
     page = checked(run.folder)
-    assert page.text.count("<script>alert(1)</script>") > 30
+    assert page.text.count("<script>alert(1)</script>") > (20 if value == [PART] else 3)
+    for words in (["list"], ["show"], ["show", "--json"], ["report", "--format", "trace", "-o", "-"]):
+        assert boundary.run_command(main.cli, ["runs", *words, "--work-dir", str(tmp_path)]) == 0
+        said = capsys.readouterr()
+        assert "Traceback" not in said.err and (said.out + said.err).replace("\n", "").isprintable()
 
 
 @pytest.mark.parametrize(
@@ -204,7 +210,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @given(_HOLES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_no_damage_keeps_a_page_from_being_made(whole: Path, holes: list[tuple[float, int, bytes]]) -> None:
     text = bytearray((whole / "events.jsonl").read_bytes())
     for place, length, put in holes:
@@ -224,10 +230,9 @@ def test_what_audits_found_is_told_once_for_all_wheels(tmp_path: Path) -> None:
         with run.step(step, 3):
             run.record.write("audit", step=step, wheel=f"{step}.whl", checks=40, findings=findings, more=2)
     page = checked(run.folder)
-    assert page.ids["audit"] == page.ids["check-RW021"] == page.ids["check-RW001"] == 1
     assert "error RW001 archive cut Tip: again build-b.whl" in page.text
     assert "warning RW021 run-paths looks in /home/x build-a.whl a.so build-b.whl" in page.text
-    assert "4 findings more: see the logs" in page.text
+    assert "2 findings more: see the log build-a.whl build-b.whl" in page.text
 
 
 def test_the_steps_that_made_a_run_long_are_named(tmp_path: Path) -> None:
@@ -246,7 +251,7 @@ def test_the_steps_that_made_a_run_long_are_named(tmp_path: Path) -> None:
     run.end()
     path = report.find_critical_path(run_record.read_run(run.folder))
     assert [step.id for step in path] == ["install-rocm-cp312", "build-triton-cp312", "build-pytorch-cp312"]
-    assert "Critical path step time of the run install-rocm-cp312 10 s 10 %" in checked(run.folder).text
+    assert "build-triton-cp312 critical done 40 s" in checked(run.folder).text
 
 
 def test_a_run_is_compared_with_the_one_before_that_did_the_same(tmp_path: Path) -> None:
@@ -259,11 +264,12 @@ def test_a_run_is_compared_with_the_one_before_that_did_the_same(tmp_path: Path)
         run.end()
         ids.append(run.folder)
     last = run_record.read_run(ids[-1])
-    before = run_record.read_run_before(last)
+    before = report.find_run_before(last)
     assert before is not None and before.folder == ids[0]
     text = read_page(report.render_report(last, before)).text
-    assert f"in run {ids[0].name} change why it ran build-apex-cp312 2 min 30 s 1 min 40 s +50 %" in text
-    assert run_record.read_run_before(run_record.read_run(ids[0])) is None
+    assert f"time in run {ids[0].name} expected peak memory cores why build-apex-cp312" in text
+    assert "done 2 min 30 s 1 min 40 s" in text
+    assert report.find_run_before(run_record.read_run(ids[0])) is None
 
 
 def test_a_trace_has_steps_and_commands_at_their_times(tmp_path: Path) -> None:

@@ -38,10 +38,10 @@ def test_a_whole_run(tmp_path: Path) -> None:
         0,
         False,
     )
-    assert {name: (s.state, s.outcome, s.seconds) for name, s in run.steps.items()} == {
-        "install-rocm-cp312": ("skipped", None, None),
-        "build-pytorch-cp312": ("done", "done", 40),
-        "build-audio-cp312": ("failed", "failed", 2.5),
+    assert {name: (s.state, s.seconds) for name, s in run.steps.items()} == {
+        "install-rocm-cp312": ("skipped", None),
+        "build-pytorch-cp312": ("done", 40),
+        "build-audio-cp312": ("failed", 2.5),
     }
     assert [o["path"] for s in run.steps.values() for o in s.outputs] == ["/d/triton.whl", "/d/torch.whl"]
     assert run.count_steps("done", "skipped") == 2
@@ -128,12 +128,12 @@ DAMAGE = [
     (b"[1]\n", 1, False),
     (b"9" * 5000 + b"\n", 1, False),
     (b"[" * 100000 + b"\n", 1, False),
-    (b'{"time":"2026-11-21T12:00:00Z","clock":1,"event":"step-ended","step":"x","seconds":"7"}\n', 1, False),
+    (b'{"time":"2026-11-21T12:00:00Z","clock":1,"event":"step-ended","step":"x","seconds":"7"}\n', 0, False),
     (b'{"time":"2026-11-21T12:00:00Z","clock":NaN,"event":"run-ended"}\n', 1, False),
     (b'{"time":"2026-11-21T12:00:00Z","clock":1e400,"event":"run-ended"}\n', 1, False),
     (b'{"time":"yesterday","clock":1,"event":"run-ended"}\n', 1, False),
-    (b'{"time":"2026-11-21T12:00:00Z","clock":1,"event":"run-begun","targets":[null]}\n', 1, False),
-    (b'{"time":"2026-11-21T12:00:00Z","clock":1,"event":"step-ended"}\n', 1, False),
+    (b'{"time":"2026-11-21T12:00:00Z","clock":1,"event":"run-begun","targets":[null]}\n', 0, False),
+    (b'{"time":"2026-11-21T12:00:00Z","clock":1,"event":"step-ended"}\n', 0, False),
     (b'{"time":"2026-11-21T12:00:00Z","clock":1,"event":"of-a-later-version","new":[{}]}\n', 0, False),
 ]
 
@@ -193,7 +193,7 @@ def test_a_line_is_an_event_or_nothing(text: str) -> None:
 
 def test_a_run_that_recorded_nothing_was_killed(tmp_path: Path) -> None:
     run = run_record.read_run(WrittenRun(tmp_path).folder)
-    assert (run.state, run.events, run.seconds, run.first_clock) == ("killed", (), None, 0)
+    assert (run.state, run.events, run.seconds, run.last_clock) == ("killed", (), None, 0)
 
 
 def test_runs_are_listed_newest_first_and_nothing_else_is(tmp_path: Path) -> None:
@@ -210,22 +210,6 @@ def test_runs_are_listed_newest_first_and_nothing_else_is(tmp_path: Path) -> Non
     assert run_record.read_newest_run(tmp_path / "missing") is None
 
 
-def test_a_list_reads_begins_and_ends_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = whole(tmp_path)
-    for _ in range(3):
-        run.record.write("command", step="build-audio-cp312", command='echo \'"event":"step-\'')
-    seen: list[bytes] = []
-    parse_event = run_record.parse_event
-
-    def parse(line: bytes) -> object:
-        seen.append(line)
-        return parse_event(line)
-
-    monkeypatch.setattr(run_record, "parse_event", parse)
-    (brief,) = run_record.list_runs(tmp_path)
-    assert (brief.state, brief.count_steps("done", "failed", "skipped"), len(seen)) == ("failed", 3, 8)
-
-
 def test_a_long_record_is_read_in_a_moment(tmp_path: Path) -> None:
     run = whole(tmp_path)
     line = run.record.path.read_bytes().split(b"\n")[3] + b"\n"
@@ -233,3 +217,13 @@ def test_a_long_record_is_read_in_a_moment(tmp_path: Path) -> None:
     begin = time.process_time()
     run_record.read_run(run.folder)
     assert time.process_time() - begin < 3  # seconds of the CPU: 0.2 here, linear in the lines
+
+
+def test_a_list_leaves_out_what_is_not_in_it(tmp_path: Path) -> None:
+    run = whole(tmp_path)
+    with run.record.path.open("ab") as file:
+        file.write(b'{"event":"command","command":"echo \\"event\\":\\"step-"}\n' * 50_000)
+    begin = time.process_time()
+    (brief,) = run_record.list_runs(tmp_path)
+    assert (brief.state, brief.count_steps("done", "failed", "skipped")) == ("failed", 3)
+    assert time.process_time() - begin < 0.5  # 0.05 here

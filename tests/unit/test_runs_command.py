@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -136,7 +137,8 @@ def test_what_is_at_work_fits_the_terminal_and_names_no_more_than_the_kind_of_an
         "stated, believed: README.md of that project (30-60 min for one target, over 2 h for 20), at 64 cores"
     )
     run.begin_step("build-pytorch-cp312", estimate={"seconds": 1e5, "source": long})
-    status = read_run_status(run_record.read_run(run.folder), run.clock(), lambda _: 3 << 30)
+    status = read_run_status(run_record.read_run(run.folder), run.clock())
+    status = replace(status, running=(replace(status.running[0], memory=3 << 30),))
     wide, narrow = (runs.describe_work(status, width=width).splitlines()[3] for width in (80, 40))
     assert wide == "build-pytorch-cp312  0 s  about 27 h 46 min left (stated, believed)  3.0 GiB"
     assert narrow == "build-pytorch-cp312  0 s  about 27 h 46…"

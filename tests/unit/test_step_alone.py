@@ -29,7 +29,7 @@ def test_compilers_of_a_step_alone_fit_into_the_memory(tmp_path: Path) -> None:
     assert run_step.count_step_jobs(file, torch, small, {"MAX_JOBS": "48"}) == 48
 
 
-def test_a_record_is_told_all_that_it_has_words_for(tmp_path: Path) -> None:
+def test_a_record_is_told_how_a_step_began_and_ended(tmp_path: Path) -> None:
     facts = make_facts(tmp_path)
     steps = settled(facts)
     step, plan, record = steps["build-pytorch-cp312"], tmp_path / "plan.json", run_record.RunRecord(tmp_path)
@@ -39,8 +39,7 @@ def test_a_record_is_told_all_that_it_has_words_for(tmp_path: Path) -> None:
     failed = errors.BuildError("building pytorch failed", tip="look")
     used = {"seconds": 1.23456, "peak_memory": 7, "cpu_seconds": 1.5, "exit_code": 12}
     run_step.record_step_end(record, step, "failed", failed, **used)  # type: ignore[arg-type]
-    told = [run_record.parse_event(line) for line in record.path.read_bytes().splitlines()]
-    assert [[*event][3:] for event in told if event] == [
-        [*run_record.EVENT_FIELDS[name]] for name in ("run-begun", "step-begun", "step-ended")
-    ]
-    assert told[2] and (told[2]["seconds"], told[2]["tip"]) == (1.235, "look")
+    run = run_record.read_run(tmp_path)
+    told = run.steps["build-pytorch-cp312"]
+    assert (told.state, told.seconds, told.peak_memory, told.ended["tip"]) == ("failed", 1.235, 7, "look")
+    assert (run.begun["lock_digest"], told.begun["jobs"], told.log) == ("7" * 64, 4, tmp_path / "log")

@@ -382,13 +382,13 @@ def _find_plan_of_run(options: Mapping[str, Any], name: str | None, step: str) -
     else:
         ids = run_record.list_run_ids(workspace.runs)[:_RUNS_LOOKED_AT]
         runs = (run_record.read_run(workspace.runs / run_id) for run_id in ids)
-        planned = (run for run in runs if step in {*run.steps, *(planned.id for planned in run.planned)})
+        planned = (run for run in runs if step in {*run.steps, *(planned["id"] for planned in run.planned)})
         run = next(planned, None) or run_record.read_newest_run(workspace.runs)
-    if run is None or not run.begun.get("plan"):
+    if run is None or not run.begun.text("plan"):
         raise errors.UsageError(
             f"no build has run in {workspace.root}", tip="name its --work-dir, or a plan with --plan FILE"
         )
-    return Path(run.begun["plan"])
+    return Path(run.begun.text("plan"))
 
 
 _RUNS_LOOKED_AT = 20  # of the newest runs, for one that has a step

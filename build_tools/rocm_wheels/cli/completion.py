@@ -42,9 +42,9 @@ def list_steps() -> Iterable[str]:
     from rocm_wheels.pipeline import run_record
 
     run = run_record.read_newest_run(build_options.find_default_root() / ".rocm-wheels" / "runs")
-    if run is None or not run.begun.get("plan"):
+    if run is None or not run.begun.text("plan"):
         return []
-    plan = Path(run.begun["plan"])
+    plan = Path(run.begun.text("plan"))
     return (
         [step["id"] for step in json.loads(plan.read_text(encoding="utf-8"))["steps"]]
         if plan.is_file()

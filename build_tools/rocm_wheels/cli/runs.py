@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,31 +24,14 @@ if TYPE_CHECKING:
 _LONGEST_LINE = 300  # characters of a line of a message; its log and the report have it whole
 
 
-def format_runs(run_list: Sequence[run_record.RecordedRun], *, width: int | None) -> str:
-    """Return a line a run: id, state, when, how long, its steps, and the command, cut at ``width``."""
-    head = ["run", "state", "began", "time", "steps", "command"]
-    rows = [
-        [
-            run.id,
-            describe_run_state(run),
-            format_start(run),
-            _format_time(run),
-            count_steps(run),
-            status.join_lines(run.begun.get("command") or ""),
-        ]
-        for run in run_list
-    ]
-    return tables.format_table(head, rows, width=width, cut=True)
-
-
 def describe_run_state(run: run_record.RecordedRun) -> str:
     """Return the state of a run, with where it is when that cannot be asked."""
-    return f"running on {status.join_lines(run.begun['host'])}?" if run.elsewhere else run.state
+    return f"running on {status.join_lines(run.begun.text('host'))}?" if run.elsewhere else run.state
 
 
 def format_start(run: run_record.RecordedRun) -> str:
     """Return when a run began, in UTC to the second."""
-    return str(run.begun.get("time", ""))[:19].replace("T", " ")
+    return run.begun.text("time")[:19].replace("T", " ")
 
 
 def count_steps(run: run_record.RecordedRun) -> str:
@@ -56,147 +40,96 @@ def count_steps(run: run_record.RecordedRun) -> str:
     return ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(sorted(states)))
 
 
-def describe_damage(run: run_record.RecordedRun) -> list[str]:
-    """Say what of a record could not be read."""
-    notes = []
+def _format_time(run: run_record.RecordedRun) -> str:
+    return "" if run.seconds is None or run.state == "running" else tables.format_duration(run.seconds)
+
+
+def _describe_damage(run: run_record.RecordedRun) -> Iterator[str]:
     if run.damaged:
-        notes.append(f"{tables.format_count(run.damaged, 'damaged line')} left out")
+        yield f"{tables.format_count(run.damaged, 'damaged line')} left out"
     if run.torn and run.state != "running":
-        notes.append("the last line broke off")
-    return notes
+        yield "the last line broke off"
 
 
 def describe_run(run: run_record.RecordedRun, *, width: int | None) -> str:
     """Return one run in full: where, what, each step, each wheel, each failure."""
     begun = run.begun
-    machine = [status.join_lines(begun.get("platform") or "")]
-    if begun.get("cores"):
-        machine.append(f"{begun['cores']:g} cores")
-    machine.append(tables.format_size(begun.get("memory"), unknown=""))
+    host, system, version, command_line, lock, digest = (
+        status.join_lines(begun.text(name))
+        for name in ("host", "platform", "version", "command", "lock", "lock_digest")
+    )
+    cores = f"{begun.number('cores'):g} cores" if begun.number("cores") else ""
+    machine = filter(None, (system, cores, tables.format_size(begun.count("memory"), unknown="")))
     facts = [
         ("run", run.id),
         ("state", " after ".join(filter(None, (describe_run_state(run), _format_time(run))))),
         ("began", f"{format_start(run)} UTC" if begun else ""),
-        (
-            "on",
-            f"{status.join_lines(begun.get('host') or '')} ({', '.join(filter(None, machine))})"
-            if begun
-            else "",
-        ),
-        ("version", status.join_lines(begun.get("version") or "")),
-        ("command", status.join_lines(begun.get("command") or "")),
-        ("targets", ", ".join(map(status.join_lines, begun.get("targets") or []))),
-        (
-            "lock",
-            " ".join(map(status.join_lines, filter(None, (begun.get("lock"), begun.get("lock_digest"))))),
-        ),
-        ("record", "; ".join([str(run.folder), *describe_damage(run)])),
+        ("on", f"{host} ({', '.join(machine)})" if begun else ""),
+        ("version", version),
+        ("command", command_line),
+        ("targets", ", ".join(map(status.join_lines, begun.texts("targets")))),
+        ("lock", f"{lock} {digest}".strip()),
+        ("record", "; ".join([str(run.folder), *_describe_damage(run)])),
     ]
     blocks = ["\n".join(tables.align_rows([fact for fact in facts if fact[1]]))]
     if run.steps:
-        head = ["step", "outcome", "time", "peak memory", "why"]
-        step_rows = [_step_row(step) for step in run.steps.values()]
-        blocks.append(tables.format_table(head, step_rows, width=width, cut=True))
-    wheels = [output for step in run.steps.values() for output in step.outputs]
-    if wheels:
-        rows = [
-            [
-                status.join_lines(w.get("path") or "?").rpartition("/")[2],
-                tables.format_size(w.get("size"), unknown=""),
-            ]
-            for w in wheels
-        ]
-        blocks.append(tables.format_table(["output", "size"], rows))
-    blocks += ["\n".join(lines)] if (lines := list(_cache_lines(run))) else []
-    blocks += [failure for step in run.steps.values() if (failure := _describe_failure(step))]
-    return "\n\n".join(blocks)
-
-
-def describe_work(run_status: status.RunStatus, *, width: int | None) -> str:
-    """Return what a run at work is at: two lines a step, its times and the last line of its log."""
-    run = run_status.run
-    head = f"run {run.id}: {log.paint_result(describe_run_state(run), 'bold')}"
-    head += f", {tables.format_duration(run_status.seconds)}"
-    if run_status.seconds_left is not None:
-        head += f", at least {tables.format_duration(run_status.seconds_left)} left"
-    counted = [count_steps(run), f"{run_status.to_come} to come" if run_status.to_come else ""]
-    lines = [head, ", ".join(filter(None, counted)), *describe_damage(run)]
-    for step in run_status.running:
-        name, figures = status.join_lines(step.id), "  ".join(_list_figures(step))
-        fitting = figures if width is None else tables.cut_line(figures, width - len(name) - 2)
-        lines += ["", f"{log.paint_result(name, 'bold')}  {fitting}"]
-        lines += [tables.cut_line(f"  {step.line}", width)] if step.line else []
-    for ended_step in run.steps.values():
-        lines += ["", failure] if (failure := _describe_failure(ended_step)) else []
-    return "\n".join(lines)
-
-
-def _list_figures(step: status.StepStatus) -> Iterable[str]:
-    yield tables.format_duration(step.seconds)
-    if step.seconds_left is not None:
-        source = f" ({_brief_source(step)})" if step.source else ""
-        if step.seconds_left >= 0 or step.expected is None:
-            yield f"about {tables.format_duration(step.seconds_left)} left{source}"
-        else:
-            yield (
-                f"{tables.format_duration(-step.seconds_left)} longer than the "
-                f"{tables.format_duration(step.expected)} expected{source}"
+        steps = [
+            (
+                status.join_lines(step.id),
+                step.state,
+                "" if step.seconds is None else tables.format_duration(step.seconds),
+                tables.format_size(step.peak_memory or None, unknown=""),
+                status.shorten_digests(status.join_lines(step.why)),
             )
-    if step.memory is not None:
-        yield tables.format_size(step.memory)
+            for step in run.steps.values()
+        ]
+        head = ("step", "outcome", "time", "peak memory", "why")
+        blocks.append(tables.format_table(head, steps, width=width, cut=True))
+    outputs = [
+        (
+            status.join_lines(output.text("path") or "?").rpartition("/")[2],
+            tables.format_size(output.count("size"), unknown=""),
+        )
+        for step in run.steps.values()
+        for output in step.outputs
+    ]
+    if outputs:
+        blocks.append(tables.format_table(("output", "size"), outputs))
+    blocks.append("\n".join(_describe_caches(run)))
+    blocks += map(_describe_failure, run.steps.values())
+    return "\n\n".join(filter(None, blocks))
 
 
-def _brief_source(step: status.StepStatus) -> str:
-    """Return where an estimate is from; what plan and report have of it in detail is left out."""
-    source = status.join_lines(step.source or "")
-    return source if source.startswith("ninja: ") else source.partition(":")[0].partition(" (")[0]
-
-
-def _cache_lines(run: run_record.RecordedRun) -> Iterable[str]:
+def _describe_caches(run: run_record.RecordedRun) -> Iterator[str]:
     """Say what a compiler cache did for each build, and whether it passed its test."""
     for event in run.events:
-        if event["event"] == "cache-test":
+        name, kind = status.join_lines(event.text("step")), status.join_lines(event.text("kind"))
+        if event.kind == "cache-test":
             verdict = "can" if event.get("trusted") else "CANNOT"
-            yield f"{status.join_lines(str(event.get('kind')))} {verdict} be trusted with device code"
-        elif event["event"] == "cache":
-            hits = [
-                f"{side} {figures['hits']} of {figures['hits'] + figures['misses']}"
-                for side in ("host", "device", "unsorted")
-                if (figures := event.get(side)) and figures.get("hits", 0) + figures.get("misses", 0)
-            ]
-            name = status.join_lines(str(event.get("step")))
-            yield (
-                f"{name}: {status.join_lines(str(event.get('kind')))} hits: "
-                f"{', '.join(hits) or 'no requests'}"
-            )
-
-
-def _step_row(step: run_record.RecordedStep) -> list[str]:
-    duration = "" if step.seconds is None else tables.format_duration(step.seconds)
-    return [
-        status.join_lines(step.id),
-        step.state,
-        duration,
-        tables.format_size(step.peak_memory or None, unknown=""),
-        status.shorten_digests(status.join_lines(step.why)),
-    ]
+            yield f"{kind} {verdict} be trusted with device code"
+        elif event.kind == "cache":
+            counts = [(side, event.part(side)) for side in ("host", "device", "unsorted")]
+            hits = [(side, part.count("hits") or 0, part.count("misses") or 0) for side, part in counts]
+            texts = [f"{side} {hit} of {hit + missed}" for side, hit, missed in hits if hit + missed]
+            yield f"{name}: {kind} hits: {', '.join(texts) or 'no requests'}"
 
 
 def _describe_failure(step: run_record.RecordedStep) -> str:
     """Return what a step that did not succeed said, with its tip and where to read on."""
-    if step.state in {"done", "skipped", "running"}:
+    name, log_file = status.join_lines(step.id), str(step.log or "")
+    if step.state in ("done", "skipped", "running"):
         return ""
-    ended = step.ended or {}
-    lost = "no end is recorded" if step.ended is None else "no reason is recorded"
-    message = page_templates.strip_controls(ended.get("message") or "").strip() or lost
-    message_lines = [tables.cut_line(line, _LONGEST_LINE) for line in message.splitlines()]
-    lines = [f"{status.join_lines(step.id)}: {step.state}: {message_lines[0]}", *message_lines[1:]]
-    if step.state == "interrupted":  # which is all that there is to say
-        lines = [f"{status.join_lines(step.id)}: interrupted"]
-    elif ended.get("tip"):
-        lines.append(f"tip: {page_templates.strip_controls(ended['tip']).strip()}")
-    if step.log is not None and str(step.log) not in message and not _is_log_missing(step.log):
-        lines.append(f"log: {status.join_lines(str(step.log))}")
+    if step.state == "interrupted":
+        lines = [f"{name}: interrupted"]  # which is all that there is to say
+    else:
+        lost = "no reason is recorded" if step.ended else "no end is recorded"
+        message = page_templates.strip_controls(step.ended.text("message")).strip() or lost
+        cut = [tables.cut_line(line, _LONGEST_LINE) for line in message.splitlines()]
+        lines = [f"{name}: {step.state}: {cut[0]}", *cut[1:]]
+        if tip := page_templates.strip_controls(step.ended.text("tip")).strip():
+            lines.append(f"tip: {tip}")
+    if log_file and log_file not in step.ended.text("message") and not _is_log_missing(Path(log_file)):
+        lines.append(f"log: {status.join_lines(log_file)}")
     return "\n".join(lines)
 
 
@@ -208,8 +141,33 @@ def _is_log_missing(log_file: Path) -> bool:
         return False
 
 
-def _format_time(run: run_record.RecordedRun) -> str:
-    return "" if run.seconds is None or run.state == "running" else tables.format_duration(run.seconds)
+def describe_work(run_status: status.RunStatus, *, width: int | None) -> str:
+    """Return what a run at work is at: two lines a step, its times and the last line of its log."""
+    run, total = run_status.run, tables.format_duration(run_status.seconds)
+    head = f"run {run.id}: {log.paint_result(describe_run_state(run), 'bold')}, {total}"
+    if run_status.left is not None:
+        head += f", at least {tables.format_duration(run_status.left)} left"
+    counts = [count_steps(run), f"{run_status.to_come} to come" if run_status.to_come else ""]
+    lines = [head, ", ".join(filter(None, counts)), *_describe_damage(run)]
+    for step in run_status.running:
+        name, figures = status.join_lines(step.step), [tables.format_duration(step.seconds)]
+        if step.left is not None:
+            # what plan and report have of an estimate in detail is left out
+            origin = status.join_lines(step.source or "")
+            origin = origin if origin.startswith("ninja: ") else re.split(r":| \(", origin)[0]
+            late = step.left < 0 and step.expected is not None
+            left = tables.format_duration(abs(step.left))
+            expected = tables.format_duration(step.expected or 0.0)
+            text = f"{left} longer than the {expected} expected" if late else f"about {left} left"
+            figures.append(f"{text} ({origin})" if origin else text)
+        if step.memory is not None:
+            figures.append(tables.format_size(step.memory))
+        line = "  ".join(figures)
+        fitting = line if width is None else tables.cut_line(line, width - len(name) - 2)
+        lines += ["", f"{log.paint_result(name, 'bold')}  {fitting}"]
+        lines += [tables.cut_line(f"  {step.line}", width)] if step.line else []
+    failures = filter(None, map(_describe_failure, run.steps.values()))
+    return "\n".join(lines + [line for failure in failures for line in ("", failure)])
 
 
 _REDRAW_SECONDS = 1.0
@@ -246,7 +204,19 @@ def list_command(limit: int, everything: bool, as_json: bool, **options: Any) ->
     if not run_list:
         log.log_note(f"there are no runs in {workspace.runs}")
         return
-    click.echo(format_runs(run_list, width=tables.get_output_width()))
+    head = ("run", "state", "began", "time", "steps", "command")
+    rows = [
+        (
+            run.id,
+            describe_run_state(run),
+            format_start(run),
+            _format_time(run),
+            count_steps(run),
+            status.join_lines(run.begun.text("command")),
+        )
+        for run in run_list
+    ]
+    click.echo(tables.format_table(head, rows, width=tables.get_output_width(), cut=True))
     if (more := len(run_record.list_run_ids(workspace.runs)) - len(run_list)) > 0:
         log.log_note(f"and {more} older; --all lists them")
 
@@ -346,13 +316,13 @@ def report_command(run: str | None, form: str, output: Path | None, as_json: boo
       rocm-wheels runs report -o report.html
       rocm-wheels runs report --format trace -o trace.json
     """
-    from rocm_wheels.pipeline import report, run_record, trace
+    from rocm_wheels.pipeline import report, trace
 
     chosen_run = build_options.find_run(build_options.find_workspace(options), run)
     if form == "trace":
         text = json.dumps(trace.make_trace(chosen_run)) + "\n"
     else:
-        text = report.render_report(chosen_run, run_record.read_run_before(chosen_run))
+        text = report.render_report(chosen_run, report.find_run_before(chosen_run))
     default = Path("trace.json" if form == "trace" else "report.html")
     _write_output(output or default, text, chosen_run, as_json=as_json)
 

@@ -1,14 +1,33 @@
 """The record of a run: a file of events that every process of the run appends to, and how it is read.
 
-An event is a JSON line with the fields of ``EVENT_FIELDS``. A field may be missing or null (an item of a
-list may not), and later versions may add others; what is there has the form given here, or the line
-counts as damaged. An event is written by one write to a file opened for appending, so that lines of
-several processes never mix (POSIX ``O_APPEND``), and fsynced: it outlives a ``kill -9`` and a power cut.
-A write that broke off leaves a torn line; the next event begins on a line of its own.
+An event is a JSON line: ``time`` (of day, UTC), ``clock`` (seconds since the machine started, which no one
+sets), ``event`` and its fields. It is written by one write to a file opened for appending, so that lines of
+several processes never mix (POSIX ``O_APPEND``), and fsynced: it outlives a ``kill -9`` and a power cut. A
+write that broke off leaves a torn line; the next event begins on a line of its own.
 
-Damaged lines are left out and counted. Durations come from the ``clock`` of the events, which no one
-sets, never from their times of day. A run or a step without an end is running while its process lives;
-else it was killed.
+================  ====================================================================================
+run-begun         run version command pid began host platform cores memory plan steps lock lock_digest
+                  targets pythons against output
+preflight         findings: check severity text tip
+step-skipped      step why fingerprint outputs (path size sha256) targets version
+step-begun        step why after command environment fingerprint log pid began jobs
+                  estimate: seconds disk memory source
+packages          step project locked packages: name version file sha256 source
+command           step command cwd environment seconds returncode
+cache             step kind rate host device unsorted: hits misses
+cache-test        step kind trusted checks: what expected seen passed
+probe             step targets (each with its first error, or null) dropped
+ninja-begun       step done commands
+ninja             step log began
+built, output     step path size sha256 project version targets content; libraries note
+audit             step wheel checks more findings: id check severity what where tip
+step-ended        step outcome seconds peak_memory cpu_seconds exit_code message tip fingerprint
+run-ended         outcome seconds exit_code
+================  ====================================================================================
+
+Lines that are no events are left out and counted. Whatever an event holds, ``Event`` gives fields of the
+type that is asked for, or nothing. Durations come from the ``clock``. A run or a step without an end is
+running while its process lives; else it was killed.
 """
 
 from __future__ import annotations
@@ -20,6 +39,7 @@ import platform
 import re
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -27,200 +47,77 @@ from typing import Any, Literal, cast
 
 from rocm_wheels.core import errors, process, shell
 
-Event = Mapping[str, Any]
-
-SECONDS = "seconds"
-_SCALAR = (str, int, float, bool)
-_COUNTS_SHAPE = {"hits": int, "misses": int}
-_FILE_SHAPE = {"path": str, "size": int, "sha256": str}
-_ANY_KEY = "*"  # whatever the key
-
-EVENT_FIELDS: Mapping[str, dict[str, Any]] = {
-    "run-begun": {
-        "run": str,
-        "version": str,
-        "command": str,
-        "pid": int,
-        "began": str,
-        "host": str,
-        "platform": str,
-        "cores": float,
-        "memory": int,
-        "plan": str,
-        "steps": int,
-        "lock": str,
-        "lock_digest": str,
-        "targets": [str],
-        "pythons": [str],
-        "against": [{_ANY_KEY: str}],
-        "output": str,
-    },
-    "preflight": {"findings": [{"check": str, "severity": str, "text": str, "tip": str}]},
-    "step-skipped": {
-        "step": str,
-        "why": str,
-        "fingerprint": str,
-        "outputs": [_FILE_SHAPE],
-        "targets": [str],
-        "version": str,
-    },
-    "step-begun": {
-        "step": str,
-        "why": str,
-        "after": [str],
-        "command": str,
-        "environment": {_ANY_KEY: str},
-        "fingerprint": str,
-        "log": str,
-        "pid": int,
-        "began": str,
-        "jobs": int,
-        "estimate": {"seconds": SECONDS, "disk": float, "memory": float, "source": str},
-    },
-    "packages": {
-        "step": str,
-        "project": str,  # whose layer; "" for the environment with ROCm
-        "locked": bool,
-        "packages": [{"name": str, "version": str, "file": str, "sha256": str, "source": str}],
-    },
-    "command": {
-        "step": str,
-        "command": str,
-        "cwd": str,
-        "environment": {_ANY_KEY: str},
-        "seconds": SECONDS,
-        "returncode": int,
-    },
-    "cache": {
-        "step": str,
-        "kind": str,
-        "host": _COUNTS_SHAPE,
-        "device": _COUNTS_SHAPE,
-        "unsorted": _COUNTS_SHAPE,  # of which the cache does not say whether they were device code
-        "rate": float,
-    },
-    "cache-test": {
-        "step": str,
-        "kind": str,
-        "trusted": bool,
-        "checks": [{"what": str, "expected": _SCALAR, "seen": _SCALAR, "passed": bool}],
-    },
-    "probe": {"step": str, "targets": {_ANY_KEY: str}, "dropped": [str]},
-    "ninja-begun": {"step": str, "done": int, "commands": int},
-    "ninja": {"step": str, "log": str, "began": SECONDS},
-    "built": {
-        "step": str,
-        **_FILE_SHAPE,
-        "project": str,
-        "version": str,
-        "targets": [str],
-        "content": str,
-    },
-    "output": {
-        "step": str,
-        **_FILE_SHAPE,
-        "project": str,
-        "version": str,
-        "targets": [str],
-        "libraries": {_ANY_KEY: [str]},
-        "content": str,
-        "note": str,
-    },
-    "audit": {
-        "step": str,
-        "wheel": str,
-        "checks": int,
-        "findings": [
-            {"id": str, "check": str, "severity": str, "what": str, "where": str, "tip": str},
-        ],
-        "more": int,
-    },
-    "step-ended": {
-        "step": str,
-        "outcome": str,
-        "seconds": SECONDS,
-        "peak_memory": int,
-        "cpu_seconds": SECONDS,
-        "exit_code": int,
-        "message": str,
-        "tip": str,
-        "fingerprint": str,
-    },
-    "run-ended": {"outcome": str, "seconds": SECONDS, "exit_code": int},
-}
-# step-begun says what is to be done, step-skipped that nothing is: without their step they mean nothing
-_STEP_EVENTS = {name for name, fields in EVENT_FIELDS.items() if "step" in fields}
-# what is more is damage: about 300 years, 9 petabytes
-_MAX_SECONDS, _MAX_NUMBER = 1e10, 1e16
-
-
-def parse_event(line: bytes) -> Event | None:
-    """Return the event that a line holds, or ``None`` for a damaged line."""
-    try:
-        event = json.loads(line, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(event, dict) or not isinstance(event.get("event"), str):
-        return None
-    if not _is_time(event.get("time")) or not fits_shape(event.get("clock", ""), SECONDS):
-        return None
-    if event["event"] in _STEP_EVENTS and not isinstance(event.get("step"), str):
-        return None
-    return event if fits_shape(event, EVENT_FIELDS.get(event["event"], {})) else None
-
-
-def parse_event_time(event: Event) -> datetime:
-    """Return the time of day at which an event was written, in UTC."""
-    return datetime.fromisoformat(event["time"].replace("Z", "+00:00"))
-
-
-def fits_shape(value: object, shape: Any) -> bool:
-    """Tell whether a value has a form as ``EVENT_FIELDS`` writes it; ``None`` always has."""
-    if value is None:
-        return True
-    if isinstance(shape, list):
-        return isinstance(value, list) and all(
-            item is not None and fits_shape(item, shape[0]) for item in value
-        )
-    if isinstance(shape, dict):
-        if not isinstance(value, dict):
-            return False
-        if _ANY_KEY in shape:
-            return all(fits_shape(inner, shape[_ANY_KEY]) for inner in value.values())
-        return all(fits_shape(value[key], inner) for key, inner in shape.items() if key in value)
-    if isinstance(value, bool) and shape in {int, float, SECONDS}:
-        return False
-    if shape in {float, SECONDS}:
-        most = _MAX_SECONDS if shape == SECONDS else _MAX_NUMBER
-        return isinstance(value, (int, float)) and -most < value < most
-    if shape is int:
-        return isinstance(value, int) and -_MAX_NUMBER < value < _MAX_NUMBER
-    return isinstance(value, shape)
-
-
-def _is_time(text: object) -> bool:
-    try:
-        when = datetime.fromisoformat(text.replace("Z", "+00:00")) if isinstance(text, str) else None
-    except ValueError:
-        return False
-    return when is not None and when.tzinfo is not None and 2000 <= when.year < 2200
-
-
-def _refuse_constant(_constant: str) -> None:
-    raise ValueError("JSON has no such number")
-
-
-EVENTS_FILE = "events.jsonl"
-_RUN_ID = re.compile(r"\d{8}-\d{6}(?:-\d{1,9})?")
-_OWN_FIELDS = ("time", "clock", "event")
-_OPEN_FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+EVENTS_FILE, PLAN_FILE = "events.jsonl", "plan.json"
+_RUN_ID = re.compile(r"(\d{8}-\d{6})(?:-(\d{1,9}))?")
+_BRIEF_EVENT = re.compile(rb'"event": ?"(?:run-|step-|built"|output")')  # in a text, quotes are escaped
+_MAX_NUMBER = 1e16  # 9 petabytes, 300 million years: what is more is damage
 
 Moment = tuple[datetime, float]
+State = Literal["running", "done", "failed", "timeout", "interrupted", "killed", "skipped"]
+_OUTCOMES = ("done", "failed", "timeout", "interrupted", "killed")
 
 
 def read_moment() -> Moment:
     """Return the time of day (UTC) and the clock that no one sets: seconds since the machine started."""
     return datetime.now(timezone.utc), time.monotonic()
+
+
+class Event(dict[str, Any]):
+    """A line of a record, or a part of one, as it was written. A field of another type counts as missing."""
+
+    def text(self, name: str) -> str:
+        """Return a text, empty where there is none."""
+        value = self.get(name)
+        return value if isinstance(value, str) else ""
+
+    def number(self, name: str) -> float | None:
+        """Return a number that is neither infinite nor beyond reason."""
+        value = self.get(name)
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            return None
+        return value if -_MAX_NUMBER < value < _MAX_NUMBER else None
+
+    def count(self, name: str) -> int | None:
+        """Return a whole number."""
+        value = self.number(name)
+        return None if value is None else int(value)
+
+    def texts(self, name: str) -> list[str]:
+        """Return the texts of a list."""
+        value = self.get(name)
+        return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
+
+    def part(self, name: str) -> Event:
+        """Return an object, empty where there is none."""
+        value = self.get(name)
+        return Event(value) if isinstance(value, dict) else Event()
+
+    def parts(self, name: str) -> list[Event]:
+        """Return the objects of a list."""
+        value = self.get(name)
+        return [Event(item) for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+    @property
+    def kind(self) -> str:
+        """What happened: ``step-begun`` …"""
+        return self.text("event")
+
+    @property
+    def moment(self) -> Moment:
+        """When it was written. Raises ValueError for what is no event."""
+        day, clock = datetime.fromisoformat(self.text("time").replace("Z", "+00:00")), self.number("clock")
+        if day.tzinfo is None or not 2000 <= day.year < 2200 or clock is None:
+            raise ValueError("this is no event")
+        return day, clock
+
+
+def parse_event(line: bytes) -> Event | None:
+    """Return the event that a line holds, or ``None`` for a damaged line."""
+    try:
+        event = Event(line=json.loads(line)).part("line")
+        return event if event.moment and event.kind else None
+    except (ValueError, RecursionError):
+        return None
 
 
 @dataclass(frozen=True)
@@ -240,26 +137,32 @@ class RunRecord:
 
         Fields are plain values, paths, and lists, tuples and mappings of these. Raises OSError (a full disk).
         """
-        if reserved := [name for name in _OWN_FIELDS if name in fields]:
-            raise ValueError(f"{', '.join(reserved)}: every event has this of its own")
         now, clock = self.moment()
         day = now.astimezone(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        full = {"time": day, "clock": round(clock, 6), "event": event, **fields}
-        line = (
-            json.dumps(_make_json_value(full), allow_nan=False, separators=(",", ":")).encode("ascii") + b"\n"
-        )
-        file = os.open(self.path, _OPEN_FLAGS, 0o644)
+        value = _make_json_value({"time": day, "clock": round(clock, 6), "event": event, **fields})
+        line = json.dumps(value, allow_nan=False, separators=(",", ":")).encode("ascii") + b"\n"
         try:
-            if not _ends_with_newline(file):
-                line = b"\n" + line
-            if os.write(file, line) < len(line):  # the rest cannot follow: others may have written since
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
-            os.fsync(file)
+            with self.path.open("ab+", buffering=0) as file:
+                file.seek(max(file.seek(0, os.SEEK_END) - 1, 0))
+                if file.read(1) not in (b"", b"\n"):  # torn, or another process is writing it now
+                    line = b"\n" + line
+                if file.write(line) < len(line):  # the rest cannot follow: others may have written since
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
+                os.fsync(file)
         except OSError as failure:
             errors.name_failed_file(failure, self.path)
             raise
-        finally:
-            os.close(file)
+
+
+def _make_json_value(value: object) -> object:
+    """Return a value as JSON has it, with no credentials in it."""
+    if isinstance(value, (str, os.PathLike)):
+        return shell.hide_credentials(os.fspath(value))
+    if isinstance(value, Mapping):
+        return {str(key): _make_json_value(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_make_json_value(inner) for inner in value]
+    return value
 
 
 def create_run_record(runs: Path, now: datetime) -> RunRecord:
@@ -274,107 +177,58 @@ def create_run_record(runs: Path, now: datetime) -> RunRecord:
     number = 1
     while True:
         folder = runs / (name if number == 1 else f"{name}-{number}")
-        try:
+        with suppress(FileExistsError):
             folder.mkdir()
-        except FileExistsError:
-            number += 1
-        else:
             return RunRecord(folder)
-
-
-def _ends_with_newline(file: int) -> bool:
-    """Tell whether an event may begin here; a line that another process is writing now counts as torn."""
-    end = os.lseek(file, 0, os.SEEK_END)
-    if not end:
-        return True
-    os.lseek(file, end - 1, os.SEEK_SET)
-    return os.read(file, 1) == b"\n"
-
-
-def _make_json_value(value: object) -> object:
-    """Return a value as JSON has it, with no credentials in it."""
-    if isinstance(value, str):
-        return shell.hide_credentials(value)
-    if isinstance(value, os.PathLike):
-        return shell.hide_credentials(os.fspath(value))
-    if isinstance(value, Mapping):
-        return {str(key): _make_json_value(inner) for key, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_make_json_value(inner) for inner in value]
-    return value
-
-
-RunState = Literal["running", "done", "failed", "interrupted", "killed"]
-StepState = Literal["running", "done", "failed", "timeout", "interrupted", "killed", "skipped"]
-
-PLAN_FILE = "plan.json"
-_PLAN_SHAPE = {"steps": [{"id": str, "after": [str], "estimate": {"seconds": SECONDS}}]}
-_RUN_ID_PARTS = re.compile(r"(\d{8}-\d{6})(?:-(\d{1,9}))?")
-_RUN_OUTCOMES = {"done", "failed", "interrupted"}
-_STEP_OUTCOMES = {"done", "failed", "timeout", "interrupted", "killed"}
-_BRIEF_EVENT = re.compile(rb'"event": ?"(?:run|step)-')  # never inside a text, where quotes are escaped
+        number += 1
 
 
 @dataclass(frozen=True)
 class RecordedStep:
-    """A step as the record shows it: when it began or was skipped, how it ended, all its events in between.
+    """A step as the record shows it: how it began or was skipped, how it ended, and all its events.
 
-    ``seconds`` and ``peak_memory`` (bytes) are ``None`` where no end is recorded, or nobody measured.
+    Where the line of its begin was damaged, ``begun`` is the first event that is left; ``ended`` is empty
+    where no end is recorded.
     """
 
     id: str
-    state: StepState
-    begun: Event  # step-begun, or step-skipped; where that line was damaged, the first that is left
-    ended: Event | None
+    state: State
+    begun: Event
+    ended: Event
     events: tuple[Event, ...]
-
-    @property
-    def outcome(self) -> str | None:
-        """How it ended, as its process or the run said; ``None`` before that."""
-        return None if self.ended is None else str(self.ended.get("outcome"))
 
     @property
     def why(self) -> str:
         """Why it ran, or was skipped."""
-        return str(self.begun.get("why") or "")
+        return self.begun.text("why")
 
     @property
     def seconds(self) -> float | None:
-        """How long it took."""
-        if self.ended is None:
-            return None
-        recorded = self.ended.get("seconds")
-        return max(self.ended["clock"] - self.begun["clock"], 0.0) if recorded is None else float(recorded)
+        """How long it took; ``None`` where no end is recorded."""
+        recorded = self.ended.number("seconds")
+        if recorded is None and self.ended:
+            return max(float(self.ended["clock"]) - float(self.begun["clock"]), 0.0)
+        return recorded
 
     @property
     def peak_memory(self) -> int | None:
-        """Bytes that its processes held together at most."""
-        return None if self.ended is None else cast("int | None", self.ended.get("peak_memory"))
+        """Bytes that its processes held together at most; ``None`` where nobody measured."""
+        return self.ended.count("peak_memory")
 
     @property
     def log(self) -> Path | None:
         """Its log file."""
-        return Path(self.begun["log"]) if self.begun.get("log") else None
+        return Path(self.begun.text("log")) if self.begun.text("log") else None
 
     @property
     def outputs(self) -> tuple[Event, ...]:
         """The files that it made, or had made before it was skipped: ``path``, ``size``, ``sha256`` …"""
-        if self.state == "skipped":
-            return tuple(self.begun.get("outputs") or ())
-        return self.events_of_kind("output")
+        is_older = self.state == "skipped"
+        return tuple(self.begun.parts("outputs")) if is_older else self.events_of_kind("output")
 
-    def events_of_kind(self, event: str) -> tuple[Event, ...]:
+    def events_of_kind(self, kind: str) -> tuple[Event, ...]:
         """Return the step's events of one kind."""
-        return tuple(recorded for recorded in self.events if recorded["event"] == event)
-
-
-@dataclass(frozen=True)
-class PlannedStep:
-    """A step of the plan: after which others it comes, and how many seconds it may take, if known."""
-
-    id: str
-    after: tuple[str, ...]
-    seconds: float | None
+        return tuple(event for event in self.events if event.kind == kind)
 
 
 @dataclass(frozen=True)
@@ -382,44 +236,40 @@ class RecordedRun:
     """A run as its record shows it. ``damaged`` lines were left out; ``torn``: the last one broke off.
 
     ``elsewhere``: no end is recorded, and it ran on a machine that cannot be asked from here. ``planned`` are
-    the steps of its plan, where that is there.
+    the steps of its plan, where that is there: ``id``, ``after``, ``estimate``.
     """
 
     id: str
     folder: Path
-    state: RunState
+    state: State
     events: tuple[Event, ...]
     begun: Event
-    ended: Event | None
+    ended: Event
     steps: Mapping[str, RecordedStep]
     damaged: int = 0
     torn: bool = False
     elsewhere: bool = False
-    planned: tuple[PlannedStep, ...] = ()
+    planned: tuple[Event, ...] = ()
 
     @property
     def seconds(self) -> float | None:
         """How long it took; what was recorded of it, where no end is; ``None`` where nothing is."""
-        if self.ended is not None and self.ended.get("seconds") is not None:
-            return float(self.ended["seconds"])
-        return max(self.last_clock - self.first_clock, 0.0) if self.events else None
-
-    @property
-    def first_clock(self) -> float:
-        """The clock at the first event; 0 where there is none."""
-        return float(self.events[0]["clock"]) if self.events else 0.0
+        recorded = self.ended.number("seconds")
+        if recorded is None and self.events:
+            return max(self.last_clock - float(self.events[0]["clock"]), 0.0)
+        return recorded
 
     @property
     def last_clock(self) -> float:
         """The clock at the latest event."""
-        return max((float(event["clock"]) for event in self.events), default=0.0)
+        return max((event["clock"] for event in self.events), default=0.0)
 
     @property
     def may_be_followed(self) -> bool:
         """Whether the command that it is of is still at work here: it may begin a run for another Python."""
         return not _is_elsewhere(self.begun) and _is_alive(self.begun)
 
-    def count_steps(self, *states: StepState) -> int:
+    def count_steps(self, *states: State) -> int:
         """Return how many steps are in these states."""
         return sum(step.state in states for step in self.steps.values())
 
@@ -427,7 +277,8 @@ class RecordedRun:
 def read_run(folder: Path, *, brief: bool = False) -> RecordedRun:
     """Read the run in ``folder``; one that recorded nothing before it was killed has no events.
 
-    ``brief``: only begins and ends of the run and its steps, and what came last; damage is not counted then.
+    ``brief``: only begins and ends of the run and its steps, what they made, and what came last; damage is
+    not counted then, and the plan not read.
     """
     try:
         *lines, rest = (folder / EVENTS_FILE).read_bytes().split(b"\n")
@@ -437,29 +288,66 @@ def read_run(folder: Path, *, brief: bool = False) -> RecordedRun:
         lines = [line for line in lines[:-1] if _BRIEF_EVENT.search(line)] + lines[-1:]
     parsed = [parse_event(line) for line in lines if line.strip()]
     events = tuple(event for event in parsed if event is not None)
-    begun = next((event for event in events if event["event"] == "run-begun"), {})
-    ended = next((event for event in reversed(events) if event["event"] == "run-ended"), None)
-    elsewhere = ended is None and _is_elsewhere(begun)
+    begun = next((event for event in events if event.kind == "run-begun"), Event())
+    ended = next((event for event in reversed(events) if event.kind == "run-ended"), Event())
+    elsewhere = not ended and _is_elsewhere(begun)
+    # what is without an end: on another machine nobody can ask, and the end of a run ends its steps
+    assumed: State | None = "running" if elsewhere else "killed" if ended else None
+    by_step: dict[str, list[Event]] = {}
+    for event in events:
+        if step := event.text("step"):
+            if event.kind in ("step-begun", "step-skipped"):
+                by_step[step] = []  # one that began again counts from there
+            by_step.setdefault(step, []).append(event)
+    try:
+        plan = Event() if brief else Event(plan=json.loads((folder / PLAN_FILE).read_bytes())).part("plan")
+    except (OSError, ValueError, RecursionError):  # no plan, or one of another form
+        plan = Event()
+    steps: dict[str, RecordedStep] = {}
+    for step, own in by_step.items():
+        last = next((event for event in reversed(own) if event.kind == "step-ended"), Event())
+        steps[step] = RecordedStep(step, _tell_state(own[0], last, assumed), own[0], last, tuple(own))
     return RecordedRun(
-        id=folder.name,
-        folder=folder,
-        state=_run_state(begun, ended, elsewhere=elsewhere),
-        events=events,
-        begun=begun,
-        ended=ended,
-        steps=_collect_steps(events, run_ended=ended is not None, elsewhere=elsewhere),
+        folder.name,
+        folder,
+        _tell_state(begun, ended, assumed),
+        events,
+        begun,
+        ended,
+        steps,
         damaged=0 if brief else len(parsed) - len(events),
         torn=bool(rest.strip()),
         elsewhere=elsewhere,
-        planned=() if brief else _read_planned_steps(folder / PLAN_FILE),
+        planned=tuple(step for step in plan.parts("steps") if step.text("id")),
     )
+
+
+def _tell_state(begun: Event, ended: Event, assumed: State | None) -> State:
+    """Tell how a run or a step ended, or whether it is at work; what ended in a way unknown here failed.
+
+    ``assumed``: the state of what has no end; ``None``: its process is asked.
+    """
+    if begun.kind == "step-skipped":
+        return "skipped"
+    if ended:
+        return cast("State", ended["outcome"]) if ended.text("outcome") in _OUTCOMES else "failed"
+    return assumed or ("running" if _is_alive(begun) else "killed")
+
+
+def _is_elsewhere(begun: Event) -> bool:
+    return begun.text("host") not in ("", platform.node())
+
+
+def _is_alive(begun: Event) -> bool:
+    pid = begun.count("pid")
+    return pid is not None and process.is_process_alive(pid, begun.text("began"))
 
 
 def list_run_ids(runs: Path) -> list[str]:
     """Return the ids of the runs below ``runs``, newest first; other folders are not looked at."""
     if not runs.is_dir():
         return []
-    matches = [(match, entry) for entry in runs.iterdir() if (match := _RUN_ID_PARTS.fullmatch(entry.name))]
+    matches = [(match, entry) for entry in runs.iterdir() if (match := _RUN_ID.fullmatch(entry.name))]
     matches.sort(key=lambda pair: (pair[0][1], int(pair[0][2] or 1)), reverse=True)
     return [entry.name for _, entry in matches if entry.is_dir()]
 
@@ -473,78 +361,3 @@ def read_newest_run(runs: Path) -> RecordedRun | None:
     """Read the newest run below ``runs``, or return ``None`` where there is none."""
     ids = list_run_ids(runs)
     return read_run(runs / ids[0]) if ids else None
-
-
-def read_run_before(run: RecordedRun) -> RecordedRun | None:
-    """Return the newest earlier run of its work directory that did a step which it did, too; None: none."""
-    done = {step.id for step in run.steps.values() if step.state == "done"}
-    ids = list_run_ids(run.folder.parent)
-    earlier = ids[ids.index(run.id) + 1 :] if run.id in ids else []
-    for name in earlier:
-        other = read_run(run.folder.parent / name, brief=True)
-        if any(step.id in done and step.state == "done" for step in other.steps.values()):
-            return other
-    return None
-
-
-def _read_planned_steps(path: Path) -> tuple[PlannedStep, ...]:
-    """Return the steps of a run's plan, in its order; none where there is no plan, or one of another form."""
-    try:
-        plan = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return ()
-    if not isinstance(plan, dict) or not fits_shape(plan, _PLAN_SHAPE):
-        return ()
-    return tuple(
-        PlannedStep(step["id"], tuple(step.get("after") or ()), (step.get("estimate") or {}).get("seconds"))
-        for step in plan.get("steps") or ()
-        if step.get("id")
-    )
-
-
-def _is_elsewhere(begun: Event) -> bool:
-    host = begun.get("host")
-    return host is not None and host != platform.node()
-
-
-def _run_state(begun: Event, ended: Event | None, *, elsewhere: bool) -> RunState:
-    if ended is not None:
-        outcome = ended.get("outcome")
-        return cast("RunState", outcome) if outcome in _RUN_OUTCOMES else "failed"
-    return "running" if elsewhere or _is_alive(begun) else "killed"
-
-
-def _is_alive(begun: Event) -> bool:
-    pid = begun.get("pid")
-    return pid is not None and process.is_process_alive(pid, begun.get("began") or "")
-
-
-def _collect_steps(events: tuple[Event, ...], *, run_ended: bool, elsewhere: bool) -> dict[str, RecordedStep]:
-    """Gather each step's events; one that began again counts from there."""
-    begun: dict[str, Event] = {}
-    ended: dict[str, Event] = {}
-    between: dict[str, list[Event]] = {}
-    for event in events:
-        step = event.get("step")
-        if not isinstance(step, str):
-            continue
-        if event["event"] in {"step-begun", "step-skipped"}:
-            begun[step], between[step] = event, []
-            ended.pop(step, None)
-            continue
-        begun.setdefault(step, event)
-        between.setdefault(step, []).append(event)
-        if event["event"] == "step-ended":
-            ended[step] = event
-    views = {}
-    for step, first in begun.items():
-        last = ended.get(step)
-        state: object
-        if first["event"] == "step-skipped":
-            state = "skipped"
-        elif last is not None:
-            state = last.get("outcome") if last.get("outcome") in _STEP_OUTCOMES else "failed"
-        else:
-            state = "running" if elsewhere or (not run_ended and _is_alive(first)) else "killed"
-        views[step] = RecordedStep(step, cast("StepState", state), first, last, tuple(between[step]))
-    return views

@@ -10,14 +10,18 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import TracebackType
 
 from rocm_wheels.core import page_templates, progress, tables
 from rocm_wheels.core.log import is_log_on_github, log_note, paint_text
 from rocm_wheels.pipeline import run_record
+
+_SAMPLE_SECONDS = _REDRAW_SECONDS = 0.5
+_HEARTBEAT_SECONDS = 60.0
+_TAIL_BYTES = 32768  # a few commands of a compiler
 
 
 def measure_tree_memory(root: int) -> int | None:
@@ -34,63 +38,45 @@ def measure_tree_memory(root: int) -> int | None:
         return None
     total = 0
     for process in everyone:
-        try:
+        with suppress(psutil.Error):  # it has just ended
             total += process.memory_info().rss
-        except psutil.Error:
-            continue  # it has just ended
     return total
 
 
-_SAMPLE_SECONDS = 0.5
-
-
 class ResourceUsage:
-    """Watches a process and all that it starts, from a thread. ``peak``: bytes, as ``measure_tree_memory``
-    counts.
+    """Watches a process and all that it starts, from a thread, until it is left.
+
+    ``peak``: bytes, as ``measure_tree_memory`` counts.
     """
 
     def __init__(self) -> None:
-        self.peak = 0
-        self.cpu_seconds = 0.0
-        self._pid: int | None = None
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._sample, daemon=True)
+        self.peak, self.cpu_seconds = 0, 0.0
+        self._over, self._thread = threading.Event(), threading.Thread()
 
     def start(self, pid: int) -> None:
         """Begin to watch a process."""
-        self._pid = pid
+        self._thread = threading.Thread(target=self._sample, args=(pid,), daemon=True)
         self._thread.start()
 
     def __enter__(self) -> ResourceUsage:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._over.set()
         if self._thread.is_alive():
             self._thread.join()
 
-    def _sample(self) -> None:
+    def _sample(self, pid: int) -> None:
         import psutil
 
-        assert self._pid is not None
-        try:
-            leader = psutil.Process(self._pid)
+        with suppress(psutil.NoSuchProcess):  # it has ended
+            leader = psutil.Process(pid)
             while True:
-                times = leader.cpu_times()
-                spent = times.user + times.system + times.children_user + times.children_system
+                spent = sum(leader.cpu_times()[:4])  # of its own, and of those that it waited for
                 self.cpu_seconds = max(self.cpu_seconds, spent)
-                self.peak = max(self.peak, measure_tree_memory(self._pid) or 0)
+                self.peak = max(self.peak, measure_tree_memory(pid) or 0)
                 if self._over.wait(_SAMPLE_SECONDS):
                     return
-        except psutil.NoSuchProcess:
-            return  # it has ended
-
-
-_REDRAW_SECONDS = 0.5
-_HEARTBEAT_SECONDS = 60.0
-_TAIL_BYTES = 32768  # a few commands of a compiler
 
 
 class StepDisplay:
@@ -98,7 +84,7 @@ class StepDisplay:
 
     def __init__(self) -> None:
         self._running: dict[str, tuple[float, Path]] = {}
-        self._lines: dict[str, list[str]] = {}
+        self._waiting: dict[str, list[str]] = {}  # lines by step, on GitHub
         self._open = ""  # the step whose group is open on GitHub
         self._lock = threading.RLock()
         self._over = threading.Event()
@@ -110,45 +96,40 @@ class StepDisplay:
         title = f"{step}: starting ({shorten_digests(why)})" if why else f"{step}: starting"
         with self._lock:
             self._running[step] = (time.monotonic(), log_file)
-            if not is_log_on_github():
+            if is_log_on_github():
+                self._print_in_group(step, f"::group::{title}")
+            else:
                 log_note(paint_text(title, "bold"))
-                return
-            self._lines[step] = [f"::group::{title}"]
-            self._open_next_group()
 
     def show_line(self, step: str, text: str) -> None:
         """Show a line that a step has printed."""
         with self._lock:
-            if not is_log_on_github():
-                if text.strip():
-                    log_note(f"[{step}] {text}")
-            elif step == self._open:
-                log_note(text)
-            else:
-                self._lines[step].append(text)
+            if is_log_on_github():
+                self._print_in_group(step, text)
+            elif text.strip():
+                log_note(f"[{step}] {text}")
 
     def end_step(self, step: str, outcome: str, colour: str) -> None:
         """Say how a step ended."""
         with self._lock:
             seconds = time.monotonic() - self._running.pop(step)[0]
             message = f"{step}: {paint_text(outcome, colour)} {tables.format_duration(seconds)}"
-            if not is_log_on_github():
-                log_note(message)
-            elif step == self._open:
-                log_note("::endgroup::")
-                log_note(message)
-                self._open = ""
-                self._open_next_group()
+            if is_log_on_github():
+                self._print_in_group(step, "::endgroup::", message)
             else:
-                self._lines[step] += ["::endgroup::", message]
+                log_note(message)
 
-    def _open_next_group(self) -> None:
-        """Print the groups that have ended, whole, and open that of a step at work: groups do not nest."""
-        while not self._open and self._lines:
-            step = next((name for name in self._lines if name not in self._running), next(iter(self._lines)))
-            for text in self._lines.pop(step):
+    def _print_in_group(self, step: str, *lines: str) -> None:
+        """Print lines of a step on GitHub once its group is open: they do not nest, ended ones go first."""
+        self._waiting.setdefault(step, []).extend(lines)
+        while self._waiting:
+            ended = (name for name in self._waiting if name not in self._running)
+            self._open = self._open or next(ended, next(iter(self._waiting)))
+            for text in self._waiting.pop(self._open, []):
                 log_note(text)
-            self._open = step if step in self._running else ""
+            if self._open in self._running:
+                return  # what it prints comes as it comes; others wait
+            self._open = ""
 
     def close(self) -> None:
         """Stop drawing."""
@@ -175,215 +156,23 @@ class StepDisplay:
                         log_note(line)
 
 
-def read_last_log_line(path: Path) -> str:
-    """Return the last line of a log that is being written, empty when there is none that can be read."""
-    return find_last_line(_read_log_tail(path))
-
-
 def _read_log_tail(path: Path) -> bytes:
+    """Return the end of a log: nothing where it is not written yet or cleaned away, or is no path."""
     try:
         with path.open("rb") as file:
             file.seek(max(path.stat().st_size - _TAIL_BYTES, 0))
             return file.read()
     except (OSError, ValueError):
-        return b""  # not written yet, cleaned away, or no path at all: the step is shown without
+        return b""
 
 
-@dataclass(frozen=True)
-class NinjaCount:
-    """How many commands a ninja has done, of how many."""
-
-    done: int
-    commands: int
-
-
-_NINJA_COUNT = re.compile(r"\[(?P<done>\d{1,7})/(?P<commands>\d{1,7})\] ")
-
-
-def parse_ninja_count(line: str) -> NinjaCount | None:
-    """Return what ninja's ``[14/19]`` says at the begin of a line; ``None`` for other lines."""
-    match = _NINJA_COUNT.match(line)
-    if match is None:
-        return None
-    count = NinjaCount(int(match["done"]), int(match["commands"]))
-    return count if 0 < count.done <= count.commands else None
-
-
-@dataclass(frozen=True)
-class StepStatus:
-    """A step at work. ``seconds`` since its begin; ``line`` is the last of its log; ``memory`` in bytes now.
-
-    ``expected`` is the estimate of the plan in seconds. ``seconds_left``: to its expected end, negative when
-    that is over; ``None``: nobody can tell. ``source`` says what it comes from: the commands that ninja has
-    done and has to do, else the estimate.
-    """
-
-    id: str
-    seconds: float
-    line: str
-    log: str | None
-    memory: int | None
-    expected: float | None
-    seconds_left: float | None
-    source: str | None
-    ninja: NinjaCount | None = None
-
-
-@dataclass(frozen=True)
-class RunStatus:
-    """A run and its steps at work. ``seconds`` since its begin; ``to_come`` is ``None`` when not recorded.
-
-    ``seconds_left``: seconds that it takes at least, by the estimates of what is not done yet.
-    """
-
-    run: run_record.RecordedRun
-    seconds: float
-    running: tuple[StepStatus, ...]
-    to_come: int | None
-    seconds_left: float | None
-
-    def as_json(self) -> dict[str, object]:
-        """Return what ``runs show --json`` says of now. Keys are added later, never renamed."""
-        return {
-            "seconds": round(self.seconds, 3),
-            "to_come": self.to_come,
-            "left": None if self.seconds_left is None else round(self.seconds_left, 3),
-            "running": [
-                {
-                    "step": step.id,
-                    "seconds": round(step.seconds, 3),
-                    "line": step.line,
-                    "log": step.log,
-                    "memory": step.memory,
-                    "expected": step.expected,
-                    "left": None if step.seconds_left is None else round(step.seconds_left, 3),
-                    "source": step.source,
-                    "ninja": None if step.ninja is None else asdict(step.ninja),
-                }
-                for step in self.running
-            ],
-        }
-
-
-def read_run_status(
-    run: run_record.RecordedRun,
-    now: run_record.Moment,
-    memory: Callable[[int], int | None] = measure_tree_memory,
-) -> RunStatus:
-    """Look at every step that is at work: its log, its processes, how long it has been."""
-    working = [step for step in run.steps.values() if step.state == "running"]
-    steps = run.begun.get("steps")
-    if run.state == "running":
-        seconds = _seconds_since(run, run.begun, now)
-    else:
-        seconds = run.seconds or 0.0
-    running = tuple(_read_step_status(run, step, now, memory) for step in working)
-    return RunStatus(
-        run=run,
-        seconds=seconds,
-        running=running,
-        seconds_left=_estimate_seconds_left(run, running) if run.state == "running" else None,
-        to_come=None if steps is None else max(steps - len(run.steps), 0),
-    )
-
-
-def _estimate_seconds_left(run: run_record.RecordedRun, running: tuple[StepStatus, ...]) -> float | None:
-    """Return the seconds of the longest way through what is left, as if all that can run side by side did.
-
-    A step without an estimate counts for nothing; ``None`` when none of them has one.
-    """
-    at_work = {step.id: step for step in running}
-    ends: dict[str, float] = {}
-    has_estimate = False
-    for step in run.planned:
-        begin = max((ends.get(name, 0.0) for name in step.after), default=0.0)
-        if step.id in at_work:
-            seconds_left = at_work[step.id].seconds_left
-            has_estimate = has_estimate or seconds_left is not None
-            ends[step.id] = max(seconds_left or 0.0, 0.0)
-        elif step.id not in run.steps:
-            has_estimate = has_estimate or step.seconds is not None
-            ends[step.id] = begin + (step.seconds or 0.0)
-    return max(ends.values()) if has_estimate else None
-
-
-def _read_step_status(
-    run: run_record.RecordedRun,
-    step: run_record.RecordedStep,
-    now: run_record.Moment,
-    memory: Callable[[int], int | None],
-) -> StepStatus:
-    pid, estimate = step.begun.get("pid"), step.begun.get("estimate") or {}
-    tail = _read_log_tail(step.log) if step.log else b""
-    seconds, expected = _seconds_since(run, step.begun, now), estimate.get("seconds")
-    left, source = None if expected is None else expected - seconds, estimate.get("source")
-    ninja = _find_ninja_count(tail)
-    begins = step.events_of_kind("ninja-begun")
-    if ninja is not None and begins:
-        by_ninja = _extrapolate_ninja(begins[-1], ninja, _seconds_since(run, begins[-1], now), step)
-        if by_ninja is not None:
-            left, source = by_ninja, f"ninja: {ninja.done} of {ninja.commands} commands"
-    return StepStatus(
-        id=step.id,
-        seconds=seconds,
-        line=find_last_line(tail),
-        log=None if step.log is None else str(step.log),
-        memory=None if pid is None or run.elsewhere else memory(pid),
-        expected=expected,
-        seconds_left=left,
-        source=source,
-        ninja=ninja,
-    )
-
-
-def _find_ninja_count(tail: bytes) -> NinjaCount | None:
-    lines = re.split("[\r\n]+", tail.decode("utf-8", "replace"))
-    counts = (parse_ninja_count(line) for line in reversed(lines))
-    return next((count for count in counts if count is not None), None)
-
-
-def _extrapolate_ninja(
-    begin: run_record.Event, count: NinjaCount, seconds: float, step: run_record.RecordedStep
-) -> float | None:
-    """Return the seconds that ninja's other commands take, if they go on as those since ``begin`` did.
-
-    ``None`` while that says nothing: fewer are done than run side by side; and when all are done, for what
-    comes after them is not ninja's.
-    """
-    done = count.done - (begin.get("done") or 0)
-    left = count.commands - count.done
-    if done < max(int(step.begun.get("jobs") or 1), 1) or not left:
-        return None
-    return seconds * left / done
-
-
-def _seconds_since(run: run_record.RecordedRun, event: run_record.Event, now: run_record.Moment) -> float:
-    """Return the seconds since an event: by the clock, unless that is another machine's."""
-    if not event:
-        return 0.0
-    day, clock = now
-    passed = (
-        (day - run_record.parse_event_time(event)).total_seconds()
-        if run.elsewhere
-        else clock - event["clock"]
-    )
-    return max(passed, 0.0)
-
-
-_LONG_DIGEST = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{12,}\b")
-
-
-def join_lines(text: str) -> str:
-    """Return text on one line, with single blanks."""
-    return " ".join(page_templates.strip_controls(text).split())
-
-
-def shorten_digests(text: str) -> str:
-    """Return text with 12 digits of each long digest or commit in it."""
-    return _LONG_DIGEST.sub(r"\1…", text)
+def read_last_log_line(path: Path) -> str:
+    """Return the last line of a log that is being written, empty when there is none that can be read."""
+    return find_last_line(_read_log_tail(path))
 
 
 _NINJA_EDGE = re.compile(r"(?P<count>\[\d+/\d+\]) .* -o (?P<file>[^\s\"]+)")
+_LONG_DIGEST = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{12,}\b")
 
 
 def find_last_line(tail: bytes) -> str:
@@ -395,6 +184,133 @@ def find_last_line(tail: bytes) -> str:
     line = next((line for part in reversed(re.split("[\r\n]+", text)) if (line := join_lines(part))), "")
     edge = _NINJA_EDGE.match(line)
     return f"{edge['count']} {edge['file'].rpartition('/')[2]}" if edge else line
+
+
+def join_lines(text: str) -> str:
+    """Return text on one line, with single blanks, and nothing in it that controls a terminal."""
+    return " ".join(page_templates.strip_controls(text).split())
+
+
+def shorten_digests(text: str) -> str:
+    """Return text with 12 digits of each long digest or commit in it."""
+    return _LONG_DIGEST.sub(r"\1…", text)
+
+
+@dataclass(frozen=True)
+class NinjaCount:
+    """How many commands a ninja has done, of how many."""
+
+    done: int
+    commands: int
+
+
+_NINJA_COUNT = re.compile(r"\[(\d{1,7})/(\d{1,7})\] ")
+
+
+def parse_ninja_count(line: str) -> NinjaCount | None:
+    """Return what ninja's ``[14/19]`` says at the begin of a line; ``None`` for other lines."""
+    if (match := _NINJA_COUNT.match(line)) is None:
+        return None
+    count = NinjaCount(int(match[1]), int(match[2]))
+    return count if 0 < count.done <= count.commands else None
+
+
+@dataclass(frozen=True)
+class StepStatus:
+    """A step at work, as ``runs show --json`` has it. ``seconds`` since its begin; ``line``: its log's last.
+
+    ``memory``: bytes now. ``expected``: the estimate of the plan, in seconds. ``left``: seconds to its
+    expected end, negative when that is over; ``None``: nobody can tell. ``source`` says what that comes from:
+    the commands that ninja has done and has to do, else the estimate.
+    """
+
+    step: str
+    seconds: float
+    line: str
+    log: str | None
+    memory: int | None
+    expected: float | None
+    left: float | None
+    source: str | None
+    ninja: NinjaCount | None
+
+
+@dataclass(frozen=True)
+class RunStatus:
+    """A run and its steps at work. ``seconds`` since its begin; ``to_come`` is ``None`` when not recorded.
+
+    ``left``: seconds that it takes at least, by the estimates of what is not done yet.
+    """
+
+    run: run_record.RecordedRun
+    seconds: float
+    to_come: int | None
+    left: float | None
+    running: tuple[StepStatus, ...]
+
+    def as_json(self) -> dict[str, object]:
+        """Return what ``runs show --json`` says of now. Keys are added later, never renamed."""
+        running = [asdict(step) for step in self.running]
+        return {"seconds": self.seconds, "to_come": self.to_come, "left": self.left, "running": running}
+
+
+def read_run_status(run: run_record.RecordedRun, now: run_record.Moment) -> RunStatus:
+    """Look at every step that is at work: its log, its processes, how long it has been."""
+    working = [step for step in run.steps.values() if step.state == "running"]
+    at_work = {step.id: _read_step_status(run, step, now) for step in working}
+    ends: dict[str, float] = {}  # of the steps that are left, as if all that can run side by side did
+    has_estimate = False
+    for planned in run.planned:
+        name = planned.text("id")
+        left = at_work[name].left if name in at_work else planned.part("estimate").number("seconds")
+        if name in at_work or name not in run.steps:
+            has_estimate = has_estimate or left is not None  # a step without one counts for nothing
+            begin = max((ends.get(other, 0.0) for other in planned.texts("after")), default=0.0)
+            ends[name] = begin + max(left or 0.0, 0.0)
+    is_running, steps = run.state == "running", run.begun.count("steps")
+    return RunStatus(
+        run,
+        seconds=round(_seconds_since(run, run.begun, now) if is_running else run.seconds or 0.0, 3),
+        to_come=None if steps is None else max(steps - len(run.steps), 0),
+        left=round(max(ends.values()), 3) if is_running and has_estimate else None,
+        running=tuple(at_work.values()),
+    )
+
+
+def _read_step_status(
+    run: run_record.RecordedRun, step: run_record.RecordedStep, now: run_record.Moment
+) -> StepStatus:
+    pid, estimate = step.begun.count("pid"), step.begun.part("estimate")
+    seconds, expected = _seconds_since(run, step.begun, now), estimate.number("seconds")
+    left, source = None if expected is None else expected - seconds, estimate.text("source") or None
+    tail = _read_log_tail(step.log) if step.log else b""
+    counts = map(parse_ninja_count, reversed(re.split("[\r\n]+", tail.decode("utf-8", "replace"))))
+    ninja = next(filter(None, counts), None)
+    if ninja is not None and (begins := step.events_of_kind("ninja-begun")):
+        done, rest = ninja.done - (begins[-1].count("done") or 0), ninja.commands - ninja.done
+        # it says nothing while fewer are done than run side by side, nor of what comes after the last one
+        if rest and done >= max(step.begun.count("jobs") or 1, 1):
+            left = _seconds_since(run, begins[-1], now) * rest / done
+            source = f"ninja: {ninja.done} of {ninja.commands} commands"
+    return StepStatus(
+        step.id,
+        round(seconds, 3),
+        find_last_line(tail),
+        None if step.log is None else str(step.log),
+        None if pid is None or run.elsewhere else measure_tree_memory(pid),
+        expected,
+        None if left is None else round(left, 3),
+        source,
+        ninja,
+    )
+
+
+def _seconds_since(run: run_record.RecordedRun, event: run_record.Event, now: run_record.Moment) -> float:
+    """Return the seconds since an event: by the clock, unless that is another machine's."""
+    if not event:
+        return 0.0
+    (day, clock), (event_day, event_clock) = now, event.moment
+    return max((day - event_day).total_seconds() if run.elsewhere else clock - event_clock, 0.0)
 
 
 @dataclass(frozen=True)
@@ -420,29 +336,20 @@ class SummaryRow:
     target_set: str = ""  # with --per-target: the folder of the output that it is in
 
 
-SUMMARY_HEADERS = ("wheel", "version", "targets", "size", "time", "sha256", "outcome")
+_SUMMARY_HEADERS = ("wheel", "version", "targets", "size", "time", "sha256", "outcome")
 
 
-def format_cells(row: SummaryRow) -> tuple[str, ...]:
-    """Return a row as text, in the order of ``SUMMARY_HEADERS``."""
-    outcome = ", ".join(part for part in (row.outcome, row.checked, row.note) if part)
+def _format_cells(row: SummaryRow) -> tuple[str, ...]:
+    targets = sorted(row.targets or (), key=lambda name: (len(name), name))
     return (
-        "/".join(
-            part for part in (row.target_set, row.wheel or f"{row.project} {row.python}".strip()) if part
-        ),
+        "/".join(filter(None, (row.target_set, row.wheel or f"{row.project} {row.python}".strip()))),
         row.version,
-        _format_targets(row) if row.wheel else "",
+        ("not read" if row.targets is None else ", ".join(targets) or "none") if row.wheel else "",
         tables.format_size(row.size, unknown=""),
         "" if row.seconds is None else tables.format_duration(row.seconds),
         row.sha256,
-        outcome,
+        ", ".join(filter(None, (row.outcome, row.checked, row.note))),
     )
-
-
-def _format_targets(row: SummaryRow) -> str:
-    if row.targets is None:
-        return "not read"
-    return ", ".join(sorted(row.targets, key=lambda name: (len(name), name))) or "none"
 
 
 def format_summary(rows: Sequence[SummaryRow], *, width: int | None = None) -> str:
@@ -450,16 +357,14 @@ def format_summary(rows: Sequence[SummaryRow], *, width: int | None = None) -> s
 
     Names are whole, to be copied; digests are in JSON and Markdown only.
     """
-    digest = SUMMARY_HEADERS.index("sha256")
-    header, *cells = (
-        (*line[:digest], *line[digest + 1 :]) for line in (SUMMARY_HEADERS, *map(format_cells, rows))
-    )
+    lines = [_SUMMARY_HEADERS, *map(_format_cells, rows)]
+    header, *cells = [(*before, outcome) for *before, _digest, outcome in lines]
     return tables.format_table(header, cells, width=width)
 
 
 def format_markdown_summary(rows: Sequence[SummaryRow]) -> str:
     """Write the table for a GitHub step summary."""
-    return tables.format_markdown_table(SUMMARY_HEADERS, [format_cells(row) for row in rows])
+    return tables.format_markdown_table(_SUMMARY_HEADERS, [_format_cells(row) for row in rows])
 
 
 def format_json_summary(rows: Sequence[SummaryRow]) -> str:

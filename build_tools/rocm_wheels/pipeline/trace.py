@@ -7,14 +7,21 @@ and threads. The steps are one process, each build's ninja another; a thread is 
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rocm_wheels.core import errors, log
-from rocm_wheels.pipeline import ninja_log, run_record
+from rocm_wheels.pipeline import ninja_log, run_record, status
 
-_STEPS = 1  # the process of the steps; those of ninjas follow
+# name, category, begin and end in microseconds since the run began, and what else is known
+_Stretch = tuple[str, str, int, int, Mapping[str, object]]
+
+
+def find_stretch(run: run_record.RecordedRun, step: run_record.RecordedStep) -> tuple[float, float]:
+    """Return when a step began, in seconds since the run did, and how long it took as far as is known."""
+    begun = float(step.begun["clock"])
+    seconds = run.last_clock - begun if step.seconds is None else step.seconds
+    return max(begun - run.events[0]["clock"], 0.0), max(seconds, 0.0)
 
 
 def make_trace(run: run_record.RecordedRun) -> dict[str, Any]:
@@ -22,79 +29,40 @@ def make_trace(run: run_record.RecordedRun) -> dict[str, Any]:
 
     A log of ninja that cannot be read is named in a warning, and left out.
     """
-    begun = [step for step in run.steps.values() if step.state != "skipped"]
-    events = [_name_process(_STEPS, f"steps of run {run.id}"), *_place_steps(run, begun)]
-    process = _STEPS
-    for step in begun:
+    steps = [(step, *find_stretch(run, step)) for step in run.steps.values() if step.state != "skipped"]
+    stretches: list[_Stretch] = []
+    processes = [(f"steps of run {run.id}", stretches)]
+    for step, begin, seconds in sorted(steps, key=lambda item: item[1]):
+        facts = {"state": step.state, "why": step.why, "peak memory": step.peak_memory}
+        stretches.append((step.id, "step", round(begin * 1e6), round((begin + seconds) * 1e6), facts))
         for event in step.events_of_kind("ninja"):
             try:
-                edges = ninja_log.read_ninja_log(ninja_log.find_ninja_log(run, event))
+                edges = ninja_log.read_ninja_log(run.folder, event.text("log"))
             except errors.DataError as unreadable:
-                log.log_warning(f"{step.id}: {unreadable}; its commands are not in the trace")
+                warning = f"{step.id}: {unreadable}; its commands are not in the trace"
+                log.log_warning(status.join_lines(warning))
                 continue
-            process += 1
-            began = event.get("began")
-            offset = max((step.begun["clock"] if began is None else began) - run.first_clock, 0.0)
-            events.append(_name_process(process, f"ninja in {step.id}"))
-            events += _place_commands(process, ninja_log.assign_lanes(edges), round(offset * 1e6))
+            began = event.number("began")
+            offset = begin if began is None else max(began - run.events[0]["clock"], 0.0)
+            commands = [_place_edge(edge, round(offset * 1e6)) for edge in edges]
+            processes.append((f"ninja in {step.id}", commands))
+    events = (_format_process(number, *named) for number, named in enumerate(processes, 1))
     return {
         "displayTimeUnit": "ms",
-        "otherData": {"run": run.id, "state": run.state, "command": str(run.begun.get("command") or "")},
-        "traceEvents": events,
+        "otherData": {"run": run.id, "state": run.state, "command": run.begun.text("command")},
+        "traceEvents": [event for of_process in events for event in of_process],
     }
 
 
-def _place_steps(
-    run: run_record.RecordedRun, steps: Iterable[run_record.RecordedStep]
-) -> Iterator[dict[str, Any]]:
-    """Yield the steps in as few threads as ran side by side."""
-    busy: list[tuple[float, int]] = []  # (end, thread) of the last step of each
-    for step in sorted(steps, key=lambda step: float(step.begun["clock"])):
-        begin = max(step.begun["clock"] - run.first_clock, 0.0)
-        recorded = step.seconds
-        seconds = max(run.last_clock - step.begun["clock"], 0.0) if recorded is None else recorded
-        if busy and busy[0][0] <= begin:
-            thread = heapq.heappop(busy)[1]
-        else:
-            thread = len(busy) + 1
-        heapq.heappush(busy, (begin + seconds, thread))
-        facts = {"state": step.state, "why": step.why, "peak memory": step.peak_memory}
-        stretch = round(begin * 1e6), round(seconds * 1e6)
-        yield _make_event(step.id, "step", process=_STEPS, thread=thread, stretch=stretch, facts=facts)
+def _place_edge(edge: ninja_log.NinjaEdge, offset: int) -> _Stretch:
+    name = edge.outputs[0].rpartition("/")[2]
+    begin, end = offset + edge.begin * 1000, offset + edge.end * 1000
+    return name, edge.kind, begin, end, {"outputs": list(edge.outputs)}
 
 
-def _place_commands(
-    process: int, lanes: Sequence[Sequence[ninja_log.NinjaEdge]], offset: int
-) -> Iterator[dict[str, Any]]:
-    for thread, lane in enumerate(lanes, 1):
-        for edge in lane:
-            stretch = offset + edge.begin * 1000, edge.milliseconds * 1000
-            name = edge.outputs[0].rpartition("/")[2]
-            facts = {"outputs": list(edge.outputs)}
-            yield _make_event(name, edge.kind, process=process, thread=thread, stretch=stretch, facts=facts)
-
-
-def _make_event(
-    name: str,
-    category: str,
-    *,
-    process: int,
-    thread: int,
-    stretch: tuple[int, int],
-    facts: dict[str, Any],
-) -> dict[str, Any]:
-    begin, duration = stretch
-    return {
-        "name": name,
-        "cat": category,
-        "ph": "X",
-        "ts": begin,
-        "dur": duration,
-        "pid": process,
-        "tid": thread,
-        "args": facts,
-    }
-
-
-def _name_process(process: int, name: str) -> dict[str, Any]:
-    return {"name": "process_name", "ph": "M", "pid": process, "tid": 0, "args": {"name": name}}
+def _format_process(number: int, name: str, stretches: Sequence[_Stretch]) -> Iterator[dict[str, Any]]:
+    yield {"name": "process_name", "ph": "M", "pid": number, "tid": 0, "args": {"name": name}}
+    lanes = ninja_log.assign_lanes((begin, end) for _, _, begin, end, _ in stretches)
+    for (title, category, begin, end, facts), lane in zip(stretches, lanes, strict=True):
+        place = {"ts": begin, "dur": end - begin, "pid": number, "tid": lane + 1}
+        yield {"name": title, "cat": category, "ph": "X", **place, "args": facts}
