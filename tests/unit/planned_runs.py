@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 from rocm_wheels.core import machine
 from rocm_wheels.models import project
-from rocm_wheels.pipeline import build_environment, estimates, plan
+from rocm_wheels.pipeline import build_environment, plan
 from rocm_wheels.pipeline.facts import DoneStep, Facts, PythonFacts, TreeFacts
 from rocm_wheels.pipeline.outputs import StepStamp
 from rocm_wheels.pipeline.request import SdkRequest, WheelsRequest
@@ -61,7 +61,7 @@ def make_facts(
         trees={name: _tree(sources[name], name) for name in NAMES},
         done=dict(done or {}),
         machine=machine.MachineResources(cores=64, memory=256 * GIB, free_memory=200 * GIB),
-        history=estimates.History(),
+        history={},
         tools=("cmake>=3.27", "ninja"),
     )
 

@@ -8,6 +8,7 @@ import shutil
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -199,7 +200,7 @@ def _print_summary(summary: RunSummary, env: Mapping[str, str], *, as_json: bool
     from rocm_wheels.pipeline import status
 
     if as_json:
-        click.echo(status.format_json_summary(summary.rows))
+        click.echo(json.dumps([asdict(row) for row in summary.rows], indent=1))
     else:
         click.echo(status.format_summary(summary.rows, width=tables.get_output_width()))
     current = all(row.outcome in ("up to date", "packaged") for row in summary.rows)

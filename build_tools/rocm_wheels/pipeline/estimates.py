@@ -6,13 +6,10 @@ its time that compilers shared by the number of jobs, and by the targets as the 
 
 from __future__ import annotations
 
-import json
 import re
-from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rocm_wheels.core import tables
 from rocm_wheels.core.machine import MachineResources, count_compile_jobs
@@ -22,12 +19,7 @@ from rocm_wheels.pipeline import run_record
 
 _MAX_RUNS = 60  # the newest ones
 _MAX_SAMPLES = 5  # of them, in which a step was done; the longest counts, for the others may have gone on
-_HEAD, _TAIL = 1 << 16, 1 << 19
-_STEP_ID = re.compile(
-    r"(?:build-(?P<project>[\w-]+?)|(?P<packaging>repair|fat|split|variant)-[\w-]+?|(?P<kind>[a-z-]+?))"
-    r"-cp3\d+t?(?:-\S+)?"
-)
-_RELEVANT_EVENT = re.compile(rb'"event": ?"(?:run-begun|step-begun|built|output|step-ended)"')
+_BUILD_STEP = re.compile(r"build-([\w-]+?)-cp3\d+t?(?:-\S+)?")
 _MEMORY_MARGIN = 1.25  # over the memory that a run was seen to take
 
 
@@ -58,14 +50,8 @@ class PastStep:
     targets: int
 
 
-@dataclass(frozen=True)
-class History:
-    """Steps of earlier runs by name (a project's, or the kind of another step), the newest first.
-
-    Those of one number of targets are as many as are looked at.
-    """
-
-    steps: Mapping[str, tuple[PastStep, ...]] = field(default_factory=dict)
+# steps of earlier runs by name (a project's, or the kind of another step), the newest first
+History = Mapping[str, tuple[PastStep, ...]]
 
 
 def estimate_step(
@@ -76,7 +62,7 @@ def estimate_step(
     ``jobs``: how many compilers run at a time, where that is decided; else what the machine allows.
     """
     costs = get_step_costs(project)
-    past_steps = history.steps.get(project, ())
+    past_steps = history.get(project, ())
     per_job = _memory_per_job(costs, past_steps)
     jobs = jobs or count_compile_jobs(machine, per_job, None)
     disk, wheel = costs.disk.get_bytes(targets), costs.wheel.get_bytes(targets) if costs.wheel else 0
@@ -122,79 +108,32 @@ def _memory_per_job(costs: estimates.StepCosts, past_steps: tuple[PastStep, ...]
 
 
 def read_history(runs: Path) -> History:
-    """Read what the steps of earlier runs took, those whose records are below ``runs``.
+    """Read what the steps of earlier runs took that were done; their records are below ``runs``.
 
-    Of a record its ends are read, and of its steps those that were done count. One that is damaged, or being
-    written, tells what is whole in it.
+    One that is damaged, or being written, tells what is whole in it. Of the runs for one number of targets
+    only the newest count.
     """
-    past_steps = [
-        item for run in run_record.list_run_ids(runs)[:_MAX_RUNS] for item in _read_past_steps(runs / run)
-    ]
-    steps_by_name: dict[str, list[PastStep]] = {}
-    counted: Counter[tuple[str, int]] = Counter()
-    for name, past in past_steps:
-        if counted[name, past.targets] < _MAX_SAMPLES:
-            steps_by_name.setdefault(name, []).append(past)
-            counted[name, past.targets] += 1
-    return History({name: tuple(steps) for name, steps in steps_by_name.items()})
-
-
-def _read_past_steps(folder: Path) -> Iterator[tuple[str, PastStep]]:
-    run: Mapping[str, Any] = {}
-    begun: dict[str, Mapping[str, Any]] = {}
-    targets: dict[str, int] = {}
-    for event in _read_events(folder / run_record.EVENTS_FILE):
-        step = str(event.get("step", ""))
-        match event.get("event"):
-            case "run-begun":
-                run = event
-            case "step-begun":
-                begun[step] = event
-            case "built" | "output" if (
-                event.get("targets") is not None
-            ):  # none at all, where there is no device code
-                targets[step] = max(targets.get(step, 1), len(event["targets"]))
-            case "step-ended" if event.get("outcome") == "done" and event.get("seconds"):
-                if name := _cost_name(step):
-                    yield (
-                        name,
-                        PastStep(
-                            run=folder.name,
-                            seconds=float(event["seconds"]),
-                            cpu_seconds=float(event.get("cpu_seconds") or 0),
-                            peak_memory=int(event.get("peak_memory") or 0),
-                            jobs=int(begun.get(step, {}).get("jobs") or run.get("cores") or 1),
-                            targets=targets.get(step) or len(run.get("targets") or ()) or 1,
-                        ),
-                    )
-
-
-def _cost_name(step: str) -> str | None:
-    """Return under which name a step's costs are known: its project, or its kind."""
-    match = _STEP_ID.fullmatch(step)
-    for kind in ("configure", "probe-targets", "check-cache"):
-        if step == kind or step.startswith(f"{kind}-"):
-            return kind
-    if match is None:
-        return step or None  # probe-targets, check-cache
-    return match["project"] or match["packaging"] or match["kind"]
-
-
-def _read_events(path: Path) -> Iterator[Mapping[str, Any]]:
-    """Yield the events that matter here; of a long record only from its two ends."""
-    try:
-        with path.open("rb") as file:
-            data = file.read(_HEAD + _TAIL + 1)
-            if len(data) > _HEAD + _TAIL:
-                file.seek(-_TAIL, 2)
-                data = data[:_HEAD] + b"\n" + file.read()
-    except OSError:  # a run that has not written yet
-        return
-    for line in data.splitlines():
-        if _RELEVANT_EVENT.search(line):
-            try:
-                event = json.loads(line)
-            except ValueError:
-                continue  # torn, or cut by us
-            if isinstance(event, dict):
-                yield event
+    history: dict[str, tuple[PastStep, ...]] = {}
+    kinds = estimates.load_estimate_table().steps
+    for run in run_record.list_runs(runs, limit=_MAX_RUNS):
+        for step in run.steps.values():
+            build = _BUILD_STEP.fullmatch(step.id)
+            other = (kind for kind in kinds if f"{step.id}-".startswith(f"{kind}-"))
+            name = build[1] if build else next(other, None)
+            if step.state != "done" or not step.seconds or name is None:
+                continue
+            files = [*step.events_of_kind("built"), *step.events_of_kind("output")]
+            # none at all, where there is no device code; where nobody looked, those of the run
+            targets = [len(file.texts("targets")) for file in files if file.get("targets") is not None]
+            past = PastStep(
+                run=run.id,
+                seconds=step.seconds,
+                cpu_seconds=step.ended.number("cpu_seconds") or 0.0,
+                peak_memory=step.peak_memory or 0,
+                jobs=max(step.begun.count("jobs") or run.begun.count("cores") or 1, 1),
+                targets=max(1, *(targets or [len(run.begun.texts("targets"))])),
+            )
+            earlier = history.get(name, ())
+            if sum(other.targets == past.targets for other in earlier) < _MAX_SAMPLES:
+                history[name] = (*earlier, past)
+    return history

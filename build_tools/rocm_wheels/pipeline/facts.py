@@ -186,7 +186,7 @@ def gather_facts(
         trees=gather_trees(request, projects, env, locked, looks) if trees is None else trees,
         done=_read_done_steps(workspace, sorted(path.stem for path in workspace.steps.glob("*.json"))),
         machine=measure_machine(env),
-        history=estimates.read_history(workspace.runs) if kind is None else estimates.History(),
+        history=estimates.read_history(workspace.runs) if kind is None else {},
         tools=_list_required_tools(request),
         cache=cache,
         cache_version=cache.ask_version(env) if cache is not None and tries_cache else "",

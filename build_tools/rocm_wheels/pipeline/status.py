@@ -292,16 +292,11 @@ def _read_step_status(
         if rest and done >= max(step.begun.count("jobs") or 1, 1):
             left = _seconds_since(run, begins[-1], now) * rest / done
             source = f"ninja: {ninja.done} of {ninja.commands} commands"
+    log = None if step.log is None else str(step.log)
+    memory = None if pid is None or run.elsewhere else measure_tree_memory(pid)
+    left = None if left is None else round(left, 3)
     return StepStatus(
-        step.id,
-        round(seconds, 3),
-        find_last_line(tail),
-        None if step.log is None else str(step.log),
-        None if pid is None or run.elsewhere else measure_tree_memory(pid),
-        expected,
-        None if left is None else round(left, 3),
-        source,
-        ninja,
+        step.id, round(seconds, 3), find_last_line(tail), log, memory, expected, left, source, ninja
     )
 
 
@@ -365,10 +360,3 @@ def format_summary(rows: Sequence[SummaryRow], *, width: int | None = None) -> s
 def format_markdown_summary(rows: Sequence[SummaryRow]) -> str:
     """Write the table for a GitHub step summary."""
     return tables.format_markdown_table(_SUMMARY_HEADERS, [_format_cells(row) for row in rows])
-
-
-def format_json_summary(rows: Sequence[SummaryRow]) -> str:
-    """Write the rows as JSON: a list of objects with the fields of ``SummaryRow``."""
-    import json
-
-    return json.dumps([asdict(row) for row in rows], indent=1)
