@@ -16,8 +16,8 @@ NOW = 1_000_000.0
 DAY = 86400.0
 
 
-def piece(name: str, days: float, kind: clean.LeftoverKind = "trees") -> clean.Leftover:
-    return clean.Leftover(kind, Path(name), name, 10, NOW - days * DAY)
+def piece(name: str, days: float, kind: str = "trees") -> clean.Leftover:
+    return clean.Leftover(kind, name, Path(name), 10, NOW - days * DAY)
 
 
 OLD, NEW, MIDDLE = piece("old", 30), piece("new", 0), piece("middle", 7, "fresh")

@@ -8,6 +8,7 @@ import shutil
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,6 @@ from rocm_wheels.core import errors, log, shell, tables
 from rocm_wheels.models import project_names
 
 if TYPE_CHECKING:
-    from rocm_wheels.pipeline import clean
     from rocm_wheels.pipeline.plan import PlannedRun
     from rocm_wheels.pipeline.run import RunSummary
 
@@ -412,10 +412,11 @@ def clean_command(**options: Any) -> None:
     runs          records and logs of runs that have ended
     rejected      wheels that failed their checks
     fresh         wheels left behind before they were checked
+    built         wheels as they were built: without one, it is built again
     steps         what each step last did: without it, it is done again
     set-aside     somebody else's build trees that --clean set aside
 
-    The last two go only when --kind names them. Wheels in an output folder, checkouts, and the build tree
+    The last three go only when --kind names them. Wheels in an output folder, checkouts, and the build tree
     that is in place in one, are not touched. With --work-dir alone, trees that wait in checkouts stay.
 
     \b
@@ -432,53 +433,30 @@ def clean_command(**options: Any) -> None:
             tip="--dry-run alone lists everything",
         )
     env, workspace = boundary.read_environment(), build_options.find_workspace(options)
-    sources, kinds = _find_sources(options), _choose_kinds(options)
-    if options["dry_run"]:
-        pieces = clean.find_leftovers(workspace, kinds, sources=sources, env=env)
-        pieces = clean.select_leftovers(pieces, older_than, now=time.time())
-        _print_pieces(pieces, done=False, as_json=options["as_json"])
-        return
-    removed: list[clean.Leftover] = []
-    with clean.hold_for_cleaning(workspace, [source for source in sources.values() if source.is_dir()], env):
-        pieces = clean.find_leftovers(workspace, kinds, sources=sources, env=env)
-        for piece in clean.select_leftovers(pieces, older_than, now=time.time()):
+    kinds = (*options["what"], "remains") if options["what"] else clean.DEFAULT_LEFTOVER_KINDS
+    sources: dict[str, Path] = {}  # checkouts in which trees wait: none with a --work-dir alone
+    if options["work_dir"] is None or options["root_checkout_dir"] is not None:
+        root = (options["root_checkout_dir"] or build_options.find_default_root()).absolute()
+        folders = {name: root / name for name in project_names.list_project_names()}
+        sources = {name: folder for name, folder in folders.items() if folder.is_dir()}
+    with ExitStack() as held:
+        if not options["dry_run"]:
+            held.enter_context(clean.hold_for_cleaning(workspace, sources.values(), env))
+        found = clean.find_leftovers(workspace, kinds, sources=sources, env=env)
+        pieces = clean.select_leftovers(found, older_than, now=time.time())
+        for piece in () if options["dry_run"] else pieces:
             clean.remove_leftover(piece)
-            removed.append(piece)
-    _print_pieces(removed, done=True, as_json=options["as_json"])
-
-
-def _choose_kinds(options: Mapping[str, Any]) -> tuple[clean.LeftoverKind, ...]:
-    from rocm_wheels.pipeline import clean
-
-    return (*options["what"], "remains") if options["what"] else clean.DEFAULT_LEFTOVER_KINDS
-
-
-def _find_sources(options: Mapping[str, Any]) -> dict[str, Path]:
-    """Return the checkouts whose waiting trees are meant: none with a --work-dir alone."""
-    if options["work_dir"] is not None and options["root_checkout_dir"] is None:
-        return {}
-    root = (options["root_checkout_dir"] or build_options.find_default_root()).absolute()
-    return {name: root / name for name in project_names.list_project_names()}
-
-
-def _print_pieces(pieces: list[clean.Leftover], *, done: bool, as_json: bool) -> None:
-
     total = sum(piece.size for piece in pieces)
-    if as_json:
-        value = {"deleted": done, "size": total, "pieces": [piece.as_json() for piece in pieces]}
-        click.echo(json.dumps(value, indent=1))
+    if options["as_json"]:
+        listed = [piece.as_json() for piece in pieces]
+        click.echo(json.dumps({"deleted": not options["dry_run"], "size": total, "pieces": listed}, indent=1))
     else:
-        rows = []
-        for piece in pieces:
-            age = max(time.time() - piece.used, 0)
-            rows.append(
-                (piece.kind, tables.format_size(piece.size), tables.format_duration(age), str(piece.path))
-            )
-        for line in tables.align_rows(rows, right=(1, 2)):
-            click.echo(line)
-    how = "deleted" if done else "would be deleted"
-    log.log_note(
-        f"{tables.format_count(len(pieces), 'item')} {how}, {tables.format_size(total)}"
-        if pieces
-        else "nothing to delete"
-    )
+        ages = [tables.format_duration(max(time.time() - piece.used, 0)) for piece in pieces]
+        rows = [
+            (piece.kind, tables.format_size(piece.size), age, str(piece.path))
+            for piece, age in zip(pieces, ages, strict=True)
+        ]
+        click.echo("".join(f"{line}\n" for line in tables.align_rows(rows, right=(1, 2))), nl=False)
+    how = "would be deleted" if options["dry_run"] else "deleted"
+    count = f"{tables.format_count(len(pieces), 'item')} {how}, {tables.format_size(total)}"
+    log.log_note(count if pieces else "nothing to delete")
