@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -21,11 +21,11 @@ from rocm_wheels import __version__
 from rocm_wheels.compile import build_trees, variables
 from rocm_wheels.core import machine, shell
 from rocm_wheels.sdk import resolve_packages
+from rocm_wheels.wheels import sbom, statement
 
 if TYPE_CHECKING:
     from rocm_wheels.pipeline import planner
     from rocm_wheels.pipeline.step_run import StepRun
-    from rocm_wheels.wheels import sbom
 
 _BUILD_PACKAGE = "build package "  # begins the inputs of a build that are packages
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -68,32 +68,12 @@ def write_build_statement(
 ) -> dict[str, Any]:
     """Write the statement of a finished wheel beside it, and return what it says."""
     from rocm_wheels.package.sbom import LOCK_MEMBER
-    from rocm_wheels.wheels import rewrite, statement
-
-    lock = rewrite.read_dist_info_files(wheel).get(LOCK_MEMBER)
-    lock_digest = "" if lock is None else hashlib.sha256(lock).hexdigest()
-    predicate = {
-        "buildDefinition": _define_build(step_run, planned, parts, lock_digest),
-        "runDetails": _describe_run(step_run.facts.env, moment),
-    }
-    statement.write_statement(wheel, statement.format_statement(wheel.name, sha256, predicate))
-    return predicate
-
-
-def restore_build_statement(wheel: Path, sha256: str, predicate: Mapping[str, Any]) -> None:
-    """Write the statement of a wheel beside it as it was when it was built."""
-    from rocm_wheels.wheels import statement
-
-    statement.write_statement(wheel, statement.format_statement(wheel.name, sha256, predicate))
-
-
-def _define_build(
-    step_run: StepRun, planned: planner.PlannedBuild, parts: sbom.WheelParts, lock_digest: str
-) -> dict[str, Any]:
-    from rocm_wheels.wheels import statement
+    from rocm_wheels.wheels import rewrite
 
     request, build = step_run.facts.request, planned.request
-    options = {
+    lock = rewrite.read_dist_info_files(wheel).get(LOCK_MEMBER)
+    parameters = {
+        "command": "rocm-wheels build",
         "project": build.project.name,
         "platform": build.platform,
         "python": step_run.ready.python_tag,
@@ -105,32 +85,33 @@ def _define_build(
         "version-suffix": build.suffix,
         "flash-attention": build.flash_attention,
         "verify": request.verify,
-        "lock": {"sha256": lock_digest} if lock_digest else None,
+        "lock": None if lock is None else {"sha256": hashlib.sha256(lock).hexdigest()},
         "installed-rocm": build.sdk.content,
     }
-    environment, withheld = select_variables(planned)
-    rocm = (
-        resolve_packages.read_installed(step_run.ready.environment.prefix / resolve_packages.PACKAGES_NOTE)
-        or {}
-    )
-    return {
-        "buildType": statement.BUILD_TYPE,
-        "externalParameters": {"command": "rocm-wheels build", **drop_unknown(options)},
-        "internalParameters": drop_unknown({"environment": environment, "withheld": withheld}),
-        "resolvedDependencies": [
-            *map(_describe_source, parts.sources),
-            *(
-                _add_file_digest(statement.describe_package_dependency(part), rocm.get(part.name))
-                for part in parts.packages
-            ),
-            *_describe_build_packages(planned.inputs, planned.tools),
-            *({"name": name, "digest": {"sha256": d}} for name, d in _list_compilers(planned).items()),
-            *_describe_image(step_run.facts.env),
-        ],
+    predicate = {
+        "buildDefinition": {
+            "buildType": statement.BUILD_TYPE,
+            "externalParameters": _drop_unknown(parameters),
+            "internalParameters": _select_variables(planned),
+            "resolvedDependencies": list(_list_dependencies(step_run, planned, parts)),
+        },
+        "runDetails": _describe_run(step_run.facts.env, moment),
     }
+    restore_build_statement(wheel, sha256, predicate)
+    return predicate
 
 
-def select_variables(planned: planner.PlannedBuild) -> tuple[dict[str, str], list[str]]:
+def restore_build_statement(wheel: Path, sha256: str, predicate: Mapping[str, Any]) -> None:
+    """Write the statement of a wheel beside it as it was when it was built."""
+    statement.write_statement(wheel, statement.format_statement(wheel.name, sha256, predicate))
+
+
+def _drop_unknown(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values without those that say nothing: None, and what is empty."""
+    return {name: value for name, value in values.items() if value not in (None, "", [], {})}
+
+
+def _select_variables(planned: planner.PlannedBuild) -> dict[str, Any]:
     """Return the variables that reached the compilers, and the names of those whose values stay here.
 
     A variable that somebody set for this build alone counts where it is one that builds are known to read.
@@ -141,104 +122,68 @@ def select_variables(planned: planner.PlannedBuild) -> tuple[dict[str, str], lis
         if value is None or not _VARIABLE_NAME.fullmatch(name):
             continue
         chosen = name in planned.request.set_env and name not in planned.request.recipe_variables
-        if (chosen and not variables.is_configuration_variable(name, value)) or _is_private(name, value):
+        is_unknown = chosen and not variables.is_configuration_variable(name, value)
+        if is_unknown or shell.hide_variable_value(name, value) != value or _PLACE.search(value):
             withheld.append(name)
         else:
             environment[name] = value
-    return environment, withheld
+    return _drop_unknown({"environment": environment, "withheld": withheld})
 
 
-def drop_unknown(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values without those that say nothing: None, and what is empty."""
-    return {name: value for name, value in values.items() if value not in (None, "", [], {})}
+def _list_dependencies(
+    step_run: StepRun, planned: planner.PlannedBuild, parts: sbom.WheelParts
+) -> Iterator[dict[str, Any]]:
+    """Yield what went in: sources, ROCm's packages, those that the build ran with, compilers, the image."""
+    for source in parts.sources:  # with its address only where that is a public one, which its purl tells
+        notes = {"path": source.path, "patches-sha256": source.patches, "changed-tree": source.tree}
+        address, digest = sbom.make_repository_url(source), {"gitCommit": source.commit}
+        fields = {"name": source.name, "uri": address, "digest": digest, "annotations": _drop_unknown(notes)}
+        yield _drop_unknown(fields)
+    note = step_run.ready.environment.prefix / resolve_packages.PACKAGES_NOTE
+    rocm = resolve_packages.read_installed(note) or {}
+    for part in parts.packages:
+        yield _describe_package(part, rocm)
+    # the inputs of a build have of a package its version and how its record's digest begins; the tools are
+    # all that are installed, and from which files
+    built_with = set()
+    for name, identity in planned.inputs.items():
+        if name.startswith(_BUILD_PACKAGE):
+            version, _, record = identity.partition(" ")
+            package = sbom.PackagePart(name.removeprefix(_BUILD_PACKAGE), version)
+            known = _drop_unknown({"record-sha256-begins": record})
+            yield _drop_unknown({**_describe_package(package, planned.tools), "annotations": known})
+            built_with.add(package.name)
+    for name, tool in planned.tools.items():
+        if name not in built_with and tool.version:
+            yield _describe_package(sbom.PackagePart(name, tool.version), planned.tools)
+    for name, sha256 in build_trees.hash_compilers(planned.environment).items():
+        yield {"name": name, "digest": {"sha256": sha256}}
+    # of the image of a container, the registry may be somebody's own
+    if image := _IMAGE.fullmatch(step_run.facts.env.get(machine.IMAGE_VARIABLE, "")):
+        digests = _drop_unknown({"sha256": image["sha256"]})
+        yield _drop_unknown({"name": image["name"], "uri": f"docker:{image['name']}", "digest": digests})
 
 
-def _is_private(name: str, value: str) -> bool:
-    return shell.hide_variable_value(name, value) != value or _PLACE.search(value) is not None
-
-
-def _describe_source(part: sbom.SourcePart) -> dict[str, Any]:
-    """Return a repository; its address only where that is a public one, which its purl tells."""
-    from rocm_wheels.wheels import sbom
-
-    notes = {"path": part.path, "patches-sha256": part.patches, "changed-tree": part.tree}
-    return drop_unknown(
-        {
-            "name": part.name,
-            "uri": sbom.make_repository_url(part),
-            "digest": {"gitCommit": part.commit},
-            "annotations": drop_unknown(notes),
-        }
-    )
-
-
-def _add_file_digest(
-    dependency: dict[str, Any], package: resolve_packages.InstalledPackage | None
+def _describe_package(
+    part: sbom.PackagePart, files: Mapping[str, resolve_packages.InstalledPackage]
 ) -> dict[str, Any]:
     """Return a package as a dependency, with the digest of the file that it was installed from, if known."""
-    if package is None or not package.sha256:
+    dependency, file = statement.describe_package_dependency(part), files.get(part.name)
+    if file is None or not file.sha256:
         return dependency
-    return {**dependency, "digest": {**dependency.get("digest", {}), "sha256": package.sha256}}
-
-
-def _describe_build_packages(
-    inputs: Mapping[str, str], tools: Mapping[str, resolve_packages.InstalledPackage]
-) -> list[dict[str, Any]]:
-    """Return the packages that the build ran with: their inputs are a version, and how a digest begins.
-
-    ``tools`` are all that are installed, and from which files.
-    """
-    from rocm_wheels.wheels import sbom, statement
-
-    dependencies = []
-    for name, identity in inputs.items():
-        if name.startswith(_BUILD_PACKAGE):
-            version, _, digest = identity.partition(" ")
-            part = sbom.PackagePart(name.removeprefix(_BUILD_PACKAGE), version)
-            notes = drop_unknown({"record-sha256-begins": digest})
-            dependency = drop_unknown({**statement.describe_package_dependency(part), "annotations": notes})
-            dependencies.append(_add_file_digest(dependency, tools.get(part.name)))
-    named = {dependency["name"] for dependency in dependencies}
-    for name, tool in tools.items():
-        if name not in named and tool.version:
-            dependency = statement.describe_package_dependency(sbom.PackagePart(name, tool.version))
-            dependencies.append(_add_file_digest(dependency, tool))
-    return dependencies
-
-
-def _list_compilers(planned: planner.PlannedBuild) -> Mapping[str, str]:
-    return build_trees.hash_compilers(planned.environment)
-
-
-def _describe_image(env: Mapping[str, str]) -> Sequence[dict[str, Any]]:
-    """Return the image of the container that the build is in; the registry may be somebody's own."""
-    match = _IMAGE.fullmatch(env.get(machine.IMAGE_VARIABLE, ""))
-    if match is None:
-        return []
-    name = match["name"]
-    digest = {"sha256": match["sha256"]} if match["sha256"] else {}
-    return [drop_unknown({"name": name, "uri": f"docker:{name}", "digest": digest})]
+    return {**dependency, "digest": {**dependency.get("digest", {}), "sha256": file.sha256}}
 
 
 def _describe_run(env: Mapping[str, str], moment: BuildMoment) -> dict[str, Any]:
     """Return who built: the workflow on GitHub, elsewhere the tool, of which nobody can say whose it was."""
-    from rocm_wheels.wheels import statement
-
     builder, invocation = statement.TOOL_URN, moment.run
     if env.get("GITHUB_ACTIONS") == "true" and env.get("GITHUB_WORKFLOW_REF"):
         server = env.get("GITHUB_SERVER_URL", "https://github.com")
         builder = f"{server}/{env['GITHUB_WORKFLOW_REF']}"
         run, attempt = env.get("GITHUB_RUN_ID", ""), env.get("GITHUB_RUN_ATTEMPT", "1")
         invocation = f"{server}/{env.get('GITHUB_REPOSITORY', '')}/actions/runs/{run}/attempts/{attempt}"
-    metadata = {
-        "invocationId": invocation,
-        "startedOn": moment.started,
-        "finishedOn": moment.finished,
-    }
+    metadata = {"invocationId": invocation, "startedOn": moment.started, "finishedOn": moment.finished}
     counts = {"hits": moment.hits, "cacheable": moment.cacheable}
     byproducts = [{"name": "compiler-cache", "annotations": counts}] if moment.cacheable else []
-    details = {
-        "builder": {"id": builder, "version": {"rocm-wheels": __version__}},
-        "metadata": drop_unknown(metadata),
-    }
-    return details | drop_unknown({"byproducts": byproducts})
+    tool = {"id": builder, "version": {"rocm-wheels": __version__}}
+    return _drop_unknown({"builder": tool, "metadata": _drop_unknown(metadata), "byproducts": byproducts})
