@@ -5,12 +5,9 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 from html_pages import HOSTILE, Page, read_page
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from run_records import WrittenRun, night, ninja_log
 
 from rocm_wheels.cli import boundary, main
@@ -195,30 +192,6 @@ def test_a_very_long_build_stays_a_page_that_a_phone_can_load(
     run.end()
     assert "20,001 commands" in checked(run.folder).text
     assert len(report.render_report(run_record.read_run(run.folder)).encode()) < 2_000_000
-
-
-_HOLES = st.lists(
-    st.tuples(st.floats(0, 1), st.integers(0, 30), st.binary(max_size=4)), min_size=1, max_size=8
-)
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    run = night(tmp_path_factory.mktemp("whole"))
-    (run.folder / "build-pytorch-cp312.ninja_log").write_text(ninja_log(20, 4))
-    return run.folder
-
-
-@given(_HOLES)
-@settings(max_examples=20, deadline=None)
-def test_no_damage_keeps_a_page_from_being_made(whole: Path, holes: list[tuple[float, int, bytes]]) -> None:
-    text = bytearray((whole / "events.jsonl").read_bytes())
-    for place, length, put in holes:
-        begin = int(place * len(text))
-        text[begin : begin + length] = put
-    with TemporaryDirectory() as folder:
-        (Path(folder) / "events.jsonl").write_bytes(text)
-        checked(Path(folder))
 
 
 def test_what_audits_found_is_told_once_for_all_wheels(tmp_path: Path) -> None:

@@ -244,53 +244,44 @@ def show_command(run: str | None, watch: bool, as_json: bool, **options: Any) ->
         raise errors.UsageError("--watch and --json exclude each other")
     chosen_run = build_options.find_run(build_options.find_workspace(options), run, at_work=True)
     if as_json:
-        now = status.read_run_status(chosen_run, run_record.read_moment()).as_json()
-        outputs = {step.id: step.outputs for step in chosen_run.steps.values()}
-        document = {**_run_as_json(chosen_run), **now, "outputs": outputs, "events": chosen_run.events}
+        document = _run_as_json(chosen_run)
+        document |= status.read_run_status(chosen_run, run_record.read_moment()).as_json()
+        document["outputs"] = {step.id: step.outputs for step in chosen_run.steps.values()}
+        document["events"] = chosen_run.events
         click.echo(json.dumps(document, indent=1))
         return
+    clear = watch and sys.stdout.isatty()
     try:
-        _draw_run(chosen_run, again=watch)
-        while watch and run is None and (following := _await_next_run(chosen_run)) is not None:
-            _draw_run(following, again=True)
-            chosen_run = following
+        for seen in _follow_run(chosen_run, later=run is None) if watch else (chosen_run,):
+            if clear:
+                boundary.clear_terminal()
+            width, is_running = tables.get_output_width(), seen.state == "running"
+            now = run_record.read_moment()
+            work = describe_work(status.read_run_status(seen, now), width=width) if is_running else ""
+            click.echo(work or describe_run(seen, width=width))
+            if watch and is_running and not clear:
+                click.echo()
     except KeyboardInterrupt:
         if not watch:
             raise
         # to stop watching is no failure, and there is nothing to carry on
 
 
-def _await_next_run(run: run_record.RecordedRun) -> run_record.RecordedRun | None:
-    """Return the run that the same command begins after one has ended; ``None`` when the command is over."""
+def _follow_run(run: run_record.RecordedRun, *, later: bool) -> Iterator[run_record.RecordedRun]:
+    """Yield a run each second until it has ended; ``later``: then those that the same command begins."""
     from rocm_wheels.pipeline import run_record
 
-    while run.may_be_followed:
-        newest = run_record.read_newest_run(run.folder.parent)
-        if newest is not None and newest.id != run.id and newest.begun.get("pid") == run.begun.get("pid"):
-            return newest
+    yield run
+    while run.state == "running" or (later and run.may_be_followed):
         time.sleep(_REDRAW_SECONDS)
-    return None
-
-
-def _draw_run(run: run_record.RecordedRun, *, again: bool) -> None:
-    """Show a run; ``again`` and again until it has ended, then in full."""
-    from rocm_wheels.pipeline import run_record
-
-    clear = again and sys.stdout.isatty()
-    while True:
-        if clear:
-            boundary.clear_terminal()
-        width = tables.get_output_width()
-        if run.state != "running":
-            click.echo(describe_run(run, width=width))
-            return
-        click.echo(describe_work(status.read_run_status(run, run_record.read_moment()), width=width))
-        if not again:
-            return
-        time.sleep(_REDRAW_SECONDS)
-        if not clear:
-            click.echo()
-        run = run_record.read_run(run.folder)
+        if run.state == "running":
+            run = run_record.read_run(run.folder)
+            yield run
+            continue
+        newest = run_record.read_newest_run(run.folder.parent) or run
+        if newest.id != run.id and newest.begun.get("pid") == run.begun.get("pid"):
+            run = newest
+            yield run
 
 
 @command.command("runs report")

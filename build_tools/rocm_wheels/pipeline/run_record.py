@@ -146,7 +146,8 @@ class RunRecord:
                 file.seek(max(file.seek(0, os.SEEK_END) - 1, 0))
                 if file.read(1) not in (b"", b"\n"):  # torn, or another process is writing it now
                     line = b"\n" + line
-                if file.write(line) < len(line):  # the rest cannot follow: others may have written since
+                # what did not fit cannot follow: others may have written since
+                if os.write(file.fileno(), line) < len(line):
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
                 os.fsync(file)
         except OSError as failure:
