@@ -20,81 +20,61 @@ from rocm_wheels.core import errors, shell
 FailureKind = Literal["memory", "disk", "compile", "link", "configure", "build"]
 
 
-def _compile_verbose(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern, re.VERBOSE)
-
-
+_MEMORY = (
+    r"Killed signal terminated program"  # gcc's driver
+    r"|unable to execute command: Killed"  # clang's driver
+    r"|due to signal.*Killed|[Oo]ut of memory|virtual memory exhausted|std::bad_alloc"
+    r"|compiler is out of heap space"  # cl.exe
+)
+_COMPILERS = r"(?:(?:amd)?clang(?:\+\+|-cl|-\d+)?|hipcc|cc1plus|[cg]\+\+|gcc|cc|cl|nvcc)(?:\.exe)?"
+_LINKERS = r"(?:ld(?:\.lld|\.bfd|\.gold|64\.lld)?|lld|lld-link|mold)(?:\.exe)?"
 ERROR_PATTERNS: tuple[tuple[FailureKind, re.Pattern[str]], ...] = (
-    ("disk", _compile_verbose(r"^(?P<message>.*No\ space\ left\ on\ device.*)$")),
+    ("disk", re.compile(r"(?P<message>.*No space left on device.*)$")),
+    ("memory", re.compile(rf"(?P<message>.*(?:{_MEMORY}).*)$")),
+    ("link", re.compile(rf"(?:.*[/\\])?{_LINKERS}:\s(?:fatal )?error: (?P<message>.+)$")),
     (
-        "memory",
-        _compile_verbose(
-            r"""^(?P<message>.*(?:
-                Killed\ signal\ terminated\ program     # gcc's driver
-              | unable\ to\ execute\ command:\ Killed   # clang's driver
-              | due\ to\ signal.*Killed
-              | [Oo]ut\ of\ memory | virtual\ memory\ exhausted | std::bad_alloc
-              | compiler\ is\ out\ of\ heap\ space      # cl.exe
-            ).*)$"""
+        "link",
+        re.compile(
+            r"(?:.*[/\\])?ld(?:\.\w+)?:\s"
+            r"(?P<message>(?:cannot find|undefined|multiple definition|relocation).*)$"
         ),
     ),
     (
         "link",
-        _compile_verbose(
-            r"""^(?:.*[/\\])?(?:ld(?:\.lld|\.bfd|\.gold|64\.lld)?|lld|lld-link|mold)(?:\.exe)?:\s
-                (?:fatal\ )?error:\ (?P<message>.+)$"""
+        re.compile(
+            r"(?:(?:.*[/\\])?ld(?:\.\w+)?:\s)?(?P<file>[^\s:][^:]*):\S*\s"
+            r"(?P<message>(?:undefined reference to|multiple definition of) .+)$"
         ),
     ),
-    (
-        "link",
-        _compile_verbose(
-            r"""^(?:.*[/\\])?ld(?:\.\w+)?:\s
-                (?P<message>(?:cannot\ find|undefined|multiple\ definition|relocation).*)$"""
-        ),
-    ),
-    (
-        "link",
-        _compile_verbose(
-            r"""^(?:(?:.*[/\\])?ld(?:\.\w+)?:\s)?
-                (?P<file>[^\s:][^:]*):\S*\s
-                (?P<message>(?:undefined\ reference\ to|multiple\ definition\ of)\ .+)$"""
-        ),
-    ),
-    ("link", _compile_verbose(r"^(?P<file>\S+)\s:\s(?:fatal\ )?error\ (?P<code>LNK\d+):\s(?P<message>.+)$")),
+    ("link", re.compile(r"(?P<file>\S+)\s:\s(?:fatal )?error (?P<code>LNK\d+):\s(?P<message>.+)$")),
     (
         "compile",  # file:1:2: error: …, file(1,2): error: …, file(1): error C2065: …
-        _compile_verbose(
-            r"""^(?P<file>(?:[A-Za-z]:)?[^\s:(][^:(]*) [:(](?P<line>\d+)(?:[:,]\d+)?\)?\s?:\s
-                (?:fatal\ )?error(?:\ (?P<code>[A-Z]+\d+))?:\s(?P<message>.+)$"""
+        re.compile(
+            r"(?P<file>(?:[A-Za-z]:)?[^\s:(][^:(]*)[:(](?P<line>\d+)(?:[:,]\d+)?\)?\s?:\s"
+            r"(?:fatal )?error(?: (?P<code>[A-Z]+\d+))?:\s(?P<message>.+)$"
         ),
     ),
     (
         "configure",
-        _compile_verbose(
-            r"^CMake\ Error(?:\ at\ (?P<file>[^:]+):(?P<line>\d+)\ \(.+\))?:?\s*(?P<message>.*)$"
-        ),
+        re.compile(r"CMake Error(?: at (?P<file>[^:]+):(?P<line>\d+) \(.+\))?:?\s*(?P<message>.*)$"),
     ),
+    # a driver's own: clang++: error: invalid target ID
+    ("compile", re.compile(rf"(?:.*[/\\])?{_COMPILERS}:\s(?:fatal )?error:\s(?P<message>.+)$")),
+    # clang's parts, which name neither themselves nor a file
     (
-        "compile",  # a driver's own: clang++: error: invalid target ID
-        _compile_verbose(
-            r"""^(?:.*[/\\])?(?:(?:amd)?clang(?:\+\+|-cl|-\d+)?|hipcc|cc1plus|[cg]\+\+|gcc|cc|cl|nvcc)(?:\.exe)?:\s
-                (?:fatal\ )?error:\s(?P<message>.+)$"""
-        ),
-    ),
-    (
-        "compile",  # clang's parts, which name neither themselves nor a file
-        _compile_verbose(r"^(?:fatal\ )?error:\s(?P<message>(?:cannot|invalid|unsupported|unknown)\ .+)$"),
+        "compile",
+        re.compile(r"(?:fatal )?error:\s(?P<message>(?:cannot|invalid|unsupported|unknown) .+)$"),
     ),
 )
 
 # Lines of programs that report what another one did: they count when nothing above is found.
 ECHO_PATTERNS: tuple[re.Pattern[str], ...] = (
-    _compile_verbose(r"^(?!ninja|error)[\w.+/-]+:\ (?:fatal\ )?error:\s(?P<message>.+)$"),  # some other tool
-    _compile_verbose(r"^ninja:\ (?:error|fatal):\s(?P<message>.+)$"),
-    _compile_verbose(r"^(?P<message>(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|Exit)(?::\ .+)?)$"),
-    _compile_verbose(r"^error:\s(?P<message>.+)$"),
-    _compile_verbose(r"^ERROR:?\s(?P<message>.+)$"),
-    _compile_verbose(r"^make(?:\[\d+\])?:\ \*\*\*\s(?P<message>.+)$"),
+    re.compile(r"(?!ninja|error)[\w.+/-]+: (?:fatal )?error:\s(?P<message>.+)$"),  # some other tool
+    re.compile(r"ninja: (?:error|fatal):\s(?P<message>.+)$"),
+    re.compile(r"(?P<message>(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|Exit)(?:: .+)?)$"),
+    re.compile(r"error:\s(?P<message>.+)$"),
+    re.compile(r"ERROR:?\s(?P<message>.+)$"),
+    re.compile(r"make(?:\[\d+\])?: \*\*\*\s(?P<message>.+)$"),
 )
 
 
@@ -133,21 +113,6 @@ class BuildFailure:
         return f"{text} (compiled for {self.target})" if self.target else text
 
 
-class BuildFailed(errors.BuildError):
-    """A front end failed. ``failure`` is what its log says; ``log`` and ``command`` help to go on."""
-
-    def __init__(self, message: str, *, failure: BuildFailure | None, log: Path, command: str) -> None:
-        super().__init__(message, tip=_find_tip(failure) if failure else None)
-        self.failure = failure
-        self.log = log
-        self.command = command
-
-    def name_source(self, place: str) -> None:
-        """Say where the first error is in the source of a translated file, such as ``cuda/Copy.cu:12``."""
-        self.message = self.message.replace("\n  log: ", f"\n  in the source: {place}\n  log: ", 1)
-        self.args = (self.message,)
-
-
 _FAILURE_TIPS: dict[str, str] = {
     "memory": "the machine ran out of memory: build with fewer jobs at a time (MAX_JOBS=4)",
     "disk": "the disk is full: free space, then run again; what is compiled is kept",
@@ -156,8 +121,22 @@ _FAILURE_TIPS: dict[str, str] = {
 _TWIN_TIP = "two objects of one source came out of the compiler cache as one: build without the cache"
 
 
-def _find_tip(failure: BuildFailure) -> str | None:
-    return _TWIN_TIP if "__hip_cuid_" in failure.message else _FAILURE_TIPS.get(failure.kind)
+class BuildFailed(errors.BuildError):
+    """A front end failed. ``failure`` is what its log says; ``log`` and ``command`` help to go on."""
+
+    def __init__(self, message: str, *, failure: BuildFailure | None, log: Path, command: str) -> None:
+        tip = None
+        if failure is not None:
+            tip = _TWIN_TIP if "__hip_cuid_" in failure.message else _FAILURE_TIPS.get(failure.kind)
+        super().__init__(message, tip=tip)
+        self.failure = failure
+        self.log = log
+        self.command = command
+
+    def name_source(self, place: str) -> None:
+        """Say where the first error is in the source of a translated file, such as ``cuda/Copy.cu:12``."""
+        self.message = self.message.replace("\n  log: ", f"\n  in the source: {place}\n  log: ", 1)
+        self.args = (self.message,)
 
 
 def find_first_failure(lines: Iterable[str]) -> BuildFailure | None:
@@ -174,7 +153,9 @@ def find_first_failure(lines: Iterable[str]) -> BuildFailure | None:
             output = match["output"]
         failure = _match_error(line)
         if failure is None:
-            arches = _parse_arches(line) or (() if _NEW_COMMAND.match(line) else arches)
+            named = ",".join(match["targets"] for match in _ARCH_OPTION.finditer(line))
+            if named or _NEW_COMMAND.match(line):
+                arches = tuple(dict.fromkeys(re.split("[,;]", named))) if named else ()
             continue
         if failure.kind == "configure" and not failure.message:
             failure = replace(failure, message=join_paragraph(text[number + 1 :]))
@@ -183,7 +164,12 @@ def find_first_failure(lines: Iterable[str]) -> BuildFailure | None:
                 failure, target=_find_target(failure, text[number + 1 : number + _LOOK_AHEAD], arches)
             )
         return failure if failure.file or failure.kind == "configure" else replace(failure, file=output)
-    return _match_echo(text)
+    for pattern in ECHO_PATTERNS:
+        for line in text:
+            if match := pattern.match(line):
+                failure = BuildFailure("build", match["message"].strip())
+                return replace(failure, target=_find_target(failure, (), ()))
+    return None
 
 
 def list_error_places(lines: Iterable[str]) -> list[tuple[str, int]]:
@@ -233,20 +219,6 @@ def _match_error(line: str) -> BuildFailure | None:
     return None
 
 
-def _match_echo(text: Sequence[str]) -> BuildFailure | None:
-    for pattern in ECHO_PATTERNS:
-        for line in text:
-            if match := pattern.match(line):
-                failure = BuildFailure("build", match["message"].strip())
-                return replace(failure, target=_find_target(failure, (), ()))
-    return None
-
-
-def _parse_arches(line: str) -> tuple[str, ...]:
-    lists = (re.split("[,;]", match["targets"]) for match in _ARCH_OPTION.finditer(line))
-    return tuple(dict.fromkeys(target for targets in lists for target in targets))
-
-
 def _find_target(failure: BuildFailure, following: Sequence[str], arches: tuple[str, ...]) -> str | None:
     """Find the target: clang names it after the errors, or the message does, or there is only one."""
     for line in following:
@@ -263,9 +235,7 @@ def join_paragraph(lines: Sequence[str]) -> str:
     """Join the indented lines that CMake prints under an error."""
     words: list[str] = []
     for line in lines:
-        if line and not line.startswith("  "):
-            break
-        if not line and words:
+        if (line and not line.startswith("  ")) or (not line and words):
             break
         words.append(line.strip())
     return " ".join(word for word in words if word)
