@@ -183,16 +183,14 @@ def shorten_python_version(version: str) -> str:
     return ".".join(version.split(".")[:2]) + ("t" if version.endswith("t") else "")
 
 
-def _name_environment(spec: EnvironmentSpec, version: str) -> str:
-    """Return the folder name of an environment: Python ``version`` and ROCm specifier, readable."""
-    python = f"py{shorten_python_version(version)}"
-    if spec.rocm_path is not None:
-        return f"{python}-rocm-in-{re.sub(r'[^A-Za-z0-9.+]+', '-', str(spec.rocm_path)).strip('-')}"
-    text = spec.rocm_spec
+def _locate_prefix(spec: EnvironmentSpec, workspace: Workspace, env: Mapping[str, str]) -> Path:
+    """Return the folder of an environment, whose name is of Python's version and ROCm's specifier."""
+    python = f"py{shorten_python_version(query_python_version(spec.python, env))}"
+    text = f"in-{spec.rocm_path}" if spec.rocm_path is not None else spec.rocm_spec
     words = {">=": "ge", "<=": "le", "!=": "not", "~=": "about", ">": "gt", "<": "lt", "=": "", "*": "any"}
     for sign, word in words.items():
         text = text.replace(sign, word)
-    return f"{python}-rocm-{re.sub(r'[^A-Za-z0-9.+]+', '-', text).strip('-')}"
+    return workspace.environments / f"{python}-rocm-{re.sub(r'[^A-Za-z0-9.+]+', '-', text).strip('-')}"
 
 
 OnLine = Callable[[str], None] | None
@@ -235,8 +233,7 @@ def ensure_environment(
     cannot be installed; the environment that was there before is there afterwards, too.
     """
     spec = spec.with_absolute_paths()
-    inputs = _collect_inputs(spec, env)
-    prefix = workspace.environments / _name_environment(spec, str(inputs["python_version"]))
+    inputs, prefix = _collect_inputs(spec, env), _locate_prefix(spec, workspace, env)
     old = prefix.with_name(f".{prefix.name}.old")
     with lock_folder(
         workspace.environments / ".locks" / prefix.name, purpose=f"the build environment {prefix.name}"
@@ -282,8 +279,7 @@ def check_environment(
 ) -> EnvironmentStatus:
     """Say whether the environment of ``spec`` would be made, and because of which input."""
     spec = spec.with_absolute_paths()
-    inputs = _collect_inputs(spec, env)
-    prefix = workspace.environments / _name_environment(spec, str(inputs["python_version"]))
+    inputs, prefix = _collect_inputs(spec, env), _locate_prefix(spec, workspace, env)
     texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in inputs.items()}
     before = _read_inputs(prefix)
     environment = locate_environment(prefix) if before is not None else None
@@ -385,24 +381,17 @@ def install_requirements(
         return
     words = ["--target", str(folder)] if folder is not None else []
     words += [word for name in reinstall for word in ("--reinstall-package", name)]
-    names = []
-    for requirement in requirements:
-        if isinstance(requirement, Path):
-            names.append(requirement.name)
-            words += ["--requirement", str(requirement.resolve())]
-        else:
-            names.append(requirement)
-            words.append(requirement)
+    names = ", ".join(item.name if isinstance(item, Path) else item for item in requirements)
+    for item in requirements:
+        words += ["--requirement", str(item.resolve())] if isinstance(item, Path) else [item]
     unwanted = (*without, *release_lines.list_unusable_tools(platform))
     with tempfile.TemporaryDirectory(prefix="rocm-wheels-") as place:
         if unwanted:
-            overrides = Path(place, "overrides.txt")
-            lines = (f"{name}; sys_platform == 'none'\n" for name in unwanted)
-            overrides.write_text("".join(lines), encoding="utf-8")
-            words += ["--overrides", str(overrides)]
+            lines = [f"{name}; sys_platform == 'none'" for name in unwanted]
+            words += ["--overrides", resolve_packages.write_lines(Path(place, "overrides.txt"), lines)]
         interpreters.pip_install(
             environment.python, words, source or interpreters.PackageSource(), env,
-            activity=f"installing {', '.join(names)}", cwd=environment.prefix, on_line=on_line,
+            activity=f"installing {names}", cwd=environment.prefix, on_line=on_line,
         )  # fmt: skip
 
 

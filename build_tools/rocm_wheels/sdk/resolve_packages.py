@@ -118,9 +118,9 @@ def resolve_packages(
             output.write_text("\n".join([head, *entries]), encoding="utf-8")
         words = [str(item.resolve()) for item in requirements if isinstance(item, Path)]
         if lines:
-            words.append(_write_lines(Path(folder, "requirements.in"), lines))
+            words.append(write_lines(Path(folder, "requirements.in"), lines))
         if overrides:
-            words += ["--overrides", _write_lines(Path(folder, "overrides.txt"), overrides)]
+            words += ["--overrides", write_lines(Path(folder, "overrides.txt"), overrides)]
         interpreters.run_pip(
             ["compile", *target.options, *words, "--output-file", str(output), *options], source, env,
             activity=f"resolving {names}", cwd=cwd, on_line=on_line,
@@ -128,7 +128,8 @@ def resolve_packages(
         return _parse_resolution(output.read_text(encoding="utf-8"))
 
 
-def _write_lines(file: Path, lines: Iterable[str]) -> str:
+def write_lines(file: Path, lines: Iterable[str]) -> str:
+    """Write a file of requirements; return its path as uv takes it."""
     file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     return str(file)
 
@@ -236,10 +237,10 @@ def install_packages(
     options = ["--no-deps", *words]
     with tempfile.TemporaryDirectory(prefix="rocm-wheels-") as folder:
         lines = [*index_options, *_format_pins(resolution.packages), *resolution.direct.values()]
-        options += ["--requirement", _write_lines(Path(folder, "packages.txt"), lines)]
+        options += ["--requirement", write_lines(Path(folder, "packages.txt"), lines)]
         options += [] if resolution.direct else ["--require-hashes"]
         if backends:
-            pins = _write_lines(Path(folder, "backends.txt"), _format_pins(backends))
+            pins = write_lines(Path(folder, "backends.txt"), _format_pins(backends))
             options += ["--build-constraints", pins]
         try:
             interpreters.pip_install(
