@@ -278,25 +278,22 @@ def enter_tree(
     trees = _BuildTrees(request, parking / request.project.name, env)
     trees.finish_moves()
     state, outcome = trees.read_state(clean)
-    moves = []
     if state is not None and state.parts != key.tree:
-        moves = trees.list_moves_away(state)
+        trees.park_tree(state)
         names = sorted(n for n in {*key.tree, *state.parts} if key.tree.get(n) != state.parts.get(n))
         outcome = f"new; the tree of another configuration is parked ({', '.join(names)})"
-    if (state is None or moves) and (back := trees.list_moves_back(key)):
-        moves += back
-        outcome = "taken back from parking"
-    if moves:
-        trees.move(moves)
-        state = TreeState.read(trees.main)
-    if state is None or clean:
-        before = trees.list_ignored() if state is None else state.before
-        new_state = TreeState(key.tree, before, key.python, request.source_names)
-        if state is None:
-            new_state.write(trees.main)
-            return outcome or "new"
-        trees.replace_tree(new_state)
-        return "new; the old one is deleted"
+        state = None
+    if state is None and trees.return_tree(key):
+        state, outcome = TreeState.read(trees.main), "taken back from parking"
+    if state is not None and clean:
+        trees.discard_tree()
+        state, outcome = None, "new; the old one is deleted"
+    if state is None:
+        before = trees.find_files_before()
+        TreeState(key.tree, before, key.python, request.source_names).write(trees.main)
+        trees.delete_discarded()
+        return outcome or "new"
+    trees.delete_discarded()
     os.utime(trees.main / TREE_KEY_FILE)  # used now
     trees.prune_staging()
     if state.source_names != request.source_names:
@@ -307,9 +304,6 @@ def enter_tree(
     return "; ".join(text for text in (outcome or CONTINUED, passed) if text)
 
 
-TreeMove = tuple[Path, Path]
-
-
 class _BuildTrees:
     """The build folders of one source tree, and the place where they wait."""
 
@@ -318,7 +312,7 @@ class _BuildTrees:
         self._source = request.source
         self._folders = [request.folder / name for name in request.project.build.trees]
         self._parked = parked
-        self._discarded = parked / ".discarded"
+        self._discarded = parked / ".going-discarded"  # what `clean` calls remains
         self._journal = parked / "moving.json"
         self._env = env
         self.main = self._folders[0]
@@ -345,7 +339,7 @@ class _BuildTrees:
         while (self._parked / f"unnamed-{number}").exists():
             number += 1
         aside = self._parked / f"unnamed-{number}"
-        self.move([(folder, aside / "trees" / folder.relative_to(self._source)) for folder in full])
+        self._move([pair for pair in self._pair_folders(aside / "trees") if pair[0] in full])
         return None, f"new; what was there is set aside in {aside}"
 
     def list_ignored(self) -> frozenset[str]:
@@ -354,43 +348,49 @@ class _BuildTrees:
         files = generated_files.list_ignored_files(self._source, self._env)
         return frozenset(name for name in files if not name.startswith(inside))
 
-    def list_moves_away(self, state: TreeState) -> list[TreeMove]:
-        """List what parks the tree in place and what it generated."""
+    def park_tree(self, state: TreeState) -> None:
+        """Move the tree in place, and what it generated, away."""
         parked_tree = self._parked / TreeKey(state.parts).name
         generated = sorted(self.list_ignored() - state.before)
         moves = [(self._source / name, parked_tree / "generated" / name) for name in generated]
-        for folder in self._folders:
-            if folder.is_dir():
-                moves.append((folder, parked_tree / "trees" / folder.relative_to(self._source)))
-        return moves
+        pairs = self._pair_folders(parked_tree / "trees")
+        self._move(moves + [(folder, parked) for folder, parked in pairs if folder.is_dir()])
 
-    def list_moves_back(self, key: TreeKey) -> list[TreeMove]:
-        """List what brings a parked tree back; nothing where there is none."""
+    def return_tree(self, key: TreeKey) -> bool:
+        """Bring a parked tree back; tell whether there was one."""
         generated, trees = (self._parked / key.name / name for name in ("generated", "trees"))
         if not (trees / self.main.relative_to(self._source) / TREE_KEY_FILE).is_file():
-            return []
+            return False
         # a link to a folder is moved, and not followed
         files = sorted(path for path in generated.rglob("*") if path.is_symlink() or not path.is_dir())
         moves = [(path, self._source / path.relative_to(generated)) for path in files]
-        homes = {folder: trees / folder.relative_to(self._source) for folder in self._folders}
-        return moves + [(path, folder) for folder, path in homes.items() if path.is_dir()]
+        pairs = self._pair_folders(trees)
+        self._move(moves + [(parked, folder) for folder, parked in pairs if parked.is_dir()])
+        return True
 
-    def replace_tree(self, state: TreeState) -> None:
-        """Delete the tree in place, and begin another one with this key file."""
-        fresh = self._parked / ".fresh"
-        state.write(fresh)
-        moves = []
-        for folder in self._folders:
-            if folder.is_dir():
-                moves.append((folder, self._discarded / folder.relative_to(self._source)))
-        self.move([*moves, (fresh, self.main)])
+    def discard_tree(self) -> None:
+        """Move the tree in place to where it is deleted from, once another one has begun."""
+        pairs = self._pair_folders(self._discarded)
+        self._move([(folder, discarded) for folder, discarded in pairs if folder.is_dir()])
 
-    def move(self, moves: Sequence[TreeMove]) -> None:
-        """Rename files and folders, in this order, or none. BuildError where something is in the way."""
-        leaving = {old for old, _ in moves}
+    def find_files_before(self) -> frozenset[str]:
+        """Return the ignored files that a new tree finds: one that is deleted has left its own behind."""
+        discarded = TreeState.read(self._discarded / self.main.relative_to(self._source))
+        return self.list_ignored() if discarded is None else discarded.before
+
+    def delete_discarded(self) -> None:
+        """Delete what is discarded; where a kill cuts that, the next run goes on."""
+        if self._discarded.exists():
+            shutil.rmtree(self._discarded)
+
+    def _pair_folders(self, place: Path) -> list[tuple[Path, Path]]:
+        """Return the build folders, each with its counterpart in another place."""
+        return [(folder, place / folder.relative_to(self._source)) for folder in self._folders]
+
+    def _move(self, moves: Sequence[tuple[Path, Path]]) -> None:
+        """Rename files and folders, or none. BuildError where something is in the way."""
         for old, new in moves:
-            if new not in leaving:
-                _make_way(old, new)
+            _make_way(old, new)
             if old.lstat().st_dev != self._source.stat().st_dev:
                 raise errors.BuildError(
                     f"{old} is on another file system than {self._source}; a build tree is moved by renaming",
@@ -401,25 +401,23 @@ class _BuildTrees:
         self.finish_moves()
 
     def finish_moves(self) -> None:
-        """Do what is noted and not done; delete what was to be deleted."""
-        if self._journal.is_file():
-            noted = json.loads(self._journal.read_text(encoding="utf-8"))
-            for words in noted:
-                old, new = (Path(os.path.normpath(self._source / word)) for word in words)
-                if not os.path.lexists(old):
-                    pass  # done before the kill
-                elif _make_way(old, new):
-                    new.parent.mkdir(parents=True, exist_ok=True)
-                    old.rename(new)
-                else:
-                    old.unlink()
-                for parent in old.parents:
-                    with contextlib.suppress(OSError):  # it is not empty, or not there
-                        if self._parked in parent.parents:
-                            parent.rmdir()
-            self._journal.unlink()
-        if self._discarded.exists():
-            shutil.rmtree(self._discarded)
+        """Do what is noted and not done. Nothing is moved from where something else was moved to."""
+        if not self._journal.is_file():
+            return
+        for words in json.loads(self._journal.read_text(encoding="utf-8")):
+            old, new = (Path(os.path.normpath(self._source / word)) for word in words)
+            if not os.path.lexists(old):
+                pass  # done before the kill
+            elif _make_way(old, new):
+                new.parent.mkdir(parents=True, exist_ok=True)
+                old.rename(new)
+            else:
+                old.unlink()
+            for parent in old.parents:
+                with contextlib.suppress(OSError):  # it is not empty, or not there
+                    if self._parked in parent.parents:
+                        parent.rmdir()
+        self._journal.unlink()
 
     def prune_staging(self) -> None:
         """Delete setuptools' staging of an earlier commit: files no longer in the source would be packed.
