@@ -17,7 +17,16 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 TAG = "cp{0}{1}-cp{0}{1}-linux_x86_64".format(*sys.version_info)
 WORK = "import hashlib, sys; hashlib.pbkdf2_hmac('sha256', b'work', b'salt', int(sys.argv[1]))"
-TORCH = "from torch import version\n\n\nclass cuda:\n    is_available = staticmethod(lambda: False)\n"
+TORCH = """
+from . import _rocm_init
+
+_rocm_init.initialize()
+from torch import version
+
+
+class cuda:
+    is_available = staticmethod(lambda: False)
+"""
 
 
 def named() -> list[str]:
