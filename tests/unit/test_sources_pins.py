@@ -37,7 +37,8 @@ AUDIO = f"ubuntu|pytorch|torchaudio|release/2.9|{A}|https://github.com/ROCm/audi
 )
 def test_what_people_write_is_read(text: str) -> None:
     row = parse_related_commits(text, name="f")["torchaudio"]
-    assert (row.commit, row.branch, row.origin) == (A, "release/2.9", "https://github.com/ROCm/audio")
+    assert (row.ref, row.origin) == (A, "https://github.com/ROCm/audio")
+    assert row.why.startswith("f line ") and row.why.endswith(", branch release/2.9")
 
 
 @pytest.mark.parametrize(
@@ -54,7 +55,7 @@ def test_what_people_write_is_read(text: str) -> None:
         (AUDIO.rsplit("|", 1)[0] + "|two words", "f:1: the origin .* is not a repository"),
         (AUDIO.rsplit("|", 1)[0] + "|../audio", "f:1: the origin .* is not a repository: '../audio'"),
         (AUDIO.rsplit("|", 1)[0] + "|audio", "f:1: the origin .* is not a repository"),
-        (f"{AUDIO}\n# c\n{AUDIO.replace(A, B)}", f"f:3: torchaudio is {B} of .* but {A} of .* in line 1"),
+        (f"{AUDIO}\n# c\n{AUDIO.replace(A, B)}", f"f:3: torchaudio is {B} of .* but {A} of .* in f line 1,"),
         (f"{AUDIO}\n{AUDIO.replace('ROCm', 'pytorch')}", "f:2: torchaudio is .*pytorch/audio here"),
     ],
 )
@@ -70,7 +71,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
     except errors.DataError as refused:
         assert refused.message.startswith("f:")
     else:
-        assert all(len(pin.commit) == 40 for pin in pins.values())
+        assert all(len(pin.ref) == 40 for pin in pins.values())
 
 
 def test_a_file_that_is_not_text(tmp_path: Path) -> None:

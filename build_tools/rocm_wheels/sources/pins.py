@@ -113,33 +113,32 @@ def _read_one_line(
 
 
 @dataclass(frozen=True)
-class RelatedCommit:
-    """A row: ``commit`` is 40 lower-case hex digits, ``line`` counts from 1."""
+class Pin:
+    """A readable ``ref`` of a repository; ``commit`` is what it stood for (empty: not yet resolved).
 
-    branch: str
-    commit: str
+    ``pinned``: a torch tree says which commit.
+    """
+
     origin: str
-    line: int
-
-    @property
-    def place(self) -> tuple[str, str]:
-        """Commit and origin, without what makes no difference to git hosts: a last slash, ``.git``."""
-        return self.commit, self.origin.rstrip("/").removesuffix(".git")
+    ref: str
+    why: str
+    commit: str = ""
+    pinned: bool = False
 
 
-def parse_related_commits(text: str, *, name: str) -> dict[str, RelatedCommit]:
+def parse_related_commits(text: str, *, name: str) -> dict[str, Pin]:
     """Return project → pin; ``name`` stands for the file in messages.
 
     Blank lines, ``#`` comments, CRLF and blanks around fields are fine; so are rows of any
     operating system and project. Raises DataError with ``file:line`` for a row that is not
     six fields, a commit that is not 40 hex digits, and rows of a project that disagree.
     """
-    pins: dict[str, RelatedCommit] = {}
+    pins: dict[str, Pin] = {}
     for number, line in _list_lines(text):
         fields = [field.strip() for field in line.split("|")]
         project, branch, commit, origin = fields[2:6] if len(fields) == 6 else ("", "", "", "")
-        row = RelatedCommit(branch, commit.lower(), origin, number)
-        first = pins.setdefault(project, row)
+        why = f"{name} line {number}, branch {branch}"
+        first = pins.setdefault(project, Pin(origin, commit.lower(), why, pinned=True))
         fault = ""
         if len(fields) != 6:
             fault = f"a row has 6 fields ({_FIELDS}), this one has {len(fields)}: {_quote(line)}"
@@ -149,14 +148,20 @@ def parse_related_commits(text: str, *, name: str) -> dict[str, RelatedCommit]:
             fault = f"the commit of {project} must be 40 hex digits, not {_quote(commit)}"
         elif not _ORIGIN.fullmatch(origin):
             fault = f"the origin of {project} is not a repository: {_quote(origin)}"
-        elif row.place != first.place:
-            fault = f"{project} is {row.commit} of {origin} here, but {first.commit} of {first.origin} "
-            fault += f"in line {first.line}"
+        elif (first.ref, _strip_end(first.origin)) != (commit.lower(), _strip_end(origin)):
+            fault = (
+                f"{project} is {commit} of {origin} here, but {first.ref} of {first.origin} in {first.why}"
+            )
         if fault:
             raise errors.DataError(
                 f"{name}:{number}: {fault}", tip="correct the row; an unreadable row pins nothing"
             )
     return pins
+
+
+def _strip_end(origin: str) -> str:
+    """Return an origin without what makes no difference to git hosts: a last slash, ``.git``."""
+    return origin.rstrip("/").removesuffix(".git")
 
 
 @dataclass(frozen=True)
@@ -174,20 +179,6 @@ class OptionNames:
 
 ONE_PROJECT_OPTIONS = OptionNames()
 SEVERAL_PROJECTS_OPTIONS = OptionNames(ref="--lock", origin="", folder="--source-dir")
-
-
-@dataclass(frozen=True)
-class Pin:
-    """A readable ``ref`` of a repository; ``commit`` is what it stood for (empty: not yet resolved).
-
-    ``pinned``: a torch tree says which commit.
-    """
-
-    origin: str
-    ref: str
-    why: str
-    commit: str = ""
-    pinned: bool = False
 
 
 def choose_pin(
@@ -289,9 +280,8 @@ def find_pin(
     if key is not None:
         name, text = torch.label(RELATED_COMMITS_FILE), torch.read_text(RELATED_COMMITS_FILE)
         rows = parse_related_commits(text or "", name=name)
-        if (row := rows.get(key)) is not None:
-            why = f"{name} line {row.line}, branch {row.branch}"
-            return Pin(row.origin, row.commit, why, pinned=True), None
+        if key in rows:
+            return rows[key], None
         known = ", ".join(sorted(rows)) or "none at all"
         missing.append(
             f"there is no {name}" if text is None else f"{name} has no row for {key} (it has {known})"
