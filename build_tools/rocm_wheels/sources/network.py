@@ -46,7 +46,7 @@ _NO_REPOSITORY = re.compile(
 _LASTING = re.compile(
     r"""(?xi) not\ (found|allowed|our\ ref|support) | does\ not\ (exist|appear) | couldn't\ find\ remote\ ref
     | denied | no\ space | unsupported | algorithms | error:\ 4(00|04|10) | certificate | host\ key
-    | file\ exists | bad\ (\w+\ )?config | no\ git\ that | is\ too\ old"""
+    | file\ exists | bad\ (\w+\ )?config | no\ git\ that | is\ too\ old | not\ a\ git | read-only"""
 )
 
 

@@ -483,23 +483,23 @@ def _read_tags(part: trees.TreePart) -> tuple[str, str]:
 
 
 def _make_series(part: trees.TreePart, stage: str, upstream: str, start: str, end: str) -> list[Patch]:
-    """Return the patches of a stage in one repository. Raises SourceError where a mail cannot hold them."""
-    git, wanted = part.git, _list_commits(part.git, start, end, hipified=stage == "hipified")
-    patches = [format_patch(git, commit, number, upstream) for number, commit in enumerate(wanted, 1)]
-    tip = "reword it: no line that begins with `---`, `diff -` or `From:`, no [PATCH] in front"
-    try:
-        again = commit_series(git, start, patches, where=f"{start[:12]}, in a trial") if patches else []
-    except PatchRefusedError as cause:
-        message = f"the commits in {git.directory} cannot be saved as patches one after another"
-        raise errors.SourceError(message, tip=tip) from cause
-    for number, (commit, patch) in enumerate(zip(again, patches, strict=True), 1):
-        if format_patch(git, commit, number, upstream) != patch:
+    """Return the patches of a stage in one repository. Raises SourceError for a commit that none can hold."""
+    git, head, patches = part.git, start, list[Patch]()
+    for number, commit in enumerate(_list_commits(git, start, end, hipified=stage == "hipified"), 1):
+        patch = format_patch(git, commit, number, upstream)
+        try:  # whether it comes back as it was
+            [head] = commit_series(git, head, [patch], where=f"{head[:12]}, in a trial")
+            same = format_patch(git, head, number, upstream) == patch
+        except PatchRefusedError:
+            same = False
+        if not same:
             raise errors.SourceError(
-                f"commit {wanted[number - 1][:12]} of {git.directory} ({patch.name}) would come back as "
-                "another one: its message or author has something that a mail cannot hold",
-                tip=tip,
+                f"commit {commit[:12]} of {git.directory} ({patch.name}) cannot be saved: it would come "
+                "back as another one, for its message or author has something that a mail cannot hold",
+                tip="reword it: no line that begins with `---`, `diff -` or `From:`, no [PATCH] in front",
             )
-    return [Patch("/".join(filter(None, (stage, part.path, patch.name))), patch.data) for patch in patches]
+        patches.append(Patch("/".join(filter(None, (stage, part.path, patch.name))), patch.data))
+    return patches
 
 
 def _list_commits(git: Git, start: str, end: str, *, hipified: bool) -> list[str]:

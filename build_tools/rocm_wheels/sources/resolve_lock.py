@@ -112,11 +112,11 @@ class CommitReader:
         request = network.CommitRequest(location.origin, commit, location.path, trusted)
         git = self._make_repository(location)
 
-        def fetch(*objects: str) -> None:
-            network.transfer(git, request, ("--depth=1", "--filter=blob:none", *objects), transport)
+        def fetch(*words: str) -> None:
+            network.transfer(git, request, ("--filter=blob:none", *words), transport)
 
         try:
-            fetch(commit)
+            fetch("--depth=1", commit)
             return _read_files(git, location, files, fetch)
         except errors.SourceError as refused:
             if not network.BY_NAME_ONLY.search(str(refused)) and not _NO_SUCH_FILTER.search(str(refused)):
