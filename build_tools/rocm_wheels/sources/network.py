@@ -44,9 +44,10 @@ _NO_REPOSITORY = re.compile(
     r"repository .* (not found|does not exist)|does not appear to be a git repository"
 )
 _LASTING = re.compile(
-    r"""(?xi) not\ (found|allowed|our\ ref|support) | does\ not\ (exist|appear) | couldn't\ find\ remote\ ref
-    | denied | no\ space | unsupported | algorithms | error:\ 4(00|04|10) | certificate | host\ key
-    | file\ exists | bad\ (\w+\ )?config | no\ git\ that | is\ too\ old | not\ a\ git | read-only"""
+    r"""(?xi) not\ (found|allowed|our\ ref|support|a\ git) | does\ not\ (exist|appear) | find\ remote\ ref
+    | denied | read-only | no\ (space|path|version|git\ that) | is\ too\ old | file\ exists | invalid\ gitfile
+    | bad\ (\w+\ )?config | unsupported | algorithms | error:\ 4(00|04|10) | certificate | host\ key
+    | blocked"""
 )
 
 

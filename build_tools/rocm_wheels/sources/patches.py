@@ -89,7 +89,7 @@ def read_patch_set(folder: Path) -> PatchSet:
         name, data = path.relative_to(folder).as_posix(), b""
         if path.is_dir() or path.name.startswith((".", "README")):
             continue
-        fault, tip = "", "correct it, or remove it from the set"
+        fault, tip = "", "rename or correct it, or remove it from the set"
         if "/" not in name or name.partition("/")[0] not in _STAGES:
             fault, tip = "is neither in base/ nor in hipified/ of its set", "move it there"
         elif path.suffix != ".patch":
@@ -97,8 +97,8 @@ def read_patch_set(folder: Path) -> PatchSet:
         else:
             try:
                 data = path.read_bytes()
-            except OSError:
-                fault = "cannot be read"
+            except OSError as cause:
+                fault = f"cannot be read: {cause.strerror}"
         if fault:
             raise errors.DataError(f"{path} {fault}", tip=tip)
         patches.append(Patch(name, data))
