@@ -252,14 +252,23 @@ def _resolve_projects(
     pin_files = {file for recipe in recipes for file in _list_pin_files(recipe, platform)}
     torch_files: CommitFiles | None = None
 
-    def read(project: Project) -> tuple[pins.Pin, CommitFiles]:
+    def choose_pin(project: Project) -> tuple[Project, pins.Pin]:
         with log.prefix_log_lines(project.name):
             pin = choose(project, torch_files)
             log.log_note(f"{pin.ref} of {shell.hide_credentials(pin.origin)} ({pin.why})")
-            network.check_ref(ref := pin.commit or pin.ref)
-            options, git = name_options(project.name), Git(reader.scratch, reader.env)
+            network.check_ref(pin.commit or pin.ref)
+        return project, pin
+
+    def read(chosen: tuple[Project, pins.Pin]) -> tuple[pins.Pin, CommitFiles]:
+        (project, pin), git = chosen, Git(reader.scratch, reader.env)
+        options = name_options(project.name)
+        with log.prefix_log_lines(project.name):
             commit, source = network.resolve_ref(
-                git, pin.origin, ref, transport=reader.transport, options=(options.origin, options.ref)
+                git,
+                pin.origin,
+                pin.commit or pin.ref,
+                transport=reader.transport,
+                options=(options.origin, options.ref),
             )
             location = reader.locate(project.name, pin.origin, commit, source)
             names = {_VERSION_FILE, *_list_version_files(project), *pin_files}
@@ -271,11 +280,11 @@ def _resolve_projects(
 
     resolved = {}
     if reads_torch or torch in projects:
-        resolved[torch.name] = read(torch)
+        resolved[torch.name] = read(choose_pin(torch))
         torch_files = resolved[torch.name][1]
-    others = [project for project in projects if project.name != torch.name]
+    others = [choose_pin(project) for project in projects if project.name != torch.name]
     answers = parallel.run_in_parallel(read, others, jobs=reader.transport.jobs)
-    resolved |= zip((project.name for project in others), answers, strict=True)
+    resolved |= zip((project.name for project, _ in others), answers, strict=True)
 
     # submodules, level by level; a commit that several have is read once
     modules: dict[tuple[str, str], CommitFiles] = {}
