@@ -125,7 +125,7 @@ def test_what_nobody_read_is_not_called_none(demo: Demo) -> None:
     assert "flash attention: on, aotriton has kernels for gfx942, gfx1100" in ended.err
     assert any(cache.iterdir())
     checked = demo.build(*ONLY_TORCH)
-    assert "starting (not verified)" in checked.err and "up to date, verified" in checked.out
+    assert "starting (not verified)" in checked.err and "packaged, verified" in checked.out
     assert " -m build " not in demo.last_log("pytorch"), "it is checked, and not built again"
 
 

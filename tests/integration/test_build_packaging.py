@@ -145,8 +145,10 @@ def test_a_split_set_is_a_host_wheel_and_one_for_each_target(demo: Demo) -> None
 
 def test_a_result_wanted_elsewhere_is_copied(demo: Demo) -> None:
     package(demo, "fat")
+    here = {row["sha256"] for row in rows(package(demo, "fat")).values()}
     there = rows(package(demo, "fat", output="fat-elsewhere"))
-    assert {row["outcome"] for row in there.values()} == {"up to date"}
+    assert {row["outcome"] for row in there.values()} == {"packaged"}
+    assert {row["sha256"] for row in there.values()} == here
     assert list_files(demo, "fat-elsewhere") == list_files(demo, "fat")
 
 

@@ -60,7 +60,7 @@ GITHUB = {
 
 def write(folder: Path, env: dict[str, str]) -> ProvenanceStatement:
     """Return the statement of a build in which secrets, a home and a user are planted."""
-    request = SimpleNamespace(packaging="per-family", release_type="nightly", verify=True)
+    request = SimpleNamespace(packaging="per-family", release_type="nightly")
     (folder / resolve_packages.PACKAGES_NOTE).write_text(json.dumps({"rocm-sdk-core": ROCM_CORE}))
     ready = SimpleNamespace(python_tag="cp312", environment=SimpleNamespace(prefix=folder))
     step_run = SimpleNamespace(facts=SimpleNamespace(request=request, env=env), ready=ready)
@@ -83,18 +83,13 @@ def write(folder: Path, env: dict[str, str]) -> ProvenanceStatement:
         )
     }
     planned = SimpleNamespace(request=build, inputs=inputs, environment=environment, tools=tools)
-    wheel = embed_provenance(torch_draft().write(folder), folder, b"a lock\n", PARTS)[0]
+    wheel = embed_provenance(torch_draft().write(folder), folder, b"a lock\n", PARTS).path
     moment = build_statement.BuildMoment(
         "20261121-120000", "2026-11-21T12:00:00Z", "2026-11-21T13:00:00Z", 3, 4
     )
-    build_statement.write_build_statement(
-        cast(Any, step_run),
-        cast(Any, planned),
-        wheel,
-        "e" * 64,
-        parts=PARTS,
-        moment=moment,
-    )
+    predicate = build_statement.describe_build(cast(Any, step_run), cast(Any, planned), PARTS, moment)
+    lock = {"sha256": hashlib.sha256(b"a lock\n").hexdigest()}
+    build_statement.write_build_statement(wheel, "e" * 64, predicate, PARTS.sources, lock=lock)
     statement = read_statement(wheel)
     assert statement is not None
     return statement

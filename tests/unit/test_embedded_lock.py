@@ -46,8 +46,9 @@ def test_the_content_of_a_wheel_does_not_depend_on_its_lock(tmp_path: Path) -> N
     wheel = torch_draft().write(tmp_path)
     before = sbom.digest_content(wheel)
     for text in (b"{}\n", b'{"a": 1}\n'):
-        path, now = sbom.embed_provenance(wheel, tmp_path, text, PARTS)
-        assert (path, now, sbom.digest_content(path)) == (wheel, before, before)
+        written = sbom.embed_provenance(wheel, tmp_path, text, PARTS)
+        assert (written.path, sbom.digest_record(written.record)) == (wheel, before)
+        assert sbom.digest_content(wheel) == before
         with zipfile.ZipFile(wheel) as archive:
             (name,) = (name for name in archive.namelist() if name.endswith(sbom.LOCK_MEMBER))
             assert archive.read(name) == text
@@ -69,7 +70,7 @@ def test_the_bytes_of_a_wheel_do_not_depend_on_the_umask_of_its_build(tmp_path: 
                 mode = 0o777 if info.filename.endswith(".so") else 0o666
                 info.create_system, info.external_attr = 3, (0o100000 | (mode & ~mask)) << 16
                 archive.writestr(info, content)
-        wheels.append(sbom.embed_provenance(path, folder, None, PARTS)[0])
+        wheels.append(sbom.embed_provenance(path, folder, None, PARTS).path)
     assert wheels[0].read_bytes() == wheels[1].read_bytes()
     with zipfile.ZipFile(wheels[1]) as archive:
         modes = {info.filename.endswith(".so"): info.external_attr >> 16 for info in archive.infolist()}
@@ -111,15 +112,20 @@ def test_requirements_are_narrowed_to_what_a_wheel_was_built_against(
     assert sbom.narrow_requirements(stated, pins=[]) == stated
 
 
-def test_pins_are_part_of_the_content_and_the_lock_is_not(tmp_path: Path) -> None:
+def test_pins_are_part_of_the_content_and_are_written_once(tmp_path: Path) -> None:
     wheel = torch_draft().write(tmp_path)
     before, required = sbom.digest_content(wheel), torch_draft().requires
-    _, pinned = sbom.embed_provenance(wheel, tmp_path, None, PARTS, ["numpy==2.0"])
-    assert pinned == sbom.digest_content(wheel) != before
-    assert sbom.embed_provenance(wheel, tmp_path, b"{}\n", PARTS, ["numpy==2.0"])[1] == pinned
+    sbom.require_pins(wheel, ["numpy==2.0"], ["rocm (==7.1)"])
+    pinned, written = sbom.digest_content(wheel), wheel.stat().st_ino
+    assert pinned != before
+    sbom.require_pins(wheel, ["numpy==2.0"], ["rocm (==7.1)"])
+    assert wheel.stat().st_ino == written, "nothing was to be written"
+    sbom.embed_provenance(wheel, tmp_path, b"{}\n", PARTS)
+    assert sbom.digest_content(wheel) == pinned
     with zipfile.ZipFile(wheel) as archive:
         (name,) = (name for name in archive.namelist() if name.endswith("/METADATA"))
         lines = archive.read(name).decode().splitlines()
-    assert [one for one in lines if one.startswith("Requires-Dist")] == [
-        f"Requires-Dist: {one}" for one in (*required, "numpy==2.0")
+    assert [one for one in lines if one.startswith(("Requires-Dist", "Requires-External"))] == [
+        *(f"Requires-Dist: {one}" for one in (*required, "numpy==2.0")),
+        "Requires-External: rocm (==7.1)",
     ]

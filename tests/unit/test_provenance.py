@@ -68,7 +68,7 @@ def make_predicate(*, lock: bytes = LOCK, source: sbom.SourcePart = SOURCE) -> d
 def make_wheel(folder: Path, **changed: Any) -> Path:
     """Return a torch with lock, bill of materials, and a statement beside it."""
     folder.mkdir(parents=True, exist_ok=True)
-    wheel = embed_provenance(torch_draft().write(folder), folder, LOCK, PARTS)[0]
+    wheel = embed_provenance(torch_draft().write(folder), folder, LOCK, PARTS).path
     write_statement(wheel, format_statement(wheel.name, hash_bytes(wheel), make_predicate(**changed)))
     return wheel
 

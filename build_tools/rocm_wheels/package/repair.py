@@ -24,6 +24,7 @@ from rocm_wheels.core import errors, files, parallel, tables
 from rocm_wheels.models.libraries import find_rocm_package, is_rocm_library
 from rocm_wheels.models.project import find_project_of
 from rocm_wheels.wheels import dist_info, rewrite, statement, write_together
+from rocm_wheels.wheels.edit import WheelEdit
 
 if TYPE_CHECKING:
     from rocm_wheels.wheels import required_packages
@@ -276,10 +277,17 @@ def require_repairable(plans: Sequence[RepairPlan]) -> None:
 
 
 def write_repairs(
-    plans: Sequence[RepairPlan], folder: Path | None, env: Mapping[str, str], *, replace_files: bool = False
+    plans: Sequence[RepairPlan],
+    folder: Path | None,
+    env: Mapping[str, str],
+    *,
+    replace_files: bool = False,
+    addition: WheelEdit | None = None,
 ) -> list[RepairedWheel]:
     """Write the repaired wheels into ``folder`` (None: beside each wheel): all of them, or none.
 
+    ``addition``: what they are given besides, in the same pass; then those are written, too, that need no
+    repair.
     PackageError for a plan with faults and when a tool fails; DataError when a file of that name has another
     content and ``replace_files`` is not set.
     """
@@ -291,7 +299,7 @@ def write_repairs(
     with write_together.write_together(replace=replace_files) as batch:
 
         def make_wheel(number: int) -> None:
-            _make_repaired(plans[number], batch.find_stage(targets[number].parent), env)
+            _make_repaired(plans[number], batch.find_stage(targets[number].parent), env, addition)
 
         parallel.run_in_parallel(make_wheel, range(len(plans)), jobs=os.cpu_count() or 1)
     return [
@@ -300,10 +308,13 @@ def write_repairs(
     ]
 
 
-def _make_repaired(plan: RepairPlan, stage: Path, env: Mapping[str, str]) -> None:
+def _make_repaired(plan: RepairPlan, stage: Path, env: Mapping[str, str], addition: WheelEdit | None) -> None:
     """Write one wheel and what goes with it into a folder; nothing of one that stays where it is."""
     from rocm_wheels.package import repair_linux, repair_windows
 
+    if plan.is_empty and addition is not None:
+        rewrite.rewrite_wheel(plan.source, stage, addition)
+        return
     if plan.is_empty:
         if stage.parent.resolve() != plan.source.parent.resolve():
             shutil.copyfile(plan.source, stage / plan.file_name)
@@ -312,6 +323,6 @@ def _make_repaired(plan: RepairPlan, stage: Path, env: Mapping[str, str]) -> Non
     write = (
         repair_windows.write_windows_repair if plan.system == "windows" else repair_linux.write_linux_repair
     )
-    path = write(plan, stage, env)
+    path = write(plan, stage, env, addition or WheelEdit())
     if plan.grafts and (origin := statement.read_origin(plan.source)) is not None:  # another tool wrote it
         statement.write_step_statement([origin], path, files.hash_file(path), "repair")

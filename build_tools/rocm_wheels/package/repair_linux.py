@@ -16,7 +16,7 @@ import tempfile
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -281,8 +281,13 @@ def _plan_run_paths(member: str, binary: loader.HostBinary, around: repair.Surro
     return [*texts[:-1], text] if texts else [text]
 
 
-def write_linux_repair(plan: repair.RepairPlan, stage: Path, env: Mapping[str, str]) -> Path:
-    """Write the repaired wheel into a folder, with the archive of what is stripped; PackageError."""
+def write_linux_repair(
+    plan: repair.RepairPlan, stage: Path, env: Mapping[str, str], addition: WheelEdit
+) -> Path:
+    """Write the repaired wheel, with an ``addition``, into a folder, and the archive of what is stripped.
+
+    PackageError when a tool fails.
+    """
     with ExitStack() as stack:
         place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=".members-", dir=stage)))
         stored: dict[str, stored_member.StoredMember] = {}
@@ -311,7 +316,7 @@ def write_linux_repair(plan: repair.RepairPlan, stage: Path, env: Mapping[str, s
                 if debug is not None:
                     debug_files[change.member] = debug
         step = "repair" if plan.platforms or stored else ""
-        edit = WheelEdit(platforms=plan.platforms or None, stored=stored, step=step)
+        edit = replace(addition, platforms=plan.platforms or None, stored=stored, step=step)
         folder = place / "edited" if plan.grafts else stage
         written = rewrite.rewrite_wheel(plan.source, folder, edit).path
         if debug_files and plan.debug_archive:

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING
 from rocm_wheels.binaries import loader
 from rocm_wheels.core import errors, process
 from rocm_wheels.package import repair
-from rocm_wheels.wheels import platform_promises, required_packages, wheel_writer
+from rocm_wheels.wheels import platform_promises, required_packages, rewrite, wheel_writer
 from rocm_wheels.wheels.archive import WheelArchive
+from rocm_wheels.wheels.edit import WheelEdit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -126,18 +127,26 @@ def _read_file_imports(path: Path) -> list[str]:
     return sorted({name.lower() for name in imports} - ignored)
 
 
-def write_windows_repair(plan: repair.RepairPlan, stage: Path, env: Mapping[str, str]) -> Path:
-    """Have delvewheel graft what was planned, and nothing else; PackageError when it took anything else."""
+def write_windows_repair(
+    plan: repair.RepairPlan, stage: Path, env: Mapping[str, str], addition: WheelEdit
+) -> Path:
+    """Have delvewheel graft what was planned, and nothing else; PackageError when it took anything else.
+
+    The wheel gets the ``addition``, if that is one, before.
+    """
     libraries = Path(tempfile.mkdtemp(dir=stage.absolute()))
     for graft in plan.grafts:  # these very files, whatever else lies beside them
         shutil.copy(graft.source, libraries)
+    source = plan.source
+    if addition != WheelEdit():
+        source = rewrite.rewrite_wheel(source, libraries / "edited", addition).path
     words = [sys.executable, "-m", "delvewheel", "repair", "--analyze-existing", "--ignore-existing"]
     words += ["--no-mangle-all", "--add-path", str(libraries), "--wheel-dir", str(stage)]
     if plan.excluded:
         words += ["--exclude", os.pathsep.join(sorted(plan.excluded))]
     tool_env = {**env, "SOURCE_DATE_EPOCH": env.get("SOURCE_DATE_EPOCH", str(wheel_writer.DEFAULT_EPOCH))}
     process.capture_output(
-        [*words, plan.source],
+        [*words, source],
         env=tool_env,
         check=errors.PackageError,
         timeout=None,

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,18 +19,16 @@ from packaging.utils import canonicalize_name
 
 from rocm_wheels.models.project import load_project
 from rocm_wheels.wheels import dist_info, rewrite, sbom
-from rocm_wheels.wheels.edit import WheelEdit
+from rocm_wheels.wheels.edit import WheelEdit, get_field_values, read_metadata_fields
 
 if TYPE_CHECKING:
     from rocm_wheels.models.lock import Lock
-    from rocm_wheels.models.project import Project
-    from rocm_wheels.sources import trees
 
 LOCK_MEMBER = "sources.lock.json"
 _NOT_CONTENT = tuple(f".dist-info/{name}" for name in (LOCK_MEMBER, sbom.SBOM_MEMBER, "RECORD", "WHEEL"))
 
 
-def extract_lock_part(lock: Lock, name: str) -> bytes:
+def extract_lock_part(lock: Lock, name: str) -> str:
     """Return the text of the lock of one project and, of those locked, all that it is built after.
 
     Tools are left out: the statement beside a wheel has those that it was built with.
@@ -50,27 +46,26 @@ def extract_lock_part(lock: Lock, name: str) -> bytes:
         project_name: project for project_name, project in lock.projects.items() if project_name in selected
     }
     part = lock.replace_tools({}).model_copy(update={"projects": projects})
-    return format_lock(part).encode("utf-8")
+    return format_lock(part)
 
 
 def digest_lock_part(lock: Lock, name: str) -> str:
     """Return the SHA-256 of ``extract_lock_part``, in hex."""
-    return hashlib.sha256(extract_lock_part(lock, name)).hexdigest()
+    return hashlib.sha256(extract_lock_part(lock, name).encode()).hexdigest()
 
 
 def list_source_parts(
-    project: Project, lock: Lock | None, identity: trees.TreeIdentity
+    project: str, lock: Lock | None, commit: str, changed: str | None
 ) -> tuple[sbom.SourcePart, ...]:
-    """Return the repositories of one project: those of its lock, else the commit of its tree alone.
+    """Return the repositories of one project: those of its lock, else the ``commit`` of its tree alone.
 
-    A tree that somebody has changed since its commit says so by its digest.
+    ``changed``: the digest of a tree that somebody has changed since its commit.
     """
-    changed = identity.tree if identity.dirty else None
-    locked = lock.projects.get(project.name) if lock is not None else None
+    locked = lock.projects.get(project) if lock is not None else None
     if locked is None:
-        return (sbom.SourcePart(project.name, "", identity.source or identity.commit, tree=changed),)
+        return (sbom.SourcePart(project, "", commit, tree=changed),)
     patches = locked.patches.digest if locked.patches is not None else None
-    root = sbom.SourcePart(project.name, locked.origin, locked.commit, patches=patches, tree=changed)
+    root = sbom.SourcePart(project, locked.origin, locked.commit, patches=patches, tree=changed)
     submodules = [
         sbom.SourcePart(path.rpartition("/")[2], submodule.origin, submodule.commit, path)
         for path, submodule in sorted((locked.submodules or {}).items())
@@ -78,28 +73,36 @@ def list_source_parts(
     return (root, *submodules)
 
 
-def embed_provenance(
-    wheel: Path,
-    folder: Path,
-    text: bytes | None,
-    parts: sbom.WheelParts,
-    pins: Sequence[str] = (),
-    *,
-    external: Sequence[str] = (),
-) -> tuple[Path, str]:
-    """Write a wheel with lock, bill of materials and pins inside into ``folder`` (its own: in its place).
+def make_provenance_edit(text: bytes | None, parts: sbom.WheelParts) -> WheelEdit:
+    """Return the edit that puts a lock, if there is one, and the bill of materials into a wheel."""
+    put = {} if text is None else {LOCK_MEMBER: text}
+    return WheelEdit(put=put, parts=parts, plain_modes=True)
 
-    Return it and its content. ``text`` is the lock, if there is one; ``pins``: see ``narrow_requirements``;
-    ``external``: what it requires of the system, besides what its own build says.
+
+def embed_provenance(
+    wheel: Path, folder: Path, text: bytes | None, parts: sbom.WheelParts
+) -> rewrite.RewrittenWheel:
+    """Write a wheel with its lock and bill of materials inside into ``folder`` (its own: in its place).
+
     DataError for a wheel that is damaged; it is left as it was.
     """
-    put = {} if text is None else {LOCK_MEMBER: text}
-    requirements = partial(narrow_requirements, pins=pins)
-    edit = WheelEdit(put=put, parts=parts, requirements=requirements, plain_modes=True)
-    if external:
-        edit = replace(edit, external=lambda old: list(dict.fromkeys([*old, *external])))
-    written = rewrite.rewrite_wheel(wheel, folder, edit, replace=True)
-    return written.path, digest_record(written.record)
+    return rewrite.rewrite_wheel(wheel, folder, make_provenance_edit(text, parts), replace=True)
+
+
+def require_pins(wheel: Path, pins: Sequence[str], external: Sequence[str] = ()) -> None:
+    """Have METADATA of a wheel require what it was built against; one that does so is not written again.
+
+    ``pins``: see ``narrow_requirements``; ``external``: what it requires of the system, besides what its own
+    build says. DataError for a wheel that is damaged; it is left as it was.
+    """
+    name = f"{wheel.name}: METADATA"
+    fields, _ = read_metadata_fields(rewrite.read_dist_info_files(wheel).get("METADATA", b""), name)
+    required, stated = (get_field_values(fields, key) for key in ("Requires-Dist", "Requires-External"))
+    requires = narrow_requirements(required, pins=pins)
+    externals = list(dict.fromkeys([*stated, *external]))
+    if (requires, externals) != (list(required), list(stated)):
+        edit = WheelEdit(requirements=lambda _: requires, external=lambda _: externals)
+        rewrite.rewrite_wheel(wheel, wheel.parent, edit, replace=True)
 
 
 def narrow_requirements(requires: Sequence[str], *, pins: Sequence[str]) -> list[str]:

@@ -9,9 +9,8 @@ Source of the fields: SLSA v1.1, provenance; ``buildType`` is described in docs/
 
 from __future__ import annotations
 
-import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -46,32 +45,17 @@ class BuildMoment:
     hits: int = 0
     cacheable: int = 0
 
-    @classmethod
-    def from_facts(cls, facts: Mapping[str, Any]) -> BuildMoment:
-        """Return what the stamp of a build has of it."""
-        return cls(**facts["built"])
-
 
 def format_moment() -> str:
     """Return the time of day as statements have it."""
     return f"{datetime.now(timezone.utc):%Y-%m-%dT%H:%M:%SZ}"
 
 
-def write_build_statement(
-    step_run: StepRun,
-    planned: planner.PlannedBuild,
-    wheel: Path,
-    sha256: str,
-    *,
-    parts: sbom.WheelParts,
-    moment: BuildMoment,
+def describe_build(
+    step_run: StepRun, planned: planner.PlannedBuild, parts: sbom.WheelParts, moment: BuildMoment
 ) -> dict[str, Any]:
-    """Write the statement of a finished wheel beside it, and return what it says."""
-    from rocm_wheels.package.sbom import LOCK_MEMBER
-    from rocm_wheels.wheels import rewrite
-
+    """Return what the statement of a wheel says of its build; its sources and its lock come to it later."""
     request, build = step_run.facts.request, planned.request
-    lock = rewrite.read_dist_info_files(wheel).get(LOCK_MEMBER)
     parameters = {
         "command": "rocm-wheels build",
         "project": build.project.name,
@@ -84,26 +68,38 @@ def write_build_statement(
         "build-number": build.build_number,
         "version-suffix": build.suffix,
         "flash-attention": build.flash_attention,
-        "verify": request.verify,
-        "lock": None if lock is None else {"sha256": hashlib.sha256(lock).hexdigest()},
         "installed-rocm": build.sdk.content,
     }
-    predicate = {
-        "buildDefinition": {
-            "buildType": statement.BUILD_TYPE,
-            "externalParameters": _drop_unknown(parameters),
-            "internalParameters": _select_variables(planned),
-            "resolvedDependencies": list(_list_dependencies(step_run, planned, parts)),
-        },
-        "runDetails": _describe_run(step_run.facts.env, moment),
+    definition = {
+        "buildType": statement.BUILD_TYPE,
+        "externalParameters": _drop_unknown(parameters),
+        "internalParameters": _select_variables(planned),
+        "resolvedDependencies": list(_list_dependencies(step_run, planned, parts)),
     }
-    restore_build_statement(wheel, sha256, predicate)
-    return predicate
+    return {"buildDefinition": definition, "runDetails": _describe_run(step_run.facts.env, moment)}
 
 
-def restore_build_statement(wheel: Path, sha256: str, predicate: Mapping[str, Any]) -> None:
-    """Write the statement of a wheel beside it as it was when it was built."""
-    statement.write_statement(wheel, statement.format_statement(wheel.name, sha256, predicate))
+def write_build_statement(
+    wheel: Path,
+    sha256: str,
+    predicate: Mapping[str, Any],
+    sources: Sequence[sbom.SourcePart],
+    **options: object,
+) -> None:
+    """Write the statement of a finished wheel beside it.
+
+    ``predicate``: what ``describe_build`` said; ``options``: what was asked for besides.
+    """
+    definition = predicate["buildDefinition"]
+    dependencies = [*map(_describe_source, sources), *definition["resolvedDependencies"]]
+    parameters = {**definition["externalParameters"], **_drop_unknown(options)}
+    definition = {
+        **definition,
+        "externalParameters": parameters,
+        "resolvedDependencies": dependencies,
+    }
+    content = statement.format_statement(wheel.name, sha256, {**predicate, "buildDefinition": definition})
+    statement.write_statement(wheel, content)
 
 
 def _drop_unknown(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -133,12 +129,7 @@ def _select_variables(planned: planner.PlannedBuild) -> dict[str, Any]:
 def _list_dependencies(
     step_run: StepRun, planned: planner.PlannedBuild, parts: sbom.WheelParts
 ) -> Iterator[dict[str, Any]]:
-    """Yield what went in: sources, ROCm's packages, those that the build ran with, compilers, the image."""
-    for source in parts.sources:  # with its address only where that is a public one, which its purl tells
-        notes = {"path": source.path, "patches-sha256": source.patches, "changed-tree": source.tree}
-        address, digest = sbom.make_repository_url(source), {"gitCommit": source.commit}
-        fields = {"name": source.name, "uri": address, "digest": digest, "annotations": _drop_unknown(notes)}
-        yield _drop_unknown(fields)
+    """Yield what went in beside sources: packages of ROCm and of the build, compilers, the image."""
     note = step_run.ready.environment.prefix / resolve_packages.PACKAGES_NOTE
     rocm = resolve_packages.read_installed(note) or {}
     for part in parts.packages:
@@ -162,6 +153,14 @@ def _list_dependencies(
     if image := _IMAGE.fullmatch(step_run.facts.env.get(machine.IMAGE_VARIABLE, "")):
         digests = _drop_unknown({"sha256": image["sha256"]})
         yield _drop_unknown({"name": image["name"], "uri": f"docker:{image['name']}", "digest": digests})
+
+
+def _describe_source(source: sbom.SourcePart) -> dict[str, Any]:
+    """Return a repository, with its address only where that is a public one, which its purl tells."""
+    notes = {"path": source.path, "patches-sha256": source.patches, "changed-tree": source.tree}
+    address, digest = sbom.make_repository_url(source), {"gitCommit": source.commit}
+    fields = {"name": source.name, "uri": address, "digest": digest, "annotations": _drop_unknown(notes)}
+    return _drop_unknown(fields)
 
 
 def _describe_package(

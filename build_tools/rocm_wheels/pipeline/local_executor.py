@@ -48,12 +48,11 @@ class ExecutionOptions:
 
 @dataclass(frozen=True)
 class StepOutcome:
-    """How a step ended. ``reused``: it ran, and its wheel had only to be brought where it is wanted."""
+    """How a step ended."""
 
     step: Step
     state: run_step.ExecutionState
     seconds: float = 0.0
-    reused: bool = False
     failure: errors.RocmWheelsError | None = None
 
 
@@ -254,7 +253,7 @@ class LocalExecutor:
         self.screen.end_step(
             step.id, _STATE_PHRASES.get(state, f"{state} after"), _STATE_COLOURS.get(state, "red")
         )
-        return StepOutcome(step, state, seconds, reused=bool(result.get("again")), failure=failure)
+        return StepOutcome(step, state, seconds, failure=failure)
 
     def _run_process(
         self,

@@ -48,7 +48,8 @@ from rocm_wheels.sources.trees import TreeIdentity
 
 def settle_step(planner: Planner, name: str) -> Step:
     """Return a step with all that is known of it now. Raises UsageError for targets that cannot be built."""
-    step, inputs, facts = planner.steps[name], dict[str, str](), planner.facts
+    # of the step of a plan it may be known by now what it waited for
+    step, inputs, facts = replace(planner.steps[name], waits_for=None), dict[str, str](), planner.facts
     if step.kind == "build":
         project = load_project(str(step.project))
         count = len(planner.known_targets()) if project.has_device_code else 1

@@ -303,7 +303,7 @@ class Planner:
 
     def is_current(self, name: str) -> bool:
         """Tell whether what a step makes is there and counts."""
-        return name in self.settled and (self.settled[name].verdict == "skip" or self.settled[name].brought)
+        return name in self.settled and self.settled[name].verdict == "skip"
 
     def find_targets(self) -> tuple[str, ...]:
         """Return what is compiled for. Raises NotYet, and UsageError for what the installed ROCm has not."""

@@ -59,13 +59,12 @@ class PreflightRun:
 
     @cached_property
     def costs(self) -> Mapping[str, estimates.Estimate]:
-        """What each step is expected to take, by its id; to bring a wheel to its place costs nothing."""
+        """What each step is expected to take, by its id."""
         targets, facts = max(len(self.planned.plan.targets), 1), self.facts
         return {
             step.id: step.estimate
             or estimates.estimate_step(step.kind, targets, facts.machine, facts.history)
             for step in self.steps
-            if not step.brought
         }
 
     @cached_property

@@ -76,7 +76,7 @@ def find_project_misfits(
 def _find_required_lock(provided: provided_wheels.ProvidedWheel, facts: Facts) -> str | None:
     """Return the digest of the lock that a wheel must hold, unless a step of ours built that content of it.
 
-    The wheel of an earlier run gets the lock of a later one that it fits; what is installed of it does not.
+    The lock is in the wheel that was packaged of it; what is installed for other builds has none.
     """
     locked = facts.locked
     if locked is None or provided.project not in locked.lock.projects:

@@ -74,7 +74,7 @@ def _make_chain_row(
             return replace(row, outcome="not packaged") if outcome.state == "not begun" else row
     delivering = next(step for step in chain if step.delivers)
     row = replace(_make_row(chain[0], delivering, facts, build), seconds=seconds)
-    if build.state == "skipped" and any(o.state == "done" and not o.reused for o in packaging):
+    if build.state == "skipped" and any(o.state == "done" for o in packaging):
         row = replace(row, outcome="packaged")
     if chain[-1].kind == "variant":
         label = facts.done[chain[-1].id].stamp.facts["label"]
@@ -102,7 +102,7 @@ def _make_row(
     verified = bool(stamp.facts["verified"])
     return replace(
         common,
-        outcome="built" if outcome.state == "done" and not outcome.reused else "up to date",
+        outcome="built" if outcome.state == "done" else "up to date",
         wheel=Path(output.path).name,
         version=str(stamp.facts["version"]),
         targets=tuple(map(str, stamp.facts["targets"])) if verified else None,

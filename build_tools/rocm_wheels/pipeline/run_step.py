@@ -137,7 +137,7 @@ def perform_step(
     env: Mapping[str, str],
     jobs: int | None = None,
 ) -> bool:
-    """Do a step, unless it is current; tell whether nothing had to be made.
+    """Do a step, unless it is current; tell whether it was.
 
     Raises UsageError when a step that it needs has not been done, or when what it works on is not
     what the plan was made of, and what the step itself raises.
@@ -156,7 +156,8 @@ def perform_step(
             )
         if settled.verdict == "skip":
             return True
-        return bool(step_kinds.STEP_KINDS[step.kind].run(step_run.StepRun(planner, settled, record, jobs)))
+        step_kinds.STEP_KINDS[step.kind].run(step_run.StepRun(planner, settled, record, jobs))
+        return False
 
 
 def look_up_facts(file: PlanFile, step: Step, env: Mapping[str, str]) -> Facts:

@@ -61,9 +61,8 @@ class Step:
 
     ``inputs`` are those that are known; ``waits_for`` is the step that the others come out of, if there is
     one. ``delivers``: its files go to the output folder; of other steps they stay in the work directory.
-    ``brought``: it runs only to bring the wheel that is there to where it is wanted. ``command`` is what the
-    step itself starts, ready for a shell; ``environment`` are the variables that it changes (``None``:
-    removed). ``why`` says why it runs, or why that is not known yet.
+    ``command`` is what the step itself starts, ready for a shell; ``environment`` are the variables that it
+    changes (``None``: removed). ``why`` says why it runs, or why that is not known yet.
     """
 
     id: str
@@ -76,7 +75,6 @@ class Step:
     environment: Mapping[str, str | None] = field(default_factory=dict)
     verdict: StepVerdict = "known later"
     why: str = ""
-    brought: bool = False
     delivers: bool = False
     estimate: estimates.Estimate | None = None
 

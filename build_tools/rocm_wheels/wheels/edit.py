@@ -320,7 +320,9 @@ def _edit_sbom(
     if edit.parts is not None:
         fields, _ = read_metadata_fields(metadata, name)
         values = [get_field_values(fields, field) for field in ("Name", "Version", "License-Expression")]
-        return format_sbom(edit.parts, *map("".join, values))
+        content, version = format_sbom(edit.parts, *map("".join, values)), None
+        if not edit.step:
+            return content
     if content is None or not (version is not None or edit.step):
         return None
     return revise_sbom(

@@ -27,11 +27,11 @@ class StepKindCode:
 
     ``settle`` is pure: it returns the step with its inputs, command and verdict. It puts inputs into the
     given dictionary, those first that are known anyway, and raises ``NotYet`` at one that is known later.
-    ``run`` does the work and records success; it returns whether nothing had to be made, where it can tell.
+    ``run`` does the work and records success.
     """
 
     settle: Callable[[planner.Planner, step.Step, dict[str, str]], step.Step]
-    run: Callable[[step_run.StepRun], bool | None]
+    run: Callable[[step_run.StepRun], None]
 
 
 STEP_KINDS: Mapping[step.StepKind, StepKindCode] = {

@@ -32,7 +32,6 @@ from rocm_wheels.sdk.build_environment import (
     locate_environment,
     locate_layer_packages,
 )
-from rocm_wheels.sources import checkout_state, trees
 
 # what changes with each edit or commit: ninja sees to it, no front end has to run
 _SOURCE_INPUTS = ("commit", "sources")
@@ -72,15 +71,13 @@ def run_develop(step_run: StepRun) -> None:
 
     Raises BuildError and what its causes raise. The source tree is held meanwhile.
     """
-    step, facts = build.BuildStep(step_run), step_run.facts
-    source = facts.request.sources[step.project.name]
-    with checkout_state.hold_checkout(source, activity=step_run.step.id, env=facts.env):
-        trees.restore_links(source, facts.env)
+    step = build.ProjectBuild(step_run)
+    with step.hold_source():
         build.install_needed_wheels(step_run, step.project)
         _develop_project(step_run, step)
 
 
-def _develop_project(step_run: StepRun, step: build.BuildStep) -> None:
+def _develop_project(step_run: StepRun, step: build.ProjectBuild) -> None:
     facts, project = step_run.facts, step.project
     done = facts.done.get(step_run.step.id)
     package = find_editable_package(project, step_run.ready, facts.workspace)
@@ -90,11 +87,8 @@ def _develop_project(step_run: StepRun, step: build.BuildStep) -> None:
         and package is not None
         and package.hash_files() == done.stamp.facts.get("installed")
     )
-    environment = dict(step.planned_build.environment)
-    if step_run.jobs is not None:
-        environment["MAX_JOBS"] = environment["CMAKE_BUILD_PARALLEL_LEVEL"] = str(step_run.jobs)
-    with build.count_cache_use(step_run, environment, step.cache_statistics) as cache_variables:
-        front_end = step.make_front_end({**environment, **cache_variables}, editable=True)
+    with step.enter_environment() as environment:
+        front_end = step.make_front_end(environment, editable=True)
         developed = front_end.develop(configured=current)
     log.log_note(f"build tree: {developed.tree}")
     target = locate_develop_environment(project.name, step_run.ready, facts.workspace)

@@ -31,9 +31,9 @@ def settle_fat(planner: Planner, step: Step, inputs: dict[str, str]) -> Step:
     return packaging.settle_packaging(planner, step, inputs, "rocm-wheels wheel fat")
 
 
-def run_fat(step_run: StepRun) -> bool:
+def run_fat(step_run: StepRun) -> None:
     """Make the fat wheel. Raises PackageError for what ROCm's wheels lack."""
-    return packaging.run_packaging(step_run, partial(_make_fat_wheel, step_run))
+    packaging.run_packaging(step_run, partial(_make_fat_wheel, step_run))
 
 
 def _make_fat_wheel(step_run: StepRun, wheel: Path, folder: Path) -> packaging.PackagedFiles:

@@ -4,25 +4,34 @@ The platform tag is what symbol versions allow, so what it is on this machine fo
 libstdc++. Libraries of what the wheel requires (ROCm in the build environment, wheels of this run) stay
 outside. What cannot be repaired ends the run with exit code 13, unless ``--no-repair`` keeps wheels as they
 were built, which the record says.
+
+It also writes into the wheel what it was made of, in the same pass: the lock and the bill of materials; and
+beside it how it was built. None of that is an input of its build: another lock of the same sources builds
+nothing again.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
-from rocm_wheels.core import errors, files, log
+from pydantic import TypeAdapter
+
+from rocm_wheels.core import errors, log
 from rocm_wheels.models import project
-from rocm_wheels.pipeline import build_environment, packaging
+from rocm_wheels.pipeline import build_environment, build_statement, packaging
 from rocm_wheels.pipeline.planner import Planner
 from rocm_wheels.pipeline.request import RepairSettings
 from rocm_wheels.pipeline.step import Step
 from rocm_wheels.pipeline.step_run import StepRun
 
-REPAIR_VERSION = "1"
+REPAIR_VERSION = "2"
 _FAULT_TIP = (
     "--library-dir names a folder to graft a library from, --exclude one that users have; "
     "--no-repair keeps wheels as they were built"
@@ -31,12 +40,24 @@ _FAULT_TIP = (
 
 def settle_repair(planner: Planner, step: Step, inputs: dict[str, str]) -> Step:
     """Return the step with what decides the tag, and what is in and outside the wheel."""
-    settings = planner.facts.request.repair
+    facts, settings, (build,) = planner.facts, planner.facts.request.repair, step.after
     inputs |= {"repair": "no", "step": REPAIR_VERSION}
     if settings.enabled:
         inputs["repair"] = _describe_settings(settings, project.load_project(str(step.project)))
         inputs["auditwheel"] = _find_version("auditwheel")
         inputs["ROCm packages"] = planner.ready.content
+    if facts.locked is not None:
+        from rocm_wheels.package import sbom
+
+        inputs["lock"] = sbom.digest_lock_part(facts.locked.lock, str(step.project))
+    if planner.is_current(build):
+        built = facts.done[build].stamp.facts
+        made_of = json.dumps([built["parts"], built["commit"], built["changed"]], sort_keys=True)
+        digest = inputs["bill of materials"] = hashlib.sha256(made_of.encode()).hexdigest()
+        before = facts.done[step.id].stamp.inputs if step.id in facts.done else {}
+        # a run without a lock leaves the wheel the one of its sources
+        if facts.locked is None and "lock" in before and before["bill of materials"] == digest:
+            inputs["lock"] = before["lock"]
     return packaging.settle_packaging(planner, step, inputs, "rocm-wheels wheel repair")
 
 
@@ -63,29 +84,50 @@ def _find_version(distribution: str) -> str:
         return "not installed"  # it is asked for when the step runs
 
 
-def run_repair(step_run: StepRun) -> bool:
-    """Repair the wheel, or with ``--no-repair`` take it as it is. Raises PackageError."""
-    settings = step_run.facts.request.repair
-    return packaging.run_packaging(
-        step_run, partial(_repair_wheel, step_run) if settings.enabled else _copy_wheel
-    )
-
-
-def _copy_wheel(wheel: Path, folder: Path) -> packaging.PackagedFiles:
-    log.log_note(f"{wheel.name} stays as it was built: --no-repair")
-    from rocm_wheels.wheels import statement
-
-    files.copy_atomically(wheel, folder / wheel.name)
-    statement.copy_statement(wheel, folder / wheel.name)
-    return packaging.PackagedFiles(folder / wheel.name, note="NOT REPAIRED (--no-repair)")
+def run_repair(step_run: StepRun) -> None:
+    """Repair the wheel, unless ``--no-repair``, and write what it was made of. Raises PackageError."""
+    packaging.run_packaging(step_run, partial(_repair_wheel, step_run))
 
 
 def _repair_wheel(step_run: StepRun, wheel: Path, folder: Path) -> packaging.PackagedFiles:
-    from rocm_wheels.package import repair
+    from rocm_wheels.package import repair, sbom
+    from rocm_wheels.sources import lock
     from rocm_wheels.wheels import required_packages
+    from rocm_wheels.wheels.rewrite import rewrite_wheel
+    from rocm_wheels.wheels.sbom import WheelParts
 
     ready, facts = step_run.ready, step_run.facts
-    settings = facts.request.repair
+    built, settings = facts.done[step_run.step.after[0]].stamp.facts, facts.request.repair
+    name, digest, text = str(step_run.step.project), step_run.known_inputs.get("lock", ""), ""
+    if facts.locked is not None:
+        text = sbom.extract_lock_part(facts.locked.lock, name)
+    elif digest:
+        text = facts.done[step_run.step.id].stamp.facts["lock_text"]
+    locked = lock.parse_lock(text, name="the lock of an earlier run") if text else None
+    sources = sbom.list_source_parts(name, locked, built["commit"], built["changed"])
+    parts = replace(TypeAdapter(WheelParts).validate_python(built["parts"]), sources=sources)
+    addition = sbom.make_provenance_edit(text.encode() if text else None, parts)
+
+    def finish(path: Path, archive: Path | None = None, **described: Any) -> packaging.PackagedFiles:
+        return packaging.PackagedFiles(
+            path,
+            others=() if archive is None else (archive,),
+            facts={"lock": digest, "lock_text": text},
+            write_statement=lambda sha256: build_statement.write_build_statement(
+                path,
+                sha256,
+                built["predicate"],
+                sources,
+                lock={"sha256": digest} if digest else None,
+                repair=settings.enabled,
+                verify=facts.request.verify,
+            ),
+            **described,
+        )
+
+    if not settings.enabled:
+        log.log_note(f"{wheel.name} stays as it was built: --no-repair")
+        return finish(rewrite_wheel(wheel, folder, addition).path, note="NOT REPAIRED (--no-repair)")
     with build_environment.hold_environment(
         ready, facts.workspace, purpose=step_run.step.id
     ):  # another step may install now
@@ -105,7 +147,7 @@ def _repair_wheel(step_run: StepRun, wheel: Path, folder: Path) -> packaging.Pac
         (plan,) = repair.plan_repairs([wheel], offers, request)
     step_run.append_log("repair", plan.describe())
     try:
-        (repaired,) = repair.write_repairs([plan], folder, facts.env)
+        (repaired,) = repair.write_repairs([plan], folder, facts.env, addition=addition)
     except errors.PackageError as fault:
         fault.tip = fault.tip or _FAULT_TIP
         raise
@@ -113,12 +155,8 @@ def _repair_wheel(step_run: StepRun, wheel: Path, folder: Path) -> packaging.Pac
         log.log_note(line)
     done = [f"{graft.library} grafted" for graft in plan.grafts]
     done += [line for change in plan.changes for line in change.describe()]
-    return packaging.PackagedFiles(
-        repaired.path,
-        debug_archive=repaired.debug_archive,
-        note="; ".join(done),
-        rewritten=bool(plan.changes or plan.grafts),
-    )
+    rewritten = bool(plan.changes or plan.grafts)
+    return finish(repaired.path, repaired.debug_archive, note="; ".join(done), rewritten=rewritten)
 
 
 def _find_needed_wheels(step_run: StepRun) -> list[Path]:

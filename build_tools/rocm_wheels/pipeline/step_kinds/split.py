@@ -27,9 +27,9 @@ def settle_split(planner: Planner, step: Step, inputs: dict[str, str]) -> Step:
     return packaging.settle_packaging(planner, step, inputs, "rocm-wheels wheel split")
 
 
-def run_split(step_run: StepRun) -> bool:
+def run_split(step_run: StepRun) -> None:
     """Split the wheel. Raises PackageError for code that no archive can hold."""
-    return packaging.run_packaging(step_run, partial(_split_wheel, step_run))
+    packaging.run_packaging(step_run, partial(_split_wheel, step_run))
 
 
 def _split_wheel(step_run: StepRun, wheel: Path, folder: Path) -> packaging.PackagedFiles:
@@ -47,7 +47,7 @@ def _split_wheel(step_run: StepRun, wheel: Path, folder: Path) -> packaging.Pack
     step_run.append_log("device wheels", [path.name for path in written.devices.values()])
     return packaging.PackagedFiles(
         written.host,
-        parts=tuple(written.devices.values()),
+        others=tuple(written.devices.values()),
         note=f"{tables.format_count(len(written.devices), 'device wheel')}: {', '.join(written.devices)}",
         rewritten=True,
     )
