@@ -74,11 +74,13 @@ def test_requirements_that_a_file_includes(tmp_path: Path, word: str) -> None:
     first, more = tmp_path / "requirements.txt", tmp_path / "sub" / "more.txt"
     first.write_text(f"numpy\n{word}sub/more.txt  # more\n-r missing.txt\n")
     more.write_text("-r ../requirements.txt\ncmake==3.31\n")
-    before = build_environment.digest_requirements_file(first)
-    names = build_environment.read_required_names((), [first])
+    before = build_environment.read_requirement_files([first]).digest
+    names = build_environment.list_required_names(
+        build_environment.read_requirement_files([first]).requirements
+    )
     assert names == (("numpy",) if "c" in word else ("numpy", "cmake"))
     more.write_text("-r ../requirements.txt\ncmake==4.0\n")
-    assert build_environment.digest_requirements_file(first) != before
+    assert build_environment.read_requirement_files([first]).digest != before
 
 
 def test_a_developers_build_is_in_its_version_and_a_release_is_not(tmp_path: Path) -> None:

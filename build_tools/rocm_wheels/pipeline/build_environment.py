@@ -10,23 +10,21 @@ from __future__ import annotations
 
 import csv
 import hashlib
-import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, field, replace
 from email.parser import HeaderParser
 from functools import cached_property
 from pathlib import Path
+from typing import Literal
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from rocm_wheels.compile.sdk_tree import SdkTree, inspect_sdk
-from rocm_wheels.core import errors, toml_reader
-from rocm_wheels.core.files import lock_folder, write_json_file
-from rocm_wheels.core.records import read_text_file
+from rocm_wheels.core import errors, files, records, toml_reader
 from rocm_wheels.core.workspace import Workspace
 from rocm_wheels.models.project import Project, load_project
 from rocm_wheels.pipeline.request import SdkRequest
@@ -40,6 +38,12 @@ _INCLUDE_LINE = re.compile(
 _INDEX_LINE = re.compile(
     r"(?P<option>-i|--index-url|--extra-index-url|-f|--find-links)(?:\s*=\s*|\s+)(?P<place>\S+)"
 )
+# but for rocm-bootstrap, which a split torch requires: it names targets, and nothing is built with it
+_ROCM_PACKAGES = "rocm[-_][!b]*.dist-info"
+_INSTALL_WAIT_SECONDS = 24 * 3600.0  # another step installs something, or imports a wheel
+
+
+# -- what is installed --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -70,26 +74,23 @@ def read_record_lines(record: Path) -> bytes:
     What the installer itself wrote is left out: metadata, and scripts, which hold the environment's path.
     """
     text = record.read_text(encoding="utf-8", errors="surrogateescape")
-    files = (line for line in text.splitlines() if not line.startswith("../") and ".dist-info/" not in line)
-    return "\n".join(sorted(files)).encode("utf-8", "surrogateescape")
+    lines = (line for line in text.splitlines() if not line.startswith("../") and ".dist-info/" not in line)
+    return "\n".join(sorted(lines)).encode("utf-8", "surrogateescape")
 
 
 def list_installed_packages(site_packages: Path, names: str = "*") -> Mapping[str, EnvironmentPackage]:
     """Return what is installed in a folder, by canonical name; ``names`` is a pattern for their folders."""
     packages: dict[str, EnvironmentPackage] = {}
     for folder in sorted(site_packages.glob(f"{names}.dist-info")):
-        metadata = folder / "METADATA"
-        if not metadata.is_file() or not (folder / "RECORD").is_file():
-            continue
-        headers = HeaderParser().parsestr(
-            metadata.read_text(encoding="utf-8", errors="replace"), headersonly=True
-        )
-        name = canonicalize_name(headers.get("Name", ""))
-        lines = (str(line) for line in headers.get_all("Requires-Dist", []))
-        requires = tuple(dict.fromkeys(_parse_names(line for line in lines if "extra ==" not in line)))
-        extras = tuple(str(extra) for extra in headers.get_all("Provides-Extra", []))
-        version = headers.get("Version", "")
-        packages[name] = EnvironmentPackage(name, version, folder / "RECORD", requires, extras)
+        metadata, record = folder / "METADATA", folder / "RECORD"
+        if metadata.is_file() and record.is_file():
+            text = metadata.read_text(encoding="utf-8", errors="replace")
+            headers = HeaderParser().parsestr(text, headersonly=True)
+            name = canonicalize_name(headers.get("Name", ""))
+            lines = (str(line) for line in headers.get_all("Requires-Dist", []))
+            requires = list_required_names(line for line in lines if "extra ==" not in line)
+            extras = tuple(map(str, headers.get_all("Provides-Extra", [])))
+            packages[name] = EnvironmentPackage(name, headers.get("Version", ""), record, requires, extras)
     return packages
 
 
@@ -98,20 +99,29 @@ def find_half_installed(site_packages: Path) -> tuple[str, ...]:
 
     Without ROCm's: they come with their environment, which is there as a whole or made anew.
     """
-    return tuple(
-        canonicalize_name(folder.name.split("-")[0])
-        for folder in sorted(site_packages.glob("*.dist-info"))
-        if not folder.name.startswith("rocm") and not _is_whole(folder)
-    )
+    halves = []
+    for folder in sorted(site_packages.glob("*.dist-info")):
+        names, record = [f"{folder.name}/METADATA", f"{folder.name}/RECORD"], folder / "RECORD"
+        if folder.name.startswith("rocm"):
+            continue
+        if record.is_file():
+            with record.open(encoding="utf-8", errors="surrogateescape", newline="") as file:
+                names += [row[0] for row in csv.reader(file) if row and not row[0].endswith(".pyc")]
+        if not all((site_packages / name).exists() for name in names):
+            halves.append(canonicalize_name(folder.name.split("-")[0]))
+    return tuple(halves)
 
 
-def _is_whole(folder: Path) -> bool:
-    try:
-        with (folder / "RECORD").open(encoding="utf-8", errors="surrogateescape", newline="") as file:
-            names = [row[0] for row in csv.reader(file) if row and not row[0].endswith(".pyc")]
-    except FileNotFoundError:
-        return False
-    return (folder / "METADATA").is_file() and all((folder.parent / name).exists() for name in names)
+def digest_records(site_packages: Path, pattern: str, *, without: str = "") -> str:
+    """Digest the RECORD files of installed packages: they hold the hash of every file.
+
+    ``pattern`` is of their folders; those that begin with ``without``, if anything, do not count.
+    """
+    digest = hashlib.sha256()
+    for record in sorted(site_packages.glob(f"{pattern}/RECORD")):
+        if not without or not record.parent.name.replace("-", "_").startswith(without):
+            digest.update(b"%s\n%s\n" % (os.fsencode(record.parent.name), read_record_lines(record)))
+    return digest.hexdigest()[:16]
 
 
 def find_requirement_closure(
@@ -128,64 +138,52 @@ def find_requirement_closure(
     return dict(sorted(required.items()))
 
 
-def read_requirements(files: Iterable[Path], *, constraints: bool = False) -> tuple[Requirement, ...]:
-    """Return the requirements in files and those that they include; ``constraints``: those, too.
+# -- what is required ---------------------------------------------------------------------------------------
 
-    Paths, URLs without a name and options are left out: they are the installer's matter.
+
+@dataclass
+class RequirementFiles:
+    """What requirements files say, with those that they include: lines that are requirements, constraints.
+
+    ``index_options``: lines that say where packages come from, folders as absolute paths. ``files``: all
+    that were read. Paths, URLs without a name and other options are the installer's matter.
     """
-    requirements = []
-    for file in files:
-        for line in _read_requirement_lines(file, {}, constraints=constraints):
-            with suppress(InvalidRequirement):
-                requirements.append(Requirement(line))
-    return tuple(requirements)
+
+    requirements: list[str] = field(default_factory=list)
+    constraints: list[str] = field(default_factory=list)
+    index_options: list[str] = field(default_factory=list)
+    files: list[Path] = field(default_factory=list)
+
+    @property
+    def digest(self) -> str:
+        """A digest of all the files: 12 hexadecimal digits."""
+        return hashlib.sha256(b"".join(path.read_bytes() for path in self.files)).hexdigest()[:12]
 
 
-def read_index_options(files: Iterable[Path]) -> tuple[str, ...]:
-    """Return the lines of requirements files that say where packages come from; folders as absolute paths."""
-    included: dict[Path, None] = {}
-    for file in files:
-        for _ in _read_requirement_lines(file, included):
-            pass
-    options: dict[str, None] = {}
-    for path in included:
-        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-            if (match := _INDEX_LINE.fullmatch(line.strip())) is not None:
-                place = match["place"]
-                if match["option"] in ("-f", "--find-links") and "://" not in place:
-                    place = str(path.parent.absolute() / place)
-                options[f"{match['option']} {place}"] = None
-    return tuple(options)
-
-
-def read_required_names(tools: Iterable[str], files: Iterable[Path]) -> tuple[str, ...]:
-    """Return the names in requirements and requirements files, those that the files include as well."""
-    lines = [*tools, *(line for file in files for line in _read_requirement_lines(file, {}))]
-    return tuple(dict.fromkeys(_parse_names(lines)))
-
-
-def _parse_names(lines: Iterable[str]) -> Iterator[str]:
-    for line in lines:
-        try:
-            yield canonicalize_name(Requirement(line).name)
-        except InvalidRequirement:
-            continue  # a path, a URL or an option: the installer's matter
-
-
-def digest_requirements_file(file: Path) -> str:
-    """Digest a requirements file and those that it includes, constraints as well: 12 hexadecimal digits."""
-    included: dict[Path, None] = {}
-    for _ in _read_requirement_lines(file, included, constraints=True):
-        pass
-    return hashlib.sha256(b"".join(path.read_bytes() for path in included)).hexdigest()[:12]
-
-
-def expand_requirements(files: Iterable[Path]) -> list[str | Path]:
-    """Return what an installer takes: requirements files as they are, the lines of a ``pyproject.toml``."""
-    words: list[str | Path] = []
-    for file in files:
-        words += read_build_requirements(file) if file.name == PYPROJECT else [file]
-    return words
+def read_requirement_files(paths: Iterable[Path]) -> RequirementFiles:
+    """Read requirements files and ``pyproject.toml``. Raises DataError as ``read_build_requirements``."""
+    found = RequirementFiles()
+    pending = [(path, found.requirements) for path in paths]
+    for path, lines in pending:  # which grows meanwhile
+        file = Path(os.path.normpath(path))
+        if file in found.files or not file.is_file():
+            continue
+        found.files.append(file)
+        if file.name == PYPROJECT:
+            lines.extend(read_build_requirements(file))
+            continue
+        for raw in file.read_text(encoding="utf-8", errors="replace").splitlines():
+            line = raw.split(" #", 1)[0].strip()
+            if include := _INCLUDE_LINE.fullmatch(line):
+                included = lines if include["requirements"] else found.constraints
+                pending.append((file.parent / include["file"], included))
+            elif (index := _INDEX_LINE.fullmatch(line)) and lines is found.requirements:
+                is_folder = index["option"] in ("-f", "--find-links") and "://" not in index["place"]
+                place = file.parent.absolute() / index["place"] if is_folder else index["place"]
+                found.index_options.append(f"{index['option']} {place}")
+            elif line and not line.startswith(("#", "-")):
+                lines.append(line)
+    return found
 
 
 def read_build_requirements(file: Path) -> tuple[str, ...]:
@@ -194,7 +192,7 @@ def read_build_requirements(file: Path) -> tuple[str, ...]:
     Raises DataError for a file that is no TOML or says something else there.
     """
     try:
-        table = toml_reader.parse_toml(read_text_file(file), name=str(file))
+        table = toml_reader.parse_toml(records.read_text_file(file), name=str(file))
         requires = table.get("build-system", {}).get("requires", [])
     except AttributeError as cause:
         raise errors.DataError(f"{file}: build-system.requires cannot be read: {cause}") from cause
@@ -209,28 +207,19 @@ def list_included_files(text: str) -> list[str]:
     return [match["file"] for line in lines if (match := _INCLUDE_LINE.fullmatch(line)) is not None]
 
 
-def _read_requirement_lines(
-    file: Path, included: dict[Path, None], *, constraints: bool = False
-) -> Iterator[str]:
-    """Yield the requirements of a file and of those that it includes; these are added to ``included``."""
-    file = Path(os.path.normpath(file))
-    if file in included or not file.is_file():
-        return
-    included[file] = None
-    if file.name == PYPROJECT:
-        yield from read_build_requirements(file)
-        return
-    for raw in file.read_text(encoding="utf-8", errors="replace").splitlines():
-        line = raw.split(" #", 1)[0].strip()
-        match = _INCLUDE_LINE.fullmatch(line)
-        if match is not None and (constraints or match["requirements"]):
-            yield from _read_requirement_lines(file.parent / match["file"], included, constraints=constraints)
-        elif line and not line.startswith(("#", "-")):
-            yield line
+def parse_requirements(lines: Iterable[str]) -> Iterator[Requirement]:
+    """Yield the requirements among lines; a path or URL without a name is the installer's matter."""
+    for line in lines:
+        with suppress(InvalidRequirement):
+            yield Requirement(line)
 
 
-_ANSWERS_NAME = "rocm-wheels-answers.json"
-_ANSWERS_FORMAT = 3
+def list_required_names(lines: Iterable[str]) -> tuple[str, ...]:
+    """Return the canonical names in requirements, each once."""
+    return tuple(dict.fromkeys(canonicalize_name(each.name) for each in parse_requirements(lines)))
+
+
+# -- ROCm in it ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -250,18 +239,29 @@ class ReadyEnvironment:
     @cached_property
     def sdk_tree(self) -> SdkTree:
         """The parts of the SDK."""
-        sdk = self.sdk
-        if (prefix := sdk.prefix) is None:
-            return inspect_sdk(version=sdk.version, root=sdk.root, cmake=sdk.cmake, bin=sdk.bin)
+        sdk, prefix = self.sdk, self.sdk.prefix
         return inspect_sdk(
             version=sdk.version,
             root=sdk.root,
             cmake=sdk.cmake,
             bin=sdk.bin,
-            compiler=prefix.compiler,
-            bitcode=prefix.device_libraries,
-            content=prefix.content,
+            compiler=None if prefix is None else prefix.compiler,
+            bitcode=None if prefix is None else prefix.device_libraries,
+            content="" if prefix is None else prefix.content,
         )
+
+
+@dataclass(frozen=True)
+class _Answers:
+    """What an environment said, for as long as its ROCm packages (``_list_rocm_packages``) are these."""
+
+    packages: tuple[tuple[str, int, int], ...]
+    family: str | None
+    sdk: rocm_sdk.RocmSdk
+    python_tag: str
+    site_packages: Path
+    content: str
+    format: Literal[4] = 4
 
 
 def inspect_environment(
@@ -278,41 +278,19 @@ def inspect_environment(
         return _ask_environment(environment, env, rocm_sdk.read_installed_sdk(request.rocm_path, env))
     if request.current_env:  # somebody else's: nothing is written there
         return _ask_environment(environment, env)
-    answers_path = environment.prefix / _ANSWERS_NAME
-    if (cached := _read_answers(answers_path, environment, env)) is not None:
-        return cached
+    path, family = environment.prefix / "rocm-wheels-answers.json", build_environment.read_target_family(env)
+    said = records.read_cached(path, _Answers)
+    if said is not None:
+        same = (said.family, said.packages) == (family, _list_rocm_packages(said.site_packages))
+        if same and all(folder.is_dir() for folder in (said.sdk.root, said.sdk.cmake, said.sdk.bin)):
+            return ReadyEnvironment(environment, said.sdk, said.python_tag, said.site_packages, said.content)
     ready = _ask_environment(environment, env)
-    content = _digest_compiled_rocm(ready.site_packages)
-    shared = rocm_sdk.share_sdk(
-        ready.sdk, content, workspace.root / rocm_sdk.SHARED_FOLDER, _digest_compiled_rocm
-    )
-    ready = replace(ready, sdk=shared)
-    write_json_file(
-        answers_path,
-        {
-            "format": _ANSWERS_FORMAT,
-            "packages": _list_rocm_packages(ready.site_packages),
-            "family": build_environment.read_target_family(env),
-            "sdk": {name: str(v) if isinstance(v, Path) else v for name, v in asdict(ready.sdk).items()},
-            "python_tag": ready.python_tag,
-            "site_packages": str(ready.site_packages),
-            "content": ready.content,
-        },
-    )
+    content, site = _digest_compiled_rocm(ready.site_packages), ready.site_packages
+    folder = workspace.root / rocm_sdk.SHARED_FOLDER
+    ready = replace(ready, sdk=rocm_sdk.share_sdk(ready.sdk, content, folder, _digest_compiled_rocm))
+    answers = _Answers(_list_rocm_packages(site), family, ready.sdk, ready.python_tag, site, ready.content)
+    records.write_cached(path, answers)
     return ready
-
-
-def digest_records(site_packages: Path, pattern: str, *, without: str = "") -> str:
-    """Digest the RECORD files of installed packages: they hold the hash of every file.
-
-    ``pattern`` is of their folders; those that begin with ``without``, if anything, do not count.
-    """
-    digest = hashlib.sha256()
-    for record in sorted(site_packages.glob(f"{pattern}/RECORD")):
-        if without and record.parent.name.replace("-", "_").startswith(without):
-            continue
-        digest.update(b"%s\n%s\n" % (os.fsencode(record.parent.name), read_record_lines(record)))
-    return digest.hexdigest()[:16]
 
 
 def _ask_environment(
@@ -333,50 +311,18 @@ def _ask_environment(
     return ReadyEnvironment(environment, sdk, asked.tag, asked.site_packages, content)
 
 
-# but for rocm-bootstrap, which a split torch requires: it names targets, and nothing is built with it
-_ROCM_PACKAGES = "rocm[-_][!b]*.dist-info"
-
-
 def _digest_compiled_rocm(site_packages: Path) -> str:
     """Digest the ROCm packages without those of single GPUs: kernels of libraries, which no compile reads."""
     return digest_records(site_packages, _ROCM_PACKAGES, without="rocm_sdk_device_")
 
 
-def _read_answers(
-    answers_path: Path, environment: build_environment.BuildEnvironment, env: Mapping[str, str]
-) -> ReadyEnvironment | None:
-    """Return what an environment said, unless its ROCm packages were touched since."""
-    try:
-        answers = json.loads(answers_path.read_text(encoding="utf-8"))
-        sdk_answers = answers["sdk"]
-        sdk = rocm_sdk.RocmSdk(
-            version=sdk_answers["version"],
-            root=Path(sdk_answers["root"]),
-            cmake=Path(sdk_answers["cmake"]),
-            bin=Path(sdk_answers["bin"]),
-            targets=tuple(sdk_answers["targets"]),
-            installed=sdk_answers["installed"],
-        )
-        site_packages = Path(answers["site_packages"])
-        same = (answers["format"], answers["family"]) == (
-            _ANSWERS_FORMAT,
-            build_environment.read_target_family(env),
-        )
-        same = same and answers["packages"] == _list_rocm_packages(site_packages)
-        same = same and all(folder.is_dir() for folder in (sdk.root, sdk.cmake, sdk.bin))
-        return (
-            ReadyEnvironment(environment, sdk, answers["python_tag"], site_packages, answers["content"])
-            if same
-            else None
-        )
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
-        return None
-
-
-def _list_rocm_packages(site_packages: Path) -> list[list[object]]:
+def _list_rocm_packages(site_packages: Path) -> tuple[tuple[str, int, int], ...]:
     """Return the ROCm packages as they lie there: name, size and time of each RECORD."""
-    records = [(r.parent.name, r.stat()) for r in sorted(site_packages.glob(f"{_ROCM_PACKAGES}/RECORD"))]
-    return [[name, state.st_size, state.st_mtime_ns] for name, state in records]
+    listed = [(r.parent.name, r.stat()) for r in sorted(site_packages.glob(f"{_ROCM_PACKAGES}/RECORD"))]
+    return tuple((name, state.st_size, state.st_mtime_ns) for name, state in listed)
+
+
+# -- layers over it -----------------------------------------------------------------------------------------
 
 
 def layers_folder(ready: ReadyEnvironment, workspace: Workspace) -> Path:
@@ -414,12 +360,26 @@ def find_importing_python(project: str, ready: ReadyEnvironment, workspace: Work
     return layer if layer.exists() else ready.environment.python
 
 
-_NOTE_NAME = "rocm-wheels-installed.json"
+# -- our wheels in it ---------------------------------------------------------------------------------------
 
 
-def installed_note_path(ready: ReadyEnvironment) -> Path:
-    """Return the file that says what of ours was installed: distribution → content, and when."""
-    return ready.environment.prefix / _NOTE_NAME
+@dataclass
+class _InstalledWheels:
+    """What of ours was installed in an environment: its content, and when its metadata were written (ns)."""
+
+    wheels: dict[str, tuple[str, int]] = field(default_factory=dict)
+
+
+def _read_installed_wheels(ready: ReadyEnvironment) -> tuple[Path, _InstalledWheels]:
+    """Return the note and what it says; a missing or torn one says nothing: what is there goes in again."""
+    note = ready.environment.prefix / "rocm-wheels-installed.json"
+    return note, records.read_cached(note, _InstalledWheels) or _InstalledWheels()
+
+
+def _read_install_time(ready: ReadyEnvironment, distribution: str) -> int:
+    """Return when the metadata of an installed distribution were written (ns); 0 when it is not there."""
+    folders = list(ready.site_packages.glob(f"{distribution.replace('-', '_')}-*.dist-info"))
+    return folders[0].stat().st_mtime_ns if len(folders) == 1 else 0
 
 
 def digest_installed_wheel(ready: ReadyEnvironment, distribution: str) -> str | None:
@@ -427,32 +387,13 @@ def digest_installed_wheel(ready: ReadyEnvironment, distribution: str) -> str | 
 
     It is the wheel's content when it is ours, else a digest of what its RECORD lists.
     """
-    entry = read_installed_note(installed_note_path(ready)).get(distribution)
-    install_time = read_install_time(ready, distribution)
-    if not install_time:
+    _, installed = _read_installed_wheels(ready)
+    if not (install_time := _read_install_time(ready, distribution)):
         return None
-    if entry and entry[1] == install_time:
-        return str(entry[0])
+    content, noted_time = installed.wheels.get(distribution, ("", 0))
+    if noted_time == install_time:
+        return content
     return digest_records(ready.site_packages, f"{distribution.replace('-', '_')}-*.dist-info")
-
-
-def read_install_time(ready: ReadyEnvironment, distribution: str) -> int:
-    """Return when the metadata of an installed distribution were written (ns); 0 when it is not there."""
-    pattern = distribution.replace("-", "_")
-    folders = sorted(ready.site_packages.glob(f"{pattern}-*.dist-info"))
-    return folders[0].stat().st_mtime_ns if len(folders) == 1 else 0
-
-
-def read_installed_note(note: Path) -> dict[str, list[object]]:
-    """Read what was noted; a missing or torn note says nothing (what is there is installed again)."""
-    try:
-        entries = json.loads(note.read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
-        return {}
-    return entries if isinstance(entries, dict) else {}
-
-
-_INSTALL_WAIT_SECONDS = 24 * 3600.0  # another step installs something, or imports a wheel
 
 
 @contextmanager
@@ -464,7 +405,7 @@ def hold_environment(ready: ReadyEnvironment, workspace: Workspace, *, purpose: 
     """
     locked_folder = workspace.environments / ".locks" / f"{ready.environment.prefix.name}.packages"
     unfinished = locked_folder / "unfinished"
-    with lock_folder(locked_folder, purpose=purpose, patience=_INSTALL_WAIT_SECONDS):
+    with files.lock_folder(locked_folder, purpose=purpose, patience=_INSTALL_WAIT_SECONDS):
         was_interrupted = unfinished.exists()
         unfinished.touch()
         yield was_interrupted
@@ -475,26 +416,23 @@ def install_built_wheel(
     ready: ReadyEnvironment, wheel: Path, content: str, *, distribution: str, env: Mapping[str, str]
 ) -> None:
     """Bring a wheel that we built into the environment, unless that very ``content`` is there already."""
-    note = installed_note_path(ready)
-    entries = read_installed_note(note)
-    mark = [content, read_install_time(ready, distribution)]
-    if entries.get(distribution) == mark and mark[1]:
+    note, installed = _read_installed_wheels(ready)
+    noted, install_time = installed.wheels.pop(distribution, None), _read_install_time(ready, distribution)
+    if install_time and noted == (content, install_time):
         return
-    if entries.pop(distribution, None) is not None:
-        write_json_file(note, entries)  # half installed must not count as installed
+    records.write_cached(note, installed)  # half installed must not count as installed
     build_environment.install_wheel(ready.environment, wheel, env=env)
-    install_time = read_install_time(ready, distribution)
-    if not install_time:
+    if not (install_time := _read_install_time(ready, distribution)):
         raise errors.BuildError(
             f"{wheel.name} was installed, but {ready.site_packages} has no {distribution}"
         )
-    write_json_file(note, {**entries, distribution: [content, install_time]})
+    installed.wheels[distribution] = (content, install_time)
+    records.write_cached(note, installed)
 
 
 def uninstall_built_wheel(ready: ReadyEnvironment, *, distribution: str, env: Mapping[str, str]) -> None:
     """Take a wheel out of the environment again: nothing must be built against one that failed."""
-    note = installed_note_path(ready)
-    entries = read_installed_note(note)
-    entries.pop(distribution, None)
-    write_json_file(note, entries)
+    note, installed = _read_installed_wheels(ready)
+    installed.wheels.pop(distribution, None)
+    records.write_cached(note, installed)
     build_environment.uninstall_distribution(ready.environment, distribution, env=env)

@@ -336,7 +336,7 @@ def begin_loop(
     checked = plan.check_request(request, env)
     recipe, source = load_project(project), request.sources[project]
     before = SourceChanges.read(source, env)
-    source_checks.hipify_stale_sources([recipe], request.sources, checked.env, {})
+    source_checks.hipify_stale_sources([recipe], request.sources, checked.env)
     sources = SourceChanges.read(source, env)  # what changes from now on is hipified by the next run
     how = local_executor.ExecutionOptions(server=server)
     summary = run.build_wheels(request, env, how, command, checked=checked)

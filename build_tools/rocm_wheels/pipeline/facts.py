@@ -295,9 +295,12 @@ def _inspect_tree(
         identity=_UNKNOWN_IDENTITY if look is None else look.identity,
         version=versions.read_base_version(source, project.version.file) if project.version.file else None,
         aotriton=torch_features.read_aotriton_release(source) if project.name == "pytorch" else None,
-        requires=build_environment.read_required_names((), files),
+        requires=build_environment.list_required_names(
+            build_environment.read_requirement_files(files).requirements
+        ),
         files={
-            str(file.relative_to(source)): build_environment.digest_requirements_file(file) for file in files
+            str(file.relative_to(source)): build_environment.read_requirement_files([file]).digest
+            for file in files
         },
         front_end=_hash_front_end_files(project, source) if request.develop else {},
         names="" if look is None else source_names.digest_names(look.parts),

@@ -307,7 +307,9 @@ def plan_cells(checked: CheckedRequest, *, hipify: bool = False) -> tuple[Planne
     if hipify:
         looks = source_checks.hipify_stale_sources(projects, sources, env, looks)
     else:
-        source_checks.note_stale_sources(projects, sources, env, looks)
+        for project in source_checks.find_stale_sources(projects, sources, env, looks):
+            tree = sources[project.name]
+            log.log_note(f"{tree} has changes that are not hipified yet; `build` hipifies them first")
     plans: list[PlannedRun] = []
     for cell in checked.cells:
         plans.append(plan_run(checked, cell, plans[0].facts.trees if plans else None, looks))

@@ -33,15 +33,11 @@ def find_misfits(
     reasons = list(provided.faults)
     if rocm is not None and provided.rocm is not None and not metadata.is_same_version(provided.rocm, rocm):
         reasons.append(f"it requires ROCm {provided.rocm}, and ROCm {rocm} is installed")
-    for library, held_targets in provided.libraries.items():
-        missing = [
-            requested
-            for requested in targets
-            if not any(device_code.serves_target(target, requested) for target in held_targets)
-        ]
-        if missing:
+    for library, held in provided.libraries.items():
+        served = {t for t in targets for target in held if device_code.serves_target(target, t)}
+        if missing := [target for target in targets if target not in served]:
             reasons.append(
-                f"{library} lacks {' '.join(missing)}: it holds {' '.join(held_targets) or 'no device code'}"
+                f"{library} lacks {' '.join(missing)}: it holds {' '.join(held) or 'no device code'}"
             )
     if None not in (cxx11_abi, provided.cxx11_abi) and cxx11_abi != provided.cxx11_abi:
         ours, its = int(bool(cxx11_abi)), int(bool(provided.cxx11_abi))
@@ -49,10 +45,8 @@ def find_misfits(
             f"it was compiled with _GLIBCXX_USE_CXX11_ABI={its}, and the C++ compiler of the build has {ours}"
         )
     if lock is not None and provided.lock != lock:
-        reasons.append(
-            "it does not hold the lock of this run: it was built from other sources, or"
-            f" {'under another lock' if provided.lock else 'without a lock'}"
-        )
+        how = "under another lock" if provided.lock else "without a lock"
+        reasons.append(f"it does not hold the lock of this run: it was built from other sources, or {how}")
     return reasons
 
 
@@ -61,35 +55,24 @@ def find_project_misfits(
 ) -> list[str]:
     """Return why one project cannot be built against a wheel in the build environment.
 
-    A wheel for every family is built against the torch of one, which has not the code of the others.
+    A wheel for every family is built against the torch of one, which has not the code of the others. The lock
+    is in a wheel, or a step of ours built, or packaged, that content by it.
     """
-    ready = facts.python.ready
+    ready, locked, lock = facts.python.ready, facts.locked, None
+    if locked is not None and provided.project in locked.lock.projects:
+        from rocm_wheels.package import sbom
+
+        lock = sbom.digest_lock_part(locked.lock, provided.project)
+        stamped = [done.stamp.facts for done in facts.done.values()]
+        if (provided.content, lock) in [(each.get("content"), each.get("lock")) for each in stamped]:
+            lock = None
     return find_misfits(
         provided,
         rocm=None if ready is None else ready.sdk.version,
         targets=() if project.serves_every_family(facts.request.platform) else targets,
         cxx11_abi=facts.compiler_abi.get(project.name),
-        lock=_find_required_lock(provided, facts),
+        lock=lock,
     )
-
-
-def _find_required_lock(provided: provided_wheels.ProvidedWheel, facts: Facts) -> str | None:
-    """Return the digest of the lock that a wheel must hold, unless a step of ours built that content of it.
-
-    The lock is in the wheel that was packaged of it; what is installed for other builds has none.
-    """
-    locked = facts.locked
-    if locked is None or provided.project not in locked.lock.projects:
-        return None
-    from rocm_wheels.package import sbom
-
-    lock_digest = sbom.digest_lock_part(locked.lock, provided.project)
-    built = [done.stamp.facts for done in facts.done.values()]
-    same = any(
-        (step_facts.get("content"), step_facts.get("lock")) == (provided.content, lock_digest)
-        for step_facts in built
-    )
-    return None if same else lock_digest
 
 
 def refuse_misfits(facts: Facts, builds: Iterable[tuple[Project, Sequence[str]]]) -> None:
@@ -99,53 +82,32 @@ def refuse_misfits(facts: Facts, builds: Iterable[tuple[Project, Sequence[str]]]
     """
     wrong: dict[str, dict[str, None]] = {}
     missing: dict[str, dict[str, None]] = {}
-    abi = False
-    tag, provided, why = facts.python.tag, facts.python.provided, facts.python.why_install
+    python, provided = facts.python, facts.python.provided
     # of somebody's environment that ROCm goes to it is yet to be known what is installed there
-    unknown = facts.request.sdk.current_env and facts.python.ready is None
+    unknown = facts.request.sdk.current_env and python.ready is None
+    tag = f"{python.tag} (its environment will be created: {python.why_install})"
+    tag = tag if python.why_install else python.tag
     for project, targets in builds:
-        for name in (needed for needed in project.build.after if not facts.builds_project(needed)):
+        for name in project.build.after:
+            if facts.builds_project(name):
+                continue
             if name not in provided:
                 if name in project.build.needs and not unknown:
-                    python_text = f"{tag} (its environment will be created: {why})" if why else tag
-                    missing.setdefault(name, {})[f"{project.distribution} for {python_text}"] = None
+                    missing.setdefault(name, {})[f"{project.distribution} for {tag}"] = None
             elif name in project.build.needs or provided[name].wheel is not None:
-                faults = find_project_misfits(project, provided[name], facts, targets)
-                abi |= any("CXX11_ABI" in fault for fault in faults)
-                if faults:
-                    wrong.setdefault(provided[name].describe(), {}).update(dict.fromkeys(faults))
+                for fault in find_project_misfits(project, provided[name], facts, targets):
+                    wrong.setdefault(provided[name].describe(), {})[fault] = None
     if missing:
-        raise _missing_wheels_error(missing, develop=facts.request.develop)
+        raise _report_missing(missing, develop=facts.request.develop)
     if wrong:
-        lines = [
-            f"{wheel_text} cannot be built against:\n  " + "\n  ".join(faults)
-            for wheel_text, faults in wrong.items()
-        ]
-        tip = "--set-env PROJECT:CXXFLAGS=-D_GLIBCXX_USE_CXX11_ABI=0 (or 1) makes the compiler's the same"
-        other = "give a wheel of the same ROCm, targets and Python, or build it in this run (--build-X)"
-        raise errors.UsageError("\n".join(lines), tip=tip if abi else other)
+        lines = [f"{wheel} cannot be built against:\n  " + "\n  ".join(wrong[wheel]) for wheel in wrong]
+        tip = "give a wheel of the same ROCm, targets and Python, or build it in this run (--build-X)"
+        if any("CXX11_ABI" in line for line in lines):
+            tip = "--set-env PROJECT:CXXFLAGS=-D_GLIBCXX_USE_CXX11_ABI=0 (or 1) makes the compiler's the same"
+        raise errors.UsageError("\n".join(lines), tip=tip)
 
 
-def warn_of_unread_code(facts: Facts, projects: Iterable[Project]) -> None:
-    """Say of which wheels that ``projects`` are built against nobody could read the device code."""
-    unread: dict[str, str] = {}
-    provided = facts.python.provided
-    for project in projects:
-        for name in (
-            needed
-            for needed in project.build.needs
-            if not facts.builds_project(needed) and needed in provided
-        ):
-            if provided[name].outside:
-                unread[provided[name].describe()] = ", ".join(provided[name].outside)
-    for wheel_text, archives in unread.items():
-        log.log_warning(
-            f"{wheel_text}: its device code is in {archives}, which is not here: its targets are not compared"
-            " (device wheels of the same version are read where they lie beside it, or are installed)"
-        )
-
-
-def _missing_wheels_error(missing: dict[str, dict[str, None]], *, develop: bool) -> errors.UsageError:
+def _report_missing(missing: dict[str, dict[str, None]], *, develop: bool) -> errors.UsageError:
     lines, ways = [], []
     for name, needed_by in missing.items():
         option, distribution = project_names.get_option_name(name), load_project(name).distribution
@@ -153,33 +115,46 @@ def _missing_wheels_error(missing: dict[str, dict[str, None]], *, develop: bool)
             f"{', '.join(needed_by)}: built against {distribution}, which this run does not build, and which"
             " is neither given nor installed in the build environment"
         )
-        if develop:
-            ways.append(
-                f"`rocm-wheels build --project {name}`, with the same ROCm and the same --work-dir, builds"
-                f" {distribution} and installs it there"
-            )
-            continue
         ways.append(
-            f"--build-{option} builds it, --{option}-wheel FILE takes a wheel, and --current-env (or the work"
-            f" directory of a run that built it) has the {distribution} that is installed there"
+            f"`rocm-wheels build --project {name}`, with the same ROCm and the same --work-dir, builds"
+            f" {distribution} and installs it there"
+            if develop
+            else f"--build-{option} builds it, --{option}-wheel FILE takes a wheel, and --current-env (or the"
+            f" work directory of a run that built it) has the {distribution} that is installed there"
         )
     return errors.UsageError("\n".join(lines), tip="; ".join(ways))
+
+
+def warn_of_unread_code(facts: Facts, projects: Iterable[Project]) -> None:
+    """Say of which wheels that ``projects`` are built against nobody could read the device code."""
+    needed = {name for project in projects for name in project.build.needs}
+    for name, provided in facts.python.provided.items():
+        if name in needed and provided.outside and not facts.builds_project(name):
+            log.log_warning(
+                f"{provided.describe()}: its device code is in {', '.join(provided.outside)}, which is not"
+                " here: its targets are not compared (device wheels of the same version are read where they"
+                " lie beside it, or are installed)"
+            )
 
 
 def list_built_against(facts: Facts) -> tuple[step.BuiltAgainst, ...]:
     """Return the wheels that projects of a run are built against and that it does not build."""
     wheels = []
     for name, provided in facts.python.provided.items():
-        if name == "triton" and find_usable_triton(facts)[0] is None:
-            continue
-        location = str(provided.wheel or provided.place)
-        held_targets = " ".join(
-            dict.fromkeys(target for code in provided.libraries.values() for target in code)
-        )
-        tag, content = facts.python.tag, provided.content
-        wheels.append(
-            step.BuiltAgainst(name, tag, provided.version, provided.source, location, content, held_targets)
-        )
+        if name != "triton" or find_usable_triton(facts)[0] is not None:
+            targets = " ".join(dict.fromkeys(t for held in provided.libraries.values() for t in held))
+            place = str(provided.wheel or provided.place)
+            wheels.append(
+                step.BuiltAgainst(
+                    name,
+                    facts.python.tag,
+                    provided.version,
+                    provided.source,
+                    place,
+                    provided.content,
+                    targets,
+                )
+            )
     return tuple(wheels)
 
 
@@ -197,9 +172,8 @@ def find_usable_triton(facts: Facts) -> tuple[provided_wheels.ProvidedWheel | No
         return None, f"triton is not built, and the installed one is faulty: {triton.faults[0]}"
     assert python.ready is not None, "what is installed is known of environments that are ready"
     suffix = versions.get_local_part(facts.wheel_suffix(python.ready.sdk.version, "triton"))
-    local = versions.strip_version_marks(
-        f".{triton.version.partition('+')[2]}"
-    )  # a developer's is of this build, too
+    # a developer's is of this build, too
+    local = versions.strip_version_marks(f".{triton.version.partition('+')[2]}")
     if suffix and local.endswith(f".{suffix}"):
         return triton, ""
     return None, f"triton is not built, and the installed {triton.version} is none of this build (+{suffix})"

@@ -22,54 +22,51 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from rocm_wheels import __version__
-from rocm_wheels.core import errors, parallel, process, records, tables
+from rocm_wheels.core import errors, process, records, tables
 from rocm_wheels.core.files import hash_file
 from rocm_wheels.core.workspace import Workspace
-from rocm_wheels.models import project_names
 from rocm_wheels.models.project import Project, load_project
+from rocm_wheels.models.project_names import Platform, get_option_name, list_shared_projects
 from rocm_wheels.pipeline import build_environment
 from rocm_wheels.pipeline.request import WheelsRequest
 
 if TYPE_CHECKING:
     from rocm_wheels.audit import audited_wheel
-    from rocm_wheels.wheels.dist_info import WheelMetadata
 
 _PROVIDED_FORMAT = "2"  # raise it when the same wheel would be described otherwise
 _MAX_SHOWN_FAULTS = 8
-# of the checks of finished wheels, those that decide whether others can be built against one
-# also of a damaged one
-_CHECKS_OF_DAMAGED = (
-    "archive",
-    "wheel-tags",
-    "purelib",
-    "record-digests",
-    "file-name",
-    "platform",
-    "python",
-)
-_DECIDING_CHECKS = (
+_IMPORT_SECONDS = 600.0
+_LIBRARY_NAME = re.compile(r"\.(so|dll|pyd)$|\.so\.[\d.]+$", re.IGNORECASE)
+# of the checks of finished wheels, those that a damaged one passes or fails, too; then all that decide
+# whether others can be built against one
+_CHECKS_OF_DAMAGED = ["archive", "wheel-tags", "purelib", "record-digests", "file-name", "platform", "python"]
+_DECIDING_CHECKS = [
     *_CHECKS_OF_DAMAGED,
-    "requires-python",
-    "rocm-requirement",
-    "files",
-    "rocm-init",
-    "rocm-build",
-    "device-libraries",
-    "device-code",
-    "device-wheels",
-    "startup-files",
-    "environment-files",
-    "file-types",
-    "colliding-names",
-    "metadata-text",
-)
+    *[
+        "requires-python",
+        "rocm-requirement",
+        "files",
+        "rocm-init",
+        "rocm-build",
+        "device-libraries",
+        "device-code",
+    ],
+    *[
+        "device-wheels",
+        "startup-files",
+        "environment-files",
+        "file-types",
+        "colliding-names",
+        "metadata-text",
+    ],
+]
 
 
 @dataclass(frozen=True)
 class ProvidedWheel:
     """A wheel that this run has, and does not build.
 
-    ``wheel``: the file that was given; ``None``: it is installed in ``place``. ``digest_content``: a digest
+    ``wheel``: the file that was given; ``None``: it is installed in ``place``. ``content``: a digest
     of what it holds, the same as that of the wheel when we built it. ``rocm``: the version of ROCm that it
     requires. ``libraries``: the targets of those that must hold all. ``requires``: what else it requires, of
     no project of ours. ``cxx11_abi``: ``None`` while it is not installed, or when it does not say. ``lock``:
@@ -94,12 +91,78 @@ class ProvidedWheel:
     @property
     def source(self) -> str:
         """Say in a word or two where it comes from."""
-        return "installed" if self.wheel is None else f"--{project_names.get_option_name(self.project)}-wheel"
+        return "installed" if self.wheel is None else _name_option(self.project)
 
     def describe(self) -> str:
         """Say what it is and where it comes from."""
         distribution = load_project(self.project).distribution
         return f"{distribution} {self.version} ({self.source}: {self.wheel or self.place})"
+
+
+def _name_option(project: str) -> str:
+    return f"--{get_option_name(project)}-wheel"
+
+
+# -- which wheels -------------------------------------------------------------------------------------------
+
+
+def find_provided_wheels(
+    request: WheelsRequest,
+    projects: Sequence[Project],
+    ready: build_environment.ReadyEnvironment | None,
+    tag: str,
+    env: Mapping[str, str],
+) -> dict[str, ProvidedWheel]:
+    """Return the wheels that projects are built against and that nobody builds: given, or installed."""
+    workspace, platform = Workspace(request.work), request.platform
+    found: dict[str, ProvidedWheel | None] = {}
+    for name in sorted(_list_other_projects(projects)):
+        if given := request.given_wheels.get(name):
+            wheel = select_given_wheel(name, given, tag)
+            found[name] = inspect_given_wheel(name, wheel, platform, tag, workspace)
+        elif ready is not None:
+            found[name] = inspect_installed_wheel(load_project(name), ready, platform, workspace, env)
+    return {name: provided for name, provided in found.items() if provided is not None}
+
+
+def _list_other_projects(projects: Sequence[Project]) -> set[str]:
+    return {name for project in projects for name in project.build.after} - {p.name for p in projects}
+
+
+def refuse_stray_wheels(request: WheelsRequest, projects: Sequence[Project]) -> None:
+    """Raise UsageError for given wheels of another project, or that nothing of this run is built against."""
+    from rocm_wheels.wheels.dist_info import parse_wheel_name
+
+    for name, wheels in request.given_wheels.items():
+        option, distribution = _name_option(name), load_project(name).distribution
+        for wheel in wheels:
+            wheel_name = parse_wheel_name(wheel.name)
+            if wheel_name.name != canonicalize_name(distribution):
+                raise errors.UsageError(
+                    f"{option} {wheel}: it is a wheel of {wheel_name.name}, not of {distribution}"
+                )
+            if wheel_name.label is not None:
+                raise errors.UsageError(
+                    f"{option} {wheel}: it is a variant, which installers take for machines that it is for",
+                    tip="give the wheel that it was stamped from",
+                )
+        if name not in _list_other_projects(projects):
+            built = ", ".join(project.name for project in projects)
+            raise errors.UsageError(
+                f"{option}: nothing of this run ({built}) is built against {name}",
+                tip="leave it out, or build a project that is",
+            )
+
+
+def refuse_unused_wheels(given_wheels: Mapping[str, Sequence[Path]], tags: Sequence[str]) -> None:
+    """Raise UsageError for wheels among several that are for none of the Pythons."""
+    for project, wheels in given_wheels.items():
+        unused = [str(wheel) for wheel in wheels if not any(_fits_python(wheel, tag) for tag in tags)]
+        if unused and len(wheels) > 1:
+            raise errors.UsageError(
+                f"{_name_option(project)}: {', '.join(unused)} is for none of {', '.join(tags)}",
+                tip="leave it out, or choose its Python with --python",
+            )
 
 
 def select_given_wheel(project: str, wheels: Sequence[Path], tag: str) -> Path:
@@ -111,59 +174,22 @@ def select_given_wheel(project: str, wheels: Sequence[Path], tag: str) -> Path:
     if len(fitting) == 1:
         return fitting[0]
     problem = f"{', '.join(map(str, fitting))} are all" if fitting else "none of those given is"
-    raise errors.UsageError(
-        f"--{project_names.get_option_name(project)}-wheel: {problem} for {tag}",
-        tip="give one for each Python",
-    )
-
-
-def refuse_unused_wheels(given_wheels: Mapping[str, Sequence[Path]], tags: Sequence[str]) -> None:
-    """Raise UsageError for wheels among several that are for none of the Pythons."""
-    for project, wheels in given_wheels.items():
-        unused = [str(wheel) for wheel in wheels if not any(_fits_python(wheel, tag) for tag in tags)]
-        if unused and len(wheels) > 1:
-            raise errors.UsageError(
-                f"--{project_names.get_option_name(project)}-wheel: {', '.join(unused)} is for "
-                f"none of {', '.join(tags)}",
-                tip="leave it out, or choose its Python with --python",
-            )
+    raise errors.UsageError(f"{_name_option(project)}: {problem} for {tag}", tip="give one for each Python")
 
 
 def _fits_python(wheel: Path, tag: str) -> bool:
-    from rocm_wheels.audit import audited_wheel
+    from rocm_wheels.audit.audited_wheel import list_accepted_tags
     from rocm_wheels.wheels.dist_info import parse_wheel_name
 
     tags = parse_wheel_name(wheel.name).tags
-    return bool(
-        tags & audited_wheel.list_accepted_tags(tag, sorted({wheel_tag.platform for wheel_tag in tags}))
-    )
-
-
-def inspect_given_wheel(
-    project: str, wheel: Path, platform: project_names.Platform, tag: str, workspace: Workspace
-) -> ProvidedWheel:
-    """Return what a given wheel is, or what was found in the very same file before.
-
-    It is read together with the device wheels of the same version that lie beside it.
-    """
-    from rocm_wheels.audit import split_wheels
-
-    if not wheel.is_file():
-        raise errors.UsageError(f"--{project_names.get_option_name(project)}-wheel: there is no file {wheel}")
-    key: list[object] = [platform, tag]
-    for path in (wheel, *split_wheels.find_device_wheels(wheel)):
-        state = path.stat()
-        key += [str(path), state.st_size, state.st_mtime_ns, state.st_ctime_ns]
-    return remember_provided(
-        workspace, key, lambda: read_given_wheel(load_project(project), wheel, platform, tag)
-    )
+    return bool(tags & list_accepted_tags(tag, sorted({each.platform for each in tags})))
 
 
 def remember_provided(
     workspace: Workspace, key: Sequence[object], read_wheel: Callable[[], ProvidedWheel]
 ) -> ProvidedWheel:
     """Return what was found under a key before, else what ``read_wheel`` finds; faults are not remembered."""
-    text = json.dumps([_PROVIDED_FORMAT, __version__, *key])
+    text = json.dumps([_PROVIDED_FORMAT, __version__, *map(str, key)])
     path = workspace.root / "provided" / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
     if (remembered := records.read_cached(path, ProvidedWheel)) is not None:
         return remembered
@@ -173,9 +199,30 @@ def remember_provided(
     return provided
 
 
-def read_given_wheel(
-    project: Project, wheel: Path, platform: project_names.Platform, tag: str
+# -- given as a file ----------------------------------------------------------------------------------------
+
+
+def inspect_given_wheel(
+    project: str, wheel: Path, platform: Platform, tag: str, workspace: Workspace
 ) -> ProvidedWheel:
+    """Return what a given wheel is, or what was found in the very same file before.
+
+    It is read together with the device wheels of the same version that lie beside it.
+    """
+    from rocm_wheels.audit import split_wheels
+
+    if not wheel.is_file():
+        raise errors.UsageError(f"{_name_option(project)}: there is no file {wheel}")
+    key: list[object] = [platform, tag]
+    for path in (wheel, *split_wheels.find_device_wheels(wheel)):
+        state = path.stat()
+        key += [path, state.st_size, state.st_mtime_ns, state.st_ctime_ns]
+    return remember_provided(
+        workspace, key, lambda: read_given_wheel(load_project(project), wheel, platform, tag)
+    )
+
+
+def read_given_wheel(project: Project, wheel: Path, platform: Platform, tag: str) -> ProvidedWheel:
     """Read a wheel whole, digests of its files included; what is wrong with it is in ``faults``."""
     from rocm_wheels.audit import audited_wheel, split_wheels
     from rocm_wheels.package import sbom
@@ -183,45 +230,32 @@ def read_given_wheel(
     from rocm_wheels.wheels.dist_info import parse_wheel_name
     from rocm_wheels.wheels.scan import scan_wheel
 
-    checks, named = project.checks, parse_wheel_name(wheel.name)
-    bare = ProvidedWheel(project.name, str(wheel.parent), str(named.version), "", wheel)
-    modules = (f"{checks.import_name}/version.py", checks.rocm_init or "")
+    version = str(parse_wheel_name(wheel.name).version)
+    provided = ProvidedWheel(project.name, str(wheel.parent), version, "", wheel)
+    modules = (f"{project.checks.import_name}/version.py", project.checks.rocm_init or "")
     try:
         scan = scan_wheel(wheel, keep=tuple(name for name in modules if name))
         parts = tuple(map(scan_wheel, split_wheels.find_device_wheels(wheel)))
     except errors.DataError as damage:
-        return replace(bare, faults=(errors.explain_error(damage),))
+        return replace(provided, faults=(errors.explain_error(damage),))
     requires = scan.metadata.requires_dist if scan.metadata is not None else ()
-    installed_rocm = scan.metadata.installed_rocm if scan.metadata is not None else ""
-    rocm = installed_rocm or find_rocm_pin(requires)
-    subject = audited_wheel.AuditedWheel(
-        scan, audited_wheel.WheelExpectation(project, platform, python_tag=tag, rocm_version=rocm), parts
-    )
-    faults = _find_faults(subject)
+    rocm = (scan.metadata.installed_rocm if scan.metadata is not None else "") or find_rocm_pin(requires)
+    expected = audited_wheel.WheelExpectation(project, platform, python_tag=tag, rocm_version=rocm)
+    subject = audited_wheel.AuditedWheel(scan, expected, parts)
+    provided = replace(provided, faults=_find_faults(subject))
     if scan.breaking_faults:
-        return replace(bare, faults=faults)
-    inside = rewrite.read_dist_info_files(wheel).get(sbom.LOCK_MEMBER)
+        return provided
     names = list_required_libraries(project, platform, subject.libraries)
+    unread = [name for name in names if not subject.find_archives(name)]
+    inside = rewrite.read_dist_info_files(wheel).get(sbom.LOCK_MEMBER)
     return replace(
-        bare,
+        provided,
         content=sbom.digest_content(wheel),
         rocm=rocm,
-        libraries={
-            name: subject.list_member_targets(name) for name in names if subject.list_member_targets(name)
-        },
-        outside=tuple(
-            sorted(
-                {
-                    archive
-                    for name in names
-                    if not subject.find_archives(name)
-                    for archive in scan.moved_code.get(name, ())
-                }
-            )
-        ),
+        libraries={name: held for name in names if (held := subject.list_member_targets(name))},
+        outside=tuple(sorted({place for name in unread for place in scan.moved_code.get(name, ())})),
         requires=list_other_requirements(requires),
         lock="" if inside is None else hashlib.sha256(inside).hexdigest(),
-        faults=faults,
     )
 
 
@@ -230,30 +264,22 @@ def _find_faults(subject: audited_wheel.AuditedWheel) -> tuple[str, ...]:
     from rocm_wheels.audit import audited_wheel
     from rocm_wheels.audit.checks import CHECKS
 
-    project, faults = subject.project, []
-    names = _CHECKS_OF_DAMAGED if subject.scan.breaking_faults else _DECIDING_CHECKS
+    names, faults = _CHECKS_OF_DAMAGED if subject.scan.breaking_faults else _DECIDING_CHECKS, list[str]()
     for check in CHECKS:
         if check.run_check is None or check.name not in names:
             continue
-        if check.name == "rocm-requirement" and not project.checks.requires_rocm:
+        if check.name == "rocm-requirement" and not subject.project.checks.requires_rocm:
             continue
         outcome = check.run_check(subject)
-        findings = () if isinstance(outcome, audited_wheel.SkippedCheck) else errors.find_errors(outcome)
-        faults += [
-            f"{finding.subject}: {finding.message}" if finding.subject else finding.message
-            for finding in findings
-        ]
-    more = (
-        [f"and {tables.format_count(len(faults) - _MAX_SHOWN_FAULTS, 'more fault')}"]
-        if len(faults) > _MAX_SHOWN_FAULTS
-        else []
-    )
-    return (*faults[:_MAX_SHOWN_FAULTS], *more)
+        if not isinstance(outcome, audited_wheel.SkippedCheck):
+            found = errors.find_errors(outcome)
+            faults += [f"{each.subject}: {each.message}" if each.subject else each.message for each in found]
+    if (more := len(faults) - _MAX_SHOWN_FAULTS) > 0:
+        faults[_MAX_SHOWN_FAULTS:] = [f"and {tables.format_count(more, 'more fault')}"]
+    return tuple(faults)
 
 
-def list_required_libraries(
-    project: Project, platform: project_names.Platform, members: Iterable[str]
-) -> tuple[str, ...]:
+def list_required_libraries(project: Project, platform: Platform, members: Iterable[str]) -> tuple[str, ...]:
     """Return the members that must hold code for all targets, by the recipe: the first rule decides."""
     libraries = []
     for member in members:
@@ -266,67 +292,31 @@ def list_required_libraries(
 def find_rocm_pin(requires: Iterable[str]) -> str | None:
     """Return the one version of ROCm's libraries that a distribution requires."""
     for requirement in map(Requirement, requires):
-        exact = [
-            specifier
-            for specifier in requirement.specifier
-            if specifier.operator in ("==", "===") and "*" not in specifier.version
-        ]
-        if canonicalize_name(requirement.name) == "rocm" and "libraries" in requirement.extras and exact:
-            return exact[0].version
+        if canonicalize_name(requirement.name) == "rocm" and "libraries" in requirement.extras:
+            for specifier in requirement.specifier:
+                if specifier.operator in ("==", "===") and "*" not in specifier.version:
+                    return specifier.version
     return None
 
 
 def list_other_requirements(requires: Iterable[str]) -> tuple[str, ...]:
     """Return what is required besides ROCm, projects of ours and extras: an import may need it."""
-    ours = {
-        "rocm",
-        *(
-            canonicalize_name(load_project(entry).distribution)
-            for entry in project_names.list_shared_projects()
-        ),
-    }
-    requirements = [(line, Requirement(line)) for line in requires]
-    return tuple(
-        line
-        for line, entry in requirements
-        if canonicalize_name(entry.name) not in ours and "extra" not in str(entry.marker or "")
-    )
+    ours = {canonicalize_name(load_project(name).distribution) for name in list_shared_projects()} | {"rocm"}
+    others = []
+    for line in requires:
+        requirement = Requirement(line)
+        if canonicalize_name(requirement.name) not in ours and "extra" not in str(requirement.marker or ""):
+            others.append(line)
+    return tuple(others)
 
 
-_IMPORT_SCRIPT = """
-import importlib, json, sys
-module = importlib.import_module(sys.argv[1])
-text = lambda value: None if value is None else str(value)
-print(json.dumps({
-    "file": module.__file__,
-    "version": text(getattr(module, "__version__", None)),
-    "hip": text(getattr(getattr(module, "version", None), "hip", None)),
-    "cxx11": getattr(getattr(module, "_C", None), "_GLIBCXX_USE_CXX11_ABI", None),
-}))
-"""
-_IMPORT_SECONDS = 600.0
-_LIBRARY_NAME = re.compile(r"\.(so|dll|pyd)$|\.so\.[\d.]+$", re.IGNORECASE)
-
-
-@dataclass(frozen=True)
-class _InstalledDistribution:
-    """The metadata of an installed distribution."""
-
-    folder: Path
-    metadata: WheelMetadata
-
-    @property
-    def libraries(self) -> list[str]:
-        """The native libraries that RECORD lists, relative to site-packages."""
-        text = (self.folder / "RECORD").read_text(encoding="utf-8", errors="surrogateescape")
-        names = [line.rsplit(",", 2)[0].strip('"') for line in text.splitlines()]
-        return [name for name in names if _LIBRARY_NAME.search(name)]
+# -- installed ----------------------------------------------------------------------------------------------
 
 
 def inspect_installed_wheel(
     project: Project,
     ready: build_environment.ReadyEnvironment,
-    platform: project_names.Platform,
+    platform: Platform,
     workspace: Workspace,
     env: Mapping[str, str],
 ) -> ProvidedWheel | None:
@@ -337,51 +327,53 @@ def inspect_installed_wheel(
     folders = sorted(ready.site_packages.glob(f"{project.distribution.replace('-', '_')}-*.dist-info"))
     if digest is None or len(folders) != 1:
         return None
-    archives = sorted(
-        (ready.site_packages / project.checks.import_name).glob(f".kpack/*{kpack.KPACK_SUFFIX}")
-    )
-    split = [f"{path.name} {path.stat().st_mtime_ns}" for path in archives]
     python = build_environment.find_importing_python(project.name, ready, workspace)
-    key = [str(python), str(folders[0]), folders[0].stat().st_mtime_ns, digest, platform]
-    key += split
-    dist_info = folders[0]
+    package = ready.site_packages / project.checks.import_name
+    archives = sorted(package.glob(f".kpack/*{kpack.KPACK_SUFFIX}"))  # of device wheels
+    key: list[object] = [python, folders[0], digest, platform, *archives]
+    key += [path.stat().st_mtime_ns for path in (folders[0], *archives)]
+    bare = ProvidedWheel(project.name, str(ready.site_packages), "", digest)
     return remember_provided(
         workspace,
         key,
         lambda: _read_installed_wheel(
-            project, dist_info, ready, python, digest=digest, platform=platform, env=env
+            project, bare, folders[0], ready, python=python, platform=platform, env=env
         ),
     )
 
 
 def _read_installed_wheel(
     project: Project,
+    provided: ProvidedWheel,
     folder: Path,
     ready: build_environment.ReadyEnvironment,
-    python: Path,
     *,
-    digest: str,
-    platform: project_names.Platform,
+    python: Path,
+    platform: Platform,
     env: Mapping[str, str],
 ) -> ProvidedWheel:
+    """Read metadata and libraries of what is installed with the ``dist-info`` of a ``folder``; import it."""
+    from rocm_wheels.audit.audited_wheel import list_accepted_tags
     from rocm_wheels.package import sbom
-    from rocm_wheels.wheels.dist_info import parse_metadata
+    from rocm_wheels.wheels.dist_info import parse_metadata, parse_wheel_file
 
+    site, faults = ready.site_packages, list[str]()
     version = folder.name.removesuffix(".dist-info").partition("-")[2]
-    provided = ProvidedWheel(project.name, str(ready.site_packages), version, digest)
     try:
-        installed = _InstalledDistribution(
-            folder, parse_metadata((folder / "METADATA").read_bytes(), name=str(folder / "METADATA"))
-        )
-        faults = _find_tag_faults(folder, ready.python_tag)
+        metadata = parse_metadata((folder / "METADATA").read_bytes(), name=str(folder / "METADATA"))
+        tags = parse_wheel_file((folder / "WHEEL").read_bytes(), name=str(folder / "WHEEL")).tags
+        record = (folder / "RECORD").read_text(encoding="utf-8", errors="surrogateescape")
     except (OSError, errors.DataError) as cause:
-        return replace(provided, faults=(f"its metadata cannot be read: {cause}",))
-    requires, lock = installed.metadata.requires_dist, folder / sbom.LOCK_MEMBER
+        return replace(provided, version=version, faults=(f"its metadata cannot be read: {cause}",))
+    if not tags & list_accepted_tags(ready.python_tag, sorted({tag.platform for tag in tags})):
+        abis = ", ".join(sorted({tag.abi for tag in tags}))
+        faults.append(f"it is for {abis}, and the environment is {ready.python_tag}")
+    lock = folder / sbom.LOCK_MEMBER
     provided = replace(
         provided,
-        version=str(installed.metadata.version),
-        rocm=installed.metadata.installed_rocm or find_rocm_pin(requires),
-        requires=list_other_requirements(requires),
+        version=str(metadata.version),
+        rocm=metadata.installed_rocm or find_rocm_pin(metadata.requires_dist),
+        requires=list_other_requirements(metadata.requires_dist),
         lock=hash_file(lock) if lock.is_file() else "",
     )
     if project.checks.requires_rocm and provided.rocm is None:
@@ -389,20 +381,27 @@ def _read_installed_wheel(
             "it does not require one version of rocm[libraries], as a build for these ROCm packages does"
         )
     if project.checks.rocm == "torch.version.hip":
-        provided, more = _check_import(project, provided, ready, python, env)
+        provided, more = _import_torch(project, provided, site, python, env)
         faults += more
+    files = (line.rsplit(",", 2)[0].strip('"') for line in record.splitlines())
+    members = [name for name in files if _LIBRARY_NAME.search(name)]
+    libraries: dict[str, tuple[str, ...]] = {}
+    moved: dict[str, tuple[str, ...]] = {}  # out of a library, and not there
     try:
-        names = list_required_libraries(project, platform, installed.libraries)
-        code = {name: read_library_targets(ready.site_packages, name) for name in names}
+        for name in list_required_libraries(project, platform, members):
+            libraries[name], moved[name] = read_library_targets(site, name)
     except (OSError, errors.DataError) as cause:
-        code = {}
         faults.append(f"a library cannot be read: {cause}")
     for rule in project.list_device_code_rules(platform):
-        if rule.expect == "all" and rule.required and not any(fnmatchcase(name, rule.files) for name in code):
+        has_any = any(fnmatchcase(name, rule.files) for name in libraries)
+        if rule.expect == "all" and rule.required and not has_any:
             faults.append(f"it has no {rule.files} with device code")
-    libraries = {name: targets for name, (targets, outside) in code.items() if targets or not outside}
-    outside = tuple(sorted({archive for _, missing in code.values() for archive in missing}))
-    return replace(provided, libraries=libraries, outside=outside, faults=tuple(faults))
+    return replace(
+        provided,
+        libraries={name: targets for name, targets in libraries.items() if not moved[name]},
+        outside=tuple(sorted({archive for archives in moved.values() for archive in archives})),
+        faults=tuple(faults),
+    )
 
 
 def read_library_targets(site_packages: Path, library: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -422,31 +421,26 @@ def read_library_targets(site_packages: Path, library: str) -> tuple[tuple[str, 
     files = [path.relative_to(site_packages).as_posix() for path in top.rglob(f"*{kpack.KPACK_SUFFIX}")]
     archives = kpack.find_kpack_archives(library, names, files)
     objects = [code for archive in archives for code in code_objects.read_file_code(site_packages / archive)]
-    targets = tuple(
-        code_objects.list_code_targets(code for code in objects if kpack.is_kernel_of(code.section, library))
-    )
+    kernels = [code for code in objects if kpack.is_kernel_of(code.section, library)]
+    targets = tuple(code_objects.list_code_targets(kernels))
     return targets, () if targets else names
 
 
-def _find_tag_faults(folder: Path, tag: str) -> list[str]:
-    """Say when what is installed was built for another Python."""
-    from rocm_wheels.audit import audited_wheel
-    from rocm_wheels.wheels.dist_info import parse_wheel_file
+_IMPORT_SCRIPT = """
+import importlib, json, sys
+module = importlib.import_module(sys.argv[1])
+text = lambda value: None if value is None else str(value)
+print(json.dumps({
+    "file": module.__file__,
+    "version": text(getattr(module, "__version__", None)),
+    "hip": text(getattr(getattr(module, "version", None), "hip", None)),
+    "cxx11": getattr(getattr(module, "_C", None), "_GLIBCXX_USE_CXX11_ABI", None),
+}))
+"""
 
-    tags = parse_wheel_file((folder / "WHEEL").read_bytes(), name=str(folder / "WHEEL")).tags
-    if tags & audited_wheel.list_accepted_tags(tag, sorted({wheel_tag.platform for wheel_tag in tags})):
-        return []
-    return [
-        f"it is for {', '.join(sorted({wheel_tag.abi for wheel_tag in tags}))}, and the environment is {tag}"
-    ]
 
-
-def _check_import(
-    project: Project,
-    provided: ProvidedWheel,
-    ready: build_environment.ReadyEnvironment,
-    python: Path,
-    env: Mapping[str, str],
+def _import_torch(
+    project: Project, provided: ProvidedWheel, site_packages: Path, python: Path, env: Mapping[str, str]
 ) -> tuple[ProvidedWheel, list[str]]:
     """Import it, and compare what it says with its metadata."""
     name = project.checks.import_name
@@ -463,115 +457,49 @@ def _check_import(
     except (errors.RocmWheelsError, ValueError, IndexError) as cause:
         return provided, [f"it cannot be imported: {cause}"]
     faults = []
-    if not Path(answer["file"]).resolve().is_relative_to(ready.site_packages.resolve()):
+    if not Path(answer["file"]).resolve().is_relative_to(site_packages.resolve()):
         faults.append(f"`import {name}` takes {answer['file']}, not the one installed in {provided.place}")
     if not answer["hip"]:
         faults.append(f"`{name}.version.hip` is {answer['hip']}: a CPU-only or CUDA build")
-    if answer["version"] is not None and not _is_same_version(answer["version"], provided.version):
+    try:
+        is_same = answer["version"] is None or Version(answer["version"]) == Version(provided.version)
+    except InvalidVersion:
+        is_same = canonicalize_name(answer["version"]) == canonicalize_name(provided.version)
+    if not is_same:
         faults.append(f"`{name}.__version__` is {answer['version']}, its metadata say {provided.version}")
     abi = answer["cxx11"]
     return replace(provided, cxx11_abi=None if abi is None else bool(abi)), faults
 
 
-def _is_same_version(first: str, second: str) -> bool:
-    try:
-        return Version(first) == Version(second)
-    except InvalidVersion:
-        return canonicalize_name(first) == canonicalize_name(second)
-
-
-def ask_compiler_cxx11_abi(env: Mapping[str, str]) -> bool | None:
-    """Return whether the C++ compiler of a build makes libstdc++'s new ABI; ``None``: another library.
-
-    Of a compiler that does not run nothing is said here: the build does.
-    """
-    words = [*shlex.split(env.get("CXX") or "c++"), *shlex.split(env.get("CXXFLAGS", ""))]
-    try:
-        macros = process.capture_output(
-            [*words, "-x", "c++", "-E", "-dM", "-"], env=env, stdin=b"#include <string>\n", timeout=60.0
-        )
-    except errors.RocmWheelsError:
-        return None
-    match = re.search(r"^#define _GLIBCXX_USE_CXX11_ABI (\d)$", macros, re.MULTILINE)
-    return None if match is None else match.group(1) == "1"
-
-
-def find_provided_wheels(
-    request: WheelsRequest,
-    projects: Sequence[Project],
-    ready: build_environment.ReadyEnvironment | None,
-    tag: str,
-    env: Mapping[str, str],
-) -> dict[str, ProvidedWheel]:
-    """Return the wheels that projects are built against and that nobody builds: given, or installed."""
-    workspace = Workspace(request.work)
-    provided_wheels: dict[str, ProvidedWheel] = {}
-    for name in sorted(_list_other_projects(projects)):
-        provided: ProvidedWheel | None = None
-        if given_wheels := request.given_wheels.get(name):
-            provided = inspect_given_wheel(
-                name, select_given_wheel(name, given_wheels, tag), request.platform, tag, workspace
-            )
-        elif ready is not None:
-            provided = inspect_installed_wheel(load_project(name), ready, request.platform, workspace, env)
-        if provided is not None:
-            provided_wheels[name] = provided
-    return provided_wheels
-
-
-def refuse_stray_wheels(request: WheelsRequest, projects: Sequence[Project]) -> None:
-    """Raise UsageError for given wheels of another project, or that nothing of this run is built against."""
-    from rocm_wheels.wheels.dist_info import parse_wheel_name
-
-    others = _list_other_projects(projects)
-    for name, wheels in request.given_wheels.items():
-        option, distribution = (
-            f"--{project_names.get_option_name(name)}-wheel",
-            load_project(name).distribution,
-        )
-        for wheel in wheels:
-            wheel_name = parse_wheel_name(wheel.name)
-            if wheel_name.name != canonicalize_name(distribution):
-                raise errors.UsageError(
-                    f"{option} {wheel}: it is a wheel of {wheel_name.name}, not of {distribution}"
-                )
-            if wheel_name.label is not None:
-                raise errors.UsageError(
-                    f"{option} {wheel}: it is a variant, which installers take for machines that it is for",
-                    tip="give the wheel that it was stamped from",
-                )
-        if name not in others:
-            built = ", ".join(project.name for project in projects)
-            raise errors.UsageError(
-                f"{option}: nothing of this run ({built}) is built against {name}",
-                tip="leave it out, or build a project that is",
-            )
+# -- what compiles against them -----------------------------------------------------------------------------
 
 
 def ask_compiler_abis(
     request: WheelsRequest, projects: Sequence[Project], env: Mapping[str, str]
 ) -> dict[str, bool | None]:
-    """Ask the C++ compilers of projects that need another one, which nobody builds, for their ABI."""
-    built = {project.name for project in projects}
-    asking = [project.name for project in projects if set(project.build.needs) - built]
-    if request.platform == "windows" or not asking:
-        return {}
-    environments = {name: {**env, **request.set_env.get(name, {})} for name in asking}
-    distinct = {
-        (compiler_env.get("CXX", ""), compiler_env.get("CXXFLAGS", "")): compiler_env
-        for compiler_env in environments.values()
-    }
-    abis = dict(
-        zip(
-            distinct, parallel.run_in_parallel(ask_compiler_cxx11_abi, distinct.values(), jobs=8), strict=True
-        )
-    )
-    return {
-        name: abis[compiler_env.get("CXX", ""), compiler_env.get("CXXFLAGS", "")]
-        for name, compiler_env in environments.items()
-    }
+    """Return whether the C++ compilers of projects that need another one, which nobody builds, make
+    libstdc++'s new ABI; ``None``: another library.
 
-
-def _list_other_projects(projects: Sequence[Project]) -> set[str]:
-    built = {project.name for project in projects}
-    return {name for project in projects for name in project.build.after if name not in built}
+    Of a compiler that does not run nothing is said here: the build does.
+    """
+    built, answers = {project.name for project in projects}, dict[tuple[str, ...], bool | None]()
+    abis: dict[str, bool | None] = {}
+    for project in projects if request.platform != "windows" else ():
+        if not set(project.build.needs) - built:
+            continue
+        compiler_env = {**env, **request.set_env.get(project.name, {})}
+        words = shlex.split(f"{compiler_env.get('CXX') or 'c++'} {compiler_env.get('CXXFLAGS', '')}")
+        if (asked := tuple(words)) not in answers:
+            try:
+                macros = process.capture_output(
+                    [*words, "-x", "c++", "-E", "-dM", "-"],
+                    env=compiler_env,
+                    stdin=b"#include <string>\n",
+                    timeout=60.0,
+                )
+            except errors.RocmWheelsError:
+                macros = ""
+            match = re.search(r"^#define _GLIBCXX_USE_CXX11_ABI (\d)$", macros, re.MULTILINE)
+            answers[asked] = None if match is None else match.group(1) == "1"
+        abis[project.name] = answers[asked]
+    return abis

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from packaging.specifiers import SpecifierSet
@@ -51,60 +52,55 @@ def look_at_sources(
     return dict(zip(names, looks, strict=True))
 
 
+def find_stale_sources(
+    projects: Sequence[Project],
+    sources: Mapping[str, Path],
+    env: Mapping[str, str],
+    looks: Mapping[str, SourceLook] = MappingProxyType({}),
+) -> list[Project]:
+    """Return the projects whose trees changed since they were hipified.
+
+    Raises SourceError for a tree that is hipified no more.
+    """
+    stale = []
+    for project in projects:
+        tree, look = sources[project.name], looks.get(project.name)
+        if project.hipify.by != "script" or not (tree / ".git").exists():
+            continue
+        if look is None:
+            state = hipify.check_hipify(project, trees.open_tree(tree, env))
+        else:
+            state = hipify.check_hipify(project, look.parts[0].git, look.identity.tree)
+        if state == "no":
+            raise errors.SourceError(
+                f"{tree} is not hipified any more: it was, and then something else was checked out there",
+                tip=f"`{_hipify_command(project, tree)}` translates it; or go back to what was hipified",
+            )
+        stale += [project] if state == "stale" else []
+    return stale
+
+
 def hipify_stale_sources(
     projects: Sequence[Project],
     sources: Mapping[str, Path],
     env: Mapping[str, str],
-    looks: Mapping[str, SourceLook],
+    looks: Mapping[str, SourceLook] = MappingProxyType({}),
 ) -> dict[str, SourceLook]:
-    """Hipify what changed in the trees of projects; return those ``looks`` at them that still are true.
-
-    Raises SourceError for a tree that is hipified no more.
-    """
+    """Hipify what changed in the trees of projects; return those ``looks`` at them that still are true."""
     current = dict(looks)
-    for project in projects:
-        if _is_stale(project, sources[project.name], env, looks.get(project.name)):
-            hipify.hipify_changes(project, sources[project.name], env=env, python=Path(sys.executable))
-            current.pop(project.name, None)
+    for project in find_stale_sources(projects, sources, env, looks):
+        hipify.hipify_changes(project, sources[project.name], env=env, python=Path(sys.executable))
+        current.pop(project.name, None)
     return current
-
-
-def note_stale_sources(
-    projects: Sequence[Project],
-    sources: Mapping[str, Path],
-    env: Mapping[str, str],
-    looks: Mapping[str, SourceLook],
-) -> None:
-    """Tell what a build will do to the trees first, or cannot."""
-    for project in projects:
-        tree = sources[project.name]
-        if _is_stale(project, tree, env, looks.get(project.name)):
-            log.log_note(f"{tree} has changes that are not hipified yet; `build` hipifies them first")
 
 
 def refuse_stale_source(project: Project, tree: Path, env: Mapping[str, str]) -> None:
     """Raise SourceError for a tree with changes that are not hipified: the build would not have them."""
-    if _is_stale(project, tree, env, None):
+    if find_stale_sources([project], {project.name: tree}, env):
         raise errors.SourceError(
             f"{tree} has changes that are not hipified: the build would not have them",
             tip=f"`{_hipify_command(project, tree)} --no-commit-hipify` translates them; then plan again",
         )
-
-
-def _is_stale(project: Project, tree: Path, env: Mapping[str, str], look: SourceLook | None) -> bool:
-    """Tell whether something changed since a tree was hipified. SourceError: it is hipified no more."""
-    if project.hipify.by != "script" or not (tree / ".git").exists():
-        return False
-    if look is None:
-        state = hipify.check_hipify(project, trees.open_tree(tree, env))
-    else:
-        state = hipify.check_hipify(project, look.parts[0].git, look.identity.tree)
-    if state == "no":
-        raise errors.SourceError(
-            f"{tree} is not hipified any more: it was, and then something else was checked out there",
-            tip=f"`{_hipify_command(project, tree)}` translates it; or go back to what was hipified",
-        )
-    return state == "stale"
 
 
 def _hipify_command(project: Project, tree: Path) -> str:
@@ -174,171 +170,133 @@ def apply_lock(
     from rocm_wheels.sources.lock import digest_lock, open_lock
 
     file = open_lock(path, request.platform)
-    _refuse_other_python(file, request, env)
-    spec, targets = _locked_rocm_specifier(file, request), _locked_targets(file, request)
-    looks = compare_trees(file, request, projects, env)
-    identities = {name: look.identity for name, look in looks.items()}
-    digest = digest_lock(file.lock)
-    _check_locked_pythons(file, request, env)
-    trees_text = (
-        f"{tables.format_count(len(identities), 'source tree')} match{'es' if len(identities) == 1 else ''}"
-    )
-    log.log_note(f"lock {path}: {trees_text} the lock (sha256 {digest})")
-    locked_request = replace(request, sdk=replace(request.sdk, rocm_spec=spec), targets=targets)
-    return locked_request, LockedBuild(path, digest, file.lock, identities, looks)
-
-
-def _refuse_other_python(file: LockFile, request: WheelsRequest, env: Mapping[str, str]) -> None:
-    pythons = file.lock.pythons
-    if not pythons:
-        return
-    for python in request.interpreters:
-        whole = build_environment.query_python_version(python, env)
-        if build_environment.shorten_python_version(whole) not in pythons:
+    lock, specifier = file.lock, request.sdk.rocm_spec
+    versions = {
+        python: build_environment.query_python_version(python, env) for python in request.interpreters
+    }
+    short = {python: build_environment.shorten_python_version(whole) for python, whole in versions.items()}
+    for python, whole in versions.items():
+        if lock.pythons and short[python] not in lock.pythons:
             raise errors.UsageError(
-                f"{python} is Python {whole}, and {file.path} is for {', '.join(pythons)}",
+                f"{python} is Python {whole}, and {path} is for {', '.join(lock.pythons)}",
                 tip="take one of those (--python), or make the lock with this one as well",
             )
+    _ = request.sdk.requirement  # refuses what is no specifier
+    if lock.rocm is not None:
+        if not SpecifierSet(specifier).contains(lock.rocm, prereleases=True):
+            raise errors.UsageError(
+                f"--rocm {specifier!r} contradicts {path}, which says ROCm {lock.rocm}",
+                tip="leave it out: the lock says which",
+            )
+        specifier = f"=={lock.rocm}"
+    targets = _choose_targets(file, request)
+    looks = compare_trees(file, request, projects, env)
 
-
-def _check_locked_pythons(file: LockFile, request: WheelsRequest, env: Mapping[str, str]) -> None:
-    """Refuse a Python or an extra of ROCm that the lock has no packages for; note one without any."""
-    update = file.update_command("tools")
-    if not file.lock.tools:
+    update = file.update_command("tools").removesuffix("`")
+    if not lock.tools:
         log.log_note(
-            f"{file.path} has no tools: ROCm's packages and build tools are taken as an index has them now"
-            f" ({update} locks them)"
+            f"{path} has no tools: ROCm's packages and build tools are taken as an index has them now"
+            f" ({update}` locks them)"
         )
-        return
-    for python in request.interpreters:
-        short = build_environment.shorten_python_version(build_environment.query_python_version(python, env))
-        tools = file.lock.tools.get(short)
+    for python in request.interpreters if lock.tools else ():
+        tools = lock.tools.get(short[python])
         if tools is None:
             raise errors.UsageError(
-                f"{file.path} has tools for Python {', '.join(file.lock.tools)}, and {python} is {short}",
-                tip=f"{update.removesuffix('`')} --python {short}` locks them for this one as well",
+                f"{path} has tools for Python {', '.join(lock.tools)}, and {python} is {short[python]}",
+                tip=f"{update} --python {short[python]}` locks them for this one as well",
             )
-        missing = [extra for extra in request.sdk.extras if tools.rocm and extra not in tools.rocm_extras]
-        if missing:
+        if missing := [
+            extra for extra in request.sdk.extras if tools.rocm and extra not in tools.rocm_extras
+        ]:
             raise errors.UsageError(
-                f"--rocm-extras {','.join(missing)}: {file.path} has not the packages of this extra",
-                tip=f"leave it out, or lock them: {update.removesuffix('`')} --rocm-extras …`",
+                f"--rocm-extras {','.join(missing)}: {path} has not the packages of this extra",
+                tip=f"leave it out, or lock them: {update} --rocm-extras …`",
             )
+    digest, count = digest_lock(lock), tables.format_count(len(looks), "source tree")
+    log.log_note(f"lock {path}: {count} match{'es' if len(looks) == 1 else ''} the lock (sha256 {digest})")
+    locked_request = replace(request, sdk=replace(request.sdk, rocm_spec=specifier), targets=targets)
+    identities = {name: look.identity for name, look in looks.items()}
+    return locked_request, LockedBuild(path, digest, lock, identities, looks)
 
 
-def _locked_rocm_specifier(file: LockFile, request: WheelsRequest) -> str:
-    """Return the version specifier of the ROCm packages: the lock's version, where it says one."""
-    specifier, locked = request.sdk.rocm_spec, file.lock.rocm
-    _ = request.sdk.requirement  # refuses what is no specifier
-    if locked is None:
-        return specifier
-    if not SpecifierSet(specifier).contains(locked, prereleases=True):
-        raise errors.UsageError(
-            f"--rocm {specifier!r} contradicts {file.path}, which says ROCm {locked}",
-            tip="leave it out: the lock says which",
-        )
-    return f"=={locked}"
-
-
-def _locked_targets(file: LockFile, request: WheelsRequest) -> str | None:
+def _choose_targets(file: LockFile, request: WheelsRequest) -> str | None:
     """Return the targets of the build: the lock's, where it says some."""
     if not file.lock.targets:
         return request.targets
-    locked_text = ",".join(file.lock.targets)
-    locked = gfx.parse_targets(locked_text, input_name=str(file.path))
-    requested, option = request.targets, gfx.TARGETS_OPTION
+    text, requested, option = ",".join(file.lock.targets), request.targets, gfx.TARGETS_OPTION
+    locked = gfx.parse_targets(text, input_name=str(file.path))
     if requested is None and request.targets_variable:
         requested, option = request.targets_variable, gfx.TARGETS_VARIABLE
     if requested is not None and set(gfx.parse_targets(requested, input_name=option)) != set(locked):
         raise errors.UsageError(
-            f"{option} {requested!r} contradicts {file.path}, which says {locked_text}",
+            f"{option} {requested!r} contradicts {file.path}, which says {text}",
             tip="leave it out: the lock says which",
         )
-    return locked_text
+    return text
 
 
 def compare_trees(
     file: LockFile, request: WheelsRequest, projects: Sequence[Project], env: Mapping[str, str]
 ) -> dict[str, SourceLook]:
     """Return looks at the trees, compared with the lock side by side. Raises SourceError that names all."""
-    names = [project.name for project in projects]
-    wrong = {
-        name: [f"there is no source tree {request.sources[name]} ({_exclude_option(name)} leaves it out)"]
-        for name in _list_missing_projects(file.lock, request, names)
-    }
+    names, sources, wrong = [project.name for project in projects], request.sources, dict[str, list[str]]()
+
+    def leave_out(name: str) -> str:
+        return f"(--no-build-{project_names.get_option_name(name)} leaves it out)"
+
+    for name in file.lock.projects:  # not built, though nobody said that they shall not be
+        built_here = request.platform in load_project(name).build.platforms
+        if name not in names and request.chosen.get(name) is not False and built_here:
+            wrong[name] = [f"there is no source tree {sources[name]} {leave_out(name)}"]
     compared = parallel.run_in_parallel(
-        lambda name: _compare_tree(file, name, request, env), names, jobs=len(names)
+        lambda name: _compare_tree(file, name, sources[name], env), names, jobs=len(names)
     )
     looks: dict[str, SourceLook] = {}
     for name, (faults, look) in zip(names, compared, strict=True):
-        if faults:
+        if name not in file.lock.projects:
+            wrong[name] = [f"it is not in the lock {leave_out(name)}"]
+        elif look is None or faults:
             wrong[name] = faults
-        elif look is not None:
+        else:
             looks[name] = look
-    if wrong:
-        listing = "".join(f"\n  {name}: {line}" for name in sorted(wrong) for line in wrong[name])
-        raise errors.SourceError(
-            f"these are not what {file.path} says:{listing}", tip=_repair_command(file, request, wrong)
-        )
-    return looks
-
-
-def _list_missing_projects(lock: Lock, request: WheelsRequest, names: Sequence[str]) -> list[str]:
-    """Name the projects of the lock that are not built, though nobody said that they shall not be."""
-    return [
-        name
-        for name in lock.projects
-        if name not in names
-        and request.chosen.get(name) is not False
-        and request.platform in load_project(name).build.platforms
-    ]
+    if not wrong:
+        return looks
+    listing = "".join(f"\n  {name}: {line}" for name in sorted(wrong) for line in wrong[name])
+    folders: dict[Path, list[str]] = {}
+    ways = []
+    for name in sorted(wrong.keys() & file.lock.projects.keys()):
+        if sources[name].name == name:
+            folders.setdefault(sources[name].parent, []).append(name)
+        else:
+            ways.append(f"its script's checkout --lock {file.path} --checkout-dir {sources[name]}")
+    for folder, held in reversed(folders.items()):
+        words: list[str | Path] = ["rocm-wheels", "checkout", "--lock", file.path, "--source-dir", folder]
+        words += held
+        ways.insert(0, f"`{shell.format_command(words)}`")
+    raise errors.SourceError(
+        f"these are not what {file.path} says:{listing}",
+        tip=" and ".join(ways) or "leave out what is not in the lock, or make the lock with it",
+    )
 
 
 def _compare_tree(
-    file: LockFile, name: str, request: WheelsRequest, env: Mapping[str, str]
+    file: LockFile, name: str, tree: Path, env: Mapping[str, str]
 ) -> tuple[list[str], SourceLook | None]:
     """Say in what a tree is not what the lock says, or look at it."""
     from rocm_wheels.sources.lock import compare_with_lock
 
-    tree, locked = request.sources[name], file.lock.projects.get(name)
-    if locked is None:
-        return [f"it is not in the lock ({_exclude_option(name)} leaves it out)"], None
+    if (locked := file.lock.projects.get(name)) is None:
+        return [], None
     if not (tree / ".git").exists():
         return [f"{tree} is not a git checkout"], None
     parts = tuple(trees.list_repositories(trees.open_tree(tree, env)))
     state = checkout_state.read_state(parts[0].git_dir)
-    if state is None or (faults := compare_with_lock(locked, state)):
-        return compare_with_lock(locked, state), None
+    faults = compare_with_lock(locked, state)
+    if state is None or faults:
+        return faults, None
     look = SourceLook(parts, trees.identify_parts(parts))
     if (look.identity.commit, look.identity.tree) != (state.left[""].head, state.identity):
         faults.append("it was changed since its checkout (its `status` says how)")
     if hipify.is_foreign_build_env(tree, parts[0].git_dir):
         faults.append(f"its {hipify.BUILD_ENV_FILE} is not the one of its checkout")
     return faults, look
-
-
-def _exclude_option(name: str) -> str:
-    return f"--no-build-{project_names.get_option_name(name)}"
-
-
-def _repair_command(file: LockFile, request: WheelsRequest, wrong: Mapping[str, object]) -> str:
-    """Return the command that puts the trees right."""
-    folders: dict[Path, list[str]] = {}
-    elsewhere = []
-    for name in sorted(wrong):
-        tree = request.sources[name]
-        if name not in file.lock.projects:
-            continue
-        if tree.name == name:
-            folders.setdefault(tree.parent, []).append(name)
-        else:
-            elsewhere.append(f"its script's checkout --lock {file.path} --checkout-dir {tree}")
-    lines = [
-        "`"
-        + shell.format_command(
-            ["rocm-wheels", "checkout", "--lock", file.path, "--source-dir", folder, *names]
-        )
-        + "`"
-        for folder, names in folders.items()
-    ]
-    return " and ".join([*lines, *elsewhere]) or "leave out what is not in the lock, or make the lock with it"
