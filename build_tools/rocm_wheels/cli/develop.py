@@ -80,7 +80,8 @@ def develop_command(ctx: click.Context, /, project: str, as_json: bool, **option
         result = edit_loop.repeat_loop(note, parameters, spellings, env, progress.show_live_line)
     if isinstance(result, str):
         request = _make_request(project, options, env)
-        edit_loop.note_slow_start(project, result)
+        # it takes longer than the next ones
+        log.log_note(f"{project}: running its front end ({result}); later edits only recompile")
         command_line = command_line or boundary.format_command_line()
         with boundary.serve_forks() as server:
             result = edit_loop.begin_loop(request, project, parameters, env, command_line, server=server)

@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any, cast
 from rocm_wheels.compile import variables
 from rocm_wheels.core import environment_numbers, errors, forks, process, progress
 from rocm_wheels.core.files import write_json_file
-from rocm_wheels.core.log import log_note
 from rocm_wheels.sources import checkout_state
 from rocm_wheels.sources.git import Git, disable_private_filters
 
@@ -71,10 +70,8 @@ class SourceChanges:
         """Ask git, in submodules with changes too; ``None`` for a folder that is no checkout."""
         if not (source / ".git").exists():
             return None
-        git = _make_git(source, env)
         stamps: dict[str, list[int]] = {}
-        commit = _read_changes(git, "", stamps)
-        return cls(commit, stamps)
+        return cls(_read_changes(_make_git(source, env), "", stamps), stamps)
 
     def list_differences(self, stamps: SourceStamps) -> list[str]:
         """Return the files that are others than in the stamps."""
@@ -86,30 +83,24 @@ def _make_git(source: Path, env: Mapping[str, str]) -> Git:
 
 
 def _read_changes(git: Git, prefix: str, stamps: dict[str, list[int]]) -> str:
+    """Stamp the files of a repository that differ from its commit, which is returned."""
     options = ("--porcelain=v2", "-z", "--branch", "--untracked-files=all", "--ignore-submodules=none")
-    fields = iter(git.fields("status", *options))
-    commit = ""
+    fields, commit = iter(git.fields("status", *options)), ""
     for entry in fields:
         kind, _, rest = entry.partition(" ")
         if kind == "#":
             name, _, value = rest.partition(" ")
             commit = value if name == "branch.oid" else commit
             continue
-        path = rest if kind in "?!" else rest.split(" ", {"1": 7, "2": 8, "u": 9}[kind])[-1]
+        name = rest if kind in "?!" else rest.split(" ", {"1": 7, "2": 8, "u": 9}[kind])[-1]
+        path = git.directory / name
         if kind == "2":
             next(fields)  # where a renamed file was
-        if kind not in "?!" and rest.split(" ", 2)[1].startswith("S") and (git.directory / path).is_dir():
-            inner = git.in_directory(git.directory / path).with_variables(**git.variables)
-            stamps[f"{prefix}{path}"] = [
-                int(_read_changes(inner, f"{prefix}{path}/", stamps)[:15] or "0", 16)
-            ]
-            continue
-        try:
-            state = os.lstat(git.directory / path)
-        except FileNotFoundError:
-            stamps[f"{prefix}{path}"] = []
+        if kind not in "?!" and rest.split(" ", 2)[1].startswith("S") and path.is_dir():
+            inner = git.in_directory(path).with_variables(**git.variables)
+            stamps[prefix + name] = [int(_read_changes(inner, f"{prefix}{name}/", stamps)[:15] or "0", 16)]
         else:
-            stamps[f"{prefix}{path}"] = [state.st_size, state.st_mtime_ns]
+            stamps[prefix + name] = _stamp_file(path, follow=False)
     return commit
 
 
@@ -155,8 +146,13 @@ def repeat_loop(
         return f"{', '.join(sorted(changed))} changed"
     if note["variables"] != digest_build_variables(env, note["environment"]):
         return "variables of the environment changed"
-    if (moved := _find_moved_file(note)) is not None:
-        return f"{moved} changed"
+    key = _read_tree_state(note)
+    moved = (
+        [f"the build tree {note['tree']}"] if [key.get("key"), key.get("python")] != note["tree_key"] else []
+    )
+    moved += [name for name, stamp in note["files"].items() if _stamp_file(name) != stamp]
+    if moved:
+        return f"{moved[0]} changed"
     source = Path(note["source"])
     hipified = _hipify_edits(path, note, source, env)  # which holds the checkout itself
     if isinstance(hipified, str):
@@ -185,7 +181,9 @@ def _hipify_edits(path: Path, note: dict[str, Any], source: Path, env: Mapping[s
         return 0
     changed: tuple[str, ...] = ()
     script = note["hipify"]["script"]
-    if script is not None and (moved or any(_may_be_hipified(name, script) for name in edits)):
+    read = [name for name in edits if PurePosixPath(name).suffix not in _NEVER_HIPIFIED or "hipify" in name]
+    own = [name for name in edits if PurePosixPath(name).is_relative_to(PurePosixPath(script or "/").parent)]
+    if script is not None and (moved or read or own):
         from rocm_wheels.sources import hipify
 
         # that much of a recipe is all that hipify asks for
@@ -210,12 +208,6 @@ def _hipify_edits(path: Path, note: dict[str, Any], source: Path, env: Mapping[s
     return len(changed)
 
 
-def _may_be_hipified(path: str, script: str) -> bool:
-    name = PurePosixPath(path)
-    own = name.is_relative_to(PurePosixPath(script).parent) or "hipify" in path
-    return own or name.suffix not in _NEVER_HIPIFIED
-
-
 def _compile_edits(
     path: Path, note: Mapping[str, Any], env: Mapping[str, str], on_line: Callable[[str], None]
 ) -> str:
@@ -235,48 +227,22 @@ def _compile_edits(
 
     finished = process.run_command(argv, env=build_env, log=log, on_line=take_line, check=None)
     progress.show_live_line("")
-    if finished.returncode:
-        raise _make_failure(note, argv, finished, log=log, env=env, build_env=build_env)
-    return "compiled" if compiled else "up to date"
-
-
-def _make_failure(
-    note: Mapping[str, Any],
-    argv: list[str],
-    finished: process.FinishedProcess,
-    *,
-    log: Path,
-    env: Mapping[str, str],
-    build_env: Mapping[str, str],
-) -> Exception:
-    from rocm_wheels.compile.failure import (
-        BuildFailed,
-        explain_failure,
-        find_first_failure,
-        format_repeat_command,
-    )
+    if not finished.returncode:
+        return "compiled" if compiled else "up to date"
+    from rocm_wheels.compile import failure
     from rocm_wheels.sources import hipify_record
 
-    failure = find_first_failure(log.read_text(encoding="utf-8", errors="replace").splitlines())
-    command = format_repeat_command(argv, cwd=Path(note["source"]), base=env, env=build_env)
+    first = failure.find_first_failure(log.read_text(encoding="utf-8", errors="replace").splitlines())
+    command = failure.format_repeat_command(argv, cwd=Path(note["source"]), base=env, env=build_env)
     code = finished.returncode
     ending = f"was killed by signal {-code}" if code < 0 else f"failed with exit code {code}"
-    summary = f"building {note['project']} {ending}"
-    text = explain_failure(summary, failure, log=log, command=command)
-    failed = BuildFailed(text, failure=failure, log=log, command=command)
-    if failure is not None and failure.file is not None and failure.line is not None:
-        file = Path(note["source"], failure.file)
-        if (place := hipify_record.find_translated_line(file, failure.line, env=env)) is not None:
+    text = failure.explain_failure(f"building {note['project']} {ending}", first, log=log, command=command)
+    failed = failure.BuildFailed(text, failure=first, log=log, command=command)
+    if first is not None and first.file is not None and first.line is not None:
+        place = hipify_record.find_translated_line(Path(note["source"], first.file), first.line, env=env)
+        if place is not None:
             failed.name_source(f"{place[0]}:{place[1]}")
-    return failed
-
-
-def _find_moved_file(note: Mapping[str, Any]) -> str | None:
-    """Return what of the note is another now: the build tree in its source, or a file that it goes by."""
-    key = _read_tree_state(note)
-    if [key.get("key"), key.get("python")] != note["tree_key"]:
-        return f"the build tree {note['tree']}"
-    return next((name for name, stamp in note["files"].items() if _stamp_file(name) != stamp), None)
+    raise failed
 
 
 def _read_tree_state(note: Mapping[str, Any]) -> dict[str, Any]:
@@ -286,9 +252,10 @@ def _read_tree_state(note: Mapping[str, Any]) -> dict[str, Any]:
         return {}
 
 
-def _stamp_file(path: str) -> list[int]:
+def _stamp_file(path: str | Path, *, follow: bool = True) -> list[int]:
+    """Return bytes and time (ns) of a file, or of a link to it; nothing of one that is not there."""
     try:
-        state = Path(path).stat()
+        state = Path(path).stat(follow_symlinks=follow)
     except FileNotFoundError:
         return []
     return [state.st_size, state.st_mtime_ns]
@@ -350,15 +317,12 @@ def begin_loop(
         note = _make_note(request, project, sources, facts, env)
         write_json_file(path, {**note, "parameters": _make_comparable(parameters), "command": command})
     hipified = sources.list_differences(before.stamps) if sources is not None and before is not None else []
-    action = "configured" if facts["configured"] else _read_action(summary.records[-1], step)
+    action = "configured"
+    if not facts["configured"]:
+        log = (summary.records[-1] / f"{step}.log").read_text(encoding="utf-8", errors="replace")
+        action = "compiled" if any(map(_COMPILED_LINE.match, log.splitlines())) else "up to date"
     seconds = time.monotonic() - begin
     return LoopResult(project, action, facts["python"], str(source), facts["version"], len(hipified), seconds)
-
-
-def _read_action(record: Path, step: str) -> str:
-    """Tell by the log of a step whether anything was compiled."""
-    lines = (record / f"{step}.log").read_text(encoding="utf-8", errors="replace").splitlines()
-    return "compiled" if any(_COMPILED_LINE.match(line) for line in lines) else "up to date"
 
 
 def _make_note(
@@ -432,9 +396,5 @@ def compose_shell_environment(request: WheelsRequest, project: str, env: Mapping
             tip=f"run `rocm-wheels dev {project}` again",
         ) from None
     target = develop.locate_develop_environment(project, planner.ready, planned.facts.workspace)
-    return develop.complete_environment(build.environment, target)
-
-
-def note_slow_start(project: str, reason: str) -> None:
-    """Say that a full run begins, and why: it takes longer than the next ones."""
-    log_note(f"{project}: running its front end ({reason}); later edits only recompile")
+    path = f"{target.bin}{os.pathsep}{build.environment['PATH']}"
+    return {**build.environment, "PATH": path, "VIRTUAL_ENV": str(target.prefix)}

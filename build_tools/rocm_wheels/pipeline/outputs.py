@@ -95,18 +95,11 @@ def write_stamp(folder: Path, stamp: StepStamp) -> None:
 
 def describe_changes(stamp: StepStamp, inputs: Mapping[str, str]) -> tuple[str, ...]:
     """Return a line for each input that differs: its name, and both values where they can be read."""
-    lines = []
-    for name in sorted({*stamp.inputs, *inputs}):
-        before, now = stamp.inputs.get(name), inputs.get(name)
-        if before == now:
-            continue
-        if before is None:
-            lines.append(f"{name} (not set → {now})")
-        elif now is None:
-            lines.append(f"{name} ({before} → not set)")
-        else:
-            lines.append(f"{name} ({before} → {now})")
-    return tuple(lines)
+    values = [
+        (name, stamp.inputs.get(name, "not set"), inputs.get(name, "not set"))
+        for name in sorted({*stamp.inputs, *inputs})
+    ]
+    return tuple(f"{name} ({before} → {now})" for name, before, now in values if before != now)
 
 
 def explain_run(stamp: StepStamp | None, inputs: Mapping[str, str]) -> str | None:

@@ -132,9 +132,8 @@ def check_programs(run: PreflightRun) -> Iterator[Finding]:
             return f"{location} does not work: {failure}".replace("\n", " ")
         return ""
 
-    for (name, _, _), fault in zip(
-        questions, parallel.run_in_parallel(ask, questions, jobs=len(questions)), strict=True
-    ):
+    faults = parallel.run_in_parallel(ask, questions, jobs=len(questions))
+    for (name, _, _), fault in zip(questions, faults, strict=True):
         if fault:
             yield Finding("error", fault, _INSTALL_TIPS[name])
 
@@ -211,8 +210,7 @@ def check_disk_space(run: PreflightRun) -> Iterator[Finding]:
         paths.setdefault(device, {})[path] = None
     needs: dict[int, dict[str, int]] = {device: {} for device in free}
     for step in run.steps:
-        if (cost := run.costs.get(step.id)) is None:
-            continue
+        cost = run.costs[step.id]
         tree = f"source tree of {step.project}" if step.kind in COMPILING_KINDS else _WORK
         for description, size in ((tree, cost.disk), (_OUTPUT, cost.wheel), (_WORK, cost.wheel)):
             of_device = needs[devices[description]]
@@ -280,12 +278,9 @@ def check_sdk_targets(run: PreflightRun) -> Iterator[Finding]:
     served = {gfx.strip_features(target) for target in sdk.targets}
     missing = [target for target in run.planned.plan.targets if gfx.strip_features(target) not in served]
     if missing:
-        yield Finding(
-            "warning",
-            f"the installed ROCm serves {', '.join(sorted(served))}: its libraries have no kernels for"
-            f" {', '.join(missing)}",
-            "install the ROCm packages of these targets (--rocm-extras device-…, or another --rocm-index)",
-        )
+        text = f"the installed ROCm serves {', '.join(sorted(served))}: its libraries have no kernels for"
+        tip = "install the ROCm packages of these targets (--rocm-extras device-…, or another --rocm-index)"
+        yield Finding("warning", f"{text} {', '.join(missing)}", tip)
 
 
 def check_downloads(run: PreflightRun) -> Iterator[Finding]:
@@ -335,17 +330,15 @@ def check_foreign_wheels(run: PreflightRun) -> Iterator[Finding]:
     facts = run.facts
     planner = Planner(run.planned.steps, facts, run.planned.plan.steps)
     for step in run.steps:
-        if step.delivers:
-            distribution, purpose = (
-                load_project(str(step.project)).distribution,
-                planner.describe_purpose(step),
+        if not step.delivers:
+            continue
+        distribution, purpose = load_project(str(step.project)).distribution, planner.describe_purpose(step)
+        try:
+            outputs.refuse_foreign_wheels(
+                facts.workspace, facts.request.wheels_folder, distribution, facts.python.tag, purpose
             )
-            try:
-                outputs.refuse_foreign_wheels(
-                    facts.workspace, facts.request.wheels_folder, distribution, facts.python.tag, purpose
-                )
-            except UsageError as failure:
-                yield Finding("error", failure.message, outputs.FOREIGN_WHEEL_TIP)
+        except UsageError as failure:
+            yield Finding("error", failure.message, outputs.FOREIGN_WHEEL_TIP)
 
 
 def check_submodules(run: PreflightRun) -> Iterator[Finding]:
@@ -353,12 +346,10 @@ def check_submodules(run: PreflightRun) -> Iterator[Finding]:
     for project in run.projects:
         tree = run.facts.trees[project.name]
         if tree.missing:
-            update = shell.format_command(
-                ["git", "-C", tree.source, "submodule", "update", "--init", "--recursive"]
-            )
+            words = ["git", "-C", str(tree.source), "submodule", "update", "--init", "--recursive"]
             count = tables.format_count(len(tree.missing), "submodule")
             text = f"{tree.source} lacks {count}: {_name_some(list(tree.missing))}"
-            yield Finding("error", text, f"`{update}`")
+            yield Finding("error", text, f"`{shell.format_command(words)}`")
 
 
 PREFLIGHT_CHECKS: Mapping[str, Callable[[PreflightRun], Iterator[Finding]]] = {
@@ -379,9 +370,8 @@ PREFLIGHT_CHECKS: Mapping[str, Callable[[PreflightRun], Iterator[Finding]]] = {
 def preflight_plan(planned: plan.PlannedRun) -> tuple[Finding, ...]:
     """Return what is known to go wrong with the steps of a plan that will run, errors first."""
     run = PreflightRun(planned)
-    findings = [
-        replace(finding, check=name) for name, check in PREFLIGHT_CHECKS.items() for finding in check(run)
-    ]
+    checks = PREFLIGHT_CHECKS.items()
+    findings = [replace(finding, check=name) for name, check in checks for finding in check(run)]
     return tuple(sorted(dict.fromkeys(findings), key=lambda finding: finding.severity != "error"))
 
 

@@ -90,16 +90,16 @@ def _provide_requirements(
         *build_environment.list_packages_below(project, ready, facts.workspace),
     ]
     installed = {name for folder in folders for name in build_environment.list_installed_packages(folder)}
-    built = {
-        canonicalize_name(load_project(name).distribution) for name in project_names.list_project_names()
-    }
+    ours = {canonicalize_name(load_project(name).distribution) for name in project_names.list_project_names()}
     missing: list[str] = []
     lacking: list[str] = []
     for requirement in map(Requirement, requirements):
         name = canonicalize_name(requirement.name)
-        if name in built or name.startswith("rocm"):
-            lacking += [] if name in installed else [requirement.name]
-        elif name not in installed:
+        if name in installed:
+            continue
+        if name in ours or name.startswith("rocm"):
+            lacking.append(requirement.name)
+        else:
             requirement.marker = None
             missing.append(str(requirement))
     with tempfile.TemporaryDirectory(prefix="rocm-wheels-requirements-") as folder:
@@ -109,7 +109,7 @@ def _provide_requirements(
                     layer if layer.python.exists() else ready.environment,
                     missing,
                     folder=Path(folder),
-                    without=sorted(installed | built),
+                    without=sorted(installed | ours),
                     env=facts.env,
                     on_line=step_run.echo_line,
                     source=facts.request.sdk.tools_source,
@@ -125,28 +125,20 @@ def _provide_requirements(
 _MOST_RECORDED = 100  # findings of a wheel, gravest first: an event is one line of the record
 
 
-def _record_audit(step_run: StepRun, report: audited_wheel.AuditReport) -> None:
-    """Put what was found into the record, for the report of the run."""
-    from rocm_wheels.audit import audited_wheel
-
-    ranked = sorted(report.findings, key=lambda finding: audited_wheel.SEVERITIES.index(finding.severity))
-    findings = [audited_wheel.describe_finding(finding) for finding in ranked]
-    step_run.record_event(
-        "audit",
-        wheel=report.wheel.name,
-        checks=len(report.ran),
-        findings=findings[:_MOST_RECORDED],
-        more=max(len(findings) - _MOST_RECORDED, 0),
-    )
-
-
 def judge_report(step_run: StepRun, report: audited_wheel.AuditReport) -> audited_wheel.AuditReport:
     """Write a report into the log; set a wheel that failed aside and raise AuditError."""
-    from rocm_wheels.audit import verify
+    from rocm_wheels.audit import audited_wheel, verify
 
     wheel = report.wheel
     step_run.append_log("checks", verify.format_report(report))
-    _record_audit(step_run, report)
+    ranked = sorted(report.findings, key=lambda finding: audited_wheel.SEVERITIES.index(finding.severity))
+    step_run.record_event(
+        "audit",
+        wheel=wheel.name,
+        checks=len(report.ran),
+        findings=[audited_wheel.describe_finding(finding) for finding in ranked[:_MOST_RECORDED]],
+        more=max(len(ranked) - _MOST_RECORDED, 0),
+    )
     if report.jit_sources and not report.targets:
         sources = tables.format_count(len(report.jit_sources), "HIP source")
         log.log_note(f"no kernels are compiled into {wheel.name}: it brings {sources} for the user's machine")

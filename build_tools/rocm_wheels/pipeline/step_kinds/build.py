@@ -275,6 +275,7 @@ def run_build(step_run: StepRun) -> None:
 
 def _build_wheel(step_run: StepRun, build: ProjectBuild) -> None:
     from rocm_wheels.package import sbom
+    from rocm_wheels.wheels import dist_info
 
     project, planned, facts = build.project, build.planned, step_run.facts
     if planned.attention is not None:
@@ -286,9 +287,13 @@ def _build_wheel(step_run: StepRun, build: ProjectBuild) -> None:
 
     triton, rocm = planned.request.triton_requirement, planned.request.rocm_requirement
     requirements = (*([triton] if triton and project.checks.requires_rocm else []), *planned.pins)
+    # an installed ROCm is no package: it is required of the system
+    serves_all, sdk = project.serves_every_family(planned.request.platform), step_run.ready.sdk
+    needs_rocm = (project.has_device_code or project.checks.requires_rocm) and not serves_all
+    external = [dist_info.format_external_rocm(sdk.version)] if sdk.prefix is not None and needs_rocm else []
     try:
         pins = (*planned.pins, *([rocm] if rocm else []))
-        sbom.require_pins(wheel.path, pins, _list_external(step_run, build))
+        sbom.require_pins(wheel.path, pins, external)
     except errors.DataError:
         if not facts.request.verify:
             raise  # else the checks say more of it
@@ -380,17 +385,6 @@ def _name_error_sources(step_run: StepRun, request: build_request.BuildRequest, 
             failed.name_source(place)
     if lines:
         step_run.append_log("errors in what hipify made, and where they are in its sources", lines)
-
-
-def _list_external(step_run: StepRun, build: ProjectBuild) -> tuple[str, ...]:
-    """Return what the wheel requires of the system: the installed ROCm that it was built on."""
-    from rocm_wheels.wheels import dist_info
-
-    project, sdk = build.project, step_run.ready.sdk
-    serves_all = project.serves_every_family(build.planned.request.platform)
-    if sdk.prefix is None or serves_all or not (project.has_device_code or project.checks.requires_rocm):
-        return ()
-    return (dist_info.format_external_rocm(sdk.version),)
 
 
 def _list_parts(step_run: StepRun, build: ProjectBuild) -> WheelParts:

@@ -7,8 +7,6 @@ not see it; in somebody's own environment (``--current-env``) it is in that.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -164,11 +162,3 @@ def find_editable_package(
     if target.prefix != ready.environment.prefix:
         folder = locate_layer_packages(target.prefix, ready.python_tag)
     return build_environment.list_installed_packages(folder).get(canonicalize_name(project.distribution))
-
-
-def complete_environment(planned: Mapping[str, str], target: BuildEnvironment) -> dict[str, str]:
-    """Return the environment of a build for a shell of a person: its Python has the project."""
-    env = dict(planned)
-    env["PATH"] = f"{target.bin}{os.pathsep}{env['PATH']}"
-    env["VIRTUAL_ENV"] = str(target.prefix)
-    return env

@@ -72,20 +72,20 @@ def run_test(step_run: StepRun) -> None:
     words = _make_words(step, facts.request.sources["pytorch"])
     words += ["--python", str(environment.prefix), "--output-dir", str(folder)]
     words += [word for wheel in wheels for word in ("--wheels", str(wheel))]
-    words += ["--family", step_run.known_inputs["targets"]] if step.needs_gpu else []
-    words += ["--require-gpu"] if step.needs_gpu else []
+    words += ["--family", step_run.known_inputs["targets"], "--require-gpu"] if step.needs_gpu else []
+    argv = [*workspace.get_own_command(), *words]
     finished = process.run_command(
-        [*workspace.get_own_command(), *words],
-        env=facts.env,
-        cwd=folder,
-        on_line=log.log_note,
-        check=None,
-        description=step.id,
+        argv, env=facts.env, cwd=folder, on_line=log.log_note, check=None, description=step.id
     )
     step_run.record_command(["rocm-wheels", *words], finished, cwd=folder, changes={})
-    if finished.returncode:
+    if code := finished.returncode:
+        from rocm_wheels.testing import results  # planning reads no results
+
+        said, file = "the tests did not pass", folder / "results.json"
+        if file.is_file():
+            said += f": {results.read_results(file).summarize()}"
         raise errors.ChecksError(
-            f"{step.id}: {_describe_results(folder, finished.returncode)}",
+            f"{step.id}: {said} (exit code {code})",
             tip=f"what came of each test: {folder}; the wheels are in the output folder all the same",
         )
     files = sorted(file for pattern in _RESULT_FILES for file in folder.glob(pattern))
@@ -93,31 +93,14 @@ def run_test(step_run: StepRun) -> None:
     log.log_note(f"evidence: rocm-wheels set evidence add STORE --set ID --from {folder}")
 
 
-def _describe_results(folder: Path, code: int) -> str:
-    """Say what came of tests that did not pass."""
-    from rocm_wheels.testing import results  # planning reads no results
-
-    file = folder / "results.json"
-    if not file.is_file():
-        return f"the tests did not pass (exit code {code})"
-    return f"the tests did not pass: {results.read_results(file).summarize()} (exit code {code})"
-
-
 def _find_wheels(step_run: StepRun) -> list[Path]:
     """Return the wheels to install: those that the set's folder has of this run, and those it was given."""
     planner, facts = step_run.planner, step_run.facts
-    wheels: list[Path] = []
-    for name in step_run.step.after:
-        if planner.steps[name].project is None:
-            continue
-        files = [Path(output.path) for output in facts.done[name].stamp.outputs]
-        wheels += [
-            file for file in files if file.suffix == ".whl" and file.parent == facts.request.wheels_folder
-        ]
-    for provided in facts.python.provided.values():
-        if provided.wheel is not None:
-            wheels.append(provided.wheel)
-    return wheels
+    packaged = [name for name in step_run.step.after if planner.steps[name].project is not None]
+    files = [Path(output.path) for name in packaged for output in facts.done[name].stamp.outputs]
+    wheels = [file for file in files if file.suffix == ".whl" and file.parent == facts.request.wheels_folder]
+    given = [provided.wheel for provided in facts.python.provided.values()]
+    return wheels + [wheel for wheel in given if wheel is not None]
 
 
 def _make_environment(step_run: StepRun, wheels: Sequence[Path]) -> build_environment.BuildEnvironment:
@@ -131,9 +114,11 @@ def _make_environment(step_run: StepRun, wheels: Sequence[Path]) -> build_enviro
     build_environment.install_into(environment.python, facts.sdk_request, facts.env, step_run.echo_line)
     for wheel in wheels:
         build_environment.install_wheel(environment, wheel, env=facts.env, on_line=step_run.echo_line)
+    # what they require is looked up by requirements that only these wheels fulfil
+    pins = ["==".join(wheel.name.split("-")[:2]) for wheel in wheels]
     interpreters.pip_install(
         environment.python,
-        [*map(_make_requirement, wheels), *_TEST_TOOLS[step_run.step.kind]],
+        [*pins, *_TEST_TOOLS[step_run.step.kind]],
         facts.request.sdk.tools_source,
         facts.env,
         activity="installing what the wheels require",
@@ -141,9 +126,3 @@ def _make_environment(step_run: StepRun, wheels: Sequence[Path]) -> build_enviro
         on_line=step_run.echo_line,
     )
     return environment
-
-
-def _make_requirement(wheel: Path) -> str:
-    """Return the requirement that only this wheel fulfils: what it requires is looked up by it."""
-    name, version = wheel.name.split("-")[:2]
-    return f"{name}=={version}"
