@@ -65,6 +65,6 @@ def test_a_run_plans_once_and_a_step_looks_at_itself_alone(world: World, tmp_pat
     assert {counts[step, "scan_wheel"] for step in (*builds, *repairs)} == {1}
     opened = Counter((process, wheel) for process, name, wheel in calls if name == "read_archive_layout")
     assert {process for process, _ in opened} == builds | repairs
-    # a finished wheel once by its checks, and its lock once for its statement
+    # a finished wheel once for what it requires, and once by its checks; it is written again by repair alone
     assert {count for (process, _), count in opened.items() if process in builds} == {1, 2}
     assert counts["build", "scan_wheel"] == 0
