@@ -171,12 +171,11 @@ def apply_lock(
 
     file = open_lock(path, request.platform)
     lock, specifier = file.lock, request.sdk.rocm_spec
-    versions = {
-        python: build_environment.query_python_version(python, env) for python in request.interpreters
-    }
-    short = {python: build_environment.shorten_python_version(whole) for python, whole in versions.items()}
-    for python, whole in versions.items():
-        if lock.pythons and short[python] not in lock.pythons:
+    versions: dict[Path, str] = {}  # as locks write them
+    for python in request.interpreters:
+        whole = build_environment.query_python_version(python, env)
+        versions[python] = build_environment.shorten_python_version(whole)
+        if lock.pythons and versions[python] not in lock.pythons:
             raise errors.UsageError(
                 f"{python} is Python {whole}, and {path} is for {', '.join(lock.pythons)}",
                 tip="take one of those (--python), or make the lock with this one as well",
@@ -198,16 +197,14 @@ def apply_lock(
             f"{path} has no tools: ROCm's packages and build tools are taken as an index has them now"
             f" ({update}` locks them)"
         )
-    for python in request.interpreters if lock.tools else ():
-        tools = lock.tools.get(short[python])
-        if tools is None:
+    for python, version in versions.items() if lock.tools else ():
+        if (tools := lock.tools.get(version)) is None:
             raise errors.UsageError(
-                f"{path} has tools for Python {', '.join(lock.tools)}, and {python} is {short[python]}",
-                tip=f"{update} --python {short[python]}` locks them for this one as well",
+                f"{path} has tools for Python {', '.join(lock.tools)}, and {python} is {version}",
+                tip=f"{update} --python {version}` locks them for this one as well",
             )
-        if missing := [
-            extra for extra in request.sdk.extras if tools.rocm and extra not in tools.rocm_extras
-        ]:
+        missing = [extra for extra in request.sdk.extras if extra not in tools.rocm_extras]
+        if tools.rocm and missing:
             raise errors.UsageError(
                 f"--rocm-extras {','.join(missing)}: {path} has not the packages of this extra",
                 tip=f"leave it out, or lock them: {update} --rocm-extras …`",
@@ -263,19 +260,17 @@ def compare_trees(
         return looks
     listing = "".join(f"\n  {name}: {line}" for name in sorted(wrong) for line in wrong[name])
     folders: dict[Path, list[str]] = {}
-    ways = []
+    scripts = []
     for name in sorted(wrong.keys() & file.lock.projects.keys()):
         if sources[name].name == name:
             folders.setdefault(sources[name].parent, []).append(name)
         else:
-            ways.append(f"its script's checkout --lock {file.path} --checkout-dir {sources[name]}")
-    for folder, held in reversed(folders.items()):
-        words: list[str | Path] = ["rocm-wheels", "checkout", "--lock", file.path, "--source-dir", folder]
-        words += held
-        ways.insert(0, f"`{shell.format_command(words)}`")
+            scripts.append(f"its script's checkout --lock {file.path} --checkout-dir {sources[name]}")
+    command = ["rocm-wheels", "checkout", "--lock", str(file.path), "--source-dir"]
+    ways = [f"`{shell.format_command([*command, str(folder), *held])}`" for folder, held in folders.items()]
     raise errors.SourceError(
         f"these are not what {file.path} says:{listing}",
-        tip=" and ".join(ways) or "leave out what is not in the lock, or make the lock with it",
+        tip=" and ".join([*ways, *scripts]) or "leave out what is not in the lock, or make the lock with it",
     )
 
 
