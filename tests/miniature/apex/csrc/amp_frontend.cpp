@@ -7,10 +7,9 @@
 
 namespace {
 
-bool read(PyObject* list, std::vector<float>& numbers) {
-    numbers.resize(PyList_GET_SIZE(list));
-    for (size_t i = 0; i < numbers.size(); i++) {
-        numbers[i] = static_cast<float>(PyFloat_AsDouble(PyList_GET_ITEM(list, i)));
+bool read(PyObject* list, at::Numbers& numbers) {
+    for (size_t i = 0; i < numbers.size; i++) {
+        numbers.data[i] = static_cast<float>(PyFloat_AsDouble(PyList_GET_ITEM(list, i)));
     }
     return PyErr_Occurred() == nullptr;
 }
@@ -18,14 +17,14 @@ bool read(PyObject* list, std::vector<float>& numbers) {
 PyObject* multi_tensor_sgd(PyObject*, PyObject* arguments) {
     PyObject *first, *second;
     float rate;
-    std::vector<float> parameters, gradients;
     if (!PyArg_ParseTuple(arguments, "O!O!f", &PyList_Type, &first, &PyList_Type, &second, &rate)) return nullptr;
+    at::Numbers parameters(PyList_GET_SIZE(first)), gradients(PyList_GET_SIZE(second));
     if (!read(first, parameters) || !read(second, gradients)) return nullptr;
-    if (parameters.size() != gradients.size()) return PyErr_Format(PyExc_ValueError, "lengths differ");
-    const int error = multi_tensor_sgd_cuda(parameters, gradients, rate);
-    PyObject* result = PyList_New(static_cast<Py_ssize_t>(parameters.size()));
-    for (size_t i = 0; result != nullptr && i < parameters.size(); i++) {
-        PyList_SET_ITEM(result, i, PyFloat_FromDouble(parameters[i]));
+    if (parameters.size != gradients.size) return PyErr_Format(PyExc_ValueError, "lengths differ");
+    const int error = multi_tensor_sgd_cuda(parameters.size, parameters.data, gradients.data, rate);
+    PyObject* result = PyList_New(static_cast<Py_ssize_t>(parameters.size));
+    for (size_t i = 0; result != nullptr && i < parameters.size; i++) {
+        PyList_SET_ITEM(result, i, PyFloat_FromDouble(parameters.data[i]));
     }
     return result == nullptr ? nullptr : Py_BuildValue("iN", error, result);
 }

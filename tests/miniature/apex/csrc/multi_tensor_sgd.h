@@ -1,6 +1,6 @@
 #pragma once
 
-#include <vector>
+#include <stddef.h>
 
 // parameters -= rate * gradients. Returns HIP's error number.
-int multi_tensor_sgd_cuda(std::vector<float>& parameters, const std::vector<float>& gradients, float rate);
+int multi_tensor_sgd_cuda(size_t count, float* parameters, const float* gradients, float rate);

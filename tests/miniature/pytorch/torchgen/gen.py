@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 header, output = map(Path, sys.argv[1:])
-names = re.findall(r"^(?:std::vector<float>|int) (\w+)\(", header.read_text(), re.MULTILINE)
+names = re.findall(r"^(?:void|int) (\w+)\(", header.read_text(), re.MULTILINE)
 rows = "".join(f'    "{name}",\n' for name in sorted(names))
 text = f"#include <ATen/Functions.h>\n\nnamespace at {{\n\nconst char* const operators[] = {{\n{rows}    nullptr,\n}};\n\n}}  // namespace at\n"
 output.parent.mkdir(parents=True, exist_ok=True)

@@ -7,11 +7,11 @@
 
 namespace torchaudio {
 
-void overdrive_cpu(std::vector<float>& samples, float gain) {
-    for (float& sample : samples) {
-        float x = sample * gain;
+void overdrive_cpu(size_t count, float* samples, float gain) {
+    for (size_t i = 0; i < count; i++) {
+        float x = samples[i] * gain;
         x = x < -1.0f ? -1.0f : x > 1.0f ? 1.0f : x;
-        sample = x - x * x * x / 3.0f;
+        samples[i] = x - x * x * x / 3.0f;
     }
 }
 
@@ -19,38 +19,39 @@ void overdrive_cpu(std::vector<float>& samples, float gain) {
 
 namespace {
 
-bool read(PyObject* arguments, std::vector<float>& samples, float& gain) {
-    PyObject* list;
-    if (!PyArg_ParseTuple(arguments, "O!f", &PyList_Type, &list, &gain)) return false;
-    samples.resize(PyList_GET_SIZE(list));
-    for (size_t i = 0; i < samples.size(); i++) {
-        samples[i] = static_cast<float>(PyFloat_AsDouble(PyList_GET_ITEM(list, i)));
+bool read(PyObject* list, at::Numbers& samples) {
+    for (size_t i = 0; i < samples.size; i++) {
+        samples.data[i] = static_cast<float>(PyFloat_AsDouble(PyList_GET_ITEM(list, i)));
     }
     return PyErr_Occurred() == nullptr;
 }
 
-PyObject* write(const std::vector<float>& samples) {
-    PyObject* list = PyList_New(static_cast<Py_ssize_t>(samples.size()));
-    for (size_t i = 0; list != nullptr && i < samples.size(); i++) {
-        PyList_SET_ITEM(list, i, PyFloat_FromDouble(samples[i]));
+PyObject* write(const at::Numbers& samples) {
+    PyObject* list = PyList_New(static_cast<Py_ssize_t>(samples.size));
+    for (size_t i = 0; list != nullptr && i < samples.size; i++) {
+        PyList_SET_ITEM(list, i, PyFloat_FromDouble(samples.data[i]));
     }
     return list;
 }
 
 PyObject* overdrive(PyObject*, PyObject* arguments) {
-    std::vector<float> samples;
+    PyObject* list;
     float gain;
-    if (!read(arguments, samples, gain)) return nullptr;
-    torchaudio::overdrive_cpu(samples, gain);
+    if (!PyArg_ParseTuple(arguments, "O!f", &PyList_Type, &list, &gain)) return nullptr;
+    at::Numbers samples(PyList_GET_SIZE(list));
+    if (!read(list, samples)) return nullptr;
+    torchaudio::overdrive_cpu(samples.size, samples.data, gain);
     return write(samples);
 }
 
 PyObject* overdrive_hip(PyObject*, PyObject* arguments) {
 #ifdef USE_CUDA
-    std::vector<float> samples;
+    PyObject* list;
     float gain;
-    if (!read(arguments, samples, gain)) return nullptr;
-    const int error = at::cuda::device_count() ? torchaudio::overdrive_cuda(samples, gain) : 100;
+    if (!PyArg_ParseTuple(arguments, "O!f", &PyList_Type, &list, &gain)) return nullptr;
+    at::Numbers samples(PyList_GET_SIZE(list));
+    if (!read(list, samples)) return nullptr;
+    const int error = at::cuda::device_count() ? torchaudio::overdrive_cuda(samples.size, samples.data, gain) : 100;
     PyObject* result = write(samples);
     return result == nullptr ? nullptr : Py_BuildValue("iN", error, result);
 #else

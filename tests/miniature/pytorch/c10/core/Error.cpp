@@ -1,6 +1,7 @@
 #include <c10/core/Error.h>
 
 #include <cstdio>
+#include <stdexcept>
 
 namespace c10 {
 

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <stdexcept>
-
 namespace c10 {
 [[noreturn]] void fail(const char* file, int line, const char* message);
 }

@@ -5,34 +5,31 @@
 #include <torch/csrc/cuda/Module.h>
 
 #include <exception>
-#include <vector>
 
 namespace {
 
-bool read_numbers(PyObject* object, std::vector<float>& numbers) {
-    PyObject* sequence = PySequence_Fast(object, "a sequence of numbers is needed");
-    if (sequence == nullptr) return false;
-    numbers.resize(PySequence_Fast_GET_SIZE(sequence));
-    for (size_t i = 0; i < numbers.size(); i++) {
-        numbers[i] = static_cast<float>(PyFloat_AsDouble(PySequence_Fast_GET_ITEM(sequence, i)));
+bool read_numbers(PyObject* list, at::Numbers& numbers) {
+    for (size_t i = 0; i < numbers.size; i++) {
+        numbers.data[i] = static_cast<float>(PyFloat_AsDouble(PyList_GET_ITEM(list, i)));
     }
-    Py_DECREF(sequence);
     return PyErr_Occurred() == nullptr;
 }
 
-PyObject* write_numbers(const std::vector<float>& numbers) {
-    PyObject* list = PyList_New(static_cast<Py_ssize_t>(numbers.size()));
-    for (size_t i = 0; list != nullptr && i < numbers.size(); i++) {
-        PyList_SET_ITEM(list, i, PyFloat_FromDouble(numbers[i]));
+PyObject* write_numbers(const at::Numbers& numbers) {
+    PyObject* list = PyList_New(static_cast<Py_ssize_t>(numbers.size));
+    for (size_t i = 0; list != nullptr && i < numbers.size; i++) {
+        PyList_SET_ITEM(list, i, PyFloat_FromDouble(numbers.data[i]));
     }
     return list;
 }
 
 PyObject* relu_cpu(PyObject*, PyObject* argument) {
-    std::vector<float> x;
+    if (!PyList_Check(argument)) return PyErr_Format(PyExc_TypeError, "a list of numbers is needed");
+    at::Numbers x(PyList_GET_SIZE(argument));
     if (!read_numbers(argument, x)) return nullptr;
     try {
-        return write_numbers(at::relu_cpu(x));
+        at::relu_cpu(x);
+        return write_numbers(x);
     } catch (const std::exception& error) {
         PyErr_SetString(PyExc_RuntimeError, error.what());
         return nullptr;
@@ -42,10 +39,10 @@ PyObject* relu_cpu(PyObject*, PyObject* argument) {
 PyObject* saxpy_hip(PyObject*, PyObject* arguments) {
     float a;
     PyObject *first, *second;
-    std::vector<float> x, y;
-    if (!PyArg_ParseTuple(arguments, "fOO", &a, &first, &second)) return nullptr;
+    if (!PyArg_ParseTuple(arguments, "fO!O!", &a, &PyList_Type, &first, &PyList_Type, &second)) return nullptr;
+    at::Numbers x(PyList_GET_SIZE(first)), y(PyList_GET_SIZE(second));
     if (!read_numbers(first, x) || !read_numbers(second, y)) return nullptr;
-    if (x.size() != y.size()) return PyErr_Format(PyExc_ValueError, "x and y differ in length");
+    if (x.size != y.size) return PyErr_Format(PyExc_ValueError, "x and y differ in length");
     const int error = at::saxpy_cuda(a, x, y);
     PyObject* result = write_numbers(y);
     return result == nullptr ? nullptr : Py_BuildValue("iN", error, result);

@@ -12,17 +12,17 @@ __global__ void overdrive_kernel(int count, float gain, float* samples) {
     samples[i] = x - x * x * x / 3.0f;
 }
 
-int overdrive_cuda(std::vector<float>& samples, float gain) {
-    const int count = static_cast<int>(samples.size()), block = 256;
-    const size_t bytes = samples.size() * sizeof(float);
+int overdrive_cuda(size_t count, float* samples, float gain) {
+    const int block = 256;
+    const size_t bytes = count * sizeof(float);
     float* device = nullptr;
     cudaError_t error = cudaMalloc(&device, bytes);
-    if (error == cudaSuccess) error = cudaMemcpy(device, samples.data(), bytes, cudaMemcpyHostToDevice);
+    if (error == cudaSuccess) error = cudaMemcpy(device, samples, bytes, cudaMemcpyHostToDevice);
     if (error == cudaSuccess) {
         overdrive_kernel<<<(count + block - 1) / block, block>>>(count, gain, device);
         error = cudaGetLastError();
     }
-    if (error == cudaSuccess) error = cudaMemcpy(samples.data(), device, bytes, cudaMemcpyDeviceToHost);
+    if (error == cudaSuccess) error = cudaMemcpy(samples, device, bytes, cudaMemcpyDeviceToHost);
     (void)cudaFree(device);
     return error;
 }

@@ -2,22 +2,32 @@
 // number: 0 when all went well, 100 without a GPU.
 #pragma once
 
-#include <vector>
+#include <stddef.h>
 
 namespace at {
 
 extern const char* const operators[];  // the names of all of them, then a null
 
-std::vector<float> relu_cpu(const std::vector<float>& x);
+// Numbers of the host. Every pass over a kernel file would read <vector>, for ten times as long as all else.
+struct Numbers {
+    const size_t size;
+    float* const data;
+
+    explicit Numbers(size_t count) : size(count), data(new float[count]) {}
+    Numbers(const Numbers&) = delete;
+    ~Numbers() { delete[] data; }
+};
+
+void relu_cpu(Numbers& x);
 
 // y = a * x + y
-int saxpy_cuda(float a, const std::vector<float>& x, std::vector<float>& y);
-int relu_cuda(std::vector<float>& x);
-int sum_cuda(const std::vector<float>& x, float& sum);
+int saxpy_cuda(float a, const Numbers& x, Numbers& y);
+int relu_cuda(Numbers& x);
+int sum_cuda(const Numbers& x, float& sum);
 // y (columns × rows) = x (rows × columns), transposed
-int transpose_cuda(int rows, int columns, const std::vector<float>& x, std::vector<float>& y);
+int transpose_cuda(int rows, int columns, const Numbers& x, Numbers& y);
 // y (m × n) = a (m × k) times b (k × n)
-int matmul_cuda(int m, int n, int k, const std::vector<float>& a, const std::vector<float>& b, std::vector<float>& y);
+int matmul_cuda(int m, int n, int k, const Numbers& a, const Numbers& b, Numbers& y);
 
 namespace cuda {
 int device_count();

@@ -24,19 +24,19 @@ __global__ void nms_kernel(int count, const float* boxes, float threshold, int* 
     }
 }
 
-int nms_cuda(const std::vector<float>& boxes, float threshold, std::vector<int>& keep) {
+int nms_cuda(size_t count, const float* boxes, float threshold, int* keep) {
     float* device_boxes = nullptr;
     int* device_keep = nullptr;
-    const size_t bytes = boxes.size() * sizeof(float), flags = keep.size() * sizeof(int);
+    const size_t bytes = 4 * count * sizeof(float), flags = count * sizeof(int);
     cudaError_t error = cudaMalloc(&device_boxes, bytes);
     if (error == cudaSuccess) error = cudaMalloc(&device_keep, flags);
-    if (error == cudaSuccess) error = cudaMemcpy(device_boxes, boxes.data(), bytes, cudaMemcpyHostToDevice);
-    if (error == cudaSuccess) error = cudaMemcpy(device_keep, keep.data(), flags, cudaMemcpyHostToDevice);
+    if (error == cudaSuccess) error = cudaMemcpy(device_boxes, boxes, bytes, cudaMemcpyHostToDevice);
+    if (error == cudaSuccess) error = cudaMemcpy(device_keep, keep, flags, cudaMemcpyHostToDevice);
     if (error == cudaSuccess) {
-        nms_kernel<<<1, 256>>>(static_cast<int>(keep.size()), device_boxes, threshold, device_keep);
+        nms_kernel<<<1, 256>>>(static_cast<int>(count), device_boxes, threshold, device_keep);
         error = cudaGetLastError();
     }
-    if (error == cudaSuccess) error = cudaMemcpy(keep.data(), device_keep, flags, cudaMemcpyDeviceToHost);
+    if (error == cudaSuccess) error = cudaMemcpy(keep, device_keep, flags, cudaMemcpyDeviceToHost);
     (void)cudaFree(device_boxes);
     (void)cudaFree(device_keep);
     return error;

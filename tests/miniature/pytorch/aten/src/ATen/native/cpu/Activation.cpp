@@ -3,11 +3,9 @@
 
 namespace at {
 
-std::vector<float> relu_cpu(const std::vector<float>& x) {
-    C10_CHECK(!x.empty(), "relu of nothing");
-    std::vector<float> y(x.size());
-    for (size_t i = 0; i < x.size(); i++) y[i] = x[i] > 0.0f ? x[i] : 0.0f;
-    return y;
+void relu_cpu(Numbers& x) {
+    C10_CHECK(x.size, "relu of nothing");
+    for (size_t i = 0; i < x.size; i++) x.data[i] = x.data[i] > 0.0f ? x.data[i] : 0.0f;
 }
 
 }  // namespace at

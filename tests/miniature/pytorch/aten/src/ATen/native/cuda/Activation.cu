@@ -16,11 +16,11 @@ __global__ void apply_kernel(int count, float* x, Function function) {
 
 }  // namespace native
 
-int relu_cuda(std::vector<float>& x) {
-    native::DeviceVector device(x.size());
+int relu_cuda(Numbers& x) {
+    native::DeviceVector device(x.size);
     C10_CUDA_RETURN_IF_FAILED(device.copy_from(x));
-    native::apply_kernel<<<native::blocks_for(x.size()), native::block_size, 0, 0>>>(
-        static_cast<int>(x.size()), device.data, native::Relu{});
+    native::apply_kernel<<<native::blocks_for(x.size), native::block_size, 0, 0>>>(
+        static_cast<int>(x.size), device.data, native::Relu{});
     C10_CUDA_RETURN_IF_FAILED(cudaGetLastError());
     return device.copy_to(x);
 }

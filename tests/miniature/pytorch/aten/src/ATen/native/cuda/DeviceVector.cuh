@@ -1,8 +1,7 @@
 #pragma once
 
+#include <ATen/Functions.h>
 #include <c10/cuda/CUDAException.h>
-
-#include <vector>
 
 namespace at {
 namespace native {
@@ -21,12 +20,12 @@ struct DeviceVector {
     ~DeviceVector() { (void)cudaFree(data); }
 
     cudaError_t allocate() { return cudaMalloc(&data, bytes); }
-    cudaError_t copy_from(const std::vector<float>& host) {
+    cudaError_t copy_from(const Numbers& host) {
         C10_CUDA_RETURN_IF_FAILED(allocate());
-        return cudaMemcpy(data, host.data(), bytes, cudaMemcpyHostToDevice);
+        return cudaMemcpy(data, host.data, bytes, cudaMemcpyHostToDevice);
     }
-    cudaError_t copy_to(std::vector<float>& host) const {
-        return cudaMemcpy(host.data(), data, bytes, cudaMemcpyDeviceToHost);
+    cudaError_t copy_to(Numbers& host) const {
+        return cudaMemcpy(host.data, data, bytes, cudaMemcpyDeviceToHost);
     }
 };
 

@@ -4,8 +4,8 @@
 
 namespace at {
 
-int matmul_cuda(int m, int n, int k, const std::vector<float>& a, const std::vector<float>& b, std::vector<float>& y) {
-    native::DeviceVector device_a(a.size()), device_b(b.size()), device_y(y.size());
+int matmul_cuda(int m, int n, int k, const Numbers& a, const Numbers& b, Numbers& y) {
+    native::DeviceVector device_a(a.size), device_b(b.size), device_y(y.size);
     C10_CUDA_RETURN_IF_FAILED(device_a.copy_from(a));
     C10_CUDA_RETURN_IF_FAILED(device_b.copy_from(b));
     C10_CUDA_RETURN_IF_FAILED(device_y.allocate());

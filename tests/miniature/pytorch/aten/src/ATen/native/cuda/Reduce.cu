@@ -19,17 +19,17 @@ __global__ void sum_kernel(int count, const float* x, float* sums) {
 
 }  // namespace native
 
-int sum_cuda(const std::vector<float>& x, float& sum) {
-    std::vector<float> sums(native::blocks_for(x.size()));
-    native::DeviceVector device_x(x.size()), device_sums(sums.size());
+int sum_cuda(const Numbers& x, float& sum) {
+    Numbers sums(native::blocks_for(x.size));
+    native::DeviceVector device_x(x.size), device_sums(sums.size);
     C10_CUDA_RETURN_IF_FAILED(device_x.copy_from(x));
     C10_CUDA_RETURN_IF_FAILED(device_sums.allocate());
-    native::sum_kernel<<<static_cast<unsigned>(sums.size()), native::block_size>>>(
-        static_cast<int>(x.size()), device_x.data, device_sums.data);
+    native::sum_kernel<<<static_cast<unsigned>(sums.size), native::block_size>>>(
+        static_cast<int>(x.size), device_x.data, device_sums.data);
     C10_CUDA_RETURN_IF_FAILED(cudaGetLastError());
     C10_CUDA_RETURN_IF_FAILED(device_sums.copy_to(sums));
     sum = 0.0f;
-    for (float part : sums) sum += part;
+    for (size_t i = 0; i < sums.size; i++) sum += sums.data[i];
     return cudaSuccess;
 }
 

@@ -18,8 +18,8 @@ __global__ void transpose_kernel(int rows, int columns, const float* x, float* y
 
 }  // namespace native
 
-int transpose_cuda(int rows, int columns, const std::vector<float>& x, std::vector<float>& y) {
-    native::DeviceVector device_x(x.size()), device_y(y.size());
+int transpose_cuda(int rows, int columns, const Numbers& x, Numbers& y) {
+    native::DeviceVector device_x(x.size), device_y(y.size);
     C10_CUDA_RETURN_IF_FAILED(device_x.copy_from(x));
     C10_CUDA_RETURN_IF_FAILED(device_y.allocate());
     const dim3 grid((columns + native::tile - 1) / native::tile, (rows + native::tile - 1) / native::tile);
