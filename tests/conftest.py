@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import gc
 import os
 import signal
 import sys
@@ -88,6 +89,7 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ["COLUMNS"] = "400"  # a row of a table is a line, whatever the paths of the tests' folders are
     sys.dont_write_bytecode = False
+    gc.disable()  # until all tests are collected: what is imported and collected stays to the end
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     hangup = getattr(signal, "SIGHUP", None)
@@ -134,6 +136,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         raise pytest.UsageError(f"tests/conftest.py orders modules that are not there: {', '.join(gone)}")
     # workers then take what is left of integration, and at the end the units, which take a second
     items.sort(key=lambda item: rank.get(item.path, len(rank) + (shared and item.path.parent != INTEGRATION)))
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage again, and look no more through the million objects that all tests are made of."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(

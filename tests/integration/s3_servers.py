@@ -23,8 +23,11 @@ def moto() -> str:
     """Start the server, once, and return its URL; it ends with the process."""
     import logging
 
+    from moto import backends
     from moto.server import ThreadedMotoServer
 
+    modules = list(backends.list_of_moto_modules())
+    backends.list_of_moto_modules = lambda: modules  # otherwise it asks the disk, 180 times for each request
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
