@@ -27,8 +27,9 @@ REAL_LIMIT = 6 * 3600.0  # of tests/real, whose fixtures make a root, ROCm's pac
 
 INTEGRATION = Path(__file__).with_name("integration")
 
-# Modules that share what is long to make: a finished demo, which is new for the first of them only, and a
-# world of tiny projects in which ROCm is installed. On few cores one worker takes them all.
+# Modules that share what is long to make: a finished demo, which is new for the first of them only, a
+# world of tiny projects in which ROCm is installed, the wheel of this project. On few cores one worker
+# takes them all.
 SHARED = (
     (
         "test_demo",
@@ -48,6 +49,7 @@ SHARED = (
         *("test_build_configured_first", "test_build_tools", "test_build_counts", "test_build_locked_tools"),
         *("test_build_edits", "test_build_installed_rocm", "test_foreign_recipe", "test_build_tested"),
     ),
+    ("test_light_install", "test_shipped"),
 )
 FEW = 6
 

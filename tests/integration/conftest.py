@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from finished_demo import Demo, finish_demo
 from our_pip import OLD_PIPS, UV, get_pip
-from source_trees import Upstream, make_upstream
+from source_trees import CLONE, Upstream, make_upstream
 
 
 @pytest.fixture(scope="session")
@@ -43,3 +45,13 @@ def installer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     if request.param == "uv":
         return [UV[0], "pip", "install", "--no-config", "--python", sys.executable]
     return [*pip, "install", "--disable-pip-version-check", "--no-compile", "--no-warn-conflicts"]
+
+
+@pytest.fixture(scope="session")
+def project_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of rocm-wheels itself, of the clone as it is."""
+    folder = tmp_path_factory.mktemp("wheel")
+    words = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(CLONE)]
+    subprocess.run(words, check=True, capture_output=True)
+    (wheel,) = folder.glob("*.whl")
+    return wheel

@@ -109,9 +109,35 @@ def test_what_is_damaged_is_built_again_and_nothing_else(built: World) -> None:
         assert built.wheels() == wheels
 
 
-def test_nothing_of_an_earlier_run_is_needed_but_its_stamps(built: World) -> None:
+def test_what_an_earlier_run_left_may_be_half_or_torn(built: World) -> None:
+    """One build, looked at again and again."""
+    require_a_killed_installation_to_be_done_again(built)
+    require_nothing_of_an_earlier_run_but_its_stamps(built)
+    require_a_torn_list_of_wheels_to_be_named(built)
+
+
+def require_a_killed_installation_to_be_done_again(built: World) -> None:
+    """The installer itself takes packages for installed whose files it had not brought yet."""
+    (site,) = built.work.glob("environments/*/tools/pytorch/lib/python*/site-packages")
+    before = {path for path in site.rglob("*") if "__pycache__" not in path.parts}
+    (place,) = built.work.glob("environments/.locks/*.packages")
+    assert not (place / "unfinished").exists()
+    (place / "unfinished").touch()
+    (built.work / "steps" / f"{TOOLS}.json").unlink()
+    shutil.rmtree(site / "setuptools" / "command")
+    next(site.glob("packaging-*.dist-info/RECORD")).unlink()
+    next(site.glob("wheel-*.dist-info/METADATA")).unlink()
+    ended = built.build(*TWO)
+    assert ended.code == 0, ended.err
+    assert "partly installed, to be installed again: packaging, setuptools, wheel\n" in ended.err
+    assert {path for path in site.rglob("*") if "__pycache__" not in path.parts} == before
+    assert not (place / "unfinished").exists()
+    assert built.calls() == []
+
+
+def require_nothing_of_an_earlier_run_but_its_stamps(built: World) -> None:
     """Its record torn, its plan torn, its time in the future, as the sources': what is done stays done."""
-    run = built.runs()[-1]
+    run = built.runs()[0]
     said = built.run("runs", "why", TRITON, run.id, "--work-dir", str(built.work))
     assert said.code == 0 and said.out.startswith(f"{TRITON}: up to date\n"), said
     assert f"  in run {run.id}: no earlier result\n" in said.out
@@ -139,26 +165,7 @@ def test_nothing_of_an_earlier_run_is_needed_but_its_stamps(built: World) -> Non
         (built.sources / "pytorch" / "source.txt").write_text("one")
 
 
-def test_an_installation_that_was_killed_is_done_again(built: World) -> None:
-    """The installer itself takes packages for installed whose files it had not brought yet."""
-    (site,) = built.work.glob("environments/*/tools/pytorch/lib/python*/site-packages")
-    before = {path for path in site.rglob("*") if "__pycache__" not in path.parts}
-    (place,) = built.work.glob("environments/.locks/*.packages")
-    assert not (place / "unfinished").exists()
-    (place / "unfinished").touch()
-    (built.work / "steps" / f"{TOOLS}.json").unlink()
-    shutil.rmtree(site / "setuptools" / "command")
-    next(site.glob("packaging-*.dist-info/RECORD")).unlink()
-    next(site.glob("wheel-*.dist-info/METADATA")).unlink()
-    ended = built.build(*TWO)
-    assert ended.code == 0, ended.err
-    assert "partly installed, to be installed again: packaging, setuptools, wheel\n" in ended.err
-    assert {path for path in site.rglob("*") if "__pycache__" not in path.parts} == before
-    assert not (place / "unfinished").exists()
-    assert built.calls() == []
-
-
-def test_a_list_of_collected_wheels_that_is_torn_is_named(built: World) -> None:
+def require_a_torn_list_of_wheels_to_be_named(built: World) -> None:
     cut(built.work / "collected.json")
     wheel(built, "triton").unlink()
     ended = built.build(*TWO)

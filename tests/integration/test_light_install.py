@@ -15,19 +15,10 @@ import pytest
 
 from rocm_wheels.core.extras import find_uv
 
-CLONE = Path(__file__).resolve().parents[2]
 LIGHT_BYTES = 40_000_000
 HELP_SECONDS = 0.12
 PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 pytestmark = [pytest.mark.contract_slow, pytest.mark.slow, pytest.mark.network]
-
-
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    words = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(CLONE)]
-    subprocess.run(words, check=True, capture_output=True)
-    return next(folder.glob("*.whl"))
 
 
 class Installation:
@@ -96,8 +87,8 @@ def try_commands(light: Installation) -> None:
     assert needs_s3.stderr.endswith(".whl[s3]'\n"), needs_s3.stderr
 
 
-def test_a_light_installation_is_small_and_does_its_work(wheel: Path, tmp_path: Path) -> None:
-    light = Installation(tmp_path / "light", sys.executable, wheel)
+def test_a_light_installation_is_small_and_does_its_work(project_wheel: Path, tmp_path: Path) -> None:
+    light = Installation(tmp_path / "light", sys.executable, project_wheel)
     assert light.bytes <= LIGHT_BYTES, light.bytes
     assert {"uv", "cmake", "gitpython", "pytest", "botocore"} & set(light.distributions) == set()
     metadata = light.distributions["rocm-wheels"].metadata
@@ -122,22 +113,22 @@ def find_python(version: str) -> str | None:
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("version", PYTHONS)
-def test_every_python_light_and_with_extras(version: str, wheel: Path, tmp_path: Path) -> None:
+def test_every_python_light_and_with_extras(version: str, project_wheel: Path, tmp_path: Path) -> None:
     """Prints sizes and times: `-m exhaustive -s`."""
     python = find_python(version)
     if python is None:
         pytest.skip(f"no Python {version} is here")
-    light = Installation(tmp_path / "light", python, wheel)
+    light = Installation(tmp_path / "light", python, project_wheel)
     help_seconds = light.measure_help()
     print(f"{version} light: {light.bytes / 1e6:.1f} MB, {light.seconds:.1f} s, --help {help_seconds:.3f} s")
     assert light.bytes <= LIGHT_BYTES and help_seconds <= HELP_SECONDS
     try_commands(light)
     shutil.rmtree(light.folder)
-    building = Installation(tmp_path / "build", python, wheel, "[build]")
+    building = Installation(tmp_path / "build", python, project_wheel, "[build]")
     print(f"{version} build: {building.bytes / 1e6:.1f} MB, {building.seconds:.1f} s")
     ended = building.run("build", "--output-dir", "dist")
     assert "looked for source trees" in ended.stderr, ended.stderr
-    everything = Installation(tmp_path / "all", python, wheel, "[build,release,s3]")
+    everything = Installation(tmp_path / "all", python, project_wheel, "[build,release,s3]")
     print(f"{version} all: {everything.bytes / 1e6:.1f} MB, {everything.seconds:.1f} s")
     (everything.home / "store").mkdir()
     assert everything.run("set", "list", "store").returncode == 0

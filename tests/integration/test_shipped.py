@@ -25,15 +25,12 @@ print(json.dumps([str(home()), is_clone(), distributions, files]))
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def installed(project_wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     import uv
 
     folder = tmp_path_factory.mktemp("installed")
-    wheel = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(CLONE)]
-    subprocess.run(wheel, check=True, capture_output=True)
-    (built,) = folder.glob("*.whl")
-    words = ["pip", "install", "-q", "--no-deps", "--no-index", "--target", str(folder / "site"), str(built)]
-    subprocess.run([uv.find_uv_bin(), *words], check=True)
+    words = ["pip", "install", "-q", "--no-deps", "--no-index", "--target", str(folder / "site")]
+    subprocess.run([uv.find_uv_bin(), *words, str(project_wheel)], check=True)
     return folder / "site"
 
 
