@@ -6,9 +6,11 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -39,15 +41,44 @@ def test_commands_of_a_page_run_as_it_shows(page: Path, demo: Demo, programs: Pa
             run_block(block, demo, programs, tmp_path)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/pages/how-to/release.md"])
-def test_lines_of_a_release_pass_the_gate(page: str, demo: Demo, programs: Path, tmp_path: Path) -> None:
-    """On the demo's wheels and a store in a folder, by the shipped policy; what is imitated is the GPU."""
+def test_lines_of_a_release_pass_the_gate(demo: Demo, programs: Path, tmp_path: Path) -> None:
+    """On the demo's wheels and a store in a folder, by the shipped policy; what is imitated is the GPU.
+
+    What README and the page have in common, up to the evidence, is run once; of what each shows next, each
+    has a store of its own.
+    """
     for place, link in {"wheels": "dist", "sources.lock.json": "set.lock"}.items():
         (tmp_path / link).symlink_to(demo.folder / place)
-    (block,) = (b for b in list_blocks(CLONE / page) if "set stage s3://" in b.commands[0][0])
-    for line, _ in block.commands:
+    pages = [lines_of_a_release(page, demo) for page in ("README.md", "docs/pages/how-to/release.md")]
+    together = [one for one, _ in takewhile(lambda both: both[0] == both[1], zip(*pages, strict=False))]
+    assert "set evidence add" in together[-1]
+
+    def run(line: str) -> None:
         sets = [folder.name for folder in tmp_path.glob("store/v2-staging/multi-arch/sets/*")]
-        here = line.replace("s3://my-wheels/rocm", "store").replace(" ID ", f" {''.join(sets)} ")
+        ended = run_lines([line.replace(" ID ", f" {''.join(sets)} ")], demo, programs, tmp_path)
+        assert ended.returncode == 0, f"{line}\n{ended.stdout}"
+        if "test smoke" in line:
+            imitate_gpu(tmp_path / "smoke" / "results.json")
+
+    for line in together:
+        run(line)
+    shutil.copytree(tmp_path / "store", tmp_path / "store of evidence")
+    for lines in pages:
+        shutil.rmtree(tmp_path / "store")
+        shutil.copytree(tmp_path / "store of evidence", tmp_path / "store")
+        for line in lines[len(together) :]:
+            run(line)
+        (staged,) = tmp_path.glob("store/v2-staging/multi-arch/sets/*")
+        channel = tmp_path / "store/v2/multi-arch/channels/nightly.json"
+        assert staged.name in channel.read_text(encoding="utf-8")
+
+
+def lines_of_a_release(page: str, demo: Demo) -> list[str]:
+    """Return the lines of a page with the store, the family and the ROCm of the demo."""
+    (block,) = (b for b in list_blocks(CLONE / page) if "set stage s3://" in b.commands[0][0])
+    lines = []
+    for line, _ in block.commands:
+        here = line.replace("s3://my-wheels/rocm", "store")
         here = re.sub(r"--gfx \S+", f"--gfx {','.join(commands.TARGETS)}", here)
         if "set stage" in line:
             here = re.sub(r"--family \S+", "--family multi-arch --layout multi-arch", here)
@@ -56,13 +87,8 @@ def test_lines_of_a_release_pass_the_gate(page: str, demo: Demo, programs: Path,
             here = re.sub(r"--rocm-index \S+", f"--rocm-index {packages} --gfx {commands.TARGETS[0]}", here)
         if "test smoke" in line:
             here = re.sub(r"--family \S+", "", here) + " -- -k torch_starts"  # it calculates nothing
-        ended = run_lines([here], demo, programs, tmp_path)
-        assert ended.returncode == 0, f"{here}\n{ended.stdout}"
-        if "test smoke" in line:
-            imitate_gpu(tmp_path / "smoke" / "results.json")
-    channel = tmp_path / "store/v2/multi-arch/channels/nightly.json"
-    assert sets
-    assert sets[0] in channel.read_text(encoding="utf-8")
+        lines.append(here)
+    return lines
 
 
 def imitate_gpu(results: Path) -> None:
