@@ -280,7 +280,7 @@ def fetch_commit(
     if kind != "commit" or tree == "missing":
         git.text("update-ref", "-d", target)
         fault, tip = f"is a {kind}, not a commit", "name a branch, a commit, or a tag of one"
-        if "missing" in (kind, tree):
+        if kind == "missing" or (kind == "commit" and tree == "missing"):
             fault, tip = "came without its files", "a shallow clone cannot fill a mirror: name another origin"
         raise errors.SourceError(f"{request.description} {fault}", tip=tip)
     return commit

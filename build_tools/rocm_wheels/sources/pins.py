@@ -291,7 +291,7 @@ def find_pin(
         if text is not None:
             commit = parse_pin_commit(text, name=name, option=option)
             return Pin(file.origin or source.origin, commit, name, pinned=True), None
-        missing.append(f"there is no {name}")
+        missing.append(f"no {file.file}" if missing else f"there is no {name}")
     return None, " and ".join(missing)
 
 

@@ -24,7 +24,6 @@ from rocm_wheels.core.log import log_note, log_warning
 from rocm_wheels.models.project import Project, load_project
 from rocm_wheels.pipeline import (
     build_environment,
-    build_statement,
     packaging,
     provided_wheel_checks,
     provided_wheels,
@@ -275,6 +274,7 @@ def run_build(step_run: StepRun) -> None:
 
 def _build_wheel(step_run: StepRun, build: ProjectBuild) -> None:
     from rocm_wheels.package import sbom
+    from rocm_wheels.pipeline import build_statement
     from rocm_wheels.wheels import dist_info
 
     project, planned, facts = build.project, build.planned, step_run.facts

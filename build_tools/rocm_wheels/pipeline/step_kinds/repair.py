@@ -25,7 +25,7 @@ from pydantic import TypeAdapter
 
 from rocm_wheels.core import errors, log
 from rocm_wheels.models import project
-from rocm_wheels.pipeline import build_environment, build_statement, packaging
+from rocm_wheels.pipeline import build_environment, packaging
 from rocm_wheels.pipeline.planner import Planner
 from rocm_wheels.pipeline.request import RepairSettings
 from rocm_wheels.pipeline.step import Step
@@ -91,6 +91,7 @@ def run_repair(step_run: StepRun) -> None:
 
 def _repair_wheel(step_run: StepRun, wheel: Path, folder: Path) -> packaging.PackagedFiles:
     from rocm_wheels.package import repair, sbom
+    from rocm_wheels.pipeline import build_statement
     from rocm_wheels.sources import lock
     from rocm_wheels.wheels import required_packages
     from rocm_wheels.wheels.rewrite import rewrite_wheel
