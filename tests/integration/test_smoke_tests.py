@@ -387,6 +387,7 @@ def test_without_a_gpu_and_without_a_torch(  # noqa: PLR0917 - pytest passes the
 # variables, options → exit code, whether there are results, and what they name of the environment
 FAMILIES = [
     ({}, ("--amdgpu-family", "gfx94X-dcgpu"), 16, None),
+    ({}, ("--family", "RX 7900 XTX"), 16, None),
     ({"AMDGPU_FAMILY": "gfx94X-dcgpu"}, (), 16, None),
     ({"AMDGPU_FAMILY": "gfx94X-dcgpu", "ROCM_BOOTSTRAP_FORCE_GFX_ARCH": "gfx1100"}, (), 16, None),
     ({"AMDGPU_FAMILY": "gfx94Z"}, (), 2, None),

@@ -6,7 +6,6 @@ torch's own tests are those of the commit that the installed torch was built fro
 from __future__ import annotations
 
 import json
-import re
 import shlex
 import sys
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
@@ -102,13 +101,13 @@ def _parse_family(text: str | None) -> tuple[str, ...] | None:
 
     Raises UsageError, which names the variable where the text is of one.
     """
-    from rocm_wheels.models.gfx import get_gfx_families, get_gfx_targets, parse_targets
+    from rocm_wheels.models.gfx import get_gfx_families, get_gfx_targets, parse_targets, split_target_words
 
     if not text:
         return None
     source = click.get_current_context().get_parameter_source("amdgpu_family")
     names = []
-    for word in re.split(r"[,;\s]+", text):
+    for word in split_target_words(text):
         stem = word.partition("-")[0]
         is_pattern = stem[-1:] in {"x", "X"} and word not in get_gfx_families()
         names += [name for name in get_gfx_targets() if is_pattern and name.startswith(stem[:-1])] or [word]
