@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from finished_demo import Demo
 from programs import Ended
 from source_trees import CLONE
 
+from rocm_wheels.core import process
 from rocm_wheels.demo import commands
 
 pytestmark = [
@@ -23,6 +25,7 @@ pytestmark = [
     pytest.mark.network,
     pytest.mark.skipif(sys.platform != "linux", reason="the miniature is built on Linux"),
 ]
+PROGRAM = "build_tools/rocm_wheels/__main__.py"
 KERNEL = "aten/src/ATen/native/cuda/Saxpy.cu"
 BUILD = 12
 
@@ -34,12 +37,13 @@ class Branch:
     demo: Demo
     torch: Path
 
+    @property
+    def work(self) -> Path:
+        return self.demo.folder / "sources" / ".rocm-wheels"
+
     def run(self, name: str, *words: str, **env: str) -> Ended:
-        work = self.demo.folder / "sources" / ".rocm-wheels"
-        places = ("--source-dir", str(self.torch.parent), "--work-dir", str(work))
-        return self.demo.run(
-            name, "torch", *places, *words, door="build_tools/rocm_wheels/__main__.py", **env
-        )
+        places = ("--source-dir", str(self.torch.parent), "--work-dir", str(self.work))
+        return self.demo.run(name, "torch", *places, *words, door=PROGRAM, **env)
 
     def develop(self, *words: str) -> Any:
         ended = self.run("dev", "--rocm", f"=={commands.ROCM_VERSION}", "--gfx", "gfx942", "--json", *words)
@@ -85,6 +89,9 @@ def test_an_edit_costs_hipify_and_ninja_alone_and_all_else_is_noticed(branch: Br
     first = branch.develop()
     assert first["action"] == "configured"
     assert branch.ask(first["python"], "torch.__file__") == str(branch.torch / "torch/__init__.py")
+    looked = branch.demo.run("doctor", "--python", first["python"], "--gfx", "gfx942", "--json", door=PROGRAM)
+    findings = json.loads(looked.out)["findings"]
+    assert [one["message"] for one in findings if one["severity"] == "error"] == [], "it may be imported"
     before, runs = branch.objects(), branch.runs()
 
     branch.edit(KERNEL, "// mine\n")
@@ -142,6 +149,31 @@ def test_a_kernel_that_comes_goes_or_is_renamed_counts(branch: Branch) -> None:
             (folder / "Second.cu").unlink(missing_ok=True)
 
 
+def test_what_a_killed_run_left_at_work_is_ended(branch: Branch) -> None:
+    """Its step holds the source; whoever edits on does not wait for it."""
+    branch.develop()
+    branch.edit("setup.py", "import os, time\nif not os.path.exists('go-on'):\n    time.sleep(300)\n")
+    before = branch.runs()
+    words = ("dev", "torch", "--source-dir", str(branch.torch.parent), "--work-dir", str(branch.work))
+    line = branch.demo.command(*words, door=PROGRAM)
+    killed = subprocess.Popen(line, env=branch.demo.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    begun: dict[str, Any] = {}
+    deadline = time.monotonic() + 60
+    while not begun and time.monotonic() < deadline:
+        time.sleep(0.2)
+        if branch.runs() > before:
+            newest = max((branch.work / "runs").iterdir())
+            lines = (newest / "events.jsonl").read_text().splitlines()
+            events = [json.loads(text) for text in lines]
+            begun = next((e for e in events if e["event"] == "step-begun" and "develop" in e["step"]), {})
+    killed.kill()
+    killed.wait()
+    assert begun and process.is_process_alive(begun["pid"], begun["began"]), "the step goes on alone"
+    (branch.torch / "go-on").touch()
+    assert branch.develop()["action"] == "configured"
+    assert not process.is_process_alive(begun["pid"], begun["began"])
+
+
 @pytest.mark.exhaustive
 def test_another_commit_needs_no_front_end_and_another_setup_does(branch: Branch) -> None:
     branch.develop()
@@ -187,6 +219,9 @@ def test_a_shell_has_the_environment_of_the_build_step(branch: Branch, tmp_path:
     ran = branch.run("shell", "--", "python", "-c", "import torch; print(torch.__file__); exit(5)")
     assert (ran.code, ran.out.strip()) == (5, str(branch.torch / "torch/__init__.py"))
     assert branch.run("shell", "--json", "--", "true").code == 2
+    places = ("--source-dir", str(branch.torch.parent), "--work-dir", str(branch.work))
+    unnamed = branch.demo.run("shell", *places, "--", "echo", "apex", door=PROGRAM)
+    assert (unnamed.code, unnamed.out.strip()) == (0, "apex"), unnamed.err
 
 
 def test_test_tools_are_installed_in_a_shell_as_the_page_says(branch: Branch, tmp_path: Path) -> None:

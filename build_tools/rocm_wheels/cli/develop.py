@@ -65,6 +65,7 @@ def develop_command(ctx: click.Context, /, project: str, as_json: bool, **option
     project, env = _find_project(project), boundary.read_build_environment()
     _, work = build_options.resolve_folders(options)
     note, command_line = edit_loop.locate_loop_note(work, project, debug=options["debug"]), None
+    edit_loop.end_killed_run(work)
     stated = {name for name in options if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT}
     if stated <= _OF_ONE_RUN and (last := edit_loop.find_loop_options(note)) is not None:
         remembered, command_line = last
@@ -86,8 +87,9 @@ def develop_command(ctx: click.Context, /, project: str, as_json: bool, **option
         with boundary.serve_forks() as server:
             result = edit_loop.begin_loop(request, project, parameters, env, command_line, server=server)
     hipified = f", {result.hipified} hipified" if result.hipified else ""
-    line = f"{project} {result.version}: {result.action}{hipified} ({result.seconds:.1f} s); {result.python}"
-    print_result(result.as_json(), [line], as_json=as_json)
+    line = f"{project} {result.version}: {result.action}{hipified} ({result.seconds:.1f} s)"
+    places = f"  source {result.source}\n  python {result.python}"
+    print_result(result.as_json(), [line, places], as_json=as_json)
 
 
 def _find_project(text: str) -> str:
@@ -137,7 +139,21 @@ def _make_request(project: str, options: Mapping[str, Any], env: dict[str, str])
 _SHELLS = ("sh", "fish", "powershell")
 
 
-@command.command("shell")
+class _ShellCommand(command.Command):
+    """PROJECT may be left out in front of ``--``: what stands behind it is the command, and no project."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take what stands behind ``--`` for itself."""
+        if "--" in args:
+            place = args.index("--")
+            ctx.meta[_COMMAND_KEY], args = args[place + 1 :], args[:place]
+        return super().parse_args(ctx, args)
+
+
+_COMMAND_KEY = "rocm_wheels.shell.command"
+
+
+@command.command("shell", cls=_ShellCommand)
 @_project_argument
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]")
 @build_options.work_options
@@ -150,9 +166,13 @@ _SHELLS = ("sh", "fish", "powershell")
     help="Print the variables as lines for this shell to evaluate: sh, fish or powershell.",
 )
 @catalogue.JSON
+@click.pass_context
 def shell_command(
+    ctx: click.Context,
+    /,
     project: str,
     words: tuple[str, ...],
+    *,
     debug: bool,
     printed: str | None,
     as_json: bool,
@@ -176,6 +196,7 @@ def shell_command(
     from rocm_wheels.core.shell import compare_environments
     from rocm_wheels.pipeline import edit_loop
 
+    words = (*words, *ctx.meta.get(_COMMAND_KEY, ()))
     if words and (printed or as_json):
         raise click.UsageError("--print and --json print variables, and a COMMAND is to be run: not both")
     project, env = _find_project(project), boundary.read_build_environment()

@@ -499,6 +499,9 @@ def _is_ended(holder: str) -> bool:
     return named is not None and not process.is_process_alive(int(named[1]), "")
 
 
+GROUPS_FILE = ".groups"  # in a held folder: the processes that the holder started, to be ended after a kill
+
+
 @contextlib.contextmanager
 def lock_folder(
     folder: Path,
@@ -531,7 +534,7 @@ def lock_folder(
         if release is None:
             raise error(message, tip=tip)
     try:
-        if leftovers := process.end_leftover_groups(folder / ".groups"):
+        if leftovers := process.end_leftover_groups(folder / GROUPS_FILE):
             log.log_warning(
                 f"ended {tables.format_count(len(leftovers), 'process', 'processes')} of a run "
                 "that was killed: "
@@ -543,7 +546,7 @@ def lock_folder(
         except OSError as failure:
             errors.name_failed_file(failure, owner)
             raise
-        with process.note_groups_in(folder / ".groups"):
+        with process.note_groups_in(folder / GROUPS_FILE):
             yield
     finally:
         with contextlib.suppress(OSError):

@@ -21,7 +21,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 from rocm_wheels.compile import variables
-from rocm_wheels.core import environment_numbers, errors, forks, process, progress
+from rocm_wheels.core import environment_numbers, errors, files, forks, process, progress
 from rocm_wheels.core.files import write_json_file
 from rocm_wheels.sources import checkout_state
 from rocm_wheels.sources.git import Git, disable_private_filters
@@ -124,6 +124,14 @@ def read_loop_options(work: Path, project: str, *, debug: bool) -> dict[str, Any
     return last[0]
 
 
+def end_killed_run(work: Path) -> None:
+    """End what a run that was killed left at work in a work directory: it holds the source."""
+    if (work / files.GROUPS_FILE).exists():  # while a run is at work, and after a kill
+        from rocm_wheels.pipeline import run
+
+        run.end_killed_run(work)
+
+
 def repeat_loop(
     path: Path,
     parameters: Mapping[str, object],
@@ -140,7 +148,7 @@ def repeat_loop(
     if note is None:
         return "nothing is built here yet"
     if note["ninja"] is None:
-        return "its front end compiles without ninja"
+        return "ninja alone does not do it"
     asked = _make_comparable(parameters)
     if changed := [spellings[name] for name in asked if asked[name] != note["parameters"].get(name)]:
         return f"{', '.join(sorted(changed))} changed"

@@ -350,6 +350,15 @@ def _name_step_failure(outcome: local_executor.StepOutcome, several: bool) -> er
     return type(failure)(f"{step.id}: {failure.message}", tip=failure.tip)
 
 
+def end_killed_run(work: Path) -> None:
+    """End what a run that was killed had started in a work directory; one at work there is left alone.
+
+    Its steps hold the sources: who wants those before a run begins would wait for them, for hours.
+    """
+    with suppress(errors.UsageError), files.lock_folder(work, purpose="build"):
+        _end_orphans(Workspace(work))
+
+
 def _end_orphans(workspace: Workspace) -> None:
     """End what the steps of a killed run had started; a step that somebody does now is left alone."""
     for ledger in sorted(workspace.steps.glob(".locks/*/.groups")):

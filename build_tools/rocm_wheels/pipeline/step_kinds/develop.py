@@ -97,11 +97,9 @@ def _develop_project(step_run: StepRun, step: build.ProjectBuild) -> None:
         raise errors.SdkError(f"{project.distribution} was installed, but {target.prefix} has none of it")
     changes = shell.compare_environments(facts.env, developed.environment)
     # a note of it can be read by others: no secret may be in it; a cache has a server for each run
-    repeatable = (
-        developed.ninja is not None and not facts.cache and shell.redact_environment(changes) == changes
-    )
+    may_be_noted = shell.redact_environment(changes) == changes
     loop: dict[str, Any] = {
-        "ninja": developed.ninja,
+        "ninja": None if facts.cache else developed.ninja,
         "environment": changes,
         "tree": str(front_end.request.folder / project.build.trees[0]),
         "files": [str(path) for path in _list_deciding_files(step_run, project, package)],
@@ -111,7 +109,7 @@ def _develop_project(step_run: StepRun, step: build.ProjectBuild) -> None:
         python=str(target.python),
         installed=package.hash_files(),
         configured=developed.wheel is not None,
-        loop=loop if repeatable else None,
+        loop=loop if may_be_noted else None,
     )
 
 
@@ -143,6 +141,14 @@ def _install_editable(step_run: StepRun, project: Project, wheel: Path, target: 
             folder = locate_layer_packages(target.prefix, ready.python_tag)
             files.write_atomically(folder / "rocm_wheels_editable.pth", _FINDERS_FIRST)
         install_wheel(target, wheel, env=facts.env, on_line=step_run.echo_line)
+    # what people would have written: the source, where tools look for what is imported (PEP 610)
+    package = find_editable_package(project, ready, facts.workspace)
+    if package is not None:
+        origin = {
+            "url": step_run.facts.request.sources[project.name].as_uri(),
+            "dir_info": {"editable": True},
+        }
+        files.write_json_file(package.record.with_name("direct_url.json"), origin)
     wheel.unlink()
     if project.checks.import_name is not None:
         process.capture_output(
