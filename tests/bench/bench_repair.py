@@ -92,7 +92,7 @@ def main() -> None:
     if options.make:
         make_wheel(options.make, options.size * 10**6)
         return
-    with tempfile.TemporaryDirectory(dir=Path.cwd()) as place:
+    with tempfile.TemporaryDirectory() as place:
         box = Path(place)
         wheel = box / NAME
         # in a process of its own: what it took would count as the peak of all that are started later
