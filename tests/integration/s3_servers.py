@@ -41,7 +41,7 @@ def environment(endpoint: str) -> Mapping[str, str]:
 
 @lru_cache
 def _client(endpoint: str) -> s3.S3Client:
-    return s3.S3Client(environment(endpoint))  # to make one takes longer than a test
+    return s3.S3Client(environment(endpoint), policy=QUICK)  # to make one takes longer than a test
 
 
 def a_bucket() -> str:
@@ -53,7 +53,7 @@ def a_bucket() -> str:
 
 def a_store(endpoint: str = "", *, bucket: str = "") -> s3.S3Store:
     """Return a store in a new bucket, or in one that is there, reached by ``endpoint``."""
-    store = s3.S3Store(bucket or a_bucket(), "some/where", {}, policy=QUICK)
+    store = s3.S3Store(bucket or a_bucket(), "some/where", {})
     store._client = _client(endpoint or moto())
     return store
 

@@ -228,7 +228,7 @@ def test_a_server_that_knows_no_conditions_can_be_used_alone() -> None:
     bucket = s3_servers.a_bucket()
     with s3_servers.bad_line(lambda *_: "deaf") as line:
         store = s3_servers.a_store(line.url, bucket=bucket)
-        store._client = store_s3.S3Client(s3_servers.environment(line.url))
+        store._client = store_s3.S3Client(s3_servers.environment(line.url), policy=s3_servers.QUICK)
         with pytest.raises(errors.ReleaseError, match=r"knows no conditional writes \(put_object .* 501"):
             require_conditional_writes(store)
         require_conditional_writes(store, unconditional=True)

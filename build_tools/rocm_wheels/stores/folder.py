@@ -10,18 +10,17 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import os
 import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO
 
 from rocm_wheels.core import errors, files
 from rocm_wheels.stores import store
 
-_STATE_FOLDER = ".store"
 _LOCK_PATIENCE = 60.0  # seconds; a lock is held for a rename
 _RETRIES = 10
 _STALE_PART_SECONDS = 24 * 3600  # seconds; parts of writers that were killed
@@ -43,6 +42,7 @@ class FolderStore:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.absolute()
+        self._state = self.folder / ".store"
         self._swept = False
 
     @property
@@ -56,12 +56,12 @@ class FolderStore:
             with open(self._path_of(path), "rb") as file:
                 return store.StoredFile(file.read(), _tag_of_stat(os.fstat(file.fileno())))
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-            raise store.NotInStoreError(f"there is no {path} in {self.url}") from None
+            raise self._make_missing_error(path) from None
 
     def fetch(self, path: str, target: Path) -> None:
         """Copy a file out of the store, whole or not at all. Raises NotInStoreError."""
         if not self._path_of(path).is_file():
-            raise store.NotInStoreError(f"there is no {path} in {self.url}")
+            raise self._make_missing_error(path)
         files.copy_atomically(self._path_of(path), target)
 
     def head(self, path: str) -> store.StoredFileInfo | None:
@@ -70,7 +70,7 @@ class FolderStore:
             status = self._path_of(path).stat()
         except (FileNotFoundError, NotADirectoryError):
             return None
-        if self._path_of(path).is_dir():
+        if stat.S_ISDIR(status.st_mode):
             return None
         # the time of the inode: that of the content can be set by whoever may write
         return store.StoredFileInfo(status.st_size, _tag_of_stat(status), changed=status.st_ctime_ns / 1e9)
@@ -78,16 +78,30 @@ class FolderStore:
     def digest(self, path: str) -> str:
         """Return the sha256 (hex) of a file as it is on the disk. Raises NotInStoreError."""
         if self.head(path) is None:
-            raise store.NotInStoreError(f"there is no {path} in {self.url}")
+            raise self._make_missing_error(path)
         return files.hash_file(self._path_of(path))
 
     def create(self, path: str, content: bytes | Path, *, sha256: str | None = None) -> str:
         """Write a new file; of several writers one succeeds. Raises AlreadyInStoreError."""
         place = self._path_of(path)
+        exists = store.AlreadyInStoreError(f"{path} is in {self.url} already")
         if place.exists():
-            raise store.AlreadyInStoreError(f"{path} is in {self.url} already")
-        with self._write_part(place, lambda file: _write_content(content, file, sha256)) as part:
-            return self._publish_part(part, path)
+            raise exists
+        with self._write_part(place, content, sha256) as part:
+            try:
+                try:
+                    self._move_part(os.link, part, place)
+                except OSError as failure:
+                    if failure.errno not in _NO_LINK_ERRNOS:
+                        raise
+                    with self._lock_state():
+                        if place.exists():
+                            raise FileExistsError from None
+                        self._move_part(os.replace, part, place)
+            except FileExistsError:
+                raise exists from None
+            _sync_folder(place.parent)
+            return _tag_of_stat(place.stat())
 
     def replace(self, path: str, content: bytes, tag: str | None) -> str:
         """Exchange the file that has this tag. Raises ChangedInStoreError."""
@@ -95,21 +109,11 @@ class FolderStore:
             try:
                 return self.create(path, content)
             except store.AlreadyInStoreError as cause:
-                raise store.ChangedInStoreError(
-                    f"{path} was created by another process in the meantime"
-                ) from cause
-        place, changed = (
-            self._path_of(path),
-            store.ChangedInStoreError(f"{path} was changed by another process in the meantime"),
-        )
-        if (info := self.head(path)) is None or info.tag != tag:
-            raise changed
-        with (
-            self._write_part(place, lambda file: _write_content(content, file, None)) as part,
-            self._lock_state(),
-        ):
-            if (info := self.head(path)) is None or info.tag != tag:
-                raise changed
+                raise store.make_changed_error(path) from cause
+        self._require_tag(path, tag)  # before anything is written
+        place = self._path_of(path)
+        with self._write_part(place, content) as part, self._lock_state():
+            self._require_tag(path, tag)
             os.replace(part, place)
             _sync_folder(place.parent)
             return _tag_of_stat(place.stat())
@@ -120,16 +124,23 @@ class FolderStore:
         Raises NotInStoreError, AlreadyInStoreError and ChangedInStoreError.
         """
         store.require_tag(self, source, tag)
-        place = self._path_of(target)
-        if place.exists():
-            raise store.AlreadyInStoreError(f"{target} is in {self.url} already")
-        with self._write_part(place, lambda file: _copy_file(self._path_of(source), file)) as part:
-            return self._publish_part(part, target)
+        return self.create(target, self._path_of(source))
 
     def listing(self, prefix: str) -> Iterator[store.ListedFile]:
         """Yield the files below a folder, sorted by path."""
         start = store.prefix_of_folder(prefix)
-        yield from self._walk(self.folder / start, start)
+        try:
+            with os.scandir(self.folder / start) as scanned:
+                items = [item for item in scanned if store.is_store_path(item.name)]
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        for item in sorted(items, key=lambda item: item.name + "/" * item.is_dir()):
+            if item.is_dir():
+                yield from self.listing(start + item.name)
+            else:
+                with contextlib.suppress(FileNotFoundError):  # removed since
+                    status = item.stat()
+                    yield store.ListedFile(start + item.name, status.st_size, _tag_of_stat(status))
 
     def folders(self, prefix: str) -> list[str]:
         """Return the names of the folders that lie directly in a folder."""
@@ -155,29 +166,20 @@ class FolderStore:
     def _path_of(self, path: str) -> Path:
         return self.folder / store.check_store_path(path)
 
-    def _walk(self, folder: Path, start: str) -> Iterator[store.ListedFile]:
-        try:
-            with os.scandir(folder) as scanned:
-                items = sorted(
-                    (item for item in scanned if store.is_store_path(item.name)), key=_path_sort_key
-                )
-        except (FileNotFoundError, NotADirectoryError):
-            return
-        for item in items:
-            if item.is_dir():
-                yield from self._walk(folder / item.name, f"{start}{item.name}/")
-            else:
-                with contextlib.suppress(FileNotFoundError):  # removed since
-                    state = item.stat()
-                    yield store.ListedFile(start + item.name, state.st_size, _tag_of_stat(state))
+    def _make_missing_error(self, path: str) -> store.NotInStoreError:
+        return store.NotInStoreError(f"there is no {path} in {self.url}")
+
+    def _require_tag(self, path: str, tag: str) -> None:
+        if (info := self.head(path)) is None or info.tag != tag:
+            raise store.make_changed_error(path)
 
     @contextlib.contextmanager
-    def _write_part(self, place: Path, write: Callable[[BinaryIO], None]) -> Iterator[Path]:
+    def _write_part(self, place: Path, content: bytes | Path, sha256: str | None = None) -> Iterator[Path]:
         """Write what is to appear at ``place``, out of sight; what is left of it goes in the end.
 
         Not ``open_atomically``: its rename would replace what another writer has put there meanwhile.
         """
-        parts, part = self.folder / _STATE_FOLDER / "parts", None
+        parts, part = self._state / "parts", None
         try:
             with _explain_os_errors(place, "write"):
                 files.make_folders_like(parts, self.folder)
@@ -185,7 +187,16 @@ class FolderStore:
                 handle, name = tempfile.mkstemp(dir=parts)
                 part = Path(name)
                 with os.fdopen(handle, "wb") as file:
-                    write(file)
+                    if isinstance(content, bytes):
+                        file.write(content)
+                        store.require_digest(hashlib.sha256(content).hexdigest(), sha256, content)
+                    else:
+                        with content.open("rb") as source:
+                            if sha256 is None:  # nobody asks for the bytes: the system copies them
+                                files.copy_content(source, file)
+                            else:
+                                digest = files.hash_pieces(files.read_pieces(source), file.write)
+                                store.require_digest(digest, sha256, content)
                     file.flush()
                     os.fsync(file.fileno())
                 now = time.time_ns()  # the system's own clock of files is coarser than two writes are apart
@@ -196,29 +207,24 @@ class FolderStore:
             if part is not None:
                 part.unlink(missing_ok=True)
 
-    def _publish_part(self, part: Path, path: str) -> str:
-        """Give a part its place, where nothing is. Raises AlreadyInStoreError."""
-        place = self._path_of(path)
-        try:
+    def _move_part(self, move: Callable[[Path, Path], None], part: Path, place: Path) -> None:
+        """Give a part its place, whose folder may go at any moment when another file in it is removed."""
+        for attempt in range(_RETRIES):
             try:
-                _rename_into_folder(lambda: os.link(part, place), place, self.folder)
-            except OSError as failure:
-                if failure.errno not in _NO_LINK_ERRNOS:
+                files.make_folders_like(place.parent, self.folder)
+            except (FileExistsError, NotADirectoryError):
+                raise NotADirectoryError(errno.ENOTDIR, "Not a directory", str(place.parent)) from None
+            try:
+                move(part, place)
+            except FileNotFoundError:
+                if attempt + 1 == _RETRIES:
                     raise
-                with self._lock_state():
-                    if place.exists():
-                        raise FileExistsError from None
-                    _rename_into_folder(lambda: os.replace(part, place), place, self.folder)
-        except FileExistsError:
-            raise store.AlreadyInStoreError(f"{path} is in {self.url} already") from None
-        _sync_folder(place.parent)
-        return _tag_of_stat(place.stat())
+            else:
+                return
 
     def _lock_state(self) -> contextlib.AbstractContextManager[None]:
-        files.make_folders_like(self.folder / _STATE_FOLDER, self.folder)
-        return files.lock_folder(
-            self.folder / _STATE_FOLDER, purpose="a write to the store", patience=_LOCK_PATIENCE
-        )
+        files.make_folders_like(self._state, self.folder)
+        return files.lock_folder(self._state, purpose="a write to the store", patience=_LOCK_PATIENCE)
 
     def _remove_stale_parts(self, parts: Path) -> None:
         """Delete, once, what writers left behind that were killed long ago."""
@@ -237,38 +243,6 @@ def find_private_mode(folder: Path) -> str:
     """Return the permissions of a store's folder that nobody but its owner can read; empty for another."""
     mode = stat.S_IMODE(folder.stat().st_mode)
     return "" if os.name == "nt" or mode & 0o055 else f"{mode:04o}"
-
-
-def _write_content(content: bytes | Path, file: BinaryIO, sha256: str | None) -> None:
-    """Write what is to be sent, and see that it is what was meant."""
-    if isinstance(content, bytes):
-        file.write(content)
-        digest = store.digest_of_content(content) if sha256 else ""
-    else:
-        with content.open("rb") as source:
-            digest = files.hash_pieces(files.read_pieces(source), file.write)
-    store.require_digest(digest, sha256, content)
-
-
-def _copy_file(source: Path, file: BinaryIO) -> None:
-    with source.open("rb") as original:
-        files.copy_content(original, file)
-
-
-def _rename_into_folder(rename: Callable[[], None], place: Path, root: Path) -> None:
-    """Give a part its place, whose folder may go at any moment when another file in it is removed."""
-    for attempt in range(_RETRIES):
-        try:
-            files.make_folders_like(place.parent, root)
-        except (FileExistsError, NotADirectoryError):
-            raise NotADirectoryError(errno.ENOTDIR, "Not a directory", str(place.parent)) from None
-        try:
-            rename()
-        except FileNotFoundError:
-            if attempt + 1 == _RETRIES:
-                raise
-        else:
-            return
 
 
 def _sync_folder(folder: Path) -> None:
@@ -293,9 +267,5 @@ def _explain_os_errors(place: Path, action: str) -> Iterator[None]:
         raise error from failure
 
 
-def _tag_of_stat(state: os.stat_result) -> str:
-    return f"{state.st_mtime_ns:x}-{state.st_size:x}-{state.st_ino:x}"
-
-
-def _path_sort_key(item: os.DirEntry[str]) -> str:
-    return item.name + "/" if item.is_dir() else item.name
+def _tag_of_stat(status: os.stat_result) -> str:
+    return f"{status.st_mtime_ns:x}-{status.st_size:x}-{status.st_ino:x}"

@@ -2,9 +2,9 @@
 
 Conditions are S3's own: ``If-None-Match: *`` creates, ``If-Match: <ETag>`` replaces; a server that
 ignores them is found by ``find_broken_promise``. With a file its sha256 is kept, so that it is recognised
-without being read, and a mark of the write, by which one is recognised whose answer was lost: a write is
-never repeated without a look. An MD5 goes along with all bytes, and the server refuses them when they
-arrive as others.
+without being read, and a mark of the write. A request is sent again when its answer was lost; where its
+condition no longer holds then, the mark tells whether that was our own doing. An MD5 goes along with all
+bytes, and the server refuses them when they arrive as others.
 
 A large file is sent, or copied on the server, in parts; nothing is seen of it before all of it is there.
 Parts of an upload that was killed stay with the server, unseen, and cost what they weigh: a bucket wants
@@ -14,12 +14,14 @@ a lifecycle rule (AbortIncompleteMultipartUpload).
 
 Libraries that do more were tried on moto 5.2.5, also over a line that loses answers, and do not keep this:
 
-- obstore 0.12.1 creates and replaces under conditions, but a conditional write is one request with the whole
-  file in memory, never parts. A copy cannot be held to the ETag of its source, and one that must create loses
-  the metadata (``multipart``) or replaced what was there (``header``). A file is said to exist when the
-  server answers 409, that another write is under way; a lost answer, a 500 and an expired token are one kind
-  of error. With its own retries a write whose answer was lost counts as somebody else's. No MD5 is sent, and
-  ``AWS_PROFILE`` is not read.
+- obstore 0.12.1 creates and replaces under conditions. But where the answer to such a write is lost, its own
+  second attempt is answered with 412, and it says that somebody else was first; it keeps no mark by which
+  one could tell. A conditional write is one request with the whole file in memory (300 MB took 520 MB), never
+  parts. A copy cannot be held to the ETag of its source, and one that must create loses the metadata
+  (``multipart``) or replaced what was there (``header``). A file is said to exist when the server answers
+  409, that another write is under way; a 500 and an expired token are one kind of error. No MD5 is sent,
+  ``AWS_PROFILE`` and SSO are not read, and there is no wheel for Python 3.10. (16 MB, as abi3 for
+  manylinux_2_17; botocore takes 32.)
 - s3transfer 0.19.3, the transfers of boto3, takes no conditions for uploads.
 - s3fs 2026.9.0 has the calls of botocore behind an event loop, leaves out conditions that its botocore does
   not know without a word, and brings 15 more packages.
@@ -32,81 +34,23 @@ import hashlib
 import secrets
 import threading
 from base64 import b64encode
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path, PurePosixPath
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import quote, urlsplit
 
 from rocm_wheels.core import errors, extras, files, log, parallel, retry, shell
 from rocm_wheels.stores import store
 
-S3Result = TypeVar("S3Result")
 S3_POLICY = retry.RetryPolicy(first_wait=0.2, growth=2.5)
-
-
-class TransientS3Error(retry.TransientError):
-    """A failure that may pass: a server in trouble, a connection that was lost.
-
-    ``unsure``: the server may have done what it was asked for.
-    """
-
-    def __init__(self, message: str, *, unsure: bool, retry_after: float = 0) -> None:
-        super().__init__(message, retry_after=retry_after)
-        self.unsure = unsure
-
-
-class S3ConditionError(Exception):
-    """The condition of a write does not hold."""
-
-
-def read_with_retries(policy: retry.RetryPolicy, action: str, work: Callable[[], S3Result]) -> S3Result:
-    """Return what ``work`` returns, in the end. Raises ReleaseError when it never does."""
-    try:
-        return retry.run_with_retries(work, policy=policy)
-    except TransientS3Error as failure:
-        raise errors.ReleaseError(f"cannot {action}", tip=store.RUN_AGAIN_TIP) from failure
-
-
-def write_with_retries(
-    policy: retry.RetryPolicy, action: str, work: Callable[[], S3Result], look: Callable[[], S3Result | None]
-) -> S3Result:
-    """Return what ``work`` returns, or ``look`` when an attempt whose answer was lost had been enough.
-
-    ``look`` tells whether we have written, and returns ``None`` when not. ``work`` raises
-    S3ConditionError when somebody has: that may have been ourselves, by an attempt whose answer was lost
-    below us. Raises ReleaseError when no attempt goes well.
-    """
-    unsure = False
-
-    def attempt() -> S3Result:
-        nonlocal unsure
-        if unsure and (result := look()) is not None:
-            return result
-        unsure = False
-        try:
-            return work()
-        except S3ConditionError:
-            if (result := read_with_retries(policy, action, look)) is None:
-                raise
-            return result
-        except TransientS3Error as failure:
-            unsure = failure.unsure
-            raise
-
-    try:
-        return retry.run_with_retries(attempt, policy=policy)
-    except TransientS3Error as failure:
-        with contextlib.suppress(TransientS3Error):
-            if unsure and (result := look()) is not None:
-                return result
-        raise errors.ReleaseError(f"cannot {action}", tip=store.RUN_AGAIN_TIP) from failure
-
-
-_NOT_DONE_STATUSES = {429, 503}  # what S3 says before it has done anything (SlowDown)
-_CONFLICT_STATUS = 409  # another write of the same file is under way (S3, "conditional writes")
-_TRANSIENT_CODES = {"RequestTimeout", "InternalError", "NoSuchUpload"}  # an upload that is gone: begun again
+_BUSY_STATUSES = {409, 429}  # 409: another write of the same file is under way (S3, "conditional writes")
+_TRANSIENT_CODES = {
+    "RequestTimeout": "",
+    "InternalError": "",
+    "BadDigest": "the bytes did not arrive as they are",
+    "IncompleteBody": "the bytes did not arrive as they are",
+}
 _TIPS_BY_CODE = {
     "RequestTimeTooSkewed": "the clock of this machine is wrong: set it",
     "ExpiredToken": f"the credentials have expired: get new ones, then {store.RUN_AGAIN_TIP}",
@@ -114,15 +58,38 @@ _TIPS_BY_CODE = {
     "QuotaExceeded": f"the bucket is full: free some space, then {store.RUN_AGAIN_TIP}",
     "XMinioStorageFull": f"the server is full: free some space, then {store.RUN_AGAIN_TIP}",
 }
+_VERBS = {
+    "get_object": "read",
+    "head_object": "look at",
+    "list_objects_v2": "list",
+    "delete_object": "remove",
+}
 _SIGNED_URL_SECONDS = 12 * 3600  # a download of many files; temporary credentials may end it earlier
+PART_SIZE = 16 << 20  # bytes; S3 takes 10,000 parts
+_COPIED_PART_SIZE = 512 << 20
+_PART_JOBS = 4
+_CONTENT_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".json": "application/json",
+    ".metadata": "text/plain; charset=utf-8",
+}
+
+
+class S3ConditionError(Exception):
+    """The condition of a write does not hold."""
+
+
+class S3UnansweredError(errors.ReleaseError):
+    """No attempt of a request was answered; the server may have done what it was asked for."""
 
 
 class S3Client:
-    """The operations of S3's own API by their names in botocore, from any thread."""
+    """The operations of S3's own API by their names in botocore, from any thread, attempted again."""
 
-    def __init__(self, env: Mapping[str, str], *, anonymous: bool = False) -> None:
-        self._env = env
-        self._anonymous = anonymous
+    def __init__(
+        self, env: Mapping[str, str], *, anonymous: bool = False, policy: retry.RetryPolicy = S3_POLICY
+    ) -> None:
+        self._env, self._anonymous, self._policy = env, anonymous, policy
         self._endpoint = env.get("AWS_ENDPOINT_URL_S3") or env.get("AWS_ENDPOINT_URL") or ""
         self.without: set[str] = set()  # writes that the server knows no conditions for
         self._made: Any = None
@@ -140,41 +107,57 @@ class S3Client:
     def call(self, operation: str, **parameters: Any) -> Any:
         """Return the answer of the server.
 
-        Raises TransientS3Error for what may succeed later, S3ConditionError for a condition that does not
-        hold, NotInStoreError for a file that is not there, UnsupportedByStoreError for what the server has
-        not, and ReleaseError for everything else.
+        Raises S3UnansweredError when none came after all attempts, S3ConditionError for a condition that does
+        not hold, NotInStoreError for a file that is not there, UnsupportedByStoreError for what the server
+        has not, and ReleaseError for everything else.
         """
         if operation in self.without:
-            parameters = {
-                key: value for key, value in parameters.items() if key not in ("IfMatch", "IfNoneMatch")
-            }
-        return self._call_and_translate(
-            operation, parameters, lambda client: getattr(client, operation)(**parameters)
-        )
+            conditions = ("IfMatch", "IfNoneMatch")
+            parameters = {key: value for key, value in parameters.items() if key not in conditions}
+        return self._attempt(operation, parameters, lambda client: getattr(client, operation)(**parameters))
 
-    def call_with_body(self, operation: str, **parameters: Any) -> tuple[Any, bytes]:
-        """Return the answer and the bytes that it carries. Raises as ``call``."""
+    def call_with_body(
+        self, operation: str, *, size: int | None = None, **parameters: Any
+    ) -> tuple[Any, bytes]:
+        """Return the answer and the bytes that it carries: ``size`` of them, or all of a file.
+
+        Raises as ``call``. What comes short, or is other than the kept sha256 of a whole file says, is asked
+        for again.
+        """
 
         def read(client: Any) -> tuple[Any, bytes]:
             answer = getattr(client, operation)(**parameters)
             with answer["Body"] as body:
-                return answer, body.read()
+                content = body.read()
+            kept = answer["Metadata"].get("sha256") if size is None else None
+            wrong_bytes = kept and hashlib.sha256(content).hexdigest() != kept
+            if wrong_bytes or len(content) != (answer["ContentLength"] if size is None else size):
+                raise retry.TransientError(f"{len(content)} bytes came, and not those that were written")
+            return answer, content
 
-        answer_and_body: tuple[Any, bytes] = self._call_and_translate(operation, parameters, read)
+        answer_and_body: tuple[Any, bytes] = self._attempt(operation, parameters, read)
         return answer_and_body
+
+    def list_pages(self, bucket: str, prefix: str, **options: str) -> Iterator[Any]:
+        """Yield the answers that list the files whose keys begin with ``prefix``, a thousand in each."""
+        parameters: dict[str, Any] = {"Bucket": bucket, "Prefix": prefix, **options}
+        while True:
+            answer = self.call("list_objects_v2", **parameters)
+            yield answer
+            if not answer.get("IsTruncated"):
+                return
+            parameters["ContinuationToken"] = answer["NextContinuationToken"]
 
     def download_url(self, bucket: str, key: str) -> str:
         """Return a URL that reads a file, signed with the credentials; nothing is asked of the server."""
         parameters = {"Bucket": bucket, "Key": key}
-        return str(
-            self._call_and_translate(
-                "get_object",
-                parameters,
-                lambda client: client.generate_presigned_url(
-                    "get_object", Params=parameters, ExpiresIn=_SIGNED_URL_SECONDS
-                ),
+
+        def sign(client: Any) -> Any:
+            return client.generate_presigned_url(
+                "get_object", Params=parameters, ExpiresIn=_SIGNED_URL_SECONDS
             )
-        )
+
+        return str(self._attempt("get_object", parameters, sign))
 
     def _get_client(self) -> Any:
         with self._lock:
@@ -182,35 +165,39 @@ class S3Client:
                 self._made = _make_client(self._env, self._endpoint, anonymous=self._anonymous)
             return self._made
 
-    def _call_and_translate(
-        self, operation: str, parameters: Mapping[str, Any], work: Callable[[Any], Any]
-    ) -> Any:
+    def _attempt(self, operation: str, parameters: Mapping[str, Any], work: Callable[[Any], Any]) -> Any:
         client = self._get_client()
         from botocore import exceptions  # type: ignore[import-untyped]
         from botocore.parsers import ResponseParserError  # type: ignore[import-untyped]
         from urllib3.exceptions import HTTPError
 
-        where = f"s3://{parameters['Bucket']}/{parameters.get('Key', '')}"
+        where = f"s3://{parameters['Bucket']}/{parameters.get('Key', parameters.get('Prefix', ''))}"
+
+        def attempt() -> Any:
+            try:
+                return work(client)
+            except exceptions.NoCredentialsError as cause:
+                tip = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
+                raise errors.ReleaseError(f"there are no credentials for {where}", tip=tip) from cause
+            except exceptions.ClientError as failure:
+                raise _translate_error(failure.response, operation, where) from failure
+            except (
+                exceptions.HTTPClientError,
+                exceptions.ConnectionError,
+                exceptions.IncompleteReadError,
+                ResponseParserError,
+                HTTPError,  # of a body that breaks off
+                OSError,
+            ) as failure:
+                raise retry.TransientError(f"{where}: {str(failure) or type(failure).__name__}") from failure
+            except exceptions.BotoCoreError as failure:
+                raise errors.ReleaseError(f"{operation} of {where} cannot be asked for") from failure
+
         try:
-            return work(client)
-        except exceptions.NoCredentialsError as cause:
-            tip = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
-            raise errors.ReleaseError(f"there are no credentials for {where}", tip=tip) from cause
-        except exceptions.ClientError as failure:
-            raise _translate_error(failure, operation, where) from failure
-        except (
-            exceptions.HTTPClientError,
-            exceptions.ConnectionError,
-            exceptions.IncompleteReadError,
-            ResponseParserError,
-            HTTPError,  # of a body that breaks off
-            OSError,
-        ) as failure:
-            raise TransientS3Error(
-                f"{where}: {str(failure) or type(failure).__name__}", unsure=True
-            ) from failure
-        except exceptions.BotoCoreError as failure:
-            raise errors.ReleaseError(f"{operation} of {where} cannot be asked for") from failure
+            return retry.run_with_retries(attempt, policy=self._policy)
+        except retry.TransientError as failure:
+            action = f"{_VERBS.get(operation, 'write')} {where}"
+            raise S3UnansweredError(f"cannot {action}", tip=store.RUN_AGAIN_TIP) from failure
 
 
 def has_aws_credentials(env: Mapping[str, str]) -> bool:
@@ -281,35 +268,31 @@ def _get_region(env: Mapping[str, str]) -> str:
     return env.get("AWS_REGION") or env.get("AWS_DEFAULT_REGION") or ""
 
 
-def _translate_error(failure: Any, operation: str, where: str) -> Exception:
-    details = failure.response.get("Error", {})
-    status = int(failure.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
-    code, message = str(details.get("Code", "")), str(details.get("Message", ""))
+def _translate_error(response: Mapping[str, Any], operation: str, where: str) -> Exception:
+    details, metadata = response.get("Error", {}), response.get("ResponseMetadata", {})
+    status, code = int(metadata.get("HTTPStatusCode", 0)), str(details.get("Code", ""))
+    message = f"{operation} of {where}: {status} {code} {details.get('Message', '')}".rstrip()
     if status == 412:
         return S3ConditionError()
     if status == 501 or code == "NotImplemented":
-        unknown = store.UnsupportedByStoreError(f"{operation} of {where}: {status} {code} {message}".rstrip())
+        unknown = store.UnsupportedByStoreError(message)
         unknown.operation = operation
         return unknown
-    if status == _CONFLICT_STATUS or status in _NOT_DONE_STATUSES:
-        headers = failure.response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
-        return TransientS3Error(
-            f"{where}: {status} {code}",
-            unsure=status != _CONFLICT_STATUS,
-            retry_after=retry.parse_retry_after(headers.get("retry-after", "")),
+    if status in _BUSY_STATUSES or status >= 500 or code in _TRANSIENT_CODES:
+        wait = retry.parse_retry_after(metadata.get("HTTPHeaders", {}).get("retry-after", ""))
+        return retry.TransientError(
+            f"{where}: {_TRANSIENT_CODES.get(code) or f'{status} {code}'}", retry_after=wait
         )
-    if code in ("BadDigest", "IncompleteBody"):
-        return TransientS3Error(f"{where}: the bytes did not arrive as they are", unsure=False)
-    if status >= 500 or code in _TRANSIENT_CODES:
-        return TransientS3Error(f"{where}: {status} {code}", unsure=True)
     if code == "NoSuchBucket":
         return errors.ReleaseError(
             f"there is no bucket {where.split('/')[2]}", tip="make it, or name another"
         )
+    if code == "NoSuchUpload":
+        return store.NotInStoreError(f"the server has lost the parts of {where}", tip=store.RUN_AGAIN_TIP)
     if status == 404:
         return store.NotInStoreError(f"there is no {where}")
     tip = _TIPS_BY_CODE.get(code) or ("the credentials must allow it" if status in (401, 403) else None)
-    return errors.ReleaseError(f"{operation} of {where}: {status} {code} {message}".rstrip(), tip=tip)
+    return errors.ReleaseError(message, tip=tip)
 
 
 def normalize_etag(etag: str) -> str:
@@ -317,188 +300,17 @@ def normalize_etag(etag: str) -> str:
     return '"{}"'.format(etag.removeprefix("W/").strip('"'))
 
 
-PART_SIZE = 16 << 20  # bytes; S3 takes 10,000 parts
-_COPIED_PART_SIZE = 512 << 20
-_PART_JOBS = 4
-_DEFAULT_CONTENT_TYPE = "application/octet-stream"
-_CONTENT_TYPES = {
-    ".html": "text/html; charset=utf-8",
-    ".json": "application/json",
-    ".metadata": "text/plain; charset=utf-8",
-}
-S3Write = Callable[[], str]
-_ObjectKey = Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class WriteMark:
-    """What is kept with a file: its sha256, a word of its own for each write, and what kind of file it is."""
-
-    sha256: str | None
-    write: str
-    kind: str
-
-    @classmethod
-    def make(cls, path: str, sha256: str | None) -> WriteMark:
-        """Return the mark of a new write."""
-        return cls(
-            sha256,
-            secrets.token_hex(8),
-            _CONTENT_TYPES.get(PurePosixPath(path).suffix, _DEFAULT_CONTENT_TYPE),
-        )
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        """The part of a request that says it."""
-        sha256 = {"sha256": self.sha256} if self.sha256 else {}
-        return {"Metadata": {**sha256, "write": self.write}, "ContentType": self.kind}
-
-
-@dataclass(frozen=True)
-class ContentSums:
-    """What is to be sent: its sha256 (hex), and the MD5 (base64) of each part where it goes in several."""
-
-    sha256: str
-    parts: tuple[str, ...] = ()
-
-
-def compute_content_sums(content: bytes | Path) -> ContentSums:
-    """Read what is to be sent, once, a large file part by part."""
-    if isinstance(content, bytes):
-        return ContentSums(hashlib.sha256(content).hexdigest())
-    hasher, parts = hashlib.sha256(), []
-    with content.open("rb") as file:
-        while piece := file.read(PART_SIZE):
-            hasher.update(piece)
-            parts.append(_compute_md5(piece))
-    return ContentSums(hasher.hexdigest(), tuple(parts))
-
-
-def make_s3_put(
-    client: S3Client,
-    object_key: _ObjectKey,
-    content: bytes | Path,
-    sums: ContentSums,
-    mark: WriteMark,
-    *,
-    policy: retry.RetryPolicy,
-) -> S3Write:
-    """Return the work that creates a file, of bytes or in parts, and returns its ETag."""
-    if isinstance(content, bytes):
-        return lambda: _put_object(client, object_key, content, mark)
-    return lambda: _put_parts(client, object_key, content, sums, mark, policy=policy)
-
-
-def make_s3_copy(
-    client: S3Client,
-    source: _ObjectKey,
-    target: _ObjectKey,
-    source_info: store.StoredFileInfo,
-    mark: WriteMark,
-    *,
-    policy: retry.RetryPolicy,
-) -> S3Write:
-    """Return the work that copies a file on the server and returns the new one's ETag."""
-    from_there = {
-        "CopySource": dict(source),
-        "CopySourceIfMatch": source_info.tag,
-    }
-    if source_info.size > _COPIED_PART_SIZE:
-        return lambda: _copy_parts(client, target, from_there, source_info, mark, policy=policy)
-    parameters = {**from_there, **mark.parameters, "MetadataDirective": "REPLACE", "IfNoneMatch": "*"}
-    return lambda: normalize_etag(
-        client.call("copy_object", **target, **parameters)["CopyObjectResult"]["ETag"]
-    )
-
-
-def _put_object(client: S3Client, object_key: _ObjectKey, content: bytes, mark: WriteMark) -> str:
-    parameters = {**make_s3_body(content), **mark.parameters, "IfNoneMatch": "*"}
-    return normalize_etag(client.call("put_object", **object_key, **parameters)["ETag"])
-
-
-def make_s3_body(content: bytes) -> dict[str, Any]:
+def _make_body(content: bytes) -> dict[str, Any]:
     """Return bytes to send, with the sum by which a server knows that they have arrived."""
-    return {"Body": content, "ContentMD5": _compute_md5(content)}
+    md5 = hashlib.md5(content, usedforsecurity=False).digest()
+    return {"Body": content, "ContentMD5": b64encode(md5).decode()}
 
 
-def _compute_md5(content: bytes) -> str:
-    return b64encode(hashlib.md5(content, usedforsecurity=False).digest()).decode()
-
-
-def _put_parts(
-    client: S3Client,
-    object_key: _ObjectKey,
-    path: Path,
-    sums: ContentSums,
-    mark: WriteMark,
-    *,
-    policy: retry.RetryPolicy,
-) -> str:
-    def send(number: int) -> dict[str, Any]:
-        with path.open("rb") as file:
-            file.seek((number - 1) * PART_SIZE)
-            piece = file.read(PART_SIZE)
-        parameters = {"UploadId": upload, "PartNumber": number, **make_s3_body(piece)}
-        if parameters["ContentMD5"] != sums.parts[number - 1]:
-            raise store.make_changed_error(path)
-        action = f"send part {number} of {path.name}"
-        answer = read_with_retries(
-            policy, action, lambda: client.call("upload_part", **object_key, **parameters)
-        )
-        return {"ETag": answer["ETag"], "PartNumber": number}
-
-    upload = client.call("create_multipart_upload", **object_key, **mark.parameters)["UploadId"]
-    return _complete_parts(client, object_key, upload, send, range(1, len(sums.parts) + 1))
-
-
-def _copy_parts(
-    client: S3Client,
-    target: _ObjectKey,
-    from_there: _ObjectKey,
-    source_info: store.StoredFileInfo,
-    mark: WriteMark,
-    *,
-    policy: retry.RetryPolicy,
-) -> str:
-    def copy(number: int) -> dict[str, Any]:
-        first = (number - 1) * _COPIED_PART_SIZE
-        span = f"bytes={first}-{min(first + _COPIED_PART_SIZE, source_info.size) - 1}"
-        parameters = {"UploadId": upload, "PartNumber": number, "CopySourceRange": span}
-        action = f"copy part {number} of {target['Key']}"
-        answer = read_with_retries(
-            policy, action, lambda: client.call("upload_part_copy", **target, **from_there, **parameters)
-        )
-        return {"ETag": answer["CopyPartResult"]["ETag"], "PartNumber": number}
-
-    upload = client.call("create_multipart_upload", **target, **mark.parameters)["UploadId"]
-    return _complete_parts(
-        client, target, upload, copy, range(1, -(-source_info.size // _COPIED_PART_SIZE) + 1)
-    )
-
-
-def _complete_parts(
-    client: S3Client,
-    object_key: _ObjectKey,
-    upload: str,
-    send_part: Callable[[int], dict[str, Any]],
-    numbers: Sequence[int],
-) -> str:
-    """Do all parts and make one file of them; the parts go when that fails."""
-    try:
-        parts = parallel.run_in_parallel(send_part, numbers, jobs=_PART_JOBS)
-        parameters = {"UploadId": upload, "MultipartUpload": {"Parts": parts}, "IfNoneMatch": "*"}
-        return normalize_etag(client.call("complete_multipart_upload", **object_key, **parameters)["ETag"])
-    except Exception as failure:
-        if not (isinstance(failure, TransientS3Error) and failure.unsure):  # else it may be under way
-            _abort_upload(client, object_key, upload)
-        raise
-
-
-def _abort_upload(client: S3Client, object_key: _ObjectKey, upload: str) -> None:
-    try:
-        client.call("abort_multipart_upload", **object_key, UploadId=upload)
-    except (TransientS3Error, errors.RocmWheelsError) as failure:
-        log.log_warning(f"parts of {object_key['Key']} stay with the server, unseen: {failure}")
+def _make_mark(path: str, sha256: str | None) -> dict[str, Any]:
+    """Return what is kept with a file: its sha256, a word for this write alone, and its kind."""
+    metadata = {"write": secrets.token_hex(8), **({"sha256": sha256} if sha256 else {})}
+    kind = _CONTENT_TYPES.get(PurePosixPath(path).suffix, "application/octet-stream")
+    return {"Metadata": metadata, "ContentType": kind}
 
 
 class S3Store:
@@ -510,8 +322,7 @@ class S3Store:
         self, bucket: str, prefix: str, env: Mapping[str, str], *, policy: retry.RetryPolicy = S3_POLICY
     ) -> None:
         self._bucket, self._prefix = bucket, store.prefix_of_folder(prefix)
-        self._policy = policy
-        self._client = S3Client(env)
+        self._client = S3Client(env, policy=policy)
         self.looks_first = False
         self._bare_tags = False
 
@@ -522,57 +333,36 @@ class S3Store:
 
     def read(self, path: str) -> store.StoredFile:
         """Return a whole file, checked against its sha256 if the store keeps one. Raises NotInStoreError."""
-        return read_with_retries(self._policy, f"read {self._describe_path(path)}", lambda: self._read(path))
-
-    def _read(self, path: str) -> store.StoredFile:
-        answer, content = self._client.call_with_body("get_object", **self._object_key(path))
-        kept_sha256 = _get_kept_sha256(answer)
-        if len(content) != answer["ContentLength"] or (
-            kept_sha256 and store.digest_of_content(content) != kept_sha256
-        ):
-            raise TransientS3Error(
-                f"{len(content)} bytes came, and not those that were written", unsure=False
-            )
+        answer, content = self._client.call_with_body("get_object", **self._key_of(path))
         return store.StoredFile(content, normalize_etag(answer["ETag"]))
 
     def fetch(self, path: str, target: Path) -> None:
         """Copy a file to this machine, whole or not at all. Raises NotInStoreError."""
-        info = self._require_head(path)
+        info = store.require_tag(self, path, None)
         with files.open_atomically(target, tidy=True) as file:
             digest = files.hash_pieces(self._read_pieces(path, info), file.write)
             if info.sha256 and digest != info.sha256:
                 raise errors.ReleaseError(
-                    f"{self._describe_path(path)} gives other bytes than those that were written"
+                    f"{self._url_of(path)} gives other bytes than those that were written"
                 )
 
     def digest(self, path: str) -> str:
         """Return the sha256 (hex) of the bytes that the server gives out. Raises NotInStoreError."""
-        return files.hash_pieces(self._read_pieces(path, self._require_head(path)))
+        return files.hash_pieces(self._read_pieces(path, store.require_tag(self, path, None)))
 
     def head(self, path: str) -> store.StoredFileInfo | None:
-        """Return size, ETag and sha256, ``None`` when there is no such file."""
-        return read_with_retries(
-            self._policy, f"look at {self._describe_path(path)}", lambda: self._head(path)
-        )
-
-    def _head(self, path: str) -> store.StoredFileInfo | None:
+        """Return size, ETag, sha256 and time, ``None`` when there is no such file."""
         try:
-            answer = self._client.call("head_object", **self._object_key(path))
+            answer = self._client.call("head_object", **self._key_of(path))
         except store.NotInStoreError:
             return None
         written = answer.get("LastModified")
         return store.StoredFileInfo(
             answer["ContentLength"],
             normalize_etag(answer["ETag"]),
-            _get_kept_sha256(answer),
+            answer.get("Metadata", {}).get("sha256") or None,
             written.timestamp() if written is not None else None,
         )
-
-    def _require_head(self, path: str) -> store.StoredFileInfo:
-        info = self.head(path)
-        if info is None:
-            raise store.NotInStoreError(f"there is no {self._describe_path(path)}")
-        return info
 
     def create(self, path: str, content: bytes | Path, *, sha256: str | None = None) -> str:
         """Write a new file, a large one in parts. Raises AlreadyInStoreError.
@@ -580,13 +370,41 @@ class S3Store:
         A large one is looked for before it is sent; Ceph knows no condition for files of parts, so that of
         two that send one at the same moment both may succeed there.
         """
-        large = store.size_of_content(content) > PART_SIZE
-        sent = content if large or isinstance(content, bytes) else content.read_bytes()
-        sums = compute_content_sums(sent)
-        store.require_digest(sums.sha256, sha256, content)
-        mark = WriteMark.make(path, sums.sha256)
-        put = make_s3_put(self._client, self._object_key(path), sent, sums, mark, policy=self._policy)
-        return self._create_once(path, mark, put, look_first=large)
+        if isinstance(content, Path) and content.stat().st_size > PART_SIZE:
+            return self._create_in_parts(path, content, sha256)
+        sent = content if isinstance(content, bytes) else content.read_bytes()
+        digest = hashlib.sha256(sent).hexdigest()
+        store.require_digest(digest, sha256, content)
+        parameters = {
+            **self._key_of(path),
+            **_make_mark(path, digest),
+            **_make_body(sent),
+            "IfNoneMatch": "*",
+        }
+        return self._create_once(
+            path, parameters["Metadata"], lambda: self._client.call("put_object", **parameters)
+        )
+
+    def _create_in_parts(self, path: str, source: Path, sha256: str | None) -> str:
+        hasher, sums = hashlib.sha256(), []
+        with source.open("rb") as file:
+            while piece := file.read(PART_SIZE):
+                hasher.update(piece)
+                sums.append(_make_body(piece)["ContentMD5"])
+        store.require_digest(hasher.hexdigest(), sha256, source)
+
+        def send(number: int, upload: Mapping[str, Any]) -> Any:
+            with source.open("rb") as file:
+                file.seek((number - 1) * PART_SIZE)
+                body = _make_body(file.read(PART_SIZE))
+            # somebody has written to it since
+            store.require_digest(body["ContentMD5"], sums[number - 1], source)
+            return self._client.call("upload_part", **upload, **body, PartNumber=number)
+
+        mark = _make_mark(path, hasher.hexdigest())
+        return self._create_once(
+            path, mark["Metadata"], lambda: self._send_parts(path, mark, send, len(sums)), look_first=True
+        )
 
     def replace(self, path: str, content: bytes, tag: str | None) -> str:
         """Exchange the file that has this tag. Raises ChangedInStoreError."""
@@ -594,46 +412,32 @@ class S3Store:
             try:
                 return self.create(path, content)
             except store.AlreadyInStoreError as cause:
-                raise store.ChangedInStoreError(
-                    f"{path} was created by another process in the meantime"
-                ) from cause
-        mark = WriteMark.make(path, store.digest_of_content(content))
+                raise store.make_changed_error(path) from cause
+        mark = _make_mark(path, hashlib.sha256(content).hexdigest())
+        parameters = {**self._key_of(path), **mark, **_make_body(content)}
 
-        def put() -> str:
-            if self.looks_first and ((info := self._head(path)) is None or info.tag != tag):
+        def has_tag() -> bool:
+            info = self.head(path)
+            return info is not None and info.tag == tag
+
+        def put() -> Any:
+            if self.looks_first and not has_tag():
                 raise S3ConditionError
-            parameters = {**make_s3_body(content), **mark.parameters}
-            return self._write_as_supported(
-                lambda: self._put_if_match(path, parameters, tag), looked=self.looks_first
-            )
-
-        try:
-            return write_with_retries(
-                self._policy,
-                f"write {self._describe_path(path)}",
-                put,
-                lambda: self._find_own_write(path, mark),
-            )
-        except (S3ConditionError, store.NotInStoreError):
-            raise store.ChangedInStoreError(
-                f"{path} was changed by another process in the meantime"
-            ) from None
-
-    def _put_if_match(self, path: str, parameters: Mapping[str, Any], tag: str) -> str:
-        """Write a file if its ETag is ``tag``: in quotes as HTTP has it, or without, as a server may want."""
-        try:
-            etag = tag.strip('"') if self._bare_tags else tag
-            answer = self._client.call("put_object", **self._object_key(path), **parameters, IfMatch=etag)
-        except S3ConditionError:
-            info = self._head(path)
-            if self._bare_tags or info is None or info.tag != tag:
-                raise
+            bare = tag.strip('"')
+            try:
+                return self._client.call("put_object", **parameters, IfMatch=bare if self._bare_tags else tag)
+            except S3ConditionError:
+                if self._bare_tags or not has_tag():
+                    raise
             # Ceph (16 at least) compares the header as it comes with an ETag that it keeps without quotes
-            answer = self._client.call(
-                "put_object", **self._object_key(path), **parameters, IfMatch=tag.strip('"')
-            )
+            answer = self._client.call("put_object", **parameters, IfMatch=bare)
             self._bare_tags = True
-        return normalize_etag(answer["ETag"])
+            return answer
+
+        try:
+            return self._write(path, mark["Metadata"], put, looked=self.looks_first)
+        except (S3ConditionError, store.NotInStoreError):
+            raise store.make_changed_error(path) from None
 
     def copy(self, source: str, target: str, *, tag: str | None = None) -> str:
         """Copy a file inside the bucket, on the server, of this ETag if one is named.
@@ -643,27 +447,43 @@ class S3Store:
         Many servers know no condition for copies: of two that copy at one moment both may succeed. Nor do
         all of them (Ceph 16) hold a copy to the source's ETag: the source is looked at again.
         """
-        source_info = store.require_tag(self, source, tag)
-        mark = WriteMark.make(target, source_info.sha256)
-        object_keys = self._object_key(source), self._object_key(target)
-        copy_object = make_s3_copy(self._client, *object_keys, source_info, mark, policy=self._policy)
+        info = store.require_tag(self, source, tag)
+        origin = {"CopySource": self._key_of(source), "CopySourceIfMatch": info.tag}
+        mark = _make_mark(target, info.sha256)
+
+        def copy_part(number: int, upload: Mapping[str, Any]) -> Any:
+            first = (number - 1) * _COPIED_PART_SIZE
+            span = f"bytes={first}-{min(first + _COPIED_PART_SIZE, info.size) - 1}"
+            parameters = {**upload, **origin, "PartNumber": number, "CopySourceRange": span}
+            return self._client.call("upload_part_copy", **parameters)["CopyPartResult"]
+
+        def copy_whole() -> Any:
+            parameters = {**self._key_of(target), **origin, **mark, "MetadataDirective": "REPLACE"}
+            return self._client.call("copy_object", **parameters, IfNoneMatch="*")["CopyObjectResult"]
+
+        parts = -(-info.size // _COPIED_PART_SIZE)
         changed = errors.ReleaseError(
-            f"{self._describe_path(source)} changed while it was copied", tip=store.RUN_AGAIN_TIP
+            f"{self._url_of(source)} changed while it was copied", tip=store.RUN_AGAIN_TIP
         )
         try:
-            tag = self._create_once(target, mark, copy_object, look_first=True)
+            new_tag = self._create_once(
+                target,
+                mark["Metadata"],
+                copy_whole if parts < 2 else lambda: self._send_parts(target, mark, copy_part, parts),
+                look_first=True,
+            )
         except store.AlreadyInStoreError:
             if self.head(target) is not None:
                 raise
             raise changed from None
-        if (info_after := self.head(source)) is None or info_after.tag != source_info.tag:
+        if (info_after := self.head(source)) is None or info_after.tag != info.tag:
             self.remove(target)  # it says that it is what the source was
             raise changed
-        return tag
+        return new_tag
 
     def listing(self, prefix: str) -> Iterator[store.ListedFile]:
         """Yield the files below a folder, sorted by path."""
-        for answer in self._list_pages(store.prefix_of_folder(prefix)):
+        for answer in self._client.list_pages(self._bucket, self._prefix + store.prefix_of_folder(prefix)):
             for item in answer.get("Contents", ()):
                 if store.is_store_path(path := item["Key"].removeprefix(self._prefix)):
                     yield store.ListedFile(path, item["Size"], normalize_etag(item["ETag"]))
@@ -673,7 +493,7 @@ class S3Store:
         start = self._prefix + store.prefix_of_folder(prefix)
         names = [
             item["Prefix"].removeprefix(start).rstrip("/")
-            for answer in self._list_pages(store.prefix_of_folder(prefix), Delimiter="/")
+            for answer in self._client.list_pages(self._bucket, start, Delimiter="/")
             for item in answer.get("CommonPrefixes", ())
         ]
         return sorted(filter(store.is_store_path, names))
@@ -681,11 +501,7 @@ class S3Store:
     def remove(self, path: str) -> None:
         """Delete a file, if it is there."""
         with contextlib.suppress(store.NotInStoreError):
-            read_with_retries(
-                self._policy,
-                f"remove {self._describe_path(path)}",
-                lambda: self._client.call("delete_object", **self._object_key(path)),
-            )
+            self._client.call("delete_object", **self._key_of(path))
 
     def url_of(self, path: str) -> str:
         """Return where a file is; that it can be read there is up to the bucket."""
@@ -693,102 +509,97 @@ class S3Store:
         key = quote(self._prefix + store.check_store_path(path.rstrip("/")))
         return f"{self._client.bucket_url(self._bucket)}/{key}{end}"
 
-    def _create_once(self, path: str, mark: WriteMark, write: S3Write, *, look_first: bool = False) -> str:
+    def _key_of(self, path: str) -> dict[str, Any]:
+        return {"Bucket": self._bucket, "Key": self._prefix + store.check_store_path(path)}
+
+    def _url_of(self, path: str) -> str:
+        return f"s3://{self._bucket}/{self._prefix}{path}"
+
+    def _create_once(
+        self, path: str, mark: Mapping[str, str], write: Callable[[], Any], *, look_first: bool = False
+    ) -> str:
         """Do a write that creates. Raises AlreadyInStoreError."""
-
-        def create() -> str:
-            if (self.looks_first or look_first) and self._head(path) is not None:
-                raise S3ConditionError
-            return self._write_as_supported(write, looked=self.looks_first or look_first)
-
+        exists = store.AlreadyInStoreError(f"{self._url_of(path)} exists already")
+        looked = look_first or self.looks_first
+        if looked and self.head(path) is not None:
+            raise exists
         try:
-            return write_with_retries(
-                self._policy,
-                f"write {self._describe_path(path)}",
-                create,
-                lambda: self._find_own_write(path, mark),
-            )
+            return self._write(path, mark, write, looked=looked)
         except S3ConditionError:
-            raise store.AlreadyInStoreError(f"{self._describe_path(path)} exists already") from None
+            raise exists from None
 
-    def _write_as_supported(self, write: S3Write, *, looked: bool) -> str:
-        """Do a write; after a look at what is there, without its condition if the server has none."""
+    def _write(self, path: str, mark: Mapping[str, str], write: Callable[[], Any], *, looked: bool) -> str:
+        """Do a write and return the new tag; it may have been done by an attempt whose answer was lost.
+
+        After a look at what is there (``looked``) it is done without its condition if the server knows none.
+        """
         try:
-            return write()
-        except store.UnsupportedByStoreError as unknown:
-            if not looked or unknown.operation in self._client.without:
+            try:
+                answer = write()
+            except store.UnsupportedByStoreError as unknown:
+                if not looked or unknown.operation in self._client.without:
+                    raise
+                self._client.without.add(unknown.operation)
+                answer = write()
+        except (S3ConditionError, S3UnansweredError, store.NotInStoreError) as failure:
+            try:
+                answer = self._client.call("head_object", **self._key_of(path))
+            except (S3UnansweredError, store.NotInStoreError):
+                raise failure from failure.__cause__
+            if answer.get("Metadata", {}).get("write") != mark["write"]:
                 raise
-            self._client.without.add(unknown.operation)
-            return write()
+        return normalize_etag(answer["ETag"])
 
-    def _find_own_write(self, path: str, mark: WriteMark) -> str | None:
-        """Return the tag of a file if it is the one of this very write."""
+    def _send_parts(
+        self,
+        path: str,
+        mark: Mapping[str, Any],
+        send_part: Callable[[int, Mapping[str, Any]], Any],
+        count: int,
+    ) -> Any:
+        """Send all parts of a file, and make it of them; the parts go when that fails."""
+        key = self._key_of(path)
+        upload = {**key, "UploadId": self._client.call("create_multipart_upload", **key, **mark)["UploadId"]}
         try:
-            answer = self._client.call("head_object", **self._object_key(path))
-        except store.NotInStoreError:
-            return None
-        return (
-            normalize_etag(answer["ETag"]) if answer.get("Metadata", {}).get("write") == mark.write else None
-        )
+            numbers = range(1, count + 1)
+            answers = parallel.run_in_parallel(
+                lambda number: send_part(number, upload), numbers, jobs=_PART_JOBS
+            )
+            parts = [
+                {"ETag": answer["ETag"], "PartNumber": number}
+                for number, answer in zip(numbers, answers, strict=True)
+            ]
+            return self._client.call(
+                "complete_multipart_upload", **upload, MultipartUpload={"Parts": parts}, IfNoneMatch="*"
+            )
+        except Exception:
+            try:
+                with contextlib.suppress(store.NotInStoreError):
+                    self._client.call("abort_multipart_upload", **upload)
+            except errors.RocmWheelsError as failure:
+                log.log_warning(f"parts of {key['Key']} stay with the server, unseen: {failure}")
+            raise
 
     def _read_pieces(self, path: str, info: store.StoredFileInfo) -> Iterator[bytes]:
         """Yield the bytes of a file, all of one version of it."""
         for first in range(0, info.size, PART_SIZE):
-            last = min(first + PART_SIZE, info.size) - 1
-
-            def piece(first: int = first, last: int = last) -> bytes:
-                span = {"Range": f"bytes={first}-{last}", "IfMatch": info.tag}
-                content = self._client.call_with_body("get_object", **self._object_key(path), **span)[1]
-                if len(content) != last + 1 - first:
-                    raise TransientS3Error(f"{len(content)} of {last + 1 - first} bytes came", unsure=False)
-                return content
-
+            size = min(PART_SIZE, info.size - first)
+            span = {"Range": f"bytes={first}-{first + size - 1}", "IfMatch": info.tag}
             try:
-                yield read_with_retries(self._policy, f"read {self._describe_path(path)}", piece)
+                yield self._client.call_with_body("get_object", size=size, **self._key_of(path), **span)[1]
             except S3ConditionError:
                 raise errors.ReleaseError(
-                    f"{self._describe_path(path)} changed while it was read", tip=store.RUN_AGAIN_TIP
+                    f"{self._url_of(path)} changed while it was read", tip=store.RUN_AGAIN_TIP
                 ) from None
-
-    def _list_pages(self, prefix: str, **options: str) -> Iterator[Any]:
-        parameters: dict[str, Any] = {"Bucket": self._bucket, "Prefix": self._prefix + prefix, **options}
-        while True:
-            answer = read_with_retries(
-                self._policy, f"list {self.url}", lambda: self._client.call("list_objects_v2", **parameters)
-            )
-            yield answer
-            if not answer.get("IsTruncated"):
-                return
-            parameters["ContinuationToken"] = answer["NextContinuationToken"]
-
-    def _object_key(self, path: str) -> dict[str, Any]:
-        return {"Bucket": self._bucket, "Key": self._prefix + store.check_store_path(path)}
-
-    def _describe_path(self, path: str) -> str:
-        return f"s3://{self._bucket}/{self._prefix}{path}"
-
-
-def _get_kept_sha256(answer: Mapping[str, Any]) -> str | None:
-    sha256 = answer.get("Metadata", {}).get("sha256")
-    return str(sha256) if sha256 else None
 
 
 class BucketFolder:
     """The files that lie directly in a folder of a bucket."""
 
-    def __init__(
-        self,
-        bucket: str,
-        prefix: str,
-        env: Mapping[str, str],
-        *,
-        sign: bool = True,
-        policy: retry.RetryPolicy = S3_POLICY,
-    ) -> None:
+    def __init__(self, bucket: str, prefix: str, env: Mapping[str, str], *, sign: bool = True) -> None:
         self._bucket = bucket
         self._prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
         self._env, self._sign = env, sign
-        self._policy = policy
         self._made: S3Client | None = None
 
     @property
@@ -798,25 +609,19 @@ class BucketFolder:
 
     def list_files(self) -> list[store.ListedFile]:
         """Return the files in the folder, not those in folders of it; none where nothing is."""
-        query = {"Bucket": self._bucket, "Prefix": self._prefix, "Delimiter": "/"}
-        listed: list[store.ListedFile] = []
-        while True:
-            answer = read_with_retries(
-                self._policy, f"list {self.url}", lambda: self._get_client.call("list_objects_v2", **query)
-            )
-            for item in answer.get("Contents", ()):
-                if name := item["Key"].removeprefix(self._prefix):
-                    listed.append(store.ListedFile(name, item["Size"], normalize_etag(item["ETag"])))
-            if not answer.get("IsTruncated"):
-                return listed
-            query["ContinuationToken"] = answer["NextContinuationToken"]
+        return [
+            store.ListedFile(name, item["Size"], normalize_etag(item["ETag"]))
+            for answer in self._client.list_pages(self._bucket, self._prefix, Delimiter="/")
+            for item in answer.get("Contents", ())
+            if (name := item["Key"].removeprefix(self._prefix))
+        ]
 
     def download_url(self, name: str) -> str:
         """Return a URL of a file in the folder that can be read without credentials, for half a day."""
-        return self._get_client.download_url(self._bucket, self._prefix + name)
+        return self._client.download_url(self._bucket, self._prefix + name)
 
     @property
-    def _get_client(self) -> S3Client:
+    def _client(self) -> S3Client:
         if self._made is None:
             signed = self._sign and has_aws_credentials(self._env)
             self._made = S3Client(self._env, anonymous=not signed)

@@ -21,9 +21,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
-from rocm_wheels.core import errors, files, log, retry, shell
+from rocm_wheels.core import errors, log, retry, shell
 
 _PATH_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+!~-]*")
 RUN_AGAIN_TIP = "run the same command again; what is finished is kept"
@@ -177,6 +177,14 @@ def change_documents(work: Callable[[], _ResultT], *, description: str) -> _Resu
         ) from cause
 
 
+def read_or_none(store: Store, path: str) -> StoredFile | None:
+    """Return a whole file, ``None`` where there is none."""
+    try:
+        return store.read(path)
+    except NotInStoreError:
+        return None
+
+
 def create_or_read(store: Store, path: str, content: bytes) -> bytes | None:
     """Write a new file; return ``None``, or the content of the file that is there already."""
     try:
@@ -187,14 +195,11 @@ def create_or_read(store: Store, path: str, content: bytes) -> bytes | None:
 
 
 def put_file(store: Store, path: str, content: bytes, check: Callable[[], None] | None = None) -> bool:
-    """Let a file have this content; tell whether it had not.
+    """Let a file have this content; tell whether it had not. ``check`` is asked before it is written.
 
     Raises ChangedInStoreError when somebody else writes other bytes there meanwhile.
     """
-    try:
-        stored = store.read(path)
-    except NotInStoreError:
-        stored = None
+    stored = read_or_none(store, path)
     if stored is not None and stored.content == content:
         return False
     if check is not None:
@@ -205,13 +210,16 @@ def put_file(store: Store, path: str, content: bytes, check: Callable[[], None] 
         else:
             store.replace(path, content, stored.tag)
     except (ChangedInStoreError, AlreadyInStoreError) as cause:
-        with contextlib.suppress(NotInStoreError):
-            if store.read(path).content == content:  # another run does the same
-                return False
-        raise ChangedInStoreError(
-            f"{path} was changed by another process in the meantime", tip=RUN_AGAIN_TIP
-        ) from cause
+        now = read_or_none(store, path)
+        if now is not None and now.content == content:  # another run does the same
+            return False
+        raise make_changed_error(path) from cause
     return True
+
+
+def make_changed_error(path: str) -> ChangedInStoreError:
+    """Return the error of a file that another process has written, or made, since it was looked at."""
+    return ChangedInStoreError(f"{path} was changed by another process in the meantime", tip=RUN_AGAIN_TIP)
 
 
 def require_tag(store: Store, path: str, tag: str | None) -> StoredFileInfo:
@@ -223,7 +231,7 @@ def require_tag(store: Store, path: str, tag: str | None) -> StoredFileInfo:
     if info is None:
         raise NotInStoreError(f"there is no {path} in {store.url}")
     if tag is not None and info.tag != tag:
-        raise ChangedInStoreError(f"{path} was changed by another process in the meantime", tip=RUN_AGAIN_TIP)
+        raise make_changed_error(path)
     return info
 
 
@@ -232,23 +240,14 @@ def size_of_content(content: bytes | Path) -> int:
     return content.stat().st_size if isinstance(content, Path) else len(content)
 
 
-def digest_of_content(content: bytes | Path) -> str:
-    """Return the sha256 (hex) of what is to be written."""
-    return files.hash_file(content) if isinstance(content, Path) else hashlib.sha256(content).hexdigest()
-
-
 def require_digest(actual: str, sha256: str | None, content: bytes | Path) -> None:
     """Raise ReleaseError where the bytes that were read are not those that were meant."""
     if sha256 is not None and actual != sha256:
-        raise make_changed_error(content if isinstance(content, Path) else f"what has the sha256 {actual}")
-
-
-def make_changed_error(source: object) -> errors.ReleaseError:
-    """Return the error of a file that somebody writes to while it is sent."""
-    tip = f"let nothing write to it in the meantime, then {RUN_AGAIN_TIP}"
-    return errors.ReleaseError(
-        f"{source} has other bytes than when it was looked at; nothing was sent of it", tip=tip
-    )
+        source = content if isinstance(content, Path) else f"what has the sha256 {actual}"
+        raise errors.ReleaseError(
+            f"{source} has other bytes than when it was looked at; nothing was sent of it",
+            tip=f"let nothing write to it in the meantime, then {RUN_AGAIN_TIP}",
+        )
 
 
 class DryRunStore:
@@ -257,11 +256,11 @@ class DryRunStore:
     def __init__(self, inner: Store) -> None:
         self._inner = inner
         self.writes: list[str] = []
-        self._pretended: dict[
-            str, bytes | str | None
-        ] = {}  # content, or the path that was copied; None: gone
+        # the bytes of a file, or the path of the stored one that it is a copy of; None: it is removed
+        self._changed: dict[str, bytes | str | None] = {}
         self.url, self.folder = inner.url, inner.folder
         self.looks_first = inner.looks_first
+        self.url_of = inner.url_of
 
     def record_write(self, description: str) -> None:
         """Note a write."""
@@ -269,12 +268,12 @@ class DryRunStore:
 
     def read(self, path: str) -> StoredFile:
         """Return a whole file. Raises NotInStoreError."""
-        content = self._pretended.get(path, path)
+        content = self._changed.get(path, path)
         if content is None:
             raise NotInStoreError(f"there is no {path} in {self.url}")
-        if isinstance(content, bytes):
-            return StoredFile(content, hashlib.sha256(content).hexdigest())
-        return self._inner.read(content)
+        if isinstance(content, str):
+            return self._inner.read(content)
+        return StoredFile(content, hashlib.sha256(content).hexdigest())
 
     def fetch(self, path: str, target: Path) -> None:
         """Copy a file to this machine. Raises NotInStoreError."""
@@ -282,68 +281,60 @@ class DryRunStore:
 
     def head(self, path: str) -> StoredFileInfo | None:
         """Return what is known of a file."""
-        content = self._pretended.get(path, path)
+        content = self._changed.get(path, path)
         if isinstance(content, bytes):
             digest = hashlib.sha256(content).hexdigest()
             return StoredFileInfo(len(content), digest, digest)
-        return None if content is None else self._inner.head(content)
+        return self._inner.head(content) if content is not None else None
 
     def digest(self, path: str) -> str:
         """Return the sha256 (hex) of a file. Raises NotInStoreError."""
-        content = self._pretended.get(path, path)
-        return self._inner.digest(content) if isinstance(content, str) else str(self.read(path).tag)
+        content = self._changed.get(path, path)
+        return self._inner.digest(content) if isinstance(content, str) else self.read(path).tag
 
     def create(self, path: str, content: bytes | Path, *, sha256: str | None = None) -> str:
         """Say that a file would be created. Raises AlreadyInStoreError."""
         payload = content if isinstance(content, bytes) else content.read_bytes()
         require_digest(hashlib.sha256(payload).hexdigest(), sha256, content)
-        return self._pretend_write("create", path, payload)
+        return self._write("create", path, payload)
 
     def replace(self, path: str, content: bytes, tag: str | None) -> str:
         """Say that a file would be replaced. Raises ChangedInStoreError."""
         info = self.head(path)
         if (info.tag if info else None) != tag:
-            raise ChangedInStoreError(f"{path} was changed by another process in the meantime")
-        self._pretended[path] = content
-        self.record_write(f"{'create' if tag is None else 'replace'} {path}")
-        return hashlib.sha256(content).hexdigest()
+            raise make_changed_error(path)
+        return self._write("create" if tag is None else "replace", path, content)
 
     def copy(self, source: str, target: str, *, tag: str | None = None) -> str:
         """Say that a file would be copied. Raises NotInStoreError and AlreadyInStoreError."""
         require_tag(self, source, tag)
-        original = self._pretended.get(source, source)
-        assert original is not None
-        return self._pretend_write("copy", target, original)
+        return self._write("copy", target, self._changed.get(source, source))
 
     def listing(self, prefix: str) -> Iterator[ListedFile]:
         """Yield the files below a folder, sorted by path."""
         start = prefix_of_folder(prefix)
-        existing = {listed.path: listed for listed in self._inner.listing(prefix)}
-        for path in sorted({*existing, *(path for path in self._pretended if path.startswith(start))}):
-            if path not in self._pretended:
-                yield existing[path]
+        stored = {listed.path: listed for listed in self._inner.listing(prefix)}
+        for path in sorted({*stored, *(path for path in self._changed if path.startswith(start))}):
+            if path not in self._changed:
+                yield stored[path]
             elif (info := self.head(path)) is not None:
                 yield ListedFile(path, info.size, info.tag)
 
     def folders(self, prefix: str) -> list[str]:
         """Return the names of the folders that lie directly in a folder."""
         start = prefix_of_folder(prefix)
-        new = {path[len(start) :].split("/")[0] for path in self._pretended if path.startswith(start)}
+        new = {path[len(start) :].split("/")[0] for path in self._changed if path.startswith(start)}
         return sorted({*self._inner.folders(prefix), *new})
 
     def remove(self, path: str) -> None:
         """Say that a file would be deleted."""
-        self._pretended[path] = None
+        self._changed[path] = None
         self.record_write(f"remove {path}")
 
-    def url_of(self, path: str) -> str:
-        """Return where a file is."""
-        return self._inner.url_of(path)
-
-    def _pretend_write(self, action: str, path: str, content: bytes | str) -> str:
-        if self.head(path) is not None:
+    def _write(self, action: str, path: str, content: bytes | str | None) -> str:
+        if action != "replace" and self.head(path) is not None:
             raise AlreadyInStoreError(f"{path} is in {self.url} already")
-        self._pretended[path] = content
+        self._changed[path] = content
         self.record_write(f"{action} {path}")
         info = self.head(path)
         return info.tag if info else ""
@@ -357,22 +348,43 @@ def open_store(url: str, env: Mapping[str, str]) -> Store:
 
     ``env`` holds what AWS's own tools read, credentials and ``AWS_ENDPOINT_URL`` included.
     """
+    example = "name a folder, or s3://bucket/prefix"
+    if not url.strip():
+        raise errors.UsageError("the store has no name", tip=example)
+    parts = urlsplit(url)
+    if parts.scheme == "s3":
+        from rocm_wheels.stores import s3
+
+        bucket, _, prefix = url.partition("://")[2].partition("/")
+        if "@" in bucket:
+            raise errors.UsageError(
+                f"s3://…@{url.rpartition('@')[2]}: credentials have no place in the URL of a store",
+                tip="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE",
+            )
+        if not _BUCKET_NAME.fullmatch(bucket):
+            fault = f"names no bucket: {bucket!r} cannot be one" if bucket else "names no bucket"
+            raise errors.UsageError(f"{url} {fault}", tip="for example: s3://bucket/prefix")
+        return s3.S3Store(bucket, prefix, env)
     from rocm_wheels.stores.folder import FolderStore
 
-    if not url.strip():
-        raise errors.UsageError("the store has no name", tip="name a folder, or s3://bucket/prefix")
-    parts = urlsplit(url)
     if len(parts.scheme) < 2 or "://" not in url:  # a letter is a drive of Windows
-        folder = _expand_home(url)
-    elif parts.scheme == "file":
-        folder = _path_of_file_url(parts)
-    elif parts.scheme == "s3":
-        return _open_bucket(url.partition("://")[2], env)
-    else:
+        try:
+            folder = Path(url).expanduser()
+        except RuntimeError as cause:
+            raise errors.UsageError(f"{url} is in the home of nobody", tip=example) from cause
+    elif parts.scheme != "file":
         raise errors.UsageError(
-            f"{shell.hide_credentials(url)} is not a store: {parts.scheme}:// is not supported",
-            tip="name a folder, or s3://bucket/prefix",
+            f"{shell.hide_credentials(url)} is not a store: {parts.scheme}:// is not supported", tip=example
         )
+    elif parts.netloc not in ("", "localhost") or parts.query or parts.fragment:
+        raise errors.UsageError(
+            f"{shell.hide_credentials(url)} is no folder of this machine",
+            tip=f"three slashes, and a whole path: file:///{parts.netloc}{parts.path}",
+        )
+    else:
+        from urllib.request import url2pathname
+
+        folder = Path(url2pathname(parts.path))
     if folder.exists() and not folder.is_dir():
         raise errors.UsageError(f"{folder} is not a folder", tip="name another one")
     return FolderStore(folder)
@@ -392,41 +404,6 @@ def open_existing_store(url: str, env: Mapping[str, str]) -> Store:
     return store
 
 
-def _expand_home(path: str) -> Path:
-    try:
-        return Path(path).expanduser()
-    except RuntimeError as cause:
-        raise errors.UsageError(
-            f"{path} is in the home of nobody", tip="name a folder, or s3://bucket/prefix"
-        ) from cause
-
-
-def _path_of_file_url(parts: SplitResult) -> Path:
-    from urllib.request import url2pathname
-
-    if parts.netloc not in ("", "localhost") or parts.query or parts.fragment:
-        raise errors.UsageError(
-            f"{shell.hide_credentials(parts.geturl())} is no folder of this machine",
-            tip=f"three slashes, and a whole path: file:///{parts.netloc}{parts.path}",
-        )
-    return Path(url2pathname(parts.path))
-
-
-def _open_bucket(bucket_and_prefix: str, env: Mapping[str, str]) -> Store:
-    from rocm_wheels.stores import s3
-
-    bucket, _, prefix = bucket_and_prefix.partition("/")
-    if "@" in bucket:
-        raise errors.UsageError(
-            f"s3://…@{bucket_and_prefix.rpartition('@')[2]}: credentials have no place in the URL of a store",
-            tip="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE",
-        )
-    if not _BUCKET_NAME.fullmatch(bucket):
-        fault = "names no bucket" if not bucket else f"names no bucket: {bucket!r} cannot be one"
-        raise errors.UsageError(f"s3://{bucket_and_prefix} {fault}", tip="for example: s3://bucket/prefix")
-    return s3.S3Store(bucket, prefix, env)
-
-
 PROBE_FOLDER = "probe"
 
 
@@ -441,22 +418,16 @@ def find_broken_promise(store: Store) -> str | None:
     except UnsupportedByStoreError as unknown:
         return f"it knows no conditional writes ({unknown})"
     try:
-        if not _is_refused(lambda: store.create(path, b"other"), AlreadyInStoreError):
+        with contextlib.suppress(AlreadyInStoreError):
+            store.create(path, b"other")
             return "a file is created where there is one (If-None-Match is ignored)"
         new = store.replace(path, b"second", tag)
-        if not _is_refused(lambda: store.replace(path, b"third", tag), ChangedInStoreError):
+        with contextlib.suppress(ChangedInStoreError):
+            store.replace(path, b"third", tag)
             return "a file that another process has changed is replaced (If-Match is ignored)"
         return None if store.read(path).tag == new else "a tag is not that of the file which was written"
     finally:
         store.remove(path)
-
-
-def _is_refused(write: Callable[[], str], refusal: type[errors.ReleaseError]) -> bool:
-    try:
-        write()
-    except refusal:
-        return True
-    return False
 
 
 def require_conditional_writes(store: Store, *, unconditional: bool = False) -> None:
