@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
+import shlex
 import shutil
 import subprocess
 from dataclasses import replace
@@ -18,7 +20,7 @@ from release_world import NOW, World, a_lock, add_statement, drafts
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import errors
 from rocm_wheels.package import provenance
-from rocm_wheels.release import final_versions, finalize, gate, layout, set_list, wheel_set
+from rocm_wheels.release import gate, layout, set_list, wheel_set
 from rocm_wheels.release.policy import load_policy
 from rocm_wheels.release.stage import plan_stage, stage_set
 from rocm_wheels.sources.lock import format_lock
@@ -177,19 +179,22 @@ def test_what_is_released_has_the_same_statements(world: World, key: Path, tmp_p
 
 
 @pytest.mark.contract
-def test_final_wheels_say_what_they_were_made_of(world: World, key: Path, tmp_path: Path) -> None:
+def test_final_wheels_say_what_they_were_made_of(
+    world: World, key: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     store, (wheel,) = FolderStore(tmp_path / "store"), world.wheels
     assert boundary.run_command(main.cli, ["provenance", "sign", str(wheel), "--sign-with", str(key)]) == 0
-    document = stage(world, store)
-    plan = finalize.plan_finalize(
-        store, world.places, document, final_versions.parse_finalize_request(document, [], [], [], "")
-    )
-    output = tmp_path / "final"
-    done = finalize.finalize_set(store, world.places, plan, tmp_path / "work", now=NOW, output=output)
+    old, output = stage(world, store), tmp_path / "final"
+    words = ["wheel", "finalize", "--store", store.url, "--set", old.id, "--output-dir", str(output)]
+    assert boundary.run_command(main.cli, words) == 0
     (final,) = output.glob("*.whl")
     report = provenance.verify_provenance(final, ENV)
     assert (report.findings, report.steps) == ([], ("finalize",))
-    (file,) = wheel_set.find_set(store, done.plan.document.id, layout=LAYOUT).files
+    (line,) = re.findall("^stage them: rocm-wheels (.*)", capsys.readouterr().out, re.MULTILINE)
+    words = [str(final) if "*" in word else word for word in shlex.split(line)]
+    assert boundary.run_command(main.cli, words) == 0
+    (new,) = {*wheel_set.list_set_ids(store, old.family, layout=LAYOUT)} - {old.id}
+    (file,) = wheel_set.find_set(store, new, layout=LAYOUT).files
     assert file.statement == hashlib.sha256(locate_statement(final).read_bytes()).hexdigest()
     statement = parse_statement(locate_statement(final).read_bytes(), name="it")
     ((inner, signature),) = walk_statements(statement)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,33 +12,18 @@ from packaging.version import Version
 
 from rocm_wheels.core import errors
 from rocm_wheels.models.project import load_project
-from rocm_wheels.package import version_edit
-from rocm_wheels.release import final_versions, wheel_set
+from rocm_wheels.package import finalize, version_edit
 
 RC = "7.1.0rc1"
 
 
-def a_set(*wheels: str, rocm: str = RC) -> wheel_set.SetDocument:
-    """Return a set of wheels, each ``project version``."""
-    files = []
+def candidates(*wheels: str, rocm: str = RC) -> list[finalize.CandidateWheel]:
+    """Return wheels, each ``project version``."""
+    found = []
     for number, (project, version) in enumerate(one.split() for one in wheels):
-        digest = f"{number:064x}"
-        name = f"{project}-{version}-cp31{number}-cp31{number}-linux_x86_64.whl"
-        files.append(
-            wheel_set.SetFile(
-                name=name, project=project, version=version, sha256=digest, size=1, metadata_sha256=digest
-            )
-        )
-    return wheel_set.SetDocument(
-        id=wheel_set.make_set_id("2.9.0rc1", ((file.name, file.sha256) for file in files), "c" * 64),
-        created="2026-11-21T12:00:00Z",
-        version="2.9.0rc1",
-        rocm=rocm,
-        family="multi-arch",
-        layout="multi-arch",
-        files=tuple(files),
-        locks=(wheel_set.SetLock(digest="c" * 64, path="sources.lock.json"),),
-    )
+        path = Path(f"{project}-{version}-cp31{number}-cp31{number}-linux_x86_64.whl")
+        found.append(finalize.CandidateWheel(path, project, Version(version), rocm, ()))
+    return found
 
 
 @pytest.mark.parametrize(
@@ -62,7 +49,7 @@ def a_set(*wheels: str, rocm: str = RC) -> wheel_set.SetDocument:
     ],
 )
 def test_the_pre_release_goes_by_rule(version: str, rocm: tuple[str, str] | None, becomes: str) -> None:
-    assert final_versions.make_final_version(Version(version), rocm) == becomes
+    assert finalize.make_final_version(Version(version), rocm) == becomes
 
 
 REFUSED: list[tuple[list[str], dict[str, list[str]], str]] = [
@@ -82,13 +69,13 @@ REFUSED: list[tuple[list[str], dict[str, list[str]], str]] = [
     (
         ["torch 2.9.0rc1"],
         {"rocm": ["7.2.0rc1=7.2.0"]},
-        r"the set has no ROCm 7\.2\.0rc1; did you mean 7\.1\.0rc1",
+        r"no wheel is for ROCm 7\.2\.0rc1; did you mean 7\.1\.0rc1",
     ),
     (["torch 2.9.0rc1"], {"rocm": ["new"]}, r"'new' is not a version"),
     (["torch 2.9.0rc1"], {"to": ["torch"]}, r"--to torch: one version for each project"),
     (["torch 2.9.0rc1"], {"to": ["torch=2.9.0", "torch=2.9.0"]}, r"one version for each project"),
-    (["torch 2.9.0rc1"], {"to": ["torhc=2.9.0"]}, r"the set has no torhc; did you mean torch"),
-    (["torch 2.9.0rc1"], {"keep": ["triton"]}, r"--keep triton: the set has no triton"),
+    (["torch 2.9.0rc1"], {"to": ["torhc=2.9.0"]}, r"no wheel is of torhc; did you mean torch"),
+    (["torch 2.9.0rc1"], {"keep": ["triton"]}, r"--keep triton: no wheel is of triton"),
     (["torch 2.9.0rc1"], {"to": ["torch=2.9.0"], "keep": ["torch"]}, r"torch cannot be kept and get another"),
     (
         ["torch 2.9.0rc1"],
@@ -108,32 +95,26 @@ REFUSED: list[tuple[list[str], dict[str, list[str]], str]] = [
 
 @pytest.mark.parametrize(("wheels", "words", "said"), REFUSED)
 def test_what_is_not_clear_is_asked(wheels: list[str], words: dict[str, list[str]], said: str) -> None:
-    document = a_set(*wheels)
+    found = candidates(*wheels)
     with pytest.raises(errors.RocmWheelsError, match=said):
-        wishes = final_versions.parse_finalize_request(
-            document, words.get("to", []), words.get("keep", []), words.get("rocm", [])
-        )
-        final_versions.map_versions(document, final_versions.decide_final_versions(document, wishes))
+        finalize.plan_final_wheels(found, finalize.FinalVersions.parse(found, **words))
 
 
 def test_a_label_of_rocm_is_not_lost() -> None:
-    with pytest.raises(errors.RocmWheelsError, match=r"ROCm 7\.1\.0rc1\+mini would lose its label"):
-        final_versions.parse_finalize_request(
-            a_set("torch 2.9.0rc1", rocm="7.1.0rc1+mini"), [], [], ["7.1.0"]
-        )
+    found = candidates("torch 2.9.0rc1", rocm="7.1.0rc1+mini")
+    with pytest.raises(errors.UsageError, match=r"ROCm 7\.1\.0rc1\+mini would lose its label"):
+        finalize.FinalVersions.parse(found, rocm=["7.1.0"])
+    with pytest.raises(errors.UsageError, match=r"the wheels are for a ROCm that none of them names"):
+        finalize.FinalVersions.parse(candidates("torch 2.9.0rc1", rocm=""), rocm=["7.1.0"])
 
 
 def test_all_that_is_not_clear_is_said_at_once_and_parts_follow_their_whole() -> None:
-    document = a_set("torch 2.9.0rc1", "torch-device-gfx942 2.9.0rc1", "triton 3.5.0", "apex 1.0")
+    found = candidates("torch 2.9.0rc1", "torch-device-gfx942 2.9.0rc1", "triton 3.5.0", "apex 1.0")
     with pytest.raises(errors.ReleaseError) as told:
-        final_versions.decide_final_versions(
-            document, final_versions.parse_finalize_request(document, [], [], [])
-        )
+        finalize.plan_final_wheels(found, finalize.FinalVersions.parse(found))
     assert len(str(told.value).splitlines()) == 2
-    wishes = final_versions.parse_finalize_request(
-        document, ["Torch=2.9.0.post1"], ["triton", "apex"], ["7.1.0"]
-    )
-    assert list(final_versions.decide_final_versions(document, wishes).values()) == [
+    versions = finalize.FinalVersions.parse(found, ["Torch=2.9.0.post1"], ["triton", "apex"], ["7.1.0"])
+    assert [versions.find_version(wheel) for wheel in found] == [
         "2.9.0.post1",
         "2.9.0.post1",
         "3.5.0",

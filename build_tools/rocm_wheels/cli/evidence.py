@@ -250,12 +250,12 @@ def _list_facts(
     store: Store, layout: StoreLayout, document: wheel_set.SetDocument, *, needs_lock: bool
 ) -> dict[str, str]:
     """Return what a set is of. A lock that cannot be read is a warning where it is not needed."""
-    from rocm_wheels.release import finalize, views, wheel_set
+    from rocm_wheels.release import views, wheel_set
     from rocm_wheels.release.layout import FamilyPaths
 
     paths = FamilyPaths(layout, document.family)
     try:
-        line = finalize.read_set_lock(store, paths, document, document.locks[0]).line
+        line = wheel_set.read_set_lock(store, paths, document, document.locks[0]).line
     except (errors.DataError, errors.ReleaseError) as unreadable:
         if needs_lock:
             raise

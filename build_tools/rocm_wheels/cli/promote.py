@@ -509,8 +509,6 @@ def promote(  # noqa: PLR0917 - click passes them by name
     one at any moment: pages of dependencies change first. A run that was killed is finished by the same
     command, or undone with --abandon.
 
-    For some of its targets alone a set is made by `rocm-wheels set finalize --keep-gfx`, and tested.
-
     \b
     Examples:
       rocm-wheels set promote s3://wheels --set 2.9.1-93bf --channel nightly

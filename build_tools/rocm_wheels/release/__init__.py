@@ -5,6 +5,5 @@ channel needs, ``Verdict`` what the gate makes of them; ``Channel`` lists the se
 
 Data goes: wheels → ``staged_wheels`` → ``stage`` → store; results → ``evidence/`` → store;
 both → ``gate`` → ``promote`` → pages; later results → ``channel`` → ``refresh`` → ``views``, with
-``support.json``. ``queries`` filters sets, ``bisect`` searches in them; ``finalize`` makes a set with final
-versions of one with pre-releases.
+``support.json``. ``queries`` filters sets, ``bisect`` searches in them.
 """

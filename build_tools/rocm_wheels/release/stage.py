@@ -21,10 +21,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -60,7 +59,6 @@ from rocm_wheels.stores.store import (
     put_file,
     size_of_content,
 )
-from rocm_wheels.wheels import statement
 
 
 @dataclass(frozen=True)
@@ -76,11 +74,8 @@ def plan_cells(
     family: str,
     layout: wheel_set.SetLayout,
     wheels: Sequence[StagedWheel],
-    only_targets: Collection[str] = (),
 ) -> PlannedCells:
     """Return what the set of its locks should hold. What a lock leaves open is as the wheels have it.
-
-    Of targets, only the ``only_targets`` count where there are any.
 
     A target counts where the recipe has a library with code for all targets. A wheel whose code was moved out
     has the targets of its parts (``…-device-…``). Of several locks, each wants wheels for its own ROCm;
@@ -99,8 +94,6 @@ def plan_cells(
             for project in list_lock_projects(source.lock)
         }
         for cell in _list_cells(source.lock, family, layout, wheels, source_wheels):
-            if only_targets and cell.target and cell.target not in only_targets:
-                continue
             rocm_cell = cell.model_copy(update={"rocm": rocm})
             planned[rocm_cell] = None
             if not _is_filled(cell, by_name[cell.project], usable):
@@ -409,29 +402,23 @@ def plan_stage(
     layout: wheel_set.SetLayout,
     version: str | None = None,
     origin: str | None = None,
-    renamed: Mapping[str, str] = MappingProxyType({}),
-    targets: tuple[str, ...] = (),
-    origins: Mapping[str, statement.WheelOrigin] = MappingProxyType({}),
 ) -> StagePlan:
     """Read and check the wheels and say what is to be staged. Raises ReleaseError with all that is wrong.
 
-    ``locks`` are one, or those that variants were built from. ``renamed`` maps a ROCm in them to what it is
-    called since (``7.1.0rc1`` to ``7.1.0``), for wheels that were rewritten from those of ``origin``.
-    Raises MissingExtraError without what fills the page of the audit.
-    ``targets`` are those of a set that is meant for fewer than its locks. ``origins`` are wheels, by their
-    file names, with statements that do not lie beside them.
+    ``locks`` are one, or those that variants were built from; ``origin`` is the set that the wheels were
+    rewritten from. Raises MissingExtraError without what fills the page of the audit.
     """
     check_family(paths.family, layout)
     extras.require_extras("the page of a set", "release")
-    staged_wheels = sorted(read_staged_wheels(wheels, origins), key=lambda wheel: wheel.file.name)
+    staged_wheels = sorted(read_staged_wheels(wheels), key=lambda wheel: wheel.file.name)
     set_version = find_set_version(staged_wheels, version)
-    sources, staged_wheels = find_sources(locks, staged_wheels, layout, renamed)
+    sources, staged_wheels = find_sources(locks, staged_wheels, layout)
     check_set(StageSubject(staged_wheels, sources, paths.family, layout))
     if layout == "per-family":
         staged_wheels = [
             wheel.restrict_to_targets(gfx.get_gfx_families()[paths.family]) for wheel in staged_wheels
         ]
-    cells = plan_cells(sources, paths.family, layout, staged_wheels, targets)
+    cells = plan_cells(sources, paths.family, layout, staged_wheels)
     files = tuple(wheel.file for wheel in staged_wheels)
     document = wheel_set.SetDocument(
         id=wheel_set.make_set_id(set_version, ((file.name, file.sha256) for file in files), sources.digest),
@@ -589,8 +576,6 @@ def refuse_taken_names(store: Store, plan: StagePlan) -> None:
 def _make_taken_error(names: list[str], plan: StagePlan) -> errors.ReleaseError:
     rest_note = f" and {len(names) - _MOST_NAMES_SHOWN} more" if len(names) > _MOST_NAMES_SHOWN else ""
     advice = f"a build tag and stage those: rocm-wheels wheel retag --build-tag 1 --output-dir NEW {names[0]}"
-    if plan.document.origin is not None:  # they were made by us, and are gone soon
-        advice = "a build tag: finalize with --build-tag 1, or stage what you retag (rocm-wheels wheel retag)"
     return errors.ReleaseError(
         (
             f"{plan.paths.family} has other bytes under the same name: "

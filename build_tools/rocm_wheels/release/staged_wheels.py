@@ -13,7 +13,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from types import MappingProxyType
 
 from packaging.requirements import Requirement
 from packaging.tags import Tag
@@ -59,10 +58,8 @@ class StagedWheel:
         return replace(self, file=self.file.model_copy(update={"targets": family_targets}))
 
 
-def read_staged_wheels(
-    paths: Sequence[Path], origins: Mapping[str, statement.WheelOrigin] = MappingProxyType({})
-) -> list[StagedWheel]:
-    """Read wheels, several at a time, with the statements beside them or, by file name, in ``origins``.
+def read_staged_wheels(paths: Sequence[Path]) -> list[StagedWheel]:
+    """Read wheels, several at a time, with the statements beside them.
 
     Raises ReleaseError that lists everything that is wrong with them.
     """
@@ -77,7 +74,7 @@ def read_staged_wheels(
             "\n".join(faults), tip="`rocm-wheels audit` and `rocm-wheels wheel retag` show and repair wheels"
         )
     wheels = [_make_staged_wheel(scan) for scan in scans]
-    known_origins = [origins.get(wheel.file.name) or _read_checked_origin(wheel) for wheel in wheels]
+    known_origins = [_read_checked_origin(wheel) for wheel in wheels]
     return [
         wheel if origin is None else _add_origin(wheel, origin)
         for wheel, origin in zip(wheels, known_origins, strict=True)
@@ -264,18 +261,14 @@ def find_sources(
     locks: Sequence[Lock],
     wheels: Sequence[StagedWheel],
     layout: wheel_set.SetLayout,
-    renamed: Mapping[str, str],
 ) -> tuple[SetSources, list[StagedWheel]]:
     """Return the locks of a set, and its wheels, each with the digest of its own where there are several.
 
-    ``renamed`` maps the ROCm of a lock to what it is called since, where wheels were rewritten.
     Raises UsageError for locks that cannot be those of one set, and ReleaseError that lists each wheel of
     which it cannot be said which lock it is of.
     """
     by_digest = {digest_lock(lock): lock for lock in locks}
-    unsorted = [
-        SetSource(lock, digest, renamed.get(lock.rocm or "", lock.rocm)) for digest, lock in by_digest.items()
-    ]
+    unsorted = [SetSource(lock, digest, _find_rocm_name(lock, wheels)) for digest, lock in by_digest.items()]
     sources = tuple(sorted(unsorted, key=_source_sort_key))
     if len(sources) == 1:
         return SetSources(sources, {wheel.file.name: sources[0] for wheel in wheels}), list(wheels)
@@ -303,6 +296,23 @@ def find_sources(
         for item in wheels
     ]
     return SetSources(sources, source_by_wheel), wheels_with_lock
+
+
+def _find_rocm_name(lock: Lock, wheels: Sequence[StagedWheel]) -> str | None:
+    """Return what the ROCm of a lock is called: wheels with final versions pin 7.1.0 for its 7.1.0rc1."""
+    if lock.rocm is None:
+        return None
+    built = Version(lock.rocm)
+    pins = {
+        specifier.version
+        for wheel in wheels
+        for requirement in wheel.requires
+        if canonicalize_name(requirement.name) == "rocm"
+        for specifier in requirement.specifier
+        if specifier.operator == "==" and "*" not in specifier.version
+    }
+    renamed = [pin for pin in pins if Version(pin).release == built.release and built.is_prerelease]
+    return renamed[0] if len(renamed) == 1 else lock.rocm
 
 
 def _source_sort_key(source: SetSource) -> tuple[Version, str]:

@@ -27,10 +27,12 @@ from pydantic import Field, ValidationError, model_validator
 from rocm_wheels.core import errors, records, tables
 from rocm_wheels.models import project_names
 from rocm_wheels.models.gfx import get_card_kinds, get_gfx_families, strip_features
-from rocm_wheels.models.lock import Sha256Digest
+from rocm_wheels.models.lock import Lock, Sha256Digest
 from rocm_wheels.release import set_log
 from rocm_wheels.release.layout import Area, FamilyPaths, StoreLayout, load_layout
+from rocm_wheels.sources.lock import parse_lock
 from rocm_wheels.stores.store import NotInStoreError, Store, is_store_path
+from rocm_wheels.variants import device_names
 from rocm_wheels.variants.document import NULL_LABEL
 from rocm_wheels.wheels import dist_info
 
@@ -408,13 +410,9 @@ def _find_wheels_for_gpu(document: SetDocument, gfx: str) -> list[SetFile]:
     ]
 
 
-_DEVICE_PROJECT = re.compile(r"(?:amd-)?(?P<host>.+)-device-gfx[\w-]+")
-
-
 def find_host_project(project: str) -> str | None:
     """Return whose device code a wheel holds (``amd-torch-device-gfx942``: ``torch``); or None."""
-    match = _DEVICE_PROJECT.fullmatch(project)
-    return match["host"] if match else None
+    return device_names.find_host_project(project)
 
 
 def make_device_extras(document: SetDocument, project: str, targets: Iterable[str]) -> str:
@@ -489,3 +487,15 @@ def parse_torch_line(version: str) -> tuple[int, int]:
     """Return the two numbers that a torch line is called by: ``(2, 13)`` of ``2.13.0a0+rocm7.1``."""
     torch_version = Version(version)
     return torch_version.major, torch_version.minor
+
+
+def read_set_lock(store: Store, paths: FamilyPaths, document: SetDocument, set_lock: SetLock) -> Lock:
+    """Return a lock of a staged set. Raises ReleaseError for one that is another than the set says."""
+    path = f"{paths.set_folder(document.id)}/{set_lock.path}"
+    content = store.read(path).content
+    if hashlib.sha256(content).hexdigest() != set_lock.digest:
+        raise errors.ReleaseError(
+            f"{store.url_of(path)} is not the lock that the set was staged with",
+            tip="a set never changes: put the file back from a copy of the store, or stage the wheels again",
+        )
+    return parse_lock(content.decode(), name=store.url_of(path))

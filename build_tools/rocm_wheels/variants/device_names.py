@@ -52,6 +52,15 @@ def find_package_key(processor: str) -> str:
     return chains[0][1] if len({chain[1] for chain in chains}) == 1 else chains[0][2]
 
 
+_DEVICE_PROJECT = re.compile(r"(?:amd-)?(?P<host>.+)-device-gfx[\w-]+")
+
+
+def find_host_project(project: str) -> str | None:
+    """Return whose device code a wheel holds (``amd-torch-device-gfx942``: ``torch``); or None."""
+    match = _DEVICE_PROJECT.fullmatch(project)
+    return match["host"] if match else None
+
+
 def list_members(key: str, targets: Iterable[str]) -> list[str]:
     """Return those of some targets that a package is for."""
     return [target for target in targets if key in get_package_chain(target)]

@@ -1,0 +1,362 @@
+"""Give the wheels of a release candidate their final versions: 2.9.1rc1+rocm7.1.0rc1 becomes 2.9.1+rocm7.1.0.
+
+By rule the pre-release part is dropped, and what is not clear is asked. Of a wheel its version, file name,
+folders and RECORD are written anew, and the pins on wheels and on ROCm that were renamed, and the versions
+that its Python files state; all else is copied as it is. What becomes of all wheels is known before the first
+is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
+from rocm_wheels.core import errors, files, log, parallel, tables
+from rocm_wheels.models import project as recipes
+from rocm_wheels.package import sbom, version_edit
+from rocm_wheels.sources import lock
+from rocm_wheels.variants import device_names
+from rocm_wheels.wheels import dist_info, rewrite, statement, write_together
+from rocm_wheels.wheels.archive import WheelArchive
+from rocm_wheels.wheels.edit import WheelEdit, get_edited_name
+
+_STEP = "finalize"  # as the bill of materials of a wheel says it
+_JOBS = 4
+_ResultT = TypeVar("_ResultT")
+
+
+@dataclass(frozen=True)
+class CandidateWheel:
+    """A wheel as it is: its project (normalized), version, and the ROCm that it was made for; "": not known.
+
+    That is the one that it pins, else that of the lock inside.
+    """
+
+    path: Path
+    project: str
+    version: Version
+    rocm: str
+    requires: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class FinalWheel:
+    """A wheel and what becomes of it. One that stays has its own name.
+
+    ``requires`` are the requirements that change (old, new), ``members`` the files outside its dist-info that
+    have another content then.
+    """
+
+    old: CandidateWheel
+    version: str
+    name: str
+    requires: tuple[tuple[str, str], ...] = ()
+    members: Mapping[str, bytes] = field(default_factory=dict)
+    build: str = ""
+
+    @property
+    def stays(self) -> bool:
+        """Whether it is taken as it is."""
+        return self.name == self.old.path.name
+
+
+@dataclass(frozen=True)
+class FinalVersions:
+    """What is wanted: whole versions by project, projects that stay, and new names of versions of ROCm.
+
+    Parts (``torch-device-gfx942``) follow their whole. ``build`` is the build tag of all wheels that are
+    written anew; "": that of the old ones.
+    """
+
+    to: Mapping[str, str]
+    keep: frozenset[str]
+    rocm: Mapping[str, str]
+    build: str = ""
+
+    @classmethod
+    def parse(
+        cls,
+        wheels: Sequence[CandidateWheel],
+        to: Sequence[str] = (),
+        keep: Sequence[str] = (),
+        rocm: Sequence[str] = (),
+        build: str = "",
+    ) -> FinalVersions:
+        """Return what PROJECT=V, PROJECT and [OLD=]NEW mean for these wheels. Raises UsageError."""
+        projects = sorted({wheel.project for wheel in wheels})
+
+        def require_project(name: str, option: str) -> str:
+            if (project := canonicalize_name(name)) not in projects:
+                raise errors.UsageError(
+                    f"{option} {name}: no wheel is of {name}{tables.suggest_name(project, projects)}",
+                    tip=f"they are of {', '.join(projects)}",
+                )
+            return project
+
+        versions: dict[str, str] = {}
+        for word in to:
+            name, equals, version = word.partition("=")
+            project = require_project(name, "--to")
+            if not equals or project in versions:
+                raise errors.UsageError(
+                    f"--to {word}: one version for each project", tip=f"such as --to {project}=2.9.0"
+                )
+            versions[project] = str(_parse_version(version, f"--to {word}"))
+        kept = frozenset(require_project(name, "--keep") for name in keep)
+        if contradicting := sorted(kept & versions.keys()):
+            raise errors.UsageError(f"{', '.join(contradicting)} cannot be kept and get another version")
+        rocms = sorted({wheel.rocm for wheel in wheels} - {""})
+        return cls(versions, kept, dict(_parse_rocm(word, rocms) for word in rocm), build)
+
+    def find_version(self, wheel: CandidateWheel) -> str:
+        """Return the version that a wheel gets, which is its own if it stays.
+
+        Raises ReleaseError that says what is not clear.
+        """
+        project, old = wheel.project, wheel.version
+        names = {project, device_names.find_host_project(project)}
+        if names & self.keep:
+            return str(old)
+        requested = next((self.to[name] for name in self.to if name in names), None)
+        if requested is None:
+            renamed = (wheel.rocm, self.rocm[wheel.rocm]) if wheel.rocm in self.rocm else None
+            try:
+                new = make_final_version(old, renamed)
+            except errors.ReleaseError as unclear:
+                raise errors.ReleaseError(f"{project} {old}: {unclear}: say --to {project}=VERSION") from None
+            if Version(new) == old:
+                raise errors.ReleaseError(
+                    f"{project} {old} is no pre-release: say --keep {project} to take it as it is, or "
+                    f"--to {project}=VERSION"
+                )
+            return new
+        new_version = Version(requested)
+        fault = ""
+        if (new_version.epoch, new_version.release) != (old.epoch, old.release):
+            fault = f"{project} {old} cannot become {requested}: that is another release, to be built anew"
+        elif new_version.is_prerelease:
+            fault = f"{project} is to become {requested}, a pre-release"
+        elif new_version.local is None and old.local is not None:
+            example = f"--to {project}={new_version.public}+{old.local}"
+            fault = f"{project} {old} would lose its label: say all of the version, such as {example}"
+        elif new_version == old:
+            fault = f"{project} is {old} already: say --keep {project}"
+        if fault:
+            raise errors.ReleaseError(fault)
+        return requested
+
+
+def make_final_version(version: Version, rocm: tuple[str, str] | None = None) -> str:
+    """Return a version without pre-release and dev parts; its label with another ROCm, where there is one.
+
+    Raises ReleaseError that says what is not clear.
+    """
+    if version.is_prerelease and version.post is not None and version.pre is not None:
+        raise errors.ReleaseError(f"{version} is after a pre-release, and not of the final version")
+    epoch = f"{version.epoch}!" if version.epoch else ""
+    post = f".post{version.post}" if version.post is not None else ""
+    public = f"{epoch}{'.'.join(map(str, version.release))}{post}"
+    local = version.local
+    if local and rocm:
+        local = version_edit.rename_rocm_in_label(local, rocm)
+        if local is None:
+            raise errors.ReleaseError(f"the label +{version.local} does not say ROCm {rocm[0]}")
+    return f"{public}+{local}" if local else public
+
+
+def read_candidates(paths: Sequence[Path]) -> list[CandidateWheel]:
+    """Read wheels. Where all that say it are for one ROCm, the others are, too. Raises DataError."""
+    wheels = parallel.run_in_parallel(_read_candidate, paths, jobs=_JOBS)
+    rocms = {wheel.rocm for wheel in wheels} - {""}
+    only = rocms.pop() if len(rocms) == 1 else ""
+    return [
+        CandidateWheel(wheel.path, wheel.project, wheel.version, wheel.rocm or only, wheel.requires)
+        for wheel in wheels
+    ]
+
+
+def plan_final_wheels(wheels: Sequence[CandidateWheel], versions: FinalVersions) -> list[FinalWheel]:
+    """Return what becomes of wheels that belong together.
+
+    Raises ReleaseError that lists each of which it is not clear, or that would not fit the others.
+    """
+    decided = _collect(wheels, versions.find_version)
+    moved: dict[str, dict[Version, Version]] = {}
+    for wheel, text in zip(wheels, decided, strict=True):
+        new = Version(text)
+        pairs = moved.setdefault(wheel.project, {})
+        if pairs.setdefault(wheel.version, new) != new:
+            raise errors.ReleaseError(
+                f"{wheel.project} {wheel.version} would become {pairs[wheel.version]} and {new}",
+                tip=f"say one: --to {wheel.project}=VERSION",
+            )
+        if list(pairs.values()).count(new) > 1:
+            raise errors.ReleaseError(f"two versions of {wheel.project} would become {new}")
+    for rocm in sorted({versions.rocm.get(wheel.rocm, wheel.rocm) for wheel in wheels} - {""}):
+        if Version(rocm).is_prerelease:
+            log.log_warning(f"ROCm stays {rocm}, a pre-release; --rocm gives labels and pins its final name")
+    final_versions = dict(zip(wheels, decided, strict=True))
+    planned = _collect(
+        wheels, lambda wheel: _plan_wheel(wheel, final_versions[wheel], moved, versions), named=True
+    )
+    if all(wheel.stays for wheel in planned):
+        raise errors.ReleaseError("all wheels stay as they are: there is nothing to finalize")
+    return planned
+
+
+def write_final_wheels(wheels: Sequence[FinalWheel], folder: Path, *, replace: bool = False) -> list[Path]:
+    """Write the new wheels, and copies of those that stay, with their statements; all appear together.
+
+    A wheel that has a statement beside it gets one that names this step. Raises DataError where other bytes
+    have the name of one and ``replace`` is not said, and before anything is written where there is no room.
+    """
+    require_room(folder, sum(wheel.old.path.stat().st_size for wheel in wheels))
+    targets = [folder / wheel.name for wheel in wheels]
+    rewrite.require_distinct_targets(zip([wheel.old.path for wheel in wheels], targets, strict=True))
+    try:
+        with write_together.write_together(replace=replace) as batch:
+            stage = batch.find_stage(folder)
+
+            def write(wheel: FinalWheel) -> None:
+                if wheel.stays:
+                    files.copy_atomically(wheel.old.path, stage / wheel.name)
+                    statement.copy_statement(wheel.old.path, stage / wheel.name)
+                    return
+                renamed = dict(wheel.requires)
+                edit = WheelEdit(
+                    version=wheel.version,
+                    build=wheel.build or None,
+                    requirements=lambda old: [renamed.get(text, text) for text in old],
+                    members=wheel.members,
+                    step=_STEP,
+                )
+                rewrite.rewrite_wheel(wheel.old.path, stage, edit)
+
+            parallel.run_in_parallel(write, wheels, jobs=_JOBS)
+    except OSError as failure:
+        raise errors.ReleaseError(
+            f"cannot write to {folder}: {failure.strerror or failure}",
+            tip="free some space, or name another --output-dir; then run the same command again",
+        ) from failure
+    return targets
+
+
+def require_room(folder: Path, size: int) -> None:
+    """Raise ReleaseError where a disk has no room for so many bytes; the folder need not be there yet."""
+    place = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    if size > (free := files.measure_free_space(place)):
+        raise errors.ReleaseError(
+            f"{tables.format_size(size)} are to be written, and {folder} has room for "
+            f"{tables.format_size(free)}",
+            tip="free some space, or name a folder on another disk with --output-dir",
+        )
+
+
+def _read_candidate(path: Path) -> CandidateWheel:
+    name, inside = dist_info.parse_wheel_name(path.name), rewrite.read_dist_info_files(path)
+    if "METADATA" not in inside:
+        raise errors.DataError(f"{path} has no METADATA in its .dist-info folder")
+    metadata = dist_info.parse_metadata(inside["METADATA"], name=f"{path}: METADATA")
+    pins = {
+        specifier.version
+        for requirement in map(Requirement, metadata.requires_dist)
+        if canonicalize_name(requirement.name) == "rocm" or requirement.name.lower().startswith("rocm-sdk")
+        for specifier in requirement.specifier
+        if specifier.operator in ("==", "===") and "*" not in specifier.version
+    }
+    rocm = ""
+    if len(pins) == 1:
+        rocm = pins.pop()
+    elif (text := inside.get(sbom.LOCK_MEMBER)) is not None:
+        rocm = lock.parse_lock(text.decode("utf-8", "replace"), name=f"{path}: {sbom.LOCK_MEMBER}").rocm or ""
+    return CandidateWheel(path, name.name, name.version, rocm, metadata.requires_dist)
+
+
+def _plan_wheel(
+    wheel: CandidateWheel,
+    version: str,
+    moved: version_edit.NewVersions,
+    versions: FinalVersions,
+) -> FinalWheel:
+    rocm = (wheel.rocm, versions.rocm[wheel.rocm]) if wheel.rocm in versions.rocm else None
+    rocm_pair = {Version(rocm[0]): Version(rocm[1])} if rocm else {}
+    pairs = tuple(
+        (text, new)
+        for text in wheel.requires
+        if (new := version_edit.rewrite_requirement(text, moved, rocm_pair)) != text
+    )
+    if Version(version) == wheel.version:
+        if pairs:
+            replaced = ", ".join(old for old, _ in pairs)
+            raise errors.ReleaseError(
+                f"it stays, and requires {replaced}, which gets another version: "
+                f"say --to {wheel.project}=VERSION in the place of --keep"
+            )
+        return FinalWheel(wheel, version, wheel.path.name)
+    recipe = recipes.find_project_of(device_names.find_host_project(wheel.project) or wheel.project)
+    if recipe is None:
+        raise errors.ReleaseError(f"there is no recipe of {wheel.project}, which says where its version is")
+    with WheelArchive.open(wheel.path) as archive:
+        texts = {
+            member.name: archive.read(member)
+            for member in archive.members
+            if member.name in version_edit.list_version_files(recipe)
+        }
+    members = version_edit.rewrite_version_files(texts, recipe, (str(wheel.version), version), rocm)
+    name = get_edited_name(wheel.path.name, WheelEdit(version=version, build=versions.build or None))
+    return FinalWheel(wheel, version, name, pairs, members, versions.build)
+
+
+def _collect(
+    wheels: Sequence[CandidateWheel], work: Callable[[CandidateWheel], _ResultT], *, named: bool = False
+) -> list[_ResultT]:
+    """Return what ``work`` returns of each wheel. Raises one ReleaseError that says all that is wrong."""
+    results, faults = list[_ResultT](), dict[str, None]()
+    for wheel in wheels:
+        try:
+            results.append(work(wheel))
+        except errors.ReleaseError as fault:
+            faults[f"{wheel.path.name}: {fault}" if named else str(fault)] = None
+    if faults:
+        raise errors.ReleaseError("\n".join(faults), tip="nothing was written")
+    return results
+
+
+def _parse_rocm(word: str, rocms: Sequence[str]) -> tuple[str, str]:
+    """Return the old and the new ROCm of ``[OLD=]NEW``. Raises UsageError."""
+    old, equals, new = word.partition("=")
+    if not equals:
+        if len(rocms) != 1:
+            listed = f"ROCm {' and '.join(rocms)}" if rocms else "a ROCm that none of them names"
+            raise errors.UsageError(f"the wheels are for {listed}", tip="name it with --rocm OLD=NEW")
+        old, new = rocms[0], word
+    if rocms and old not in rocms:
+        raise errors.UsageError(
+            f"no wheel is for ROCm {old}{tables.suggest_name(old, rocms)}",
+            tip=f"they are for {', '.join(rocms)}",
+        )
+    before, after = _parse_version(old, f"--rocm {word}"), _parse_version(new, f"--rocm {word}")
+    if (before.epoch, before.release) != (after.epoch, after.release):
+        raise errors.UsageError(f"ROCm {old} cannot become {new}: that is another ROCm, to be built with")
+    if before.local and not after.local:
+        raise errors.UsageError(
+            f"ROCm {old} would lose its label", tip=f"say all: --rocm {new}+{before.local}"
+        )
+    if after.is_prerelease or after == before:
+        raise errors.UsageError(
+            f"--rocm {word}: {new} is {'a pre-release' if after != before else 'the old one'}"
+        )
+    return old, new
+
+
+def _parse_version(text: str, source: str) -> Version:
+    try:
+        return Version(text)
+    except InvalidVersion as cause:
+        raise errors.UsageError(f"{source}: {text!r} is not a version (PEP 440)") from cause
