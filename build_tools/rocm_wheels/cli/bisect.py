@@ -15,18 +15,21 @@ from rocm_wheels.cli.command import command, option
 from rocm_wheels.core import errors, log, tables
 
 if TYPE_CHECKING:
-    from rocm_wheels.release import bisect
+    from collections.abc import Iterator, Sequence
+
+    from rocm_wheels.release import bisect, wheel_set
+    from rocm_wheels.release.layout import StoreLayout
+    from rocm_wheels.stores.store import Store
 
 _HELP = """Find the first set of STORE that COMMAND fails with, between a good one and a bad one.
 
-Sets of one family are tried that were made between the two: those for their platform and, where both are of
-one torch line (as their locks say, else 2.13 by their torch), of that line alone.
+Staged sets of one family are tried that were made between the two: those for their platform and, where both
+are of one torch line (2.13), of that line alone.
 
 Each set that is tried is installed into an environment of its own, by uv and from its own index, and COMMAND
 is run with that Python first on PATH; ROCM_WHEELS_SET and ROCM_WHEELS_INDEX say which set it is. What COMMAND
 exits with counts as for `git bisect run`: 0 is good, 125 cannot be tested, 1 to 127 is bad, 128 and more
-stops. Sets that cannot be installed are skipped. What is found is noted at once: a run that was killed is
-carried on by the same command, also where more sets were staged after the bad one.
+stops. Sets that cannot be installed are skipped.
 
 What the sets require comes from them first, then from --dependency-index, then from PyPI or
 UV_DEFAULT_INDEX, and from --find-links beside these.
@@ -38,11 +41,10 @@ Example:
 
 \b
 JSON (keys are added, never renamed):
-  first_bad, last_good, certain, skipped: [set, why],
-  probes: [set, outcome: good|bad|skip, why, exit, seconds],
-  differs: {versions, rocm, lock (as of lock diff), lock_diff, why_not}
-with --plan:
-  sets, between, ends, probes_at_most, first, known: [as probes]
+  first_bad, last_good, certain, skipped: [set, why], probes: [set, outcome: good|bad|skip, why],
+  differs: {versions, rocm, lock (as of lock diff), why_not}
+with --dry-run:
+  sets
 """
 
 
@@ -52,7 +54,6 @@ with --plan:
 @option("--good", required=True, metavar="ID", help="A set that works, or how its id begins.")
 @option("--bad", required=True, metavar="ID", help="A later set that does not.")
 @catalogue.FAMILY.but(help="Family of the sets, where several have their ids.")
-@catalogue.CHANNEL.but(help="Only sets that this channel ever showed [default: all staged sets].")
 @catalogue.GFX.but(
     name="gfx", help="GPU targets that a set must be for, one at least [default: those of this machine]."
 )
@@ -70,113 +71,110 @@ with --plan:
 @option(
     "--store-url",
     metavar="URL",
-    help="Where STORE is served to installers [default: a folder is read; of others, sets are copied].",
+    help="Where STORE is served to installers [default: a folder is read; of others, as the store says].",
 )
 @option("--trust-ends", is_flag=True, help="Believe that the good set is good and the bad one is bad.")
-@catalogue.DRY_RUN.but(
-    name="plan",
-    help="Print which sets there are and how many would be tried; of COMMAND, what is known already.",
-)
-@catalogue.WORK_DIR.but(help="Where it works [default: the cache folder].")
-@option("--keep", is_flag=True, help="Keep the environments.")
+@catalogue.DRY_RUN.but(help="Print which sets there are between the two.")
+@catalogue.WORK_DIR.but(help="Where environments are made [default: the cache folder].")
 @catalogue.takes(catalogue.STORE_LAYOUT, catalogue.JSON)
-def bisect_command(store: str, command: tuple[str, ...], as_json: bool, **given: Any) -> None:
+def bisect_command(store: str, command: tuple[str, ...], dry_run: bool, as_json: bool, **given: Any) -> None:
     """Ask, search, answer."""
-    from rocm_wheels.core import files
     from rocm_wheels.release import bisect
     from rocm_wheels.release.layout import load_layout
     from rocm_wheels.stores.store import open_existing_store
 
     env = boundary.read_environment()
     opened, layout = open_existing_store(store, env), load_layout(given["store_layout"])
-    if not command and not given["plan"]:
+    if not command and not dry_run:
         raise errors.UsageError(
-            "there is no COMMAND to try sets with", tip="behind --; or see the sets: --plan"
+            "there is no COMMAND to try sets with", tip="behind --; or see the sets: --dry-run"
         )
-    ends = {name: given[name] for name in ("good", "bad")}
-    line = bisect.find_line(opened, layout, **ends, family=given["family"], channel=given["channel"])
-    question = _make_question(line, command, given, env)
-    key = bisect.compute_bisect_key(line, question)
-    folder = (given["work_dir"] or _default_work_dir(env)).absolute() / key
-    prober = bisect.SetProber(line, question, folder, env, keep=given["keep"])
-    if given["plan"]:
-        _print_plan(
-            prober,
-            bisect.BisectState(folder, key, str(question)),
-            trusted=given["trust_ends"],
-            as_json=as_json,
-        )
-        return
-    tip = "wait for it to end: it asks the same"
-    with files.lock_folder(folder, purpose="a search", tip=tip, error=errors.ReleaseError):
-        state = bisect.BisectState(folder, key, str(question))
-        between = bisect.bisect_sets(prober, state, trust_ends=given["trust_ends"], report=log.log_note)
-        answer = bisect.make_bisect_answer(line, between, state)
+    documents = bisect.list_sets_between(opened, layout, given["good"], given["bad"], given["family"])
+    if dry_run:
         if as_json:
-            click.echo(json.dumps(bisect.convert_bisect_answer_to_json(answer), indent=1))
-        else:
-            click.echo("\n".join(bisect.format_bisect_answer(answer)))
-        state.clear()
-    log.log_note(f"what was printed: {folder / 'logs'}")
-    if given["keep"]:
-        log.log_note(f"environments: {folder / 'environments'}")
+            click.echo(json.dumps({"sets": [document.id for document in documents]}, indent=1))
+            return
+        for document in documents:
+            click.echo(_describe_set(document))
+        between = len(documents) - 2
+        most = (
+            f"{tables.format_count(between, 'set')} between: at most {between.bit_length()} of them are tried"
+        )
+        click.echo(f"{most}, as long as each can be tested")
+        return
+    request = _make_request(opened, layout, documents, command, given)
+    good, bad, probes = bisect.bisect_sets(documents, request, env, trust_ends=given["trust_ends"])
+    hidden = [document.id for document in documents[good + 1 : bad]]
+    skipped = [probe for probe in probes if probe.set in hidden]
+    ends = documents[good], documents[bad]
+    lock_changes = _compare_locks(opened, layout, *ends)
+    if as_json:
+        click.echo(json.dumps(_make_answer(*ends, probes, skipped, lock_changes), indent=1))
+    else:
+        click.echo("\n".join(_format_answer(*ends, skipped, lock_changes)))
 
 
-def _make_question(
-    line: bisect.SetLine, words: tuple[str, ...], options: Mapping[str, Any], env: Mapping[str, str]
-) -> bisect.ProbeRequest:
+def _make_request(
+    store: Store,
+    layout: StoreLayout,
+    documents: Sequence[wheel_set.SetDocument],
+    words: tuple[str, ...],
+    given: Mapping[str, Any],
+) -> bisect.BisectRequest:
     from packaging.utils import canonicalize_name
 
+    from rocm_wheels.core import user_folders
     from rocm_wheels.models import gfx
     from rocm_wheels.release import bisect, views
+    from rocm_wheels.release.layout import FamilyPaths
     from rocm_wheels.sdk import interpreters
 
+    env = boundary.read_environment()
     targets = (
-        _detect_targets(env)
-        if options["gfx"] is None
-        else gfx.parse_targets(options["gfx"], input_name="--gfx")
+        _detect_targets(env) if given["gfx"] is None else gfx.parse_targets(given["gfx"], input_name="--gfx")
     )
-    (python,) = interpreters.find_interpreters([options["python"] or sys.executable], env)
-    projects = _choose_projects(line, tuple(canonicalize_name(text) for text in options["projects"]))
-    return bisect.ProbeRequest(
+    (python,) = interpreters.find_interpreters([given["python"] or sys.executable], env)
+    available = {project for document in documents for project in document.projects}
+    projects = tuple(dict.fromkeys(canonicalize_name(text) for text in given["projects"]))
+    for name in projects:
+        if name not in available:
+            suggestion = tables.suggest_name(name, available)
+            raise errors.UsageError(
+                f"--project: none of the {len(documents)} sets has {name}{suggestion}",
+                tip=f"they have {', '.join(sorted(available))}",
+            )
+    for text in given["find_links"]:
+        if "://" not in text and not Path(text).is_dir():
+            raise errors.UsageError(
+                f"--find-links {text} is not a folder", tip="name a folder of wheels, or a URL"
+            )
+    public = views.read_public(store, layout)
+    served = views.check_public_url(given["store_url"]) if given["store_url"] is not None else public.url
+    if store.folder is None and not served:
+        raise errors.UsageError(
+            f"{store.url} is not known to be served to installers",
+            tip="name where it is with --store-url, or for all with `set refresh --public-url`",
+        )
+
+    def index_of(document: wheel_set.SetDocument) -> str:
+        path = f"{FamilyPaths(layout, document.family).set_index(document.id)}/"
+        return f"{served}{path}" if given["store_url"] or store.folder is None else store.url_of(path)
+
+    work_dir = given["work_dir"] or user_folders.find_cache_folder(env, sys.platform) / "bisect"
+    return bisect.BisectRequest(
         command=words,
         cwd=Path.cwd(),
-        projects=projects,
+        projects=projects or (("torch",) if "torch" in available else documents[0].projects),
         python=python.path,
-        python_version=f"{python.tag[2]}.{python.tag[3:]}",
+        work_dir=work_dir.absolute(),
+        index_of=index_of,
         targets=tuple(dict.fromkeys(gfx.strip_features(text) for text in targets)),
-        extra_indexes=options["extra_index"] or views.read_public(line.store, line.layout).other_indexes,
-        find_links=tuple(_resolve_find_links(text) for text in options["find_links"]),
-        served=views.check_public_url(options["store_url"]) if options["store_url"] is not None else "",
-        pre=options["pre"],
+        extra_indexes=given["extra_index"] or public.other_indexes,
+        find_links=tuple(
+            text if "://" in text else str(Path(text).absolute()) for text in given["find_links"]
+        ),
+        pre=given["pre"],
     )
-
-
-def _choose_projects(line: bisect.SetLine, named: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the projects to install. Raises UsageError for one that no set has."""
-
-    available = {project for row in line.rows for project in row.projects}
-    for name in named:
-        if name not in available:
-            message = (
-                f"--project: none of the {len(line.rows)} sets has "
-                f"{name}{tables.suggest_name(name, available)}"
-            )
-            raise errors.UsageError(message, tip=f"they have {', '.join(sorted(available))}")
-    if named:
-        return tuple(dict.fromkeys(named))
-    return ("torch",) if "torch" in available else line.rows[0].projects
-
-
-def _resolve_find_links(text: str) -> str:
-    """Return a page or folder of wheels as it is found from anywhere. Raises UsageError for no folder."""
-    if "://" in text:
-        return text
-    if not Path(text).is_dir():
-        raise errors.UsageError(
-            f"--find-links {text} is not a folder", tip="name a folder of wheels, or a URL"
-        )
-    return str(Path(text).absolute())
 
 
 def _detect_targets(env: Mapping[str, str]) -> tuple[str, ...]:
@@ -191,36 +189,76 @@ def _detect_targets(env: Mapping[str, str]) -> tuple[str, ...]:
     return targets
 
 
-def _default_work_dir(env: Mapping[str, str]) -> Path:
-    from rocm_wheels.core import user_folders
-
-    return user_folders.find_cache_folder(env, sys.platform) / "bisect"
+def _describe_set(document: wheel_set.SetDocument) -> str:
+    return f"{document.id}  ROCm {document.rocm_in_words or 'unknown'}  {document.created}"
 
 
-def _print_plan(prober: bisect.SetProber, state: bisect.BisectState, *, trusted: bool, as_json: bool) -> None:
+LockChanges = tuple["dict[str, Any] | None", str]  # as `lock diff --json`; without: why they are not known
+
+
+def _compare_locks(
+    store: Store, layout: StoreLayout, good: wheel_set.SetDocument, bad: wheel_set.SetDocument
+) -> LockChanges:
+    from rocm_wheels.release import wheel_set
+    from rocm_wheels.release.layout import FamilyPaths
+    from rocm_wheels.sources import lock_diff
+
+    paths = FamilyPaths(layout, good.family)
+    try:  # of several locks, that of the newest ROCm
+        old, new = (wheel_set.read_set_lock(store, paths, one, one.locks[-1]) for one in (good, bad))
+        return lock_diff.compare_locks(old, new), ""
+    except errors.RocmWheelsError as failure:  # the search took long: it is answered all the same
+        return None, errors.explain_error(failure).splitlines()[0]
+
+
+def _make_answer(
+    good: wheel_set.SetDocument,
+    bad: wheel_set.SetDocument,
+    probes: Sequence[bisect.Probe],
+    skipped: Sequence[bisect.Probe],
+    lock_changes: LockChanges,
+) -> dict[str, Any]:
     from rocm_wheels.release import bisect
 
-    between, rows = bisect.find_range(prober, state), prober.line.rows
-    tried = {entry.set for entry in state.probes}
-    ends = 0 if trusted else sum(row.id not in tried for row in (rows[0], rows[-1]))
-    first = rows[between.next].id if between.next is not None else None
-    most = bisect.count_probes_at_most(between.untested)
-    if as_json:
-        document = {
-            "sets": list(prober.line.ids),
-            "between": between.untested,
-            "ends": ends,
-            "probes_at_most": most,
-            "first": first,
-            "known": [entry.model_dump(mode="json") for entry in state.probes],
-        }
-        click.echo(json.dumps(document, indent=1))
-        return
-    for number, row in enumerate(rows):
-        probe = state.find_probe(row.id)
-        word = probe.outcome if probe else {0: "given as good", len(rows) - 1: "given as bad"}.get(number, "")
-        mark = "->" if row.id == first else "  "
-        click.echo(f"{mark} {row.id}  ROCm {row.rocm or 'unknown'}  {row.created}  {word}".rstrip())
-    both = f" and {tables.format_count(ends, 'end')}" if ends else ""
-    summary = f"{between.untested} of {len(rows)} sets are between: at most {most} are tried{both}"
-    click.echo(f"{summary}, as long as each can be tested")
+    versions = bisect.list_version_changes(good, bad)
+    return {
+        "first_bad": bad.id,
+        "last_good": good.id,
+        "certain": not skipped,
+        "skipped": [{"set": probe.set, "why": probe.why} for probe in skipped],
+        "probes": [vars(probe) for probe in probes],
+        "differs": {
+            "versions": {project: {"old": old, "new": new} for project, (old, new) in versions.items()},
+            "rocm": {"old": good.rocm_in_words or None, "new": bad.rocm_in_words or None},
+            "lock": lock_changes[0],
+            "why_not": lock_changes[1] or None,
+        },
+    }
+
+
+def _format_answer(
+    good: wheel_set.SetDocument,
+    bad: wheel_set.SetDocument,
+    skipped: Sequence[bisect.Probe],
+    lock_changes: LockChanges,
+) -> Iterator[str]:
+    from rocm_wheels.release import bisect
+    from rocm_wheels.sources import lock_diff
+
+    if skipped:
+        yield "the first bad set is one of these; those that cannot be tested hide which:"
+        yield from (f"  {probe.set}: {probe.why}" for probe in skipped)
+        yield f"  {_describe_set(bad)}"
+    else:
+        yield f"the first bad set is {_describe_set(bad)}"
+    yield f"the last good set is {_describe_set(good)}"
+    yield "what differs:"
+    for project, (old, new) in bisect.list_version_changes(good, bad).items():
+        yield f"  {project}  {old} → {new}"
+    if good.rocms != bad.rocms:
+        yield f"  ROCm  {good.rocm_in_words or 'unknown'} → {bad.rocm_in_words or 'unknown'}"
+    diff, why_not = lock_changes
+    if diff is None:
+        yield f"  the locks cannot be compared: {why_not}"
+    else:
+        yield from (f"  {text}".rstrip() for text in lock_diff.format_diff_report(diff))
