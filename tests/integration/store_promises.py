@@ -28,8 +28,9 @@ def require_promises(store: Store, tmp_path: Path) -> None:
         store.replace("v2/f/other.json", b"six", second)
     assert store.replace("v2/f/new.json", b"new", None) == store.read("v2/f/new.json").tag
     for work in (store.read, store.digest, lambda path: store.copy(path, "c")):
-        with pytest.raises(NotInStoreError):
-            work("v2/f/missing")
+        for path in ("v2/f/missing", "v2/f"):
+            with pytest.raises(NotInStoreError):
+                work(path)
     with pytest.raises(NotInStoreError):
         store.fetch("v2/f/missing", tmp_path / "none")
     store.copy("v2/f/a+1.json", "w/b")
@@ -50,6 +51,17 @@ def require_promises(store: Store, tmp_path: Path) -> None:
     store.remove("w/b")
     store.remove("w/b")
     assert store.head("w/b") is None
+    for path in ("v2/f.txt", "v2/f/a.txt", "v2/f-1/b.txt"):
+        store.create(path, b"")
+    assert [one.path for one in store.listing("v2")] == [
+        "v2/f-1/b.txt",
+        "v2/f.txt",
+        "v2/f/a+1.json",
+        "v2/f/a.txt",
+        "v2/f/new.json",
+    ]
+    assert list(store.listing("v3")) == [] and store.folders("v2") == ["f", "f-1"]
+    assert store.url_of("v2/f/").endswith("/v2/f/")
 
 
 def send_and_copy_in_parts(store: store_s3.S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

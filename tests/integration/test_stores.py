@@ -164,6 +164,24 @@ def test_writes_on_a_bad_line_happen_once(fault: str, times: int) -> None:
         assert (store.read("a").tag, store.read("copied").content) == (new, b"one")
 
 
+@pytest.mark.parametrize("fault", ["409 ConditionalRequestConflict", "500", "lost"])
+def test_parts_become_one_file_once(fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever becomes of the answers to the requests that begin and end an upload."""
+    monkeypatch.setattr(store_s3, "PART_SIZE", 5 << 20)
+    (tmp_path / "big").write_bytes(bytes(6 << 20))
+    with s3_servers.bad_line(_first(1, fault, ("POST",))) as line:
+        store = s3_servers.a_store(line.url)
+        store.create("a", tmp_path / "big")
+        line.faults = lambda method, path: "lost" if method == "POST" and "uploadId" in path else ""
+        store.create("b", tmp_path / "big")  # none of the answers comes, and it is there
+        line.faults = lambda *_: ""
+        assert [one.size for one in store.listing("")] == [6 << 20, 6 << 20]
+        line.faults = lambda method, path: "503" if method == "POST" and "uploadId" in path else ""
+        with pytest.raises(errors.ReleaseError, match=r"cannot write s3://.*/where/c"):
+            store.create("c", tmp_path / "big")
+        assert store.head("c") is None
+
+
 @pytest.mark.contract
 @pytest.mark.parametrize("fault", ["500", "lost", "half"])
 def test_reads_on_a_bad_line_are_whole(fault: str, tmp_path: Path) -> None:
