@@ -337,7 +337,9 @@ def test_wheels_of_the_store_that_are_not_what_was_staged_are_refused(
     path.write_bytes(path.read_bytes()[:-1])
     words = ["wheel", "finalize", "--store", store.url, "--set", document.id, *USUAL]
     assert "is not what was staged" in run(*words, "--output-dir", tmp_path / "final", code=15)
-    assert path.exists() and not list((tmp_path / "final").glob("*.whl"))
+    assert path.exists() and not (tmp_path / "final").exists()
+    path.unlink()
+    assert "is not what was staged" in run(*words, "--output-dir", tmp_path / "final", code=15)
 
 
 def test_room_is_looked_for_before_and_a_full_disk_is_named(

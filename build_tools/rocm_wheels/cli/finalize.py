@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import shutil
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,12 +12,11 @@ import click
 
 from rocm_wheels.cli import boundary, catalogue, options
 from rocm_wheels.cli.command import command, option
-from rocm_wheels.core import errors, log, shell
+from rocm_wheels.core import errors, files, log, shell
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
-    from rocm_wheels.package import finalize
     from rocm_wheels.release import wheel_set
     from rocm_wheels.release.layout import FamilyPaths
     from rocm_wheels.stores.store import Store
@@ -80,96 +80,44 @@ def finalize_command(  # noqa: PLR0917 - click passes them by name
             "wheels are named one way: as files, or by --store and --set",
             tip="for example: rocm-wheels wheel finalize dist/*.whl --output-dir final",
         )
-    fetched, stage_command = None, ""
-    if store and set_id:
-        from rocm_wheels.release import wheel_set
-        from rocm_wheels.release.layout import FamilyPaths, load_layout
-        from rocm_wheels.stores.store import open_existing_store
+    with ExitStack() as stack:
+        document, texts = None, dict[Path, str]()
+        if store and set_id:
+            from rocm_wheels.release import wheel_set
+            from rocm_wheels.release.layout import FamilyPaths, load_layout
+            from rocm_wheels.sources.lock import format_lock
+            from rocm_wheels.stores.store import open_existing_store
 
-        opened, layout = open_existing_store(store, boundary.read_environment()), load_layout(store_layout)
-        document = wheel_set.find_set(opened, set_id, layout=layout)
-        paths = FamilyPaths(layout, document.family)
-        fetched = output_dir / f".{document.id}"
-        wheels = _fetch_set(opened, paths, document, fetched)
-        stage_command = _describe_stage(store, document, output_dir)
-    candidates = finalize.read_candidates(wheels)
-    planned = finalize.plan_final_wheels(
-        candidates, finalize.FinalVersions.parse(candidates, to, keep, rocm, build)
-    )
-    if not dry_run:
-        finalize.write_final_wheels(planned, output_dir, replace=replace)
-    if fetched is not None:
+            opened, layout = (
+                open_existing_store(store, boundary.read_environment()),
+                load_layout(store_layout),
+            )
+            document = wheel_set.find_set(opened, set_id, layout=layout)
+            paths = FamilyPaths(layout, document.family)
+            for entry in document.locks:
+                prefix = f"{entry.digest[:12]}." if len(document.locks) > 1 else ""
+                lock = wheel_set.read_set_lock(opened, paths, document, entry)
+                texts[output_dir / f"{prefix}sources.lock.json"] = format_lock(lock)
+            wheels = stack.enter_context(_fetch_set(opened, paths, document, output_dir))
+        candidates = finalize.read_candidates(wheels)
+        planned = finalize.plan_final_wheels(
+            candidates, finalize.FinalVersions.parse(candidates, to, keep, rocm, build)
+        )
         if not dry_run:
-            for lock in document.locks:
-                (fetched / lock.path).replace(output_dir / lock.path)
-        shutil.rmtree(fetched)
-        if dry_run and not any(output_dir.iterdir()):
-            output_dir.rmdir()
-    _print_final(planned, stage_command, dry_run=dry_run, as_json=as_json)
-
-
-def _fetch_set(
-    store: Store, paths: FamilyPaths, document: wheel_set.SetDocument, folder: Path
-) -> tuple[Path, ...]:
-    """Return the wheels of a set, with their statements, and its locks, in a folder of this machine.
-
-    What is there from a run that was killed is looked at again. Raises ReleaseError for bytes that are not
-    those of the set.
-    """
-    from rocm_wheels.core import files
-    from rocm_wheels.package import finalize
-    from rocm_wheels.release import set_statements
-    from rocm_wheels.wheels import statement
-
-    def fetch(path: str, name: str, sha256: str) -> Path:
-        target = folder / name
-        if not target.exists() or files.hash_file(target) != sha256:
-            target.unlink(missing_ok=True)
-            if store.folder is not None and name.endswith(".whl"):
-                files.link_or_copy(store.folder / path, target)
-            else:
-                store.fetch(path, target)
-            if files.hash_file(target) != sha256:
-                target.unlink()
-                raise errors.ReleaseError(f"{store.url_of(path)} is not what was staged", tip=_PUT_BACK_TIP)
-        return target
-
-    folder.mkdir(parents=True, exist_ok=True)
-    missing = [file for file in document.files if not (folder / file.name).exists()]
-    finalize.require_room(folder, 0 if store.folder else sum(file.size for file in missing))
-    for lock in document.locks:
-        fetch(f"{paths.set_folder(document.id)}/{lock.path}", lock.path, lock.digest)
-    wheels = []
-    for file in document.files:
-        wheels.append(fetch(paths.wheel_file(file.sha256, file.name), file.name, file.sha256))
-        try:
-            origin = set_statements.read_stored_origin(store, paths, document.id, file)
-        except errors.DataError as fault:
-            raise errors.ReleaseError(str(fault), tip=_PUT_BACK_TIP) from fault
-        if origin is not None:
-            statement.write_statement(wheels[-1], origin.statement, origin.signature)
-        log.log_note(f"fetched {file.name}")
-    return tuple(wheels)
-
-
-def _describe_stage(store: str, document: wheel_set.SetDocument, folder: Path) -> str:
-    """Return the command that makes a set of the new wheels."""
-    from packaging.version import Version
-
-    from rocm_wheels.package import finalize
-    from rocm_wheels.release import wheel_set
-
-    locks = [word for lock in document.locks for word in ("--lock", str(folder / lock.path))]
-    words = ["rocm-wheels", "set", "stage", store, *locks, "--family", document.family]
-    words += ["--layout", document.layout, "--rewritten-from", document.id]
-    if wheel_set.TORCH_PROJECT not in document.projects:
-        words += ["--version", finalize.make_final_version(Version(document.version))]
-    return f"{shell.format_command(words)} {shlex.quote(str(folder))}/*.whl"
-
-
-def _print_final(
-    planned: Sequence[finalize.FinalWheel], stage_command: str, *, dry_run: bool, as_json: bool
-) -> None:
+            finalize.write_final_wheels(planned, output_dir, replace=replace)
+            for path, text in texts.items():
+                files.write_atomically(path, text)
+    lines = []
+    for wheel in planned:
+        lines.append(f"{wheel.old.path.name} {'stays' if wheel.stays else f'-> {wheel.name}'}")
+        lines += [f"  requires {old} -> {new}" for old, new in wheel.requires]
+        lines += [f"  {name}" for name in wheel.members]
+    stage_command = None
+    if store and document and not dry_run:
+        stage_command = _describe_stage(store, document, list(texts), output_dir)
+        lines.append(f"stage them: {stage_command}")
+    if dry_run:
+        lines.append("dry run: nothing was written")
     rows = [
         {
             "old": wheel.old.path.name,
@@ -181,13 +129,74 @@ def _print_final(
         }
         for wheel in planned
     ]
-    lines = []
-    for wheel in planned:
-        lines.append(f"{wheel.old.path.name} {'stays' if wheel.stays else f'-> {wheel.name}'}")
-        lines += [f"  requires {old} -> {new}" for old, new in wheel.requires]
-        lines += [f"  {name}" for name in wheel.members]
-    if dry_run:
-        lines.append("dry run: nothing was written")
-    elif stage_command:
-        lines.append(f"stage them: {stage_command}")
-    options.print_result({"wheels": rows, "stage": stage_command or None}, lines, as_json=as_json)
+    options.print_result({"wheels": rows, "stage": stage_command}, lines, as_json=as_json)
+
+
+@contextmanager
+def _fetch_set(
+    store: Store, paths: FamilyPaths, document: wheel_set.SetDocument, output_dir: Path
+) -> Iterator[tuple[Path, ...]]:
+    """Give the wheels of a set, with their statements, in a hidden folder that goes when the block ends well.
+
+    After a failure what was downloaded stays for the next run, which looks at it again. Raises ReleaseError
+    for bytes that are not those of the set.
+    """
+    from rocm_wheels.package import finalize
+    from rocm_wheels.release import set_statements
+    from rocm_wheels.wheels import statement
+
+    folder, stays = output_dir / f".{document.id}", False
+    missing = [file for file in document.files if not (folder / file.name).exists()]
+    finalize.require_room(folder, 0 if store.folder else sum(file.size for file in missing))
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        for file in document.files:
+            path, wheel = paths.wheel_file(file.sha256, file.name), folder / file.name
+            if not wheel.exists() or files.hash_file(wheel) != file.sha256:
+                wheel.unlink(missing_ok=True)
+                if store.folder is None:
+                    store.fetch(path, wheel)
+                    log.log_note(f"fetched {file.name}")
+                elif (store.folder / path).is_file():
+                    files.link_or_copy(store.folder / path, wheel)
+                if not wheel.exists() or files.hash_file(wheel) != file.sha256:
+                    wheel.unlink(missing_ok=True)
+                    raise errors.ReleaseError(
+                        f"{store.url_of(path)} is not what was staged", tip=_PUT_BACK_TIP
+                    )
+            try:
+                origin = set_statements.read_stored_origin(store, paths, document.id, file)
+            except errors.DataError as fault:
+                raise errors.ReleaseError(str(fault), tip=_PUT_BACK_TIP) from fault
+            if origin is not None:
+                statement.write_statement(wheel, origin.statement, origin.signature)
+        yield tuple(folder / file.name for file in document.files)
+    except BaseException:
+        if stays := store.folder is None:
+            log.log_note(f"what was fetched stays in {folder} for the next run")
+        raise
+    finally:
+        if not stays:
+            shutil.rmtree(folder)
+            with suppress(OSError):  # something came
+                output_dir.rmdir()
+
+
+def _describe_stage(store: str, document: wheel_set.SetDocument, locks: Sequence[Path], folder: Path) -> str:
+    """Return the command that makes a set of the new wheels."""
+    from packaging.version import Version
+
+    from rocm_wheels.package import finalize
+    from rocm_wheels.release import wheel_set
+
+    words = [
+        "rocm-wheels",
+        "set",
+        "stage",
+        store,
+        *(word for path in locks for word in ("--lock", str(path))),
+    ]
+    words += ["--family", document.family, "--layout", document.layout, "--rewritten-from", document.id]
+    if wheel_set.TORCH_PROJECT not in document.projects:
+        words += ["--version", finalize.make_final_version(Version(document.version))]
+    return f"{shell.format_command(words)} {shlex.quote(str(folder))}/*.whl"
