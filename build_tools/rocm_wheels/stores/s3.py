@@ -333,7 +333,7 @@ class S3Store:
 
     def read(self, path: str) -> store.StoredFile:
         """Return a whole file, checked against its sha256 if the store keeps one. Raises NotInStoreError."""
-        answer, content = self._client.call_with_body("get_object", **self._key_of(path))
+        answer, content = self._client.call_with_body("get_object", **self._object_key(path))
         return store.StoredFile(content, normalize_etag(answer["ETag"]))
 
     def fetch(self, path: str, target: Path) -> None:
@@ -353,7 +353,7 @@ class S3Store:
     def head(self, path: str) -> store.StoredFileInfo | None:
         """Return size, ETag, sha256 and time, ``None`` when there is no such file."""
         try:
-            answer = self._client.call("head_object", **self._key_of(path))
+            answer = self._client.call("head_object", **self._object_key(path))
         except store.NotInStoreError:
             return None
         written = answer.get("LastModified")
@@ -376,7 +376,7 @@ class S3Store:
         digest = hashlib.sha256(sent).hexdigest()
         store.require_digest(digest, sha256, content)
         parameters = {
-            **self._key_of(path),
+            **self._object_key(path),
             **_make_mark(path, digest),
             **_make_body(sent),
             "IfNoneMatch": "*",
@@ -414,7 +414,7 @@ class S3Store:
             except store.AlreadyInStoreError as cause:
                 raise store.make_changed_error(path) from cause
         mark = _make_mark(path, hashlib.sha256(content).hexdigest())
-        parameters = {**self._key_of(path), **mark, **_make_body(content)}
+        parameters = {**self._object_key(path), **mark, **_make_body(content)}
 
         def has_tag() -> bool:
             info = self.head(path)
@@ -448,7 +448,7 @@ class S3Store:
         all of them (Ceph 16) hold a copy to the source's ETag: the source is looked at again.
         """
         info = store.require_tag(self, source, tag)
-        origin = {"CopySource": self._key_of(source), "CopySourceIfMatch": info.tag}
+        origin = {"CopySource": self._object_key(source), "CopySourceIfMatch": info.tag}
         mark = _make_mark(target, info.sha256)
 
         def copy_part(number: int, upload: Mapping[str, Any]) -> Any:
@@ -458,7 +458,7 @@ class S3Store:
             return self._client.call("upload_part_copy", **parameters)["CopyPartResult"]
 
         def copy_whole() -> Any:
-            parameters = {**self._key_of(target), **origin, **mark, "MetadataDirective": "REPLACE"}
+            parameters = {**self._object_key(target), **origin, **mark, "MetadataDirective": "REPLACE"}
             return self._client.call("copy_object", **parameters, IfNoneMatch="*")["CopyObjectResult"]
 
         parts = -(-info.size // _COPIED_PART_SIZE)
@@ -501,7 +501,7 @@ class S3Store:
     def remove(self, path: str) -> None:
         """Delete a file, if it is there."""
         with contextlib.suppress(store.NotInStoreError):
-            self._client.call("delete_object", **self._key_of(path))
+            self._client.call("delete_object", **self._object_key(path))
 
     def url_of(self, path: str) -> str:
         """Return where a file is; that it can be read there is up to the bucket."""
@@ -509,7 +509,7 @@ class S3Store:
         key = quote(self._prefix + store.check_store_path(path.rstrip("/")))
         return f"{self._client.bucket_url(self._bucket)}/{key}{end}"
 
-    def _key_of(self, path: str) -> dict[str, Any]:
+    def _object_key(self, path: str) -> dict[str, Any]:
         return {"Bucket": self._bucket, "Key": self._prefix + store.check_store_path(path)}
 
     def _url_of(self, path: str) -> str:
@@ -543,7 +543,7 @@ class S3Store:
                 answer = write()
         except (S3ConditionError, S3UnansweredError, store.NotInStoreError) as failure:
             try:
-                answer = self._client.call("head_object", **self._key_of(path))
+                answer = self._client.call("head_object", **self._object_key(path))
             except (S3UnansweredError, store.NotInStoreError):
                 raise failure from failure.__cause__
             if answer.get("Metadata", {}).get("write") != mark["write"]:
@@ -558,7 +558,7 @@ class S3Store:
         count: int,
     ) -> Any:
         """Send all parts of a file, and make it of them; the parts go when that fails."""
-        key = self._key_of(path)
+        key = self._object_key(path)
         upload = {**key, "UploadId": self._client.call("create_multipart_upload", **key, **mark)["UploadId"]}
         try:
             numbers = range(1, count + 1)
@@ -586,7 +586,9 @@ class S3Store:
             size = min(PART_SIZE, info.size - first)
             span = {"Range": f"bytes={first}-{first + size - 1}", "IfMatch": info.tag}
             try:
-                yield self._client.call_with_body("get_object", size=size, **self._key_of(path), **span)[1]
+                yield self._client.call_with_body("get_object", size=size, **self._object_key(path), **span)[
+                    1
+                ]
             except S3ConditionError:
                 raise errors.ReleaseError(
                     f"{self._url_of(path)} changed while it was read", tip=store.RUN_AGAIN_TIP
