@@ -22,6 +22,7 @@ from rocm_wheels.stores.store import Store
 _SKIP_EXIT_CODE, _STOP_EXIT_CODE = 125, 128  # of `git bisect run`: cannot be tested; from here on: stop
 _LONGEST_MESSAGE = 240
 _READ_JOBS = 8
+_REQUIREMENTS_TIP = "--dependency-index and --find-links say where their requirements are, as ROCm's packages"
 
 
 @dataclass(frozen=True)
@@ -157,7 +158,9 @@ def bisect_sets(
         log.log_note(f"trying {documents[place].id}, given as {expected}")
         if (end := probe(place)).outcome != expected:
             what = "cannot be tested" if end.outcome == "skip" else f"is {end.outcome}"
-            tip = "126 and 127 say that a program was not found" if end.why.endswith(("126", "127")) else None
+            tip = _REQUIREMENTS_TIP if end.outcome == "skip" else None
+            if end.why.endswith((" 126", " 127")):
+                tip = "126 and 127 say that a program was not found"
             raise errors.ReleaseError(f"{end.set} was given as {expected}, but {what}: {end.why}", tip=tip)
     while True:
         good, bad, following = narrow_down(outcomes)
@@ -171,7 +174,7 @@ def bisect_sets(
     if probes and all(probed.outcome == "skip" for probed in probes):
         raise errors.ReleaseError(
             f"could test none of {tables.format_count(len(probes), 'set')}; the last: {probes[-1].why}",
-            tip="--dependency-index and --find-links say where their requirements are, as ROCm's packages",
+            tip=_REQUIREMENTS_TIP,
         )
     return good, bad, probes
 
