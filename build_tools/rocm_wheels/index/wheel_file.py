@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import combinations
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -25,6 +26,7 @@ from rocm_wheels.core.files import hash_file
 from rocm_wheels.index.folder import METADATA_SUFFIX, SDIST_SUFFIX, IndexEntry, parse_file_name
 from rocm_wheels.wheels import dist_info
 from rocm_wheels.wheels.archive import WheelArchive
+from rocm_wheels.wheels.installer_slots import are_interchangeable
 from rocm_wheels.wheels.scan import scan_wheel
 
 _MOST_SHOWN = 20
@@ -226,25 +228,17 @@ def list_required_names(metadata: bytes) -> set[str]:
 
 def find_mixed_rocm(names: Iterable[str], requires: Callable[[str], bool]) -> tuple[str, str] | None:
     """Return a wheel that does not require ROCm's packages and one that does, between which installers
-    would choose: of one project, version, label, Python and system; only the build tag tells them apart.
+    would choose.
     """
-    by_slot: dict[tuple[str, ...], list[str]] = {}
+    by_version: dict[tuple[str, ...], list[str]] = {}
     for name in sorted(names):
         if name.endswith(".whl"):
-            by_slot.setdefault(_find_installer_slot(name), []).append(name)
-    for same in by_slot.values():
-        thin = [name for name in same if requires(name)] if len(same) > 1 else []
-        if fat := [name for name in same if name not in thin] if thin else []:
-            return fat[0], thin[0]
+            by_version.setdefault(tuple(name.split("-", 2)[:2]), []).append(name)
+    for same in by_version.values():
+        for first, second in combinations(same, 2):
+            if are_interchangeable(first, second) and (is_thin := requires(first)) != requires(second):
+                return (second, first) if is_thin else (first, second)
     return None
-
-
-def _find_installer_slot(name: str) -> tuple[str, ...]:
-    fields = name.removesuffix(".whl").split("-")
-    if fields[2][:1].isdigit():
-        del fields[2]  # the build tag
-    system = next((word for word in ("win", "macosx") if fields[4].startswith(word)), "linux")
-    return (*fields[:4], system, *fields[5:])
 
 
 @lru_cache(maxsize=4096)

@@ -15,9 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import lru_cache
 from itertools import combinations
-from typing import NamedTuple
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -29,7 +27,7 @@ from rocm_wheels.models import ci
 from rocm_wheels.models.gfx import strip_features
 from rocm_wheels.release import layout, wheel_set
 from rocm_wheels.stores.store import Store
-from rocm_wheels.wheels import dist_info
+from rocm_wheels.wheels import dist_info, installer_slots
 
 _METADATA_JOBS = 16
 _MOST_UNPINNED_SHOWN = 10
@@ -244,26 +242,7 @@ def _is_pinned(requirement: Requirement, versions: set[Version]) -> bool:
     return False
 
 
-ANY_VALUE = "any"
-_LINUX_TAG = re.compile(r"(?:many)?linux[_0-9]*_(?P<machine>[a-z]\w*)")
-
-
-class InstallerSlot(NamedTuple):
-    """What an installer chooses by, but for the build tag: Linux of any age is one, ``any`` is all."""
-
-    project: str
-    version: str
-    label: str
-    python: str
-    platform: str
-
-    def overlaps(self, other: InstallerSlot) -> bool:
-        """Tell whether there is a machine for both."""
-        return (
-            self[:3] == other[:3]
-            and (ANY_VALUE in (self.python, other.python) or self.python == other.python)
-            and (ANY_VALUE in (self.platform, other.platform) or self.platform == other.platform)
-        )
+ANY_VALUE = installer_slots.ANY_VALUE
 
 
 def refuse_overlaps(
@@ -274,7 +253,7 @@ def refuse_overlaps(
     A wheel of the same version, with a build tag or for a newer Linux, is taken for both sets. That is right
     where the new set is the old one with wheels of one project exchanged, and a mixture everywhere else.
     """
-    files_by_version: dict[tuple[str, str], list[tuple[InstallerSlot, str]]] = {}
+    files_by_version: dict[tuple[str, Version], list[tuple[installer_slots.InstallerSlot, str]]] = {}
     for file in document.files:
         for slot in list_installer_slots(file):
             files_by_version.setdefault((slot.project, slot.version), []).append((slot, file.sha256))
@@ -298,10 +277,9 @@ def find_mixed_rocm_files(
     for file in files:
         for other in other_files:
             same = (file.project, file.version) == (other.project, other.version)
-            if same and file.carries_rocm and not other.carries_rocm:
-                slots = list_installer_slots(other)
-                if any(slot.overlaps(taken) for slot in list_installer_slots(file) for taken in slots):
-                    return file, other
+            mixed = same and file.carries_rocm and not other.carries_rocm
+            if mixed and installer_slots.are_interchangeable(file.name, other.name):
+                return file, other
     return None
 
 
@@ -316,45 +294,20 @@ def _refuse_mixed_rocm(document: wheel_set.SetDocument, other: wheel_set.SetDocu
         )
 
 
-def list_installer_slots(file: wheel_set.SetFile) -> Collection[InstallerSlot]:
+def list_installer_slots(file: wheel_set.SetFile) -> Collection[installer_slots.InstallerSlot]:
     """Return the slots that a wheel fills."""
-    return _parse_slots(file.name, file.project, file.version, file.label)
-
-
-@lru_cache(maxsize=100_000)
-def _parse_slots(name: str, project: str, version: str, label: str) -> Collection[InstallerSlot]:
-    fields = name.removesuffix(".whl").split("-")
-    pythons, abis, platforms = (fields[3:] if fields[2][:1].isdigit() else fields[2:])[:3]
-    return {
-        InstallerSlot(
-            project, str(Version(version)), label, _parse_python(python, abi), _parse_platform(platform)
-        )
-        for python in pythons.split(".")
-        for abi in abis.split(".")
-        for platform in platforms.split(".")
-    }
+    return installer_slots.installer_slots(file.name)
 
 
 def _replaces_file(
-    files_by_version: dict[tuple[str, str], list[tuple[InstallerSlot, str]]], file: wheel_set.SetFile
+    files_by_version: dict[tuple[str, Version], list[tuple[installer_slots.InstallerSlot, str]]],
+    file: wheel_set.SetFile,
 ) -> bool:
     return any(
         own_slot.overlaps(slot) and sha256 != file.sha256
         for slot in list_installer_slots(file)
         for own_slot, sha256 in files_by_version.get((slot.project, slot.version), ())
     )
-
-
-def _parse_python(python: str, abi: str) -> str:
-    """Return the Python that a wheel is for; one of the stable ABI may be for all."""
-    if python.startswith("py") or abi == "abi3":
-        return ANY_VALUE
-    return f"{python}t" if abi.endswith("t") else python
-
-
-def _parse_platform(platform: str) -> str:
-    match = _LINUX_TAG.fullmatch(platform)
-    return f"linux_{match['machine']}" if match else platform
 
 
 FEWER_TARGETS_PREFIX = "fewer targets: "  # how the line begins that tells of what is allowed nevertheless
