@@ -201,7 +201,7 @@ def test_families_are_read_too(root: Path, tmp_path: Path) -> None:
 @contextmanager
 def strange(root: Path, way: str) -> Iterator[str]:
     """Serve an index in a wrong way: ``forbidden``, ``wrong-type``, ``no-ranges``, ``unreadable``,
-    ``busy`` (each path once)."""
+    ``broken`` (connections of wheels), ``busy`` (each path once)."""
     busy: set[str] = set()
 
     class Handler(BaseHTTPRequestHandler):
@@ -216,6 +216,9 @@ def strange(root: Path, way: str) -> Iterator[str]:
                 self.send_error(403 if way == "forbidden" else 404)
                 return
             content = path.read_bytes()
+            if way == "broken" and path.suffix == ".whl":
+                self.close_connection = True
+                return
             if way == "unreadable" and path.suffix == ".whl" and self.command == "GET":
                 self.send_error(500)
                 return
@@ -258,6 +261,13 @@ def test_a_file_that_breaks_off_is_told(root: Path) -> None:
     with strange(root, "unreadable") as url:
         found = verify.verify_index(url, full=True, retries=0).findings
     assert any(one.check == "broken-link" and "cannot be read whole: " in one.message for one in found)
+
+
+def test_a_connection_that_breaks_is_told_in_plain_words(root: Path) -> None:
+    with strange(root, "broken") as url:
+        found = verify.verify_index(url, retries=0).findings
+    told = {one.message.partition(" cannot be reached: ")[2] for one in found if one.check == "broken-link"}
+    assert told == {"the connection broke"}
 
 
 def test_a_server_does_not_lead_to_this_disk(root: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -92,17 +93,25 @@ def test_escaping_can_be_undone(name: str) -> None:
 @given(
     st.builds(
         entry,
+        changed=st.just(0),
         size=st.integers(0, 2**40),
         requires_python=st.text(),
         yanked=st.none() | st.text(),
         place=st.sampled_from(["", "../", "https://host/é/"]),
-        variant=st.none() | st.text(min_size=1),
-    )
+        variant=st.sampled_from([None, '{"variants": {"null": {}}}']),
+        provenance=st.sampled_from(["", "https://host/x"]),
+    ),
+    st.sampled_from(["", "gfx1100"]),
 )
-def test_what_is_known_is_read_back(known: folder.IndexEntry) -> None:
-    line = folder.entry_to_line(known)
-    assert "\n" not in line
-    assert folder.entry_from_line(line, where="here") == known
+def test_what_a_page_says_is_read_back(known: folder.IndexEntry, family: str) -> None:
+    with tempfile.TemporaryDirectory() as root:
+        view = folder.IndexFolder(Path(root), family)
+        view.page_of("torch").parent.mkdir(parents=True)
+        general = entry("torch-2.9.1-py3-none-any.whl", place="../../torch/")
+        listed = [known, general] if family else [known]
+        keys = folder.make_page_keys(view, listed, [known.name])
+        view.page_of("torch").write_bytes(make_project_json("torch", listed, extra=keys))
+        assert view.read_entries("torch") == {known.name: known}
 
 
 def test_versions_are_in_order_not_their_names() -> None:
@@ -125,8 +134,8 @@ def test_an_index_is_made_changed_and_emptied(tmp_path: Path) -> None:
     added = update.add_wheels(root, [one, other], now=NOW)
     assert added.new == (one.name, other.name)
     assert sorted(files(root)) == [
-        ".index/my-pkg.jsonl",
-        ".index/torch.jsonl",
+        ".index/my-pkg.json",
+        ".index/torch.json",
         "index.html",
         "index.json",
         "links.html",
@@ -144,7 +153,7 @@ def test_an_index_is_made_changed_and_emptied(tmp_path: Path) -> None:
     assert {path: (root / path).stat().st_mtime_ns for path in files(root)} == before
     assert update.yank_wheels(root, ["my_pkg==1"], reason="no good") == [other.name]
     changed = {path for path in before if (root / path).stat().st_mtime_ns != before[path]}
-    assert changed == {".index/my-pkg.jsonl", "links.html", "my-pkg/index.html", "my-pkg/index.json"}
+    assert changed == {"links.html", "my-pkg/index.html", "my-pkg/index.json"}
     assert b'data-yanked="no good"' in (root / "links.html").read_bytes()
     assert update.yank_wheels(root, [other.name], reason=None) == [other.name]
     drop(root, root / "torch" / one.name, root / "my-pkg" / other.name)
@@ -239,11 +248,11 @@ def test_wheels_elsewhere_are_linked_there(tmp_path: Path) -> None:
     for page in ("torch/index.html", "gfx1100/torch/index.html", "links.html", "gfx1100/links.html"):
         assert link in (root / page).read_bytes(), page
     assert update.build_index(root, now=NOW).missing == ()
-    state = folder.IndexFolder(root).state_file("torch")
-    state.write_text("")  # its line deleted
+    page = root / "torch" / "index.json"
+    page.write_text(json.dumps({**json.loads(page.read_text()), "files": []}))  # its line deleted
     update.build_index(root, now=NOW)
-    assert folder.IndexFolder(root).list_own_projects() == []
-    assert not state.exists() and not (root / "torch" / "index.html").exists()
+    assert folder.IndexFolder(root).list_projects() == []
+    assert not page.exists() and not (root / "torch" / "index.html").exists()
     assert link not in (root / "gfx1100/torch/index.html").read_bytes()
 
 

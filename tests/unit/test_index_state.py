@@ -10,10 +10,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from index_wheels import NOW, files, wheel
+from index_wheels import NOW, files, variant, wheel
 
 from rocm_wheels.core import errors
-from rocm_wheels.index import update, wheel_file
+from rocm_wheels.index import update, verify, wheel_file
 from rocm_wheels.index.folder import IndexFolder
 from rocm_wheels.wheels.archive import WheelArchive
 
@@ -52,7 +52,7 @@ def test_metadata_beside_a_wheel_of_a_list_is_believed(
     (tmp_path / f"{name}.metadata").write_text(
         "Metadata-Version: 2.4\nName: Torch\nVersion: 2.9.1\nRequires-Python: >=3.9\n\nVersion: 1\n"
     )
-    monkeypatch.setattr(wheel_file, "WheelArchive", None)
+    monkeypatch.setattr(wheel_file, "scan_wheel", None)
     update.build_index(tmp_path, now=NOW, digests={name: "ab" * 32})
     assert IndexFolder(tmp_path).read_entries("torch")[name].requires_python == ">=3.9"
 
@@ -211,7 +211,7 @@ def test_urls_of_files() -> None:
         update.check_files_url("https://user:secret@host/w")
 
 
-def test_a_note_or_state_that_leads_out_of_the_index_is_refused(tmp_path: Path) -> None:
+def test_a_note_or_page_that_leads_out_of_the_index_is_refused(tmp_path: Path) -> None:
     root, other = tmp_path / "index", tmp_path / "other"
     update.add_wheels(root, [wheel(tmp_path)], now=NOW)
     other.write_text("of somebody else")
@@ -228,14 +228,20 @@ def test_a_note_or_state_that_leads_out_of_the_index_is_refused(tmp_path: Path) 
             update.add_wheels(root, [wheel(tmp_path, "apex", "1.0")], now=NOW)
         note.unlink()
         assert other.read_text() == "of somebody else"
-    state = root / ".index" / "torch.jsonl"
-    known = json.loads(state.read_text())
-    for change in ({"name": "../../other"}, {"size": "1"}, {"yanked": 1}, {"place": None}):
-        state.write_text(json.dumps({**known, **change}) + "\n")
-        with pytest.raises(errors.DataError, match=r"torch\.jsonl:1 is damaged"):
-            update.add_wheels(root, [wheel(tmp_path)], now=NOW)
-    (root / ".index" / "families.json").write_text('["../.."]')
-    with pytest.raises(errors.DataError, match=r"families\.json is damaged"):
+    page = root / "torch" / "index.json"
+    known = json.loads(page.read_text())
+    odd_files = ({"filename": "../../other"}, {"size": "1"}, {"yanked": 1}, {"url": None}, {"hashes": {}})
+    for text in (
+        "",
+        "[1]",
+        *(json.dumps({**known, "files": [{**known["files"][0], **change}]}) for change in odd_files),
+    ):
+        page.write_text(text)
+        with pytest.raises(errors.DataError, match=r"torch/index\.json is damaged"):
+            update.add_wheels(root, [wheel(tmp_path, version="2.8.0")], now=NOW)
+        assert "stale-page" in {finding.check for finding in verify.verify_index(str(root)).findings}
+    (root / "index.json").write_text('{"_families": ["../.."]}')
+    with pytest.raises(errors.DataError, match=r"index\.json is damaged"):
         update.add_wheels(root, [wheel(tmp_path, "apex", "1.0")], now=NOW)
 
 
@@ -269,9 +275,25 @@ def test_fields_of_metadata_end_where_the_description_begins() -> None:
     assert not wheel_file.read_requires_python(said, "a-1-py3-none-any.whl")
 
 
-def test_what_is_known_is_not_guessed_when_it_is_damaged(tmp_path: Path) -> None:
-    root = tmp_path / "index"
-    update.add_wheels(root, [wheel(tmp_path)], now=NOW)
-    (root / ".index/torch.jsonl").write_text('{"name": 1\n')
-    with pytest.raises(errors.RocmWheelsError, match=r"torch\.jsonl:1 is damaged"):
-        update.add_wheels(root, [wheel(tmp_path, version="2.8.0")], now=NOW)
+def test_all_pages_follow_from_those_as_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever else is gone: pages as HTML, variants files, METADATA, what is known of times."""
+    root, fresh = tmp_path / "index", tmp_path / "fresh"
+    labelled = [variant(fresh, "null", {}), variant(fresh, "rocm7.1", {"rocm": {"version": ["7.1"]}})]
+    update.add_wheels(root, [wheel(fresh), wheel(fresh, "triton", "3.5.0"), *labelled], now=NOW)
+    update.add_wheels(root, [wheel(fresh), wheel(fresh, version="2.10.0")], now=NOW, family="gfx1100")
+    update.add_wheels(root, [wheel(fresh, "apex", "1.0")], now=NOW, files_url="https://files.example.org/")
+    update.yank_wheels(root, ["triton==3.5.0"], reason="wrong")
+    before = files(root)
+    for path in root.rglob("*.*"):
+        if path.is_file() and path.suffix != ".whl" and path.name != "index.json":
+            path.unlink()
+    (root / "apex" / "apex-1.0-py3-none-any.whl.metadata").write_bytes(
+        before["apex/apex-1.0-py3-none-any.whl.metadata"]  # of a wheel elsewhere
+    )
+    update.build_index(root, now="2027-01-01T00:00:00Z")
+    assert files(root) == before
+    (root / "triton" / "index.html").unlink()
+    update.add_wheels(root, [wheel(fresh)], now=NOW)
+    assert files(root) == before
+    monkeypatch.setattr(wheel_file, "scan_wheel", lambda *_, **__: pytest.fail("read again"))
+    update.build_index(root, now=NOW)

@@ -383,8 +383,8 @@ DIR is what a web server gives out: `pip install --index-url https://host/DIR/ t
 (links.html), and an index for each GPU family (DIR/<family>/: its own wheels and those of DIR itself;
 wheels of families have the same names and other bytes, so they never share a page).
 
-What is known of the wheels lies in DIR/.index and need not be uploaded. One writer at a time changes an
-index, others wait; to an object store, upload from one place: files first, then pages, root pages last.
+What is known of the wheels is in the JSON pages; DIR/.index need not be uploaded. One writer at a time changes
+an index, others wait; to an object store, upload from one place: files first, then pages, root pages last.
 """
 
 

@@ -178,7 +178,7 @@ class FileDownload:
                 if self._begin_body(answer, received):
                     self._receive_body(answer)
         except (requests.RequestException, HTTPError) as cause:
-            raise retry.TransientError(_describe_failure(cause)) from cause
+            raise retry.TransientError(describe_failure(cause)) from cause
 
     def _begin_body(self, answer: requests.Response, received: int) -> bool:
         """Read the head of an answer and make ready for its body; False when there is nothing to come."""
@@ -323,7 +323,7 @@ def _validators_of(answer: requests.Response) -> Validators:
     )
 
 
-def _describe_failure(cause: BaseException) -> str:
+def describe_failure(cause: BaseException) -> str:
     """Return what a failure of the network was, without the objects that libraries print with it."""
     text = str(cause)
     if "timed out" in text.lower():
@@ -334,7 +334,12 @@ def _describe_failure(cause: BaseException) -> str:
         return "the name of the server cannot be resolved"
     if "certificate" in text.lower():
         return "the certificate of the server is not trusted (REQUESTS_CA_BUNDLE names others)"
-    return "the connection broke" if "Connection" in type(cause).__name__ + text else type(cause).__name__
+    if isinstance(cause, OSError) and cause.strerror:
+        return cause.strerror
+    kind = type(cause).__name__
+    if kind in ("TooManyRedirects", "InvalidURL", "InvalidSchema", "MissingSchema"):
+        return text  # of requests itself
+    return "the connection broke" if "Connection" in kind + text or "IncompleteRead" in text else kind
 
 
 def host_of_url(url: str) -> str:

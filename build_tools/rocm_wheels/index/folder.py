@@ -1,14 +1,22 @@
-"""The folder of an index: its state files, a line of JSON for each wheel or source distribution.
+"""The folder of an index: where its files lie, and what its pages say of them.
 
-GPU families have folders of their own in it, with state files of their own."""
+What is known of the files of a project is its page as JSON (PEP 691). Keys of it that begin with ``_`` are
+the index's own, as the PEP leaves them to it: ``_variants`` holds the ``variant.json`` of each wheel that
+has one; on a page of a family ``_own`` names the files that are the family's; ``_families`` of the root page
+names the families, which have folders of their own in that of the index.
+
+``.index/PROJECT.json`` says when a file was last changed (nanoseconds) when it was hashed. It can be lost:
+then files are hashed again.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import posixpath
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -18,11 +26,18 @@ from packaging.utils import InvalidSdistFilename, NormalizedName, canonicalize_n
 from packaging.version import Version
 
 from rocm_wheels.core import errors
-from rocm_wheels.wheels import dist_info, statement
+from rocm_wheels.wheels import dist_info
 
 METADATA_SUFFIX = ".metadata"  # PEP 658
 SDIST_SUFFIX = ".tar.gz"  # PEP 625
+VARIANTS_SUFFIX = "-variants.json"  # PEP 825
+STATE_FOLDER = ".index"
+HTML_PAGE, JSON_PAGE, LINKS_PAGE = "index.html", "index.json", "links.html"
+VARIANTS_FOLDER = "variants"  # folder of a project that holds variants files by their digest
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9._+!-]+")  # what all names of wheels are made of
+_FAMILY_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?")
+_PAGE_BEGIN = 300  # bytes of a page that hold its name
+_DAMAGED_TIP = "take it from a copy, or remove it and run `index build`"
 
 
 @dataclass(frozen=True)
@@ -124,52 +139,6 @@ def sort_entries(entries: Mapping[str, IndexEntry]) -> list[IndexEntry]:
     return sorted(entries.values(), key=lambda entry: (rank[entry.name.split("-", 2)[1]], entry.name))
 
 
-_encode = json.JSONEncoder(separators=(",", ":")).encode
-_FIELD_NAMES = tuple(field.name for field in fields(IndexEntry))
-_REQUIRED_FIELDS = ("name", "size", "changed", "sha256", "uploaded", "metadata")
-
-
-def entry_to_line(entry: IndexEntry) -> str:
-    """Return an entry as a line of JSON, without what it has not."""
-    values: dict[str, Any] = {}
-    for name in _FIELD_NAMES:
-        value = getattr(entry, name)
-        if name in _REQUIRED_FIELDS or value or (name == "yanked" and value is not None):
-            values[name] = value
-    return _encode(values)
-
-
-def entry_from_line(line: str, *, where: str) -> IndexEntry:
-    """Read a line; DataError with ``where`` when it was not written by ``entry_to_line``."""
-    try:
-        entry = IndexEntry(**json.loads(line))
-        if not _is_plain(entry):
-            raise ValueError("values of other kinds")
-    except (ValueError, TypeError, RecursionError) as cause:
-        raise errors.DataError(
-            f"{where} is damaged", tip="take it from a copy, or remove the file and run `index build`"
-        ) from cause
-    return entry
-
-
-def _is_plain(entry: IndexEntry) -> bool:
-    """Tell whether values are of their kinds, and the name that of a file in a folder."""
-    texts = entry.name, entry.sha256, entry.uploaded, entry.metadata, entry.requires_python, entry.place
-    all_texts = *texts, entry.yanked or "", entry.variant or "", entry.provenance
-    numbers = entry.size, entry.changed
-    right_types = all(isinstance(text, str) for text in all_texts) and all(
-        isinstance(number, int) for number in numbers
-    )
-    return right_types and "/" not in entry.name and "\\" not in entry.name
-
-
-STATE_FOLDER = ".index"
-PENDING_NOTE = "pending.json"  # in the state: a change that is being made
-HTML_PAGE, JSON_PAGE, LINKS_PAGE = "index.html", "index.json", "links.html"
-VARIANTS_FOLDER = "variants"  # folder of a project that holds variants files by their digest
-_FAMILY_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?")
-
-
 @dataclass(frozen=True, order=True)
 class IndexFolder:
     """An index: DIR (``family`` is "") or one family's below it."""
@@ -182,102 +151,132 @@ class IndexFolder:
         """The folder of its pages."""
         return self.root / self.family
 
-    def project_folder(self, name: str) -> Path:
-        """The folder of a project's pages and, usually, wheels."""
-        return self.folder / name
+    def page_of(self, project: str) -> Path:
+        """The page of a project as JSON, which is what is known of its files."""
+        return self.folder / project / JSON_PAGE
 
-    def state_file(self, name: str) -> Path:
-        """What is known of a project's wheels."""
-        return self.folder / STATE_FOLDER / f"{name}.jsonl"
+    def times_of(self, project: str) -> Path:
+        """When the files of a project were last changed."""
+        return self.folder / STATE_FOLDER / f"{project}.json"
 
     def file_of(self, project: str, entry: IndexEntry) -> Path | None:
-        """Where a wheel lies, None when it is somewhere else."""
-        return None if entry.is_remote else self.project_folder(project) / entry.place / entry.name
+        """Where a file lies, None when it is somewhere else."""
+        return None if entry.is_remote else self.folder / project / entry.place / entry.name
 
-    def sidecar_of(self, project: str, entry: IndexEntry) -> Path:
-        """Where the METADATA of a wheel lies: beside it, or to be put beside it."""
-        return (self.file_of(project, entry) or self.project_folder(project) / entry.name).with_name(
-            entry.name + ".metadata"
-        )
+    def beside(self, project: str, entry: IndexEntry, suffix: str) -> Path | None:
+        """Where what belongs to a file lies, or is to be put; None when that is somewhere else.
 
-    def provenance_of(self, project: str, entry: IndexEntry) -> Path | None:
-        """Where the provenance object of a file lies: beside it; None when that is somewhere else."""
+        METADATA of a wheel elsewhere is here nevertheless: pages are made with it.
+        """
         file = self.file_of(project, entry)
-        return None if file is None else file.with_name(entry.name + ".provenance")
-
-    def statements_of(self, project: str, entry: IndexEntry) -> list[Path]:
-        """Where the statement of a wheel lies, and its signature: beside it; none when that is elsewhere."""
-        file = self.file_of(project, entry)
-        suffixes = () if file is None else (statement.STATEMENT_SUFFIX, statement.STATEMENT_SIGNATURE_SUFFIX)
-        return [] if file is None else [file.with_name(entry.name + suffix) for suffix in suffixes]
-
-    def list_own_projects(self) -> list[str]:
-        """The projects that have wheels of their own here."""
-        state = self.folder / STATE_FOLDER
-        if not state.is_dir():
-            return []
-        return sorted(path.name[:-6] for path in state.iterdir() if path.name.endswith(".jsonl"))
+        if file is None and suffix == METADATA_SUFFIX:
+            file = self.folder / project / entry.name
+        return None if file is None else file.with_name(entry.name + suffix)
 
     def list_projects(self) -> list[str]:
-        """All projects that pages of this index are written for."""
-        own_projects = self.list_own_projects()
-        return (
-            sorted({*own_projects, *IndexFolder(self.root).list_own_projects()})
-            if self.family
-            else own_projects
-        )
+        """Return the projects that have pages here; a family's are also those for everybody."""
+        if not self.folder.is_dir():
+            return []
+        skipped = {STATE_FOLDER, *(() if self.family else list_families(self.root))}
+        folders = [path for path in self.folder.iterdir() if path.name not in skipped and path.is_dir()]
+        return sorted(folder.name for folder in folders if _is_project_folder(folder))
 
-    def read_entries(self, name: str) -> dict[str, IndexEntry]:
-        """Return what is known of a project's own wheels, by file name."""
-        return read_entries_file(self.state_file(name), self.state_file(name))
+    def read_entries(self, project: str, page: Path | None = None) -> dict[str, IndexEntry]:
+        """Return what is known of a project's own files, by file name; ``page`` is one that is to come.
+
+        DataError for a page that was not made here.
+        """
+        shown = self.page_of(project)
+        try:
+            top = json.loads((page or shown).read_bytes())
+            own, variants = top.get("_own"), top.get("_variants", {})
+            own_names = None if own is None else set(own)
+            times = self._read_times(project)
+            entries = [
+                _read_entry(file, variants, times)
+                for file in top["files"]
+                if own_names is None or file["filename"] in own_names
+                if not file["filename"].endswith(VARIANTS_SUFFIX)
+            ]
+        except (FileNotFoundError, NotADirectoryError):
+            return {}
+        except OSError as cause:
+            raise errors.DataError(f"cannot read {shown}") from cause
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as cause:
+            raise errors.DataError(f"{shown} is damaged, or not made here", tip=_DAMAGED_TIP) from cause
+        return {entry.name: entry for entry in entries}
+
+    def _read_times(self, project: str) -> dict[str, int]:
+        try:
+            times = json.loads(self.times_of(project).read_bytes())
+        except (OSError, ValueError, RecursionError):
+            return {}
+        return times if isinstance(times, dict) else {}
 
 
-def read_entries_file(path: Path, shown_path: Path) -> dict[str, IndexEntry]:
-    """Read what is known of a project's wheels; errors call the file ``shown_path``."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return {}
-    except (OSError, UnicodeDecodeError) as cause:
-        raise errors.DataError(f"cannot read {shown_path}") from cause
-    lines = enumerate(text.splitlines(), start=1)
+def _is_project_folder(folder: Path) -> bool:
+    """Tell whether one of its pages begins as ``pages`` makes those of a project."""
+    for page, mark in (
+        (JSON_PAGE, f'"name": "{folder.name}"'),
+        (HTML_PAGE, f"<title>Links for {folder.name}<"),
+    ):
+        with contextlib.suppress(OSError), (folder / page).open("rb") as file:
+            if mark.encode() in file.read(_PAGE_BEGIN):
+                return True
+    return False
+
+
+def _read_entry(file: Mapping[str, Any], variants: Mapping[str, Any], times: Mapping[str, int]) -> IndexEntry:
+    """Return a file of a page that ``pages`` made; raises what any other content leads to."""
+    name, yanked = file["filename"], file.get("yanked")
+    entry = IndexEntry(
+        name=name,
+        size=file["size"],
+        changed=times.get(name, 0),
+        sha256=file["hashes"]["sha256"],
+        uploaded=file["upload-time"],
+        metadata=file["core-metadata"]["sha256"] if "core-metadata" in file else "",
+        requires_python=file.get("requires-python", ""),
+        yanked="" if yanked is True else yanked,
+        variant=json.dumps(variants[name]) if name in variants else None,
+        place=file["url"].removesuffix(escape_file_name(name)),
+        provenance=file.get("provenance", ""),
+    )
+    texts = entry.sha256, entry.uploaded, entry.metadata, entry.requires_python, entry.provenance
+    is_plain = all(isinstance(text, str) for text in (*texts, entry.yanked or "")) and isinstance(
+        entry.size, int
+    )
+    if not is_plain or "/" in name or "\\" in name or entry.href != file["url"]:
+        raise ValueError(f"{name} has values of other kinds")
+    return entry
+
+
+def make_page_keys(view: IndexFolder, entries: Iterable[IndexEntry], own: Iterable[str]) -> dict[str, Any]:
+    """Return the keys of a project's page that are the index's own; see ``IndexFolder.read_entries``."""
+    variants = {entry.name: json.loads(entry.variant) for entry in entries if entry.variant is not None}
     return {
-        entry.name: entry for n, line in lines for entry in [entry_from_line(line, where=f"{shown_path}:{n}")]
+        **({"_own": sorted(own)} if view.family else {}),
+        **({"_variants": variants} if variants else {}),
     }
-
-
-def path_of_families(root: Path) -> Path:
-    """The list of an index's families."""
-    return root / STATE_FOLDER / "families.json"
 
 
 def list_families(root: Path) -> list[str]:
     """Return the families of an index."""
-    path = path_of_families(root)
+    path = root / JSON_PAGE
     try:
-        names = [str(name) for name in json.loads(path.read_text(encoding="utf-8"))]
+        names = json.loads(path.read_bytes()).get("_families", [])
         if not all(map(_FAMILY_NAME.fullmatch, names)):
             raise ValueError("no names of folders")
     except (FileNotFoundError, NotADirectoryError):
         return []
-    except (ValueError, TypeError, RecursionError) as cause:
-        raise errors.DataError(f"{path} is damaged", tip='it is a list of names: ["gfx1100"]') from cause
-    return names
-
-
-def list_lost_families(root: Path) -> list[str]:
-    """Return the families of an index whose folders somebody has removed."""
-    return [family for family in list_families(root) if not (root / family).is_dir()]
+    except (ValueError, TypeError, AttributeError, RecursionError) as cause:
+        raise errors.DataError(f"{path} is damaged, or not made here", tip=_DAMAGED_TIP) from cause
+    return list(names)
 
 
 def list_index_folders(root: Path) -> list[IndexFolder]:
     """Return the index itself and those of its families."""
     return [IndexFolder(root), *(IndexFolder(root, family) for family in list_families(root))]
-
-
-def write_entries(entries: dict[str, IndexEntry]) -> bytes:
-    """Return the content of a project's file of known wheels."""
-    return "".join(entry_to_line(entry) + "\n" for entry in sort_entries(entries)).encode()
 
 
 def check_family_name(root: Path, family: str) -> str:
@@ -292,7 +291,7 @@ def check_family_name(root: Path, family: str) -> str:
             f"--family {family!r} is no name for a folder", tip="for example: --family gfx94X-dcgpu"
         )
     clash = canonicalize_name(family)
-    if clash in IndexFolder(root).list_own_projects():
+    if clash in IndexFolder(root).list_projects():
         raise errors.UsageError(
             f"--family {family}: the index has a project of that name", tip="choose another name"
         )
@@ -310,15 +309,15 @@ def refuse_family_name(root: Path, project: str, names: Iterable[str]) -> None:
 def combine_entries(
     view: IndexFolder,
     project: str,
-    own_entries: dict[str, IndexEntry],
-    general_entries: dict[str, IndexEntry],
+    own_entries: Mapping[str, IndexEntry],
+    general_entries: Mapping[str, IndexEntry],
 ) -> dict[str, IndexEntry]:
     """Return the wheels of a project's page: the family's own, and those of the index for everybody.
 
     DataError when the same file name stands for different bytes in both.
     """
     if not view.family:
-        return own_entries
+        return dict(own_entries)
     for name in own_entries.keys() & general_entries.keys():
         refuse_other_bytes(
             name,

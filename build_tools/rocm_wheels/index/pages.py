@@ -98,9 +98,12 @@ def _make_anchor(entry: IndexEntry) -> str:
 
 
 def make_project_json(
-    project: str, entries: Sequence[IndexEntry], variants: Sequence[VariantsFile] = ()
+    project: str,
+    entries: Sequence[IndexEntry],
+    variants: Sequence[VariantsFile] = (),
+    extra: Mapping[str, Any] | None = None,
 ) -> bytes:
-    """Return the page of a project (PEP 691 with PEP 700)."""
+    """Return the page of a project (PEP 691 with PEP 700); ``extra`` keys begin with ``_``."""
     files: list[dict[str, Any]] = [
         {
             "filename": file.name,
@@ -116,7 +119,10 @@ def make_project_json(
     }  # versions are kept, so that one is one
     versions = list(dict.fromkeys(map(str, distinct.values())))
     meta = {"api-version": _find_api_version(entries)}
-    return _format_json({"meta": meta, "name": project, "versions": versions}, files)
+    top = {"meta": meta, "name": project, "versions": versions, **(extra or {})}
+    # a file a line: a page of 500 wheels can be compared by people
+    lines = ",\n".join(json.dumps(file) for file in files)
+    return f'{json.dumps(top)[:-1]}, "files": [\n{lines}\n]}}\n'.encode()
 
 
 def _describe_file(entry: IndexEntry) -> dict[str, Any]:
@@ -138,13 +144,6 @@ def _describe_file(entry: IndexEntry) -> dict[str, Any]:
     return description
 
 
-def _format_json(top: dict[str, Any], files: list[dict[str, Any]]) -> bytes:
-    """Write a file a line: a page of 500 wheels can be compared by people."""
-    lines = ",\n".join(json.dumps(file) for file in files)
-    opened = json.dumps(top)[:-1]
-    return f'{opened}, "files": [\n{lines}\n]}}\n'.encode()
-
-
 def make_root_html(projects: Iterable[str], families: Iterable[str] = ()) -> bytes:
     """Return the root page. Families follow the projects under a heading, as text: they are no projects."""
     lines = [f'<a href="{name}/">{name}</a><br>\n' for name in projects]
@@ -155,10 +154,13 @@ def make_root_html(projects: Iterable[str], families: Iterable[str] = ()) -> byt
     return make_page_head("Simple index") + "".join(lines).encode() + PAGE_TAIL
 
 
-def make_root_json(projects: Iterable[str]) -> bytes:
-    """Return the root page (PEP 691)."""
-    listed = [{"name": name} for name in projects]
-    return (json.dumps({"meta": {"api-version": API_VERSION}, "projects": listed}, indent=1) + "\n").encode()
+def make_root_json(projects: Iterable[str], families: Iterable[str] = ()) -> bytes:
+    """Return the root page (PEP 691), which knows the families of an index in a folder."""
+    page: dict[str, Any] = {"meta": {"api-version": API_VERSION}}
+    page["projects"] = [{"name": name} for name in projects]
+    if family_names := list(families):
+        page["_families"] = family_names
+    return (json.dumps(page, indent=1) + "\n").encode()
 
 
 def make_links(project: str, page: bytes) -> bytes:

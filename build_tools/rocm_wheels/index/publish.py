@@ -1,20 +1,15 @@
-"""Publish the files of an index: in a folder, of a channel, of a view of a channel.
+"""Publish the pages of a channel, or of a view of one, in a store.
 
 Every such change goes the same way:
 
-1. a journal says what is to change; in a folder, after all of it is stored beside: a disk that is full is met
-   before anything changed
+1. a document, written by its tag, says what is to change
 2. steps are taken in their order, each on condition that the change is still ours and that the file is still
    as it was seen; what is as it should be stays untouched
-3. the journal says that it is done
+3. the document says that it is done
 
-Each step can be repeated: whoever comes after a run that was killed between 1 and 3 does 2 and 3.
-
-| index | steps | journal |
-|---|---|---|
-| in a folder (``update``) | files written beside get their names, by rank; others go | a note, under a lock |
-| channel, view: in a folder | pages are built beside; one rename points a link there | a document, by tag |
-| channel, view: elsewhere | page after page, in an order in which pins hold | likewise |
+Each step can be repeated: whoever comes after a run that was killed between 1 and 3 does 2 and 3. In a folder
+pages are built beside, and one rename points a link there; elsewhere page after page is written, in an order
+in which pins hold.
 
 "In a folder" is Linux and macOS: on Windows links need a privilege, and a folder cannot be renamed over
 another. Whatever serves such a folder must follow links, as servers do that are not told otherwise (Python's
@@ -27,21 +22,17 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import filecmp
 import hashlib
-import json
 import os
 import secrets
-import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 from functools import partial
 from pathlib import Path
 
 from rocm_wheels.core import errors, files, log, parallel
-from rocm_wheels.index.folder import HTML_PAGE, JSON_PAGE, STATE_FOLDER
+from rocm_wheels.index.folder import HTML_PAGE, JSON_PAGE
 from rocm_wheels.stores.store import RUN_AGAIN_TIP, ChangedInStoreError, DryRunStore, Store, put_file
 
 _SYNC_JOBS = 16  # they wait for the disk
@@ -57,154 +48,6 @@ PublishStep = Callable[[Check], bool]  # does its work where it is not done yet,
 def take_steps(steps: Iterable[PublishStep], check: Check) -> int:
     """Take steps in their order, each with a ``check`` before it acts; return how many were not done yet."""
     return sum(step(check) for step in steps)
-
-
-# ---- an index in a folder
-
-
-class PublishRank(IntEnum):
-    """The order in which files get their names: what is linked before what links to it."""
-
-    WHEEL = 0
-    METADATA = 1
-    STATE = 2
-    VARIANTS = 3
-    PROJECT = 4
-    ROOT = 5
-
-
-class FolderPublication:
-    """New contents of files, kept in ``folder`` (on the same file system) until ``commit``."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._staged: dict[Path, tuple[PublishRank, Path]] = {}
-        self._removed: dict[Path, None] = {}
-        self._number = 0
-
-    @classmethod
-    @contextlib.contextmanager
-    def begin(cls, folder: Path) -> Iterator[FolderPublication]:
-        """Give a publication; what is not committed at the end is gone."""
-        if folder.exists():  # of a writer that was killed
-            shutil.rmtree(folder)
-        folder.mkdir(parents=True)
-        try:
-            yield cls(folder)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-
-    def new_part(self) -> Path:
-        """Return a path for a file in the making."""
-        self._number += 1
-        return self._folder / str(self._number)
-
-    def stage_content(self, path: Path, content: bytes, rank: PublishRank) -> bool:
-        """Stage the content of a file, unless it has it already; tell whether it changes."""
-        self._removed.pop(path, None)
-        if path.is_file() and path.stat().st_size == len(content) and path.read_bytes() == content:
-            self._staged.pop(path, None)
-            return False
-        part = self.new_part()
-        part.write_bytes(content)
-        self._staged[path] = rank, part
-        return True
-
-    def stage_part(self, path: Path, part: Path, rank: PublishRank) -> None:
-        """Stage a file that was written to ``new_part``, unless it is there already."""
-        if path.is_file() and filecmp.cmp(part, path, shallow=False):
-            part.unlink()
-            return
-        self._staged[path] = rank, part
-
-    def stage_removal(self, path: Path) -> None:
-        """Have a file removed after all others have got their names."""
-        self._removed[path] = None
-
-    def current_path(self, path: Path) -> Path:
-        """Return where the content lies that a file will have."""
-        return self._staged[path][1] if path in self._staged else path
-
-    @property
-    def is_empty(self) -> bool:
-        """Tell whether nothing changes."""
-        return not self._staged and not self._removed
-
-    def commit(self, note: Path, root: Path, *, projects: Sequence[str] = ()) -> None:
-        """Give the files their names, by rank; then remove the others. ``note`` says so until it is done.
-
-        Pages of ``projects`` change in their order, those of others before. Everything is on the disk before
-        the note is, so that what is cut short can be carried on.
-        """
-        parallel.run_in_parallel(_sync_file, [part for _, part in self._staged.values()], jobs=_SYNC_JOBS)
-        turns = {project: number for number, project in enumerate(projects, start=1)}
-        order = sorted(self._staged.items(), key=lambda item: (item[1][0], turns.get(item[0].parent.name, 0)))
-        names = [[_relative_to_root(root, part), _relative_to_root(root, path)] for path, (_, part) in order]
-        plan = {"rename": names, "remove": [_relative_to_root(root, path) for path in self._removed]}
-        files.write_atomically(note, json.dumps(plan, indent=1) + "\n")
-        finish_publication(note, root)
-
-
-def finish_publication(note: Path, root: Path) -> None:
-    """Take the steps that are left of a change, then remove its note; DataError when that cannot be read.
-
-    A lock keeps others away.
-    """
-    try:
-        plan = json.loads(note.read_text(encoding="utf-8"))
-        steps: list[PublishStep] = [
-            partial(_rename_part, _resolve_in_root(root, part), _resolve_in_root(root, path))
-            for part, path in plan["rename"]
-        ]
-        steps += [partial(_remove_path, _resolve_in_root(root, path)) for path in plan["remove"]]
-    except (ValueError, KeyError, TypeError) as cause:
-        tip = f"remove it and run `rocm-wheels index build {root}`"
-        raise errors.DataError(f"{note} is damaged", tip=tip) from cause
-    take_steps(steps, lambda: None)
-    note.unlink()
-
-
-def _rename_part(part: Path, path: Path, check: Check) -> bool:
-    if not part.exists():  # it has its name already
-        return False
-    check()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if (mode := part.stat().st_mode) & 0o444 != 0o444:  # a web server is another user
-        part.chmod(mode | 0o444)
-    os.replace(part, path)
-    return True
-
-
-def _remove_path(path: Path, check: Check) -> bool:
-    """Remove a file, and the folders that are empty then."""
-    check()
-    path.unlink(missing_ok=True)
-    for folder in list(path.parents)[:3]:  # variants/<digest>, its folder, the project's
-        if folder.name == STATE_FOLDER:
-            break
-        try:
-            folder.rmdir()
-        except OSError:
-            break
-    return True
-
-
-def _resolve_in_root(root: Path, written: str) -> Path:
-    """Return a path of a note; ValueError for one outside: an index may come from somebody else."""
-    _relative_to_root(root, root / written)
-    return root / written
-
-
-def _relative_to_root(root: Path, path: Path) -> str:
-    return Path(os.path.normpath(path)).relative_to(os.path.normpath(root)).as_posix()
-
-
-def _sync_file(path: Path) -> None:
-    with open(path, "rb+" if os.name == "nt" else "rb") as file:  # a linked wheel may be read-only
-        os.fsync(file.fileno())
-
-
-# ---- the pages of a channel or view, in a store
 
 
 @dataclass

@@ -23,7 +23,13 @@ from urllib.parse import unquote, urldefrag, urljoin, urlsplit, urlunsplit
 from packaging.utils import canonicalize_name
 
 from rocm_wheels.core import errors, files, log, retry, shell
-from rocm_wheels.core.download import DownloadPolicy, DownloadTarget, FileDownload, host_of_url
+from rocm_wheels.core.download import (
+    DownloadPolicy,
+    DownloadTarget,
+    FileDownload,
+    describe_failure,
+    host_of_url,
+)
 from rocm_wheels.index import pages
 from rocm_wheels.index.folder import HTML_PAGE, JSON_PAGE, METADATA_SUFFIX, parse_file_name
 
@@ -294,7 +300,6 @@ _RANGES_TIP = (
     "an index with METADATA beside its wheels (PEP 658), as `rocm-wheels index build` makes one,"
     " needs no ranges"
 )
-_INNER_CAUSE = re.compile(r"Caused by \w+\(.*?\): (.+?)[\"']?\)+$")  # as urllib3 says it
 _GONE_STATUSES = (404, 410)
 _NO_RANGES_STATUSES = (416, 501)
 _FILE_SUFFIXES = (
@@ -334,9 +339,8 @@ def make_status_error(url: str, status: int) -> UnreachableError:
 
 
 def _make_unreachable_error(url: str, cause: Exception) -> UnreachableError:
-    inner = _INNER_CAUSE.search(str(cause))
     return UnreachableError(
-        f"{shell.hide_credentials(url)} cannot be reached: {inner[1] if inner else cause}",
+        f"{shell.hide_credentials(url)} cannot be reached: {describe_failure(cause)}",
         tip="is the address right, and the network there?",
     )
 

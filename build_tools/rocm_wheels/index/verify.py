@@ -1,16 +1,19 @@
 """Verify an index, in a folder or at a URL: every page, link, METADATA and variants file.
 
 Several files are looked at at a time. It is read as installers read it, from the root page to the files,
-finding work on the way. Of a folder, pages are also compared with what follows from its state files.
+finding work on the way. Of a folder, pages are also compared with what follows from those as JSON.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import secrets
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePosixPath
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -18,34 +21,19 @@ from packaging.utils import canonicalize_name
 
 from rocm_wheels.core import parallel
 from rocm_wheels.core.errors import DataError, Finding, Severity, UsageError, explain_error, find_errors
-from rocm_wheels.index import provenance_object, reader, update, wheel_file
+from rocm_wheels.index import pages, provenance_object, reader, update, wheel_file
 from rocm_wheels.index.folder import (
     HTML_PAGE,
     JSON_PAGE,
     LINKS_PAGE,
     METADATA_SUFFIX,
-    PENDING_NOTE,
     SDIST_SUFFIX,
     STATE_FOLDER,
+    VARIANTS_SUFFIX,
     IndexFolder,
-    combine_entries,
     list_families,
     list_index_folders,
     parse_file_name,
-    sort_entries,
-)
-from rocm_wheels.index.pages import (
-    HTML_TYPE,
-    JSON_TYPE,
-    PAGE_TAIL,
-    join_variants,
-    make_links,
-    make_page_head,
-    make_project_html,
-    make_root_html,
-    make_root_json,
-    make_variants_files,
-    make_variants_name,
 )
 from rocm_wheels.variants import document
 
@@ -81,278 +69,99 @@ FAULTS = {
 WARNING_FAULTS = frozenset({"no-metadata", "no-ranges"})  # slow, and not wrong
 
 
+_OTHER_SUFFIXES = (".zip", ".tar.bz2", ".egg", ".exe")  # installers know them; they are not ours to judge
+_NOT_FOR_VARIANTS = ("core-metadata", "dist-info-metadata", "requires-python", "yanked")
+_READABLE_TYPES = ("text/html", pages.HTML_TYPE, pages.JSON_TYPE)
+_COMPARED = ("name", "sha256", "metadata", "requires_python", "yanked", "provenance")
+_MOST_DIFFERENCES = 5
+_LOCAL_FILE_DETAIL = "leads from a server to a file of this machine"
+VERIFY_JOBS = 8
+
+AnswerT = TypeVar("AnswerT")
+Work = Callable[[], "Sequence[Work]"]  # reports what is wrong, and returns the work that it found
+
+
 def _make_finding(place: str, fault: str, detail: str) -> Finding:
     """Return a fault by its name in ``FAULTS``, seen at a URL or in a file."""
     severity: Severity = "warning" if fault in WARNING_FAULTS else "error"
     return Finding(severity, detail, subject=place, check=fault)
 
 
-_OTHER_SUFFIXES = (
-    ".zip",
-    ".tar.bz2",
-    ".egg",
-    ".exe",
-)  # installers know them; they are not ours to judge
-_NOT_FOR_VARIANTS = ("core-metadata", "dist-info-metadata", "requires-python", "yanked")
-FindDigest = Callable[[str], "str | None"]
+class _Crawl:
+    """One index as installers see it; ``findings`` are all that is wrong, ``files`` those looked at.
 
-
-@dataclass
-class FileReport:
-    """What came out of one link; ``variant`` is the variant.json of a wheel with a label."""
-
-    findings: list[Finding] = field(default_factory=list)
-    variant: str | None = None
-
-    def add_finding(self, link: reader.IndexLink, fault: str, detail: str) -> None:
-        """Note a fault."""
-        self.findings.append(_make_finding(link.url, fault, detail))
-
-
-def check_file(
-    link: reader.IndexLink,
-    project: str,
-    reach: reader.IndexReader,
-    *,
-    full: bool = False,
-    find_digest: FindDigest = lambda _: None,
-) -> FileReport:
-    """Check a link of a project page and the file behind it.
-
-    The content of a wheel is hashed with ``full``, or when it lies on this disk and ``find_digest`` has no
-    digest for it as it is.
+    Content is hashed with ``full``, or when it lies on this disk and ``digests`` has none for it as it is.
     """
-    report, name = FileReport(), reader.file_name_of_link(link)
-    if "+" in urlsplit(link.href).path:
-        report.add_finding(link, "unescaped-plus", f"{link.href}")
-    if link.name != name:
-        report.add_finding(link, "bad-name", f"is called {link.name!r} on the page")
-    if not link.sha256:
-        report.add_finding(link, "no-hash", "no sha256")
-    if name.endswith("-variants.json"):
-        return report  # with the wheels of its release
-    try:
-        status, size = reach.fetch_size(link.url)
-    except reader.UnreachableError as cause:
-        report.add_finding(link, "broken-link", str(cause))
-        return report
-    if status != 200:
-        report.add_finding(link, "broken-link", f"{status}")
-        return report
-    if link.size is not None and size is not None and link.size != size:
-        report.add_finding(link, "wrong-size", f"{size} bytes, the page says {link.size}")
-    if not name.endswith((".whl", SDIST_SUFFIX)):
-        if not name.endswith(_OTHER_SUFFIXES):
-            report.add_finding(link, "bad-name", "is neither a wheel nor a source distribution")
-        return report
-    try:
-        project_of_file = parse_file_name(name)[0]
-    except DataError as wrong:
-        report.add_finding(link, "bad-name", explain_error(wrong))
-        return report
-    if project_of_file != project:
-        report.add_finding(link, "wrong-page", f"is of {project_of_file}, the page of {project}")
-    if name.endswith(".whl"):
-        _check_content(link, name, size, reach, report)
-    if link.provenance:
-        _check_provenance(link, name, reach, report)
-    _check_digest(link, reach, report, full=full, find_digest=find_digest)
-    return report
 
-
-def _check_content(
-    link: reader.IndexLink, name: str, size: int | None, reach: reader.IndexReader, report: FileReport
-) -> None:
-    metadata = offered = None
-    try:
-        metadata, report.variant = reach.fetch_metadata_and_variant(link.url, name, size)
-    except DataError as wrong:
-        report.add_finding(link, "bad-wheel", explain_error(wrong))
-    except reader.UnusableAnswerError as cause:
-        report.add_finding(link, "no-ranges", str(cause))
-    except reader.UnreachableError as cause:
-        report.add_finding(link, "broken-link", str(cause))
-    if link.metadata is None:
-        report.add_finding(link, "no-metadata", "no data-core-metadata")
-    else:
-        offered = _fetch_offered_metadata(link, reach, report)
-    if metadata is not None and offered is not None and metadata != offered:
-        report.add_finding(
-            link, "wrong-metadata", f"{METADATA_SUFFIX} differs from the METADATA in the wheel"
-        )
-    content = offered if metadata is None else metadata
-    if content is None:
-        return
-    try:
-        python = wheel_file.read_requires_python(content, name)
-    except DataError as wrong:
-        report.add_finding(
-            link, "bad-wheel" if metadata is not None else "wrong-metadata", explain_error(wrong)
-        )
-        return
-    if not _same_specifiers(python, link.requires_python):
-        report.add_finding(
-            link, "requires-python", f"the page says {link.requires_python!r}, METADATA {python!r}"
-        )
-
-
-def _check_provenance(
-    link: reader.IndexLink, name: str, reach: reader.IndexReader, report: FileReport
-) -> None:
-    """Check the provenance object of a file; of a file on this disk the one beside it, where there is one."""
-    if fault := provenance_object.find_url_fault(link.provenance):
-        report.add_finding(link, "provenance-url", fault)
-        return
-    path = reader.path_of_url(link.url)
-    beside = link.url + provenance_object.PROVENANCE_SUFFIX
-    is_here = path is not None and path.with_name(path.name + provenance_object.PROVENANCE_SUFFIX).is_file()
-    try:
-        answer = reach.get(beside if is_here else link.provenance)
-    except reader.UnreachableError as cause:
-        report.add_finding(link, "missing-provenance", str(cause))
-        return
-    if answer.status != 200:
-        report.add_finding(link, "missing-provenance", f"{answer.status} for {link.provenance}")
-        return
-    for fault in provenance_object.find_object_faults(
-        answer.content, file_name=name, sha256=(link.sha256 or "").lower()
-    ):
-        report.add_finding(link, "wrong-provenance", fault)
-
-
-def _fetch_offered_metadata(
-    link: reader.IndexLink, reach: reader.IndexReader, report: FileReport
-) -> bytes | None:
-    try:
-        answer = reach.get(link.url + METADATA_SUFFIX)
-    except reader.UnreachableError as cause:
-        report.add_finding(link, "missing-metadata", str(cause))
-        return None
-    if answer.status != 200:
-        report.add_finding(link, "missing-metadata", f"{answer.status} for {METADATA_SUFFIX}")
-        return None
-    digest = hashlib.sha256(answer.content).hexdigest()
-    if link.metadata and digest != link.metadata:
-        report.add_finding(
-            link, "wrong-metadata", f"{METADATA_SUFFIX} has sha256 {digest}, the page says {link.metadata}"
-        )
-    return answer.content
-
-
-def _check_digest(
-    link: reader.IndexLink,
-    reach: reader.IndexReader,
-    report: FileReport,
-    *,
-    full: bool,
-    find_digest: FindDigest,
-) -> None:
-    if not link.sha256:
-        return
-    digest = None if full else find_digest(link.url)
-    if digest is None and (full or reader.path_of_url(link.url) is not None):
-        try:
-            digest = reach.compute_digest(link.url)
-        except (reader.UnreachableError, OSError) as cause:
-            report.add_finding(link, "broken-link", f"cannot be read whole: {cause}")
-            return
-    if digest is not None and digest != link.sha256.lower():
-        report.add_finding(link, "wrong-hash", f"has sha256 {digest}, its link says {link.sha256}")
-
-
-def _same_specifiers(first: str, second: str) -> bool:
-    try:
-        return SpecifierSet(first) == SpecifierSet(second)
-    except InvalidSpecifier:
-        return first == second
-
-
-def check_variants(
-    page: str,
-    project: str,
-    links: Mapping[str, reader.IndexLink],
-    variants: Mapping[str, str],
-    reach: reader.IndexReader,
-) -> Iterator[Finding]:
-    """Check the variants files of a page; ``links`` and the wheels' variant.json come by file name."""
-    for name, link in links.items():
-        if name.endswith("-variants.json"):
-            wrong_keys = [key for key in _NOT_FOR_VARIANTS if key in link.keys or f"data-{key}" in link.keys]
-            if wrong_keys:
-                yield _make_finding(link.url, "variants-entry", f"has {', '.join(wrong_keys)}")
-    releases: dict[str, dict[str, str]] = {}
-    for name, text in variants.items():
-        releases.setdefault(make_variants_name(project, parse_file_name(name)[1]), {})[name] = text
-    for name, wheels in releases.items():
-        if name not in links:
-            yield _make_finding(
-                page, "missing-variants", f"{name} is not linked; there are {', '.join(sorted(wheels))}"
-            )
-            continue
-        yield from _check_variants_file(links[name], wheels, reach)
-
-
-def _check_variants_file(
-    link: reader.IndexLink, wheels: Mapping[str, str], reach: reader.IndexReader
-) -> Iterator[Finding]:
-    try:
-        answer = reach.get(link.url)
-    except reader.UnreachableError as cause:
-        yield _make_finding(link.url, "broken-link", str(cause))
-        return
-    if answer.status != 200:
-        yield _make_finding(link.url, "broken-link", f"{answer.status}")
-        return
-    digest = hashlib.sha256(answer.content).hexdigest()
-    if link.sha256 and digest != link.sha256.lower():
-        yield _make_finding(link.url, "wrong-variants", f"has sha256 {digest}, its link says {link.sha256}")
-    try:
-        expected = join_variants(wheels)
-        published = document.parse_document(answer.content, name=PurePosixPath(urlsplit(link.url).path).name)
-    except DataError as wrong:
-        yield _make_finding(link.url, "wrong-variants", explain_error(wrong))
-        return
-    if published != expected:
-        different = sorted(
-            label
-            for label in {*published.variants, *expected.variants}
-            if published.variants.get(label) != expected.variants.get(label)
-        )
-        difference = f"of {', '.join(different)}" if different else "in priorities or providers"
-        yield _make_finding(link.url, "wrong-variants", f"differs from what the wheels say {difference}")
-
-
-_READABLE_TYPES = ("text/html", HTML_TYPE, JSON_TYPE)
-_MOST_DIFFERENCES = 5
-_LOCAL_FILE_DETAIL = "leads from a server to a file of this machine"
-CrawlResult = tuple[list[Finding], int]  # faults, files looked at
-CrawlJob = Callable[[], "tuple[CrawlResult, list[CrawlJob]]"]
-
-
-@dataclass
-class _ProjectPage:
-    """A page whose files are being checked; when none is left, its variants are."""
-
-    project: str
-    url: str
-    links: dict[str, reader.IndexLink]
-    variants: dict[str, str] = field(default_factory=dict)
-    unchecked: set[str] = field(default_factory=set)
-
-
-class IndexCrawl:
-    """One index; ``findings`` are those of its root page."""
-
-    def __init__(self, base: str, reach: reader.IndexReader, *, full: bool, find_digest: FindDigest) -> None:
+    def __init__(
+        self,
+        base: str,
+        reach: reader.IndexReader,
+        *,
+        full: bool,
+        digests: Mapping[Path, tuple[int, int, str]],
+    ) -> None:
         self.base = base
         self.findings: list[Finding] = []
+        self.files: list[str] = []
+        self.projects: dict[str, str] = {}  # the pages of projects by name
         self._reach = reach
         self._full = full
-        self._find_digest = find_digest
+        self._digests = digests
         self._links: dict[str, str | None] = {}  # all files of project pages, with their digests
 
-    def read_root(self) -> dict[str, str]:
-        """Read the root page; return the pages of projects by name."""
+    def report(self, place: str, fault: str, detail: str) -> None:
+        """Note a fault."""
+        self.findings.append(_make_finding(place, fault, detail))
+
+    def _ask(self, place: str, fault: str, ask: Callable[[], AnswerT]) -> AnswerT | None:
+        """Return what a server says; None after the fault was noted that it cannot be reached."""
+        try:
+            return ask()
+        except reader.UnreachableError as cause:
+            self.report(place, fault, str(cause))
+        except DataError as wrong:
+            self.report(place, "bad-page", wrong.message)
+        return None
+
+    def _fetch(
+        self, place: str, fault: str, url: str, what: str = "", *, accept: str = "*/*"
+    ) -> reader.IndexAnswer | None:
+        """Return a page or file; None after the fault was noted that there is none."""
+        answer = self._ask(place, fault, lambda: self._reach.get(url, accept=accept))
+        if answer is not None and answer.status != 200:
+            self.report(place, fault, f"{answer.status}{what and f' for {what}'}")
+            return None
+        return answer
+
+    def _parse(self, answer: reader.IndexAnswer, project: str = "") -> reader.IndexPage | None:
+        if not answer.kind.lower().startswith(_READABLE_TYPES):
+            self.report(answer.url, "wrong-type", f"comes as {answer.kind or 'nothing'}")
+            return None
+        try:
+            page = reader.parse_page(answer.content, answer.kind, answer.url, project=project)
+        except DataError as wrong:
+            self.report(answer.url, "bad-page", wrong.message)
+            return None
+        for fault in page.faults:
+            self.report(answer.url, "bad-page", fault)
+        return page
+
+    def _leads_here(self, place: str, link: reader.IndexLink) -> bool:
+        """Tell whether a server links to the disk of whoever reads its pages: that is not looked at."""
+        leads_here = reader.path_of_url(link.url) is not None and reader.path_of_url(self.base) is None
+        if leads_here:
+            self.report(place, "broken-link", f"{link.href} {_LOCAL_FILE_DETAIL}")
+        return leads_here
+
+    def run(self, jobs: int) -> None:
+        """Read it all. UsageError when there is no index."""
+        self._read_root()
+        work: list[Work] = [partial(self._check_project, *item) for item in self.projects.items()]
+        parallel.run_growing_work(lambda do: (None, do()), work, jobs=jobs)
+        self._check_links_page()
+
+    def _read_root(self) -> None:
         answer = self._reach.get(self.base, accept=reader.ACCEPT_PAGES)
         if answer.status >= 500:
             raise reader.make_status_error(self.base, answer.status)
@@ -360,205 +169,271 @@ class IndexCrawl:
             raise UsageError(
                 f"{self.base} is not an index: {answer.status}", tip="name the folder of its root page"
             )
-        page, findings = _parse_answer(answer)
-        self.findings += findings
-        self.findings += self._check_missing_project()
-        listed: dict[str, str] = {}
+        page = self._parse(answer)
+        missing = f"no-such-project-{secrets.token_hex(4)}"
+        url = f"{self.base}{missing}/"
+        absent = self._ask(url, "broken-link", lambda: self._reach.get(url, accept=reader.ACCEPT_PAGES))
+        if absent is not None and absent.status != 404:
+            self.report(
+                self.base, "forbidden", f"{absent.status} instead of 404 for {missing}, which is not there"
+            )
         for link in page.links if page else ():
-            if self._leads_here(link):
-                self.findings.append(
-                    _make_finding(self.base, "broken-link", f"{link.href} {_LOCAL_FILE_DETAIL}")
-                )
+            if self._leads_here(self.base, link):
                 continue
             name = canonicalize_name(link.name)
             if link.href.rstrip("/").rpartition("/")[2] != name or not link.href.endswith("/"):
-                self.findings.append(
-                    _make_finding(
-                        self.base, "not-normalized", f"{link.href!r} for {link.name}; it must be {name}/"
-                    )
-                )
-            listed[name] = link.url if link.url.endswith("/") else link.url + "/"
-        return listed
+                self.report(self.base, "not-normalized", f"{link.href!r} for {link.name}; it must be {name}/")
+            self.projects[name] = link.url if link.url.endswith("/") else link.url + "/"
 
-    def _check_missing_project(self) -> Iterator[Finding]:
-        name = f"no-such-project-{secrets.token_hex(4)}"
-        url = f"{self.base}{name}/"
-        try:
-            status = self._reach.get(url, accept=reader.ACCEPT_PAGES).status
-        except reader.UnreachableError as cause:
-            yield _make_finding(url, "broken-link", str(cause))
-            return
-        if status != 404:
-            yield _make_finding(
-                self.base, "forbidden", f"{status} instead of 404 for {name}, which is not there"
-            )
+    def _check_project(self, name: str, url: str) -> Sequence[Work]:
+        """Read a project's page; return the work of its files, the last of which finds that of variants."""
+        answer = self._fetch(url, "broken-link", url, f"the page of {name}", accept=reader.ACCEPT_PAGES)
+        page = self._parse(answer, name) if answer else None
+        if answer is None or page is None:
+            return []
+        page = self._compare_forms(url, page, answer)
+        self._links |= {link.url: link.sha256 for link in page.links}
+        links = {
+            reader.file_name_of_link(link): link for link in page.links if not self._leads_here(url, link)
+        }
+        variants: dict[str, str] = {}
+        unchecked = set(links)
 
-    def make_project_job(self, name: str, url: str) -> CrawlJob:
-        """Return the job that reads a project page and finds the jobs for its files."""
+        def check(file: str) -> Sequence[Work]:
+            variant = self._check_file(links[file], name)
+            if variant is not None:
+                variants[file] = variant
+            self.files.append(file)
+            unchecked.discard(file)
+            return [] if unchecked else [partial(self._check_variants, url, name, links, variants)]
 
-        def job() -> tuple[CrawlResult, list[CrawlJob]]:
-            findings: list[Finding] = []
-            try:
-                answer = self._reach.get(url, accept=reader.ACCEPT_PAGES)
-            except reader.UnreachableError as cause:
-                return ([_make_finding(url, "broken-link", str(cause))], 0), []
-            except DataError as wrong:
-                return ([_make_finding(url, "bad-page", wrong.message)], 0), []
-            if answer.status != 200:
-                return ([_make_finding(url, "broken-link", f"{answer.status} for the page of {name}")], 0), []
-            page, page_findings = _parse_answer(answer, name)
-            findings += page_findings
-            if page is None:
-                return (findings, 0), []
-            page, differing = self._compare_forms(url, page, answer)
-            findings += differing
-            self._links |= {link.url: link.sha256 for link in page.links}
-            local_links = [link for link in page.links if self._leads_here(link)]
-            findings += [
-                _make_finding(url, "broken-link", f"{link.href} {_LOCAL_FILE_DETAIL}") for link in local_links
-            ]
-            links = [link for link in page.links if link not in local_links]
-            opened = _ProjectPage(name, url, {reader.file_name_of_link(link): link for link in links})
-            opened.unchecked |= opened.links.keys()
-            return (findings, 0), [self._make_file_job(opened, file) for file in opened.links]
-
-        return job
-
-    def _leads_here(self, link: reader.IndexLink) -> bool:
-        """Tell whether a server links to the disk of whoever reads its pages: that is not looked at."""
-        return reader.path_of_url(link.url) is not None and reader.path_of_url(self.base) is None
-
-    def _make_file_job(self, page: _ProjectPage, name: str) -> CrawlJob:
-        def job() -> tuple[CrawlResult, list[CrawlJob]]:
-            link = page.links[name]
-            report = check_file(
-                link, page.project, self._reach, full=self._full, find_digest=self._find_digest
-            )
-            if report.variant is not None:
-                page.variants[name] = report.variant
-            page.unchecked.discard(name)
-            return (report.findings, 1), [] if page.unchecked else [self._make_variants_job(page)]
-
-        return job
-
-    def _make_variants_job(self, page: _ProjectPage) -> CrawlJob:
-        def job() -> tuple[CrawlResult, list[CrawlJob]]:
-            variant_findings = check_variants(page.url, page.project, page.links, page.variants, self._reach)
-            return (list(variant_findings), 0), []
-
-        return job
+        return [partial(check, file) for file in links]
 
     def _compare_forms(
         self, url: str, page: reader.IndexPage, answer: reader.IndexAnswer
-    ) -> tuple[reader.IndexPage, list[Finding]]:
+    ) -> reader.IndexPage:
         """Compare with the other form of the page, where there is one; return the one that says more."""
-        as_json = answer.kind.startswith(JSON_TYPE)
+        as_json = answer.kind.startswith(pages.JSON_TYPE)
         try:
             other = self._reach.get(url, accept="text/html") if as_json else self._reach.get(url + JSON_PAGE)
         except reader.UnreachableError:
-            return page, []
-        kind = "text/html" if as_json else JSON_TYPE
+            return page
         if other.status != 200:
-            return page, []
+            return page
         try:
-            second = reader.parse_page(other.content, kind, answer.url)
+            second = reader.parse_page(other.content, "text/html" if as_json else pages.JSON_TYPE, answer.url)
         except DataError as wrong:
-            return page, [_make_finding(other.url, "bad-page", explain_error(wrong))]
-        differing = [*_find_differences(page, second)]
-        findings = [
-            _make_finding(url, "forms-differ", difference) for difference in differing[:_MOST_DIFFERENCES]
-        ]
-        findings += [_make_finding(other.url, "bad-page", fault) for fault in second.faults]
-        return (page if as_json else second if not differing else page), findings
+            self.report(other.url, "bad-page", explain_error(wrong))
+            return page
+        sides = [{link.url: link for link in form.links} for form in (page, second)]
+        differences = []
+        for link_url in sorted({*sides[0], *sides[1]}):
+            listed = [side[link_url] for side in sides if link_url in side]
+            if len(listed) == 1:
+                differences.append(f"{reader.file_name_of_link(listed[0])} is in one only")
+                continue
+            differences += [
+                f"{listed[0].name}: {key} is {getattr(listed[0], key)!r} and {getattr(listed[1], key)!r}"
+                for key in _COMPARED
+                if getattr(listed[0], key) != getattr(listed[1], key)
+            ]
+        for difference in differences[:_MOST_DIFFERENCES]:
+            self.report(url, "forms-differ", difference)
+        for fault in second.faults:
+            self.report(other.url, "bad-page", fault)
+        return page if as_json or differences else second
 
-    def check_links_page(self) -> list[Finding]:
+    def _check_links_page(self) -> None:
         """Compare the page for ``--find-links``, where there is one, with the project pages."""
         url = self.base + LINKS_PAGE
+        answer = self._ask(url, "bad-page", lambda: self._reach.get(url))
+        if answer is None or answer.status != 200:
+            return
         try:
-            answer = self._reach.get(url)
-            if answer.status != 200:
-                return []
             page = reader.parse_page(answer.content, "text/html", url)
-        except (reader.UnreachableError, DataError) as wrong:
-            return [_make_finding(url, "bad-page", explain_error(wrong))]
+        except DataError as wrong:
+            self.report(url, "bad-page", explain_error(wrong))
+            return
         listed = {link.url: link.sha256 for link in page.links}
-        different = [
-            link_url
-            for link_url in {*listed, *self._links}
-            if listed.get(link_url, "") != self._links.get(link_url, "")
-        ]
-        return [
-            _make_finding(link_url, "forms-differ", f"{LINKS_PAGE} and the project page disagree")
-            for link_url in different
-        ]
+        for link_url in {*listed, *self._links}:
+            if listed.get(link_url, "") != self._links.get(link_url, ""):
+                self.report(link_url, "forms-differ", f"{LINKS_PAGE} and the project page disagree")
+
+    def _check_file(self, link: reader.IndexLink, project: str) -> str | None:
+        """Check a link and the file behind it; return the ``variant.json`` of a wheel with a label."""
+        name, url = reader.file_name_of_link(link), link.url
+        if "+" in urlsplit(link.href).path:
+            self.report(url, "unescaped-plus", link.href)
+        if link.name != name:
+            self.report(url, "bad-name", f"is called {link.name!r} on the page")
+        if not link.sha256:
+            self.report(url, "no-hash", "no sha256")
+        if name.endswith(VARIANTS_SUFFIX):
+            return None  # with the wheels of its release
+        answer = self._ask(url, "broken-link", lambda: self._reach.fetch_size(url))
+        if answer is None:
+            return None
+        status, size = answer
+        if status != 200:
+            self.report(url, "broken-link", f"{status}")
+            return None
+        if link.size is not None and size is not None and link.size != size:
+            self.report(url, "wrong-size", f"{size} bytes, the page says {link.size}")
+        if not name.endswith((".whl", SDIST_SUFFIX)):
+            if not name.endswith(_OTHER_SUFFIXES):
+                self.report(url, "bad-name", "is neither a wheel nor a source distribution")
+            return None
+        try:
+            project_of_file = parse_file_name(name)[0]
+        except DataError as wrong:
+            self.report(url, "bad-name", explain_error(wrong))
+            return None
+        if project_of_file != project:
+            self.report(url, "wrong-page", f"is of {project_of_file}, the page of {project}")
+        variant = self._check_content(link, name, size) if name.endswith(".whl") else None
+        if link.provenance:
+            self._check_provenance(link, name)
+        if link.sha256:
+            self._check_digest(link, link.sha256)
+        return variant
+
+    def _check_content(self, link: reader.IndexLink, name: str, size: int | None) -> str | None:
+        metadata = offered = variant = None
+        try:
+            metadata, variant = self._reach.fetch_metadata_and_variant(link.url, name, size)
+        except DataError as wrong:
+            self.report(link.url, "bad-wheel", explain_error(wrong))
+        except reader.UnreachableError as cause:
+            fault = "no-ranges" if isinstance(cause, reader.UnusableAnswerError) else "broken-link"
+            self.report(link.url, fault, str(cause))
+        if link.metadata is None:
+            self.report(link.url, "no-metadata", "no data-core-metadata")
+        elif answer := self._fetch(link.url, "missing-metadata", link.url + METADATA_SUFFIX, METADATA_SUFFIX):
+            offered = answer.content
+            digest = hashlib.sha256(offered).hexdigest()
+            if link.metadata and digest != link.metadata:
+                detail = f"{METADATA_SUFFIX} has sha256 {digest}, the page says {link.metadata}"
+                self.report(link.url, "wrong-metadata", detail)
+        if metadata is not None and offered is not None and metadata != offered:
+            self.report(
+                link.url, "wrong-metadata", f"{METADATA_SUFFIX} differs from the METADATA in the wheel"
+            )
+        content = offered if metadata is None else metadata
+        if content is None:
+            return variant
+        try:
+            python = wheel_file.read_requires_python(content, name)
+        except DataError as wrong:
+            fault = "bad-wheel" if metadata is not None else "wrong-metadata"
+            self.report(link.url, fault, explain_error(wrong))
+            return variant
+        with contextlib.suppress(InvalidSpecifier):  # which is no other one than METADATA have
+            if SpecifierSet(python) == SpecifierSet(link.requires_python):
+                return variant
+        detail = f"the page says {link.requires_python!r}, METADATA {python!r}"
+        self.report(link.url, "requires-python", detail)
+        return variant
+
+    def _check_provenance(self, link: reader.IndexLink, name: str) -> None:
+        """Check the provenance object of a file; of one on this disk that beside it, where there is one."""
+        if fault := provenance_object.find_url_fault(link.provenance):
+            self.report(link.url, "provenance-url", fault)
+            return
+        url, beside = link.provenance, link.url + provenance_object.PROVENANCE_SUFFIX
+        if (path := reader.path_of_url(beside)) is not None and path.is_file():
+            url = beside
+        if answer := self._fetch(link.url, "missing-provenance", url, link.provenance):
+            for fault in provenance_object.find_object_faults(
+                answer.content, file_name=name, sha256=(link.sha256 or "").lower()
+            ):
+                self.report(link.url, "wrong-provenance", fault)
+
+    def _check_digest(self, link: reader.IndexLink, stated: str) -> None:
+        path, digest = reader.path_of_url(link.url), None
+        if path is not None and not self._full and (known := self._digests.get(path.resolve())):
+            status = path.stat()
+            digest = known[2] if (status.st_size, status.st_mtime_ns) == known[:2] else None
+        if digest is None and (self._full or path is not None):
+            try:
+                digest = self._reach.compute_digest(link.url)
+            except (reader.UnreachableError, OSError) as cause:
+                self.report(link.url, "broken-link", f"cannot be read whole: {cause}")
+        if digest is not None and digest != stated.lower():
+            self.report(link.url, "wrong-hash", f"has sha256 {digest}, its link says {stated}")
+
+    def _check_variants(
+        self, page: str, project: str, links: Mapping[str, reader.IndexLink], variants: Mapping[str, str]
+    ) -> Sequence[Work]:
+        """Check the variants files of a page; the links and the wheels' variant.json come by file name."""
+        for name, link in links.items():
+            wrong_keys = [key for key in _NOT_FOR_VARIANTS if key in link.keys or f"data-{key}" in link.keys]
+            if name.endswith(VARIANTS_SUFFIX) and wrong_keys:
+                self.report(link.url, "variants-entry", f"has {', '.join(wrong_keys)}")
+        releases: dict[str, dict[str, str]] = {}
+        for name, text in variants.items():
+            release = pages.make_variants_name(project, parse_file_name(name)[1])
+            releases.setdefault(release, {})[name] = text
+        for name, wheels in releases.items():
+            if name in links:
+                self._check_variants_file(links[name], wheels)
+            else:
+                detail = f"{name} is not linked; there are {', '.join(sorted(wheels))}"
+                self.report(page, "missing-variants", detail)
+        return []
+
+    def _check_variants_file(self, link: reader.IndexLink, wheels: Mapping[str, str]) -> None:
+        answer = self._fetch(link.url, "broken-link", link.url)
+        if answer is None:
+            return
+        digest = hashlib.sha256(answer.content).hexdigest()
+        if link.sha256 and digest != link.sha256.lower():
+            self.report(link.url, "wrong-variants", f"has sha256 {digest}, its link says {link.sha256}")
+        name = PurePosixPath(urlsplit(link.url).path).name
+        try:
+            expected = pages.join_variants(wheels)
+            published = document.parse_document(answer.content, name=name)
+        except DataError as wrong:
+            self.report(link.url, "wrong-variants", explain_error(wrong))
+            return
+        if published != expected:
+            labels = sorted({*published.variants, *expected.variants})
+            different = [
+                label for label in labels if published.variants.get(label) != expected.variants.get(label)
+            ]
+            difference = f"of {', '.join(different)}" if different else "in priorities or providers"
+            self.report(link.url, "wrong-variants", f"differs from what the wheels say {difference}")
 
 
-def _parse_answer(
-    answer: reader.IndexAnswer, project: str = ""
-) -> tuple[reader.IndexPage | None, list[Finding]]:
-    if not answer.kind.lower().startswith(_READABLE_TYPES):
-        return None, [_make_finding(answer.url, "wrong-type", f"comes as {answer.kind or 'nothing'}")]
-    try:
-        page = reader.parse_page(answer.content, answer.kind, answer.url, project=project)
-    except DataError as wrong:
-        return None, [_make_finding(answer.url, "bad-page", wrong.message)]
-    return page, [_make_finding(answer.url, "bad-page", fault) for fault in page.faults]
+def _find_stale_pages(view: IndexFolder) -> Iterator[Finding]:
+    """Yield the pages of an index that differ from what follows from its pages as JSON.
 
-
-def _find_differences(first_page: reader.IndexPage, second_page: reader.IndexPage) -> Iterator[str]:
-    sides = [{link.url: link for link in page.links} for page in (first_page, second_page)]
-    for url in sorted({*sides[0], *sides[1]}):
-        first, second = (side.get(url) for side in sides)
-        if first is None or second is None:
-            yield f"{reader.file_name_of_link(first or second)} is in one only"  # type: ignore[arg-type]
-            continue
-        for attribute in ("name", "sha256", "metadata", "requires_python", "yanked", "provenance"):
-            if getattr(first, attribute) != getattr(second, attribute):
-                yield (
-                    f"{first.name}: {attribute} is {getattr(first, attribute)!r} and "
-                    f"{getattr(second, attribute)!r}"
-                )
-
-
-def find_stale_pages(view: IndexFolder) -> Iterator[Finding]:
-    """Yield the pages of an index that differ from what would be written; none for a folder without state."""
+    Of a folder that was not made here only those that the root page does not link.
+    """
     if not (view.root / STATE_FOLDER).is_dir():
         yield from _find_unlisted(view)
         return
-    if (note := view.root / STATE_FOLDER / PENDING_NOTE).exists():
+    if (note := view.root / STATE_FOLDER / update.PENDING_NOTE).exists():
         detail = (
             "a change is being made, or was cut short: the next command that changes the index finishes it"
         )
         yield _make_finding(str(note), "stale-page", detail)
     names = view.list_projects()
-    links = [make_page_head("Links of all projects")]
+    expected = update.make_root_files(view, names, [] if view.family else list_families(view.root))
+    links = [pages.make_page_head("Links of all projects")]
     for project in names:
-        own_entries = view.read_entries(project)
-        general_entries = IndexFolder(view.root).read_entries(project) if view.family else {}
         try:
-            entries = sort_entries(combine_entries(view, project, own_entries, general_entries))
-            files = make_variants_files(project, entries)
+            general_entries = IndexFolder(view.root).read_entries(project) if view.family else {}
+            made = update.make_project_files(view, project, view.read_entries(project), general_entries)
         except DataError as wrong:
-            yield _make_finding(str(view.project_folder(project)), "stale-page", explain_error(wrong))
+            yield _make_finding(str(view.page_of(project)), "stale-page", explain_error(wrong))
             continue
-        folder = view.project_folder(project)
-        pages = update.make_project_pages(folder, project, entries, files) | update.place_variants_files(
-            folder, entries, files
-        )
-        links.append(make_links(project, make_project_html(project, entries, files)))
-        for path, content in pages.items():
-            if not path.is_file() or path.read_bytes() != content:
-                yield _make_finding(str(path), "stale-page", "is not what follows from the known wheels")
-    family_names = [] if view.family else list_families(view.root)
-    tops = {
-        HTML_PAGE: make_root_html(names, family_names),
-        JSON_PAGE: make_root_json(names),
-        LINKS_PAGE: b"".join([*links, PAGE_TAIL]),
-    }
-    for name, content in tops.items():
-        path = view.folder / name
+        expected |= made
+        links.append(pages.make_links(project, made.get(view.folder / project / HTML_PAGE, b"")))
+    expected[view.folder / LINKS_PAGE] = b"".join([*links, pages.PAGE_TAIL])
+    for path, content in expected.items():
         if not path.is_file() or path.read_bytes() != content:
-            yield _make_finding(str(path), "stale-page", "is not what follows from the known wheels")
+            detail = "is not what follows from the pages as JSON: `index build` writes it again"
+            yield _make_finding(str(path), "stale-page", detail)
     yield from _find_unlisted(view)
 
 
@@ -570,9 +445,6 @@ def _find_unlisted(view: IndexFolder) -> Iterator[Finding]:
         is_project = path.name not in skipped and canonicalize_name(path.name) == path.name
         if is_project and (path / HTML_PAGE).is_file() and f'href="{path.name}/"' not in text:
             yield _make_finding(str(path / HTML_PAGE), "not-listed", "the root page has no link to it")
-
-
-VERIFY_JOBS = 8
 
 
 @dataclass(frozen=True)
@@ -599,52 +471,28 @@ def verify_index(
     """
     base = reader.resolve_index_url(index)
     reach = reader.IndexReader(retries=retries, timeout=timeout)
-    path = reader.path_of_url(base)
-    folders = list_index_folders(path) if path else []
-    find_digest = _make_digest_finder(path) if path else lambda _url: None
-    written = [view.family for view in folders if view.family and (view.folder / HTML_PAGE).is_file()]
-    bases = [base, *(f"{base}{family}/" for family in written)]  # of others, the pages are stale
-    projects = files = 0
     findings: list[Finding] = []
-    for folder_url in bases:
-        crawl = IndexCrawl(folder_url, reach, full=full, find_digest=find_digest)
-        listed = crawl.read_root()
-        findings += crawl.findings
-        for new_findings, count in parallel.run_growing_work(
-            _run_job, [crawl.make_project_job(name, url) for name, url in listed.items()], jobs=jobs
-        ):
-            findings += new_findings
-            files += count
-        findings += crawl.check_links_page()
-        projects += len(listed)
-    for view in folders:
-        findings += find_stale_pages(view)
-    return VerifiedIndex(projects, files, tuple(sorted(set(findings), key=_sort_key)))
-
-
-def _sort_key(finding: Finding) -> tuple[str, str, str]:
-    return finding.subject, finding.check, finding.message
-
-
-def _run_job(job: CrawlJob) -> tuple[CrawlResult, list[CrawlJob]]:
-    return job()
-
-
-def _make_digest_finder(root: Path) -> FindDigest:
-    """Return the digests of files that are as they were when they were hashed."""
+    folders: list[IndexFolder] = []
     digests: dict[Path, tuple[int, int, str]] = {}
-    for view in list_index_folders(root):
-        for project in view.list_own_projects():
-            for entry in view.read_entries(project).values():
-                file = view.file_of(project, entry)
-                if file is not None:
-                    digests[file.resolve()] = entry.size, entry.changed, entry.sha256
-
-    def digest(url: str) -> str | None:
-        path = reader.path_of_url(url)
-        if path is None or (known_file := digests.get(path.resolve())) is None:
-            return None
-        state = path.stat()
-        return known_file[2] if (state.st_size, state.st_mtime_ns) == known_file[:2] else None
-
-    return digest
+    if path := reader.path_of_url(base):
+        try:
+            folders = list_index_folders(path)
+        except DataError as wrong:
+            findings.append(_make_finding(base + JSON_PAGE, "bad-page", wrong.message))
+    for view in folders:
+        findings += _find_stale_pages(view)
+        for project in view.list_projects() if (view.root / STATE_FOLDER).is_dir() else ():
+            with contextlib.suppress(DataError):  # which was told as a stale page
+                for entry in view.read_entries(project).values():
+                    if (file := view.file_of(project, entry)) is not None:
+                        digests[file.resolve()] = entry.size, entry.changed, entry.sha256
+    written = [view.family for view in folders if view.family and (view.folder / HTML_PAGE).is_file()]
+    projects = files = 0
+    for folder_url in [base, *(f"{base}{family}/" for family in written)]:  # of others, the pages are stale
+        crawl = _Crawl(folder_url, reach, full=full, digests=digests)
+        crawl.run(jobs)
+        findings += crawl.findings
+        projects += len(crawl.projects)
+        files += len(crawl.files)
+    ordered = sorted(set(findings), key=lambda finding: (finding.subject, finding.check, finding.message))
+    return VerifiedIndex(projects, files, tuple(ordered))

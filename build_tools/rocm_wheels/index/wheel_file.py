@@ -10,7 +10,7 @@ import os
 import re
 import tarfile
 import zlib
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
@@ -24,11 +24,13 @@ from packaging.version import InvalidVersion, Version
 from rocm_wheels.core import errors, log, tables
 from rocm_wheels.core.files import hash_file
 from rocm_wheels.index.folder import METADATA_SUFFIX, SDIST_SUFFIX, IndexEntry, parse_file_name
+from rocm_wheels.index.provenance_object import PROVENANCE_SUFFIX
 from rocm_wheels.wheels import dist_info
 from rocm_wheels.wheels.archive import WheelArchive
 from rocm_wheels.wheels.installer_slots import are_interchangeable
 from rocm_wheels.wheels.scan import scan_wheel
 
+FILE_SUFFIXES = (".whl", SDIST_SUFFIX)
 _MOST_SHOWN = 20
 
 _METADATA_FIELD = re.compile(
@@ -39,42 +41,77 @@ _HEADERS_END = re.compile(rb"\n\r?\n")
 
 
 @dataclass(frozen=True)
-class WheelFileState:
-    """A file of a wheel: its name, size and time (nanoseconds), and its place from the project page."""
+class FoundFile:
+    """A file in a folder: its size, time (nanoseconds), and what lies beside it.
 
+    ``place`` is where it lies, or is to lie, from its project's page; ``is_in_index`` when it lies there
+    already. ``has_metadata`` is true of a source distribution, too, which needs none.
+    """
+
+    folder: Path
     name: str
     size: int
     changed: int
     place: str
+    is_in_index: bool
+    has_metadata: bool
+    has_provenance: bool
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self.folder / self.name
+
+
+def find_files(folder: Path, place: str) -> Iterator[FoundFile]:
+    """Yield the wheels and source distributions that lie in a folder of an index."""
+    with os.scandir(folder) as listed:
+        items = {item.name: item for item in listed}
+    for name, item in items.items():
+        if name.endswith(FILE_SUFFIXES) and not name.startswith(".") and item.is_file():
+            has_metadata = name + METADATA_SUFFIX in items or name.endswith(SDIST_SUFFIX)
+            has_provenance, status = name + PROVENANCE_SUFFIX in items, item.stat()
+            size, changed = status.st_size, status.st_mtime_ns
+            yield FoundFile(folder, name, size, changed, place, True, has_metadata, has_provenance)
+
+
+def find_new_file(path: Path, place: str) -> FoundFile:
+    """Return a file that an index is to have."""
+    status, has_provenance = path.stat(), path.with_name(path.name + PROVENANCE_SUFFIX).is_file()
+    size, changed = status.st_size, status.st_mtime_ns
+    return FoundFile(path.parent, path.name, size, changed, place, False, False, has_provenance)
 
 
 @dataclass(frozen=True)
 class IndexedFile:
-    """A file as it is to be listed, its project, its METADATA (None: the index has it, or it has none)."""
+    """A file as it is to be listed; METADATA of a wheel that was read, else None.
 
-    project: str
+    ``beside``: the METADATA comes from a file that lies beside the wheel.
+    """
+
+    file: FoundFile
     entry: IndexEntry
     metadata: bytes | None = None
-    beside: bool = False  # the METADATA comes from a file beside the wheel
+    beside: bool = False
+
+    @property
+    def project(self) -> str:
+        """The project that it is of."""
+        return parse_file_name(self.entry.name)[0]
 
 
 def read_wheel_file(
-    path: Path,
-    *,
-    now: str,
-    digest: str | None = None,
-    place: str = "",
-    startup_files: Collection[str] = (),
+    file: FoundFile, *, now: str, digest: str | None = None, startup_files: Collection[str] = ()
 ) -> IndexedFile:
     """Read a wheel or a source distribution whole; its ``digest``, where one is given, is taken at its word.
 
     ``now`` is when it is added; ``startup_files`` are globs of the ``.pth`` that may be inside. DataError for
     a file that is damaged, misnamed or dangerous, or whose variant breaks a rule.
     """
+    path = file.path
     if path.name.endswith(SDIST_SUFFIX):
-        return _read_sdist(path, now=now, digest=digest, place=place)
-    project, _, label = parse_file_name(path.name)
-    status = path.stat()
+        return _read_sdist(file, now=now, digest=digest)
+    label = parse_file_name(path.name)[2]
     scan = scan_wheel(path, sha256=digest)
     if refusals := scan.list_refusals(startup_files):
         more = [f"{path}: {tables.format_count(len(refusals) - _MOST_SHOWN, 'more fault')}"]
@@ -87,69 +124,57 @@ def read_wheel_file(
     folder = dist_info.list_dist_info_folders(member.name for member in scan.members)[0]
     content = scan.texts[f"{folder}/METADATA"]
     variant = None if label is None else _read_variant(scan.texts.get, f"{path}: ", folder, label)
-    state = WheelFileState(path.name, status.st_size, status.st_mtime_ns, place)
-    return IndexedFile(project, _make_entry(state, scan.sha256, now, content, variant), content)
+    return IndexedFile(file, _make_entry(file, scan.sha256, now, content, variant=variant), content)
 
 
-def _describe_content(status: os.stat_result) -> tuple[int, int, int]:
-    """Return what changes when a file is written to, or put in another's place; reading changes its atime."""
-    return status.st_ino, status.st_size, status.st_mtime_ns
-
-
-def _read_sdist(path: Path, *, now: str, digest: str | None, place: str) -> IndexedFile:
-    project, _, _ = parse_file_name(path.name)
-    status = path.stat()
+def _read_sdist(file: FoundFile, *, now: str, digest: str | None) -> IndexedFile:
+    path, status = file.path, file.path.stat()
     try:
         with tarfile.open(path, "r:gz") as archive:
-            top = path.name.removesuffix(SDIST_SUFFIX)
-            stated = archive.extractfile(f"{top}/PKG-INFO")
+            stated = archive.extractfile(f"{path.name.removesuffix(SDIST_SUFFIX)}/PKG-INFO")
             python = read_requires_python(stated.read() if stated else b"", path.name)
             for _ in archive:  # to its end: a file that was cut is found here
                 pass
     except (tarfile.TarError, EOFError, zlib.error, KeyError) as cause:
         raise errors.DataError(f"{path} is not a readable source distribution with a PKG-INFO") from cause
-    sha256 = digest or hash_file(path)
-    if _describe_content(path.stat()) != _describe_content(status):
+    sha256, after = digest or hash_file(path), path.stat()
+    if (after.st_ino, after.st_size, after.st_mtime_ns) != (status.st_ino, file.size, file.changed):
         raise errors.DataError(f"{path} changed while it was read")
-    state = WheelFileState(path.name, status.st_size, status.st_mtime_ns, place)
-    return IndexedFile(project, _make_entry(state, sha256, now, None, None, python=python))
+    return IndexedFile(file, _make_entry(file, sha256, now, None, python=python))
 
 
-def read_listed_wheel(path: str, state: WheelFileState, *, now: str, digest: str) -> IndexedFile | None:
+def read_listed_wheel(file: FoundFile, *, now: str, digest: str) -> IndexedFile | None:
     """Take a wheel with a known digest and METADATA beside it at their word: it is not opened.
 
     None when it must be opened: there is no such file, it has a label, or is no wheel.
     """
-    project, _, label = parse_file_name(state.name)
-    if label is not None or state.name.endswith(SDIST_SUFFIX):
+    is_sdist = file.name.endswith(SDIST_SUFFIX)
+    if not file.has_metadata or is_sdist or parse_file_name(file.name)[2] is not None:
         return None
-    try:
-        with open(path + METADATA_SUFFIX, "rb") as file:
-            content = file.read()
-    except FileNotFoundError:
-        return None
-    return IndexedFile(project, _make_entry(state, digest, now, content, None), content, beside=True)
+    with open(f"{file.path}{METADATA_SUFFIX}", "rb") as beside:
+        content = beside.read()
+    return IndexedFile(file, _make_entry(file, digest, now, content), content, beside=True)
 
 
 def _make_entry(
-    state: WheelFileState,
+    file: FoundFile,
     sha256: str,
     now: str,
     metadata: bytes | None,
-    variant: str | None,
     *,
+    variant: str | None = None,
     python: str = "",
 ) -> IndexEntry:
     return IndexEntry(
-        name=state.name,
-        size=state.size,
-        changed=state.changed,
+        name=file.name,
+        size=file.size,
+        changed=file.changed,
         sha256=sha256,
         uploaded=now,
         metadata="" if metadata is None else hashlib.sha256(metadata).hexdigest(),
-        requires_python=python if metadata is None else read_requires_python(metadata, state.name),
+        requires_python=python if metadata is None else read_requires_python(metadata, file.name),
         variant=variant,
-        place=state.place,
+        place=file.place,
     )
 
 
@@ -226,18 +251,22 @@ def list_required_names(metadata: bytes) -> set[str]:
     return {canonicalize_name(name.decode("ascii")) for name in _REQUIREMENT_NAME.findall(metadata)}
 
 
-def find_mixed_rocm(names: Iterable[str], requires: Callable[[str], bool]) -> tuple[str, str] | None:
+def find_mixed_rocm(
+    names: Iterable[str], new: Collection[str], requires: Callable[[str], bool]
+) -> tuple[str, str] | None:
     """Return a wheel that does not require ROCm's packages and one that does, between which installers
-    would choose.
+    would choose; one of both is ``new``.
     """
-    by_version: dict[tuple[str, ...], list[str]] = {}
+    by_release: dict[tuple[str, ...], list[str]] = {}
     for name in sorted(names):
         if name.endswith(".whl"):
-            by_version.setdefault(tuple(name.split("-", 2)[:2]), []).append(name)
-    for same in by_version.values():
+            by_release.setdefault(tuple(name.split("-", 2)[:2]), []).append(name)
+    for same in by_release.values():
         for first, second in combinations(same, 2):
-            if are_interchangeable(first, second) and (is_thin := requires(first)) != requires(second):
-                return (second, first) if is_thin else (first, second)
+            if (first in new or second in new) and are_interchangeable(first, second):
+                is_thin = requires(first)
+                if is_thin != requires(second):
+                    return (second, first) if is_thin else (first, second)
     return None
 
 
