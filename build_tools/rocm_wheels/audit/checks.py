@@ -622,7 +622,7 @@ SET_CHECKS: tuple[SetCheck, ...] = (
         "RW071", "set-resolvers", "error",
         "pip and uv take the newest wheels, and the same",
         "An older build is installed without a word, because its version sorts above.",
-        "`rocm-wheels index resolve-check --version-scheme` lists spellings that sort.",
+        "`rocm-wheels index resolve-check` names a spelling that sorts.",
         set_index.check_set_resolvers,
     ),
     SetCheck(

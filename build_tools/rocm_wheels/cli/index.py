@@ -15,7 +15,6 @@ from rocm_wheels.cli import boundary, catalogue, command, evidence, options
 from rocm_wheels.core import environment_numbers, errors, log, shell, tables
 
 if TYPE_CHECKING:
-    from rocm_wheels.index import resolve_check
     from rocm_wheels.index.verify import VerifiedIndex
 
 _PATH = click.Path(path_type=Path)
@@ -253,11 +252,10 @@ split at dots, and a field with a letter in it is text. So rocm7 is above rocm10
   2.12.0+rocm7.15.0a20260728  is taken before  2.12.0+rocm10.1.0a20260821
 
 \b
-Spellings that sort; --version-scheme lists them for the new wheels, and tells
-which of them are above all that the index has:
-  own-field   +rocm.10.1.0a20260821     in an index that has no +rocm7…
-  own-word    +rocmsdk.10.1.0a20260821  above +rocm7… and +rocm10… of before
-  date-first  +20260821.rocm10.1.0a…    the latest build, whatever its ROCm
+Spellings that sort, of which the first is named that is above all others:
+  +rocm.10.1.0a20260821     in an index that has no +rocm7…
+  +rocmsdk.10.1.0a20260821  above +rocm7… and +rocm10… of before
+  +20260821.rocm10.1.0a…    the latest build, whatever its ROCm
 All of them put 10.1.1a… below 10.1.0 (text is below numbers): nightlies and
 releases belong in different indexes.
 
@@ -293,7 +291,6 @@ Examples:
     metavar="NAME==VERSION",
     help="What is to be picked of a distribution; can be repeated.",
 )
-@command.option("--version-scheme", is_flag=True, help="List spellings of the new versions, and which sort.")
 @catalogue.JSON
 def resolve_command(  # noqa: PLR0917 - click passes them by name
     index: str,
@@ -304,7 +301,6 @@ def resolve_command(  # noqa: PLR0917 - click passes them by name
     pre: bool,
     deps: bool,
     expect: tuple[str, ...],
-    version_scheme: bool,
     as_json: bool,
 ) -> None:
     """Ask both, compare, and leave with 14 when the newest build is not what is picked."""
@@ -319,20 +315,16 @@ def resolve_command(  # noqa: PLR0917 - click passes them by name
         deps=deps,
         expect=resolve_check.parse_expected_versions(expect),
     )
-    schemes = _list_schemes(index, request) if version_scheme else []
     begun = evidence.describe_origin("resolve-check")
     checks = resolve_check.check_picks(index, request, boundary.read_environment())
     if as_json:
-        document = {"checks": [asdict(check) for check in checks], "schemes": schemes, **begun}
+        document = {"checks": [asdict(check) for check in checks], **begun}
         click.echo(json.dumps(document, indent=1))
     else:
         for check in checks:
             outcome = check.fault or f"takes {check.picked}{check.why and f' ({check.why})'}"
             state = "error: " if check.fault else ""
             click.echo(f"{state}{check.requirement}, Python {check.python}, {check.tool}: {outcome}")
-        rows = [(row["scheme"], row["version"], f"{row['sorts']}; {row['remark']}") for row in schemes]
-        for line in tables.align_rows(rows):
-            click.echo(line)
     for tip in dict.fromkeys(check.tip for check in checks if check.tip):
         log.log_note(f"tip: {tip}")
     failed = sum(bool(check.fault) for check in checks)
@@ -340,33 +332,6 @@ def resolve_command(  # noqa: PLR0917 - click passes them by name
         raise errors.AuditError(
             f"{failed} of {tables.format_count(len(checks), 'check')} did not pick the newest build"
         )
-
-
-def _list_schemes(index: str, request: resolve_check.ResolveRequest) -> list[dict[str, str]]:
-    from rocm_wheels.index import reader, resolve_check
-    from rocm_wheels.index.folder import parse_file_name
-
-    rows = []
-    for name, version in sorted({parse_file_name(path.name)[:2] for path in request.new}):
-        others = [
-            wheel.version
-            for wheel in resolve_check.find_candidates(
-                reader.resolve_index_url(index), name, (), reader.IndexReader()
-            )
-        ]
-        for spelling in resolve_check.list_spellings(version):
-            above = [other for other in others if other.public == version.public and other > spelling.version]
-            sorts = f"below {max(above)}" if above else "above all that the index has of this version"
-            rows.append(
-                {
-                    "name": name,
-                    "scheme": spelling.scheme,
-                    "version": str(spelling.version),
-                    "sorts": sorts,
-                    "remark": spelling.remark,
-                }
-            )
-    return rows
 
 
 _COMMANDS = {
@@ -383,8 +348,9 @@ DIR is what a web server gives out: `pip install --index-url https://host/DIR/ t
 (links.html), and an index for each GPU family (DIR/<family>/: its own wheels and those of DIR itself;
 wheels of families have the same names and other bytes, so they never share a page).
 
-What is known of the wheels is in the JSON pages; DIR/.index need not be uploaded. One writer at a time changes
-an index, others wait; to an object store, upload from one place: files first, then pages, root pages last.
+What is known of the wheels is in the JSON pages; DIR/.index need not be uploaded. One writer at a time
+changes an index, others wait; to an object store, upload from one place: files first, then pages, root
+pages last.
 """
 
 
