@@ -109,7 +109,7 @@ def test_what_a_page_says_is_read_back(known: folder.IndexEntry, family: str) ->
         view.page_of("torch").parent.mkdir(parents=True)
         general = entry("torch-2.9.1-py3-none-any.whl", place="../../torch/")
         listed = [known, general] if family else [known]
-        keys = folder.make_page_keys(view, listed, [known.name])
+        keys = folder.make_page_keys(view, {known.name: known})
         view.page_of("torch").write_bytes(make_project_json("torch", listed, extra=keys))
         assert view.read_entries("torch") == {known.name: known}
 

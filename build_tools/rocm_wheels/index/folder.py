@@ -228,7 +228,8 @@ def _is_project_folder(folder: Path) -> bool:
 
 def _read_entry(file: Mapping[str, Any], variants: Mapping[str, Any], times: Mapping[str, int]) -> IndexEntry:
     """Return a file of a page that ``pages`` made; raises what any other content leads to."""
-    name, yanked = file["filename"], file.get("yanked")
+    name, url, yanked = file["filename"], file["url"], file.get("yanked")
+    place = url.removesuffix(escape_file_name(name))
     entry = IndexEntry(
         name=name,
         size=file["size"],
@@ -239,25 +240,27 @@ def _read_entry(file: Mapping[str, Any], variants: Mapping[str, Any], times: Map
         requires_python=file.get("requires-python", ""),
         yanked="" if yanked is True else yanked,
         variant=json.dumps(variants[name]) if name in variants else None,
-        place=file["url"].removesuffix(escape_file_name(name)),
+        place=place,
         provenance=file.get("provenance", ""),
     )
     texts = entry.sha256, entry.uploaded, entry.metadata, entry.requires_python, entry.provenance
     is_plain = all(isinstance(text, str) for text in (*texts, entry.yanked or "")) and isinstance(
         entry.size, int
     )
-    if not is_plain or "/" in name or "\\" in name or entry.href != file["url"]:
+    if not is_plain or "/" in name or "\\" in name or place == url:
         raise ValueError(f"{name} has values of other kinds")
     return entry
 
 
-def make_page_keys(view: IndexFolder, entries: Iterable[IndexEntry], own: Iterable[str]) -> dict[str, Any]:
+def make_page_keys(view: IndexFolder, own_entries: Mapping[str, IndexEntry]) -> dict[str, Any]:
     """Return the keys of a project's page that are the index's own; see ``IndexFolder.read_entries``."""
-    variants = {entry.name: json.loads(entry.variant) for entry in entries if entry.variant is not None}
-    return {
-        **({"_own": sorted(own)} if view.family else {}),
-        **({"_variants": variants} if variants else {}),
+    keys: dict[str, Any] = {"_own": sorted(own_entries)} if view.family else {}
+    variants = {
+        name: entry.variant for name, entry in sorted(own_entries.items()) if entry.variant is not None
     }
+    if variants:
+        keys["_variants"] = {name: json.loads(text) for name, text in variants.items()}
+    return keys
 
 
 def list_families(root: Path) -> list[str]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -37,9 +36,7 @@ _PAGE_HEAD = (
 PAGE_TAIL = b"</body>\n</html>\n"
 _BODY_TAG = b"<body>\n"
 LINK_START = b'<a href="'
-_LINK_ELSEWHERE = re.compile(
-    LINK_START + rb"(?:[A-Za-z][A-Za-z0-9+.-]*:|\.\./|/)"
-)  # a link that is no file of the folder
+_MARKS_ELSEWHERE = (b"://", LINK_START + b"../", LINK_START + b"/")  # of links to no file of the folder
 
 
 @dataclass(frozen=True)
@@ -168,7 +165,7 @@ def make_links(project: str, page: bytes) -> bytes:
     lines = page[
         page.find(_BODY_TAG) + len(_BODY_TAG) : page.rfind(PAGE_TAIL)
     ]  # a page of ours: links and nothing else
-    if _LINK_ELSEWHERE.search(lines):
+    if any(mark in lines for mark in _MARKS_ELSEWHERE):
         return b"".join(_prefix_link(project, line) for line in lines.splitlines(keepends=True))
     return lines.replace(LINK_START, LINK_START + project.encode() + b"/")
 

@@ -245,7 +245,8 @@ class _Intake:
         """Read a file; ``listed`` is what is known of it if it is the one that lies in the index."""
         is_unchanged = listed is not None and (listed.size, listed.changed) == (file.size, file.changed)
         if listed is not None and is_unchanged and (file.has_metadata or not file.is_in_index):
-            return wheel_file.IndexedFile(file, listed)
+            is_there = listed.place == file.place or not file.is_in_index
+            return wheel_file.IndexedFile(file, listed if is_there else replace(listed, place=file.place))
         digest = self.digests.get(file.name)
         if digest and (wheel := wheel_file.read_listed_wheel(file, now=self.now, digest=digest)):
             return wheel
@@ -280,7 +281,7 @@ class _Intake:
             listed = old_entries.get(entry.name)
             if listed is None:
                 new.add(entry.name)
-            else:
+            elif entry is not listed:
                 refuse_other_bytes(entry.name, listed.sha256, entry.sha256, where=view.family or "for all")
                 entry = replace(
                     entry,
@@ -289,8 +290,7 @@ class _Intake:
                     provenance=listed.provenance,
                     place=file.place if file.is_in_index else listed.place,
                 )
-            target = view.file_of(project, entry)
-            if target is not None and not file.is_in_index:
+            if not file.is_in_index and (target := view.file_of(project, entry)) is not None:
                 if listed and target.is_file():
                     entry = replace(entry, changed=listed.changed)
                 elif not target.exists():
@@ -465,7 +465,7 @@ def make_project_files(
         for file in variants
         for place in (folder / file.folder, *(folder if place == "" else view.folder for place in places))
     }
-    keys = make_page_keys(view, entries, own_entries)
+    keys = make_page_keys(view, own_entries)
     made[folder / JSON_PAGE] = pages.make_project_json(project, entries, variants, keys)
     made[folder / HTML_PAGE] = pages.make_project_html(project, entries, variants)
     return made
@@ -575,7 +575,7 @@ class IndexChange:
             )
         times = {name: entry.changed for name, entry in sorted(entries.items()) if not entry.is_remote}
         if times:
-            self.put(view.times_of(project), (json.dumps(times, indent=0) + "\n").encode(), self.FILES)
+            self.put(view.times_of(project), json.dumps(times).encode(), self.FILES)
         elif view.times_of(project).exists():
             self.remove(view.times_of(project))
         self._stage_project(view, project, entries)

@@ -25,9 +25,8 @@ from rocm_wheels.core import errors, log, tables
 from rocm_wheels.core.files import hash_file
 from rocm_wheels.index.folder import METADATA_SUFFIX, SDIST_SUFFIX, IndexEntry, parse_file_name
 from rocm_wheels.index.provenance_object import PROVENANCE_SUFFIX
-from rocm_wheels.wheels import dist_info
+from rocm_wheels.wheels import dist_info, installer_slots
 from rocm_wheels.wheels.archive import WheelArchive
-from rocm_wheels.wheels.installer_slots import are_interchangeable
 from rocm_wheels.wheels.scan import scan_wheel
 
 FILE_SUFFIXES = (".whl", SDIST_SUFFIX)
@@ -151,7 +150,7 @@ def read_listed_wheel(file: FoundFile, *, now: str, digest: str) -> IndexedFile 
     is_sdist = file.name.endswith(SDIST_SUFFIX)
     if not file.has_metadata or is_sdist or parse_file_name(file.name)[2] is not None:
         return None
-    with open(f"{file.path}{METADATA_SUFFIX}", "rb") as beside:
+    with open(f"{file.folder}/{file.name}{METADATA_SUFFIX}", "rb") as beside:
         content = beside.read()
     return IndexedFile(file, _make_entry(file, digest, now, content), content, beside=True)
 
@@ -262,8 +261,12 @@ def find_mixed_rocm(
         if name.endswith(".whl"):
             by_release.setdefault(tuple(name.split("-", 2)[:2]), []).append(name)
     for same in by_release.values():
+        slots = [slot for name in same for slot in installer_slots.installer_slots(name)]
+        if len(slots) == len(set(slots)) and not any(installer_slots.ANY_VALUE in slot for slot in slots):
+            continue  # as mostly: a wheel for each Python
         for first, second in combinations(same, 2):
-            if (first in new or second in new) and are_interchangeable(first, second):
+            is_new = first in new or second in new
+            if is_new and installer_slots.are_interchangeable(first, second):
                 is_thin = requires(first)
                 if is_thin != requires(second):
                     return (second, first) if is_thin else (first, second)
