@@ -137,7 +137,7 @@ def test_a_container_that_stays_is_told_of(
 ) -> None:
     engine.answer("docker", "ps", 0, "0123456789ab")
     killed = "kill -9 $PPID"  # the client, and the container goes on
-    monkeypatch.setattr("rocm_wheels.ci.container_command._REMOVE_TRIES", 1)
+    monkeypatch.setattr("rocm_wheels.ci.container._REMOVE_TRIES", 1)
     assert start("run", "--image", IMAGE, "--", "sh", "-c", killed) == 18
     said = capfd.readouterr().err
     assert "docker was killed by signal 9" in said
@@ -233,9 +233,9 @@ def test_an_engine_on_another_machine_has_none_of_our_folders(
     assert start("run", "--engine", "docker", *words) == 18
     assert "DOCKER_HOST names another machine" in capfd.readouterr().err
     monkeypatch.delenv("DOCKER_HOST")
-    engine.answer("docker", "context", 0, "far ssh://ada@builder\n")
+    engine.answer("docker", "context", 0, "ssh://ada@builder\n")
     assert start("run", "--engine", "docker", *words) == 18
-    assert "docker's context far names another machine" in capfd.readouterr().err
+    assert "docker's context names another machine" in capfd.readouterr().err
     assert [one[:2] for one in engine.told()] == [["docker", "context"]]
     engine.answer("podman", "info", 0, {"host": {"serviceIsRemote": True}})
     assert start("run", *words) == 18

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from messages import refused, transcript
 
-from rocm_wheels.ci import container_command, container_engine, container_host
+from rocm_wheels.ci import container
 from rocm_wheels.core import errors
 from rocm_wheels.models import ci, project_names
 
@@ -17,109 +19,106 @@ _ = transcript  # a fixture for every test here
 MESSAGES = "containers"
 
 CLONE = Path(__file__).resolve().parents[2]
-DOCKER = container_engine.Engine("docker", "docker", "28.2.2")
-PODMAN = container_engine.Engine("podman", "podman", "5.4.0", rootless=True, runtime="crun")
-ME = container_host.ContainerHost(uid=1000, gid=1001, user="ada", home=Path("/home/ada"))
-GPUS = (
-    container_host.GpuDevice("/dev/kfd", 109, False),
-    container_host.GpuDevice("/dev/dri/renderD128", 44, False),
-)
+DOCKER = container.Engine("docker", "docker")
+PODMAN = container.Engine("podman", "podman", rootless=True)
 DIGEST = "sha256:" + "5" * 64
+IMAGE = f"ghcr.io/a/b@{DIGEST}"
+HERE = Path("/home/ada/work")
 IMAGES = {
     "open": ci.PinnedImage(about="", image="ghcr.io/a/b", digest="unresolved", source="x", kind="documented"),
     "known": ci.PinnedImage(about="", image="ghcr.io/a/b", digest=DIGEST, source="x", kind="documented"),
 }
+OPTIONS = container.ContainerOptions(IMAGE, ("make", "-j"), HERE, Path("/home/ada/cache"), None)
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="containers are started from Linux")
 
 
-def request(**changes: object) -> container_command.ContainerRequest:
-    image = container_engine.choose_image(f"ghcr.io/a/b@{DIGEST}", {}, None, allow_unresolved=False)
-    here = Path("/home/ada/work")
-    asked = container_command.ContainerRequest(
-        image, ("make", "-j"), "rocm-wheels-1", here, (container_host.ContainerMount(here, here),)
-    )
-    return replace(asked, **changes)  # type: ignore[arg-type]
+@pytest.fixture(autouse=True)
+def somebody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getuid", lambda: 1000)
+    monkeypatch.setattr(os, "getgid", lambda: 1001)
 
 
 def words(
-    engine: container_engine.Engine = DOCKER, machine: container_host.ContainerHost = ME, **changes: object
-) -> str:
-    return " ".join(
-        container_command.flatten_parts(
-            container_command.compose_command(engine, machine, request(**changes))
-        )
-    )
+    engine: container.Engine = DOCKER,
+    env: dict[str, str] | None = None,
+    root: Path = Path("/nowhere"),
+    *,
+    shown_only: bool = False,
+    **changes: object,
+) -> list[str]:
+    options = replace(OPTIONS, **changes)  # type: ignore[arg-type]
+    image = container.choose_image(options.image, IMAGES, options.clone, allow_unresolved=False)
+    return container.compose_command(engine, options, image, env or {}, root=root, shown_only=shown_only)
+
+
+def machine(folder: Path, *, mode: int = 0o660, selinux: str = "0") -> Path:
+    """Lay out the files of a machine with two GPUs."""
+    for name in ("dev/kfd", "dev/dri/renderD129", "dev/dri/renderD1280", "dev/dri/card0"):
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+        path.chmod(mode)
+    (folder / "sys/fs/selinux").mkdir(parents=True)
+    (folder / "sys/fs/selinux/enforce").write_text(selinux)
+    return folder
+
+
+def values(line: list[str], option: str) -> list[str]:
+    """Return what stands behind each of an option."""
+    return [line[n + 1] for n, word in enumerate(line) if word == option]
 
 
 def test_the_whole_line_of_docker() -> None:
-    assert words() == (
-        "docker run --rm --init --name rocm-wheels-1 --user 1000:1001 --volume /home/ada/work:/home/ada/work "
-        "--workdir /home/ada/work --ulimit core=0:0 --ulimit nofile=65536:524288 "
-        f"ghcr.io/a/b@{DIGEST} make -j"
-    )
+    line = words()
+    assert line[:4] == ["docker", "run", "--rm", "--init"] and line[-3:] == [IMAGE, "make", "-j"]
+    assert re.fullmatch(r"rocm-wheels-[0-9a-f]{8}", *values(line, "--name"))
+    assert values(line, "--user") == ["1000:1001"] and values(line, "--workdir") == [str(HERE)]
+    assert values(line, "--volume") == [f"{path}:{path}" for path in (HERE, "/home/ada/cache")]
+    assert values(line, "--ulimit") == ["core=0:0", "nofile=65536:524288"]
+    assert not {"--device", "--security-opt", "--tty", "--interactive", "--network"} & {*line}
+    told = words(shared_memory="16g", network="none", stdin=True)
+    assert "--interactive" in told and values(told, "--shm-size") == ["16g"]
+    assert values(told, "--network") == ["none"] and "--tty" in words(tty=True)
 
 
-SYSTEMS = [
-    (DOCKER, ME, "--user 1000:1001"),
-    (replace(DOCKER, rootless=True), ME, "--user 0:0"),
-    (PODMAN, ME, "--userns keep-id"),
-    (replace(PODMAN, rootless=False), replace(ME, uid=0, gid=0), "--user 0:0"),
-    (DOCKER, replace(ME, selinux=True), "--volume /home/ada/work:/home/ada/work:z"),
-    (PODMAN, replace(ME, files=1024), "--ulimit nofile=1024:1024"),
-]
+@pytest.mark.parametrize(
+    ("engine", "part"),
+    [
+        (DOCKER, "--user 1000:1001"),
+        (replace(DOCKER, rootless=True), "--user 0:0"),
+        (PODMAN, "--userns keep-id"),
+        (replace(PODMAN, rootless=False), "--user 1000:1001"),
+    ],
+)
+def test_files_belong_to_whoever_started_it(engine: container.Engine, part: str) -> None:
+    assert f" {part} " in " ".join(words(engine))
 
 
-@pytest.mark.parametrize(("engine", "machine", "part"), SYSTEMS)
-def test_files_belong_to_whoever_started_it(
-    engine: container_engine.Engine, machine: container_host.ContainerHost, part: str
-) -> None:
-    assert f" {part} " in words(engine, machine)
+def test_gpus_come_with_the_groups_that_own_them_by_number(tmp_path: Path) -> None:
+    root = machine(tmp_path)
+    line = words(root=root, gpu=True)
+    assert values(line, "--device") == ["/dev/kfd", "/dev/dri/renderD129", "/dev/dri/renderD1280"]
+    assert values(line, "--group-add") == [str((root / "dev/kfd").stat().st_gid)]
+    assert values(line, "--security-opt") == ["seccomp=unconfined"] and values(line, "--ipc") == ["host"]
+    assert "--ipc" not in words(root=root, gpu=True, shared_memory="16g")
+    assert values(words(PODMAN, root=root, gpu=True), "--group-add") == ["keep-groups"]
+    with refused(errors.EngineError):
+        words(replace(DOCKER, rootless=True, keeps_groups=False), root=root, gpu=True)
+    with refused(errors.HostError):
+        words(gpu=True)
+    assert "--group-add" not in words(root=machine(tmp_path / "open", mode=0o666), gpu=True)
+    assert "label=disable" in words(root=machine(tmp_path / "selinux", selinux="1"))
 
 
-def test_gpus_come_with_the_groups_that_own_them_by_number() -> None:
-    said = words(gpu=GPUS)
-    assert "--device /dev/kfd --device /dev/dri/renderD128 --group-add 44 --group-add 109" in said
-    assert "--security-opt seccomp=unconfined --ipc host" in said
-    assert "seccomp" not in words()
-    sized = words(gpu=GPUS, shared_memory="16g")
-    assert "--shm-size 16g" in sized
-    assert "--ipc" not in sized
-    kept = words(PODMAN, gpu=GPUS)
-    assert kept.count("--group-add") == 1
-    assert "--group-add keep-groups" in kept
-    assert "--group-add" not in words(gpu=(container_host.GpuDevice("/dev/kfd", 0, True),))
-    labelled = words(machine=replace(ME, selinux=True), gpu=GPUS)
-    assert "label=disable" in labelled
-    assert ":z" not in labelled
-
-
-def test_every_part_says_why_it_is_there() -> None:
-    asked = request(
-        gpu=GPUS,
-        tty=True,
-        network="none",
-        variables=(container_host.ContainerVariable("A"), container_host.ContainerVariable("B", "1")),
-    )
-    assert [part for part in container_command.compose_command(DOCKER, ME, asked) if not part.why] == []
-
-
-REFUSED = [
-    (replace(DOCKER, rootless=True), ME, {"gpu": GPUS}),
-    (replace(PODMAN, runtime="runc"), ME, {"gpu": GPUS}),
-    (
-        DOCKER,
-        replace(ME, selinux=True),
-        {"mounts": (container_host.ContainerMount(Path("/home/ada"), Path("/home/ada")),)},
-    ),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("engine", "machine", "changes"), REFUSED)
-def test_what_an_engine_could_not_do_is_said_before(
-    engine: container_engine.Engine, machine: container_host.ContainerHost, changes: dict[str, object]
-) -> None:
-    with refused(errors.RocmWheelsError) as caught:
-        words(engine, machine, **changes)
-    assert caught.value.tip
+def test_a_line_for_a_machine_with_gpus_is_shown_where_there_are_none(tmp_path: Path) -> None:
+    argv = words(gpu=True, shown_only=True, command=("ls", "group-of:/dev/x"))
+    line = container.format_pasteable_line(argv, tmp_path / "the cache")
+    assert line.startswith(f"mkdir -p '{tmp_path}/the cache/home' ") and " && docker run " in line
+    assert "--device /dev/kfd --device /dev/dri " in line and line.endswith(" ls group-of:/dev/x")
+    assert '--group-add "$(stat -c %g /dev/kfd)" --group-add "$(stat -c %g /dev/dri/renderD128)" ' in line
+    (warning,) = container.list_warnings(replace(OPTIONS, gpu=True), {}, tmp_path)
+    assert "a machine that has GPUs" in warning
 
 
 NAMES = [
@@ -135,24 +134,15 @@ NAMES = [
 
 @pytest.mark.parametrize(("text", "allowed", "reference"), NAMES)
 def test_names_of_images(text: str, allowed: bool, reference: str) -> None:
-    assert container_engine.choose_image(text, IMAGES, None, allow_unresolved=allowed).reference == reference
+    assert container.choose_image(text, IMAGES, None, allow_unresolved=allowed).reference == reference
 
 
-WRONG_NAMES = [
-    "open",
-    "ubuntu:24.04",
-    "knwon",
-    "UBUNTU",
-    "--privileged",
-    "",
-    "ubuntu@sha256:12",
-]
-
-
-@pytest.mark.parametrize("text", WRONG_NAMES)
+@pytest.mark.parametrize(
+    "text", ["open", "ubuntu:24.04", "knwon", "UBUNTU", "--privileged", "", "ubuntu@sha256:12"]
+)
 def test_what_is_not_known_is_not_run(text: str) -> None:
     with refused((errors.DataError, errors.UsageError)) as wrong:
-        container_engine.choose_image(text, IMAGES, None, allow_unresolved=False)
+        container.choose_image(text, IMAGES, None, allow_unresolved=False)
     assert "--allow-unresolved" in f"{wrong.value.tip}" or "name@sha256" in f"{wrong.value.tip}"
 
 
@@ -162,12 +152,13 @@ def test_our_dockerfiles_start_from_what_the_table_says() -> None:
         one.dockerfile for one in made.values()
     }
     for name, one in made.items():
-        recipe = container_engine.make_image_recipe(name, one, CLONE)
-        text = recipe.dockerfile.read_text(encoding="utf-8")
+        path = container.choose_image(name, made, CLONE, allow_unresolved=False).dockerfile
+        assert path is not None
+        text = path.read_text(encoding="utf-8")
         assert re.findall(r"^FROM (\S+)", text, re.MULTILINE) == [f"{one.image}@{one.digest}"]
         assert f'base.digest="{one.digest}"' in text
         assert ci.load_container_table().sources[one.source].at in text
-        assert all((CLONE / copied).is_file() for copied in container_engine.list_copied_files(text))
+        assert all((CLONE / copied).is_file() for copied in container.list_copied_files(text))
         assert re.search(r"^USER [1-9]", text, re.MULTILINE)
 
 
@@ -184,18 +175,14 @@ def test_a_tag_stands_for_all_that_an_image_is_made_of(tmp_path: Path) -> None:
     (tmp_path / "dockerfiles").mkdir()
     dockerfile, copied = tmp_path / "dockerfiles/x.Dockerfile", tmp_path / "lock"
     dockerfile.write_text(f"FROM a@{DIGEST}\nCOPY --chmod=0644 lock /x/\n")
-    known = replace_dockerfile("x.Dockerfile")
+    images = {"x": IMAGES["known"].model_copy(update={"dockerfile": "x.Dockerfile"})}
     copied.write_text("1")
-    first = container_engine.make_image_recipe("x", known, tmp_path).reference
+    first = container.choose_image("x", images, tmp_path, allow_unresolved=False).reference
     copied.write_text("2")
     assert first.startswith("localhost/rocm-wheels-x:")
-    assert container_engine.make_image_recipe("x", known, tmp_path).reference != first
+    assert container.choose_image("x", images, tmp_path, allow_unresolved=False).reference != first
     with refused(errors.UsageError):
-        container_engine.make_image_recipe("x", known, None)
-
-
-def replace_dockerfile(name: str) -> ci.PinnedImage:
-    return IMAGES["known"].model_copy(update={"dockerfile": name})
+        container.choose_image("x", images, None, allow_unresolved=False)
 
 
 def test_a_table_takes_no_digest_that_is_none(tmp_path: Path) -> None:
@@ -208,31 +195,16 @@ def test_a_table_takes_no_digest_that_is_none(tmp_path: Path) -> None:
         ci.read_container_table(table)
 
 
-OTHER_IMAGE = f"ghcr.io/a/b@{DIGEST}"
-
-
-@pytest.mark.parametrize(
-    ("text", "platform", "image", "plat"),
-    [
-        ("none", "linux", "", "auto"),
-        ("", "windows", "", "auto"),
-        ("none", "windows", "", "auto"),
-        (OTHER_IMAGE, "linux", OTHER_IMAGE, "auto"),
-    ],
-)
-def test_jobs_run_in_the_image_that_was_asked_for(
-    text: str, platform: project_names.Platform, image: str, plat: str
-) -> None:
-    assert container_engine.choose_job_image(text, platform) == container_engine.JobImage(image, plat)
-
-
-def test_jobs_run_in_the_manylinux_image_where_none_was_asked_for() -> None:
+def test_jobs_run_in_the_image_that_was_asked_for_or_the_manylinux_one() -> None:
+    for text, platform in (("none", "linux"), ("", "windows"), ("none", "windows")):
+        assert container.choose_job_image(text, platform) == ("", "auto")  # type: ignore[arg-type]
+    assert container.choose_job_image(IMAGE, "linux") == (IMAGE, "auto")
     table = ci.load_container_table()
-    named = container_engine.choose_job_image(f"{table.job_image.image}@{table.job_image.digest}", "linux")
-    job_image = container_engine.choose_job_image("", "linux")
-    assert job_image == container_engine.choose_job_image("therock-build", "linux") == named
-    assert job_image.plat == table.wheel_platform and job_image.plat.startswith("manylinux_2_")
-    assert re.fullmatch(r"[a-z0-9._/-]+@sha256:[0-9a-f]{64}", job_image.image)
+    named = container.choose_job_image(f"{table.job_image.image}@{table.job_image.digest}", "linux")
+    image, plat = container.choose_job_image("", "linux")
+    assert (image, plat) == container.choose_job_image("therock-build", "linux") == named
+    assert plat == table.wheel_platform and plat.startswith("manylinux_2_")
+    assert re.fullmatch(r"[a-z0-9._/-]+@sha256:[0-9a-f]{64}", image)
 
 
 @pytest.mark.parametrize(
@@ -248,75 +220,53 @@ def test_jobs_run_in_the_manylinux_image_where_none_was_asked_for() -> None:
 )
 def test_an_image_that_no_job_can_run_in_is_refused(text: str, platform: project_names.Platform) -> None:
     with refused(errors.UsageError):
-        container_engine.choose_job_image(text, platform)
+        container.choose_job_image(text, platform)
 
 
 def test_mounts_are_at_the_same_paths_and_said_once(tmp_path: Path) -> None:
     clone, cache = tmp_path / "clone", tmp_path / "clone/work/cache"
     cache.mkdir(parents=True)
-    given = container_host.parse_mounts([f"{tmp_path}/clone/work", f"{tmp_path}/clone:/data:ro"])
-    mounts = container_host.collect_mounts(clone, clone / "work", cache, given, [Path("/etc/ssl/own.pem")])
-    assert mounts == (
-        container_host.ContainerMount(clone, Path("/data"), read_only=True),
-        container_host.ContainerMount(
-            Path("/etc/ssl/own.pem"), Path("/etc/ssl/own.pem"), read_only=True, ours=False
-        ),
-        container_host.ContainerMount(clone, clone),
-    )
-
-
-def test_the_repository_of_a_worktree_is_mounted_as_well(tmp_path: Path) -> None:
-    own, tree = tmp_path / "main/.git/worktrees/tree", tmp_path / "tree"
+    certificate = tmp_path / "own.pem"
+    certificate.touch()
+    own, tree = tmp_path / "main/.git/worktrees/tree", clone / "work"  # a worktree: its repository goes along
     own.mkdir(parents=True)
-    tree.mkdir()
     (own / "commondir").write_text("../..\n")
     (tree / ".git").write_text(f"gitdir: {own}\n")
-    mounts = container_host.collect_mounts(None, tree, tree, [], [])
-    assert [one.path for one in mounts] == [tree, tmp_path / "main/.git"]
-
-
-WRONG_MOUNTS = [
-    "/nowhere/at/all",
-    "~nobody-of-this-name/x",
-    "/tmp:relative",
-    "/tmp:/a:/b:ro",
-    ":/a",
-    "",
-    "/tmp:/usr",
-    "/tmp:/",
-    "/tmp:/x/../etc",
-    "/tmp:/usr/lib/x86_64-linux-gnu",
-    "/tmp:/opt",
-]
-
-
-@pytest.mark.parametrize("text", WRONG_MOUNTS)
-def test_mounts_that_cannot_be(text: str) -> None:
-    here = Path("/home/ada/work")
-    with refused(errors.UsageError):
-        container_host.collect_mounts(None, here, here, container_host.parse_mounts([text]), [])
-
-
-def test_of_two_mounts_at_one_place_none_is_lost(tmp_path: Path) -> None:
-    (tmp_path / "a/b").mkdir(parents=True)
-    (tmp_path / "link").symlink_to("a/b")
-    here = Path("/home/ada/work")
-    given = container_host.parse_mounts(
-        [f"{tmp_path}/a/b/../b", f"{tmp_path}/a/b", f"{tmp_path}/link/../b:/x"]
+    line = words(
+        env={"PIP_CERT": str(certificate)},
+        here=tree,
+        cache=cache,
+        clone=clone,
+        mounts=(f"{clone}/work", f"{tmp_path}/clone/work/../work:/data:ro"),
     )
-    mounts = {one.inside: one.path for one in container_host.collect_mounts(None, here, here, given, [])}
-    assert mounts == {here: here, tmp_path / "a/b": tmp_path / "a/b", Path("/x"): tmp_path / "a/b"}
-    for other in (f"{tmp_path}/a:/x", f"{tmp_path}/a/b:/x:ro"):
-        with refused(errors.UsageError):
-            container_host.collect_mounts(
-                None, here, here, [*given, *container_host.parse_mounts([other])], []
-            )
+    assert sorted(values(line, "--volume")) == sorted(
+        [
+            f"{clone}:{clone}",
+            f"{tree}:{tree}",
+            f"{cache}:{cache}",
+            f"{tmp_path}/main/.git:{tmp_path}/main/.git",
+            f"{tree}:/data:ro",
+            f"{certificate}:{certificate}:ro",
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("/nowhere/at/all", "~nobody-of-this-name/x", "/tmp:relative", "/tmp:/a:/b:ro", ":/a", ""),
+        *("/tmp:/usr", "/tmp:/", "/tmp:/x/../etc", "/tmp:/usr/lib/x86_64-linux-gnu", "/tmp:/opt"),
+        *("/tmp:/x /usr:/x", "/tmp:/x /tmp:/x:ro"),
+    ],
+)
+def test_mounts_that_cannot_be(text: str) -> None:
+    with refused(errors.UsageError):
+        words(mounts=tuple(text.split(" ")))
 
 
 def test_a_folder_with_a_colon_cannot_be_mounted() -> None:
-    here = Path("/home/ada/a:b")
     with refused(errors.UsageError):
-        container_host.collect_mounts(None, here, here, [], [])
+        words(here=Path("/home/ada/a:b"))
 
 
 def test_only_named_variables_go_inside_and_no_value_from_outside(tmp_path: Path) -> None:
@@ -330,136 +280,20 @@ def test_only_named_variables_go_inside_and_no_value_from_outside(tmp_path: Path
         "AWS_SECRET_ACCESS_KEY": "do-not-tell",
         "HF_TOKEN": "neither",
     }
-    named = [
-        *container_host.select_passed_variables(env, tty=False),
-        *container_host.parse_variables(["HF_TOKEN", "MAX_JOBS=8"], env),
-    ]
-    assert [one.word for one in named] == ["https_proxy", "PIP_CERT", "HF_TOKEN", "MAX_JOBS=8"]
-    assert container_host.select_passed_variables(env, tty=True)[-1].word == "TERM"
-    assert container_host.find_certificate_paths(env) == [bundle]
-    assert container_host.find_local_proxies(
-        {"http_proxy": "127.0.0.1:3128", "ALL_PROXY": "socks5://p", "no_proxy": "localhost"}
-    ) == ["http_proxy"]
+    line = words(env=env, variables=("HF_TOKEN", "MAX_JOBS=8", "USER=eve"), clone=CLONE)
+    given = values(line, "--env")
+    assert [one for one in given if "=" not in one] == ["https_proxy", "PIP_CERT", "HF_TOKEN"]
+    named = dict(one.split("=", 1) for one in given if "=" in one)
+    assert named["HOME"] == "/home/ada/cache/home" and named["ROCM_WHEELS_IMAGE"] == IMAGE
+    assert (named["USER"], named["MAX_JOBS"], named["ROCM_WHEELS_CHECKOUT"]) == ("eve", "8", str(CLONE))
+    assert "hunter2" not in shlex.join(line) and "TERM" in values(words(env=env, tty=True), "--env")
+    local = {"http_proxy": "127.0.0.1:3128", "ALL_PROXY": "socks5://p", "no_proxy": "localhost"}
+    (warning,) = container.list_warnings(OPTIONS, local)
+    assert warning.startswith("http_proxy is a proxy on this machine")
 
 
-WRONG_VARIABLES = [
-    "HF_TOKEN=abc",
-    "INDEX=https://ada:hunter2@host/",
-    "NOT_SET",
-    "1A=x",
-    "=x",
-]
-
-
-@pytest.mark.parametrize("text", WRONG_VARIABLES)
+@pytest.mark.parametrize("text", ["HF_TOKEN=abc", "INDEX=https://ada:hunter2@host/", "NOT_SET", "1A=x", "=x"])
 def test_variables_that_are_refused_do_not_show_their_value(text: str) -> None:
     with refused(errors.UsageError) as wrong:
-        container_host.parse_variables([text], {})
+        words(variables=(text,))
     assert "hunter2" not in f"{wrong.value.message}{wrong.value.tip}"
-
-
-def test_devices_of_a_machine(tmp_path: Path) -> None:
-    with refused(errors.HostError):
-        container_host.find_gpu_devices(tmp_path)
-    (tmp_path / "dev/dri").mkdir(parents=True)
-    for name in ("kfd", "dri/card0"):
-        (tmp_path / "dev" / name).touch()
-    with refused(errors.HostError):
-        container_host.find_gpu_devices(tmp_path)
-    for name in ("dri/renderD129", "dri/renderD1280", "dri/renderD128"):
-        (tmp_path / "dev" / name).touch()
-    (tmp_path / "dev/kfd").chmod(0o666)
-    found = container_host.find_gpu_devices(tmp_path)
-    assert [one.path for one in found] == [
-        *("/dev/kfd", "/dev/dri/renderD128", "/dev/dri/renderD129", "/dev/dri/renderD1280")
-    ]
-    assert [one.everyone for one in found] == [True, False, False, False]
-
-
-def test_a_line_for_a_machine_with_gpus_is_shown_where_there_are_none(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    asked = container_command.ContainerOptions(
-        "therock-test", ("ls", "group-of:/dev/x"), tmp_path, tmp_path / "c", None, gpu=True
-    )
-    with refused(errors.HostError):
-        container_command.make_container_request(asked, ME, {}, tmp_path)
-    shown = container_command.make_container_request(replace(asked, for_any_machine=True), ME, {}, tmp_path)
-    line = container_command.format_pasteable_line(
-        container_command.flatten_parts(container_command.compose_command(DOCKER, ME, shown)), asked.cache
-    )
-    assert "--device /dev/kfd --device /dev/dri " in line
-    assert '--group-add "$(stat -c %g /dev/kfd)" --group-add "$(stat -c %g /dev/dri/renderD128)" ' in line
-    assert line.endswith(" ls group-of:/dev/x")
-    assert "--group-add keep-groups" in " ".join(
-        container_command.flatten_parts(container_command.compose_command(PODMAN, ME, shown))
-    )
-    assert "and asks there who owns them" in capsys.readouterr().err
-    container_command.make_container_request(
-        replace(asked, for_any_machine=True), replace(ME, uid=0), {}, tmp_path
-    )
-    assert "has GPUs\n" in capsys.readouterr().err
-    root = container_command.flatten_parts(
-        container_command.compose_command(DOCKER, replace(ME, uid=0, gid=0), shown)
-    )
-    assert "--device" in root and "--group-add" not in root
-
-
-def test_selinux_counts_where_it_is_enforced(tmp_path: Path) -> None:
-    enforce = tmp_path / "sys/fs/selinux/enforce"
-    assert not container_host.inspect_host({}, tmp_path).selinux
-    enforce.parent.mkdir(parents=True)
-    for said, counts in (("0", False), ("1", True)):
-        enforce.write_text(said)
-        assert container_host.inspect_host({}, tmp_path).selinux == counts
-
-
-def test_a_request_of_a_checkout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    here, cache = tmp_path / "here", tmp_path / "the cache"
-    here.mkdir()
-    asked = container_command.ContainerOptions(
-        "therock-build", ("ls",), here, cache, CLONE, variables=("USER=eve",)
-    )
-    got = container_command.make_container_request(asked, ME, {})
-    values = {one.name: one.value for one in got.variables}
-    assert values["HOME"] == str(cache / "home")
-    assert values["USER"] == "eve"
-    assert values["ROCM_WHEELS_CHECKOUT"] == str(CLONE)
-    assert {one.path for one in got.mounts} == {here, cache, CLONE}
-    assert not cache.exists()
-    assert "root" not in capsys.readouterr().err
-    container_command.make_container_request(asked, replace(ME, uid=0), {"SUDO_UID": "1000"})
-    assert "by sudo you are root" in capsys.readouterr().err
-    line = container_command.format_pasteable_line(["docker", "run"], cache)
-    assert line.startswith(f"mkdir -p '{cache}/home' ")
-    assert line.endswith(" && docker run")
-
-
-# as engines say it: docker/cli 20.10, 27 and 29.6, podman 3.4 to 5.6, in their sources, tests and issues
-SOCKET = "unix:///var/run/docker.sock"
-SAID = [
-    (
-        f"Got permission denied while trying to connect to the Docker daemon socket at {SOCKET}",
-        "docker $USER",
-    ),
-    ("dial unix /var/run/docker.sock: connect: permission denied", "usermod -aG docker"),
-    (f"permission denied while trying to connect to the docker API at {SOCKET}", "usermod -aG docker"),
-    (f"Cannot connect to the Docker daemon at {SOCKET}. Is the docker daemon running?", "start docker"),
-    (f"failed to connect to the docker API at {SOCKET}; check if the path is correct", "start docker"),
-    ('ERRO[0000] cannot find UID/GID for user ada: no subuid ranges found for user "ada"', "--add-subuids"),
-    ('ERRO[0000] cannot find mappings for user ada: No subuid ranges found for user "ada"', "system migrate"),
-    ('command required for rootless mode with multiple IDs: exec: "newuidmap": executable file', "uidmap"),
-    ('exec: "newuidmap": executable file not found in $PATH', "uidmap"),
-    ("user namespaces are not enabled in /proc/sys/user/max_user_namespaces", "max_user_namespaces=28633"),
-    ("Error: cannot re-exec process", "max_user_namespaces=28633"),
-    ("Cannot connect to Podman. Please verify your connection to the Linux system", "podman machine start"),
-]
-
-
-@pytest.mark.parametrize(("said", "tip"), SAID)
-def test_what_to_do_about_what_engines_say(said: str, tip: str) -> None:
-    assert tip in (container_engine.find_advice(said) or "")
-
-
-def test_what_is_not_known_gets_no_advice() -> None:
-    assert container_engine.find_advice("Error: image not known") is None

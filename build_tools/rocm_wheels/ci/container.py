@@ -1,0 +1,639 @@
+"""Run a command in a container of docker or podman, as you, with the GPUs: one command line, and its end.
+
+Folders are at the same paths as outside: what is written in a log is true in both. Values of variables from
+outside never stand in the command line: engines take that of ``--env NAME`` from their own environment, so a
+token or the password of a proxy is in no list of processes and in no printed command. The page "Build and
+test in containers" of the documentation says why each word of the line is there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import secrets
+import shlex
+import shutil
+import signal
+import stat
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from rocm_wheels.core import errors, log, process, shell, tables
+from rocm_wheels.core.machine import IMAGE_VARIABLE
+from rocm_wheels.models import ci, project_names
+
+EngineName = Literal["docker", "podman"]
+ENGINES: tuple[EngineName, ...] = ("docker", "podman")
+_PATIENCE_SECONDS = 60.0
+_STOP_SECONDS = 10
+_REMOVE_TRIES = 5  # an engine that is removing a container refuses to do it again, and lists it until then
+_OTHER_MACHINE = re.compile(r"(?:tcp|ssh|https?)://", re.IGNORECASE)
+_INSTALL_TIP = "install podman (apt, dnf) or docker (https://docs.docker.com/engine/install)"
+_ALLOW_TIP = "--allow-unresolved takes what the name means now"
+# what engines say most often when they cannot start (docker 20 to 29, podman 3 to 5), and what to do
+_ADVICE = {
+    "permission denied": "your user is not in the group docker: `sudo usermod -aG docker $USER`, then log"
+    " in again; or --engine podman",
+    "daemon": "the daemon is not running: `sudo systemctl start docker`; or --engine podman, which has none",
+    "sub[ug]id|not enough ids": "your user has no numbers for rootless containers: `sudo usermod"
+    " --add-subuids 100000-165535 --add-subgids 100000-165535 $USER`, then `podman system migrate`",
+}
+# exit codes of `docker run` and `podman run` of their own (docs of both); a command may use them, too
+_ENGINE_EXIT_CODES = {
+    125: "the engine could not start the container, as it says above (without container-init or docker-init,"
+    " that is the package catatonit for podman, tini or docker-init for docker)",
+    126: "the command is there and could not be started, as the engine says above",
+    127: "the image has no such command",
+}
+_MOST_FILES = 524288  # more makes programs slow that close every possible file before they start another
+_SOFT_FILES = 65536
+_GROUP_OF = "group-of:"  # before a path: the group that owns it where a printed line is run
+# below the cache; HOME, because a number without a name has none, and caches of pip, uv and ccache
+_CACHE_FOLDERS = {
+    "HOME": "home",
+    "XDG_CACHE_HOME": "cache",
+    "CCACHE_DIR": "ccache",
+    "UV_CACHE_DIR": "uv",
+    "PIP_CACHE_DIR": "pip",
+}
+_CHECKOUT_VARIABLE = "ROCM_WHEELS_CHECKOUT"  # what rocm-wheels of our images is started from
+_PROXY_NAMES = ("http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy")
+_PROXY_VARIABLES = (*_PROXY_NAMES, *(name.upper() for name in _PROXY_NAMES))
+# certificates: what OpenSSL, requests, curl, git, pip, uv and cargo read
+_CERTIFICATE_VARIABLES = (
+    *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO"),
+    *("PIP_CERT", "CARGO_HTTP_CAINFO", "NODE_EXTRA_CA_CERTS"),
+)
+_STYLE_VARIABLES = ("SOURCE_DATE_EPOCH", "NO_COLOR", "FORCE_COLOR", "TERM")
+# what an image is made of: a folder of ours in its place would hide it
+_IMAGE_FOLDERS = ("bin", "boot", "dev", "etc", "lib", "lib64", "proc", "sbin", "sys", "usr")
+_IMAGE_PARENTS = ("opt", "run", "var")
+_SOURCE_FOLDERS = (Path("/usr/src"), Path("/usr/local/src"))
+
+
+@dataclass(frozen=True)
+class Engine:
+    """An engine that answers. ``program`` is what it is called on PATH: podman may be there as docker.
+
+    ``keeps_groups``: a container can have the groups of whoever starts it (all but rootless docker and runc).
+    """
+
+    name: EngineName
+    program: str
+    rootless: bool = False
+    keeps_groups: bool = True
+
+
+@dataclass(frozen=True)
+class ContainerOptions:
+    """What is to run in a container, and what it may see. ``clone``: the checkout of the tool, if it is one.
+
+    ``mounts`` are PATH[:INSIDE][:ro], ``variables`` NAME[=VALUE]; ``stdin`` passes standard input on.
+    """
+
+    image: str
+    command: tuple[str, ...]
+    here: Path
+    cache: Path
+    clone: Path | None
+    mounts: tuple[str, ...] = ()
+    variables: tuple[str, ...] = ()
+    gpu: bool = False
+    shared_memory: str | None = None
+    network: str | None = None
+    stdin: bool = False
+    tty: bool = False
+    allow_unresolved: bool = False
+
+
+def find_engine(preferred: EngineName | None, env: Mapping[str, str]) -> Engine:
+    """Return the engine that was asked for, else the first that answers: docker, podman.
+
+    Raises EngineError, which says of each that is installed why it cannot be used.
+    """
+    refused: list[errors.EngineError] = []
+    for name in (preferred,) if preferred else ENGINES:
+        if shutil.which(name, path=env.get("PATH")) is None:
+            continue
+        try:
+            engine = _query_engine(name, env)
+        except errors.EngineError as refusal:
+            refused.append(refusal)
+            continue
+        for error in refused:
+            log.log_note(f"{name} is used, because {' '.join(error.message.split())}")
+        return engine
+    if not refused:
+        raise errors.EngineError(
+            f"there is no {preferred or 'docker and no podman'} on PATH", tip=_INSTALL_TIP
+        )
+    raise errors.EngineError("; ".join(error.message for error in refused), tip=refused[0].tip)
+
+
+def _query_engine(name: EngineName, env: Mapping[str, str]) -> Engine:
+    """Ask an engine what it is. A ``docker`` may be podman under another name (package podman-docker)."""
+    variable = "DOCKER_HOST" if name == "docker" else "CONTAINER_HOST"
+    address = env.get(variable, "")
+    if name == "docker" and not address:
+        variable = "docker's context"  # podman-docker and docker before 19.03 have none
+        address = (
+            _try_engine(name, ["context", "inspect", "--format", "{{.Endpoints.docker.Host}}"], env) or ""
+        )
+    if _OTHER_MACHINE.match(address):
+        raise _make_other_machine_error(variable)
+    facts = _ask_engine(name, ["info", "--format", "{{json .}}"], env)
+    if failures := facts.get("ServerErrors"):
+        message = " ".join(map(str, failures))
+        raise errors.EngineError(f"docker does not answer: {message}", tip=_find_advice(message))
+    if isinstance(host := facts.get("host"), dict):
+        if host.get("serviceIsRemote") and sys.platform != "darwin":
+            raise _make_other_machine_error("podman's connection (CONTAINER_CONNECTION, containers.conf)")
+        rootless = bool(host.get("security", {}).get("rootless"))
+        runtime = host.get("ociRuntime", {}).get("name", "")
+        return Engine("podman", name, rootless, keeps_groups=not rootless or runtime == "crun")
+    server = _ask_engine(name, ["version", "--format", "{{json .Server}}"], env)
+    if "podman" in json.dumps(server.get("Components")).lower():
+        raise errors.EngineError(
+            "this docker talks to podman's service, which loses the exit code of a container that is removed",
+            tip="use podman itself: --engine podman",
+        )
+    rootless = any("name=rootless" in str(entry) for entry in facts.get("SecurityOptions") or ())
+    return Engine("docker", name, rootless, keeps_groups=not rootless)
+
+
+def _make_other_machine_error(setting: str) -> errors.EngineError:
+    return errors.EngineError(
+        f"{setting} names another machine, whose disks are not ours: nothing of here could be mounted",
+        tip="run this command on that machine, or take the setting out",
+    )
+
+
+def _ask_engine(name: str, words: Sequence[str], env: Mapping[str, str]) -> dict[str, Any]:
+    """Return what an engine says of itself. Raises EngineError with what to do about its refusal."""
+    asked = f"`{name} {words[0]}`"
+    try:
+        output = process.capture_output(
+            [name, *words], env=env, timeout=_PATIENCE_SECONDS, check=errors.EngineError, description=asked
+        )
+        facts = json.loads(output)
+    except errors.EngineError as failure:
+        raise errors.EngineError(failure.message, tip=_find_advice(failure.message)) from failure.__cause__
+    except ValueError as wrong:
+        raise errors.EngineError(f"{asked} printed no JSON: {output[:200]!r}") from wrong
+    if not isinstance(facts, dict):
+        raise errors.EngineError(f"{asked} says nothing of itself: {output[:200]!r}")
+    return facts
+
+
+def _find_advice(message: str) -> str | None:
+    return next((tip for sign, tip in _ADVICE.items() if re.search(sign, message, re.IGNORECASE)), None)
+
+
+# distribution/reference: [domain/]path[:tag][@digest]; a domain has a dot or a port, or is localhost
+_IMAGE_NAME = re.compile(
+    r"(?P<domain>(?:localhost|[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+|[A-Za-z0-9.-]+:[0-9]+)(?::[0-9]+)?/)?"
+    r"(?P<path>[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*)*)"
+    r"(?P<tag>:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?"
+    r"(?P<digest>@sha256:[0-9a-f]{64})?"
+)
+_COPY_LINE = re.compile(r"^COPY\s+(?:--\S+\s+)*(?P<paths>.+)$", re.IGNORECASE | re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class ChosenImage:
+    """An image as an engine takes it. ``made_here``: it is here or nowhere, so nothing is pulled.
+
+    ``dockerfile`` is what an image of ours is made by.
+    """
+
+    reference: str
+    made_here: bool = False
+    dockerfile: Path | None = None
+
+
+def choose_image(
+    text: str, images: Mapping[str, ci.PinnedImage], clone: Path | None, *, allow_unresolved: bool
+) -> ChosenImage:
+    """Return the image of an option. ``clone`` is the checkout with our Dockerfiles, ``None`` without one.
+
+    The tag of an image of ours is the digest of all that goes into it from the clone. A name without a
+    domain is completed as docker reads it: podman would ask in which registry to look. Raises UsageError for
+    a name that nothing can be called, and DataError where the digest is not known.
+    """
+    known_image = images.get(text)
+    if known_image is not None and known_image.dockerfile:
+        if clone is None:
+            tip = "start rocm-wheels from a clone, or name an image that is run as it is: therock-build"
+            raise errors.UsageError(f"image {text} is made from a clone, and this one is installed", tip=tip)
+        path = clone / "dockerfiles" / known_image.dockerfile
+        digest = hashlib.sha256()
+        for file in (path, *(clone / name for name in list_copied_files(path.read_text(encoding="utf-8")))):
+            digest.update(file.read_bytes() + b"\0")
+        return ChosenImage(f"localhost/rocm-wheels-{text}:{digest.hexdigest()[:16]}", True, path)
+    if known_image is not None and known_image.is_resolved:
+        return ChosenImage(f"{known_image.image}@{known_image.digest}")
+    if known_image is not None:
+        if allow_unresolved:
+            return ChosenImage(known_image.image)
+        message = f"the digest of image {text} ({known_image.image}) is unresolved"
+        raise errors.DataError(message, tip=_ALLOW_TIP)
+    if ci.IMAGE_DIGEST.fullmatch(text):  # the number of an image that is here
+        return ChosenImage(text, made_here=True)
+    match, near = _IMAGE_NAME.fullmatch(text), tables.suggest_name(text, images)
+    if match is None:
+        tip = f"one of {', '.join(images)}, or name@sha256:…"
+        raise errors.UsageError(f"{text!r} is no name of an image{near}", tip=tip)
+    if match["digest"] is None and not allow_unresolved:
+        raise errors.DataError(
+            f"image {text} has no digest: it can be another one tomorrow{near}",
+            tip=f"name it with its digest ({text}@sha256:…); {_ALLOW_TIP}; "
+            "`rocm-wheels compat show images` lists ours",
+        )
+    domain, path_text = match["domain"], match["path"]
+    if domain is None:
+        domain, path_text = "docker.io/", path_text if "/" in path_text else f"library/{path_text}"
+    # a digest says more than a tag, and podman takes only one of the two
+    reference = f"{domain}{path_text}{match['digest'] or match['tag'] or ':latest'}"
+    return ChosenImage(reference, made_here=domain == "localhost/")
+
+
+def list_copied_files(dockerfile: str) -> list[str]:
+    """Return what a Dockerfile copies from the clone, in order; the last word of each line is the target."""
+    return [word for match in _COPY_LINE.finditer(dockerfile) for word in match["paths"].split()[:-1]]
+
+
+def choose_job_image(text: str, platform: project_names.Platform) -> tuple[str, str]:
+    """Return the image that jobs build in, and what they tell ``build --plat``.
+
+    Ours for "", "" (the machine itself) for ``none`` and on Windows. Raises UsageError where none can be
+    used: on Windows, by a name that has to be made first, without a digest.
+    """
+    table = ci.load_container_table()
+    if text == "none" or (not text and platform == "windows"):
+        return "", "auto"
+    if platform == "windows":
+        raise errors.UsageError(f"jobs on Windows run in no image, and {text} was asked for", tip="none")
+    name = text or table.jobs
+    pinned_image = table.images.get(name)
+    if (
+        name.startswith(("sha256:", "localhost/"))
+        or (pinned_image is None and not ci.IMAGE_DIGEST.fullmatch(name.rpartition("@")[2]))
+        or (pinned_image is not None and pinned_image.dockerfile)
+    ):
+        raise errors.UsageError(
+            f"jobs cannot build in {name}: it has no digest, or is on the machine that made it"
+            f"{tables.suggest_name(name, table.images)}",
+            tip=f"{table.jobs}, name@sha256:… of a registry, or none",
+        )
+    reference = choose_image(name, table.images, None, allow_unresolved=False).reference
+    platforms = {f"{each.image}@{each.digest}": each.platform for each in table.images.values()}
+    return reference, platforms.get(reference) or "auto"
+
+
+def format_build_command(engine: Engine, image: ChosenImage, env: Mapping[str, str]) -> str:
+    """Return the line for a shell that makes an image of ours. Proxies are named only, without values.
+
+    All files of it have the first date that every archive can hold. Docker before 23 knows ``COPY --chmod``
+    with BuildKit alone, which it must be told.
+    """
+    assert image.dockerfile is not None
+    epoch = "315532800"  # 1980-01-01
+    dated = (
+        ["--timestamp", epoch] if engine.name == "podman" else ["--build-arg", f"SOURCE_DATE_EPOCH={epoch}"]
+    )
+    proxies = [f"--build-arg={name}" for name in _PROXY_VARIABLES if env.get(name)]
+    words = [engine.program, "build", "--file", str(image.dockerfile), "--tag", image.reference]
+    told = "DOCKER_BUILDKIT=1 " if engine.name == "docker" else ""
+    return told + shell.format_command([*words, *dated, *proxies, str(image.dockerfile.parent.parent)])
+
+
+def compose_command(
+    engine: Engine,
+    options: ContainerOptions,
+    image: ChosenImage,
+    env: Mapping[str, str],
+    *,
+    root: Path = Path("/"),
+    shown_only: bool = False,
+) -> list[str]:
+    """Return the words of the command that runs a container.
+
+    ``root``: where the files of this machine are. ``shown_only``: the line is printed, and may be for a
+    machine that has the GPUs. Raises what cannot be had before anything is started or made.
+    """
+    for option, value, pattern, noun, tip in (
+        ("--shm-size", options.shared_memory, r"[1-9][0-9]*[bkmgBKMG]?", "size", "as 16g or 512m"),
+        ("--network", options.network, r"[A-Za-z0-9][\w.:=,/-]*", "name of a network", "none, host, bridge"),
+    ):  # an engine would answer with a page of its help
+        if value is not None and not re.fullmatch(pattern, value):
+            raise errors.UsageError(f"{option} {value!r} is no {noun}", tip=tip)
+    if sys.platform == "win32":
+        raise errors.EngineError(
+            "containers are started from Linux: paths of Windows mean nothing inside",
+            tip="run this inside of WSL, where rocm-wheels and the engine are both at home",
+        )
+    words = [engine.program, "run", "--rm", "--init", "--name", f"rocm-wheels-{secrets.token_hex(4)}"]
+    words += ["--interactive", "--tty"] if options.tty else ["--interactive"] if options.stdin else []
+    if engine.name == "podman" and engine.rootless:
+        words += ["--userns", "keep-id"]
+    else:  # root inside of rootless docker is whoever started it
+        words += ["--user", "0:0" if engine.rootless else f"{os.getuid()}:{os.getgid()}"]
+    for mount in _collect_mounts(options, env):
+        words += ["--volume", mount]
+    words += ["--workdir", str(options.here)]
+    for variable in _list_variables(options, image, env):
+        words += ["--env", variable]
+    if options.gpu:
+        words += _list_gpu_words(engine, root, shown_only=shown_only)
+        words += ["--security-opt", "seccomp=unconfined"]
+        words += ["--ipc", "host"] if options.shared_memory is None else []
+    enforce = root / "sys/fs/selinux/enforce"
+    if enforce.is_file() and enforce.read_text(encoding="ascii").strip() == "1":
+        words += ["--security-opt", "label=disable"]
+    files = _limit_files() if engine.name == "podman" or engine.rootless else _MOST_FILES
+    words += ["--ulimit", "core=0:0", "--ulimit", f"nofile={min(_SOFT_FILES, files)}:{files}"]
+    words += ["--shm-size", options.shared_memory] if options.shared_memory is not None else []
+    words += ["--network", options.network] if options.network is not None else []
+    words += ["--pull", "never"] if image.made_here else []
+    return [*words, image.reference, *options.command]
+
+
+def _limit_files() -> int:
+    """Return the open files that a container may have which we start ourselves: no more than we may."""
+    import resource
+
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    return _MOST_FILES if limit in {-1, resource.RLIM_INFINITY} else min(limit, _MOST_FILES)
+
+
+def _find_gpus(root: Path) -> list[Path]:
+    """Return the device files that ROCm opens: the compute interface and every render node, or none."""
+    kfd = root / "dev/kfd"
+    nodes = sorted((root / "dev/dri").glob("renderD*"), key=lambda node: (len(node.name), node.name))
+    return [kfd, *nodes] if kfd.exists() and nodes else []
+
+
+def _list_gpu_words(engine: Engine, root: Path, *, shown_only: bool) -> list[str]:
+    """Return devices, and the groups that own them, by number: names differ between image and machine."""
+    devices = _find_gpus(root)
+    if devices:
+        paths = [f"/{device.relative_to(root)}" for device in devices]
+        everyone = stat.S_IROTH | stat.S_IWOTH
+        states = [device.stat() for device in devices]
+        closed = {state.st_gid for state in states if state.st_mode & everyone != everyone}
+        groups = [str(number) for number in sorted(closed)]
+    elif shown_only:
+        paths, groups = ["/dev/kfd", "/dev/dri"], [f"{_GROUP_OF}/dev/kfd", f"{_GROUP_OF}/dev/dri/renderD128"]
+    else:
+        raise errors.HostError(
+            "there is no /dev/kfd, or no render node in /dev/dri: no AMD GPU can be used here",
+            tip="`rocm-wheels doctor` says what is missing; without --gpu the container starts all the same;"
+            " `container run --print --gpu` gives the line for a machine that has GPUs",
+        )
+    words = [word for path in paths for word in ("--device", path)]
+    if not groups or (os.getuid() == 0 and not engine.rootless):
+        return words
+    if not engine.keeps_groups:
+        raise errors.EngineError(
+            f"{engine.name} cannot hand on your groups here, and {paths[0]} is open to its group alone",
+            tip="rootless podman does with crun as its runtime; docker with its daemon",
+        )
+    if engine.rootless:
+        return [*words, "--group-add", "keep-groups"]
+    return words + [word for group in groups for word in ("--group-add", group)]
+
+
+def list_warnings(options: ContainerOptions, env: Mapping[str, str], root: Path = Path("/")) -> list[str]:
+    """Return what will not be as somebody may expect: a proxy here, a line for another machine."""
+    messages = []
+    proxies = [name for name in _PROXY_VARIABLES if name.lower() != "no_proxy"]
+    local = re.compile(r"(?:^|//|@)(?:localhost|127\.[0-9.]+|\[::1\])(?:[:/]|$)")
+    if options.network is None:
+        messages = [
+            f"{name} is a proxy on this machine, which a container reaches with --network host only"
+            for name in proxies
+            if local.search(env.get(name, ""))
+        ][:1]
+    if options.gpu and not _find_gpus(root):
+        messages.append("no AMD GPU can be used here: the line is for a machine that has GPUs")
+    return messages
+
+
+def expand_path(text: str, option: str) -> Path:
+    """Return a path of an option, absolute and without ``..``. Raises UsageError for ``~`` of nobody."""
+    try:
+        path = Path(text).expanduser().absolute()
+    except RuntimeError as nobody:
+        user = text.partition("/")[0]
+        message = f"{option}: there is no home folder {user}"
+        raise errors.UsageError(message, tip="give the whole path") from nobody
+    return path.resolve() if ".." in path.parts else path  # behind a symbolic link .. is elsewhere
+
+
+def _collect_mounts(options: ContainerOptions, env: Mapping[str, str]) -> list[str]:
+    """Return what stands behind each ``--volume``, outer folders first: here, cache, clone, and those named.
+
+    Repositories of worktrees and files of certificates go with them. Raises UsageError for a path that is
+    not here, that engines cannot take, that hides the image, and for two at one place.
+    """
+    inside_of: dict[Path, tuple[Path, bool]] = {}  # by the place inside: the path here, and whether read-only
+    for text in options.mounts:
+        path_text, *rest = text.split(":")
+        mode = rest.pop() if rest and rest[-1] in {"ro", "rw"} else "rw"
+        if len(rest) > 1 or not path_text or "" in rest or (rest and not Path(rest[0]).is_absolute()):
+            tip = "PATH, PATH:ro, PATH:/INSIDE or PATH:/INSIDE:ro"
+            raise errors.UsageError(f"--mount {text} is no mount", tip=tip)
+        path = expand_path(path_text, f"--mount {text}")
+        if not path.exists():
+            tip = "make it first: an engine would make it as root"
+            raise errors.UsageError(f"--mount {text}: there is no {path}", tip=tip)
+        inside = Path(os.path.normpath(rest[0])) if rest else path
+        if inside_of.setdefault(inside, (path, mode == "ro")) != (path, mode == "ro"):
+            message = f"--mount: {path} and {inside_of[inside][0]} would be at one place inside, {inside}"
+            raise errors.UsageError(message, tip="give each a place of its own: PATH:INSIDE")
+    trees = [tree for tree in (options.here, options.clone) if tree is not None]
+    if options.cache.exists() and not options.cache.is_dir():
+        raise errors.UsageError(f"--cache {options.cache} is no folder")
+    for folder in (*trees, options.cache, *filter(None, map(_find_worktree_repository, trees))):
+        inside_of.setdefault(folder, (folder, False))
+    for inside, (path, _) in inside_of.items():
+        if ":" in f"{path}{inside}" or "\n" in f"{path}{inside}":
+            message = f"{str(path)!r} has a colon or a line break in it: engines cannot mount that"
+            raise errors.UsageError(message, tip="use a folder with another name")
+        top = inside.parts[1:2]
+        hides = not top or (top[0] in _IMAGE_PARENTS and len(inside.parts) == 2)
+        of_image = top and top[0] in _IMAGE_FOLDERS and not any(map(inside.is_relative_to, _SOURCE_FOLDERS))
+        if (hides or of_image) and not path.is_file():
+            tip = "mount another folder; commands run in the folder that you are in: change to another one"
+            raise errors.UsageError(f"{inside} of the image would be hidden by a mount", tip=tip)
+    for path in _find_certificates(env).values():
+        inside_of.setdefault(path, (path, True))
+    ordered = sorted(inside_of.items(), key=lambda item: len(item[0].parts))
+    return [f"{path}:{inside}{':ro' if read_only else ''}" for inside, (path, read_only) in ordered]
+
+
+def _find_worktree_repository(tree: Path) -> Path | None:
+    """Return the repository of a `git worktree`, which is elsewhere; ``None`` where git needs no more.
+
+    gitrepository-layout(5): .git is a file then, and names a folder whose ``commondir`` names the repository.
+    """
+    link = tree / ".git"
+    if not link.is_file():
+        return None
+    text = link.read_text(encoding="utf-8", errors="surrogateescape").strip()
+    git_dir = tree / text.removeprefix("gitdir:").strip()
+    common = git_dir / "commondir"
+    if not common.is_file():
+        return git_dir if git_dir.is_dir() else None  # a submodule, or a repository elsewhere
+    named = common.read_text(encoding="utf-8", errors="surrogateescape").strip()
+    return Path(os.path.normpath(git_dir / named))
+
+
+def _find_certificates(env: Mapping[str, str]) -> dict[str, Path]:
+    """Return the certificates of variables that are of use inside, by their names.
+
+    A system's folder of certificates is full of links to elsewhere, and the image has its own.
+    """
+    paths = {name: Path(env[name]) for name in _CERTIFICATE_VARIABLES if env.get(name)}
+    system = tuple(Path("/", folder) for folder in ("etc", "usr", "var"))
+    return {
+        name: path
+        for name, path in paths.items()
+        if path.is_absolute() and path.exists()
+        if not (path.is_dir() and any(map(path.is_relative_to, system)))
+    }
+
+
+def _list_variables(options: ContainerOptions, image: ChosenImage, env: Mapping[str, str]) -> Iterable[str]:
+    """Return what stands behind each ``--env``: a name alone has the value of the engine's environment.
+
+    Raises UsageError for a secret value, and for a name without a value anywhere.
+    """
+    passed = [*_PROXY_VARIABLES, *_find_certificates(env), *_STYLE_VARIABLES]
+    words = {name: name for name in passed if env.get(name) and (options.tty or name != "TERM")}
+    words |= {name: f"{name}={options.cache / folder}" for name, folder in _CACHE_FOLDERS.items()}
+    user = find_user(env)
+    words |= {name: f"{name}={user}" for name in ("USER", "LOGNAME")}
+    words[IMAGE_VARIABLE] = f"{IMAGE_VARIABLE}={image.reference}"  # statements of wheels name it
+    if options.clone is not None:
+        words[_CHECKOUT_VARIABLE] = f"{_CHECKOUT_VARIABLE}={options.clone}"
+    for text in options.variables:
+        name, separator, value = text.partition("=")
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            tip = "--env NAME or --env NAME=VALUE"
+            raise errors.UsageError(f"--env {name!r} is no name of a variable", tip=tip)
+        if value and shell.hide_variable_value(name, value) != value:
+            raise errors.UsageError(
+                f"--env {name}=… would show a secret in every list of processes",
+                tip=f"set {name} in your environment and give its name alone: --env {name}",
+            )
+        if not separator and name not in env:
+            tip = f"set it first, or give --env {name}=VALUE"
+            raise errors.UsageError(f"--env {name}: there is no such variable here", tip=tip)
+        words[name] = text
+    return words.values()
+
+
+def find_user(env: Mapping[str, str]) -> str:
+    """Return the name of whoever runs this; of a number without one, as on machines of a CI, a made one."""
+    import pwd
+
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return env.get("USER") or f"user{os.getuid()}"
+
+
+def list_cache_folders(cache: Path) -> list[Path]:
+    """Return the folders that must be there before a container is: an engine would make them as root."""
+    return [cache / name for name in _CACHE_FOLDERS.values()]
+
+
+def format_pasteable_line(argv: Sequence[str], cache: Path) -> str:
+    """Return the command for a shell; folders that are missing are made first, groups found where it runs."""
+    line = shell.format_command(argv)
+    if line != shlex.join(argv):
+        log.log_warning("the line has *** in place of a secret: put that in before you run it")
+    missing = [shlex.quote(str(folder)) for folder in list_cache_folders(cache) if not folder.is_dir()]
+    mkdir = f"mkdir -p {' '.join(missing)} && " if missing else ""
+    return mkdir + re.sub(rf"(--group-add ){_GROUP_OF}(/dev/\S+)", r'\1"$(stat -c %g \2)"', line)
+
+
+def require_image(engine: Engine, image: ChosenImage, env: Mapping[str, str]) -> None:
+    """Raise EngineError, with the line that makes it, when an image that is made here is not there."""
+    words = ["image", "inspect", "--format", "{{.Id}}", image.reference]
+    if _try_engine(engine.program, words, env) is None:
+        how = (
+            f"make it: {format_build_command(engine, image, env)}"
+            if image.dockerfile
+            else "build or load it first"
+        )
+        raise errors.EngineError(f"there is no image {image.reference} here", tip=how)
+
+
+def run_container(engine: Engine, argv: Sequence[str], env: Mapping[str, str], *, stdin: bool) -> int:
+    """Run the composed command on our terminal and return its exit code.
+
+    At an interruption the container is stopped: politely, after 10 seconds by force. Then it goes on.
+    """
+    name = argv[argv.index("--name") + 1]
+
+    def stop() -> None:
+        log.log_note(f"ending the container {name}; the command inside has {_STOP_SECONDS} seconds")
+        with _ignore_signals():
+            _try_engine(engine.program, ["stop", "-t", str(_STOP_SECONDS), name], env)
+
+    try:
+        code = process.run_on_terminal(argv, env=env, stdin=stdin, end=stop, error=errors.EngineError)
+    except BaseException:
+        _remove_container(engine, name, env)  # also one that was not there yet when it was to be stopped
+        raise
+    if code < 0:
+        _remove_container(engine, name, env)
+        raise errors.EngineError(f"{engine.program} was killed by signal {-code}; its container was ended")
+    if (why := _ENGINE_EXIT_CODES.get(code)) is not None:
+        log.log_note(f"exit code {code}: {why}; or the command itself ended with {code}")
+    return code
+
+
+def _remove_container(engine: Engine, name: str, env: Mapping[str, str]) -> None:
+    """Remove a container, whatever state it is in; warn of one that is still there afterwards."""
+    with _ignore_signals():
+        for _ in range(_REMOVE_TRIES):
+            _try_engine(engine.program, ["rm", "--force", name], env)
+            left = _try_engine(engine.program, ["ps", "--all", "--quiet", "--filter", f"name=^{name}$"], env)
+            if left == "":
+                return
+            time.sleep(0.3)
+    log.log_warning(
+        f"the container {name} may still be running: `{engine.program} rm --force {name}` ends it"
+    )
+
+
+def _try_engine(program: str, words: Sequence[str], env: Mapping[str, str]) -> str | None:
+    """Return what an engine printed, ``None`` when it failed: there may be nothing left to stop."""
+    try:
+        return process.capture_output(
+            [program, *words], env=env, timeout=_PATIENCE_SECONDS, check=errors.EngineError
+        )
+    except errors.EngineError:
+        return None
+
+
+@contextmanager
+def _ignore_signals() -> Iterator[None]:
+    """Let no second interruption cut the ending short: the container would go on alone."""
+    numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
