@@ -57,7 +57,6 @@ FEW = 6
 # that no worker is left with a long one at the end; where in the list exactly says only how even the end is.
 LONG = (
     *SHARED[0],
-    "test_workflows_run",
     *SHARED[1],
     *("test_snakemake_slurm", "test_quickstart", "test_torch_across_pythons", "test_patches"),
     *("test_checkout_killed", "test_own_work", "test_checkout", "test_lock", "test_submodules"),
@@ -77,7 +76,7 @@ LONG = (
 
 
 # Marks of tests that run only where they are asked for by name: by hand, or at night.
-BY_NAME = ("exhaustive", "night", "public-wheels")
+BY_NAME = ("exhaustive", "public-wheels")
 
 
 def pytest_configure(config: pytest.Config) -> None:

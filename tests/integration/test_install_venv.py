@@ -17,13 +17,26 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from cut_commands import cut_at_event, in_a_process
 from index_wheels import wheel
 from install_world import torch
-from workflow_actions import pythons_here
 
 from rocm_wheels.cli import boundary
 from rocm_wheels.cli.install import install_command
 
 BASE = Path(getattr(sys, "_base_executable", sys.executable))
 VERSION = "2.9.1+rocm7.2"
+
+
+def pythons_here() -> dict[str, Path]:
+    """Return other Pythons of this machine by version: pyenv's and those on PATH."""
+    found: dict[str, Path] = {}
+    for folder in sorted((Path.home() / ".pyenv" / "versions").glob("3.*")):
+        if (folder / "bin" / "python3").exists():
+            found.setdefault(".".join(folder.name.split(".")[:2]), folder / "bin" / "python3")
+    for minor in range(10, 16):
+        path = shutil.which(f"python3.{minor}")
+        if path and "shims" not in path:
+            found.setdefault(f"3.{minor}", Path(path))
+    found.pop(f"3.{sys.version_info[1]}", None)
+    return {version: path for version, path in found.items() if int(version.split(".")[1]) >= 10}
 
 
 @pytest.fixture(autouse=True)
@@ -167,15 +180,16 @@ def test_what_is_refused_leaves_the_disk_as_it_was(
 def test_an_environment_of_another_python_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    running = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    others = [path for version, path in pythons_here().items() if version != running]
+    others = list(pythons_here().values())
     if not others:
         pytest.skip("there is one Python alone on this machine")
     folder = tmp_path / "venv"
     subprocess.run([others[0], "-I", "-m", "venv", "--without-pip", folder], check=True)
     assert boundary.run_command(install_command, words(folder, "torch")) == 2
     told = capsys.readouterr().err
-    assert f"{folder} is an environment of Python 3." in told and f"and not of {running}." in told
+    assert (
+        f"{folder} is an environment of Python 3." in told and f"and not of 3.{sys.version_info[1]}." in told
+    )
     assert packages(folder) == set()
     assert boundary.run_command(install_command, words(folder, "torch", python=others[0])) == 0
 
@@ -207,7 +221,7 @@ def test_a_python_is_named_as_people_name_it(
 @pytest.mark.contract
 def test_one_that_is_there_needs_no_python(tmp_path: Path) -> None:
     folder = tmp_path / "venv"
-    others = [path for version, path in pythons_here().items() if version != f"3.{sys.version_info[1]}"]
+    others = list(pythons_here().values())
     subprocess.run([[*others, BASE][0], "-I", "-m", "venv", "--without-pip", folder], check=True)
     given = words(folder, "torch")
     assert (

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 from source_trees import enter, isolated_environment
 
-from rocm_wheels.ci import matrix_work
+from rocm_wheels.ci.matrix import list_line_projects
 from rocm_wheels.cli import boundary, matrix
 from rocm_wheels.cli.main import cli
 from rocm_wheels.models import project, project_names, release_lines
@@ -89,9 +89,7 @@ def test_a_row_can_be_locked(
     words = ["--line", row["line"], "--platform", row["platform"], "--rocm", row["rocm"]]
     assert boundary.run_command(cli, ["lock", *words, "--python", row["pythons"], "-o", "set.lock"]) == 0
     lock = json.loads(Path("set.lock").read_text())
-    assert set(lock["projects"]) == {
-        one.name for one in matrix_work.list_line_projects(row["platform"], row["line"])
-    }
+    assert set(lock["projects"]) == {one.name for one in list_line_projects(row["platform"], row["line"])}
     assert (lock["line"], lock["platform"], " ".join(lock["pythons"])) == (
         *(row["line"], row["platform"], row["pythons"]),
     )

@@ -64,7 +64,7 @@ def test_one_entry_each(copy: Path) -> None:
     edit(copy, "ci.yaml", pythons[0], pythons[0].replace(pythons[1], '["3.12", "3.14t"]'))
 
     assert {row["name"] for row in rows(copy, "--rows", "lines")} - before == {f"{fresh}-linux"}
-    cells = rows(copy, "--line", fresh)
+    cells = rows(copy, "--line", fresh, "--rows", "cells")
     assert {row["python"] for row in cells} == {"3.12", "3.14t"}
     assert {row["tester"] for row in cells if row["family"] == "gfx1152"} == {"my-gpu"}
-    assert "gfx1152" in {row["family"] for row in rows(copy, "--trigger", "presubmit")}
+    assert "gfx1152" in {row["family"] for row in rows(copy, "--trigger", "presubmit", "--rows", "cells")}

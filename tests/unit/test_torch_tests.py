@@ -552,7 +552,7 @@ def test_rows_say_where_torchs_own_tests_run_and_how_long() -> None:
         matrix_report.make_rows(cells, table, "tested"),
     )
     assert {one["family"] for one in tested} == {"gfx94X-dcgpu"}, "and none without a machine"
-    assert (row["test_minutes"], row["torch_test_minutes"], row["torch_step_minutes"]) == (60, 270, 245)
+    assert (tested[0]["test_minutes"], row["torch_test_minutes"], row["torch_step_minutes"]) == (60, 270, 245)
     push = matrix.plan_matrix(
         ci.load_ci_table(), matrix.MatrixSelection("presubmit", ("gfx94X-dcgpu",), day=DAY)
     ).built

@@ -4,6 +4,10 @@ A cell is a GPU family, a Python, a torch line and a platform. In the layout ``p
 build, with a set for each family of a line; in ``multi-arch`` the cells of a Python are one build for the
 targets of all of them, and a line has one set. Tests are of cells. Pure: all follows from the tables and
 the selection, its day among it (what takes turns), in the order of the tables.
+
+Cells share a lock and a checkout for each line and platform, wheels that serve every family (triton,
+torchaudio) for each Python, and a compiler cache that one build of a line and platform fills for the others.
+Hours of jobs are what ``data/estimates.yaml`` and recipes state.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
+from functools import lru_cache
 from itertools import islice
 from typing import Literal, TypeVar, get_args
 
@@ -18,8 +23,10 @@ from packaging.version import InvalidVersion, Version
 
 from rocm_wheels.core import errors, tables
 from rocm_wheels.models import ci, gfx, project_names, release_lines, torch_tests
+from rocm_wheels.models.project import Project, get_step_costs, list_projects
 
 K = TypeVar("K", bound=Hashable)
+_TIME_MARGIN = 2.0  # a job may take so many times what is expected of it
 
 
 @dataclass(frozen=True)
@@ -54,115 +61,6 @@ class MatrixSelection:
     packaging: project_names.MatrixPackaging | None = None
     suites: tuple[str, ...] = ()
     day: date = field(kw_only=True)
-
-
-def parse_cell(text: str) -> MatrixCell:
-    """Read a cell as it is printed. Raises UsageError for another form."""
-    parts = text.split("/")
-    if len(parts) != 4 or parts[3] not in ci.CI_PLATFORMS:
-        tip = "for example gfx94X-dcgpu/3.12/2.13/linux: family, Python, torch line, linux or windows"
-        raise errors.UsageError(f"{text!r} is no cell", tip=tip)
-    return MatrixCell(parts[0], parts[1], parts[2], "linux" if parts[3] == "linux" else "windows")
-
-
-def check_selection(table: ci.CiTable, selection: MatrixSelection) -> MatrixSelection:
-    """Return a selection that says its layout and packaging. Raises UsageError for unknown names."""
-    lines = [line.name for line in release_lines.get_release_lines()]
-    pythons = {
-        python
-        for line in release_lines.get_release_lines()
-        for python in (*line.pythons.values, *line.free_threaded.values)
-    }
-    known_pythons = {python for trigger in table.triggers.values() for python in trigger.pythons} | pythons
-    _require_known("--trigger", "trigger", (selection.trigger,), table.triggers)
-    if selection.rocm is not None:
-        _require_version(selection.rocm)
-    for family in selection.families:
-        if family not in table.all_families:
-            raise errors.UsageError(
-                f"--family: {_explain_no_family(table, family)}",
-                tip=f"there are {join_names(table.all_families)}",
-            )
-    _require_known("--line", "release line", selection.lines, lines)
-    _require_known(
-        "--python",
-        "Python that torch is built for",
-        selection.pythons,
-        sorted(known_pythons, key=_python_order),
-    )
-    _require_known("--suite", "suite", selection.suites, table.suites)
-    packaging = find_packaging(table, selection)
-    return replace(selection, layout=find_layout(table, selection), packaging=packaging)
-
-
-def find_layout(table: ci.CiTable, selection: MatrixSelection) -> ci.MatrixLayout:
-    """Return the layout that a selection names, or else its trigger has."""
-    return selection.layout or table.triggers[selection.trigger].layout
-
-
-def find_packaging(table: ci.CiTable, selection: MatrixSelection) -> project_names.MatrixPackaging:
-    """Return how the sets of a selection are packaged: as it says, or its trigger, else as they are built.
-
-    Raises UsageError for one that is the other layout.
-    """
-    layout = find_layout(table, selection)
-    packaging = selection.packaging or table.triggers[selection.trigger].packaging or layout
-    if packaging in get_args(ci.MatrixLayout) and packaging != layout:
-        raise errors.UsageError(
-            f"--packaging {packaging}: the layout is {layout}", tip=f"--layout {packaging}"
-        )
-    return packaging
-
-
-def _explain_no_family(table: ci.CiTable, name: str) -> str:
-    if name == ci.MULTI_ARCH:
-        return f"{name} is no family, but all of a run together: --layout {name}"
-    members = gfx.get_gfx_families()
-    holding = [family for family in table.all_families if name in members[family]]
-    if holding:
-        return f"{name} is built with {holding[0]}"
-    if name in members:
-        within = [family for family in table.all_families if set(members[family]) & set(members[name])]
-        return f"{name} is not built as one, but as {join_names(within)}"
-    return f"there is no family {name!r}{tables.suggest_name(name, table.all_families)}"
-
-
-def check_cell(table: ci.CiTable, cell: MatrixCell) -> None:
-    """Raise UsageError for a cell with a name that there is not."""
-    try:
-        trigger = next(iter(table.triggers))
-        named = MatrixSelection(trigger, (cell.family,), (cell.python,), (cell.line,), day=date.min)
-        check_selection(table, named)  # of names, which no day changes
-    except errors.UsageError as wrong:
-        message = wrong.message.partition(": ")[2]
-        raise errors.UsageError(f"{str(cell)!r} is no cell: {message}", tip=wrong.tip) from None
-
-
-def _require_known(option: str, noun: str, values: Iterable[str], choices: Iterable[str]) -> None:
-    names = list(choices)
-    for value in values:
-        if value not in names:
-            raise errors.UsageError(
-                f"{option}: there is no {noun} {value!r}{tables.suggest_name(value, names)}",
-                tip=f"there are {join_names(names)}",
-            )
-
-
-def _require_version(text: str) -> None:
-    try:
-        Version(text)
-    except InvalidVersion:
-        tip = "such as 10.1 or 7.14.0rc1"
-        raise errors.UsageError(f"--rocm: {text!r} is not a version (PEP 440)", tip=tip) from None
-
-
-def _python_order(python: str) -> tuple[int, str]:
-    return int(python[2:].rstrip("t") or 0), python
-
-
-def join_names(names: Iterable[str]) -> str:
-    """Return names with commas between, as messages have them."""
-    return ", ".join(names) or "none"
 
 
 @dataclass(frozen=True)
@@ -229,24 +127,102 @@ class Matrix:
     packaging: project_names.MatrixPackaging
     day: date
     built: tuple[BuiltCell, ...]
-    excluded: tuple[ExcludedCell, ...] = field(default=())
+    excluded: tuple[ExcludedCell, ...] = ()
+
+
+# ---- names
+
+
+def parse_cell(table: ci.CiTable, text: str) -> MatrixCell:
+    """Read a cell as it is printed. Raises UsageError for another form, or a name that there is not."""
+    parts = text.split("/")
+    if len(parts) != 4 or parts[3] not in ci.CI_PLATFORMS:
+        tip = "for example gfx94X-dcgpu/3.12/2.13/linux: family, Python, torch line, linux or windows"
+        raise errors.UsageError(f"{text!r} is no cell", tip=tip)
+    cell = MatrixCell(parts[0], parts[1], parts[2], "linux" if parts[3] == "linux" else "windows")
+    trigger = next(iter(table.triggers))
+    named = MatrixSelection(trigger, (cell.family,), (cell.python,), (cell.line,), day=date.min)
+    try:
+        check_selection(table, named)  # of names, which no day changes
+    except errors.UsageError as wrong:
+        message = f"{text!r} is no cell: {wrong.message.partition(': ')[2]}"
+        raise errors.UsageError(message, tip=wrong.tip) from None
+    return cell
+
+
+def check_selection(table: ci.CiTable, selection: MatrixSelection) -> MatrixSelection:
+    """Return a selection that says its layout and packaging.
+
+    Raises UsageError for unknown names, and for a packaging that is the other layout.
+    """
+    lines = release_lines.get_release_lines()
+    pythons = {python for trigger in table.triggers.values() for python in trigger.pythons}
+    pythons |= {name for line in lines for name in (*line.pythons.values, *line.free_threaded.values)}
+    ordered = sorted(pythons, key=lambda name: (int(name[2:].rstrip("t") or 0), name))
+    _require_known("--trigger", "trigger", (selection.trigger,), table.triggers)
+    try:
+        Version(selection.rocm or "0")
+    except InvalidVersion:
+        message = f"--rocm: {selection.rocm!r} is not a version (PEP 440)"
+        raise errors.UsageError(message, tip="such as 10.1 or 7.14.0rc1") from None
+    members = gfx.get_gfx_families()
+    for name in selection.families:
+        within = [other for other in table.all_families if name in members[other]]
+        within += [other for other in table.all_families if {*members[other]} & {*members.get(name, ())}]
+        if name == ci.MULTI_ARCH:
+            reason = f"{name} is no family, but all of a run together: --layout {name}"
+            raise errors.UsageError(f"--family: {reason}")
+        if name not in table.all_families and within:
+            reason = f"{name} is built with {join_names(within)}"
+            raise errors.UsageError(f"--family: {reason}", tip=f"--family {','.join(within)}")
+    _require_known("--family", "family", selection.families, table.all_families)
+    _require_known("--line", "release line", selection.lines, [line.name for line in lines])
+    _require_known("--python", "Python that torch is built for", selection.pythons, ordered)
+    _require_known("--suite", "suite", selection.suites, table.suites)
+    trigger = table.triggers[selection.trigger]
+    layout = selection.layout or trigger.layout
+    packaging = selection.packaging or trigger.packaging or layout
+    if packaging in get_args(ci.MatrixLayout) and packaging != layout:
+        message = f"--packaging {packaging}: the layout is {layout}"
+        raise errors.UsageError(message, tip=f"--layout {packaging}")
+    return replace(selection, layout=layout, packaging=packaging)
+
+
+def _require_known(option: str, noun: str, values: Iterable[str], choices: Iterable[str]) -> None:
+    names = list(choices)
+    for value in values:
+        if value not in names:
+            message = f"{option}: there is no {noun} {value!r}{tables.suggest_name(value, names)}"
+            raise errors.UsageError(message, tip=f"there are {join_names(names)}")
+
+
+def join_names(names: Iterable[str]) -> str:
+    """Return names with commas between, as messages have them."""
+    return ", ".join(names) or "none"
+
+
+# ---- cells
 
 
 def plan_matrix(table: ci.CiTable, selection: MatrixSelection) -> Matrix:
-    """Return the cells of a selection. Raises UsageError for names that there are not."""
+    """Return the cells of a selection. Raises UsageError for names that there are not.
+
+    Workflows plan each line by itself: its cells take the turns, and have the machines, that they have in
+    the whole run, which is planned for that, too.
+    """
     chosen = check_selection(table, selection)
-    sorted_cells, excluded = _sort_cells(table, chosen)
+    assert chosen.layout is not None and chosen.packaging is not None
     whole = MatrixSelection(chosen.trigger, layout=chosen.layout, packaging=chosen.packaging, day=chosen.day)
-    night = sorted_cells if chosen == whole else _sort_cells(table, whole)[0]
-    built = _add_suites(table, chosen, sorted_cells, night)
-    before = built if chosen == whole else _add_suites(table, whole, night, night)
-    # workflows plan each line by itself: its cells have the machines that they have in the whole
-    every = {built_cell.cell: built_cell for built_cell in (*before, *built)}
-    assigned = {built_cell.cell: built_cell for built_cell in _assign_machines(table, list(every.values()))}
+    cells, excluded = _sort_cells(table, chosen)
+    every = cells if chosen == whole else _sort_cells(table, whole)[0]
+    built = _add_suites(table, chosen, cells, every)
+    before = built if chosen == whole else _add_suites(table, whole, every, every)
+    together = {built_cell.cell: built_cell for built_cell in (*before, *built)}
+    assigned = {built_cell.cell: built_cell for built_cell in _assign_machines(table, together.values())}
     return Matrix(
         chosen.trigger,
-        find_layout(table, chosen),
-        find_packaging(table, chosen),
+        chosen.layout,
+        chosen.packaging,
         chosen.day,
         tuple(assigned[built_cell.cell] for built_cell in built),
         tuple(excluded),
@@ -254,19 +230,19 @@ def plan_matrix(table: ci.CiTable, selection: MatrixSelection) -> Matrix:
 
 
 def _sort_cells(table: ci.CiTable, selection: MatrixSelection) -> tuple[list[BuiltCell], list[ExcludedCell]]:
+    """Return the cells of a checked selection that are built, without machines and suites, and the others."""
     built, excluded = [], []
-    for cell in _generate_cells(table, selection):
-        reason = find_exclusion(table, selection, cell)
-        if reason is None:
-            built.append(_make_built_cell(table, selection, cell))
-        else:
-            excluded.append(reason)
+    trigger = table.triggers[selection.trigger]
+    for platform in selection.platforms or ci.CI_PLATFORMS:
+        for line in selection.lines or choose_lines(trigger.lines):
+            for python in selection.pythons or trigger.pythons:
+                for family in selection.families or table.all_families:
+                    cell = MatrixCell(family, python, line, platform)
+                    if reason := next(list_exclusions(table, selection, cell), None):
+                        excluded.append(reason)
+                    else:
+                        built.append(_make_built_cell(table, selection, cell))
     return built, excluded
-
-
-def find_exclusion(table: ci.CiTable, selection: MatrixSelection, cell: MatrixCell) -> ExcludedCell | None:
-    """Return the first reason for which a cell is left out of a selection; None when it is built."""
-    return next(list_exclusions(table, selection, cell), None)
 
 
 def list_exclusions(
@@ -274,147 +250,121 @@ def list_exclusions(
 ) -> Iterator[ExcludedCell]:
     """Yield every reason against a cell: what cannot be first, then what policy leaves out."""
     line, family = find_line(cell.line), table.all_families[cell.family]
-    place = table.sources[family.fact.source].url
     if family.get_platform(cell.platform) is None:
+        place = table.sources[family.fact.source].url
         yield ExcludedCell(cell, f"the family is not built on {cell.platform}", place)
     if cell.platform not in line.platforms.values:
         yield ExcludedCell(cell, f"torch {line.name} is not made for {cell.platform}", line.platforms.source)
-    pythons = line.free_threaded if cell.python.endswith("t") else line.pythons
+    free = cell.python.endswith("t")
+    pythons = line.free_threaded if free else line.pythons
     if cell.python not in pythons.values:
-        had = ", ".join(pythons.values) or "none"
-        kind = "without a GIL " if cell.python.endswith("t") else ""
-        yield ExcludedCell(
-            cell, f"torch {line.name} is not released for Python {cell.python} ({kind}{had})", pythons.source
-        )
+        which = f"{'without a GIL ' if free else ''}{join_names(pythons.values)}"
+        reason = f"torch {line.name} is not released for Python {cell.python} ({which})"
+        yield ExcludedCell(cell, reason, pythons.source)
     if selection.rocm is None and not line.rocm.amd.values:
-        why = f"AMD has released no ROCm with torch {line.name}: --rocm says which to build it with"
-        yield ExcludedCell(cell, why, line.rocm.amd.source)
+        reason = f"AMD has released no ROCm with torch {line.name}: --rocm says which to build it with"
+        yield ExcludedCell(cell, reason, line.rocm.amd.source)
     for rule in table.excluded:
         if rule.covers_cell(cell.family, cell.python, cell.line, cell.platform):
             yield ExcludedCell(cell, rule.reason, table.sources[rule.source].url)
-    yield from _list_policy_exclusions(table, selection, cell, family)
-
-
-def _list_policy_exclusions(
-    table: ci.CiTable, selection: MatrixSelection, cell: MatrixCell, family: ci.CiFamily
-) -> Iterator[ExcludedCell]:
     name, trigger = selection.trigger, table.triggers[selection.trigger]
-    if cell.family not in (selection.families or [cell.family]):
-        yield ExcludedCell(cell, f"--family does not name {cell.family}")
-    elif not selection.families and not table.has_begun(family.since, name):
+    if not selection.families and not table.has_begun(family.since, name):
         yield ExcludedCell(cell, f"the family is built since {family.since}, not in {name}")
-    if cell.python not in (selection.pythons or trigger.pythons):
-        reason = (
-            "--python does not name it"
-            if selection.pythons
-            else f"{name} builds {join_names(trigger.pythons)}"
-        )
-        yield ExcludedCell(cell, f"Python {cell.python}: {reason}")
-    lines = selection.lines or choose_lines(table, name)
-    if cell.line not in lines:
-        reason = "--line does not name it" if selection.lines else f"{name} builds {join_names(lines)}"
-        yield ExcludedCell(cell, f"torch {cell.line}: {reason}")
-    if cell.platform not in (selection.platforms or ci.CI_PLATFORMS):
-        yield ExcludedCell(cell, f"--platform does not name {cell.platform}")
+    lines = choose_lines(trigger.lines)
+    for option, part, noun, named, usual in (
+        ("--family", cell.family, "", selection.families, (cell.family,)),
+        ("--python", cell.python, "Python ", selection.pythons, trigger.pythons),
+        ("--line", cell.line, "torch ", selection.lines, lines),
+        ("--platform", cell.platform, "", selection.platforms, ci.CI_PLATFORMS),
+    ):
+        if named and part not in named:
+            yield ExcludedCell(cell, f"{option} does not name {part}")
+        elif not named and part not in usual:
+            yield ExcludedCell(cell, f"{noun}{part}: {name} builds {join_names(usual)}")
 
 
-def choose_lines(table: ci.CiTable, trigger: str) -> tuple[str, ...]:
-    """Return the lines that a trigger builds: the newest released by AMD, oldest first, and others."""
-    return _list_lines(table.triggers[trigger].lines)
+def choose_lines(rule: ci.TriggerLines) -> tuple[str, ...]:
+    """Return the lines of a rule: the newest released by AMD, oldest first, and others by name."""
+    lines = release_lines.get_release_lines()
+    released = sorted((line.name for line in lines if line.torch and line.rocm.amd.values), key=Version)
+    return tuple(dict.fromkeys((*released[len(released) - rule.newest :], *rule.also)))
 
 
-def _list_lines(rule: ci.TriggerLines) -> tuple[str, ...]:
-    released = [
-        line.name for line in release_lines.get_release_lines() if line.torch and line.rocm.amd.values
-    ]
-    newest = sorted(released, key=Version)[-rule.newest :] if rule.newest else []
-    return tuple(dict.fromkeys((*newest, *rule.also)))
-
-
-def _generate_cells(table: ci.CiTable, selection: MatrixSelection) -> Iterator[MatrixCell]:
-    trigger = table.triggers[selection.trigger]
-    for platform in selection.platforms or ci.CI_PLATFORMS:
-        for line in selection.lines or choose_lines(table, selection.trigger):
-            for python in selection.pythons or trigger.pythons:
-                for family in selection.families or table.all_families:
-                    yield MatrixCell(family, python, line, platform)
+def find_line(name: str) -> release_lines.TorchLine:
+    """Return a release line that there is."""
+    return next(line for line in release_lines.get_release_lines() if line.name == name)
 
 
 def _make_built_cell(table: ci.CiTable, selection: MatrixSelection, cell: MatrixCell) -> BuiltCell:
-    on = table.all_families[cell.family].get_platform(cell.platform)
-    assert on is not None  # else it is left out
-    tests, untested = _choose_short_tests(table, selection.trigger, cell, on)
-    rocm = selection.rocm or find_line(cell.line).rocm.amd.values[-1]
-    staged_as = ci.MULTI_ARCH if selection.layout == ci.MULTI_ARCH else cell.family
+    """Return a cell with what the first job on a GPU tests, and why not where nothing is."""
+    on, trigger = table.all_families[cell.family].get_platform(cell.platform), selection.trigger
+    assert on is not None and selection.packaging is not None  # else it is left out
+    tests: tuple[ci.CiTest, ...] = ()
+    if not on.runners:
+        untested = "no runner has such a GPU"
+    elif on.tests_since is not None and not table.has_begun(on.tests_since, trigger):
+        untested = f"its runners test since {on.tests_since}, not in {trigger}"
+    else:
+        usual: tuple[ci.CiTest, ...] = ("sanity",) if on.only_sanity else table.triggers[trigger].tests
+        exceptions = find_untested(table, cell)
+        tests = tuple(test for test in usual if all(test not in row.tests for row in exceptions))
+        why = "; ".join(row.reason for row in exceptions) or f"{trigger} tests nothing"
+        untested = "" if tests else why
     return BuiltCell(
         cell,
         gfx.get_gfx_families()[cell.family],
-        staged_as,
-        rocm,
+        ci.MULTI_ARCH if selection.layout == ci.MULTI_ARCH else cell.family,
+        selection.rocm or find_line(cell.line).rocm.amd.values[-1],
         tests=tests,
         untested=untested,
-        packaging=find_packaging(table, selection),
+        packaging=selection.packaging,
     )
 
 
-def _choose_short_tests(
-    table: ci.CiTable, trigger: str, cell: MatrixCell, on: ci.FamilyPlatform
-) -> tuple[tuple[ci.CiTest, ...], str]:
-    """Return what the first job on a GPU tests, and why not where nothing is."""
-    if not on.runners:
-        return (), "no runner has such a GPU"
-    if on.tests_since is not None and not table.has_begun(on.tests_since, trigger):
-        return (), f"its runners test since {on.tests_since}, not in {trigger}"
-    tests: tuple[ci.CiTest, ...] = ("sanity",) if on.only_sanity else table.triggers[trigger].tests
-    covering = find_untested(table, cell)
-    remaining = tuple(test for test in tests if all(test not in exception.tests for exception in covering))
-    return remaining, "" if remaining else "; ".join(
-        exception.reason for exception in covering
-    ) or f"{trigger} tests nothing"
+def find_untested(table: ci.CiTable, cell: MatrixCell) -> list[ci.UntestedCells]:
+    """Return the tests that a cell cannot have, and why."""
+    place = (cell.family, cell.python, cell.line, cell.platform)
+    return [row for row in table.untested if row.covers_cell(*place)]
+
+
+# ---- suites of torch's own tests
 
 
 def _add_suites(
-    table: ci.CiTable, selection: MatrixSelection, built: Sequence[BuiltCell], night: Sequence[BuiltCell]
+    table: ci.CiTable, selection: MatrixSelection, built: Sequence[BuiltCell], whole: Sequence[BuiltCell]
 ) -> list[BuiltCell]:
     """Return the cells with the suites of torch's own tests that they have on the day of a selection.
 
-    Pythons take turns among those of the whole ``night``: who plans one alone finds the same.
+    Pythons take turns among those of the ``whole`` run: who plans a part of it finds the same.
     """
-    groups = group_cells(built, _turn_key) | group_cells(night, _turn_key)
-    cadences = _list_cadences(table, selection)
-    pythons = {
-        (key, name): [each.cell.python for each in group if not _find_suite_obstacle(table, name, each)]
-        for key, group in groups.items()
-        for name, _ in cadences
-    }
+
+    def turn_key(built_cell: BuiltCell) -> tuple[str, str, str]:
+        return built_cell.cell.family, built_cell.cell.line, built_cell.cell.platform
+
+    cadences = dict(table.triggers[selection.trigger].suites)
+    if selection.suites:
+        cadences = {name: ci.SuiteCadence() for name in selection.suites}
+    groups = group_cells(built, turn_key) | group_cells(whole, turn_key)
     with_suites = []
     for built_cell in built:
         suites, absent = [], []
-        for name, cadence in cadences:
-            reason = _find_suite_obstacle(table, name, built_cell) or _find_other_turn(
-                table, selection, name, cadence, built_cell.cell, pythons=pythons[_turn_key(built_cell), name]
-            )
+        for name, cadence in cadences.items():
+            reason = _find_suite_obstacle(table, name, built_cell)
+            if not reason:
+                together = groups[turn_key(built_cell)]
+                pythons = [
+                    each.cell.python for each in together if not _find_suite_obstacle(table, name, each)
+                ]
+                reason = _find_other_turn(table, selection, name, cadence, built_cell.cell, pythons=pythons)
             if reason:
                 absent.append((name, reason))
             else:
                 gpus = torch_tests.load_torch_tests().suites[name].gpus
                 suites.append(PlannedSuite(name, table.count_shards(name), gpus))
+        planned = replace(built_cell, suites=tuple(suites), absent_suites=tuple(absent))
         tests = (*built_cell.tests, ci.TORCH_TESTS) if suites else built_cell.tests
-        with_suites.append(
-            replace(built_cell, tests=tests, suites=tuple(suites), absent_suites=tuple(absent))
-        )
+        with_suites.append(replace(planned, tests=tests))
     return with_suites
-
-
-def _turn_key(built_cell: BuiltCell) -> tuple[str, str, project_names.Platform]:
-    """Return what takes turns with its Pythons: family, line and platform."""
-    return built_cell.cell.family, *line_key(built_cell)
-
-
-def _list_cadences(table: ci.CiTable, selection: MatrixSelection) -> list[tuple[str, ci.SuiteCadence]]:
-    if selection.suites:
-        return [(name, ci.SuiteCadence()) for name in selection.suites]
-    return list(table.triggers[selection.trigger].suites.items())
 
 
 def list_suite_runners(name: str, on: ci.FamilyPlatform) -> tuple[ci.CiRunner, ...]:
@@ -435,14 +385,13 @@ def _find_suite_obstacle(table: ci.CiTable, name: str, built_cell: BuiltCell) ->
     runners = list_suite_runners(name, on)
     if not runners:
         return "none of its machines has several GPUs"
-    machines = sum(table.count_machines(runner) for runner in runners)
-    if machines < (needed := table.suites[name].machines):
-        assumed = " (assumed)" if any(runner.machines is None for runner in runners) else ""
-        return (
-            f"it takes {table.suites[name].hours:g} hours and needs {needed} machines,"
-            f" {', '.join(runner.label for runner in runners)} has {machines}{assumed}"
-        )
-    return ""
+    machines, suite = sum(map(table.count_machines, runners)), table.suites[name]
+    if machines >= suite.machines:
+        return ""
+    assumed = " (assumed)" if any(runner.machines is None for runner in runners) else ""
+    labels = join_names(runner.label for runner in runners)
+    needed = f"it takes {suite.hours:g} hours and needs {suite.machines} machines"
+    return f"{needed}, {labels} has {machines}{assumed}"
 
 
 def _find_other_turn(
@@ -459,7 +408,7 @@ def _find_other_turn(
     ``pythons`` are those of its family, line and platform that can have it.
     """
     turn = selection.day.toordinal()
-    if cadence.lines is not None and cell.line not in (lines := _list_lines(cadence.lines)):
+    if cadence.lines is not None and cell.line not in (lines := choose_lines(cadence.lines)):
         return f"of torch {join_names(lines)}"
     choices = [python for python in pythons if not cadence.pythons or python in cadence.pythons]
     offset = list(table.all_families).index(cell.family)  # families take different Pythons on a day
@@ -469,7 +418,14 @@ def _find_other_turn(
         return f"of Python {join_names(on_turn or cadence.pythons)} on {selection.day}"
     if cadence.takes_every_family(selection.day):
         return ""
-    families = list_suite_families(table, selection.trigger, name, cell.platform)
+    families = []  # of the trigger, which have the machines
+    for family_name, family in table.all_families.items():
+        on = family.get_platform(cell.platform)
+        if on is None or on.only_sanity or not table.has_begun(family.since, selection.trigger):
+            continue
+        runners = list_suite_runners(name, on)
+        if runners and sum(map(table.count_machines, runners)) >= table.suites[name].machines:
+            families.append(family_name)
     families_on_turn = take_turns(families, cadence.families_a_day, turn)
     if cell.family in families and cell.family not in families_on_turn:
         return f"of {join_names(families_on_turn)} on {selection.day}"
@@ -483,68 +439,26 @@ def take_turns(choices: Sequence[K], number: int | None, turn: int) -> list[K]:
     return [choices[(turn * number + position) % len(choices)] for position in range(number)]
 
 
-def list_suite_families(
-    table: ci.CiTable, trigger: str, name: str, platform: project_names.Platform
-) -> list[str]:
-    """Return the families of a trigger that have the machines for a suite on a platform, in order."""
-    families = []
-    for family_name, family in table.all_families.items():
-        on = family.get_platform(platform)
-        if on is None or on.only_sanity or not table.has_begun(family.since, trigger):
-            continue
-        runners = list_suite_runners(name, on)
-        machines = sum(table.count_machines(runner) for runner in runners)
-        if runners and machines >= table.suites[name].machines:
-            families.append(family_name)
-    return families
-
-
-def find_untested(table: ci.CiTable, cell: MatrixCell) -> list[ci.UntestedCells]:
-    """Return the tests that a cell cannot have, and why."""
-    return [
-        row for row in table.untested if row.covers_cell(cell.family, cell.python, cell.line, cell.platform)
-    ]
-
-
-def _assign_machines(table: ci.CiTable, built: Sequence[BuiltCell]) -> Iterator[BuiltCell]:
+def _assign_machines(table: ci.CiTable, built: Iterable[BuiltCell]) -> Iterator[BuiltCell]:
     """Yield the cells with labels: machines share the work as the table says, the same every time."""
     free = {platform: ci.generate_labels(machines.builders) for platform, machines in table.platforms.items()}
     builders: dict[MatrixCell, str] = {}
-    testers: dict[tuple[ci.CiRunner, ...], Iterator[str]] = {}
+    labels: dict[tuple[ci.CiRunner, ...], Iterator[str]] = {}
     for built_cell in built:
-        cell = built_cell.cell
+        cell, tester, suites = built_cell.cell, "", []
         on = table.all_families[cell.family].get_platform(cell.platform)
         if built_cell.build not in builders:
             builders[built_cell.build] = next(free[cell.platform])
-        if on is None or not built_cell.tests:
-            yield replace(built_cell, builder=builders[built_cell.build])
-            continue
-        tester = next(testers.setdefault(on.runners, ci.generate_labels(on.runners)))
-        suites = []
-        for suite in built_cell.suites:
-            runners = list_suite_runners(suite.name, on)
-            labels = testers.setdefault(runners, ci.generate_labels(runners))
-            suites.append(replace(suite, testers=tuple(islice(labels, suite.shards))))
+        if on is not None and built_cell.tests:
+            tester = next(labels.setdefault(on.runners, ci.generate_labels(on.runners)))
+            for suite in built_cell.suites:
+                runners = list_suite_runners(suite.name, on)
+                mine = labels.setdefault(runners, ci.generate_labels(runners))
+                suites.append(replace(suite, testers=tuple(islice(mine, suite.shards))))
         yield replace(built_cell, builder=builders[built_cell.build], tester=tester, suites=tuple(suites))
 
 
-def find_line(name: str) -> release_lines.TorchLine:
-    """Return a release line that there is."""
-    return next(line for line in release_lines.get_release_lines() if line.name == name)
-
-
-_TESTED_APART = "each family is tested by itself"
-
-
-def combine_builds(cells: Iterable[BuiltCell]) -> list[BuiltCell]:
-    """Return what is built as one, in the order of the cells.
-
-    Where that is all families of a Python, ``multi-arch`` stands in the place of the family, and the build
-    has no tests: each of its cells has its own.
-    """
-    return [
-        _combine_group(group) for group in group_cells(cells, lambda built_cell: built_cell.build).values()
-    ]
+# ---- what is built as one, and what cells share
 
 
 def line_key(built_cell: BuiltCell) -> tuple[str, project_names.Platform]:
@@ -570,25 +484,123 @@ def group_cells(cells: Iterable[BuiltCell], key: Callable[[BuiltCell], K]) -> di
     return groups
 
 
+def combine_builds(cells: Iterable[BuiltCell]) -> list[BuiltCell]:
+    """Return what is built as one, in the order of the cells.
+
+    Where that is all families of a Python, ``multi-arch`` stands in the place of the family, and the build
+    has no tests: each of its cells has its own.
+    """
+    builds = []
+    for build, group in group_cells(cells, lambda built_cell: built_cell.build).items():
+        first = group[0]
+        if build != first.cell:
+            untested = "each family is tested by itself"
+            first = replace(first, cell=build, targets=collect_targets(group), tests=(), tester="")
+            first = replace(first, untested=untested, suites=(), absent_suites=())
+        builds.append(first)
+    return builds
+
+
 def collect_targets(cells: Iterable[BuiltCell]) -> tuple[str, ...]:
     """Return the targets of all cells."""
     return tuple(dict.fromkeys(target for built_cell in cells for target in built_cell.targets))
 
 
-def find_uneven_sets(cells: Iterable[BuiltCell]) -> list[str]:
-    """Return what to say of each Python that lacks targets which others of its set have.
+@lru_cache
+def list_line_projects(platform: project_names.Platform, line: str) -> Sequence[Project]:
+    """Return the recipes that are built of a torch line on a platform, in the order of their builds."""
+    row = find_line(line)
+    return [project for project in _list_buildable(platform) if not row.leaves_out(project, platform)]
 
-    A set wants each Python for all of its targets: without some it is not complete, and its gate holds it.
+
+@lru_cache
+def _list_buildable(platform: project_names.Platform) -> Sequence[Project]:
+    return [project for project in list_projects() if platform in project.build.platforms]
+
+
+def is_shared_wheel(project: Project, platform: project_names.Platform) -> bool:
+    """Tell whether a wheel is built once for every family: one serves all, and no family's own needs it.
+
+    triton has no device code, torchaudio that of all families (``build.across_families``).
     """
+    users = [other for other in _list_buildable(platform) if project.name in other.build.needs]
+    return project.serves_every_family(platform) and all(is_shared_wheel(other, platform) for other in users)
+
+
+def split_projects(
+    platform: project_names.Platform, line: str
+) -> tuple[list[Project], list[Project], list[Project]]:
+    """Return what is built once for all families before any torch, of each family, and against one torch."""
+    before: list[Project] = []
+    own: list[Project] = []
+    companions: list[Project] = []
+    for project in list_line_projects(platform, line):  # in the order of their builds
+        if not is_shared_wheel(project, platform):
+            own.append(project)
+        elif {*project.build.needs} <= {earlier.name for earlier in before}:
+            before.append(project)
+        else:
+            companions.append(project)
+    return before, own, companions
+
+
+# ---- hours and minutes, and what will not do
+
+
+def estimate_hours(
+    table: ci.CiTable, names: Iterable[str], targets: int, platform: project_names.Platform
+) -> float:
+    """Return the hours of steps for so many targets on a builder, as stated, with nothing from a cache."""
+    times = [get_step_costs(name).time for name in names]
+    seconds = sum(time.get_serial_seconds() for time in times)
+    cores = table.platforms[platform].cores
+    return (seconds + sum(time.get_core_seconds(targets) for time in times) / cores) / 3600
+
+
+def estimate_build_hours(table: ci.CiTable, build: BuiltCell) -> float:
+    """Return the hours of a build that does all by itself."""
+    projects = [project.name for project in list_line_projects(build.cell.platform, build.cell.line)]
+    names = ["checkout", "install-rocm", "install-tools", *projects]
+    return estimate_hours(table, names, len(build.targets), build.cell.platform)
+
+
+def choose_cheapest(cells: Iterable[BuiltCell], table: ci.CiTable) -> list[BuiltCell]:
+    """Return the cheapest cell of each line and platform."""
+    return [
+        min(group, key=lambda built_cell: (estimate_build_hours(table, built_cell), str(built_cell.cell)))
+        for group in group_cells(cells, line_key).values()
+    ]
+
+
+def limit_minutes(table: ci.CiTable, hours: float, *, hosted: bool) -> int:
+    """Return how long a job may take: twice what is expected, and no longer than GitHub lets it."""
+    most = (table.limits.hosted_job_hours if hosted else table.limits.own_job_hours).value
+    return min(int(hours * 60 * _TIME_MARGIN) + 30, most * 60)
+
+
+def list_warnings(cells: Sequence[BuiltCell], table: ci.CiTable) -> list[str]:
+    """Return what will not do: builds that take too long, projects without a place, uneven sets."""
     messages = []
-    together = group_cells(
-        (built_cell for built_cell in cells if built_cell.layout == ci.MULTI_ARCH), set_key
-    )
-    for (line, platform, name), group in together.items():
+    worst: dict[tuple[str, project_names.Platform], tuple[float, str]] = {}
+    for build in combine_builds(cells):
+        hours = estimate_build_hours(table, build)
+        worst[line_key(build)] = max(worst.get(line_key(build), (0.0, "")), (hours, str(build.cell)))
+    for (_, platform), (hours, name) in worst.items():
+        machines = table.platforms[platform]
+        limits = table.limits
+        most = (limits.hosted_job_hours if machines.hosted else limits.own_job_hours).value
+        if hours > most:
+            messages.append(
+                f"{name} takes {hours:.1f} h on {machines.cores} cores, and a job ends after {most} h:"
+                " more cores, fewer targets, or a job for each step of its plan (`rocm-wheels run-step`)"
+            )
+    messages += describe_unplaced_projects(built_cell.cell for built_cell in cells)
+    # a set wants each Python for all of its targets: without some its gate holds it
+    shared = [built_cell for built_cell in cells if built_cell.layout == ci.MULTI_ARCH]
+    for (line, platform, name), group in group_cells(shared, set_key).items():
         for python, mine in group_cells(group, lambda built_cell: built_cell.cell.python).items():
-            if lacking := [
-                target for target in collect_targets(group) if target not in collect_targets(mine)
-            ]:
+            lacking = [target for target in collect_targets(group) if target not in collect_targets(mine)]
+            if lacking:
                 messages.append(
                     f"{name} of torch {line} on {platform}: Python {python} without {', '.join(lacking)},"
                     " which other Pythons have: its gate blocks it; exclude the family for every Python"
@@ -596,18 +608,28 @@ def find_uneven_sets(cells: Iterable[BuiltCell]) -> list[str]:
     return messages
 
 
-def _combine_group(group: list[BuiltCell]) -> BuiltCell:
-    first = group[0]
-    if first.build == first.cell:
-        return first
-    targets = collect_targets(group)
-    return replace(
-        first,
-        cell=first.build,
-        targets=targets,
-        tests=(),
-        tester="",
-        untested=_TESTED_APART,
-        suites=(),
-        absent_suites=(),
-    )
+def describe_unplaced_projects(cells: Iterable[MatrixCell]) -> list[str]:
+    """Return what to say of each torch line and platform that lacks the place of a project."""
+    messages = []
+    for name, platform in dict.fromkeys((cell.line, cell.platform) for cell in cells):
+        line, projects = find_line(name), list_line_projects(platform, name)
+        lacking = [project.name for project in projects if line.get_checkout(project, platform) is None]
+        if lacking:
+            messages.append(
+                f"torch {name} on {platform} has no place to check out {', '.join(lacking)} from:"
+                " there is no lock unless the torch tree pins it, or `rocm-wheels lock` is told"
+            )
+    return messages
+
+
+def describe_absent_projects(cells: Iterable[MatrixCell]) -> list[str]:
+    """Return what to say of each project that torch lines have on other platforms only: nobody builds it."""
+    lines: dict[tuple[str, project_names.Platform], list[str]] = {}
+    for name, platform in dict.fromkeys((cell.line, cell.platform) for cell in cells):
+        for project in _list_buildable(platform):
+            if find_line(name).leaves_out(project, platform):
+                lines.setdefault((project.name, platform), []).append(name)
+    return [
+        f"{platform}: torch {', '.join(names)} without {project}, which release_lines.yaml has elsewhere only"
+        for (project, platform), names in lines.items()
+    ]

@@ -81,7 +81,7 @@ def read_planned_wheels(path: Path) -> tuple[audited_set.PlannedWheel, ...]:
 
 def _read_matrix(path: Path, document: Mapping[str, Any]) -> tuple[audited_set.PlannedWheel, ...]:
     """Return the cells of a matrix. A set is of one torch line, and of one family in that layout."""
-    from rocm_wheels.ci import matrix_work
+    from rocm_wheels.ci import matrix
 
     cells = document["cells"]
     for option in ("line", *(["family"] if document["layout"] == "per-family" else [])):
@@ -97,7 +97,7 @@ def _read_matrix(path: Path, document: Mapping[str, Any]) -> tuple[audited_set.P
         targets.update(dict.fromkeys(cell["targets"]))
     planned: list[audited_set.PlannedWheel] = []
     for (python, platform, line), targets in targets_by_cell.items():
-        of_line = _plan_projects(matrix_work.list_line_projects(platform, line), python, platform, targets)
+        of_line = _plan_projects(matrix.list_line_projects(platform, line), python, platform, targets)
         is_release = re.fullmatch(r"[0-9]+\.[0-9]+", line)  # others are called nightly
         for wheel in of_line:
             is_torch = is_release and wheel.project == "torch"

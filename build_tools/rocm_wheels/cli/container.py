@@ -75,8 +75,16 @@ def container_group() -> None:
     "--allow-unresolved", is_flag=True, help="Take an image without a known digest: its bytes may change."
 )
 @command.option("--print", "only_print", is_flag=True, help="Print the line for a shell, and run nothing.")
+@catalogue.JSON.but(help="With --print: the words as JSON.")
 @click.argument("words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND...")
-def run(words: tuple[str, ...], engine: Any, only_print: bool, cache: Path | None, **options: Any) -> int:
+def run(
+    words: tuple[str, ...],
+    engine: str,
+    only_print: bool,
+    as_json: bool,
+    cache: Path | None,
+    **options: Any,
+) -> int:
     """Run COMMAND in a container and leave with its exit code.
 
     Options go before the command. A signal ends the container, too; KILL, which nothing can catch, does not.
@@ -92,6 +100,8 @@ def run(words: tuple[str, ...], engine: Any, only_print: bool, cache: Path | Non
     from rocm_wheels.core import user_folders, workspace
     from rocm_wheels.models import ci
 
+    if as_json and not only_print:
+        raise click.UsageError("--json is about the line of --print: give that too")
     env = boundary.read_environment()
     try:
         here = Path.cwd()
@@ -110,25 +120,25 @@ def run(words: tuple[str, ...], engine: Any, only_print: bool, cache: Path | Non
     image = container.choose_image(
         settings.image, images, settings.clone, allow_unresolved=settings.allow_unresolved
     )
-    preferred: container.EngineName | None = None if engine == "auto" else engine
+    preferred: container.EngineName | None = None
+    if engine != "auto":
+        preferred = "docker" if engine == "docker" else "podman"
     # what is wrong with the words themselves is said before any engine is asked
-    assumed = container.Engine(preferred or "docker", preferred or "docker")
-    argv = container.compose_command(assumed, settings, image, env, shown_only=only_print)
+    chosen = container.Engine(preferred or "docker", preferred or "docker")
+    argv = container.compose_command(chosen, settings, image, env, shown_only=only_print)
     for warning in container.list_warnings(settings, env):
         log.log_warning(warning)
     try:
         chosen = container.find_engine(preferred, env)
     except errors.EngineError as missing:
-        line = container.format_pasteable_line(argv, settings.cache)
         if not only_print:
-            log.log_note(f"would have been run: {line}")
+            log.log_note(f"would have been run: {container.format_pasteable_line(argv, settings.cache)}")
             raise
-        log.log_warning(f"{missing.message}\nthe line is what {assumed.name} would be given")
-        click.echo(line)
-        return 0
+        log.log_warning(f"{missing.message}\nthe line is what {chosen.name} would be given")
     argv = container.compose_command(chosen, settings, image, env, shown_only=only_print)
     if only_print:
-        click.echo(container.format_pasteable_line(argv, settings.cache))
+        line = container.format_pasteable_line(argv, settings.cache)
+        print_result({"engine": chosen.name, "line": line}, [line], as_json=as_json)
         return 0
     if image.made_here:
         container.require_image(chosen, image, env)

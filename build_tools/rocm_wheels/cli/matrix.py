@@ -12,200 +12,14 @@ from rocm_wheels.core import errors, log, tables
 from rocm_wheels.models import project_names
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from datetime import date, datetime
+    from collections.abc import Sequence
 
-    from rocm_wheels.ci import matrix_report
-    from rocm_wheels.ci.matrix import BuiltCell, Matrix, MatrixSelection
-    from rocm_wheels.models import ci
-
-
-def check_output_names(kinds: Sequence[matrix_report.RowKind], names: Sequence[str]) -> None:
-    """Raise UsageError for kinds of rows of which not each has a name, or two have one."""
-    if len(kinds) > 1 and not names:
-        raise click.UsageError("several --rows are for outputs of a step: give an --output for each")
-    if names and len(names) != max(len(kinds), 1):
-        raise click.UsageError(
-            f"{len(names)} --output and {max(len(kinds), 1)} --rows: one for each, in order"
-        )
-    if len({*names}) != len(names):
-        raise click.UsageError("two --output have one name")
-
-
-def print_github_rows(
-    cells: Sequence[BuiltCell],
-    table: ci.CiTable,
-    kinds: Sequence[matrix_report.RowKind],
-    touched: list[matrix_report.AffectedCell] | None,
-    names: Sequence[str],
-    *,
-    day: date,
-    required: bool,
-) -> None:
-    """Print rows of each kind as what `fromJSON` reads, and set them as outputs where they have names.
-
-    Rows of lines say the ``day``: who plans a line later, maybe after midnight, passes it on (--date).
-    Raises UsageError for more rows than GitHub takes, ChecksError for none of a kind where they are required.
-    """
-    from rocm_wheels.ci import matrix_report, matrix_work
-
-    anew = _list_new_builds(touched or ())
-    outputs: dict[str, str] = {}
-    for number, kind in enumerate(kinds):
-        rows = matrix_report.make_rows(cells, table, kind)
-        if kind in {"cells", "first", "others", "tested", "torch_tested", "suites"} and touched is not None:
-            rows = [{**row, "anew": anew[row["cell"]]} for row in rows]
-        if kind == "lines":
-            rows = [{**row, "date": str(day)} for row in rows]
-        matrix_work.require_single_matrix(table, len(rows))
-        text = matrix_report.format_github_matrix(rows)
-        if names:
-            outputs |= {names[number]: text, f"{names[number]}_count": str(len(rows))}
-        click.echo(text)
-        if not rows:
-            log.log_note(
-                f"no row of {kind}: a job of this matrix must not be started (GitHub fails an empty one)"
-            )
-            reasons = "; ".join(dict.fromkeys(cell.untested for cell in cells)) if kind == "tested" else ""
-            if required:
-                raise errors.ChecksError(
-                    f"no row of {kind}: {reasons or 'nothing is chosen'}",
-                    tip="`rocm-wheels matrix` lists what is built and tested, and why not the rest",
-                )
-            if reasons:
-                log.log_warning(f"nothing is tested: {reasons}")
-    if outputs:
-        matrix_report.set_outputs(boundary.read_environment(), outputs)
-
-
-def _list_new_builds(touched: Sequence[matrix_report.AffectedCell]) -> dict[str, str]:
-    """Return the projects that must be built anew, by cells and by what these are built as."""
-    projects_by_cell: dict[str, dict[str, None]] = {}
-    for cell in touched:
-        for name in {str(cell.built.cell), str(cell.built.build)}:
-            projects_by_cell.setdefault(name, {}).update(dict.fromkeys(cell.projects))
-    return {name: " ".join(projects) for name, projects in projects_by_cell.items()}
-
+    from rocm_wheels.ci import matrix, matrix_report
 
 _MOST_FILES = 5
-
-
-def print_cell(selection: MatrixSelection, text: str, *, as_json: bool) -> None:
-    """Print why a cell is built or not, with every reason."""
-    from rocm_wheels.ci import matrix_report, matrix_work
-    from rocm_wheels.ci.matrix import (
-        check_cell,
-        check_selection,
-        find_untested,
-        list_exclusions,
-        parse_cell,
-        plan_matrix,
-    )
-    from rocm_wheels.models import ci
-
-    table, cell = ci.load_ci_table(), parse_cell(text)
-    check_cell(table, cell)
-    chosen = check_selection(table, selection)
-    against = list(list_exclusions(table, chosen, cell))
-    built = next((entry for entry in plan_matrix(table, chosen).built if entry.cell == cell), None)
-    without = [
-        f"without {matrix_report.join_test_names(entry.tests)} tests: {entry.reason}"
-        for entry in find_untested(table, cell)
-    ]
-    notes = (
-        [
-            *without,
-            *matrix_work.describe_absent_projects([cell]),
-            *matrix_work.describe_unplaced_projects([cell]),
-        ]
-        if built is not None
-        else []
-    )
-    if as_json:
-        reason_rows = [{"reason": entry.reason, "source": entry.source} for entry in against]
-        document = {
-            "cell": str(cell),
-            "built": built is not None,
-            "build": str(built.build) if built is not None else None,
-            "reasons": reason_rows,
-            "notes": notes,
-        }
-        click.echo(json.dumps(document, indent=1))
-        return
-    click.echo(matrix_report.explain_cell(cell, built, against, selection.trigger, notes))
-
-
-def print_json(
-    matrix: Matrix,
-    cells: Sequence[BuiltCell],
-    table: ci.CiTable,
-    changes: list[matrix_report.ChangedFile] | None,
-) -> None:
-    """Print everything as JSON, warnings too."""
-    from dataclasses import asdict
-
-    from rocm_wheels.ci import matrix_report, matrix_work
-
-    document = matrix_report.matrix_as_json(matrix, cells)
-    document["warnings"] = _list_warnings(cells, table)
-    document["notes"] = matrix_work.describe_absent_projects(entry.cell for entry in cells)
-    if changes is not None:
-        document["changes"] = [asdict(entry) for entry in changes]
-    click.echo(json.dumps(document, indent=1))
-
-
-def print_table(
-    matrix: Matrix,
-    cells: Sequence[BuiltCell],
-    table: ci.CiTable,
-    changes: list[matrix_report.ChangedFile] | None,
-    *,
-    cheapest: bool,
-) -> None:
-    """Print the cells, and how many are left out for which reason; warn of what will not do."""
-    from rocm_wheels.ci import matrix_report, matrix_work
-
-    click.echo(matrix_report.format_cells(cells, width=tables.get_output_width()))
-    if fewer := len(matrix.built) - len(cells):
-        why = (
-            ("the change has nothing to do with them", changes is not None),
-            ("another stands for them", cheapest),
-        )
-        reasons = ", or ".join(text for text, on in why if on)
-        click.echo(f"{tables.format_count(fewer, 'cell')} of the selection need not be built: {reasons}")
-    if matrix.excluded:
-        click.echo(matrix_report.format_excluded(matrix.excluded))
-    for line in _list_warnings(cells, table):
-        log.log_warning(line)
-    for line in matrix_work.describe_absent_projects(cell.cell for cell in cells):
-        log.log_note(line)
-    print_changes(changes)
-
-
-def _list_warnings(cells: Sequence[BuiltCell], table: ci.CiTable) -> list[str]:
-    """Return what will not do."""
-    from rocm_wheels.ci import matrix_work
-    from rocm_wheels.ci.matrix import find_uneven_sets
-
-    return [
-        *matrix_work.find_long_builds(cells, table),
-        *matrix_work.describe_unplaced_projects(cell.cell for cell in cells),
-        *find_uneven_sets(cells),
-    ]
-
-
-def print_changes(changes: list[matrix_report.ChangedFile] | None) -> None:
-    """Say what changed files have to do with."""
-    if changes is None:
-        return
-    kinds: dict[str, list[str]] = {}
-    for change in changes:
-        on = f" of torch {change.line}" if change.line else ""
-        kinds.setdefault(f"{change.project or change.what}{on}", []).append(change.path)
-    for subject, paths in kinds.items():
-        more = f" and {len(paths) - _MOST_FILES} more" if len(paths) > _MOST_FILES else ""
-        log.log_note(f"{subject}: {', '.join(paths[:_MOST_FILES])}{more}")
-
+_ROW_KINDS = (
+    *("lines", "sets", "pythons", "cells", "first", "others", "companions", "tested", "torch_tested"),
+)
 
 # which cells: families × Pythons × torch lines × platforms
 _selection_options = catalogue.takes(
@@ -284,16 +98,10 @@ _selection_options = catalogue.takes(
 @command.option(
     "--rows",
     multiple=True,
-    type=click.Choice(
-        [
-            *("cells", "first", "others", "tested", "torch_tested", "suites"),
-            *("sets", "pythons", "companions", "lines"),
-        ]
-    ),
-    help="With --format github: a row a build (cells; of them those that go first, the others), a cell that"
-    " is tested, a shard (torch_tested) or a suite of torch's own tests of such a cell, a set of wheels, a"
-    " Python (what families share, before there is a torch; companions: after) or a line (lock, checkout)"
-    "  [default: cells].",
+    type=click.Choice(_ROW_KINDS),
+    help="With --format github: a row a line (lock, checkout), a set of wheels, a Python (what families"
+    " share, before there is a torch; companions: after), a build (cells; of them those that go first, the"
+    " others), a cell that is tested, or a shard of torch's own tests of such a cell.  [default: lines]",
 )
 @command.option("--require-rows", is_flag=True, help="With --rows: fail where one of these kinds has no row.")
 @command.option(
@@ -306,11 +114,9 @@ _selection_options = catalogue.takes(
 )
 @command.option(
     "--github-output",
-    "output",
-    multiple=True,
-    metavar="NAME",
-    help="With --format github: set NAME and NAME_count as outputs of the step (GITHUB_OUTPUT); one for each"
-    " of several --rows.",
+    is_flag=True,
+    help="With --format github: set outputs of the step (GITHUB_OUTPUT), for each of --rows its name and"
+    " its name with _count.",
 )
 @command.option(
     "--explain", metavar="CELL", help="Why this cell is built or not: gfx94X-dcgpu/3.12/2.13/linux."
@@ -323,7 +129,7 @@ def matrix_command(  # noqa: PLR0917 - click passes them by name
     rows: tuple[matrix_report.RowKind, ...],
     require_rows: bool,
     form: str,
-    output: tuple[str, ...],
+    github_output: bool,
     explain: str | None,
     as_json: bool,
     **selected: Any,
@@ -339,112 +145,163 @@ def matrix_command(  # noqa: PLR0917 - click passes them by name
       rocm-wheels matrix --trigger nightly
       rocm-wheels matrix --trigger presubmit --changed repos/pytorch.yaml --format github
     """
-    from rocm_wheels.ci import matrix_report
-    from rocm_wheels.ci.matrix import plan_matrix
+    from rocm_wheels.ci import matrix, matrix_report
     from rocm_wheels.models import ci
 
     if as_json and form == "github":
         raise errors.UsageError("--json and --format github exclude each other")
     form = "json" if as_json else form
-    if explain is not None and form == "github":
-        raise click.UsageError("--explain and --format github exclude each other")
-    if explain is not None:
-        narrower = {"--changed": changed, "--since": since, "--cheapest": cheapest}
-        _refuse_options(narrower, "with --explain, which is about one cell, there is no use for")
-    if form != "github":
-        _refuse_options(
-            {"--github-output": output, "--rows": rows, "--require-rows": require_rows},
-            "only --format github has a use for",
+    if explain is not None and (form == "github" or changed or since is not None or cheapest):
+        raise click.UsageError(
+            "--explain is about one cell: no --format github, --changed, --since, --cheapest"
         )
-    check_output_names(rows, output)
+    if form != "github" and (rows or require_rows or github_output):
+        raise click.UsageError("--rows, --require-rows and --github-output go with --format github")
     table, selection = ci.load_ci_table(), _make_selection(**selected)
     if explain is not None:
-        print_cell(selection, explain, as_json=form == "json")
+        _print_cell(selection, explain, as_json=form == "json")
         return
-    changes = _find_changes(changed, since)
-    matrix = plan_matrix(table, matrix_report.widen_selection(table, selection, changes or ()))
-    touched = _find_affected(matrix, changes)
-    cells = [entry.built for entry in touched] if touched is not None else list(matrix.built)
+    changes = _find_changes(table, changed, since)
+    planned = matrix.plan_matrix(table, matrix_report.widen_selection(table, selection, changes or ()))
+    cells = list(planned.built)
+    if changes is not None:
+        cells = matrix_report.find_affected_cells(cells, changes)
     if cheapest:
-        cells = _choose_cheapest(cells, table)
+        cells = matrix_report.choose_cheapest_cells(cells, table)
     if form == "github":
-        print_github_rows(
-            cells, table, rows or ("cells",), touched, output, day=matrix.day, required=require_rows
-        )
-    elif form == "json":
-        print_json(matrix, cells, table, changes)
-    else:
-        print_table(matrix, cells, table, changes, cheapest=cheapest)
+        outputs = _print_rows(planned, cells, rows or ("lines",), required=require_rows)
+        if github_output:
+            matrix_report.set_outputs(boundary.read_environment(), outputs)
+        return
+    warnings = matrix.list_warnings(cells, table)
+    notes = matrix.describe_absent_projects(built_cell.cell for built_cell in cells)
+    if form == "json":
+        document = {**matrix_report.matrix_as_json(planned, cells), "warnings": warnings, "notes": notes}
+        if changes is not None:
+            document["changes"] = [vars(change) for change in changes]
+        click.echo(json.dumps(document, indent=1))
+        return
+    click.echo(matrix_report.format_cells(cells, width=tables.get_output_width()))
+    if fewer := len(planned.built) - len(cells):
+        why = ["the change has nothing to do with them"] if changes is not None else []
+        why += ["another stands for them"] if cheapest else []
+        count = tables.format_count(fewer, "cell")
+        click.echo(f"{count} of the selection need not be built: {', or '.join(why)}")
+    if planned.excluded:
+        click.echo(matrix_report.format_excluded(planned.excluded))
+    for warning in warnings:
+        log.log_warning(warning)
+    for note in notes:
+        log.log_note(note)
+    _print_changes(changes or ())
 
 
-def _make_selection(
-    *,
-    trigger: str,
-    families: str | None,
-    pythons: str | None,
-    lines: str | None,
-    platform: Any,
-    layout: Any,
-    packaging: Any,
-    rocm_version: str | None,
-    suites: str | None,
-    day: datetime | None,
-) -> MatrixSelection:
+def _make_selection(*, platform: Any, rocm_version: str | None, day: Any, **options: Any) -> Any:
     from datetime import datetime, timezone
 
-    from rocm_wheels.ci.matrix import MatrixSelection
+    from rocm_wheels.ci import matrix
 
-    return MatrixSelection(
-        trigger,
-        families=_parse_list(families),
-        pythons=_parse_list(pythons),
-        lines=_parse_list(lines),
+    for name in ("families", "pythons", "lines", "suites"):
+        text = options[name]
+        words = (text or "").replace(",", " ").replace(";", " ").split()
+        if text is not None and not words:
+            raise click.UsageError(f"an empty list of {name} says nothing: leave the option out")
+        options[name] = tuple(dict.fromkeys(words))
+    return matrix.MatrixSelection(
         platforms=(platform,) if platform else (),
         rocm=rocm_version,
-        layout=layout,
-        packaging=packaging,
-        suites=_parse_list(suites),
         day=(day or datetime.now(timezone.utc)).date(),
+        **options,
     )
 
 
-def _refuse_options(options: Mapping[str, object], why: str) -> None:
-    if named := [name for name, value in options.items() if value not in {None, False, ()}]:
-        raise click.UsageError(f"{why} {' and '.join(named)}")
-
-
-def _parse_list(text: str | None) -> tuple[str, ...]:
-    words = (text or "").replace(",", " ").replace(";", " ").split()
-    if text is not None and not words:
-        raise click.UsageError(
-            "an empty list of families, Pythons, lines or suites says nothing: leave the option out"
-        )
-    return tuple(dict.fromkeys(words))
-
-
-def _find_changes(changed: tuple[str, ...], since: str | None) -> list[matrix_report.ChangedFile] | None:
+def _find_changes(
+    table: Any, changed: Sequence[str], since: str | None
+) -> list[matrix_report.ChangedFile] | None:
+    """Return what changed files have to do with, None where no option names any."""
     from rocm_wheels.ci import matrix_report
     from rocm_wheels.core import workspace
-    from rocm_wheels.models import ci
 
     if not changed and since is None:
         return None
-    paths = [
-        *matrix_report.check_named_files(workspace.get_project_home(), changed),
-        *(matrix_report.list_changed_since(workspace.get_project_home(), since) if since is not None else ()),
-    ]
-    return matrix_report.classify_changes(ci.load_ci_table(), dict.fromkeys(paths))
+    home = workspace.get_project_home()
+    paths = matrix_report.check_named_files(home, changed)
+    paths += matrix_report.list_changed_since(home, since) if since is not None else []
+    return matrix_report.classify_changes(table, dict.fromkeys(paths))
 
 
-def _find_affected(
-    matrix: Matrix, changes: list[matrix_report.ChangedFile] | None
-) -> list[matrix_report.AffectedCell] | None:
+def _print_rows(
+    planned: matrix.Matrix,
+    cells: Sequence[matrix.BuiltCell],
+    kinds: Sequence[matrix_report.RowKind],
+    *,
+    required: bool,
+) -> dict[str, str]:
+    """Print rows of each kind as what `fromJSON` reads; return them as outputs of a step.
+
+    Rows of lines say the day: who plans a line later, maybe after midnight, passes it on (--date).
+    Raises UsageError for more rows than GitHub takes, ChecksError for none of a kind where they are required.
+    """
     from rocm_wheels.ci import matrix_report
+    from rocm_wheels.models import ci
 
-    return None if changes is None else matrix_report.find_affected_cells(matrix.built, changes)
+    outputs: dict[str, str] = {}
+    for kind in kinds:
+        rows = matrix_report.make_rows(cells, ci.load_ci_table(), kind)
+        if kind == "lines":
+            rows = [{**row, "date": str(planned.day)} for row in rows]
+        outputs |= {kind: matrix_report.format_github_matrix(rows), f"{kind}_count": str(len(rows))}
+        click.echo(outputs[kind])
+        if rows:
+            continue
+        log.log_note(
+            f"no row of {kind}: a job of this matrix must not be started (GitHub fails an empty one)"
+        )
+        reasons = "; ".join(dict.fromkeys(cell.untested for cell in cells)) if kind == "tested" else ""
+        if required:
+            raise errors.ChecksError(
+                f"no row of {kind}: {reasons or 'nothing is chosen'}",
+                tip="`rocm-wheels matrix` lists what is built and tested, and why not the rest",
+            )
+        if reasons:
+            log.log_warning(f"nothing is tested: {reasons}")
+    return outputs
 
 
-def _choose_cheapest(cells: Sequence[BuiltCell], table: ci.CiTable) -> list[BuiltCell]:
-    from rocm_wheels.ci import matrix_report
+def _print_cell(selection: matrix.MatrixSelection, text: str, *, as_json: bool) -> None:
+    """Print why a cell is built or not, with every reason."""
+    from rocm_wheels.ci import matrix, matrix_report
+    from rocm_wheels.models import ci
 
-    return matrix_report.choose_cheapest_cells(cells, table)
+    table = ci.load_ci_table()
+    cell = matrix.parse_cell(table, text)
+    chosen = matrix.check_selection(table, selection)
+    against = list(matrix.list_exclusions(table, chosen, cell))
+    built = next((entry for entry in matrix.plan_matrix(table, chosen).built if entry.cell == cell), None)
+    notes = []
+    if built is not None:
+        for entry in matrix.find_untested(table, cell):
+            notes.append(f"without {matrix_report.join_test_names(entry.tests)} tests: {entry.reason}")
+        notes += matrix.describe_absent_projects([cell]) + matrix.describe_unplaced_projects([cell])
+    if not as_json:
+        click.echo(matrix_report.explain_cell(cell, built, against, selection.trigger, notes))
+        return
+    document = {
+        "cell": str(cell),
+        "built": built is not None,
+        "build": str(built.build) if built is not None else None,
+        "reasons": [{"reason": entry.reason, "source": entry.source} for entry in against],
+        "notes": notes,
+    }
+    click.echo(json.dumps(document, indent=1))
+
+
+def _print_changes(changes: Sequence[matrix_report.ChangedFile]) -> None:
+    """Say what changed files have to do with."""
+    kinds: dict[str, list[str]] = {}
+    for change in changes:
+        on = f" of torch {change.line}" if change.line else ""
+        kinds.setdefault(f"{change.project or change.what}{on}", []).append(change.path)
+    for subject, paths in kinds.items():
+        more = f" and {len(paths) - _MOST_FILES} more" if len(paths) > _MOST_FILES else ""
+        log.log_note(f"{subject}: {', '.join(paths[:_MOST_FILES])}{more}")
