@@ -36,15 +36,8 @@ _STOP_SECONDS = 10
 _REMOVE_TRIES = 5  # an engine that is removing a container refuses to do it again, and lists it until then
 _OTHER_MACHINE = re.compile(r"(?:tcp|ssh|https?)://", re.IGNORECASE)
 _INSTALL_TIP = "install podman (apt, dnf) or docker (https://docs.docker.com/engine/install)"
+_ANSWER_TIP = "the page about containers has what to do about common answers; --engine takes the other one"
 _ALLOW_TIP = "--allow-unresolved takes what the name means now"
-# what engines say most often when they cannot start (docker 20 to 29, podman 3 to 5), and what to do
-_ADVICE = {
-    "permission denied": "your user is not in the group docker: `sudo usermod -aG docker $USER`, then log"
-    " in again; or --engine podman",
-    "daemon": "the daemon is not running: `sudo systemctl start docker`; or --engine podman, which has none",
-    "sub[ug]id|not enough ids": "your user has no numbers for rootless containers: `sudo usermod"
-    " --add-subuids 100000-165535 --add-subgids 100000-165535 $USER`, then `podman system migrate`",
-}
 # exit codes of `docker run` and `podman run` of their own (docs of both); a command may use them, too
 _ENGINE_EXIT_CODES = {
     125: "the engine could not start the container, as it says above (without container-init or docker-init,"
@@ -151,7 +144,7 @@ def _query_engine(name: EngineName, env: Mapping[str, str]) -> Engine:
     facts = _ask_engine(name, ["info", "--format", "{{json .}}"], env)
     if failures := facts.get("ServerErrors"):
         message = " ".join(map(str, failures))
-        raise errors.EngineError(f"docker does not answer: {message}", tip=_find_advice(message))
+        raise errors.EngineError(f"docker does not answer: {message}", tip=_ANSWER_TIP)
     if isinstance(host := facts.get("host"), dict):
         if host.get("serviceIsRemote") and sys.platform != "darwin":
             raise _make_other_machine_error("podman's connection (CONTAINER_CONNECTION, containers.conf)")
@@ -176,24 +169,23 @@ def _make_other_machine_error(setting: str) -> errors.EngineError:
 
 
 def _ask_engine(name: str, words: Sequence[str], env: Mapping[str, str]) -> dict[str, Any]:
-    """Return what an engine says of itself. Raises EngineError with what to do about its refusal."""
+    """Return what an engine says of itself. Raises EngineError with its refusal."""
     asked = f"`{name} {words[0]}`"
+    output = process.capture_output(
+        [name, *words],
+        env=env,
+        timeout=_PATIENCE_SECONDS,
+        check=errors.EngineError,
+        description=asked,
+        tip=_ANSWER_TIP,
+    )
     try:
-        output = process.capture_output(
-            [name, *words], env=env, timeout=_PATIENCE_SECONDS, check=errors.EngineError, description=asked
-        )
         facts = json.loads(output)
-    except errors.EngineError as failure:
-        raise errors.EngineError(failure.message, tip=_find_advice(failure.message)) from failure.__cause__
     except ValueError as wrong:
         raise errors.EngineError(f"{asked} printed no JSON: {output[:200]!r}") from wrong
     if not isinstance(facts, dict):
         raise errors.EngineError(f"{asked} says nothing of itself: {output[:200]!r}")
     return facts
-
-
-def _find_advice(message: str) -> str | None:
-    return next((tip for sign, tip in _ADVICE.items() if re.search(sign, message, re.IGNORECASE)), None)
 
 
 # distribution/reference: [domain/]path[:tag][@digest]; a domain has a dot or a port, or is localhost
@@ -408,22 +400,6 @@ def _list_gpu_words(engine: Engine, root: Path, *, shown_only: bool) -> list[str
     if engine.rootless:
         return [*words, "--group-add", "keep-groups"]
     return words + [word for group in groups for word in ("--group-add", group)]
-
-
-def list_warnings(options: ContainerOptions, env: Mapping[str, str], root: Path = Path("/")) -> list[str]:
-    """Return what will not be as somebody may expect: a proxy here, a line for another machine."""
-    messages = []
-    proxies = [name for name in _PROXY_VARIABLES if name.lower() != "no_proxy"]
-    local = re.compile(r"(?:^|//|@)(?:localhost|127\.[0-9.]+|\[::1\])(?:[:/]|$)")
-    if options.network is None:
-        messages = [
-            f"{name} is a proxy on this machine, which a container reaches with --network host only"
-            for name in proxies
-            if local.search(env.get(name, ""))
-        ][:1]
-    if options.gpu and not _find_gpus(root):
-        messages.append("no AMD GPU can be used here: the line is for a machine that has GPUs")
-    return messages
 
 
 def expand_path(text: str, option: str) -> Path:

@@ -126,8 +126,6 @@ def run(
     # what is wrong with the words themselves is said before any engine is asked
     chosen = container.Engine(preferred or "docker", preferred or "docker")
     argv = container.compose_command(chosen, settings, image, env, shown_only=only_print)
-    for warning in container.list_warnings(settings, env):
-        log.log_warning(warning)
     try:
         chosen = container.find_engine(preferred, env)
     except errors.EngineError as missing:
