@@ -223,7 +223,8 @@ def choose_image(
     if known_image is not None and known_image.dockerfile:
         if clone is None:
             tip = "start rocm-wheels from a clone, or name an image that is run as it is: therock-build"
-            raise errors.UsageError(f"image {text} is made from a clone: this rocm-wheels is installed", tip=tip)
+            message = f"image {text} is made from a clone: this rocm-wheels is installed"
+            raise errors.UsageError(message, tip=tip)
         path = clone / "dockerfiles" / known_image.dockerfile
         digest = hashlib.sha256()
         for file in (path, *(clone / name for name in list_copied_files(path.read_text(encoding="utf-8")))):
