@@ -222,7 +222,14 @@ def make_rows(cells: Sequence[BuiltCell], table: ci.CiTable, kind: RowKind) -> l
     builds = matrix.combine_builds(cells)
     first = {build.cell for build in matrix.choose_cheapest(builds, table)}
     if kind == "tested":
-        return [_make_cell_row(entry, table, first=entry.cell in first) for entry in cells if entry.tester]
+        return [
+            {
+                **_make_cell_row(entry, table, first=entry.cell in first),
+                "suite_rows": {"include": _make_suite_rows(entry, table)},
+            }
+            for entry in cells
+            if entry.tester
+        ]
     if kind == "torch_tested":
         return [row for entry in cells for row in _make_shard_rows(entry, table)]
     if kind in {"cells", "first", "others"}:
@@ -358,7 +365,6 @@ def _make_cell_row(build: BuiltCell, table: ci.CiTable, *, first: bool) -> Matri
         "tester": build.tester,
         "container_options": _find_container_options(build, table, build.tester),
         "suites": " ".join(suite.name for suite in build.suites),
-        "suite_rows": {"include": _make_suite_rows(build, table)},
         "test_minutes": short,
         "test_step_minutes": max(short - _SETUP_MINUTES, 0),
         "untested": build.untested,
