@@ -30,7 +30,7 @@ from rocm_wheels.cli import lines, main
 from rocm_wheels.core import errors
 from rocm_wheels.core.tables import format_markdown_table
 from rocm_wheels.models import ci, gfx, lock, project, release_lines, torch_tests
-from rocm_wheels.release import channel, layout, policy, views, wheel_set
+from rocm_wheels.release import channel, policy, store_paths, support, wheel_set
 from rocm_wheels.release.evidence import evidence
 
 PROGRAM = "rocm-wheels"
@@ -342,7 +342,6 @@ def make_tables_page() -> str:
             "What TheRock knows of torch's tests; written by `build_tools/refresh_known_failures.py`.",
         ),
         "release_policy.yaml": (policy.Policy, "What a set must have passed for a channel."),
-        "release_layout.yaml": (layout.StoreLayout, "Names of folders in a store."),
     }
     parts = [
         "# Tables\n",
@@ -362,7 +361,7 @@ def make_files_page() -> str:
         "Set (`set.json`)": wheel_set.SetDocument,
         "Evidence": evidence.Evidence,
         "Channel": channel.Channel,
-        "`support.json`": views.SupportDocument,
+        "`support.json`": support.SupportDocument,
     }
     parts = ["# Documents\n", "JSON documents that commands write, and others read.\n"]
     for title, model in documents.items():
@@ -410,34 +409,28 @@ def make_environment_page() -> str:
 @page("reference/store.md")
 def make_store_page() -> str:
     """Return the page of the layout of a store, from the code that names its paths."""
-    parts = [
-        "# Layout of a store\n",
-        "A store is a folder or a bucket. It keeps one layout for good: what installers have seen once stays"
-        " where it is. `--store-layout FILE` gives other names than these"
-        " ([its keys](tables.md#storelayout)).\n",
+    rows = [
+        [f"`{path}`", escape_markdown(text)]
+        for _, path, text in list_family_paths(store_paths.FamilyPaths("FAMILY"))
     ]
-    for area, title in (("staging", "Staged sets"), ("release", "Released sets")):
-        paths = layout.FamilyPaths(layout.load_layout(), "FAMILY", area)  # type: ignore[arg-type]
-        rows = [
-            [f"`{path}`", escape_markdown(text)]
-            for name, path, text in list_family_paths(paths)
-            if (area == "staging") == (name in STAGED)
-        ]
-        parts += [f"## {title}\n", format_markdown_table(["Path", "What it is"], rows)]
-    return "\n".join(parts)
+    return "\n".join(
+        (
+            "# Layout of a store\n",
+            "A store is a folder or a bucket, or a part of one (`s3://bucket/wheels`). What installers have"
+            " seen stays where it is until its set is pruned.\n",
+            str(inspect.getdoc(store_paths)).partition("\n\n")[2] + "\n",
+            format_markdown_table(["Path", "What it is"], rows),
+        )
+    )
 
 
-STAGED = {"sets_folder", "set_folder", "set_document", "set_lock", "set_statement", "set_statement_signature",
-          "set_index", "wheel_file", "name_claims",
-          "name_claim", "evidence_folder", "log_folder", "log_entry", "set_listing"}  # fmt: skip
 EXAMPLES = {
     "set_id": "SET",
     "sha256": "SHA256",
     "name": "NAME",
-    "file_name": "FILE",
     "channel": "CHANNEL",
     "gfx": "GFX",
-    "number": 1,
+    "digest": "SHA256",
 }
 
 

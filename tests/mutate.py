@@ -40,15 +40,6 @@ LIKELY = 12  # test modules that run first
 
 # Modules whose promise is withdrawn when another takes its place: nobody holds them to anything until then.
 WITHDRAWN = {
-    "release/layout.py": "one pool of files, created once",
-    "release/set_log.py": "likewise",
-    "release/snapshots.py": "one signed manifest a channel",
-    "release/kept_policy.py": "the policy is a file in git",
-    "release/store_check.py": "three checks in place of 31",
-    "release/store_repair.py": "likewise",
-    "release/stored_digests.py": "likewise",
-    "release/prune.py": "by age alone",
-    "cli/store.py": "likewise",
     "*/fleet.py": "pylock.toml by uv, --keep-wheels",
     "*/bundle.py": "likewise",
     "*/package_offers.py": "uv resolves from its own index",

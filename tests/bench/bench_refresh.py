@@ -20,16 +20,16 @@ from faulty_store import FaultyStore
 from judged_sets import FAMILY, a_set, policy, put_set, said, sha, wheel
 
 from rocm_wheels.index.folder import METADATA_SUFFIX
-from rocm_wheels.release import layout, refresh, wheel_set
+from rocm_wheels.release import refresh, store_paths, wheel_set
 from rocm_wheels.release.channel import Channel, ChannelSet
 from rocm_wheels.release.evidence.store import add_evidence
 from rocm_wheels.stores.folder import FolderStore
 from rocm_wheels.stores.store import StoredFile
 
-LAYOUT = layout.load_layout()
-RELEASE = layout.FamilyPaths(LAYOUT, FAMILY, "release")
-RULES = policy("channels: {nightly: {rules: {verify: {fresh: 14d}, smoke: {fresh: 7d}}}}")
+PATHS = store_paths.FamilyPaths(FAMILY)
+RULES = policy("channels: {nightly: {signed: false, rules: {audit: {fresh: 14d}, smoke: {fresh: 7d}}}}")
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc)
+METADATA = b"Metadata-Version: 2.1\nName: torch\nVersion: 2.9\n"
 PROJECTS = ("torch", "torchvision", "torchaudio", "triton", "apex")
 
 
@@ -45,13 +45,16 @@ class Counted(FaultyStore):
 
 
 def fill(store: FolderStore, sets: int, wheels: int) -> list[wheel_set.SetDocument]:
-    """Make documents: no wheel is read, and none is there."""
+    """Make documents: no wheel is read, and none is there; the METADATA are."""
     made, shown = [], []
     for number in range(sets):
         names = [(one, str(100 + build)) for build in range(wheels // len(PROJECTS)) for one in PROJECTS]
         files = [
             wheel(one, "312", version=f"2.9.{number}").model_copy(
-                update={"name": f"{one}-2.9.{number}-{build}-cp312-cp312-linux_x86_64.whl"}
+                update={
+                    "name": f"{one}-2.9.{number}-{build}-cp312-cp312-linux_x86_64.whl",
+                    "metadata_sha256": sha(METADATA.decode()),
+                }
             )
             for one, build in names
         ]
@@ -59,14 +62,15 @@ def fill(store: FolderStore, sets: int, wheels: int) -> list[wheel_set.SetDocume
         when = f"2026-{1 + number // 28:02}-{1 + number % 28:02}T00:00:00Z"
         document = a_set(*files, created=when, planned=())
         put_set(store, document)
-        store.create(RELEASE.set_document(document.id), document.to_json())
-        for kind, gfx in (("verify", None), ("resolver", None), ("smoke", "gfx1030"), ("smoke", "gfx1031")):
+        for file in files:
+            store.create(PATHS.pool_file(file.sha256, file.name) + METADATA_SUFFIX, METADATA)
+        for kind, gfx in (("audit", None), ("resolver", None), ("smoke", "gfx1030"), ("smoke", "gfx1031")):
             add(store, document, kind, gfx, 9)
         add(store, document, "tests", "gfx1030", 8)
-        shown.append(ChannelSet(set=document.id, when=when, by="ann", state="tested"))
+        shown.append(ChannelSet(set=document.id, document=document.digest, when=when, by="ann"))
         made.append(document)
-    channel = Channel(family=FAMILY, channel="nightly", revision=1, current=made[-1].id, sets=tuple(shown))
-    store.create(RELEASE.channel_document("nightly"), channel.to_json())
+    channel = Channel(family=FAMILY, channel="nightly", revision=1, sets=tuple(shown))
+    store.create(PATHS.channel_document("nightly"), channel.to_json())
     return made
 
 
@@ -80,7 +84,7 @@ def add(  # noqa: PLR0917 - read in one line
 ) -> None:
     """Write a result down."""
     found = said(kind, outcome, gfx=gfx, hours=hours, document=document).evidence
-    add_evidence(store, LAYOUT, document, found)
+    add_evidence(store, document, found)
 
 
 def run(place: Path, what: str) -> None:
@@ -88,9 +92,9 @@ def run(place: Path, what: str) -> None:
     store = Counted(FolderStore(place))
     store.seen = Counter()
     begun = time.perf_counter()
-    refresher = refresh.Refresher(store, LAYOUT, RULES, "ann", NOW + timedelta(hours=1), {})
+    refresher = refresh.Refresher(store, RULES, "ann", NOW + timedelta(hours=1), {})
     done = refresher.refresh_channel(FAMILY, "nightly")
-    refresher.refresh_support([FAMILY])
+    refresher.refresh_support()
     seconds = time.perf_counter() - begun
     views = len(done.views) if done else 0
     print(f"{what}: {seconds:.2f} s, read {dict(store.seen)}, {len(store.writes)} writes, {views} views")
@@ -113,10 +117,10 @@ def main() -> None:
         run(place, f"the first refresh of {sets} sets of {wheels} wheels")
         run(place, "nothing new")
         add(FolderStore(place), made[-1], "smoke", "gfx1030", 1)
-        run(place, "one more pass, told in the page")
+        run(place, "one more pass of that day")
         add(FolderStore(place), made[-1], "smoke", "gfx1030", 0.5, "fail")
         run(place, "the newest set failed on a target")
-        size = FolderStore(place).head(RELEASE.support_document)
+        size = FolderStore(place).head(PATHS.support_document)
         print(f"support.json: {size.size if size else 0:,} bytes")
 
 

@@ -1,4 +1,4 @@
-"""How long a store of many sets takes: ``releases``, and the last of many promotions.
+"""How long a store of many sets takes: ``set list``, and the last of many promotions.
 
 ``python tests/bench/bench_release.py [SETS] [WHEELS]`` (100 sets of 200 wheels) makes them of small files in
 a folder, promotes all but the last, and prints what the last costs: seconds, reads, writes, sums of files.
@@ -22,8 +22,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "integration"))
 from faulty_store import FaultyStore
 
 from rocm_wheels.index.folder import METADATA_SUFFIX
-from rocm_wheels.release import layout, policy, promote, set_list, wheel_set
-from rocm_wheels.release.pages import make_set_pages
+from rocm_wheels.release import policy, queries, store_paths, wheel_set
+from rocm_wheels.release.channel import ChannelActor, Promoter
+from rocm_wheels.release.pages import make_index_pages
 from rocm_wheels.stores.folder import FolderStore
 
 FAMILY = "gfx94X-dcgpu"
@@ -47,7 +48,9 @@ class Counted(FaultyStore):
         return super().__getattribute__(name)
 
 
-def a_set(places: layout.FamilyPaths, store: FolderStore, number: int, wheels: int) -> wheel_set.SetDocument:
+def a_set(
+    places: store_paths.FamilyPaths, store: FolderStore, number: int, wheels: int
+) -> wheel_set.SetDocument:
     """Stage a set without looking at it: the wheels are no wheels."""
     version = f"2.9.{number}+rocm7.1.0"
     files = []
@@ -61,7 +64,7 @@ def a_set(places: layout.FamilyPaths, store: FolderStore, number: int, wheels: i
         metadata = f"Metadata-Version: 2.1\nName: {project}\nVersion: {own}\n{required}".encode()
         content = name.encode() * 100
         sha256 = hashlib.sha256(content).hexdigest()
-        path = places.wheel_file(sha256, name)
+        path = places.pool_file(sha256, name)
         if store.head(path) is None:
             store.create(path, content)
             store.create(path + METADATA_SUFFIX, metadata)
@@ -76,7 +79,7 @@ def a_set(places: layout.FamilyPaths, store: FolderStore, number: int, wheels: i
                 metadata_sha256=digest,
             )
         )
-    lock = wheel_set.SetLock(digest=hashlib.sha256(LOCK).hexdigest(), path="sources.lock.json")
+    lock = wheel_set.SetLock(digest=hashlib.sha256(LOCK).hexdigest())
     known = wheel_set.make_set_id(version, ((file.name, file.sha256) for file in files), lock.digest)
     document = wheel_set.SetDocument(
         id=known,
@@ -87,9 +90,9 @@ def a_set(places: layout.FamilyPaths, store: FolderStore, number: int, wheels: i
         files=tuple(files),
         locks=(lock,),
     )
-    store.create(places.set_lock(known), LOCK)
-    folder = places.set_index(known)
-    for path, page in make_set_pages(folder, places, ((file, document.created) for file in files)).items():
+    if store.head(places.lock_file(lock.digest)) is None:
+        store.create(places.lock_file(lock.digest), LOCK)
+    for path, page in make_index_pages(places.set_index(known), places, [document]).items():
         store.create(path, page)
     store.create(places.set_document(known), document.to_json())
     return document
@@ -103,30 +106,26 @@ def timed(what: str, store: Counted | None = None) -> Iterator[None]:
     said = f"{what}: {time.perf_counter() - begun:.2f} s ({time.process_time() - cpu:.2f} s of CPU)"
     if store is not None:
         kinds = Counter(write.split()[0] for write in store.writes)
-        pages = sum("/simple/" in write or ".pages/" in write for write in store.writes)
+        pages = sum("/simple/" in write for write in store.writes)
         said += f", {len(store.writes)} writes {dict(kinds)}, {pages} of pages; {dict(store.reads)}"
     print(said, flush=True)
 
 
-def promoter(store: Counted | FolderStore) -> promote.Promoter:
+def promoter(store: Counted | FolderStore) -> Promoter:
     """Return one who promotes to nightly."""
-    return promote.Promoter(
-        store,
-        layout.FamilyPaths(layout.load_layout(), FAMILY),
-        "nightly",
-        promote.ChannelActor("bench", "2026-11-21T12:00:00Z"),
-    )
+    actor = ChannelActor("bench", "2026-11-21T12:00:00Z")
+    return Promoter(store, store_paths.FamilyPaths(FAMILY), "nightly", actor)
 
 
 def main(sets: int, wheels: int) -> None:
     """Make the store and measure."""
-    places = layout.FamilyPaths(layout.load_layout(), FAMILY)
+    places = store_paths.FamilyPaths(FAMILY)
     with tempfile.TemporaryDirectory(prefix="bench-release-") as folder:
         store = FolderStore(Path(folder))
         documents = [a_set(places, store, number, wheels) for number in range(sets)]
-        set_list.update_listing(store, places)
-        with timed(f"releases of {sets} sets of {wheels} wheels"):
-            assert len(set_list.list_sets(store, layout.load_layout())[0].rows) == sets
+        with timed(f"set list of {sets} sets of {wheels} wheels"):
+            listed = wheel_set.read_family_sets(store, FAMILY).documents
+            assert len([queries.make_set_row(document) for document in listed]) == sets
         with timed(f"{sets - 1} promotions"):
             for document in documents[:-1]:
                 promoter(store).promote(document, lambda: PASSED)
@@ -138,7 +137,7 @@ def main(sets: int, wheels: int) -> None:
             promoter(counted).promote(documents[-1], lambda: PASSED)
         counted = Counted(store)
         with timed("demote it", counted):
-            promoter(counted).demote(None)
+            promoter(counted).demote([documents[-1].id])
         counted = Counted(store)
         with timed("promote it again", counted):
             promoter(counted).promote(documents[-1], lambda: PASSED)

@@ -25,6 +25,7 @@ WITHOUT_JSON = {
     "help",
     "recipe new",
     "run-step",
+    "set key",
 }
 
 

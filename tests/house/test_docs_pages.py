@@ -69,7 +69,7 @@ def test_a_line_that_its_command_refuses_is_seen(line: str) -> None:
     "line",
     [
         "rocm-wheels compat show lines --json | head -3 2> none",
-        "rocm-wheels audit none/*.whl --gfx gfx942 --json > verify.json",  # there is no such file
+        "rocm-wheels audit none/*.whl --gfx gfx942 --json > audit.json",  # there is no such file
         'rocm-wheels set gate store --set "$(ls sets)" --channel nightly',
         'rocm-wheels build --jobs "$JOBS"',
         "rocm-wheels doctor --python no-such-environment",

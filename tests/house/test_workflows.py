@@ -71,7 +71,7 @@ def test_every_step_is_one_command_that_takes_its_words_and_no_expression_is_in_
         assert "${{" not in command and "\n" not in command, where
         assert re.match(
             r"(rocm-wheels|python3 (\"\$GITHUB_ACTION_PATH/)?build_tools/\w+\.py|uv pip install"
-            r"|bash (\.ci|tests/real)/run|bash \.github/scripts/\w+\.sh|git config --system)\b",
+            r"|bash (\.ci|tests/real)/run|git config --system)\b",
             command,
         ), (where, command)
         bare = re.sub(r'"\$[A-Z_]+[\w./]*"', "", command).replace("> requirements.txt", "")
@@ -83,19 +83,6 @@ def test_every_step_is_one_command_that_takes_its_words_and_no_expression_is_in_
             command,
         )
         assert find_line_faults(command) == [], (where, command)
-        script = re.match(r"bash (\.github/scripts/\w+\.sh)", command)
-        assert script is None or (CLONE / script[1]).is_file(), where
-
-
-def test_lines_of_scripts_are_ones_that_their_commands_take() -> None:
-    scripts = sorted((CLONE / ".github" / "scripts").iterdir())
-    tests = [path.read_text(encoding="utf-8") for path in (CLONE / "tests" / "integration").glob("test_*.py")]
-    assert scripts
-    for script in scripts:
-        text = re.sub(r"\\\n|\$\{\w+:\+([^}]*)\}", r" \1", script.read_text(encoding="utf-8"))
-        lines = [line for line in text.splitlines() if line.startswith("rocm-wheels ")]
-        assert lines and [fault for line in lines for fault in find_line_faults(line)] == []
-        assert any(script.name in test for test in tests), f"no test runs {script.name}"
 
 
 # ---- rules that hold for each file, and names that are there
@@ -293,7 +280,7 @@ def test_every_action_is_pinned_by_one_commit_that_its_comment_names() -> None:
 # what a job does with the store, the one role that it has for that, and its environment, by which it gets it
 READING = ("set gate", "set list", "set show", "store fsck")
 ROLES = {
-    **dict.fromkeys(("set stage", "set evidence add", *READING), ("WRITE", "store")),
+    **dict.fromkeys(("set stage", "set check", "set evidence add", *READING), ("WRITE", "store")),
     "set promote": ("RELEASE", "${{ inputs.channel }}"),
     "set refresh": ("RELEASE", "nightly"),
     "store prune": ("RELEASE", "nightly"),
@@ -314,11 +301,8 @@ def test_a_job_has_the_role_of_what_it_does_and_no_other_and_runs_nothing_that_w
             assert asked in ([], ["${{ vars.ROCM_WHEELS_CACHE_ROLE }}"]), (name, key)
             assert not asked or name == "build-line.yml", (name, key)
             continue
-        lines = [
-            run.replace("bash .github/scripts/check_set.sh", "rocm-wheels set evidence add") for run in stores
-        ]
         found = {
-            ROLES[action] for action in ROLES for run in lines if run.startswith(f"rocm-wheels {action} ")
+            ROLES[action] for action in ROLES for run in stores if run.startswith(f"rocm-wheels {action} ")
         }
         ((role, environment),) = found
         assert asked == [f"${{{{ vars.ROCM_WHEELS_{role}_ROLE }}}}"], (name, key)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Iterator
@@ -13,18 +14,19 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from judged_sets import said
 from promoted_sets import linked
+from pydantic import ValidationError
 from release_world import FAMILY, TARGET, World
 
 from rocm_wheels.cli import boundary, main
-from rocm_wheels.release import layout, wheel_set
+from rocm_wheels.release import store_paths, wheel_set
 from rocm_wheels.release.evidence import store
+from rocm_wheels.release.evidence.evidence import Evidence
 from rocm_wheels.stores.folder import FolderStore
 
-LAYOUT = layout.load_layout()
-STAGED, RELEASED = layout.FamilyPaths(LAYOUT, FAMILY), layout.FamilyPaths(LAYOUT, FAMILY, "release")
+PATHS = store_paths.FamilyPaths(FAMILY)
 POLICY = """
 channels:
-  nightly: {rules: {verify: {fresh: 14d}, complete: {}, smoke: {fresh: 7d}}}
+  nightly: {signed: false, rules: {audit: {fresh: 14d}, complete: {}, smoke: {fresh: 7d}}}
 """
 
 
@@ -44,22 +46,18 @@ class Attacked:
 
     @property
     def results(self) -> list[Path]:
-        return self.files(STAGED.evidence_folder(self.document.id))
-
-    @property
-    def entries(self) -> list[Path]:
-        return self.files(STAGED.log_folder(self.document.id))
+        return self.files(PATHS.evidence_folder(self.document.id))
 
     @property
     def set_file(self) -> Path:
-        return self.place / STAGED.set_document(self.document.id)
+        return self.place / PATHS.set_document(self.document.id)
 
     def know(self, kind: str, outcome: str, hours: float, key: Path | None = None, **fields: Any) -> str:
         when = datetime.now(timezone.utc).replace(microsecond=0) - timedelta(hours=hours)
         of = {"document": self.document, "when": when, "added": when, "gfx": TARGET}
         evidence = said(kind, outcome, **{"about": self.document.digest, **of, **fields}).evidence
         evidence = evidence if key is None else store.sign_evidence(evidence, key, dict(os.environ))
-        store.add_evidence(FolderStore(self.place), LAYOUT, self.document, evidence)
+        store.add_evidence(FolderStore(self.place), self.document, evidence)
         return evidence.id
 
     def run(self, *words: str) -> int:
@@ -71,7 +69,7 @@ class Attacked:
     def promote(self) -> bool:
         """Try to; tell whether people get anything of it."""
         code = self.run("promote", "--channel", "nightly")
-        shown = (self.place / RELEASED.channel_document("nightly")).exists()
+        shown = (self.place / PATHS.channel_document("nightly")).exists()
         assert shown == (code == 0)
         return shown
 
@@ -83,7 +81,7 @@ def stage_attacked(folder: Path, *, passes: bool = True) -> Attacked:
     assert boundary.run_command(main.cli, world.words(str(place))) == 0
     attacked = Attacked(place, wheel_set.find_set(FolderStore(place), world.plan().document.id), policy)
     if passes:
-        attacked.know("verify", "pass", 5)
+        attacked.know("audit", "pass", 5)
         attacked.know("smoke", "pass", 4)
     return attacked
 
@@ -91,6 +89,13 @@ def stage_attacked(folder: Path, *, passes: bool = True) -> Attacked:
 def overwrite(path: Path, content: bytes) -> None:
     path.unlink()  # the copies share their files
     path.write_bytes(content)
+
+
+def is_same_result(one: bytes, other: bytes) -> bool:
+    """Tell whether both are results that say the same: a field with its usual value may be left out."""
+    with contextlib.suppress(ValidationError):
+        return Evidence.model_validate_json(one) == Evidence.model_validate_json(other)
+    return False
 
 
 def list_leaves(value: Any, at: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:

@@ -1,6 +1,6 @@
 """A store in which a chosen write goes wrong, and which can list the writes of an operation.
 
-``writes`` are the writes so far, such as ``create v2/x/set.json``. The one that is ``at`` (``*``: each one)
+``writes`` are the writes so far, such as ``create x/set.json``. The one that is ``at`` (``*``: each one)
 fails by ``fault``:
 
 | fault | what happens |
@@ -45,9 +45,6 @@ class FaultyStore:
 
     def replace(self, path: str, content: bytes, tag: str | None) -> str:
         return self._write(f"replace {path}", lambda: self.inner.replace(path, content, tag), path)
-
-    def copy(self, source: str, target: str, *, tag: str | None = None) -> str:
-        return self._write(f"copy {target}", lambda: self.inner.copy(source, target, tag=tag), target)
 
     def remove(self, path: str) -> None:
         self._write(f"remove {path}", lambda: self.inner.remove(path) or "", path)
@@ -107,6 +104,20 @@ class FaultyStore:
             raise errors.ReleaseError(f"cannot write {path}")
         tag = work()
         if self.fault in ("after", "kill -9 after"):
+            self._end()
+        return tag
+
+
+class KilledAfter(FaultyStore):
+    """A store whose process ends after so many writes."""
+
+    def __init__(self, inner: store.Store, count: int) -> None:
+        super().__init__(inner)
+        self.count = count
+
+    def _write(self, what: str, work: Callable[[], str], path: str) -> str:
+        tag = super()._write(what, work, path)
+        if len(self.writes) == self.count:
             self._end()
         return tag
 

@@ -13,10 +13,10 @@ from release_world import PYTHON, ROCM
 
 from rocm_wheels.models import project_names
 from rocm_wheels.models.lock import Lock, LockedProject
-from rocm_wheels.release import set_list, wheel_set
+from rocm_wheels.release import wheel_set
 from rocm_wheels.release.evidence.store import add_evidence
-from rocm_wheels.release.layout import FamilyPaths, load_layout
 from rocm_wheels.release.stage import plan_stage, stage_set
+from rocm_wheels.release.store_paths import FamilyPaths
 from rocm_wheels.sources.lock import format_lock
 from rocm_wheels.stores.store import Store
 
@@ -88,24 +88,23 @@ class Night:
 
     def stage(self, store: Store, folder: Path) -> wheel_set.SetDocument:
         """Stage it as the command does."""
-        places = FamilyPaths(load_layout(), self.family)
+        places = FamilyPaths(self.family)
         wheels = self.wheels(folder / f"{self.torch}-{self.day}-{self.platform}-{self.family}")
         plan = plan_stage(wheels, [self.lock], paths=places, layout=self.layout)
         stage_set(store, plan, now=self.created)
-        set_list.update_listing(store, places)
         return wheel_set.find_set(store, plan.document.id, family=self.family)
 
 
 def know(store: Store, document: wheel_set.SetDocument, gfx: str, outcome: str, when: datetime) -> None:
     """Write down what smoke tests found on a GPU."""
     found = said("smoke", outcome, gfx=gfx, document=document, when=when, added=when)
-    add_evidence(store, load_layout(), document, found.evidence)
+    add_evidence(store, document, found.evidence)
 
 
 def verified(store: Store, document: wheel_set.SetDocument, when: datetime) -> None:
     """Write down that its files are right."""
-    found = said("verify", document=document, when=when, added=when)
-    add_evidence(store, load_layout(), document, found.evidence)
+    found = said("audit", document=document, when=when, added=when)
+    add_evidence(store, document, found.evidence)
 
 
 def hours_ago(moment: datetime, hours: float) -> datetime:

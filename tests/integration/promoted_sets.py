@@ -20,15 +20,15 @@ from release_world import FAMILY, NOW, ROCM, World, rocm_wheel
 from staged import stage
 
 from rocm_wheels.core import process
-from rocm_wheels.index import publish, update
-from rocm_wheels.release import channel, layout, policy, wheel_set
-from rocm_wheels.release.promote import ChannelActor, ChannelChange, Promoter
+from rocm_wheels.index import update
+from rocm_wheels.release import channel, policy, store_paths, wheel_set
+from rocm_wheels.release.channel import ChannelActor, ChannelChange, Promoter
 from rocm_wheels.stores.folder import FolderStore
 from rocm_wheels.stores.store import Store
 
-RELEASE = layout.FamilyPaths(layout.load_layout(), FAMILY, "release")
+PATHS = store_paths.FamilyPaths(FAMILY)
 
-PAGES = RELEASE.channel_pages("nightly")
+PAGES = PATHS.channel_pages("nightly")
 
 PASSED = policy.Verdict(
     "x", FAMILY, "nightly", datetime.now(timezone.utc), (policy.RuleResult("hashes", "pass", "yes"),)
@@ -36,11 +36,9 @@ PASSED = policy.Verdict(
 
 OLD, NEW = (("torch", f"2.9.{n}+rocm{ROCM}", f"0.24.{n}+rocm{ROCM}") for n in (1, 2))
 
-_point = publish.point_link
-
 
 def promoter(store: Store, by: str = "ann@here") -> Promoter:
-    return Promoter(store, layout.FamilyPaths(layout.load_layout(), FAMILY), "nightly", ChannelActor(by, NOW))
+    return Promoter(store, PATHS, "nightly", ChannelActor(by, NOW))
 
 
 def promote(store: Store, document: wheel_set.SetDocument, by: str = "ann@here") -> ChannelChange:
@@ -48,7 +46,7 @@ def promote(store: Store, document: wheel_set.SetDocument, by: str = "ann@here")
 
 
 def channel_of(store: Store) -> channel.Channel:
-    return channel.read_channel(store, RELEASE, "nightly").channel
+    return channel.read_channel(store, PATHS, "nightly").channel
 
 
 class Sets:
@@ -58,11 +56,10 @@ class Sets:
         self.root, self.url = root, url
         self.worlds = [World(folder / "1"), World(folder / "2", "2.9.2")]
         self.worlds[1].wheels[0] = self.worlds[0].wheels[0]  # triton is the same
-        self.rename, self.pages = folder / "rename", folder / "pages"
-        for place in (self.rename, self.pages):
-            store = FolderStore(place)
-            self.fill(self.store(place))
-            update.add_wheels(place / "rocm", [rocm_wheel(folder)], now=NOW)
+        self.place = folder / "store"
+        store = FolderStore(self.place)
+        self.fill(self.store(self.place))
+        update.add_wheels(self.place / "rocm", [rocm_wheel(folder)], now=NOW)
         self.documents = [wheel_set.find_set(store, world.plan().document.id) for world in self.worlds]
         self.asked: dict[str, str] = {}
         self.home = folder
@@ -75,15 +72,11 @@ class Sets:
 
     @staticmethod
     def store(place: Path, at: str = "", fault: str = "") -> FaultyStore:
-        """Return the store of a copy: pages are replaced one by one where its name says so."""
-        store = Watched(FolderStore(place), at=at, fault=fault)
-        if "pages" in place.name:
-            store.folder = None
-        return store
+        """Return the store of a copy, which may go wrong."""
+        return Watched(FolderStore(place), at=at, fault=fault)
 
-    def copy(self, mode: str, place: Path) -> Path:
-        target = place.with_name(f"{mode} {place.name}")
-        return linked(getattr(self, mode), target)
+    def copy(self, place: Path) -> Path:
+        return linked(self.place, place)
 
     def get(self, place: Path, tool: str = "uv") -> str:
         """Return what real installers take from the channel: OLD or NEW; anything else is a mixture."""
@@ -133,10 +126,3 @@ def sets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sets]:
     with pytest.MonkeyPatch.context() as patch, serve_folder(root) as server:
         patch.setattr(os, "fsync", lambda _: None)
         yield Sets(tmp_path_factory.mktemp("sets"), root, server.url)
-
-
-def watched_point(store: Store, link: str, target: str) -> None:
-    if isinstance(store, FaultyStore):
-        store._write(f"point {link}", lambda: _point(store.inner, link, target) or "", link)
-    else:
-        _point(store, link, target)

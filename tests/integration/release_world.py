@@ -14,7 +14,7 @@ from audit_wheels import Draft, library
 
 from rocm_wheels.models.lock import Lock, LockedProject
 from rocm_wheels.package.sbom import embed_provenance
-from rocm_wheels.release import layout, stage
+from rocm_wheels.release import stage, store_paths
 from rocm_wheels.sources.lock import format_lock, write_lock
 from rocm_wheels.variants.document import SCHEMA
 from rocm_wheels.wheels import sbom, statement
@@ -87,9 +87,9 @@ class World:
         return self.folder / "set.lock"
 
     @property
-    def places(self) -> layout.FamilyPaths:
+    def places(self) -> store_paths.FamilyPaths:
         """Where the family is in a store."""
-        return layout.FamilyPaths(layout.load_layout(), FAMILY)
+        return store_paths.FamilyPaths(FAMILY)
 
     def plan(self) -> stage.StagePlan:
         """Return what is to be staged."""

@@ -12,20 +12,17 @@ import pytest
 from faulty_store import FaultyStore, Killed
 from release_world import FAMILY, NOW, World, a_lock, links_of
 
-from rocm_wheels.release import layout, set_list, wheel_set
+from rocm_wheels.release import wheel_set
 from rocm_wheels.release.stage import StagedSet, StagePlan, plan_stage, stage_set
 from rocm_wheels.stores import folder
 from rocm_wheels.stores.store import Store
 
-LAYOUT = layout.load_layout()
 LATER = "2026-11-22T12:00:00Z"
 
 
 def stage(store: Store, plan: StagePlan, now: str = NOW) -> StagedSet:
     """All that the command does in a store."""
-    staged = stage_set(store, plan, now=now)
-    set_list.update_listing(store, plan.paths)
-    return staged
+    return stage_set(store, plan, now=now)
 
 
 def small_plan(world: World) -> StagePlan:
@@ -36,20 +33,22 @@ def small_plan(world: World) -> StagePlan:
 
 
 def visible(store: Store) -> list[str]:
-    return list(wheel_set.list_set_ids(store, FAMILY, layout=LAYOUT))
+    return wheel_set.list_set_ids(store, FAMILY)
 
 
 def require_whole(store: Store, plan: StagePlan) -> wheel_set.SetDocument:
     """Require that a set is there to the last byte, its links included."""
-    document = wheel_set.read_set(store, FAMILY, plan.document.id, layout=LAYOUT)
+    document = wheel_set.read_set(store, FAMILY, plan.document.id)
     for file in document.files:
-        page = f"{plan.index}{file.project}/"
-        links = links_of(store.read(f"{page}index.json").content)
+        place = f"{plan.index}{file.project}/"
+        links = links_of(store.read(f"{place}index.json").content)
         for suffix, digest in (("", file.sha256), (".metadata", file.metadata_sha256)):
-            path = _joined(page, links[file.name] + suffix)
+            path = _joined(place, links[file.name] + suffix)
             assert hashlib.sha256(store.read(path).content).hexdigest() == digest
-    lock = store.read(f"{plan.paths.set_folder(document.id)}/sources.lock.json").content
-    assert plan.locks == {"sources.lock.json": lock}
+    for path, page in plan.make_pages(document.created).items():
+        assert store.read(path).content == page
+    for digest, text in plan.locks.items():
+        assert store.read(plan.paths.lock_file(digest)).content == text
     return document
 
 
@@ -92,5 +91,5 @@ def killed_again_and_again(store: Store, plan: StagePlan) -> Iterator[list[str]]
         yield done
     assert set(done) == set(expected)
     assert not stage(store, plan, LATER).new
-    assert require_whole(store, plan).created == NOW
+    assert require_whole(store, plan).created == LATER
     assert {one.path: one.size for one in store.listing("")} == expected

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -27,15 +26,13 @@ def require_promises(store: Store, tmp_path: Path) -> None:
     with pytest.raises(ChangedInStoreError):
         store.replace("v2/f/other.json", b"six", second)
     assert store.replace("v2/f/new.json", b"new", None) == store.read("v2/f/new.json").tag
-    for work in (store.read, store.digest, lambda path: store.copy(path, "c")):
+    for work in (store.read, store.digest):
         for path in ("v2/f/missing", "v2/f"):
             with pytest.raises(NotInStoreError):
                 work(path)
     with pytest.raises(NotInStoreError):
         store.fetch("v2/f/missing", tmp_path / "none")
-    store.copy("v2/f/a+1.json", "w/b")
-    with pytest.raises(AlreadyInStoreError):
-        store.copy("v2/f/new.json", "w/b")
+    store.create("w/b", b"two")
     assert store.read("w/b").content == b"two"
     assert store.digest("w/b") == hashlib.sha256(b"two").hexdigest()
     store.fetch("w/b", tmp_path / "new" / "fetched")
@@ -64,36 +61,17 @@ def require_promises(store: Store, tmp_path: Path) -> None:
     assert store.url_of("v2/f/").endswith("/v2/f/")
 
 
-def send_and_copy_in_parts(store: store_s3.S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def send_in_parts(store: store_s3.S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have a file of 11 MiB go in parts of 5, as small as S3 takes them."""
     path = tmp_path / "big"
     monkeypatch.setattr(store_s3, "PART_SIZE", 5 << 20)
-    monkeypatch.setattr(store_s3, "_COPIED_PART_SIZE", 5 << 20)
     path.write_bytes(bytes(range(256)) * (11 << 12))  # 11 MiB
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     store.create("big", path)
-    store.copy("big", "copied")
-    for name in ("big", "copied"):
-        head = store.head(name)
-        assert head is not None and (head.size, head.sha256, head.tag[-3:-1]) == (11 << 20, digest, "-3")
-        assert store.digest(name) == digest
+    head = store.head("big")
+    assert head is not None and (head.size, head.sha256, head.tag[-3:-1]) == (11 << 20, digest, "-3")
+    assert store.digest("big") == digest
     with pytest.raises(AlreadyInStoreError):
         store.create("big", path)
-    store.fetch("copied", tmp_path / "back")
+    store.fetch("big", tmp_path / "back")
     assert (tmp_path / "back").read_bytes() == path.read_bytes()
-
-
-def require_source_is_held(store: store_s3.S3Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Exchange the source just before the copy, of which the server thinks nothing."""
-    tag, ask = store.create("a", b"old"), store._client.call
-
-    def exchanged(operation: str, **words: Any) -> Any:
-        if operation == "copy_object":
-            monkeypatch.undo()
-            store.replace("a", b"new", tag)
-        return ask(operation, **words)
-
-    monkeypatch.setattr(store._client, "call", exchanged)
-    with pytest.raises(errors.ReleaseError, match=r"where/a changed while it was copied"):
-        store.copy("a", "b")
-    assert store.head("b") is None

@@ -1,4 +1,4 @@
-"""Sets with one thing wrong each, by whoever writes wheels, results, documents or logs: none is promoted.
+"""Sets with one thing wrong each, by whoever writes wheels, results or documents: none is promoted.
 
 Each is asked for by the policy that ships and by a strict one, which takes signed passes alone. The sample
 takes each ninth; the exhaustive test all.
@@ -20,24 +20,24 @@ from typing import Any
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
-from attacked_sets import RELEASED, Attacked, overwrite, stage_attacked
+from attacked_sets import PATHS, Attacked, overwrite, stage_attacked
 from judged_sets import sha
 from release_world import TARGET
 
 from rocm_wheels.core import errors
 from rocm_wheels.models import project_names
 
-LEAST, SAMPLE = 110, 9
+LEAST, SAMPLE = 116, 9
 REFUSED = {2, 15}
 STRICT = """
 signers: {{ann: {key}}}
 channels:
   nightly:
-    signed: required
+    signed: true
     passes_after_failure: 2
     bypasses: refused
     rules:
-      verify: {{fresh: 14d}}
+      audit: {{fresh: 14d}}
       complete: {{}}
       resolver: {{fresh: 14d}}
       smoke: {{fresh: 7d, targets: every, pythons: every, at_least: 3}}
@@ -46,7 +46,7 @@ pytestmark = [
     pytest.mark.contract,
     pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="OpenSSH's client is not installed"),
 ]
-KINDS = ("verify", "resolver", "smoke")
+KINDS = ("audit", "resolver", "smoke")
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Bench:
         for policy in self.policies:
             here = replace(attacked, policy=policy)
             codes = {here.run("gate", "--channel", "nightly"), here.run("promote", "--channel", "nightly")}
-            shown = (here.place / RELEASED.channel_document("nightly")).exists()
+            shown = (here.place / PATHS.channel_document("nightly")).exists()
             passed += [policy.name] if shown or not codes <= REFUSED else []
         return passed
 
@@ -89,13 +89,15 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
             subprocess.run(make_key, check=True)
         strict = folder / "strict.yaml"
         strict.write_text(STRICT.format(key=(folder / "ann.pub").read_text().strip()))
-        usual = project_names.get_data_folder() / "release_policy.yaml"
+        usual = folder / "usual.yaml"
+        shipped = (project_names.get_data_folder() / "release_policy.yaml").read_text()
+        usual.write_text(shipped.replace("    rules:\n", "    signed: false\n    rules:\n"))
         yield Bench(stage_attacked(folder, passes=False), folder / "ann", (usual, strict))
 
 
 def list_bad_sets(bench: Bench) -> Iterator[tuple[str, Bad]]:
     """Yield what is wrong by name; the set has passed everything before, unless its results are wrong."""
-    for name, bad in (*list_bad_files(bench.bare), *list_bad_documents(bench.bare), *list_bad_logs()):
+    for name, bad in (*list_bad_files(bench.bare), *list_bad_documents(bench.bare)):
 
         def tamper(attacked: Attacked, bad: Bad = bad) -> None:
             bench.pass_all(attacked)
@@ -119,9 +121,12 @@ def list_bad_files(bare: Attacked) -> Iterator[tuple[str, Bad]]:
         yield f"{path.name} empty", write(path, lambda _: b"")
         yield f"{path.name} with another byte", write(path, lambda content: b"Q" + content[1:])
         yield f"{path.name} longer", write(path, lambda content: content + b"\0")
+        yield f"{path.name} twice", write(path, lambda content: content * 2)
+        yield f"{path.name} all zeros", write(path, lambda content: bytes(len(content)))
         yield f"{path.name} another wheel", write(path, lambda _, other=other: other)
     lock = next(path.relative_to(bare.place) for path in bare.files("") if path.name.endswith(".lock.json"))
     yield "another lock", write(lock, lambda content: content.replace(b"aaaa", b"dddd", 1))
+    yield "lock empty", write(lock, lambda _: b"")
     yield "lock gone", lambda attacked: (attacked.place / lock).unlink()
 
 
@@ -169,32 +174,6 @@ def list_bad_documents(bare: Attacked) -> Iterator[tuple[str, Bad]]:
     yield "document cut", lambda attacked: overwrite(attacked.set_file, attacked.set_file.read_bytes()[:-3])
 
 
-def list_bad_logs() -> Iterator[tuple[str, Bad]]:
-    """Yield logs that are gone, cut, edited, out of order."""
-
-    def change_entry(number: int, **fields: object) -> Bad:
-        def write(attacked: Attacked) -> None:
-            entry = json.loads(attacked.entries[number].read_bytes())
-            overwrite(attacked.entries[number], (json.dumps({**entry, **fields}, indent=1) + "\n").encode())
-
-        return write
-
-    def swap_entries(attacked: Attacked) -> None:
-        first, second = (path.read_bytes() for path in attacked.entries[1:3])
-        overwrite(attacked.entries[1], second)
-        overwrite(attacked.entries[2], first)
-
-    for number in range(4):
-        yield f"log without entry {number + 1}", lambda attacked, n=number: attacked.entries[n].unlink()
-    yield "no log", lambda attacked: shutil.rmtree(attacked.entries[0].parent)
-    yield "log of another set", change_entry(0, set="2.9.1-rocm7.1.0-000000000000")
-    yield "log of another document", change_entry(0, document="0" * 64)
-    yield "log that does not follow", change_entry(2, previous="0" * 64)
-    yield "entry of another result", change_entry(1, digest="0" * 64)
-    yield "entry that says another thing", change_entry(3, about="smoke on gfx90a: pass")
-    yield "entries swapped", swap_entries
-
-
 def list_bad_results(bench: Bench) -> Iterator[tuple[str, Bad]]:
     """Yield results that are missing, failed, old, from the future, of other wheels, cards or people."""
 
@@ -233,8 +212,28 @@ def list_bad_results(bench: Bench) -> Iterator[tuple[str, Bad]]:
 
         return unlink
 
+    def damage(change: Callable[[list[Path]], object]) -> Bad:
+        def know(attacked: Attacked) -> None:
+            bench.pass_all(attacked)
+            change(attacked.results)
+
+        return know
+
+    def swap(results: list[Path]) -> None:
+        first, second = (path.read_bytes() for path in results[:2])
+        overwrite(results[0], second)
+        overwrite(results[1], first)
+
     now = datetime.now(timezone.utc).replace(microsecond=0)
     yield "no results", lambda attacked: None
+    for number, kind in enumerate(KINDS):
+        yield (
+            f"{kind} cut",
+            damage(lambda results, n=number: overwrite(results[n], results[n].read_bytes()[:-9])),
+        )
+    yield "results swapped", damage(swap)
+    yield "a result renamed", damage(lambda results: results[0].rename(results[0].with_name("pass.json")))
+    yield "a result without content", damage(lambda results: overwrite(results[1], b"{}"))
     for kind in KINDS:
         yield f"{kind} never done", lambda a, k=kind: bench.pass_all(a, *(x for x in KINDS if x != k))
         yield f"{kind} deleted", lose(kind)

@@ -17,12 +17,13 @@ import s3_servers
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 import release_world
 from index_server import serve_folder
-from release_world import FAMILY, ROCM, World, rocm_wheel
+from release_world import ROCM, World, rocm_wheel
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import process
 from rocm_wheels.index import update
-from rocm_wheels.release import layout, set_list, stage, views
+from rocm_wheels.release import refresh, stage
+from rocm_wheels.release.policy import load_policy
 from rocm_wheels.stores.folder import FolderStore
 from rocm_wheels.stores.store import open_store
 
@@ -90,7 +91,6 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
             plan = world.plan()
             stage.stage_set(store, plan, now=created(number))
             plans.append(plan)
-        set_list.update_listing(store, layout.FamilyPaths(layout.load_layout(), FAMILY))
     env = {
         "UV_CACHE_DIR": str(root / "uv"),
         "UV_LINK_MODE": "copy",
@@ -264,7 +264,8 @@ def test_sets_that_are_served_over_http(
         for spoken in (True, False):
             if not spoken:
                 where = (bench.root / "rocm").as_uri()
-                views.update_public(store, layout.load_layout(), f"{server.url}store/", (where,))
+                known = refresh.Refresher(store, load_policy(), "ann", created(5), {})
+                known.set_public(f"{server.url}store/", (where,))
             more = ["--store-url", f"{server.url}store/"] if spoken else []
             found = json.loads(asked([*words[:3], *more, *words[3:]], capsys)[0])
             assert (found["first_bad"], found["last_good"]) == (bench.ids[5], bench.ids[4])

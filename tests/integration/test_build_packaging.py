@@ -192,8 +192,8 @@ def test_a_split_set_is_staged_whole_or_not_at_all(demo: Demo, tmp_path: Path) -
     missing = json.loads(document.read_text())["missing"]
     assert {cell["project"] for cell in missing} == {"apex", "torchvision"}, "nobody built those here"
     verified = cli(demo, "audit", *wheels, "--gfx", ",".join(commands.TARGETS), "--json")
-    (tmp_path / "verify.json").write_text(verified.out)
-    words = ("--set", document.parent.name, "--from", tmp_path / "verify.json", "--json")
+    (tmp_path / "audit.json").write_text(verified.out)
+    words = ("--set", document.parent.name, "--from", tmp_path / "audit.json", "--json")
     ended = cli(demo, "set", "evidence", "add", tmp_path / "store", *words)
     assert ended.code == 0, ended.err
     names = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in wheels}

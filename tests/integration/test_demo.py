@@ -246,30 +246,30 @@ def test_a_set_is_released_by_a_named_exception(demo: Demo) -> None:
     """Blocked for want of a GPU, then excused; what people get are the bytes that were built and tested."""
     said = demo.log()
     releases = demo.folder / "releases"
-    (staged,) = (releases / "store/v2-staging/multi-arch/sets").iterdir()
+    (staged,) = (releases / "store/multi-arch/sets").iterdir()
     verdict = f"{staged.name} of multi-arch {{}} go to nightly (untested)"
     blocked, _, excused = said.partition(verdict.format("cannot"))[2].partition(verdict.format("can"))
-    assert "exit code 15, as expected: it has no GPU tests" in said
-    assert re.findall(r"^  FAIL +(.+?)  +(.+)$", blocked, re.M) == [
-        ("smoke on gfx942", "no evidence that the smoke tests pass")
+    assert "exit code 15, as expected: nobody signed" in said
+    assert re.findall(r"^  FAIL +(.+?)  +", blocked, re.M) == [
+        *("signers", "audit", "resolver", "smoke on gfx942")  # nobody signed what there is
     ]
     assert re.findall(r"^  bypassed +smoke on (gfx\d+)", excused, re.M) == ["gfx1100", "gfx942"]
 
     files = {wheel.name: hashlib.sha256(wheel.read_bytes()).hexdigest() for wheel in demo.wheels().values()}
     found = [json.loads(one.read_text()) for one in (staged.parents[1] / "evidence").glob("*/*.json")]
     assert sorted((one["kind"], one["outcome"], one["gfx"]) for one in found) == [
+        ("audit", "pass", None),
         ("resolver", "pass", None),
         ("smoke", "pass", None),
-        ("verify", "pass", None),
     ]
     assert all(set(one["hashes"]) == set(files.values()) for one in found)
 
     pages = [
         json.loads(page.read_text())
-        for page in (releases / "store/v2/multi-arch/simple").glob("nightly/*/*.json")
+        for page in (releases / "store/multi-arch/simple").glob("nightly/*/*.json")
     ]
     assert {file["filename"]: file["hashes"]["sha256"] for page in pages for file in page["files"]} == files
-    for html in (releases / "store/v2/multi-arch/simple/nightly").glob("*/index.html"):
+    for html in (releases / "store/multi-arch/simple/nightly").glob("*/index.html"):
         assert f"{staged.name}: untested" in html.read_text()
     (site,) = (demo.folder / "installed" / "from-the-release").glob("lib/python*/site-packages")
     for wheel in demo.wheels().values():
@@ -283,8 +283,8 @@ def test_the_audit_of_a_set_lets_it_go_or_holds_it(demo: Demo, tmp_path: Path) -
     """From the staged set itself: with the plan of another Python it lacks five wheels, and none may go."""
     store, policy = tmp_path / "store", tmp_path / "policy.yaml"
     shutil.copytree(demo.folder / "releases" / "store", store)
-    [document] = (store / "v2-staging" / "multi-arch" / "sets").glob("*/set.json")
-    policy.write_text("channels: {nightly: {rules: {verify: {fresh: 14d}}}}")
+    [document] = (store / "multi-arch" / "sets").glob("*/set.json")
+    policy.write_text("channels: {nightly: {signed: false, rules: {audit: {fresh: 14d}}}}")
     of_set = (str(store), "--set", document.parent.name)
 
     def run(*words: str) -> subprocess.CompletedProcess[str]:
@@ -362,25 +362,25 @@ def test_a_second_run_does_nothing_and_says_so(demo: Demo) -> None:
     assert not [p for p in changed if places & set(p.parts) and not ignored & set(p.parts)]
 
 
-def kind_of(line: str) -> tuple[str, str, bool, bool]:
-    """Return what tells how a command is pasted: its program, whether a file takes its output, its exit code.
+def kind_of(line: str) -> tuple[str, str, bool]:
+    """Return what tells how a command is pasted: its program and its exit code.
 
     The demo has run the same words, all of them. What uv empties, uv fills.
     """
     program, *words = shlex.split(line)
     name = Path(program).name
-    return name, words[0] if name == "uv" else "", ">" in words, "--explain" in words
+    return name, words[0] if name == "uv" else "", "--explain" in words
 
 
 def test_every_command_that_it_printed_can_be_pasted(demo: Demo, exhaustive: bool) -> None:
     """In the clone, by somebody who activated nothing. The sample has the first command of each kind."""
     said = demo.log()
     lines = [line.removeprefix("$ ") for line in said.splitlines() if line.startswith("$ ")]
-    assert len(lines) == 46
+    assert len(lines) == 43
     if not exhaustive:
         kinds = {kind_of(line): line for line in reversed(lines)}
         lines = [line for line in lines if line in kinds.values()]
-        assert len(lines) >= 9
+        assert len(lines) >= 8
     begun = "until the demo ends: "
     servers = [line.removeprefix(begun) for line in said.splitlines() if line.startswith(begun)]
     assert len(servers) == 2

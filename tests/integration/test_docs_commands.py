@@ -54,7 +54,7 @@ def test_lines_of_a_release_pass_the_gate(demo: Demo, programs: Path, tmp_path: 
     assert "set evidence add" in together[-1]
 
     def run(line: str) -> None:
-        sets = [folder.name for folder in tmp_path.glob("store/v2-staging/multi-arch/sets/*")]
+        sets = [folder.name for folder in tmp_path.glob("store/multi-arch/sets/*")]
         ended = run_lines([line.replace(" ID ", f" {''.join(sets)} ")], demo, programs, tmp_path)
         assert ended.returncode == 0, f"{line}\n{ended.stdout}"
         if "test smoke" in line:
@@ -68,24 +68,24 @@ def test_lines_of_a_release_pass_the_gate(demo: Demo, programs: Path, tmp_path: 
         shutil.copytree(tmp_path / "store of evidence", tmp_path / "store")
         for line in lines[len(together) :]:
             run(line)
-        (staged,) = tmp_path.glob("store/v2-staging/multi-arch/sets/*")
-        channel = tmp_path / "store/v2/multi-arch/channels/nightly.json"
+        (staged,) = tmp_path.glob("store/multi-arch/sets/*")
+        channel = tmp_path / "store/multi-arch/channels/nightly.json"
         assert staged.name in channel.read_text(encoding="utf-8")
 
 
 def lines_of_a_release(page: str, demo: Demo) -> list[str]:
     """Return the lines of a page with the store, the family and the ROCm of the demo."""
-    (block,) = (b for b in list_blocks(CLONE / page) if "set stage s3://" in b.commands[0][0])
+    blocks = list_blocks(CLONE / page)
+    (block,) = (b for b in blocks if any("set stage s3://" in line for line, _ in b.commands))
     lines = []
     for line, _ in block.commands:
         here = line.replace("s3://my-wheels/rocm", "store")
         here = re.sub(r"--gfx \S+", f"--gfx {','.join(commands.TARGETS)}", here)
         if "set stage" in line:
             here = re.sub(r"--family \S+", "--family multi-arch --layout multi-arch", here)
-        if "rocm-wheels install" in line:
-            packages = shlex.quote(str(demo.folder / "rocm-packages" / "dist"))
-            here = re.sub(r"--rocm-index \S+", f"--rocm-index {packages} --gfx {commands.TARGETS[0]}", here)
         if "test smoke" in line:
+            packages = shlex.quote(str(demo.folder / "rocm-packages" / "dist"))
+            here = re.sub(r"--rocm-index \S+", f"--rocm-index {packages}", here)
             here = re.sub(r"--family \S+", "", here) + " -- -k torch_starts"  # it calculates nothing
         lines.append(here)
     return lines

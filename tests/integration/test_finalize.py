@@ -24,10 +24,10 @@ from audit_wheels import Draft, library
 from index_server import serve_folder
 
 from rocm_wheels.cli import boundary, main
-from rocm_wheels.core import process
+from rocm_wheels.core import errors, process
 from rocm_wheels.index import update
 from rocm_wheels.models.lock import Lock
-from rocm_wheels.release import layout, stage, wheel_set
+from rocm_wheels.release import channel, stage, store_paths, wheel_set
 from rocm_wheels.sources.lock import format_lock
 from rocm_wheels.stores.folder import FolderStore
 from rocm_wheels.stores.store import Store, open_store
@@ -37,7 +37,7 @@ from rocm_wheels.wheels.sbom import SBOM_MEMBER, WheelParts, format_sbom, list_s
 
 RC = "7.1.0rc1"
 LOCK = a_lock().model_copy(update={"rocm": RC})
-PLACES = layout.FamilyPaths(layout.load_layout(), FAMILY)
+PLACES = store_paths.FamilyPaths(FAMILY)
 USUAL = ("--keep", "triton", "--rocm", "7.1.0")
 
 
@@ -198,7 +198,7 @@ def test_a_candidate_becomes_a_set_that_uv_installs_and_the_gate_knows_nothing_o
 def test_the_next_candidate_of_a_version_gets_a_build_tag(
     wheels: list[Path], tmp_path: Path, run: Callable[..., str]
 ) -> None:
-    """The first one was finalized and its tests failed: its names are taken, and the version stays."""
+    """The first one was finalized and people got it: its names are taken, and the version stays."""
     place, output = tmp_path / "store", tmp_path / "final"
     store = FolderStore(place)
     words = ["wheel", "finalize", *USUAL, "--store", place, "--set"]
@@ -214,8 +214,14 @@ def test_the_next_candidate_of_a_version_gets_a_build_tag(
     made[1].members["torch/mended.py"] = b""
     second = staged(store, [wheels[0], *(draft.write(tmp_path) for draft in made[1:])])
     said = run(*words, second.id, "--output-dir", tmp_path / "again")
-    with pytest.raises(AssertionError, match=r"other bytes under the same name: torch-2\.9\.1\+rocm7\.1\.0-"):
-        stage_as_told(run, said, tmp_path / "again")
+    shown = channel.ChannelSet(set=first.id, document=first.digest, when=NOW, by="ann")
+    nightly = channel.Channel(family=FAMILY, channel="nightly", sets=(shown,))
+    store.create(PLACES.channel_document("nightly"), nightly.to_json())
+    taken = stage_as_told(run, said, tmp_path / "again")
+    with pytest.raises(
+        errors.ReleaseError, match=r"torch-2\.9\.1\+rocm7\.1\.0-.* has other bytes in 2\.9\.1-"
+    ):
+        channel.require_own_names(store, taken, channel.read_channels(store, PLACES))
     words += [second.id, "--output-dir", output]
     assert "exists with other bytes" in run(*words, code=2)
     assert "'x' is not a build tag" in run(*words, "--build-tag", "x", code=2)
@@ -236,7 +242,7 @@ def test_variants_keep_their_labels_and_what_they_state(tmp_path: Path, run: Cal
     made = several_drafts(version="2.9.1rc1", locks=(newer, older))
     (tmp_path / "wheels").mkdir()
     raw = [draft.write(tmp_path / "wheels") for draft in made.values()]
-    more = {"paths": layout.FamilyPaths(layout.load_layout(), "variants"), "layout": "variants"}
+    more = {"paths": store_paths.FamilyPaths("variants"), "layout": "variants"}
     old = staged(store, raw, newer, older, **more)
     words = ["wheel", "finalize", "--keep", "triton", "--store", store.url, "--set"]
     renamed = ["--rocm", "7.1.0rc1=7.1.0", "--rocm", "7.0.2rc1=7.0.2", "--output-dir", tmp_path / "1"]
@@ -332,7 +338,7 @@ def test_wheels_of_the_store_that_are_not_what_was_staged_are_refused(
 ) -> None:
     store = FolderStore(tmp_path / "store")
     document = staged(store, wheels)
-    path = tmp_path / "store" / PLACES.wheel_file(document.files[0].sha256, document.files[0].name)
+    path = tmp_path / "store" / PLACES.pool_file(document.files[0].sha256, document.files[0].name)
     path.chmod(0o644)
     path.write_bytes(path.read_bytes()[:-1])
     words = ["wheel", "finalize", "--store", store.url, "--set", document.id, *USUAL]

@@ -15,7 +15,8 @@ from nights import FAMILY, Night
 from release_world import NOW, PYTHON, ROCM
 
 from rocm_wheels.cli import boundary, main
-from rocm_wheels.release import layout, policy, promote, queries
+from rocm_wheels.release import policy, queries, store_paths
+from rocm_wheels.release.channel import ChannelActor, Promoter
 from rocm_wheels.release.gate import load_policy_for
 from rocm_wheels.stores import folder
 
@@ -37,14 +38,9 @@ def test_open_is_the_newest_of_each_torch_that_the_channel_neither_shows_nor_too
     tmp_path: Path,
 ) -> None:
     store = folder.FolderStore(tmp_path / "store")
-    promoter = promote.Promoter(
-        store,
-        layout.FamilyPaths(layout.load_layout(), FAMILY),
-        "nightly",
-        promote.ChannelActor("ann@here", NOW),
-        allow_unpinned=True,
-    )
-    query = queries.StoreQuery(store, layout.load_layout(), load_policy_for("nightly", None), MOMENT, {})
+    paths, actor = store_paths.FamilyPaths(FAMILY), ChannelActor("ann@here", NOW)
+    promoter = Promoter(store, paths, "nightly", actor, allow_unpinned=True)
+    query = queries.StoreQuery(store, load_policy_for("nightly", None), MOMENT, {})
 
     def list_open(days: int = 3) -> list[str]:
         return [row.id for row in queries.list_open_sets(query, "nightly", timedelta(days=days))]

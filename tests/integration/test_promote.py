@@ -17,34 +17,34 @@ from typing import Any
 import pytest
 import s3_servers
 from faulty_store import FaultyStore, Killed, Watched
-from promoted_sets import PAGES, Sets, channel_of, linked, promote, promoter, sets, watched_point
+from promoted_sets import PAGES, PATHS, Sets, channel_of, linked, promote, promoter, sets
+from release_world import FAMILY
 
 from rocm_wheels.core import errors, parallel
-from rocm_wheels.index import publish
-from rocm_wheels.release.promote import ChannelChange
+from rocm_wheels.release.channel import ChannelChange
 from rocm_wheels.stores import folder
 from rocm_wheels.stores.store import Store
 
 pytestmark = pytest.mark.contract
+CHANNEL = PATHS.channel_document("nightly")
 
 _ = sets  # a fixture
 
 
 @pytest.fixture(autouse=True)
-def rename_is_a_write(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the wrapper count the rename of a folder, too; leave out what only a loss of power would show."""
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out what only a loss of power would show."""
     monkeypatch.setattr(os, "fsync", lambda _: None)
-    monkeypatch.setattr(publish, "point_link", watched_point)
 
 
 def staged_files(place: Path) -> dict[str, int]:
-    return {str(p): p.stat().st_mtime_ns for p in (place / "v2-staging").rglob("*") if p.is_file()}
+    """Return what no change of a channel may touch, with the times of the last writes."""
+    found = [p for name in ("files", "sets", "evidence") for p in (place / FAMILY / name).rglob("*")]
+    return {str(p): p.stat().st_mtime_ns for p in found if p.is_file()}
 
 
-def writes_of(
-    sets: Sets, mode: str, tmp_path: Path, change: Callable[[FaultyStore], ChannelChange]
-) -> list[str]:
-    store = sets.store(sets.copy(mode, tmp_path / "clean"))
+def writes_of(sets: Sets, tmp_path: Path, change: Callable[[FaultyStore], ChannelChange]) -> list[str]:
+    store = sets.store(sets.copy(tmp_path / "clean"))
     change(store)
     assert len(store.writes) == len(set(store.writes))
     return store.writes
@@ -55,25 +55,21 @@ def killed_promote(sets: Sets, place: Path, write: str, fault: str) -> None:
         promote(sets.store(place, write, fault), sets.documents[1])
 
 
-@pytest.mark.parametrize("mode", ["rename", "pages"])
 def test_the_same_command_finishes_what_was_killed_and_people_never_see_a_mixture(
-    mode: str, sets: Sets, tmp_path: Path
+    sets: Sets, tmp_path: Path
 ) -> None:
     new = sets.documents[1]
-    writes = writes_of(sets, mode, tmp_path, lambda store: promote(store, new))
-    claimed = next(number for number, write in enumerate(writes) if "channels/nightly.json" in write)
-    assert (claimed, len(writes)) == {"rename": (19, 30), "pages": (19, 29)}[mode]
+    writes = writes_of(sets, tmp_path, lambda store: promote(store, new))
+    assert writes[0] == f"replace {CHANNEL}" and len(writes) == 10  # nothing is copied
     seen = []
     for number, write in enumerate(writes):
-        if mode == "pages" and number < claimed:
-            continue  # nothing differs so far
-        place = sets.copy(mode, tmp_path / str(number))
+        place = sets.copy(tmp_path / str(number))
         before = staged_files(place)
         if number % 4 == 2 and " again " not in write:
             killed_promote(sets, place, write, "error")
         killed_promote(sets, place, write, "after")
         seen.append(sets.get(place))
-        if mode == "pages" and write.endswith("/torch/index.json"):
+        if write.endswith("/torch/index.json"):
             assert sets.get(place, "pip") == seen[-1]
         assert sets.get(finished(sets, place)) == "new"
         assert staged_files(place) == before
@@ -91,17 +87,14 @@ def finished(sets: Sets, place: Path) -> Path:
     return place
 
 
-@pytest.mark.parametrize("mode", ["rename", "pages"])
-def test_what_was_killed_can_be_undone_and_that_may_be_killed_too(
-    mode: str, sets: Sets, tmp_path: Path
-) -> None:
+def test_what_was_killed_can_be_undone_and_that_may_be_killed_too(sets: Sets, tmp_path: Path) -> None:
     old, new = sets.documents
-    writes = writes_of(sets, mode, tmp_path, lambda store: promote(store, new))
+    writes = writes_of(sets, tmp_path, lambda store: promote(store, new))
     visible = [write for write in writes if PAGES in write or "channels/nightly.json" in write][:-1]
     for number, write in enumerate(visible[::2]):
-        place = sets.copy(mode, tmp_path / str(number))
+        place = sets.copy(tmp_path / str(number))
         killed_promote(sets, place, write, "after")
-        undone = tmp_path / f"undone {mode} {number}"
+        undone = tmp_path / f"undone {number}"
         linked(place, undone)
         store = sets.store(undone)
         done = promoter(store).abandon(new.id)
@@ -118,15 +111,14 @@ def test_what_was_killed_can_be_undone_and_that_may_be_killed_too(
             assert sets.get(place) == "old"
 
 
-@pytest.mark.parametrize("mode", ["rename", "pages"])
-def test_a_set_is_taken_away_again_at_every_write(mode: str, sets: Sets, tmp_path: Path) -> None:
+def test_a_set_is_taken_away_again_at_every_write(sets: Sets, tmp_path: Path) -> None:
     old, new = sets.documents
-    start = sets.copy(mode, tmp_path / "start")
+    start = sets.copy(tmp_path / "start")
     promote(sets.store(start), new)
     files = [path for path in start.rglob("*") if path.name.endswith((".whl", "set.json"))]
     seen = []
     for number in range(100):
-        place = tmp_path / f"{mode} demoted {number}"
+        place = tmp_path / f"demoted {number}"
         linked(start, place)
         clean = sets.store(place)
         if number == 0:
@@ -148,29 +140,28 @@ def test_a_set_is_taken_away_again_at_every_write(mode: str, sets: Sets, tmp_pat
 def test_of_two_promoters_one_is_told_of_the_other(sets: Sets, tmp_path: Path) -> None:
     """At every write of the one the other one comes, with the same set or with none of it."""
     old, new = sets.documents
-    writes = writes_of(sets, "rename", tmp_path, lambda store: promote(store, new))
+    writes = writes_of(sets, tmp_path, lambda store: promote(store, new))
     for number, write in enumerate(writes[::2]):
-        place = sets.copy("rename", tmp_path / f"same {number}")
+        place = sets.copy(tmp_path / f"same {number}")
         promote(sets.store(place, write, "raced"), new)
         assert sets.get(finished(sets, place)) == "new"
-    for mode in ("rename", "pages"):
-        place = sets.copy(mode, tmp_path / "other")
-        store = sets.store(place, "replace v2/gfx94X-dcgpu/channels/nightly.json", "after")
-        with pytest.raises(Killed):
-            promote(store, new, "ann@there")
-        with pytest.raises(
-            errors.ReleaseError, match=r"nightly of .* is being changed: promote of 2\.9\.2-.* by ann@there"
-        ):
-            promoter(sets.store(place)).demote([old.id])
-        slow = promoter(sets.store(place))
-        held = slow.read_channel_record()
-        promoter(sets.store(place), "bob@here").abandon(new.id)
-        with pytest.raises(
-            errors.ReleaseError,
-            match=r"nightly was changed by another process in the meantime: abandon .*bob@here",
-        ):
-            slow._complete_pending(held)
-        assert sets.get(place) == "old"
+    place = sets.copy(tmp_path / "other")
+    store = sets.store(place, f"replace {CHANNEL}", "after")
+    with pytest.raises(Killed):
+        promote(store, new, "ann@there")
+    with pytest.raises(
+        errors.ReleaseError, match=r"nightly of .* is being changed: promote of 2\.9\.2-.* by ann@there"
+    ):
+        promoter(sets.store(place)).demote([old.id])
+    slow = promoter(sets.store(place))
+    held = slow.read_channel_record()
+    promoter(sets.store(place), "bob@here").abandon(new.id)
+    with pytest.raises(
+        errors.ReleaseError,
+        match=r"nightly was changed by another process in the meantime: abandon .*bob@here",
+    ):
+        slow._complete_pending(held)
+    assert sets.get(place) == "old"
 
 
 KILLED = """
@@ -178,15 +169,13 @@ import os, sys
 sys.path[:0] = {path!r}
 from pathlib import Path
 import promoted_sets
-from rocm_wheels.index import publish
 from rocm_wheels.release.wheel_set import find_set
 os.fsync = lambda _: None
-publish.point_link = promoted_sets.watched_point
 for number, write in enumerate({writes!r}):
     child = os.fork()
     if not child:
         fault = "kill -9 after" if write.startswith("remove") else "kill -9 in"
-        place = Path({place!r}) / f"rename {{number}}"
+        place = Path({place!r}) / str(number)
         store = promoted_sets.Sets.store(place, write, fault)
         promoted_sets.promote(store, find_set(store, {new!r}))
         os._exit(1)
@@ -198,11 +187,11 @@ for number, write in enumerate({writes!r}):
 def test_writes_of_each_kind_may_be_killed_by_the_system(sets: Sets, tmp_path: Path) -> None:
     """When all is written and has no name yet; a lock goes with its process."""
     new = sets.documents[1]
-    every = writes_of(sets, "rename", tmp_path, lambda store: promote(store, new))
-    folders = {f"{write.split()[0]} {'/'.join(write.split('/')[2:4])}": write for write in every}
-    writes = list(folders.values())
-    assert {write.split()[0] for write in writes} == {"copy", "create", "replace", "point"}
-    places = [sets.copy("rename", tmp_path / str(number)) for number in range(len(writes))]
+    every = writes_of(sets, tmp_path, lambda store: promote(store, new))
+    folders = {f"{write.split()[0]} {'/'.join(write.split('/')[1:3])}": write for write in every}
+    writes = [*folders.values(), every[-1]]
+    assert {write.split()[0] for write in writes} == {"replace"}
+    places = [sets.copy(tmp_path / str(number)) for number in range(len(writes))]
     program = KILLED.format(path=sys.path, writes=writes, place=str(tmp_path), new=new.id)
     subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
     for place in places:
@@ -235,10 +224,9 @@ class Full:
         return tried
 
 
-@pytest.mark.parametrize("mode", ["rename", "pages"])
-def test_a_full_disk_leaves_the_old_release_or_the_new_one(mode: str, sets: Sets, tmp_path: Path) -> None:
+def test_a_full_disk_leaves_the_old_release_or_the_new_one(sets: Sets, tmp_path: Path) -> None:
     """A little is freed each time, and the next run gets a little further."""
-    place = sets.copy(mode, tmp_path / "store")
+    place = sets.copy(tmp_path / "store")
     before, seen, full = staged_files(place), [sets.get(place)], 0
     with pytest.MonkeyPatch.context() as patch:
         disk = Full(patch)
@@ -256,7 +244,7 @@ def test_a_full_disk_leaves_the_old_release_or_the_new_one(mode: str, sets: Sets
                 disk.left = 1 << 30
             seen.append(sets.get(place))
     seen.append(sets.get(place))
-    assert full > 9
+    assert full > 4
     assert seen == sorted(seen, reverse=True) and set(seen) == {"old", "new"}
     assert staged_files(place) == before
     assert not any((place / ".store/parts").iterdir())
@@ -292,9 +280,9 @@ class Bucket:
     seen: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.store, start = s3_servers.a_store(bucket=self.name), folder.FolderStore(self.sets.pages)
-        paths = [one.path for area in ("v2-staging", "v2") for one in start.listing(area)]
-        parallel.run_in_parallel(lambda path: self.store.create(path, self.sets.pages / path), paths, jobs=8)
+        self.store, start = s3_servers.a_store(bucket=self.name), folder.FolderStore(self.sets.place)
+        paths = [one.path for one in start.listing(FAMILY)]
+        parallel.run_in_parallel(lambda path: self.store.create(path, self.sets.place / path), paths)
         promote(self.sets.store(self.shown), self.sets.documents[1])  # its files are there
 
     def look(self, written: str = "") -> None:
@@ -328,10 +316,10 @@ class Bucket:
 
 def test_every_write_to_s3_that_people_see_may_be_killed(sets: Sets, tmp_path: Path) -> None:
     old, new = sets.documents
-    bucket = Bucket(sets, sets.copy("pages", tmp_path / "shown"))
+    bucket = Bucket(sets, sets.copy(tmp_path / "shown"))
     bucket.look()
-    staged = {one.path: one.tag for one in bucket.store.listing("v2-staging")}
-    clean = writes_of(sets, "pages", tmp_path, lambda store: promote(store, new))
+    pool = {one.path: one.tag for one in bucket.store.listing(PATHS.pool)}
+    clean = writes_of(sets, tmp_path, lambda store: promote(store, new))
     writes = bucket.killed_again_and_again(lambda store: promote(store, new))
     assert sorted(writes) == sorted(write.partition(" again ")[0] for write in clean)
     assert (bucket.seen, channel_of(bucket.store).shown) == (["old", "new"], (old.id, new.id))
@@ -343,11 +331,11 @@ def test_every_write_to_s3_that_people_see_may_be_killed(sets: Sets, tmp_path: P
     assert promoter(bucket.store).abandon(new.id).channel.shown == (old.id,)
     bucket.look()
     assert bucket.seen == ["old", "new", "old", "new", "old"]
-    assert {one.path: one.tag for one in bucket.store.listing("v2-staging")} == staged
+    assert {one.path: one.tag for one in bucket.store.listing(PATHS.pool)} == pool
 
 
 def test_promote_on_s3_over_a_bad_line_and_raced(sets: Sets, tmp_path: Path) -> None:
-    bucket, seen, faults = Bucket(sets, sets.copy("pages", tmp_path / "shown")), [0], ("503", "lost", "half")
+    bucket, seen, faults = Bucket(sets, sets.copy(tmp_path / "shown")), [0], ("503", "lost", "half")
     new = sets.documents[1]
 
     def fault(_method: str, _path: str) -> str:
@@ -359,10 +347,10 @@ def test_promote_on_s3_over_a_bad_line_and_raced(sets: Sets, tmp_path: Path) -> 
         assert promote(store, new).channel.current == new.id
     bucket.look()
     assert bucket.seen == ["new"]
-    assert promoter(bucket.store).demote(None).channel.current == sets.documents[0].id
-    before = {one.path: one.tag for one in bucket.store.listing("v2")}
+    assert promoter(bucket.store).demote([new.id]).channel.current == sets.documents[0].id
+    before = {one.path: one.tag for one in bucket.store.listing(FAMILY)}
     raced = FaultyStore(bucket.store, at="*", fault="raced")  # somebody else does each write first
     done = promote(raced, new)
-    assert (done.copied, done.channel.current) == (0, new.id)
-    changed = {one.path for one in bucket.store.listing("v2") if before.get(one.path) != one.tag}
+    assert done.channel.current == new.id
+    changed = {one.path for one in bucket.store.listing(FAMILY) if before.get(one.path) != one.tag}
     assert {write.split()[1] for write in raced.writes} == changed

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
+from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -12,10 +14,10 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from judged_sets import said
-from release_world import FAMILY, World
+from release_world import FAMILY, World, drafts
 
 from rocm_wheels.cli import boundary, main
-from rocm_wheels.release import layout, wheel_set
+from rocm_wheels.release import store_paths, wheel_set
 from rocm_wheels.release.channel import read_channel
 from rocm_wheels.release.evidence.store import add_evidence
 from rocm_wheels.stores import folder
@@ -24,8 +26,8 @@ pytestmark = pytest.mark.contract
 
 POLICY = """
 channels:
-  nightly: {rules: {verify: {fresh: 14d}, smoke: {fresh: 7d}}}
-  stable: {rules: {verify: {fresh: 14d}}}
+  nightly: {signed: false, rules: {audit: {fresh: 14d}, smoke: {fresh: 7d}}}
+  stable: {signed: false, rules: {audit: {fresh: 14d}}}
 families:
   gfx94X-dcgpu: {bypass_tests_for_releases: true, owner: ann, reason: the <only> card is broken}
 """
@@ -36,8 +38,12 @@ def no_power_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda _: None)
 
 
+PATHS = store_paths.FamilyPaths(FAMILY)
+
+
 def everything(place: Path) -> dict[str, bytes]:
-    return {str(one.relative_to(place)): one.read_bytes() for one in place.rglob("*") if one.is_file()}
+    found = {str(one.relative_to(place)): one for one in place.rglob("*") if one.is_file()}
+    return {path: one.read_bytes() for path, one in found.items() if not path.startswith(".store/")}
 
 
 def test_from_the_gate_to_the_channel_and_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -79,8 +85,8 @@ def test_from_the_gate_to_the_channel_and_back(tmp_path: Path, capsys: pytest.Ca
     for one in ids:
         document = wheel_set.find_set(store, one)
         moment = datetime.now(timezone.utc) - timedelta(hours=1)
-        known = said("verify", document=document, when=moment, added=moment)
-        add_evidence(store, layout.load_layout(), document, known.evidence)
+        known = said("audit", document=document, when=moment, added=moment)
+        add_evidence(store, document, known.evidence)
 
     before = everything(place)
     assert boundary.run_command(main.cli, words(old, "--dry-run", "--json")) == 0
@@ -88,33 +94,37 @@ def test_from_the_gate_to_the_channel_and_back(tmp_path: Path, capsys: pytest.Ca
     assert everything(place) == before
     assert boundary.run_command(main.cli, words(old)) == 0
     told = capsys.readouterr().out
-    assert f"{old} promoted; nightly of {FAMILY} is at {old}: 24 files copied" in told
-    made = {write.split()[1] for write in would} - {"v2/gfx94X-dcgpu/simple/nightly"}
-    there = {path for path in everything(place) if path.startswith("v2/") and "/simple/nightly/" not in path}
-    assert made == there - set(before)
-    page = (place / f"v2/{FAMILY}/simple/nightly/torch/index.html").read_text()
+    assert f"{old} promoted; nightly of {FAMILY} is at {old}: 8 pages changed" in told
+    assert {write.split()[1] for write in would} == set(everything(place)) - set(before)
+    page = (place / f"{FAMILY}/simple/nightly/torch/index.html").read_text()
     shown = f"<p>{old}: untested; gfx942: untested; smoke on gfx942: "
     assert shown in page and "the &lt;only&gt; card is broken" in page
-    data = json.loads((place / f"v2/{FAMILY}/simple/nightly/torch/index.json").read_text())
+    data = json.loads((place / f"{FAMILY}/simple/nightly/torch/index.json").read_text())
     assert [(one["set"], one["state"]) for one in data["_untested"]] == [(old, "untested")]
 
     assert boundary.run_command(main.cli, words(new, "--json")) == 0
     done = json.loads(capsys.readouterr().out)
-    assert (done["current"], done["shown"], done["copied"]) == (new, [old, new], 21)
+    assert (done["current"], done["shown"], done["pages"]) == (new, [old, new], 8)
     assert [url.rsplit("/", 3)[1] for url in done["set_indexes"]] == [new]
     assert boundary.run_command(main.cli, words(new)) == 0
     assert "nothing to do; nightly of" in capsys.readouterr().out
     back = ["set", "demote", str(place), "--channel", "nightly", "--to", old]
     assert boundary.run_command(main.cli, [*back, "--dry-run"]) == 0
-    assert f"would point v2/{FAMILY}/simple/nightly to" in capsys.readouterr().out
-    assert read_channel(store, _release(), "nightly").channel.current == new
+    assert f"would replace {FAMILY}/simple/nightly/torch/index.json" in capsys.readouterr().out
+    assert read_channel(store, PATHS, "nightly").channel.current == new
     begins = ["set", "demote", str(place), "--channel", "nightly", "--set"]
     assert boundary.run_command(main.cli, [*begins, "2.9."]) == 15
     assert f"2.9. could be {old}, {new}\ntip: give the whole id" in capsys.readouterr().err
     assert boundary.run_command(main.cli, [*begins, ""]) == 15
     assert f" is not on nightly of {FAMILY}" in capsys.readouterr().err
     assert boundary.run_command(main.cli, [*back[:-1], old[:-3]]) == 0
-    assert f"{new} demoted; nightly of {FAMILY} is at {old}" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert f"{new} demoted; nightly of {FAMILY} is at {old}" in told
+    program, *again = shlex.split(told.partition("put it back: ")[2])  # the line that it prints does
+    assert program == "rocm-wheels" and boundary.run_command(main.cli, [*again, "--policy", str(policy)]) == 0
+    assert f"{new} promoted; nightly of {FAMILY} is at {new}" in capsys.readouterr().out
+    assert boundary.run_command(main.cli, [*back[:-1], old[:-3]]) == 0
+    capsys.readouterr()
     assert boundary.run_command(main.cli, back) == 0
     assert "nothing to do" in capsys.readouterr().out
     assert boundary.run_command(main.cli, [*begins, new[:-3]]) == 0
@@ -128,27 +138,27 @@ def test_from_the_gate_to_the_channel_and_back(tmp_path: Path, capsys: pytest.Ca
     assert f"is not on nightly of {FAMILY}" in capsys.readouterr().err
     assert boundary.run_command(main.cli, words(new, "--abandon")) == 15
     assert "nothing is pending on nightly" in capsys.readouterr().err
-    assert boundary.run_command(main.cli, ["set", "demote", str(place), "--channel", "nightly"]) == 0
+    before_demote = everything(place)
+    for wrong in ([], ["--set", old, "--to", old]):
+        assert boundary.run_command(main.cli, [*begins[:-1], *wrong]) == 2
+        assert "tip: name the set with --set ID, or the one that is to be" in capsys.readouterr().err
+    assert everything(place) == before_demote
+    assert boundary.run_command(main.cli, [*begins, old]) == 0
     assert "is at no set" in capsys.readouterr().out
-    assert boundary.run_command(main.cli, ["set", "demote", str(place), "--channel", "nightly"]) == 15
-    assert "shows no sets" in capsys.readouterr().err
-    events = read_channel(store, _release(), "nightly").channel.history
+    events = read_channel(store, PATHS, "nightly").channel.history
     assert [(one.action, one.sets) for one in events] == [
         ("promote", (old,)),
         ("promote", (new,)),
         ("demote", (new,)),
+        ("promote", (new,)),
+        ("demote", (new,)),
         ("demote", (old,)),
     ]
-    kept = {path: text for path, text in everything(place).items() if path in before}
-    assert {path for path in before if kept.get(path) != before[path]} == set()
+    after = everything(place)
+    assert {path for path in before if after.get(path) != before[path]} == set()
 
 
-def _release():
-
-    return layout.FamilyPaths(layout.load_layout(), FAMILY, "release")
-
-
-@pytest.mark.parametrize("damage", ["wheel", "page", "released"])
+@pytest.mark.parametrize("damage", ["wheel", "lock", "gone"])
 def test_only_what_was_tested_is_released(
     damage: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -157,37 +167,100 @@ def test_only_what_was_tested_is_released(
     assert boundary.run_command(main.cli, world.words(str(place))) == 0
     store, document = folder.FolderStore(place), world.plan().document
     moment = datetime.now(timezone.utc) - timedelta(hours=1)
-    add_evidence(
-        store,
-        layout.load_layout(),
-        document,
-        said("verify", document=document, when=moment, added=moment).evidence,
-    )
+    add_evidence(store, document, said("audit", document=document, when=moment, added=moment).evidence)
     file = document.files[0]
-    staged = place / world.places.wheel_file(file.sha256, file.name)
+    staged = place / PATHS.pool_file(file.sha256, file.name)
     if damage == "wheel":
         staged.write_bytes(bytes(file.size))
-    if damage == "page":
-        (place / world.places.set_index(document.id) / "torch/index.html").unlink()
-    if damage == "released":
-        store.create(_release().wheel_file(file.sha256, file.name), b"of somebody else")
-    words = [
-        "set",
-        "promote",
-        str(place),
-        "--set",
-        document.id,
-        "--channel",
-        "nightly",
-        "--policy",
-        str(policy),
-    ]
-    assert boundary.run_command(main.cli, words) == 15
-    says = {
-        "wheel": "has other bytes: their sha256 is",
-        "page": "has lost files in staging: v2-staging",
-        "released": "its sha256 is",
-    }
-    assert says[damage] in capsys.readouterr().err
-    assert not (place / _release().set_document(document.id)).exists()
-    assert not (place / _release().channel_document("nightly")).exists()
+    if damage == "lock":
+        lock = place / PATHS.lock_file(document.locks[0].digest)
+        lock.write_bytes(lock.read_bytes() + b"\n")
+    if damage == "gone":
+        staged.unlink()
+    before = everything(place)
+    words = ["set", "promote", str(place), "--set", document.id, "--channel", "nightly"]
+    assert boundary.run_command(main.cli, [*words, "--policy", str(policy)]) == 15
+    says = {"wheel": "has other bytes: their sha256 is", "lock": "has other bytes: their sha256 is"}
+    assert says.get(damage, f"{file.name} is gone") in capsys.readouterr().err
+    assert everything(place) == before
+
+
+REFUSED = "warning: `set promote` to nightly, prerelease, stable will refuse this set as things are: "
+
+
+class Shop:
+    """A store to which sets are staged and promoted by commands; what is staged passes its gate."""
+
+    def __init__(self, folder_of_all: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.root, self.capsys, self.place = folder_of_all, capsys, folder_of_all / "store"
+        (self.root / "policy.yaml").write_text(POLICY)
+        self.triton = World(self.root / "first").wheels[0]
+
+    def stage(self, wheels: Sequence[Path]) -> tuple[wheel_set.SetDocument, str]:
+        """Stage wheels; return the set and its warnings."""
+        lock = self.root / "first/set.lock"
+        words = ["set", "stage", str(self.place), *map(str, wheels), "--lock", str(lock)]
+        assert boundary.run_command(main.cli, [*words, "--family", FAMILY, "--json"]) == 0
+        told = self.capsys.readouterr()
+        store = folder.FolderStore(self.place)
+        document = wheel_set.find_set(store, json.loads(told.out)["set"])
+        moment = datetime.now(timezone.utc) - timedelta(hours=1)
+        add_evidence(store, document, said("audit", document=document, when=moment, added=moment).evidence)
+        return document, told.err
+
+    def made(self, name: str, version: str = "2.9.1", **requires: list[str]) -> list[Path]:
+        """Return the wheels of a set, with the same triton as all others."""
+        found = drafts(version, text=name)
+        (self.root / name).mkdir()
+        for project, said_so in requires.items():
+            found[project].requires = said_so
+        return [self.triton, *(found[one].write(self.root / name) for one in ("torch", "torchvision"))]
+
+    def change(self, action: str, document: wheel_set.SetDocument, channel: str, code: int = 0) -> str:
+        words = ["set", action, str(self.place), "--set", document.id, "--channel", channel]
+        assert boundary.run_command(main.cli, [*words, "--policy", str(self.root / "policy.yaml")]) == code
+        return self.capsys.readouterr().err
+
+
+def test_staging_warns_of_what_promoting_refuses_and_the_first_tip_leads_through(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shop = Shop(tmp_path, capsys)
+    old, told = shop.stage(World(tmp_path / "first").wheels)
+    assert "warning: `set promote`" not in told
+    shop.change("promote", old, "nightly")
+    # other bytes under names that people have
+    wheels = shop.made("again")
+    again, told = shop.stage(wheels)
+    reason, _, tip = told.partition(REFUSED)[2].rstrip("\n").partition("; ")
+    for channel in ("nightly", "stable"):
+        refused = shop.change("promote", again, channel, 15)
+        assert f"error: {reason}\ntip: {tip}\n" in refused
+    assert f"has other bytes in {old.id}, which people got" in reason
+    assert "build the set with another version; or demote" in tip
+    newer, told = shop.stage(shop.made("newer", "2.9.2"))
+    assert "warning: `set promote`" not in told
+    shop.change("promote", newer, "nightly")
+    # or: demote it, and give these wheels a build tag
+    output = tmp_path / "tagged"
+    words = ["wheel", "retag", "--build-tag", "1", "--output-dir", str(output), *map(str, wheels[1:])]
+    assert boundary.run_command(main.cli, words) == 0
+    capsys.readouterr()
+    tagged, told = shop.stage([shop.triton, *sorted(output.glob("*.whl"))])
+    warned = told.partition("warning: `set promote` to nightly will refuse this set as things are: ")[2]
+    reason, _, tip = warned.rstrip("\n").partition("; ")
+    assert f"error: {reason}\ntip: {tip}\n" in shop.change("promote", tagged, "nightly", 15)
+    assert tip.startswith(f"demote {old.id} first, or ")
+    shop.change("demote", old, "nightly")
+    assert "warning: `set promote`" not in shop.stage([shop.triton, *sorted(output.glob("*.whl"))])[1]
+    shop.change("promote", tagged, "nightly")
+
+
+def test_staging_warns_of_wheels_that_nothing_ties(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shop = Shop(tmp_path, capsys)
+    loose, told = shop.stage(shop.made("loose", torchvision=["torch"]))
+    reason, _, tip = told.partition(REFUSED)[2].rstrip("\n").partition("; ")
+    assert f"error: {reason}\ntip: {tip}\n" in shop.change("promote", loose, "stable", 15)
+    assert f"wheels of {loose.id} are not pinned to it" in reason

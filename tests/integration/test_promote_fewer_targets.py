@@ -16,17 +16,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from nights import Night, hours_ago, know, verified
 
 from rocm_wheels.cli import boundary, main
-from rocm_wheels.release import layout, wheel_set
+from rocm_wheels.release import store_paths, wheel_set
 from rocm_wheels.stores import folder
 
-POLICY = (
-    "channels: {nightly: {rules: {verify: {fresh: 14d}, smoke: {fresh: 14d, targets: one, pythons: one}}}}"
-)
+RULES = "{audit: {fresh: 14d}, smoke: {fresh: 14d, targets: one, pythons: one}}"
+POLICY = f"channels: {{nightly: {{signed: false, rules: {RULES}}}}}"
 ALL, SOME = ("gfx942", "gfx1100", "gfx1201"), ("gfx1100", "gfx1201")
 FAMILY = "multi-arch"
-PAGE = (
-    f"{layout.FamilyPaths(layout.load_layout(), FAMILY, 'release').channel_pages('nightly')}/torch/index.json"
-)
+PAGE = f"{store_paths.FamilyPaths(FAMILY).channel_pages('nightly')}/torch/index.json"
 Promote = Callable[..., Any]
 
 
@@ -149,11 +146,11 @@ def test_a_killed_promotion_of_such_a_set_is_finished(bench: Bench, promote: Pro
     from faulty_store import FaultyStore, Killed
 
     from rocm_wheels.release import policy
-    from rocm_wheels.release.promote import ChannelActor, Promoter
+    from rocm_wheels.release.channel import ChannelActor, Promoter
 
     promote(bench.stage("2.13.0", 11, ALL))
     part = bench.stage("2.13.1", 12, SOME)
-    places = layout.FamilyPaths(layout.load_layout(), FAMILY)
+    places = store_paths.FamilyPaths(FAMILY)
     passed = policy.Verdict(
         "x", FAMILY, "nightly", datetime.now(timezone.utc), (policy.RuleResult("hashes", "pass", "yes"),)
     )
@@ -161,7 +158,7 @@ def test_a_killed_promotion_of_such_a_set_is_finished(bench: Bench, promote: Pro
     promoter = Promoter(
         store, places, "nightly", ChannelActor("eve", "2026-11-21T00:00:00Z"), allow_fewer_targets=True
     )
-    path = layout.FamilyPaths(layout.load_layout(), FAMILY, "release").channel_document("nightly")
+    path = store_paths.FamilyPaths(FAMILY).channel_document("nightly")
     store.at, store.fault = f"replace {path}", "after"
     with pytest.raises(Killed):
         promoter.promote(part, lambda: passed)

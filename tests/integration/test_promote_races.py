@@ -6,19 +6,20 @@ import json
 import os
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import datetime, timezone
+from itertools import product
 from pathlib import Path
 
 import pytest
 from faulty_store import FaultyStore, Killed
-from promoted_sets import PAGES, PASSED, RELEASE, Sets, channel_of, promote, promoter, sets, watched_point
-from release_world import FAMILY, NOW, World
+from promoted_sets import PAGES, PASSED, PATHS, Sets, channel_of, linked, promote, promoter, sets
+from release_world import FAMILY, World
 from staged import stage
 
 from rocm_wheels.core import errors
-from rocm_wheels.index import publish
-from rocm_wheels.release import layout, policy, wheel_set
-from rocm_wheels.release import promote as promoting
+from rocm_wheels.release import channel as channels
+from rocm_wheels.release import policy, wheel_set
 from rocm_wheels.stores import folder
 from rocm_wheels.stores.store import DryRunStore
 
@@ -35,8 +36,7 @@ HELD = policy.Verdict(
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda _: None)
-    monkeypatch.setattr(publish, "point_link", watched_point)
-    monkeypatch.setattr(promoting, "_WAIT_SECONDS", (0.01,), raising=False)
+    monkeypatch.setattr(channels, "_WAIT_SECONDS", (0.01,))
 
 
 class Meanwhile(FaultyStore):
@@ -61,48 +61,40 @@ def pages(place: Path) -> dict[str, bytes]:
     return {str(path.relative_to(found)): path.read_bytes() for path in found.rglob("*") if path.is_file()}
 
 
-def visible_writes(sets: Sets, mode: str, place: Path, change: Callable[[FaultyStore], object]) -> list[str]:
-    store = sets.store(sets.copy(mode, place))
+def visible_writes(sets: Sets, place: Path, change: Callable[[FaultyStore], object]) -> list[str]:
+    store = sets.store(sets.copy(place))
     change(store)
-    return [write for write in store.writes if PAGES in write or "/channels/nightly.pages/" in write]
+    return [write for write in store.writes if PAGES in write]
 
 
 @pytest.mark.contract
-@pytest.mark.parametrize("mode", ["rename", "pages"])
 @pytest.mark.parametrize("after", [False, True])
 def test_who_is_overtaken_leaves_the_channel_as_the_other_wanted_it(
-    mode: str, after: bool, sets: Sets, tmp_path: Path
+    after: bool, sets: Sets, tmp_path: Path
 ) -> None:
     """Somebody puts the old sets back while a promoter is at work: its last write may come late."""
     old, new = sets.documents
-    writes = visible_writes(sets, mode, tmp_path / "w", lambda store: promote(store, new))
-    for number, write in enumerate(writes if mode == "pages" else [writes[0], writes[-1]]):
-        place = sets.copy(mode, tmp_path / f"{number}")
+    writes = visible_writes(sets, tmp_path / "w", lambda store: promote(store, new))
+    for number, write in enumerate(writes):
+        place = sets.copy(tmp_path / f"{number}")
         before = pages(place)
-        other = threading.Thread(target=lambda at=place: promoter(sets.store(at), "bob@here").abandon(new.id))
 
-        def act(other: threading.Thread = other) -> None:
-            other.start()
-            other.join(0.05 if mode == "rename" else None)  # it waits for us where pages change at once
+        def act(place: Path = place) -> None:
+            promoter(sets.store(place), "bob@here").abandon(new.id)
 
         store = Meanwhile(sets.store(place), write, act, after=after)
-        try:
+        with pytest.raises(
+            errors.ReleaseError, match="nightly was changed by another process in the meantime: abandon of"
+        ):
             promote(store, new)
-        except errors.ReleaseError as told:
-            assert "nightly was changed by another process in the meantime: abandon of" in str(told)
-        else:
-            raise AssertionError(f"nobody told us of the other: {write}")
-        other.join()
         assert channel_of(store).shown == (old.id,), write
         assert pages(place) == before, write
 
 
 def test_who_does_the_same_a_little_later_has_done_it(sets: Sets, tmp_path: Path) -> None:
     new = sets.documents[1]
-    for number, write in enumerate(
-        visible_writes(sets, "pages", tmp_path / "w", lambda s: promote(s, new))[::3]
-    ):
-        place = sets.copy("pages", tmp_path / f"{number}")
+    for number, write in enumerate(visible_writes(sets, tmp_path / "w", lambda s: promote(s, new))[::3]):
+        place = sets.copy(tmp_path / f"{number}")
         store = Meanwhile(sets.store(place), write, lambda at=place: promote(sets.store(at), new), after=True)
         assert promote(store, new).channel.current == new.id
         assert (b"torch-2.9.2" in pages(place)["torch/index.json"], channel_of(store).revision) == (True, 4)
@@ -110,7 +102,7 @@ def test_who_does_the_same_a_little_later_has_done_it(sets: Sets, tmp_path: Path
 
 @pytest.mark.contract
 def test_a_demotion_that_is_overtaken_takes_nothing_away(sets: Sets, tmp_path: Path) -> None:
-    start = sets.copy("pages", tmp_path / "start")
+    start = sets.copy(tmp_path / "start")
     new = sets.documents[1]
     promote(sets.store(start), new)
     before = pages(start)
@@ -138,9 +130,9 @@ def judged(*verdicts: policy.Verdict) -> Callable[[], policy.Verdict]:
 
 
 @pytest.mark.contract
-def test_a_result_that_comes_while_wheels_are_copied_counts(sets: Sets, tmp_path: Path) -> None:
+def test_a_result_that_comes_while_a_set_is_promoted_counts(sets: Sets, tmp_path: Path) -> None:
     old, new = sets.documents
-    store = sets.store(sets.copy("rename", tmp_path / "store"))
+    store = sets.store(sets.copy(tmp_path / "store"))
     with pytest.raises(errors.ReleaseError, match="cannot go to nightly:\nsmoke: 2 tests failed"):
         promoter(store).promote(new, judged(PASSED, HELD))
     channel = channel_of(store)
@@ -148,13 +140,12 @@ def test_a_result_that_comes_while_wheels_are_copied_counts(sets: Sets, tmp_path
     assert not any("channels" in write for write in store.writes)
 
 
-@pytest.mark.parametrize("mode", ["rename", "pages"])
-def test_what_was_killed_passes_its_gate_again(mode: str, sets: Sets, tmp_path: Path) -> None:
+def test_what_was_killed_passes_its_gate_again(sets: Sets, tmp_path: Path) -> None:
     old, new = sets.documents
-    place = sets.copy(mode, tmp_path / "store")
+    place = sets.copy(tmp_path / "store")
     before = pages(place)
     with pytest.raises(Killed):
-        promote(sets.store(place, "replace v2/gfx94X-dcgpu/channels/nightly.json", "after"), new)
+        promote(sets.store(place, "replace gfx94X-dcgpu/channels/nightly.json", "after"), new)
     with pytest.raises(
         errors.ReleaseError, match="an earlier run had passed and was killed: promote of 2"
     ) as found:
@@ -171,14 +162,14 @@ def test_a_set_that_comes_back_is_judged_again_and_nothing_is_lost_of_its_histor
     sets: Sets, tmp_path: Path
 ) -> None:
     old, new = sets.documents
-    store = sets.store(sets.copy("rename", tmp_path / "store"))
+    store = sets.store(sets.copy(tmp_path / "store"))
     promote(store, new)
     shown = pages(store.folder)
     promoter(store).demote([new.id])
     with pytest.raises(errors.ReleaseError, match="2 tests failed"):
         promoter(store).promote(new, judged(HELD))
     assert channel_of(store).shown == (old.id,)
-    assert promote(store, new).copied == 0
+    promote(store, new)
     assert channel_of(store).shown == (old.id, new.id) and pages(store.folder) == shown
     assert [(event.action, event.sets) for event in channel_of(store).history] == [
         ("promote", (old.id,)),
@@ -192,65 +183,9 @@ def test_a_set_that_comes_back_is_judged_again_and_nothing_is_lost_of_its_histor
 # ---- what promoting leaves alone
 
 
-class Hashed(FaultyStore):
-    """A store that says which files were read for their sums."""
-
-    digests: tuple[str, ...] = ()
-
-    def digest(self, path: str) -> str:
-        self.digests += (path,)
-        return super().digest(path)
-
-
-def test_what_was_released_is_neither_copied_nor_read_again(sets: Sets, tmp_path: Path) -> None:
-    place = sets.copy("rename", tmp_path / "store")
-    store = Hashed(folder.FolderStore(place))
-    promote(store, sets.documents[1])
-    wheels = sorted(path.rpartition("/")[2].split("-")[0] for path in store.digests if path.endswith(".whl"))
-    assert wheels == ["torch", "torch", "torchvision", "torchvision"]  # before and after; triton was there
-    assert not any("triton" in write for write in store.writes if "/files/" in write)
-    store = Hashed(folder.FolderStore(place))
-    promoter(store).demote(None)
-    (place / RELEASE.wheel_file(sets.documents[1].files[0].sha256, sets.documents[1].files[0].name)).unlink()
-    assert promote(store, sets.documents[1]).copied == 1  # what is gone is put back
-
-
-def test_pages_of_a_set_say_what_its_document_says_whatever_lies_in_staging(
-    sets: Sets, tmp_path: Path
-) -> None:
-    store = sets.store(sets.copy("rename", tmp_path / "store"))
-    new = sets.documents[1]
-    staged = (
-        store.folder / layout.FamilyPaths(layout.load_layout(), FAMILY).set_index(new.id) / "torch/index.json"
-    )
-    wanted = staged.read_bytes()
-    staged.unlink()
-    staged.write_bytes(wanted.replace(new.files[0].sha256.encode(), b"0" * 64))
-    (staged.parent.parent / "evil").mkdir()
-    (staged.parent.parent / "evil/index.html").write_text("<a href=https://evil.example/evil-1.whl>")
-    promote(store, new)
-    released = store.folder / RELEASE.set_index(new.id)
-    assert (released / "torch/index.json").read_bytes() == wanted
-    assert not (released / "evil").exists()
-
-
 @pytest.mark.contract
-def test_a_lock_that_is_another_is_not_released(sets: Sets, tmp_path: Path) -> None:
-    store = sets.store(sets.copy("rename", tmp_path / "store"))
-    new = sets.documents[1]
-    staged = store.folder / layout.FamilyPaths(layout.load_layout(), FAMILY).set_lock(new.id)
-    text = staged.read_text()
-    staged.unlink()
-    staged.write_text(text + "\n")
-    with pytest.raises(errors.ReleaseError, match=r"sources\.lock\.json is not what was tested"):
-        promote(store, new)
-    assert channel_of(store).current == sets.documents[0].id
-
-
-@pytest.mark.contract
-@pytest.mark.parametrize("mode", ["rename", "pages"])
-def test_a_dry_run_touches_nothing_at_all(mode: str, sets: Sets, tmp_path: Path) -> None:
-    place = sets.copy(mode, tmp_path / "store")
+def test_a_dry_run_touches_nothing_at_all(sets: Sets, tmp_path: Path) -> None:
+    place = sets.copy(tmp_path / "store")
 
     def everything() -> list[tuple[str, int]]:
         return sorted((str(path), path.lstat().st_mtime_ns) for path in (place, *place.rglob("*")))
@@ -258,27 +193,18 @@ def test_a_dry_run_touches_nothing_at_all(mode: str, sets: Sets, tmp_path: Path)
     before = everything()
     rehearsal = DryRunStore(sets.store(place))
     promote(rehearsal, sets.documents[1])
-    promoter(rehearsal).demote(None)
-    assert len(rehearsal.writes) > 20
+    assert len(rehearsal.writes) == 10
+    promoter(rehearsal).demote([sets.documents[1].id])
+    assert len(rehearsal.writes) == 20
     assert everything() == before
 
 
-@pytest.mark.contract
-def test_two_channels_change_at_one_time_and_sets_are_staged_meanwhile(sets: Sets, tmp_path: Path) -> None:
-    place = sets.copy("rename", tmp_path / "store")
-    third = World(tmp_path / "third", "2.9.3")
-    third.wheels[0] = sets.worlds[0].wheels[0]
-    work = [
-        lambda: promote(folder.FolderStore(place), sets.documents[1]),
-        lambda: stable.promote(sets.documents[1], lambda: PASSED),
-        lambda: stage(folder.FolderStore(place), third.plan()),
-    ]
-    stable = promoting.Promoter(
-        folder.FolderStore(place),
-        layout.FamilyPaths(layout.load_layout(), FAMILY),
-        "stable",
-        promoting.ChannelActor("bob@here", NOW),
-    )
+def promoter_to(place: Path, channel: str) -> channels.Promoter:
+    return replace(promoter(folder.FolderStore(place), "bob@here"), channel=channel)
+
+
+def at_one_time(*work: Callable[[], object]) -> list[BaseException]:
+    """Do several things at a time; return what they raised."""
     failed: list[BaseException] = []
 
     def tried(one: Callable[[], object]) -> None:
@@ -292,9 +218,121 @@ def test_two_channels_change_at_one_time_and_sets_are_staged_meanwhile(sets: Set
         thread.start()
     for thread in threads:
         thread.join()
+    return failed
+
+
+@pytest.mark.contract
+def test_two_channels_change_at_one_time_and_sets_are_staged_meanwhile(sets: Sets, tmp_path: Path) -> None:
+    place, new = sets.copy(tmp_path / "store"), sets.documents[1]
+    third = World(tmp_path / "third", "2.9.3")
+    third.wheels[0] = sets.worlds[0].wheels[0]
+    failed = at_one_time(
+        lambda: promote(folder.FolderStore(place), new),
+        lambda: promoter_to(place, "stable").promote(new, lambda: PASSED),
+        lambda: stage(folder.FolderStore(place), third.plan()),
+    )
     assert failed == []
     for channel in ("nightly", "stable"):
-        page = json.loads((place / RELEASE.channel_pages(channel) / "torch/index.json").read_text())
+        page = json.loads((place / PATHS.channel_pages(channel) / "torch/index.json").read_text())
         assert any("2.9.2" in file["filename"] for file in page["files"])
     staged = wheel_set.find_set(folder.FolderStore(place), third.plan().document.id)
     assert promote(folder.FolderStore(place), staged).channel.current == staged.id
+
+
+# ---- a name belongs to its bytes
+
+
+@pytest.fixture
+def twins(sets: Sets, tmp_path: Path) -> tuple[Path, wheel_set.SetDocument, wheel_set.SetDocument]:
+    """A store with two sets whose wheels have the same names, and other bytes."""
+    place, found = sets.copy(tmp_path / "store"), []
+    for text in ("one", "two"):
+        world = World(tmp_path / text, "2.9.4", text=text)
+        world.wheels[0] = sets.worlds[0].wheels[0]
+        found.append(stage(folder.FolderStore(place), world.plan()).document)
+    return place, found[0], found[1]
+
+
+@pytest.mark.contract
+def test_of_two_sets_with_one_name_that_come_to_two_channels_at_once_one_gets_in_at_most(
+    twins: tuple[Path, wheel_set.SetDocument, wheel_set.SetDocument],
+) -> None:
+    """Whatever write of the one the other comes at, and whoever is killed: pages of one of them at most."""
+    start, one, two = twins
+    clean = FaultyStore(folder.FolderStore(linked(start, start.with_name("clean"))))
+    promote(clean, one)
+    for number, (write, after) in enumerate(product(clean.writes, (False, True))):
+        place = linked(start, start.with_name(f"raced {number}"))
+        told: list[BaseException] = []
+
+        def other(place: Path = place, told: list[BaseException] = told) -> None:
+            told += at_one_time(lambda: promoter_to(place, "stable").promote(two, lambda: PASSED))
+
+        told += at_one_time(
+            lambda at=place, write=write, act=other, after=after: promote(
+                Meanwhile(FaultyStore(folder.FolderStore(at)), write, act, after=after), one
+            )
+        )
+        require_one_of(place, one, two, told)
+        killed = linked(start, start.with_name(f"killed {number}"))
+        with pytest.raises(Killed):
+            promote(FaultyStore(folder.FolderStore(killed), at=write, fault="after"), one)
+        told = at_one_time(lambda at=killed: promoter_to(at, "stable").promote(two, lambda: PASSED))
+        assert len(told) == 1 and promote(folder.FolderStore(killed), one).channel.current == one.id
+        require_one_of(killed, one, two, told)
+
+
+def require_one_of(
+    place: Path, one: wheel_set.SetDocument, two: wheel_set.SetDocument, told: list[BaseException]
+) -> None:
+    store, shown = folder.FolderStore(place), set()
+    for name, document in (("nightly", one), ("stable", two)):
+        channel = channels.read_channel(store, PATHS, name).channel
+        assert channel.pending is None
+        shown |= {document.id} & set(channel.shown)
+        page = f"{PATHS.channel_pages(name)}/torch/index.json"
+        is_on_page = store.head(page) is not None and b"torch-2.9.4" in store.read(page).content
+        assert is_on_page == (document.id in channel.shown)
+    assert len(shown) + len(told) == 2
+    for failure in told:
+        assert isinstance(failure, errors.ReleaseError)
+        assert "torch-2.9.4" in str(failure) and "has other bytes in 2.9.4" in str(failure)
+
+
+@pytest.mark.contract
+def test_of_many_such_pairs_that_come_at_once_one_gets_in_at_most(
+    twins: tuple[Path, wheel_set.SetDocument, wheel_set.SetDocument],
+) -> None:
+    start, one, two = twins
+    for number in range(10):
+        place = linked(start, start.with_name(f"pair {number}"))
+        told = at_one_time(
+            lambda at=place: promote(folder.FolderStore(at), one),
+            lambda at=place: promoter_to(at, "stable").promote(two, lambda: PASSED),
+        )
+        require_one_of(place, one, two, told)
+
+
+def test_who_was_killed_between_claim_and_look_looks_again(
+    twins: tuple[Path, wheel_set.SetDocument, wheel_set.SetDocument],
+) -> None:
+    """Both have claimed, neither has looked: nobody gets in, until one is put back; then no more than one."""
+    place, one, two = twins
+    claims = [f"replace {PATHS.channel_document(name)}" for name in ("nightly", "stable")]
+
+    def first() -> None:
+        promote(FaultyStore(folder.FolderStore(place), at=claims[0], fault="after"), one)
+
+    killed = FaultyStore(folder.FolderStore(place), at=claims[1], fault="after")
+    held = Meanwhile(killed, claims[1], lambda: at_one_time(first), after=False)
+    held.at, held.fault = claims[1], "after"
+    with pytest.raises(Killed):
+        replace(promoter(held), channel="stable").promote(two, lambda: PASSED)
+    for name, document in (("nightly", one), ("stable", two)):
+        with pytest.raises(errors.ReleaseError, match="has other bytes in"):
+            promoter_to(place, name).promote(document, lambda: PASSED)
+    promoter_to(place, "stable").abandon(two.id)
+    promoter_to(place, "nightly").abandon(one.id)
+    for name in ("nightly", "stable"):
+        page = place / PATHS.channel_pages(name) / "torch/index.json"
+        assert not page.exists() or b"torch-2.9.4" not in page.read_bytes()

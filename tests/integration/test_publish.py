@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from faulty_store import FaultyStore
 
-from rocm_wheels.index import publish
 from rocm_wheels.stores import folder
 from rocm_wheels.stores.store import ChangedInStoreError, put_file
 
@@ -35,22 +34,3 @@ def test_a_file_that_others_write_is_left_to_them(tmp_path: Path) -> None:
         put_file(FaultyStore(store, at=f"create {PAGE}", fault="other"), PAGE, b"new")
     assert refused.value.tip
     assert store.read(PAGE).content == b"other bytes"
-
-
-def test_no_step_is_taken_of_a_change_that_is_not_ours_any_more(tmp_path: Path) -> None:
-    store, document = folder.FolderStore(tmp_path), "v2/channel.json"
-    journal = publish.DocumentJournal(store, document, None, lambda: ChangedInStoreError("overtaken"))
-    journal.write(b"begun")
-    journal.check()
-    steps = [
-        lambda check: put_file(store, "v2/first", b"1", check),
-        lambda check: bool(store.replace(document, b"of another", journal.tag)),
-        lambda check: put_file(store, "v2/first", b"1", check),  # is done: nobody needs to be asked
-        lambda check: put_file(store, "v2/second", b"2", check),
-    ]
-    with pytest.raises(ChangedInStoreError, match="overtaken"):
-        publish.take_steps(steps, journal.check)
-    assert store.head("v2/first") is not None and store.head("v2/second") is None
-    with pytest.raises(ChangedInStoreError):
-        journal.write(b"done")
-    assert store.read(document).content == b"of another"

@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
-import shlex
 import shutil
 import subprocess
 from dataclasses import replace
@@ -20,13 +18,14 @@ from release_world import NOW, World, a_lock, add_statement, drafts
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import errors
 from rocm_wheels.package import provenance
-from rocm_wheels.release import gate, layout, set_list, wheel_set
+from rocm_wheels.release import gate, wheel_set
 from rocm_wheels.release.policy import load_policy
 from rocm_wheels.release.stage import plan_stage, stage_set
 from rocm_wheels.sources.lock import format_lock
 from rocm_wheels.stores.folder import FolderStore
 from rocm_wheels.stores.store import Store
 from rocm_wheels.wheels.statement import (
+    STATEMENT_SUFFIX,
     locate_statement,
     locate_statement_signature,
     parse_statement,
@@ -34,11 +33,11 @@ from rocm_wheels.wheels.statement import (
 )
 
 ENV = dict(os.environ)
-LAYOUT = layout.load_layout()
 POLICY = """
 channels:
   nightly:
-    rules: {verify: {fresh: 14d}, provenance: {RULE}}
+    signed: false
+    rules: {audit: {fresh: 14d}, provenance: {RULE}}
 signers: {ann: KEY}
 """
 
@@ -74,13 +73,18 @@ def stage(world: World, store: Store) -> wheel_set.SetDocument:
     return stage_set(store, plan, now=NOW).document
 
 
+def stored_statement(world: World, document: wheel_set.SetDocument) -> str:
+    (file,) = document.files
+    return world.places.pool_file(file.sha256, file.name) + STATEMENT_SUFFIX
+
+
 def judge(store: FolderStore, document: wheel_set.SetDocument, policy: Path) -> tuple[str, str]:
     """Return what the rule comes to, and why."""
     from datetime import datetime, timezone
 
     now = datetime.now(timezone.utc)
     verdict, _ = gate.judge_staged_set(
-        store, LAYOUT, document, "nightly", policy=load_policy(policy), now=now, env=ENV
+        store, document, "nightly", policy=load_policy(policy), now=now, env=ENV
     )
     (result,) = [rule for rule in verdict.rules if rule.rule == "provenance"]
     return result.outcome, result.why
@@ -107,7 +111,7 @@ def test_a_set_names_its_statements_and_the_gate_asks_for_a_signature(
     assert boundary.run_command(main.cli, ["provenance", "sign", str(wheel), "--sign-with", str(key)]) == 0
     assert stage(world, store) == document  # the signature comes to what is there
     assert judge(store, document, signed)[0] == "pass"
-    stored = tmp_path / "store" / world.places.set_statement(document.id, file.name)
+    stored = tmp_path / "store" / stored_statement(world, document)
     stored.write_bytes(stored.read_bytes() + b"\n")
     assert judge(store, document, signed)[0] == "fail"
     waiver = f"{{rule: provenance, channels: [nightly], set: {document.id}, owner: a, reason: b, "
@@ -118,10 +122,6 @@ def test_a_set_names_its_statements_and_the_gate_asks_for_a_signature(
     ):  # nor where none is asked for
         signed.write_text(text)
         assert judge(store, document, signed)[0] == "fail"
-    with pytest.raises(errors.ReleaseError):
-        set_list.copy_to_release(
-            store, world.places, layout.FamilyPaths(LAYOUT, world.places.family, "release"), document
-        )
 
 
 @pytest.mark.contract
@@ -136,65 +136,43 @@ def test_a_signer_that_nobody_named_is_a_fault_of_the_policy(key: Path, tmp_path
     )
 
 
+@pytest.mark.contract
 def test_every_write_of_a_signed_set_may_fail(
     world: World, key: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Staged and copied for a release: the same call again gives the same files."""
+    """The same call again gives the same files; statements are beside their wheels, where installers look."""
     monkeypatch.setattr(os, "fsync", lambda _: None)
-    assert (
-        boundary.run_command(main.cli, ["provenance", "sign", str(world.wheels[0]), "--sign-with", str(key)])
-        == 0
-    )
-    release = layout.FamilyPaths(LAYOUT, world.places.family, "release")
-
-    def publish(store: Store) -> None:
-        set_list.copy_to_release(store, world.places, release, stage(world, store))
-
+    (wheel,) = world.wheels
+    assert boundary.run_command(main.cli, ["provenance", "sign", str(wheel), "--sign-with", str(key)]) == 0
     clean = FaultyStore(FolderStore(tmp_path / "clean"))
-    publish(clean)
+    statement = stored_statement(world, stage(world, clean))
     expected = {listed.path: clean.read(listed.path).content for listed in clean.listing("")}
-    assert sum(path.endswith((".intoto.json", ".sig")) for path in expected) == 8  # two places of two areas
+    assert expected[statement] == locate_statement(wheel).read_bytes()
+    assert expected[f"{statement}.sig"] == locate_statement_signature(wheel).read_bytes()
     for number, write in enumerate(clean.writes):
         store = FolderStore(tmp_path / str(number))
         with pytest.raises(errors.ReleaseError):
-            publish(FaultyStore(store, at=write, fault="error"))
-        publish(store)
+            stage(world, FaultyStore(store, at=write, fault="error"))
+        stage(world, store)
         assert {listed.path: store.read(listed.path).content for listed in store.listing("")} == expected
 
 
 @pytest.mark.contract
-def test_what_is_released_has_the_same_statements(world: World, key: Path, tmp_path: Path) -> None:
-    store, (wheel,) = FolderStore(tmp_path / "store"), world.wheels
+def test_final_wheels_say_what_they_were_made_of(world: World, key: Path, tmp_path: Path) -> None:
+    place, output, (wheel,) = str(tmp_path / "store"), tmp_path / "final", world.wheels
     assert boundary.run_command(main.cli, ["provenance", "sign", str(wheel), "--sign-with", str(key)]) == 0
-    document, release = stage(world, store), layout.FamilyPaths(LAYOUT, world.places.family, "release")
-    set_list.copy_to_release(store, world.places, release, document)
-    (file,) = document.files
-    for path, original in (
-        (release.set_statement(document.id, wheel.name), locate_statement(wheel)),
-        (release.set_statement_signature(document.id, wheel.name), locate_statement_signature(wheel)),
-        (release.offered_statement(file.sha256, file.name), locate_statement(wheel)),  # where installers look
-        (release.offered_statement_signature(file.sha256, file.name), locate_statement_signature(wheel)),
-    ):
-        assert (tmp_path / "store" / path).read_bytes() == original.read_bytes()
-
-
-@pytest.mark.contract
-def test_final_wheels_say_what_they_were_made_of(
-    world: World, key: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    store, (wheel,) = FolderStore(tmp_path / "store"), world.wheels
-    assert boundary.run_command(main.cli, ["provenance", "sign", str(wheel), "--sign-with", str(key)]) == 0
-    old, output = stage(world, store), tmp_path / "final"
-    words = ["wheel", "finalize", "--store", store.url, "--set", old.id, "--output-dir", str(output)]
+    document = stage(world, FolderStore(tmp_path / "store"))
+    words = ["wheel", "finalize", "--store", place, "--set", document.id, "--output-dir", str(output)]
     assert boundary.run_command(main.cli, words) == 0
     (final,) = output.glob("*.whl")
     report = provenance.verify_provenance(final, ENV)
     assert (report.findings, report.steps) == ([], ("finalize",))
-    (line,) = re.findall("^stage them: rocm-wheels (.*)", capsys.readouterr().out, re.MULTILINE)
-    words = [str(final) if "*" in word else word for word in shlex.split(line)]
+    words = ["set", "stage", place, str(final), "--lock", *map(str, output.glob("*.lock*"))]
+    words += ["--family", world.places.family, "--version", "3.5.0"]
     assert boundary.run_command(main.cli, words) == 0
-    (new,) = {*wheel_set.list_set_ids(store, old.family, layout=LAYOUT)} - {old.id}
-    (file,) = wheel_set.find_set(store, new, layout=LAYOUT).files
+    store = FolderStore(tmp_path / "store")
+    (set_id,) = set(wheel_set.list_set_ids(store, world.places.family)) - {document.id}
+    (file,) = wheel_set.find_set(store, set_id).files
     assert file.statement == hashlib.sha256(locate_statement(final).read_bytes()).hexdigest()
     statement = parse_statement(locate_statement(final).read_bytes(), name="it")
     ((inner, signature),) = walk_statements(statement)

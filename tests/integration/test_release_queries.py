@@ -17,20 +17,20 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from judged_sets import FAMILY, NOW, a_set, put_set, said, wheel
 
 from rocm_wheels.cli import boundary, evidence, main
-from rocm_wheels.release import layout, refresh, store_check, views, wheel_set
+from rocm_wheels.release import care, refresh, store_paths, wheel_set
 from rocm_wheels.release.channel import Channel, ChannelEvent, ChannelSet, PendingChange
 from rocm_wheels.release.evidence.store import add_evidence
+from rocm_wheels.release.policy import load_policy
 from rocm_wheels.stores import folder
 
 _ = transcript  # a fixture for every test here
 MESSAGES = "releases"
 
-LAYOUT = layout.load_layout()
-STAGED, RELEASED = layout.FamilyPaths(LAYOUT, FAMILY), layout.FamilyPaths(LAYOUT, FAMILY, "release")
+PATHS = store_paths.FamilyPaths(FAMILY)
 POLICY = """
 channels:
-  nightly: {rules: {verify: {fresh: 14d}}}
-  stable: {passes_after_failure: 2, rules: {verify: {fresh: 14d}}}
+  nightly: {signed: false, rules: {audit: {fresh: 14d}}}
+  stable: {passes_after_failure: 2, signed: false, rules: {audit: {fresh: 14d}}}
 """
 Ask = Callable[..., Any]
 
@@ -41,7 +41,7 @@ def a_model(wheels: int) -> wheel_set.SetDocument:
 
 
 def numbered(number: int, wheels: int = 1) -> wheel_set.SetDocument:
-    model, lock = a_model(wheels), wheel_set.SetLock(digest=f"{number:064x}", path="sources.lock.json")
+    model, lock = a_model(wheels), wheel_set.SetLock(digest=f"{number:064x}")
     own = wheel_set.make_set_id(model.version, ((f.name, f.sha256) for f in model.files), lock.digest)
     created = f"2026-11-{1 + number // 24:02}T{number % 24:02}:00:00Z"
     return model.model_copy(update={"created": created, "locks": (lock,), "id": own})
@@ -76,13 +76,12 @@ def ask(store: folder.FolderStore, tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 def known(store: folder.FolderStore, number: int, *args: str, **more: Any) -> None:
-    add_evidence(store, LAYOUT, SETS[number], said(*args, document=SETS[number], **more).evidence)
+    add_evidence(store, SETS[number], said(*args, document=SETS[number], **more).evidence)
 
 
 def shown(*numbers: int) -> tuple[ChannelSet, ...]:
-    told = ("gfx1030: untested", "gfx1031: untested")
     return tuple(
-        ChannelSet(set=IDS[n], when=f"2026-11-2{n}T00:00:00Z", by="ann@here", state="untested", told=told)
+        ChannelSet(set=IDS[n], document=SETS[n].digest, when=f"2026-11-2{n}T00:00:00Z", by="ann@here")
         for n in numbers
     )
 
@@ -90,18 +89,12 @@ def shown(*numbers: int) -> tuple[ChannelSet, ...]:
 def channel(
     store: folder.FolderStore, name: str, on: tuple[int, ...], demoted: tuple[int, ...] = (), **more: Any
 ) -> None:
-    for number in on:
-        path = RELEASED.set_document(IDS[number])
-        if store.head(path) is None:
-            store.create(path, SETS[number].to_json())
     gone = tuple(
         ChannelEvent(action="demote", sets=(IDS[n],), by="bob@here", when="2026-11-20T00:00:00Z", revision=9)
         for n in demoted
     )
-    channel = Channel(
-        family=FAMILY, channel=name, revision=9, current=IDS[on[-1]], sets=shown(*on), history=gone, **more
-    )
-    store.create(RELEASED.channel_document(name), channel.to_json())
+    channel = Channel(family=FAMILY, channel=name, revision=9, sets=shown(*on), history=gone, **more)
+    store.create(PATHS.channel_document(name), channel.to_json())
 
 
 @pytest.mark.contract
@@ -146,10 +139,11 @@ def test_what_a_channel_shows_that_passed(store: folder.FolderStore, ask: Ask) -
 
 def test_what_people_see_is_said_where_that_is_known(store: folder.FolderStore, ask: Ask) -> None:
     channel(store, "nightly", (1,))
-    views.update_public(store, LAYOUT, "https://wheels.example.org", ("https://rocm.example.org/simple/",))
+    said_so = refresh.Refresher(store, load_policy(), "ann", NOW, {})
+    said_so.set_public("https://wheels.example.org", ("https://rocm.example.org/simple/",))
     (shows,) = ask("--channel", "nightly", "--json")["channels"]
-    assert shows["index"] == f"https://wheels.example.org/{RELEASED.channel_pages('nightly')}/"
-    index = f"https://wheels.example.org/{RELEASED.set_index(IDS[1])}/"
+    assert shows["index"] == f"https://wheels.example.org/{PATHS.channel_pages('nightly')}/"
+    index = f"https://wheels.example.org/{PATHS.set_index(IDS[1])}/"
     assert [one["index"] for one in shows["sets"]] == [index]
 
 
@@ -167,7 +161,7 @@ def test_what_a_channel_shows_and_what_is_known_now(store: folder.FolderStore, a
     known(store, 2, "smoke")
     (found,) = ask("--channel", "nightly", "--json")["channels"]
     assert (found["family"], found["revision"]) == (FAMILY, 9)
-    assert found["index"] == store.url_of(f"{RELEASED.channel_pages('nightly')}/")
+    assert found["index"] == store.url_of(f"{PATHS.channel_pages('nightly')}/")
     assert found["pending"] == {
         "action": "promote",
         "sets": [IDS[3]],
@@ -177,7 +171,7 @@ def test_what_a_channel_shows_and_what_is_known_now(store: folder.FolderStore, a
     new, old = found["sets"]
     assert (new["set"], old["set"]) == (IDS[2], IDS[1])
     assert (new["since"], new["by"]) == ("2026-11-22T00:00:00Z", "ann@here")
-    assert new["then"] == {"state": "untested", "told": ["gfx1030: untested", "gfx1031: untested"]}
+    assert new["then"] == {"state": "untested", "told": []}
     assert new["now"]["state"] == "reported, unsigned" and old["now"]["state"] == "untested"
     assert new["now"]["targets"][0] == {
         "gfx": "gfx1030",
@@ -210,7 +204,7 @@ def test_wrong_questions(words: list[str], code: int, expected: str, ask: Ask) -
     ("results", "state", "told"),
     [
         ([("smoke",), ("tests", "fail")], "tests failed", "gfx1030: tests failed"),
-        ([("smoke",), ("verify", "fail")], "checks failed", "verify: failed"),
+        ([("smoke",), ("audit", "fail")], "checks failed", "audit: failed"),
     ],
 )
 def test_what_failed_since_is_what_refresh_tells_of(  # noqa: PLR0917
@@ -228,15 +222,12 @@ def test_what_failed_since_is_what_refresh_tells_of(  # noqa: PLR0917
     lines = ask("--channel", "nightly")
     assert told in lines
     (known_now,) = ask("--channel", "nightly", "--json")["channels"][0]["sets"]
-    monkeypatch.setattr(
-        refresh.Refresher, "check_released", lambda *_: store_check.StoreReport()
-    )  # of sets without files
-    monkeypatch.setattr(evidence, "current_time", lambda: NOW)
+    monkeypatch.setattr(care, "check_store", lambda *_: care.StoreReport())  # of sets without files
     policy = str(tmp_path / "policy.yaml")
     assert (
         boundary.run_command(main.cli, ["set", "refresh", store.url, "--policy", policy]) == 15
     )  # it fails, and is shown
-    (released,) = json.loads(store.read(RELEASED.support_document).content)["releases"]
+    (released,) = json.loads(store.read(PATHS.support_document).content)["releases"]
     assert [released[key] for key in ("state", "told")] == [
         known_now["now"][key] for key in ("state", "told")
     ]
@@ -246,8 +237,8 @@ def test_what_failed_since_is_what_refresh_tells_of(  # noqa: PLR0917
 
 def test_what_cannot_be_read_is_no_answer(store: folder.FolderStore, ask: Ask) -> None:
     known(store, 1, "smoke")
-    store.create(f"{STAGED.evidence_folder(IDS[2])}/20261121T100000Z-000000000000.json", b"{")
+    store.create(f"{PATHS.evidence_folder(IDS[2])}/20261121T100000Z-000000000000.json", b"{")
     ask("--passed", "gfx1030", code=2)
-    store.create(STAGED.set_document("2.9.5-000000000000"), b"{}")
-    (store.folder / STAGED.evidence_folder(IDS[2]) / "20261121T100000Z-000000000000.json").unlink()
+    store.create(PATHS.set_document("2.9.5-000000000000"), b"{}")
+    (store.folder / PATHS.evidence_folder(IDS[2]) / "20261121T100000Z-000000000000.json").unlink()
     ask("--passed", "gfx1030", code=15)

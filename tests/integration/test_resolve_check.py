@@ -18,7 +18,8 @@ from release_world import FAMILY, World
 from rocm_wheels.cli import boundary
 from rocm_wheels.cli.index import resolve_command
 from rocm_wheels.index import reader, update
-from rocm_wheels.release import policy, promote, stage
+from rocm_wheels.release import channel as channels
+from rocm_wheels.release import policy, stage
 from rocm_wheels.stores import folder
 
 pytestmark = [
@@ -162,18 +163,15 @@ def test_wrong_input(  # noqa: PLR0917 - pytest passes them by name
 def test_files_may_lie_beside_the_folder_of_the_index(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As those of a set in a store do; its channel is a link to a folder elsewhere."""
+    """As those of a store do, of which a channel's pages name them in a folder beside."""
     world = World(tmp_path / "wheels")
     plan, store = world.plan(), folder.FolderStore(tmp_path / "store")
-    stage.stage_set(store, plan, now=NOW)
+    document = stage.stage_set(store, plan, now=NOW).document
     rules = (policy.RuleResult("hashes", "pass", "yes"),)
-    passed = policy.Verdict(plan.document.id, FAMILY, "nightly", datetime.now(timezone.utc), rules)
-    promote.Promoter(store, world.places, "nightly", promote.ChannelActor("ann", NOW)).promote(
-        plan.document, lambda: passed
-    )
-    channel = tmp_path / "store/v2" / FAMILY / "simple/nightly"
-    assert channel.is_symlink()
-    assert check(channel, world.wheels[1]) == 0
+    passed = policy.Verdict(document.id, FAMILY, "nightly", datetime.now(timezone.utc), rules)
+    actor = channels.ChannelActor("ann", NOW)
+    channels.Promoter(store, world.places, "nightly", actor).promote(document, lambda: passed)
+    assert check(tmp_path / "store" / FAMILY / "simple/nightly", world.wheels[1]) == 0
     assert capsys.readouterr().out.count("takes 2.9.1+rocm7.1.0") == 2
     page = tmp_path / "strange" / "torch" / "index.html"
     page.parent.mkdir(parents=True)

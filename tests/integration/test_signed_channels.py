@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -16,9 +16,10 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from faulty_store import FaultyStore, Killed
-from promoted_sets import PAGES, PASSED, RELEASE, Sets, linked, sets, watched_point
-from release_world import FAMILY, TARGET
+from faulty_store import FaultyStore, Killed, Watched
+from promoted_sets import PAGES, PASSED, PATHS, Sets, linked, sets
+from release_world import FAMILY, TARGET, World
+from staged import stage
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from install_world import make_environment
@@ -26,33 +27,30 @@ from judged_sets import policy, said
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import errors, ssh_signature
-from rocm_wheels.index import publish
-from rocm_wheels.index.snapshot import Snapshot, SnapshotMemory, verify_snapshot
-from rocm_wheels.release import layout, store_check, store_repair, wheel_set
+from rocm_wheels.index.manifest import Manifest, ManifestMemory, verify_manifest
+from rocm_wheels.release import wheel_set
+from rocm_wheels.release.channel import ChannelActor, Promoter
 from rocm_wheels.release.evidence.store import add_evidence
-from rocm_wheels.release.promote import ChannelActor, Promoter
-from rocm_wheels.release.refresh import Refresher
-from rocm_wheels.release.snapshots import ReleaseSigner
+from rocm_wheels.release.refresh import Refresher, RefreshResult
+from rocm_wheels.release.signing import ReleaseSigner
+from rocm_wheels.stores.folder import FolderStore
 from rocm_wheels.stores.store import Store
 
 _ = sets  # a fixture
 pytestmark = pytest.mark.skipif(
     shutil.which("ssh-keygen") is None, reason="OpenSSH's client is not installed"
 )
-LAYOUT = layout.load_layout()
 MOMENT = datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc)
-POLICY = policy("channels: {nightly: {rules: {verify: {fresh: 14d}}}}")
-SIGNING_CHECKS = {"unsigned", "wrong-snapshot", "expired-snapshot", "old-state", "unsigned-file"}
+RULES = "{signed: false, rules: {audit: {fresh: 14d}}}"
+POLICY = policy(f"channels: {{nightly: {RULES}, stable: {RULES}}}")
 ENV = {"PATH": os.environ["PATH"]}
-CHANNEL = RELEASE.channel_document("nightly")
-SNAPSHOT = f"v2/{FAMILY}/nightly.snapshot.json"
-SUPPORT = f"v2/{FAMILY}/support.snapshot.json"
+CHANNEL, MANIFEST = PATHS.channel_document("nightly"), PATHS.channel_manifest("nightly")
+REFUSED = (errors.ReleaseError, errors.DataError, errors.UsageError)
 
 
 @pytest.fixture(autouse=True)
-def rename_is_a_write(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_power_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda _: None)
-    monkeypatch.setattr(publish, "point_link", watched_point)
 
 
 @pytest.fixture(scope="module")
@@ -66,22 +64,21 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 class Signing:
-    """One who promotes to nightly and refreshes it, with a key or (None) without."""
+    """One who changes a channel and refreshes it, with a key or (None) without."""
 
-    def __init__(self, key: Path | None, now: datetime = MOMENT) -> None:
-        self.now = now
+    def __init__(self, key: Path | None, now: datetime = MOMENT, channel: str = "nightly") -> None:
+        self.now, self.channel = now, channel
         self.signer = None if key is None else ReleaseSigner(key, ENV, now)
-        self.policy, self.change_policy = POLICY, False
 
     def promoter(self, store: Store) -> Promoter:
         actor = ChannelActor("ann@here", f"{self.now:%Y-%m-%dT%H:%M:%SZ}")
-        return Promoter(store, layout.FamilyPaths(LAYOUT, FAMILY), "nightly", actor, signer=self.signer)
+        return Promoter(store, PATHS, self.channel, actor, signer=self.signer)
 
-    def refresh(self, store: Store) -> None:
-        refresher = Refresher(store, LAYOUT, self.policy, "ann@here", self.now, ENV, signer=self.signer)
-        refresher = replace(refresher, change_policy=self.change_policy)
-        refresher.refresh_channel(FAMILY, "nightly")
-        refresher.refresh_support([FAMILY])
+    def refresh(self, store: Store) -> RefreshResult | None:
+        refresher = Refresher(store, POLICY, "ann@here", self.now, ENV, signer=self.signer)
+        done = refresher.refresh_channel(FAMILY, self.channel)
+        refresher.refresh_support()
+        return done
 
     def promote(self, store: Store, document: wheel_set.SetDocument) -> None:
         self.promoter(store).promote(document, lambda: PASSED)
@@ -91,6 +88,10 @@ class Signing:
         self.promoter(store).demote([document.id])
         self.refresh(store)
 
+    def abandon(self, store: Store, document: wheel_set.SetDocument) -> None:
+        self.promoter(store).abandon(document.id)
+        self.refresh(store)
+
     def begin(self, store: Store) -> None:
         """Sign for the first time what is there."""
         assert self.signer is not None
@@ -98,92 +99,128 @@ class Signing:
         signing.signer = replace(self.signer, anew=True)
         signing.refresh(store)
 
-    def check(self, store: Store, memory: SnapshotMemory | None = None) -> store_check.StoreReport:
-        signers = {"release": ssh_signature.read_public_key(self.signer.key, ENV)} if self.signer else None
-        found = store_check.StoreCheck(
-            store, LAYOUT, self.now, pauses=(), signers=signers, env=ENV, memory=memory
-        )
-        return found.run()
-
 
 @pytest.fixture(scope="module")
-def signed(sets: Sets, keys: list[Path]) -> Mapping[str, Path]:
-    """Copies of the store, signed, by how pages change in them. The second set passed on a GPU."""
-    places = {}
-    for mode in ("rename", "pages"):
-        place = sets.home / f"signed {mode}"
-        linked(getattr(sets, mode), place)
-        store = sets.store(place)
-        for document in sets.documents:
-            when = MOMENT - timedelta(hours=5)
-            evidence = said("smoke", gfx=TARGET, document=document, when=when, added=when).evidence
-            add_evidence(store, LAYOUT, document, evidence)
-        Signing(keys[0]).begin(store)
-        places[mode] = place
-    return places
+def signed(sets: Sets, keys: list[Path]) -> Path:
+    """A copy of the store, signed. Both sets passed on a GPU, and the first is shown."""
+    place = linked(sets.place, sets.home / "signed")
+    store = sets.store(place)
+    for document in sets.documents:
+        when = MOMENT - timedelta(hours=5)
+        evidence = said("smoke", gfx=TARGET, document=document, when=when, added=when).evidence
+        add_evidence(store, document, evidence)
+    Signing(keys[0]).begin(store)
+    return place
 
 
-def read_snapshot(store: Store, key: Path, path: str = SNAPSHOT) -> Snapshot:
+def read_manifest(store: Store, key: Path, path: str = MANIFEST) -> Manifest:
     trusted = {"release": ssh_signature.read_public_key(key, ENV)}
-    return verify_snapshot(store.read(path).content, path, trusted, ENV).snapshot
+    return verify_manifest(store.read(path).content, path, trusted, ENV).manifest
 
 
-def list_unsigned(store: Store, place: Path, key: Path) -> list[str]:
-    """Return the pages and documents for installers that no snapshot states as they are, or as gone."""
-    found = []
-    for path in (SNAPSHOT, SUPPORT):
-        snapshot = read_snapshot(store, key, path)
-        assert snapshot.find_time_fault(MOMENT) == ""
-        family = place / f"v2/{FAMILY}"
-        pages = {f"simple/{p.relative_to(family / 'simple')}" for p in (family / "simple").rglob("index.*")}
-        views = family / "by-gfx"
-        pages |= {f"by-gfx/{p.relative_to(views)}" for p in views.glob("*/nightly/**/index.*")}
-        names = {*snapshot.files, *(pages if path == SNAPSHOT else ())} - {"channels/nightly.json"}
-        for name in sorted(names):
-            content = (family / name).read_bytes() if (family / name).is_file() else None
-            if not snapshot.states_content(name, content):
-                found.append(name)
-    return found
+def list_unsigned(place: Path, key: Path) -> list[str]:
+    """Return the pages of the channel and its views that its manifest does not state as they are now."""
+    manifest, family = read_manifest(FolderStore(place), key), place / FAMILY
+    pages = [*(place / PAGES).rglob("index.*"), *family.glob("by-gfx/*/nightly/**/index.*")]
+    names = {*manifest.files, *(page.relative_to(family).as_posix() for page in pages)}
+    contents = {name: family / name for name in sorted(names)}
+    return [
+        name
+        for name, page in contents.items()
+        if not manifest.states_content(name, page.read_bytes() if page.is_file() else None)
+    ]
 
 
-@pytest.mark.parametrize("mode", ["rename", "pages"])
-def test_what_a_killed_change_leaves_is_signed_and_the_same_command_finishes_it(
-    *, mode: str, sets: Sets, signed: Mapping[str, Path], keys: list[Path], tmp_path: Path, exhaustive: bool
+def require_signed(sets: Sets, place: Path, key: Path) -> None:
+    """All that readers take is signed, and there is nothing to do."""
+    assert list_unsigned(place, key) == []
+    store = sets.store(place)
+    Signing(key).refresh(store)
+    assert store.writes == []
+
+
+Change = Callable[[Store, wheel_set.SetDocument], None]
+
+
+def kill_at_each(
+    sets: Sets, start: Path, key: Path, change: Change, document: wheel_set.SetDocument, *, every: int = 1
+) -> list[Path]:
+    """Kill a change after each of its writes; the same change carries on. Return the stores as they were."""
+    clean = sets.store(linked(start, start.with_name(f"{start.name} {change.__name__}")))
+    change(clean, document)
+    left = []
+    for number, write in enumerate(clean.writes):
+        killed = linked(start, start.with_name(f"{start.name} {change.__name__} {number}"))
+        if number % every:
+            continue
+        with pytest.raises(Killed):
+            change(sets.store(killed, write, "after"), document)
+        left.append(killed)
+        place = linked(killed, killed.with_name(f"{killed.name} again"))
+        change(sets.store(place), document)
+        require_signed(sets, place, key)
+    return left
+
+
+@pytest.mark.contract
+def test_what_a_killed_change_leaves_is_finished_by_the_same_command_and_signed(
+    *, sets: Sets, signed: Path, keys: list[Path], tmp_path: Path, exhaustive: bool
 ) -> None:
+    signing, (old, new), every = Signing(keys[0]), sets.documents, 1 if exhaustive else 3
+    start = linked(signed, tmp_path / "start")
+    for killed in kill_at_each(sets, start, keys[0], signing.promote, new, every=every):
+        if json.loads((killed / CHANNEL).read_bytes())["pending"]:  # or it is put back
+            signing.abandon(sets.store(killed), new)
+            require_signed(sets, killed, keys[0])
+            assert signing.promoter(sets.store(killed)).read_channel_record().channel.shown == (old.id,)
+    signing.promote(sets.store(start), new)
+    kill_at_each(sets, start, keys[0], signing.demote, new, every=every)
+
+
+@pytest.mark.contract
+def test_an_abandoned_change_that_is_killed_is_finished_and_signed(
+    *, sets: Sets, signed: Path, keys: list[Path], tmp_path: Path, exhaustive: bool
+) -> None:
+    """The change may have been killed when it was signed already, but not done."""
     signing, new = Signing(keys[0]), sets.documents[1]
-    for action in (signing.promote, signing.demote)[: 2 if exhaustive else 1]:
-        start = linked(signed[mode], tmp_path / f"{mode} start {action.__name__}")
-        if action == signing.demote:
-            signing.promote(sets.store(start), new)
-        clean = sets.store(linked(start, tmp_path / f"{mode} clean {action.__name__}"))
-        action(clean, new)
-        writes = [write for write in clean.writes if "/files/" not in write and "/sets/" not in write]
-        for number, write in enumerate(writes if exhaustive else writes[2 :: len(writes) // 4 + 1]):
-            place = linked(start, tmp_path / f"{mode} {action.__name__} {number}")
-            with pytest.raises(Killed):
-                action(sets.store(place, write, "after"), new)
-            store = sets.store(place)
-            assert list_unsigned(store, place, keys[0]) == [], write
-            assert SIGNING_CHECKS.isdisjoint(finding.check for finding in signing.check(store).errors), write
-            action(store, new)
-            snapshot = read_snapshot(store, keys[0])
-            assert snapshot.settled and list_unsigned(store, place, keys[0]) == []
-            assert all(len(states) == 1 for states in snapshot.files.values())
-            assert signing.check(store).errors == ()
-            count = len(store.writes)
-            signing.refresh(store)
-            assert len(store.writes) == count
+    for name, at in (("claimed", f"replace {CHANNEL}"), ("begun", f"replace {MANIFEST}")):
+        start = linked(signed, tmp_path / name)
+        with pytest.raises(Killed):
+            signing.promote(sets.store(start, at, "after"), new)
+        kill_at_each(sets, start, keys[0], signing.abandon, new, every=1 if exhaustive else 2)
 
 
-def put_back(store: Store, old: Store, *, snapshots: bool) -> None:
-    """Have what people see be what it was in an older copy, with the snapshots of then or those of now."""
+@pytest.mark.contract
+def test_a_new_channel_is_signed_from_its_first_set_on_whatever_write_is_the_last(
+    *, sets: Sets, signed: Path, keys: list[Path], tmp_path: Path, exhaustive: bool
+) -> None:
+    stable, (old, _new) = Signing(keys[0], channel="stable"), sets.documents
+    start, path = linked(signed, tmp_path / "start"), PATHS.channel_manifest("stable")
+    for number, killed in enumerate(
+        kill_at_each(sets, start, keys[0], stable.promote, old, every=1 if exhaustive else 2)
+    ):
+        again = linked(killed, tmp_path / f"put back {number}")
+        pending = json.loads((again / PATHS.channel_document("stable")).read_bytes())["pending"]
+        stable.promote(sets.store(killed), old)
+        assert "simple/stable/torch/index.json" in read_manifest(sets.store(killed), keys[0], path).files
+        if pending:
+            stable.abandon(sets.store(again), old)
+            assert read_manifest(sets.store(again), keys[0], path).files.keys() <= {
+                "simple/stable/index.json",
+                "simple/stable/index.html",
+            }
+
+
+def put_back(store: Store, old: Store, *, manifest: bool) -> None:
+    """Have a store be what it was in an older copy, with the manifest of then or that of now."""
     assert store.folder is not None and old.folder is not None
-    area, before = store.folder / "v2", old.folder / "v2"
-    kept = {} if snapshots else {path: path.read_bytes() for path in area.rglob("*.snapshot.json")}
-    shutil.rmtree(area)
-    shutil.copytree(before, area, symlinks=True)
-    for path, content in kept.items():
-        path.write_bytes(content)
+    family = store.folder / FAMILY
+    kept = family / "nightly.manifest.json"
+    content = kept.read_bytes()
+    shutil.rmtree(family)
+    shutil.copytree(old.folder / FAMILY, family)
+    if not manifest:
+        kept.write_bytes(content)
 
 
 def edit(store: Store, path: str, change: Callable[[Any], object]) -> None:
@@ -195,206 +232,222 @@ def edit(store: Store, path: str, change: Callable[[Any], object]) -> None:
     (store.folder / path).write_text(json.dumps(values, indent=1) + "\n")
 
 
-def forge_pass(status: dict[str, Any]) -> None:
-    for shown in status["sets"]:
-        shown["told"] = ["gfx942: tested (full tests, 2026-11-21)"]
-
-
-def forge_pending(channel: dict[str, Any]) -> None:
-    """Take a set away by a change that looks as if it had been killed, and keep it in no place."""
-    pending = {"action": "refresh", "sets": [channel["current"]], "by": "eve", "began": "x", "adds": False}
-    channel["pending"] = {**pending, "goal": channel["sets"][:1]}
+def forge_pending(channel: dict[str, Any], action: str, goal: list[Any]) -> None:
+    """Write down a change that looks as if it had been killed."""
+    pending = {
+        "action": action,
+        "sets": [channel["sets"][-1]["set"]],
+        "by": "eve",
+        "began": "x",
+        "adds": False,
+    }
+    channel["pending"] = {**pending, "goal": goal}
     channel["revision"] += 1
 
 
 FORGERIES: dict[str, tuple[str, Callable[[dict[str, Any]], object]]] = {
-    "unsigned-file status": (RELEASE.channel_status("nightly"), forge_pass),
-    "unsigned-file pending": (CHANNEL, forge_pending),
-    "unsigned-file channel": (CHANNEL, lambda channel: channel.update(revision=99)),
-    "wrong-snapshot text": (SNAPSHOT, lambda signed: signed.update(payload=signed["payload"] + " ")),
-    "wrong-snapshot shape": (SNAPSHOT, lambda signed: signed.update(payload="{}")),
+    "revision": (CHANNEL, lambda channel: channel.update(revision=99)),
+    "note": (CHANNEL, lambda channel: channel["sets"][0].update(notes=["gfx942: tested (full tests)"])),
+    "set": (CHANNEL, lambda channel: channel["sets"][0].update(document="0" * 64)),
+    "demotion": (CHANNEL, lambda channel: forge_pending(channel, "demote", channel["sets"])),
+    "promotion": (CHANNEL, lambda channel: forge_pending(channel, "promote", channel["sets"][:1])),
+    "abandoned": (CHANNEL, lambda channel: forge_pending(channel, "abandon", [])),
+    "manifest": (MANIFEST, lambda signed: signed.update(payload=signed["payload"] + " ")),
+    "shape": (MANIFEST, lambda signed: signed.update(payload="{}")),
 }
 
 
 @pytest.fixture(scope="module")
-def newer(sets: Sets, signed: Mapping[str, Path], keys: list[Path]) -> Path:
+def newer(sets: Sets, signed: Path, keys: list[Path]) -> Path:
     """A store that shows the second set, too."""
-    place = linked(signed["rename"], sets.home / "newer")
+    place = linked(signed, sets.home / "newer")
     Signing(keys[0], MOMENT + timedelta(hours=1)).promote(sets.store(place), sets.documents[1])
     return place
 
 
 @pytest.fixture
-def promoted(
-    sets: Sets, signed: Mapping[str, Path], newer: Path, tmp_path: Path
-) -> tuple[FaultyStore, FaultyStore]:
+def promoted(sets: Sets, signed: Path, newer: Path, tmp_path: Path) -> tuple[FaultyStore, FaultyStore]:
     """A copy of a store that shows the second set, and one of it from before."""
-    return sets.store(linked(newer, tmp_path / "store")), sets.store(signed["rename"])
+    return sets.store(linked(newer, tmp_path / "store")), sets.store(signed)
 
 
 def require_never_signed(store: FaultyStore, signing: Signing, document: wheel_set.SetDocument) -> None:
-    """Nobody who signs takes a store as it is: neither who changes a channel, nor who repairs it."""
-    before = store.inner.read(CHANNEL).content
-    for attempt in (signing.promote, signing.demote):
-        with pytest.raises(errors.ReleaseError):
+    """Nobody who signs takes a channel as it is."""
+    before = [store.inner.read(path).content for path in (CHANNEL, MANIFEST)]
+    for attempt in (signing.promote, signing.demote, signing.abandon):
+        with pytest.raises(REFUSED):
             attempt(store, document)
-    looked = store_check.StoreCheck(store, LAYOUT, signing.now, pauses=(), signers={}, env=ENV)
-    looked = replace(looked, signers=signing.signer.trusted if signing.signer else None)
-    repair = store_repair.StoreRepairer(looked, POLICY, "ann@here", ENV, signer=signing.signer).repair()
-    assert SIGNING_CHECKS.intersection(finding.check for finding in repair.report.errors)
-    assert store.inner.read(CHANNEL).content == before
+    with pytest.raises(REFUSED):
+        signing.refresh(store)
+    assert [store.inner.read(path).content for path in (CHANNEL, MANIFEST)] == before
 
 
 @pytest.mark.contract
 @pytest.mark.parametrize("what", FORGERIES)
-def test_what_was_edited_is_named_and_not_signed(
+def test_what_was_edited_is_not_signed(
     what: str, sets: Sets, promoted: tuple[FaultyStore, FaultyStore], keys: list[Path]
 ) -> None:
     store, signing = promoted[0], Signing(keys[0], MOMENT + timedelta(hours=2))
     path, change = FORGERIES[what]
     edit(store, path, change)
-    found = {finding.key for finding in signing.check(store).errors}
-    assert (what.split(maxsplit=1)[0], path) in found
-    if what.endswith("status"):  # it is made anew from what is signed, and says the truth again
-        signing.refresh(store)
-        assert signing.check(store).errors == ()
-    else:
-        require_never_signed(store, signing, sets.documents[1])
+    require_never_signed(store, signing, sets.documents[1])
 
 
 @pytest.mark.contract
-def test_an_old_state_that_is_put_back_is_named_and_never_signed(
+def test_a_change_that_somebody_claims_without_a_key_is_not_made(
+    sets: Sets, promoted: tuple[FaultyStore, FaultyStore], keys: list[Path]
+) -> None:
+    """It is not what anybody with a key has asked for, and such a one puts it back."""
+    store, signing, (old, new) = promoted[0], Signing(keys[0], MOMENT + timedelta(hours=2)), sets.documents
+    edit(store, CHANNEL, lambda channel: forge_pending(channel, "demote", channel["sets"][:1]))
+    before = [store.inner.read(path).content for path in (CHANNEL, MANIFEST)]
+    for attempt in (signing.promote, signing.demote):
+        with pytest.raises(errors.ReleaseError, match="is being changed: demote of 2"):
+            attempt(store, old)
+    left = signing.refresh(store)
+    assert left is not None and "by eve" in left.other_change
+    assert [store.inner.read(path).content for path in (CHANNEL, MANIFEST)] == before
+    signing.abandon(store, new)
+    assert signing.promoter(store).read_channel_record().channel.shown == (old.id, new.id)
+    assert store.folder is not None
+    assert list_unsigned(store.folder, keys[0]) == []
+
+
+@pytest.mark.contract
+def test_pages_and_sets_that_were_edited_are_not_signed(
+    sets: Sets, promoted: tuple[FaultyStore, FaultyStore], keys: list[Path]
+) -> None:
+    store, signing, new = promoted[0], Signing(keys[0], MOMENT + timedelta(hours=2)), sets.documents[1]
+    assert store.folder is not None
+    stated = read_manifest(store, keys[0]).files
+    for folder in (PAGES, PATHS.view_pages(TARGET, "nightly")):
+        page = store.folder / folder / "torch/index.html"
+        content = page.read_bytes()
+        page.unlink()
+        page.write_bytes(content.replace(new.files[0].sha256.encode(), b"0" * 64) + b" ")
+    forged = {"schema": 1, "releases": "none"}
+    edit(store, PATHS.support_document, lambda document: document.update(forged))
+    signing.refresh(store)  # it follows from documents, and says the truth again
+    assert (read_manifest(store, keys[0]).files, list_unsigned(store.folder, keys[0])) == (stated, [])
+    edit(store, PATHS.set_document(new.id), lambda document: document.update(origin="2.9.0-0123456789ab"))
+    require_never_signed(store, signing, sets.documents[0])
+
+
+@pytest.mark.contract
+def test_an_old_state_that_is_put_back_is_never_signed(
     sets: Sets, promoted: tuple[FaultyStore, FaultyStore], keys: list[Path], tmp_path: Path
 ) -> None:
     (store, old), now = promoted, MOMENT + timedelta(hours=2)
-    signing, memory = Signing(keys[0], now), SnapshotMemory(tmp_path / "seen")
-    assert signing.check(store, memory).errors == ()
-    whole = sets.store(linked(store.inner.folder, tmp_path / "whole"))
-    put_back(store, old, snapshots=False)
-    found = signing.check(store).errors
-    assert ("old-state", CHANNEL) in {finding.key for finding in found}
-    require_never_signed(store, signing, sets.documents[1])
-    put_back(whole, old, snapshots=True)  # only who saw the newer one can tell, until it expires
-    assert signing.check(whole).errors == ()
-    urls = SnapshotMemory(memory.folder)
-    moved = store_check.StoreCheck(whole, LAYOUT, now, pauses=(), env=ENV, memory=_follow(urls, store, whole))
-    assert ("old-state", SNAPSHOT) in {finding.key for finding in moved.run().errors}
+    signing, memory = Signing(keys[0], now), ManifestMemory(tmp_path / "seen")
     assert signing.signer is not None
-    signing.signer = replace(signing.signer, memory=urls)
+    signing.signer = replace(signing.signer, memory=memory)
+    whole = sets.store(linked(store.inner.folder, tmp_path / "whole"))
+    signing.demote(whole, sets.documents[1])
+    signing.promote(whole, sets.documents[1])  # its version is known here
+    put_back(store, old, manifest=False)
+    require_never_signed(store, Signing(keys[0], now), sets.documents[1])
+    put_back(whole, old, manifest=True)  # only who saw the newer one can tell, until it expires
     with pytest.raises(errors.ReleaseError, match="an old state was put back"):
         signing.refresh(whole)
-    restored = sets.store(linked(whole.inner.folder, tmp_path / "restored"))
-    signing.signer = replace(signing.signer, memory=_follow(urls, store, restored))
-    signing.begin(restored)  # who put a copy back says so
-    assert signing.check(restored, urls).errors == ()
+    require_never_signed(whole, signing, sets.documents[1])
+    unknowing = sets.store(linked(whole.inner.folder, tmp_path / "unknowing"))
+    Signing(keys[0], now).refresh(unknowing)
+    signing.begin(whole)  # who put a copy back says so
+    assert list_unsigned(whole.inner.folder, keys[0]) == []
+    assert memory.find_version(whole.url_of(MANIFEST)) == read_manifest(whole, keys[0]).version
     later = Signing(keys[0], MOMENT + timedelta(days=15))
-    assert ("expired-snapshot", SNAPSHOT) in {finding.key for finding in later.check(whole).errors}
     with pytest.raises(errors.ReleaseError, match="expired"):
-        later.refresh(whole)
-    later.begin(whole)
-    assert later.check(whole).errors == ()
-
-
-def _follow(memory: SnapshotMemory, store: Store, other: Store) -> SnapshotMemory:
-    """Have a memory of a store hold for another one, as if that had its address."""
-    for path in (SNAPSHOT, SUPPORT):
-        source, target = (memory.locate(item.url_of(path)) for item in (store, other))
-        shutil.copy(source, target)
-    return memory
+        later.refresh(unknowing)
+    require_never_signed(unknowing, later, sets.documents[1])
+    later.begin(unknowing)
+    assert list_unsigned(unknowing.inner.folder, keys[0]) == []
 
 
 def test_a_channel_is_signed_for_the_first_time_whether_or_not_it_tells_something_new(
     sets: Sets, keys: list[Path], tmp_path: Path
 ) -> None:
-    store, signing = sets.store(linked(sets.rename, tmp_path / "store")), Signing(keys[0])
-    Signing(None).refresh(store)
-    clean = sets.store(linked(store.inner.folder, tmp_path / "clean"))
-    with pytest.raises(errors.ReleaseError, match="nobody has signed"):
-        signing.refresh(clean)
-    signing.begin(clean)
-    for number, write in enumerate(clean.writes):
-        place = linked(store.inner.folder, tmp_path / str(number))
-        with pytest.raises(Killed):
-            signing.begin(sets.store(place, write, "after"))
-        again = sets.store(place)
-        signing.begin(again)
-        assert signing.check(again).errors == (), write
-
-
-def test_the_policy_that_a_channel_keeps_is_signed_before_it_counts(
-    *, sets: Sets, signed: Mapping[str, Path], keys: list[Path], tmp_path: Path, exhaustive: bool
-) -> None:
-    """A change of it that is killed at any write is finished by the same command; a forged one is refused."""
-    signing = Signing(keys[0])
-    signing.policy = policy("channels: {nightly: {rules: {verify: {fresh: 1d}}}}")
-    clean = sets.store(linked(signed["pages"], tmp_path / "clean pages"))
-    with pytest.raises(errors.ReleaseError, match="fresh is 2w, and would be 1d"):
-        signing.refresh(clean)
-    assert clean.writes == []
-    signing.change_policy = True
-    signing.refresh(clean)
-    for number, write in enumerate(clean.writes if exhaustive else clean.writes[::2]):
-        place = linked(signed["pages"], tmp_path / f"pages {number}")
-        with pytest.raises(Killed):
-            signing.refresh(sets.store(place, write, "after"))
-        store = sets.store(place)
-        assert list_unsigned(store, place, keys[0]) == [], write
-        signing.refresh(store)
-        document = json.loads(store.read(CHANNEL).content)
-        assert document["policy"]["channels"]["nightly"]["rules"]["verify"] == {"fresh": "1d"}, write
-        assert len(document["history"][-1]["policy"]) == 16 and document["pending"] is None
-        assert read_snapshot(store, keys[0]).settled and list_unsigned(store, place, keys[0]) == []
-    place = linked(signed["pages"], tmp_path / "pages forged")
-    store = sets.store(place)
-    document = json.loads(store.read(CHANNEL).content)
-    easy = {**document["policy"], "signers": {}}
-    shown = document["sets"]
-    pending = {"action": "refresh", "sets": [shown[0]["set"]], "by": "eve", "began": "2026-11-21T12:00:00Z"}
-    pending |= {"goal": shown, "adds": False, "policy": easy}
-    forged = {**document, "revision": document["revision"] + 1, "pending": pending}
-    (place / CHANNEL).unlink()
-    (place / CHANNEL).write_text(json.dumps(forged))
-    with pytest.raises(errors.ReleaseError, match="nobody signed that"):
-        Signing(keys[0]).refresh(store)
+    store, signing = sets.store(linked(sets.place, tmp_path / "store")), Signing(keys[0])
+    for name in ("new", "known"):
+        clean = sets.store(linked(store.inner.folder, tmp_path / name))
+        with pytest.raises(errors.ReleaseError, match="nobody has signed"):
+            signing.refresh(clean)
+        assert clean.writes == []
+        signing.begin(clean)
+        for number, write in enumerate(clean.writes):
+            place = linked(store.inner.folder, tmp_path / f"{name} {number}")
+            with pytest.raises(Killed):
+                signing.begin(sets.store(place, write, "after"))
+            signing.begin(sets.store(place))
+            require_signed(sets, place, keys[0])
+        Signing(None).refresh(store)
 
 
 @pytest.mark.contract
 def test_without_the_key_what_is_signed_stays_as_it_is(
-    sets: Sets, promoted: tuple[FaultyStore, FaultyStore], keys: list[Path], tmp_path: Path
+    sets: Sets,
+    promoted: tuple[FaultyStore, FaultyStore],
+    keys: list[Path],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     store, nobody, stranger = promoted[0], Signing(None), Signing(keys[1])
-    store.writes.clear()
-    for attempt in (nobody.promote, nobody.demote, stranger.promote, stranger.demote):
+    for signing in (nobody, stranger):
+        for attempt in (signing.promote, signing.demote):
+            with pytest.raises((errors.UsageError, errors.ReleaseError)):
+                attempt(store, sets.documents[0])
         with pytest.raises((errors.UsageError, errors.ReleaseError)):
-            attempt(store, sets.documents[0])
+            signing.refresh(store)
     assert store.writes == []
-    assert {finding.check for finding in stranger.check(store).errors} == {"wrong-snapshot"}
-    memory, later = SnapshotMemory(tmp_path / "seen"), Signing(keys[1], MOMENT + timedelta(days=1))
-    forged = sets.store(linked(store.inner.folder, tmp_path / "forged"))
-    later.begin(forged)
-    assert nobody.check(forged, memory).errors == ()
-    assert memory.find_version(forged.url_of(SNAPSHOT)) == 0  # whose it is, nobody said
-    store.remove(SNAPSHOT)
-    assert ("unsigned", CHANNEL) in {finding.key for finding in nobody.check(store).errors}
+    # nor the rest of the store: another channel that has something to be told, where it is seen from
+    assert store.folder is not None
+    Signing(None, channel="stable").promoter(store).promote(sets.documents[0], lambda: PASSED)
+    before = {path: path.read_bytes() for path in store.folder.rglob("*") if path.is_file()}
+    for words in ([], ["--channel", "nightly"], ["--public-url", "https://wheels.example.org/"]):
+        assert boundary.run_command(main.cli, ["set", "refresh", str(store.folder), *words]) == 2
+        assert (
+            f"nightly of {FAMILY} is signed\ntip: name the key with --sign-with KEY"
+            in capsys.readouterr().err
+        )
+    after = {path: path.read_bytes() for path in store.folder.rglob("*") if path.is_file()}
+    assert after == before
+    Signing(None, channel="stable").refresh(store)  # nobody has signed that one
+    store.remove(MANIFEST)
     with pytest.raises(errors.ReleaseError, match="nobody has signed"):
         Signing(keys[0]).promote(store, sets.documents[0])
 
 
-def test_a_signature_is_renewed_when_half_of_its_time_is_over(
-    sets: Sets, signed: Mapping[str, Path], keys: list[Path], tmp_path: Path
+def test_a_claim_that_another_channel_refuses_leaves_what_was_signed(
+    sets: Sets, signed: Path, keys: list[Path], tmp_path: Path
 ) -> None:
-    store = sets.store(linked(signed["pages"], tmp_path / "pages renewed"))
+    place, twins = linked(signed, tmp_path / "store"), []
+    for text in ("one", "two"):
+        world = World(tmp_path / text, "2.9.4", text=text)
+        world.wheels[0] = sets.worlds[0].wheels[0]
+        twins.append(stage(FolderStore(place), world.plan()).document)
+    signing, other = Signing(keys[0]), Signing(None, channel="stable")
+    store = Watched(FolderStore(place), at=f"replace {CHANNEL}")
+    store.guest = lambda: other.promote(sets.store(place), twins[1])
+    with pytest.raises(errors.ReleaseError, match="has other bytes in 2"):
+        signing.promote(store, twins[0])
+    signing.promote(sets.store(place), sets.documents[1])
+    require_signed(sets, place, keys[0])
+
+
+def test_a_signature_is_renewed_when_half_of_its_time_is_over(
+    sets: Sets, signed: Path, keys: list[Path], tmp_path: Path
+) -> None:
+    store = sets.store(linked(signed, tmp_path / "renewed"))
     written = {}
     for days in (6, 8):
         store.writes.clear()
         Signing(keys[0], MOMENT + timedelta(days=days)).refresh(store)
-        written[days] = [write.removeprefix("replace ") for write in store.writes]
-    assert written == {6: [], 8: [SNAPSHOT, SUPPORT, "v2/support.snapshot.json"]}
+        written[days] = list(store.writes)
+    assert written == {6: [], 8: [f"replace {MANIFEST}"]}
     replaced = replace(Signing(keys[1]).signer, signers={"old": ssh_signature.read_public_key(keys[0], ENV)})
     successor = Signing(keys[1], MOMENT + timedelta(days=16))
     successor.signer = replace(replaced, now=successor.now)
     successor.refresh(store)  # another key, which knows the one before
-    assert successor.check(store).errors == ()
+    assert list_unsigned(store.inner.folder, keys[1]) == []
 
 
 def choose(url: str, key: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
@@ -421,9 +474,9 @@ def test_an_installer_takes_what_was_signed_and_nothing_older(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     now = datetime.now(timezone.utc).replace(microsecond=0)
     Signing(keys[0], now).begin(store)
-    url = f"{sets.url}{quote(folder.relative_to(sets.root).as_posix())}/v2/{FAMILY}/"
+    url = f"{sets.url}{quote(folder.relative_to(sets.root).as_posix())}/{FAMILY}/"
     channel, view = f"{url}simple/nightly/", f"{url}by-gfx/{TARGET}/nightly/"
-    for index in (channel, view, f"{folder.as_uri()}/v2/{FAMILY}/simple/nightly/"):
+    for index in (channel, view, f"{folder.as_uri()}/{FAMILY}/simple/nightly/"):
         code, text = choose(index, keys[0], capsys)
         assert code == 0 and "torch-2.9.2" in text
     assert choose(channel, keys[1], capsys)[0] == 17
@@ -437,12 +490,44 @@ def test_an_installer_takes_what_was_signed_and_nothing_older(
     page.write_text(page.read_text().replace("2.9.2", "2.9.3"))
     assert choose(channel, keys[0], capsys)[0] == 17  # edited
     assert choose(view, keys[0], capsys)[0] == 0
-    put_back(store, old, snapshots=True)
+    put_back(store, old, manifest=True)
     Signing(keys[0], now - timedelta(days=1)).begin(store)  # it holds, as of yesterday
     code, text = choose(channel, keys[0], capsys)
     assert code == 17 and "an old state was put back" in text
     shutil.rmtree(tmp_path / "state")
     assert choose(channel, keys[0], capsys)[0] == 0  # who has seen nothing newer cannot know
+
+
+@pytest.mark.contract
+def test_an_installer_takes_nothing_unsigned_of_a_change_that_was_killed(
+    *,
+    sets: Sets,
+    signed: Path,
+    keys: list[Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The old set, as it was signed; nothing while pages are neither of what was signed; then the new set."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    signing, new = Signing(keys[0], datetime.now(timezone.utc).replace(microsecond=0)), sets.documents[1]
+    start = linked(signed, tmp_path / "start")
+    signing.begin(sets.store(start))
+    clean = sets.store(linked(start, tmp_path / "clean"))
+    signing.promote(clean, new)
+    seen = []
+    for number, write in enumerate(clean.writes):
+        place = linked(start, tmp_path / str(number))
+        with pytest.raises(Killed):
+            signing.promote(sets.store(place, write, "after"), new)
+        url = f"{sets.url}{quote(place.relative_to(sets.root).as_posix())}/{FAMILY}/simple/nightly/"
+        code, text = choose(url, keys[0], capsys)
+        seen.append({0: "new" if "torch-2.9.2" in text else "old", 17: "nothing"}[code])
+        assert (seen[-1] == "nothing") == any(
+            name.startswith("simple/nightly/torch/") for name in list_unsigned(place, keys[0])
+        )
+    assert list(dict.fromkeys(seen)) == ["old", "nothing", "new"]
+    assert seen == sorted(seen, key=["old", "nothing", "new"].index)
 
 
 @pytest.mark.contract
@@ -459,7 +544,7 @@ def test_torch_is_installed_from_a_signed_channel(
     Signing(keys[0], datetime.now(timezone.utc).replace(microsecond=0)).begin(store)
     venv = make_environment(tmp_path / "venv")
     url = f"{sets.url}{quote(folder.relative_to(sets.root).as_posix())}/"
-    words = ["torch", "--index", f"{url}v2/{FAMILY}/simple/nightly/", "--rocm-index", f"{url}rocm/"]
+    words = ["torch", "--index", f"{url}{FAMILY}/simple/nightly/", "--rocm-index", f"{url}rocm/"]
     words += ["--gfx", TARGET, "--python", str(venv.prefix), "--cache-dir", str(tmp_path / "cache")]
 
     def install(*more: str, dependencies: str = f"{url}rocm/") -> int:
@@ -478,21 +563,20 @@ def test_torch_is_installed_from_a_signed_channel(
 def test_the_commands_sign_by_a_key_that_a_variable_holds(
     sets: Sets, keys: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = linked(sets.rename, tmp_path / "store")
+    place = linked(sets.place, tmp_path / "store")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     (tmp_path / "temp").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temp"))
-    look = ["store", "fsck", str(place), "--released-by", f"{keys[0]}.pub"]
-    demote = ["set", "demote", str(place), "--channel", "nightly"]
-    assert boundary.run_command(main.cli, look) == 15  # nobody has signed it
+    refresh = ["set", "refresh", str(place), "--family", FAMILY]
+    demote = ["set", "demote", str(place), "--channel", "nightly", "--set", sets.documents[0].id]
     monkeypatch.setenv("ROCM_WHEELS_RELEASE_KEY", keys[0].read_text())
-    assert boundary.run_command(main.cli, ["set", "refresh", str(place)]) == 15
-    assert boundary.run_command(main.cli, ["set", "refresh", str(place), "--sign-anew", "--dry-run"]) == 0
-    assert boundary.run_command(main.cli, look) == 15
-    assert boundary.run_command(main.cli, ["set", "refresh", str(place), "--sign-anew"]) == 0
-    assert boundary.run_command(main.cli, look) == 0
+    assert boundary.run_command(main.cli, refresh) == 15  # nobody has signed it
+    assert boundary.run_command(main.cli, [*refresh, "--sign-anew", "--dry-run"]) == 0
+    assert not (place / MANIFEST).exists()
+    assert boundary.run_command(main.cli, [*refresh, "--sign-anew"]) == 0
+    assert list_unsigned(place, keys[0]) == []
     monkeypatch.delenv("ROCM_WHEELS_RELEASE_KEY")
     assert boundary.run_command(main.cli, demote) == 2
     assert boundary.run_command(main.cli, [*demote, "--sign-with", str(keys[0])]) == 0
-    assert boundary.run_command(main.cli, look) == 0
+    assert list_unsigned(place, keys[0]) == []
     assert not list((tmp_path / "temp").rglob("key"))

@@ -1,4 +1,4 @@
-"""Listing what a store has: in a moment for many sets, and true whatever becomes of the short listing."""
+"""Listing what a store has, and what staging refuses before it sends anything."""
 
 from __future__ import annotations
 
@@ -10,24 +10,21 @@ from pathlib import Path
 
 import pytest
 import s3_servers
-from faulty_store import FaultyStore
 from release_world import FAMILY, NOW, ROCM, World
 
 from rocm_wheels.cli import boundary, main
-from rocm_wheels.release import set_list, stage, wheel_set
+from rocm_wheels.release import stage, wheel_set
 from rocm_wheels.release.evidence.evidence import Evidence, EvidenceHost, OutcomeCounts
-from rocm_wheels.release.layout import FamilyPaths, load_layout
+from rocm_wheels.release.store_paths import FamilyPaths
 from rocm_wheels.stores import folder
-from rocm_wheels.stores.store import Store
 
-LAYOUT = load_layout()
-PLACES = FamilyPaths(LAYOUT, FAMILY)
+PLACES = FamilyPaths(FAMILY)
 
 
-def a_set(number: int, *, wheels: int = 200) -> wheel_set.SetDocument:
+def a_set(number: int) -> wheel_set.SetDocument:
     version = f"2.9.{number}+rocm{ROCM}"
-    names = [f"torch-{version}-cp3{10 + n}-cp3{10 + n}-linux_x86_64.whl" for n in range(wheels)]
-    digests = [f"{number * 1000 + n:064x}" for n in range(wheels)]
+    names = [f"torch-{version}-cp3{10 + n}-cp3{10 + n}-linux_x86_64.whl" for n in range(200)]
+    digests = [f"{number * 1000 + n:064x}" for n in range(200)]
     files = tuple(
         wheel_set.SetFile(
             name=name,
@@ -49,11 +46,11 @@ def a_set(number: int, *, wheels: int = 200) -> wheel_set.SetDocument:
         family=FAMILY,
         layout="per-family",
         files=files,
-        locks=(wheel_set.SetLock(digest="c" * 64, path="sources.lock.json"),),
+        locks=(wheel_set.SetLock(digest="c" * 64),),
     )
 
 
-def test_a_hundred_sets_of_two_hundred_wheels_are_listed_in_a_second(
+def test_a_hundred_sets_of_two_hundred_wheels_are_read_in_seconds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "fsync", lambda _: None)
@@ -63,53 +60,10 @@ def test_a_hundred_sets_of_two_hundred_wheels_are_listed_in_a_second(
         document = a_set(number)
         ids.append(document.id)
         store.create(PLACES.set_document(document.id), document.to_json())
-    set_list.update_listing(store, PLACES)
-    for most in (1.0, 5.0):  # with the listing, and when it is lost
-        begun = time.process_time()
-        (found,) = set_list.list_sets(store, LAYOUT)
-        assert time.process_time() - begun < most
-        assert [row.id for row in found.rows] == ids[::-1]
-        assert {row.wheels for row in found.rows} == {200}
-        store.remove(PLACES.set_listing)
-
-
-@pytest.mark.parametrize("kind", ["folder", "s3"])
-def test_the_listing_is_never_the_truth(kind: str, tmp_path: Path) -> None:
-    store: Store = folder.FolderStore(tmp_path) if kind == "folder" else s3_servers.a_store()
-    one, other, gone = a_set(1, wheels=1), a_set(2, wheels=1), a_set(3, wheels=1)
-    for document in (one, gone):
-        store.create(PLACES.set_document(document.id), document.to_json())
-    set_list.update_listing(store, PLACES)
-    store.create(PLACES.set_document(other.id), other.to_json())  # by somebody who ended before the listing
-    store.remove(PLACES.set_document(gone.id))
-    store.create(PLACES.set_lock("2.9.4-000000000000"), b"{}")
-    store.create(PLACES.set_document("2.9.5-000000000000"), one.to_json())
-
-    def listed() -> tuple[list[str], tuple[str, ...], tuple[str, ...]]:
-        (found,) = set_list.list_sets(store, LAYOUT)
-        return [row.id for row in found.rows], found.unfinished, found.damaged
-
-    expected = [other.id, one.id]
-    damaged_ones = (b"{", b'{"schema": 2}', b"")
-    for content in (None, *damaged_ones[: 3 if kind == "folder" else 1]):
-        if content is not None:
-            store.remove(PLACES.set_listing)
-            store.create(PLACES.set_listing, content)
-        rows, unfinished, damaged = listed()
-        assert (rows, unfinished) == (expected, ("2.9.4-000000000000",))
-        assert len(damaged) == 1 and f"and what it lists is {one.id}" in damaged[0]
-        set_list.update_listing(store, PLACES)
-        assert json.loads(store.read(PLACES.set_listing).content)["sets"][0]["id"] == other.id
-    before = store.head(PLACES.set_listing)
-    set_list.update_listing(store, PLACES)
-    assert store.head(PLACES.set_listing) == before
-
-
-def test_two_who_renew_the_listing_at_a_time_do_no_harm(tmp_path: Path) -> None:
-    store = folder.FolderStore(tmp_path)
-    store.create(PLACES.set_document(a_set(1, wheels=1).id), a_set(1, wheels=1).to_json())
-    set_list.update_listing(FaultyStore(store, at=f"replace {PLACES.set_listing}", fault="other"), PLACES)
-    assert [len(one.rows) for one in set_list.list_sets(store, LAYOUT)] == [1]
+    begun = time.process_time()
+    sets = wheel_set.read_family_sets(store, FAMILY)
+    assert time.process_time() - begun < 5
+    assert [document.id for document in sets.documents] == ids[::-1]
 
 
 def test_what_is_known_of_sets_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -158,16 +112,10 @@ def test_the_command_stages_to_s3_and_lists_it(
     for name, value in s3_servers.environment(s3_servers.moto()).items():
         monkeypatch.setenv(name, value)
     world, url = World(tmp_path), f"s3://{s3_servers.a_bucket()}/some/where"
-    layout = tmp_path / "layout.yaml"
-    names = {"staging": "next", "release": "whl", "sets": "sets", "files": "f", "evidence": "e"}
-    layout.write_text(
-        "".join(f"{key}: {value}\n" for key, value in {**names, "pages": "simple", "channels": "c"}.items())
-    )
-    options = ["--store-layout", str(layout), "--json"]
-    assert boundary.run_command(main.cli, world.words(url, *options)) == 0
+    assert boundary.run_command(main.cli, world.words(url, "--json")) == 0
     said = json.loads(capsys.readouterr().out)
-    assert said["index"].endswith(f"/some/where/next/{FAMILY}/sets/{said['set']}/simple/")
-    assert boundary.run_command(main.cli, ["set", "list", url, *options]) == 0
+    assert said["index"].endswith(f"/some/where/{FAMILY}/sets/{said['set']}/simple/")
+    assert boundary.run_command(main.cli, ["set", "list", url, "--json"]) == 0
     assert [one["id"] for one in json.loads(capsys.readouterr().out)["sets"]] == [said["set"]]
 
 

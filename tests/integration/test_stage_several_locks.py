@@ -18,9 +18,9 @@ from uv import find_uv_bin
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import process
 from rocm_wheels.index import update
-from rocm_wheels.release import layout, wheel_set
+from rocm_wheels.release import store_paths, wheel_set
 from rocm_wheels.release.evidence.store import add_evidence
-from rocm_wheels.sources.lock import write_lock
+from rocm_wheels.sources.lock import digest_lock, format_lock, write_lock
 from rocm_wheels.stores import folder
 
 pytestmark = pytest.mark.contract
@@ -54,10 +54,10 @@ def test_uv_takes_a_variant_of_a_set_with_two_locks_and_others_the_plain_wheel(
     store = folder.FolderStore(tmp_path / "store")
     document = wheel_set.find_set(store, staged["set"])
     moment = datetime.now(timezone.utc)
-    known = said("verify", document=document, when=moment, added=moment)
-    add_evidence(store, layout.load_layout(), document, known.evidence)
+    known = said("audit", document=document, when=moment, added=moment)
+    add_evidence(store, document, known.evidence)
     (tmp_path / "policy.yaml").write_text(
-        "channels:\n  nightly: {rules: {verify: {fresh: 14d}, complete: {}}}\n"
+        "channels:\n  nightly: {signed: false, rules: {audit: {fresh: 14d}, complete: {}}}\n"
     )
     words = ["set", "promote", str(tmp_path / "store"), "--set", document.id, "--channel", "nightly"]
     assert boundary.run_command(main.cli, [*words, "--policy", str(tmp_path / "policy.yaml")]) == 0
@@ -66,18 +66,12 @@ def test_uv_takes_a_variant_of_a_set_with_two_locks_and_others_the_plain_wheel(
         boundary.run_command(main.cli, ["set", "list", str(tmp_path / "store"), "--channel", "nightly"]) == 0
     )
     assert f"{document.id}  ROCm 7.0.2, 7.1.0" in capsys.readouterr().out
-    (release,) = json.loads((tmp_path / "store/v2/variants/support.json").read_text())["releases"]
+    (release,) = json.loads((tmp_path / "store/variants/support.json").read_text())["releases"]
     rocm = {"rocm7.1": "7.1.0", "rocm7.0": "7.0.2", "": "7.1.0"}
     assert {wheel["label"]: wheel["rocm"] for wheel in release["wheels"]} == rocm
-    released = layout.FamilyPaths(layout.load_layout(), "variants", "release")
-    assert (
-        wheel_set.read_set(store, "variants", document.id, area="release", layout=layout.load_layout())
-        == document
-    )
-    there = {
-        path.name for path in (tmp_path / "store" / released.set_folder(document.id)).glob("*.lock.json")
-    }
-    assert there == {one.path for one in document.locks} and len(there) == 2
+    released = store_paths.FamilyPaths("variants")
+    for lock in (NEWER, OLDER):
+        assert store.read(released.lock_file(digest_lock(lock))).content == format_lock(lock).encode()
 
     update.add_wheels(tmp_path / "store" / "rocm", [rocm_wheel(tmp_path)], now=NOW)
     env = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "no_proxy": "127.0.0.1", "NO_PROXY": "127.0.0.1"}

@@ -16,22 +16,25 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
+from faulty_store import FaultyStore, Killed
 from judged_sets import said
 from release_world import FAMILY, TARGET, World
 from s3_servers import a_bucket, a_store, bad_line, environment
+from staged import stage as stage_plan
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import errors
-from rocm_wheels.release import layout, policy, wheel_set
+from rocm_wheels.release import policy, store_paths, wheel_set
+from rocm_wheels.release.care import PrunePlan, Pruner
 from rocm_wheels.release.evidence.store import add_evidence
-from rocm_wheels.release.prune import PrunePlan, Pruner
 from rocm_wheels.stores import s3 as store_s3
 from rocm_wheels.stores.store import open_store
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "pages" / "how-to" / "store-roles.md"
-LAYOUT = layout.load_layout()
-STAGED, RELEASED = layout.FamilyPaths(LAYOUT, FAMILY), layout.FamilyPaths(LAYOUT, FAMILY, "release")
-RULES = "channels:\n  nightly: {rules: {verify: {fresh: 14d}, complete: {}, smoke: {fresh: 7d}}}\n"
+PATHS = store_paths.FamilyPaths(FAMILY)
+RULES = (
+    "channels:\n  nightly: {signed: false, rules: {audit: {fresh: 14d}, complete: {}, smoke: {fresh: 7d}}}\n"
+)
 Statement = Mapping[str, Any]
 Asked = list[tuple[str, str, dict[str, str]]]  # action, resource, and what conditions look at
 
@@ -123,7 +126,7 @@ class Roles:
         when = datetime.now(timezone.utc).replace(microsecond=0) - timedelta(hours=hours)
         of = {"document": document, "when": when, "added": when, "gfx": TARGET}
         result = said(kind, about=document.digest, **of).evidence
-        add_evidence(open_store(self.url, dict(os.environ)), LAYOUT, document, result)
+        add_evidence(open_store(self.url, dict(os.environ)), document, result)
 
 
 def test_each_command_has_the_rights_that_it_needs_and_not_those_of_the_other_role(
@@ -138,7 +141,7 @@ def test_each_command_has_the_rights_that_it_needs_and_not_those_of_the_other_ro
         assert run(*stage) == 0 and roles.refused == []
         assert run(*stage) == 0 and roles.refused == []  # once more, which sends nothing
         document = wheel_set.find_set(roles.all, world.plan().document.id)
-        for kind in ("verify", "smoke"):
+        for kind in ("audit", "smoke"):
             roles.add(kind, document, 5)
         assert run("set", "gate", roles.url, *judged) == 0
         assert run("set", "list", roles.url) == 0 and run("store", "fsck", roles.url) == 0
@@ -147,13 +150,19 @@ def test_each_command_has_the_rights_that_it_needs_and_not_those_of_the_other_ro
     with roles.work_as("release") as run:
         assert run("set", "promote", roles.url, *judged) == 0
         assert run("set", "refresh", roles.url, "--policy", roles.policy) == 0
-        assert run("set", "demote", roles.url, "--channel", "nightly", "--policy", roles.policy) == 0
+        assert run("set", "demote", roles.url, *judged) == 0
         assert roles.refused == []
         assert run(*other.words(roles.url)) == 15 and roles.refused
         with pytest.raises(errors.ReleaseError, match="AccessDenied"):
             roles.add("smoke", document, 4)
     with roles.work_as("write") as run:
-        assert run(*other.words(roles.url)) == 0 and roles.refused == []
+        last = f"create {PATHS.set_document(other.plan().document.id)}"
+        killed = FaultyStore(open_store(roles.url, dict(os.environ)), at=last, fault="before")
+        begun = datetime.now(timezone.utc) + timedelta(minutes=1)
+        with pytest.raises(Killed):
+            stage_plan(killed, other.plan(), now=f"{begun:%Y-%m-%dT%H:%M:%SZ}")
+        assert run(*other.words(roles.url)) == 0 and roles.refused == []  # its pages stay
+        assert run("store", "fsck", roles.url) == 0
     later = datetime.now(timezone.utc) + timedelta(days=99)  # when all that is staged is old
     with roles.work_as("write"), pytest.raises(errors.ReleaseError, match="AccessDenied"):
         prune(roles, later)
@@ -162,15 +171,14 @@ def test_each_command_has_the_rights_that_it_needs_and_not_those_of_the_other_ro
         plan = prune(roles, later)
         assert [gone.id for gone in plan.sets] == [document.id] and roles.refused == []
         store = open_store(roles.url, dict(os.environ))
-        for name in (STAGED.name_claim(document.files[0].name), STAGED.evidence_folder(document.id) + "/x"):
-            with pytest.raises(errors.ReleaseError, match="AccessDenied"):
-                store.remove(name)
+        with pytest.raises(errors.ReleaseError, match="AccessDenied"):
+            store.remove(f"{PATHS.evidence_folder(document.id)}/x")
 
 
 def prune(roles: Roles, now: datetime) -> PrunePlan:
     """Prune with the rights that the environment gives: only the newest set is kept."""
     store = open_store(roles.url, dict(os.environ))
-    return Pruner(store, LAYOUT, policy.RetentionPolicy(keep=1), "bob@here", now).prune(FAMILY)
+    return Pruner(store, policy.RetentionPolicy(keep=1), now).prune(FAMILY)
 
 
 def test_who_holds_a_role_cannot_undo_what_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,7 +186,7 @@ def test_who_holds_a_role_cannot_undo_what_is_there(tmp_path: Path, monkeypatch:
     roles, wheel, path = (
         Roles(tmp_path, monkeypatch),
         tmp_path / "big.whl",
-        STAGED.wheel_file("a" * 64, "a.whl"),
+        PATHS.pool_file("a" * 64, "a.whl"),
     )
     monkeypatch.setattr(store_s3, "PART_SIZE", 5 << 20)
     wheel.write_bytes(bytes(6 << 20))
@@ -186,23 +194,25 @@ def test_who_holds_a_role_cannot_undo_what_is_there(tmp_path: Path, monkeypatch:
         store = open_store(roles.url, dict(os.environ))
         store.create(path, wheel)
     assert roles.refused == []
-    taken = {
-        "write": [
-            *(path, STAGED.set_document("s"), STAGED.log_entry("s", 1)),
-            *(f"{STAGED.evidence_folder('s')}/e.json", STAGED.log_entry("s", 2)),
-        ],
-        "release": [RELEASED.set_document("s"), RELEASED.wheel_file("a" * 64, "a.whl")],
+    result, page = f"{PATHS.evidence_folder('s')}/e.json", f"{PATHS.set_index('s')}/torch/index.html"
+    channel, pages = PATHS.channel_document("nightly"), PATHS.channel_pages("nightly")
+    for name in (result, page, channel, PATHS.set_document("s")):
+        roles.all.create(name, b"x")
+    kept = {
+        "write": ([path, result, page, channel, PATHS.set_document("s")],) * 2,
+        "release": ([result, channel], [path, result]),
     }
-    for role, paths in taken.items():
-        for name in paths:
-            if roles.all.head(name) is None:
-                roles.all.create(name, b"x")
+    for role, (present, changeless) in kept.items():
         with roles.work_as(role):
             store = open_store(roles.url, dict(os.environ))
-            for name in paths:
-                tag = store.head(name).tag
+            for name in present:
                 with pytest.raises(errors.ReleaseError, match="AccessDenied"):
                     store.remove(name)
-                if role != "release":
-                    with pytest.raises(errors.ReleaseError, match="AccessDenied"):
-                        store.replace(name, b"others", tag)
+            for name in changeless:
+                with pytest.raises(errors.ReleaseError, match="AccessDenied"):
+                    store.replace(name, b"others", roles.all.head(name).tag)
+    with roles.work_as("write"):
+        store = open_store(roles.url, dict(os.environ))
+        for name in (f"{pages}/sets/index.html", f"{PATHS.view_pages(TARGET, 'nightly')}/files/index.json"):
+            with pytest.raises(errors.ReleaseError, match="AccessDenied"):
+                store.create(name, b"a project of that name")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import s3_servers
-from store_promises import require_promises, require_source_is_held, send_and_copy_in_parts
+from store_promises import require_promises, send_in_parts
 
 from rocm_wheels.core import errors
 from rocm_wheels.stores import folder
@@ -73,7 +73,7 @@ def test_a_store_without_conditions_is_refused_or_said(
 
 @pytest.mark.contract
 def test_a_large_file_goes_in_parts_and_comes_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    send_and_copy_in_parts(s3_servers.a_store(), tmp_path, monkeypatch)
+    send_in_parts(s3_servers.a_store(), tmp_path, monkeypatch)
 
 
 def test_a_large_file_that_changes_while_it_is_sent_is_never_seen(
@@ -98,29 +98,14 @@ def test_a_large_file_that_changes_while_it_is_sent_is_never_seen(
     assert list(store.listing("")) == []
 
 
-def test_a_copy_whose_source_is_exchanged_meanwhile_is_not_said_to_be_there() -> None:
-    bucket = s3_servers.a_bucket()
-    s3_servers.a_store(bucket=bucket).create("a", b"old")
-    with s3_servers.bad_line(lambda method, _: "412 PreconditionFailed" if method == "PUT" else "") as line:
-        store = s3_servers.a_store(line.url, bucket=bucket)
-        with pytest.raises(errors.ReleaseError, match=r"where/a changed while it was copied"):
-            store.copy("a", "b")
-        assert store.head("b") is None
-
-
-@pytest.mark.contract
-def test_a_copy_is_of_what_was_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    require_source_is_held(s3_servers.a_store(), monkeypatch)
-
-
 @pytest.mark.contract
 def test_listings_of_many_pages_hold_the_files_of_a_store_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     store = s3_servers.a_store()
-    paths = [f"v2/f{number}/a+{number}.whl" for number in range(5)]
+    paths = [f"f{number}/a+{number}.whl" for number in range(5)]
     for path in paths:
         store.create(path, b"")
     ask, pages = store._client.call, []
-    for key in ("some/where/v2/", "some/where/v2/with space/x", "some/where/v2/caf\u00e9", "some/where/.x"):
+    for key in ("some/where/", "some/where/with space/x", "some/where/caf\u00e9", "some/where/.x"):
         ask(
             "put_object", Bucket=store._bucket, Key=key, Body=b""
         )  # as consoles make "folders", by other tools
@@ -131,7 +116,7 @@ def test_listings_of_many_pages_hold_the_files_of_a_store_alone(monkeypatch: pyt
 
     monkeypatch.setattr(store._client, "call", small_pages)
     assert [one.path for one in store.listing("")] == paths
-    assert store.folders("v2") == [f"f{number}" for number in range(5)]
+    assert store.folders("") == [f"f{number}" for number in range(5)]
     assert len(pages) >= 7
 
 
@@ -158,10 +143,8 @@ def test_writes_on_a_bad_line_happen_once(fault: str, times: int) -> None:
         tag = store.create("a", b"one")
         assert store.read("a").tag == tag
         line.faults = _first(times, fault, ("PUT",))
-        store.copy("a", "copied")
-        line.faults = _first(times, fault, ("PUT",))
         new = store.replace("a", b"two", tag)
-        assert (store.read("a").tag, store.read("copied").content) == (new, b"one")
+        assert (store.read("a").tag, store.read("a").content) == (new, b"two")
 
 
 @pytest.mark.parametrize("fault", ["409 ConditionalRequestConflict", "500", "lost"])
@@ -210,36 +193,16 @@ def test_what_comes_short_is_asked_for_again() -> None:
         assert [one.path for one in store.listing("")] == ["a"]
 
 
-def test_parts_that_are_copied_are_tried_again_each_by_itself(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(store_s3, "_COPIED_PART_SIZE", 5 << 20)
-    bucket, seen, begun = s3_servers.a_bucket(), set[str](), list[str]()
-    s3_servers.a_store(bucket=bucket).create("a", bytes(6 << 20))
-
-    def once_each(method: str, path: str) -> str:
-        begun.extend([path] if method == "POST" and path.endswith("?uploads") else [])
-        if "partNumber" not in path or path in seen:
-            return ""
-        seen.add(path)
-        return "503"
-
-    with s3_servers.bad_line(once_each) as line:
-        s3_servers.a_store(line.url, bucket=bucket).copy("a", "b")
-    assert (len(seen), len(begun)) == (2, 1)
-
-
 def test_weak_tags_of_a_proxy_are_those_of_the_server() -> None:
     bucket = s3_servers.a_bucket()
     with s3_servers.bad_line(lambda *_: "weak") as line:
         store = s3_servers.a_store(line.url, bucket=bucket)
         tag = store.create("a", b"one")
-        store.copy("a", "b")
         assert store.digest("a") == hashlib.sha256(b"one").hexdigest()
         second = store.replace("a", b"two", tag)
         with pytest.raises(ChangedInStoreError):
             store.replace("a", b"six", tag)
-        assert [one.tag for one in store.listing("")] == [second, tag]
+        assert [one.tag for one in store.listing("")] == [second]
 
 
 def test_a_server_that_knows_no_conditions_can_be_used_alone() -> None:
@@ -251,7 +214,6 @@ def test_a_server_that_knows_no_conditions_can_be_used_alone() -> None:
             require_conditional_writes(store)
         require_conditional_writes(store, unconditional=True)
         tag = store.create("a", b"1")
-        store.copy("a", "b")
         with pytest.raises(AlreadyInStoreError):
             store.create("a", b"2")
         store.replace("a", b"2", tag)

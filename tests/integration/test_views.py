@@ -6,18 +6,19 @@ import hashlib
 import json
 import os
 import shlex
-import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
+from itertools import product
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 import s3_servers
-from faulty_store import FaultyStore, Killed, Watched
+from faulty_store import Killed, KilledAfter, Watched
 from our_pip import PIP, UV
+from promoted_sets import linked
 from release_world import FAMILY, NOW, ROCM, TARGET, World, rocm_wheel
 from staged import stage
 
@@ -27,59 +28,47 @@ from judged_sets import policy, said
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import parallel, process
-from rocm_wheels.index import publish, update
-from rocm_wheels.release import layout, promote, views, wheel_set
+from rocm_wheels.index import update
+from rocm_wheels.release import store_paths, support, wheel_set
+from rocm_wheels.release.channel import ChannelActor, Promoter
 from rocm_wheels.release.evidence.store import add_evidence
 from rocm_wheels.release.policy import RuleResult, Verdict
 from rocm_wheels.release.refresh import Refresher, RefreshResult
 from rocm_wheels.stores import folder
 from rocm_wheels.stores.store import Store
 
-LAYOUT = layout.load_layout()
-RELEASE = layout.FamilyPaths(LAYOUT, FAMILY, "release")
-VIEW, CHANNEL = RELEASE.view_pages(TARGET, "nightly"), RELEASE.channel_pages("nightly")
-POLICY = "channels: {nightly: {rules: {verify: {fresh: 14d}}}, stable: {rules: {verify: {fresh: 14d}}}}"
+PATHS = store_paths.FamilyPaths(FAMILY)
+VIEW, CHANNEL = PATHS.view_pages(TARGET, "nightly"), PATHS.channel_pages("nightly")
+RULES = "{signed: false, rules: {audit: {fresh: 14d}}}"
+POLICY = f"channels: {{nightly: {RULES}, stable: {RULES}}}"
 PASSED = Verdict("x", FAMILY, "nightly", datetime.now(timezone.utc), (RuleResult("hashes", "pass", "yes"),))
 MOMENT = datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc)
 ALL = ["triton", "torch", "torchvision"]
 NEEDED = {"triton": f"3.5.0+rocm{ROCM}", "rocm": ROCM}
-_point, _unpoint = publish.point_link, publish.remove_link
 
 
 @pytest.fixture(autouse=True)
-def renames_are_writes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the wrapper count the rename of a folder, too; leave out what only a loss of power would show."""
-
-    def point(store: Store, link: str, target: str) -> None:
-        if isinstance(store, FaultyStore):
-            store._write(f"point {link}", lambda: _point(store.inner, link, target) or "", link)
-        else:
-            _point(store, link, target)
-
-    def unpoint(store: Store, link: str) -> None:
-        if isinstance(store, FaultyStore):
-            store._write(f"unpoint {link}", lambda: _unpoint(store.inner, link) or "", link)
-        else:
-            _unpoint(store, link)
-
+def no_power_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda _: None)
-    monkeypatch.setattr(publish, "point_link", point)
-    monkeypatch.setattr(publish, "remove_link", unpoint)
 
 
 def refresh(store: Store) -> RefreshResult:
     """All that the command does for the channel."""
-    refresher = Refresher(store, LAYOUT, policy(POLICY), "bob@here", MOMENT, {})
+    refresher = Refresher(store, policy(POLICY), "bob@here", MOMENT, {})
     done = refresher.refresh_channel(FAMILY, "nightly")
     assert done is not None
-    refresher.refresh_support([FAMILY])
+    refresher.refresh_support()
     return done
+
+
+def promoter(store: Store, by: str = "eve@there") -> Promoter:
+    return Promoter(store, PATHS, "nightly", ChannelActor(by, NOW))
 
 
 def know(store: Store, document: wheel_set.SetDocument, outcome: str = "pass", hours: float = 5) -> None:
     when = MOMENT - timedelta(hours=hours)
     found = said("smoke", outcome, gfx=TARGET, document=document, when=when, added=when)
-    add_evidence(store, LAYOUT, document, found.evidence)
+    add_evidence(store, document, found.evidence)
 
 
 def view_of(store: Store) -> str:
@@ -92,13 +81,7 @@ def view_of(store: Store) -> str:
 def everything(place: Path) -> dict[str, bytes]:
     """Return what people see, and the documents that it follows from."""
     found = {str(one.relative_to(place)): one for one in place.rglob("*") if one.is_file()}
-    found.update({str(p.relative_to(place)): p for p in (place / VIEW).rglob("*")})
-    found.update({str(p.relative_to(place)): p for p in (place / CHANNEL).rglob("*")})
-    return {
-        path: one.read_bytes()
-        for path, one in found.items()
-        if one.is_file() and path.startswith("v2/") and ".pages/" not in path
-    }
+    return {path: one.read_bytes() for path, one in found.items() if not path.startswith(".store/")}
 
 
 class Sets:
@@ -112,24 +95,19 @@ class Sets:
         worlds[1].wheels[0] = worlds[0].wheels[0]  # triton is the same
         plans = [world.plan() for world in worlds]
         self.asked: dict[str, str] = {}
+        self.place = home / "store"
+        store = self.store(self.place)
         for number, plan in enumerate(plans):
-            stage(folder.FolderStore(home / "staged"), plan, now=f"2026-11-2{number}T12:00:00Z")
-        update.add_wheels(home / "staged" / "rocm", [rocm_wheel(home)], now=NOW)
-        self.old, self.new = (
-            wheel_set.find_set(folder.FolderStore(home / "staged"), one.document.id) for one in plans
-        )
-        for mode in ("rename", "pages"):
-            shutil.copytree(home / "staged", home / mode)
-            self.fill(self.store(home / mode))
+            stage(store, plan, now=f"2026-11-2{number}T12:00:00Z")
+        update.add_wheels(self.place / "rocm", [rocm_wheel(home)], now=NOW)
+        self.old, self.new = (wheel_set.find_set(store, one.document.id) for one in plans)
+        self.fill(store)
 
     def fill(self, store: Store) -> None:
         """Release what is staged; then the newer set fails."""
         for document in (self.old, self.new):
             know(store, document)
-            promoter = promote.Promoter(
-                store, layout.FamilyPaths(LAYOUT, FAMILY), "nightly", promote.ChannelActor("ann@here", NOW)
-            )
-            promoter.promote(document, lambda: PASSED)
+            promoter(store, "ann@here").promote(document, lambda: PASSED)
         assert view_of(store) == "none"
         assert refresh(store).views == ((TARGET, None, self.new.id, "linux"),)
         assert view_of(store) == "new"
@@ -137,16 +115,11 @@ class Sets:
 
     @staticmethod
     def store(place: Path, at: str = "", fault: str = "") -> Watched:
-        """Return the store of a copy: pages are replaced one by one where its name says so."""
-        store = Watched(folder.FolderStore(place), at=at, fault=fault)
-        if "pages" in place.name:
-            store.folder = None
-        return store
+        """Return the store of a copy, which may go wrong."""
+        return Watched(folder.FolderStore(place), at=at, fault=fault)
 
-    def copy(self, mode: str, place: Path) -> Path:
-        target = place.with_name(f"{mode} {place.name}")
-        shutil.copytree(self.home / mode, target, symlinks=True)
-        return target
+    def copy(self, place: Path) -> Path:
+        return linked(self.place, place)
 
     def get(self, place: Path, tool: str = "uv") -> str:
         """Return what a real installer takes from the view; "none" where there is none."""
@@ -194,15 +167,14 @@ def sets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sets]:
         yield Sets(tmp_path_factory.mktemp("sets"), root, server.url)
 
 
-def clean_run(sets: Sets, mode: str, place: Path) -> tuple[list[str], dict[str, bytes]]:
+def clean_run(sets: Sets, place: Path) -> tuple[list[str], dict[str, bytes]]:
     """Return the writes of a refresh that nothing happened to, and what came of it."""
-    store = sets.store(sets.copy(mode, place))
+    store = sets.store(sets.copy(place))
     done = refresh(store)
     assert (done.retold, done.views) == ((sets.new.id,), ((TARGET, sets.new.id, sets.old.id, "linux"),))
     assert [one.set for one in done.failing] == [sets.new.id]
     assert len(store.writes) == len(set(store.writes))
-    assert store.inner.folder is not None
-    return store.writes, everything(store.inner.folder)
+    return store.writes, everything(place)
 
 
 def require_finished(sets: Sets, place: Path, wanted: dict[str, bytes]) -> None:
@@ -214,18 +186,16 @@ def require_finished(sets: Sets, place: Path, wanted: dict[str, bytes]) -> None:
     assert refresh(store).failing and len(store.writes) == count
 
 
-@pytest.mark.parametrize("mode", ["rename", "pages"])
+@pytest.mark.contract
 def test_a_refresh_that_was_killed_is_finished_and_a_view_is_one_set_or_the_other(
-    mode: str, sets: Sets, tmp_path: Path
+    sets: Sets, tmp_path: Path
 ) -> None:
-    before = sets.copy(mode, tmp_path / "before")
+    before = sets.copy(tmp_path / "before")
     assert sets.get(before) == sets.get(before, "pip") == "new"
-    writes, wanted = clean_run(sets, mode, tmp_path / "clean")
+    writes, wanted = clean_run(sets, tmp_path / "clean")
     seen = []
     for number, write in enumerate(writes):
-        if number % (7 if ".pages/" in write else 1 if VIEW in write else 2):
-            continue  # of those that nobody sees, some
-        place = sets.copy(mode, tmp_path / str(number))
+        place = sets.copy(tmp_path / str(number))
         with pytest.raises(Killed):
             refresh(sets.store(place, write, "after" if number % 4 else "before"))
         seen.append(sets.get(place))
@@ -236,15 +206,31 @@ def test_a_refresh_that_was_killed_is_finished_and_a_view_is_one_set_or_the_othe
     assert seen == sorted(seen) and set(seen) == {"new", "old"}
 
 
-@pytest.mark.parametrize("mode", ["rename", "pages"])
-def test_who_knows_less_never_has_the_last_word(mode: str, sets: Sets, tmp_path: Path) -> None:
+@pytest.mark.contract
+@pytest.mark.parametrize("writes", [1, 2, 3])
+def test_a_refresh_that_is_killed_again_and_again_comes_to_an_end(
+    writes: int, sets: Sets, tmp_path: Path
+) -> None:
+    clean, wanted = clean_run(sets, tmp_path / "clean")
+    place, seen = sets.copy(tmp_path / "store"), []
+    for _ in range(len(clean) + 1):
+        try:
+            refresh(KilledAfter(folder.FolderStore(place), writes))
+        except Killed:
+            seen.append(sets.get(place))
+            continue
+        break
+    assert everything(place) == wanted
+    assert len(seen) == len(clean) // writes and seen == sorted(seen) and set(seen) == {"new", "old"}
+
+
+@pytest.mark.contract
+def test_who_knows_less_never_has_the_last_word(sets: Sets, tmp_path: Path) -> None:
     """At a write of one refresh comes another: with the same knowledge, or with a pass that makes good."""
-    writes, wanted = clean_run(sets, mode, tmp_path / "clean")
-    chosen = [one for one in writes if ".pages/" not in one and not one.startswith("point")]  # done alone
-    for number, write in enumerate(chosen if mode == "rename" else chosen[::3]):
-        place = sets.copy(mode, tmp_path / str(number))
+    writes, wanted = clean_run(sets, tmp_path / "clean")
+    for number, (write, more) in enumerate(product(writes, (False, True))):
+        place = sets.copy(tmp_path / str(number))
         store = sets.store(place, write, "")
-        more = number % 2 == 1
 
         def guest(place: Path = place, more: bool = more) -> None:
             other = sets.store(place)
@@ -265,51 +251,50 @@ def test_who_knows_less_never_has_the_last_word(mode: str, sets: Sets, tmp_path:
 
 @pytest.mark.contract
 def test_without_a_set_that_passed_there_is_no_view(sets: Sets, tmp_path: Path) -> None:
-    for mode in ("rename", "pages"):
-        place = sets.copy(mode, tmp_path / "none")
-        store = sets.store(place)
-        know(store, sets.old, "fail", hours=3)
-        kept, shown = store.writes.copy(), len(store.writes)
-        done = refresh(store)
-        assert done.views == ((TARGET, sets.new.id, None, "linux"),) and len(done.failing) == 2
-        assert sets.get(place) == "none" and not (place / VIEW).exists()
-        made = [one for one in store.writes[shown:] if VIEW in one]
-        assert made and all(one.startswith(("remove", "unpoint")) for one in made), kept
-        page = (place / CHANNEL / "torch/index.html").read_text()
-        for one in (sets.old.id, sets.new.id):
-            assert f"<p>{one}: tests failed; {TARGET}: tests failed</p>" in page
-        for write in sorted({made[0], made[-1]}):
-            killed = sets.copy(mode, tmp_path / f"killed {writes_name(write)}")
-            again = sets.store(killed, write, "after")
-            know(again, sets.old, "fail", hours=3)
-            with pytest.raises(Killed):
-                refresh(again)
-            require_finished(sets, killed, everything(place))
-            assert sets.get(killed) == "none"
-    (place / RELEASE.channel_status("nightly")).unlink()
+    place = sets.copy(tmp_path / "none")
+    store = sets.store(place)
+    know(store, sets.old, "fail", hours=3)
+    count = len(store.writes)
+    done = refresh(store)
+    assert done.views == ((TARGET, sets.new.id, None, "linux"),) and len(done.failing) == 2
+    assert sets.get(place) == "none" and not (place / VIEW).exists()
+    made = [one for one in store.writes[count:] if VIEW in one]
+    assert made and all(one.startswith("remove") for one in made)
+    page = (place / CHANNEL / "torch/index.html").read_text()
+    for one in (sets.old.id, sets.new.id):
+        assert f"<p>{one}: tests failed; {TARGET}: tests failed</p>" in page
+    for number, write in enumerate(made):
+        killed = sets.copy(tmp_path / f"killed {number}")
+        again = sets.store(killed, write, "after")
+        know(again, sets.old, "fail", hours=3)
+        with pytest.raises(Killed):
+            refresh(again)
+        require_finished(sets, killed, everything(place))
+        assert sets.get(killed) == "none"
+    (place / PATHS.support_document).unlink()  # all of it follows from documents
     assert refresh(sets.store(place)).failing
     assert everything(place) == everything(killed)
 
 
-def writes_name(write: str) -> str:
-    return hashlib.sha256(write.encode()).hexdigest()[:8]
-
-
 def test_refresh_in_s3_over_a_bad_line_and_killed(sets: Sets) -> None:
-    bucket, seen, faults = s3_servers.a_bucket(), [0], ["503", "lost"]
-    store = s3_servers.a_store(bucket=bucket)
-    there = folder.FolderStore(sets.home / "pages")
-    needed = [one.path for one in there.listing("") if not one.path.endswith(".whl")]  # and no wheel
-    needed = [path for path in needed if path.startswith("v2/") or "/evidence/" in path or "/log/" in path]
-    parallel.run_in_parallel(lambda path: store.create(path, there.read(path).content), needed, jobs=8)
+    bucket = s3_servers.a_bucket()
+    require_refreshed_in_s3(sets, lambda url="": s3_servers.a_store(url, bucket=bucket))
+
+
+def require_refreshed_in_s3(sets: Sets, connect: Callable[..., Store]) -> None:
+    """Refresh in a bucket (``connect`` returns its store, by a URL), over a bad line and killed."""
+    store, seen, faults = connect(), [0], ["503", "lost"]
+    start = folder.FolderStore(sets.place)
+    needed = [one.path for one in start.listing("") if not one.path.endswith(".whl")]  # and no wheel
+    parallel.run_in_parallel(lambda path: store.create(path, start.read(path).content), needed, jobs=8)
     assert view_of(store) == "new"
 
-    def fault(method: str, _path: str) -> str:
+    def fault(_method: str, _path: str) -> str:
         seen[0] += 1
         return faults[seen[0] // 20 % 2] if seen[0] % 20 == 0 else ""
 
     with s3_servers.bad_line(fault) as line:
-        assert refresh(s3_servers.a_store(line.url, bucket=bucket)).failing
+        assert refresh(connect(line.url)).failing
     assert view_of(store) == "old"
     know(store, sets.new, hours=3)
     watched = Watched(store)
@@ -317,25 +302,19 @@ def test_refresh_in_s3_over_a_bad_line_and_killed(sets: Sets) -> None:
     assert view_of(store) == "new"
     order = [one.split()[1].removeprefix(f"{VIEW}/") for one in watched.writes if f"{VIEW}/" in one]
     pages = [one.partition("/")[0] for one in order if one.endswith("html") and "/" in one]
-    assert pages == [
-        "torch",
-        "torchvision",
-        "torchvision",
-        "torch",
-    ]  # the new one comes, then the old one goes
+    # the new one comes, then the old one goes
+    assert pages == ["torch", "torchvision", "torchvision", "torch"]
     count = len(watched.writes)
     refresh(watched)
     assert len(watched.writes) == count
-    for number, write in enumerate(
-        [one for one in watched.writes if not {"evidence", "log"} & set(one.split("/"))][5::14]
-    ):
+    for number, write in enumerate(watched.writes[::2]):
         know(store, sets.new, "fail" if number % 2 == 0 else "pass", hours=2.5 - number / 10)
         with pytest.raises(Killed):
             refresh(Watched(store, at=write, fault="after"))
         refresh(store)
         assert view_of(store) == ("old" if number % 2 == 0 else "new")
-    support = views.SupportDocument.model_validate_json(store.read(f"v2/{LAYOUT.support}").content)
-    assert {one.set for one in support.views} == {sets.old.id if number % 2 == 0 else sets.new.id}
+    said_of_views = support.read_document(store, "support.json")[0].views
+    assert {one.set for one in said_of_views} == {sets.old.id if number % 2 == 0 else sets.new.id}
 
 
 # ---- the command
@@ -346,7 +325,7 @@ def test_the_command_tells_what_failed_and_how_to_take_it_away(
     sets: Sets, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As long as a channel shows what failed, refreshing does all there is to do, and ends with 15."""
-    place, rules = sets.copy("rename", tmp_path / "store"), tmp_path / "policy.yaml"
+    place, rules = sets.copy(tmp_path / "store"), tmp_path / "policy.yaml"
     rules.write_text(POLICY)
 
     def call(*words: str, code: int = 0) -> str:
@@ -365,29 +344,24 @@ def test_the_command_tells_what_failed_and_how_to_take_it_away(
     done = json.loads(call("refresh", *chosen, "--json", code=15))
     (one,) = done["channels"]
     assert one == would["channels"][0]
-    paths = {line.split()[1] for line in would["writes"] if line.startswith(("create", "replace", "copy"))}
     after = everything(place)
-    changed = {path for path in after if before.get(path) != after[path] and f"{VIEW}/" not in path}
-    assert {path for path in paths if ".pages/" not in path} == {p for p in changed if CHANNEL not in p}
-    assert (one["told"], one["evidence"], one["left"]) == ([sets.new.id], 1, None)
+    assert {line.split()[1] for line in would["writes"]} == {
+        path for path in after if before.get(path) != after[path]
+    }
+    assert (one["told"], one["left"]) == ([sets.new.id], None)
     assert one["views"] == [{"gfx": TARGET, "before": sets.new.id, "now": sets.old.id, "os": "linux"}]
-    assert done["documents"] == [RELEASE.support_document, "v2/support.json"]
+    assert done["documents"] == ["support.json"]
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary"))
     assert "nothing to do" in call("refresh", *chosen, code=15)
     assert sets.new.id in call("refresh", *chosen, code=15)  # what failed is named every time
     summary = (tmp_path / "summary").read_text()
     assert summary.count(f"{sets.new.id}: tests failed; {TARGET}: tests failed\n  take it away: ") == 2
     monkeypatch.delenv("GITHUB_STEP_SUMMARY")
-    seen = json.loads((place / RELEASE.support_document).read_text())
+    seen = json.loads((place / PATHS.support_document).read_text())
     assert [(r["set"], r["state"]) for r in seen["releases"]] == [
         (sets.new.id, "tests failed"),
         (sets.old.id, "reported, unsigned"),  # nightly takes it, and says so
     ]
-    names = {path.name for path in (place / RELEASE.evidence_folder(sets.new.id)).iterdir()}
-    assert names == {
-        path.name
-        for path in (place / layout.FamilyPaths(LAYOUT, FAMILY).evidence_folder(sets.new.id)).iterdir()
-    }
     (bad,) = one["failing"]
     assert (bad["set"], bad["told"]) == (sets.new.id, [f"{TARGET}: tests failed"])
     taken = ["demote", "--channel", "nightly", "--set", sets.old.id, "--dry-run"]  # the failed one is left
@@ -398,15 +372,15 @@ def test_the_command_tells_what_failed_and_how_to_take_it_away(
     assert f"nightly of {FAMILY} is at {sets.old.id}" in capsys.readouterr().out
     assert json.loads(call("refresh", *chosen, "--json"))["channels"][0]["failing"] == []
     outside = f"{sets.url}{quote(place.relative_to(sets.root).as_posix())}"
-    assert outside not in (place / "v2/support.json").read_text()
+    assert outside not in (place / "support.json").read_text()
     call("refresh", *chosen, "--public-url", outside, "--other-index", f"{outside}/rocm")
-    for path, text in (("v2/support.json", f"{FAMILY}/sets"), (RELEASE.support_document, "sets")):
+    for path, text in (("support.json", f"{FAMILY}/sets"), (PATHS.support_document, "sets")):
         (release,) = json.loads((place / path).read_text())["releases"]
-        assert release["url"] == f"{outside}/v2/{FAMILY}/sets/{sets.old.id}/simple/"
+        assert release["url"] == f"{outside}/{FAMILY}/sets/{sets.old.id}/simple/"
         assert release["index"] == f"{text}/{sets.old.id}/simple/"
-    (view,) = json.loads((place / "v2/support.json").read_text())["views"]
-    again = call("demote", "--channel", "nightly", "--set", sets.new.id)
-    assert f"index: {outside}/{RELEASE.channel_pages('nightly')}/\n" in again  # where people see it
+    (view,) = json.loads((place / "support.json").read_text())["views"]
+    again = call("demote", "--channel", "nightly", "--set", sets.new.id, *chosen)
+    assert f"index: {outside}/{PATHS.channel_pages('nightly')}/\n" in again  # where people see it
     for one in (release, view):  # the very words that it gives to people
         words = shlex.split(one["install"]["uv"])
         assert words[:3] == ["uv", "pip", "install"]
@@ -416,14 +390,10 @@ def test_the_command_tells_what_failed_and_how_to_take_it_away(
 def test_a_change_that_somebody_else_has_begun_is_left_alone(
     sets: Sets, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    place, rules = sets.copy("rename", tmp_path / "store"), tmp_path / "policy.yaml"
+    place, rules = sets.copy(tmp_path / "store"), tmp_path / "policy.yaml"
     rules.write_text(POLICY)
-    store = sets.store(place, f"point {CHANNEL}", "before")
-    promoter = promote.Promoter(
-        store, layout.FamilyPaths(LAYOUT, FAMILY), "nightly", promote.ChannelActor("eve@there", NOW)
-    )
     with pytest.raises(Killed):
-        promoter.demote([sets.new.id])
+        promoter(sets.store(place, f"replace {CHANNEL}/torch/index.html", "before")).demote([sets.new.id])
     before = everything(place)
     assert boundary.run_command(main.cli, ["set", "refresh", str(place), "--policy", str(rules)]) == 15
     assert (
@@ -432,33 +402,14 @@ def test_a_change_that_somebody_else_has_begun_is_left_alone(
     )
     assert everything(place) == before
     # a refresh that was killed stands in nobody's way
-    other = sets.copy("rename", tmp_path / "other")
+    other = sets.copy(tmp_path / "other")
     with pytest.raises(Killed):
-        refresh(sets.store(other, f"point {CHANNEL}", "before"))
-    finished = promote.Promoter(
-        sets.store(other),
-        layout.FamilyPaths(LAYOUT, FAMILY),
-        "nightly",
-        promote.ChannelActor("eve@there", NOW),
-    )
+        refresh(sets.store(other, f"replace {CHANNEL}/torch/index.html", "before"))
+    finished = promoter(sets.store(other))
     assert finished.demote([sets.new.id]).channel.current == sets.old.id
-    assert [one.action for one in finished.read_channel_record().channel.history[-2:]] == [
-        "refresh",
-        "demote",
-    ]
     # the very command that was killed finishes it, and views follow
-    words = [
-        "set",
-        "demote",
-        str(place),
-        "--channel",
-        "nightly",
-        "--set",
-        sets.new.id,
-        "--policy",
-        str(rules),
-    ]
-    assert boundary.run_command(main.cli, words) == 0
+    words = ["set", "demote", str(place), "--channel", "nightly", "--set", sets.new.id]
+    assert boundary.run_command(main.cli, [*words, "--policy", str(rules)]) == 0
     said = capsys.readouterr().out
     assert (
         "an earlier run had begun it" in said
@@ -471,22 +422,14 @@ def test_a_change_that_somebody_else_has_begun_is_left_alone(
 def test_a_release_is_out_when_its_views_fail(
     sets: Sets, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    place, rules = sets.copy("rename", tmp_path / "store"), tmp_path / "policy.yaml"
+    place, rules = sets.copy(tmp_path / "store"), tmp_path / "policy.yaml"
     rules.write_text(POLICY)
-    damaged = next((place / layout.FamilyPaths(LAYOUT, FAMILY).evidence_folder(sets.old.id)).iterdir())
-    (place / RELEASE.evidence_folder(sets.old.id) / damaged.name).write_text("{}")
-    words = [
-        "set",
-        "demote",
-        str(place),
-        "--channel",
-        "nightly",
-        "--set",
-        sets.new.id,
-        "--policy",
-        str(rules),
-    ]
-    (place / RELEASE.channel_status("nightly")).unlink()
+    damaged = next((place / PATHS.evidence_folder(sets.old.id)).iterdir())
+    kept = damaged.read_bytes()
+    damaged.unlink()
+    damaged.write_text("{}")
+    words = ["set", "demote", str(place), "--channel", "nightly", "--set", sets.new.id]
+    words += ["--policy", str(rules)]
     assert boundary.run_command(main.cli, words) == 15
     found = capsys.readouterr()
     assert f"{sets.new.id} demoted" in found.out
@@ -495,7 +438,7 @@ def test_a_release_is_out_when_its_views_fail(
     assert "tip: it may have said that a test failed" in found.err  # why it could not
     assert boundary.run_command(main.cli, ["set", "refresh", str(place), "--policy", str(rules)]) == 15
     assert f"nightly of {FAMILY} was not refreshed\n  because file:" in capsys.readouterr().err
-    shutil.copy(damaged, place / RELEASE.evidence_folder(sets.old.id) / damaged.name)
+    damaged.write_bytes(kept)
     assert boundary.run_command(main.cli, ["set", "refresh", str(place), "--policy", str(rules)]) == 0
     assert sets.get(place) == "old"
 
@@ -506,7 +449,7 @@ def test_a_release_is_out_when_its_views_fail(
     [
         (["--channel", "nightlyy"], 2, "the policy has no channel nightlyy"),
         (["--channel", "stable"], 2, "nothing was promoted to stable of"),
-        (["--family", "gfx94X"], 2, "has no releases of gfx94X"),
+        (["--family", "gfx94X"], 2, "has no gfx94X"),
         (["--public-url", "s3://x/y"], 2, "is no URL of a folder"),
         (["--public-url", "https://h/", "--family", FAMILY], 2, "are of the whole store"),
         (["--policy", "stable.yaml"], 2, "the policy has no channel nightly"),
@@ -522,16 +465,16 @@ def test_wrong_words_change_nothing(  # noqa: PLR0917 - pytest passes them by na
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("stable.yaml").write_text("channels: {stable: {rules: {verify: {fresh: 14d}}}}")
-    before = everything(sets.home / "rename")
-    assert boundary.run_command(main.cli, ["set", "refresh", str(sets.home / "rename"), *words]) == code
+    Path("stable.yaml").write_text("channels: {stable: {signed: false, rules: {audit: {fresh: 14d}}}}")
+    before = everything(sets.place)
+    assert boundary.run_command(main.cli, ["set", "refresh", str(sets.place), *words]) == code
     assert says in capsys.readouterr().err
-    assert everything(sets.home / "rename") == before
+    assert everything(sets.place) == before
     assert boundary.run_command(main.cli, ["set", "refresh", str(tmp_path / "empty")]) == 2
     assert "the folder does not exist" in capsys.readouterr().err
     (tmp_path / "empty").mkdir()
     assert boundary.run_command(main.cli, ["set", "refresh", str(tmp_path / "empty")]) == 15
-    assert "nothing was promoted in" in capsys.readouterr().err
-    (tmp_path / "begun/v2/gfx94X-dcgpu/files").mkdir(parents=True)  # as a promotion leaves it that was killed
+    assert "nothing was staged in" in capsys.readouterr().err
+    stage(folder.FolderStore(tmp_path / "begun"), World(tmp_path / "world").plan())
     assert boundary.run_command(main.cli, ["set", "refresh", str(tmp_path / "begun")]) == 0
-    assert f"there is no channel in {tmp_path / 'begun'} yet" in capsys.readouterr().err
+    assert "yet: `rocm-wheels set promote` makes them" in capsys.readouterr().err

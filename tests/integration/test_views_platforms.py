@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
-from faulty_store import FaultyStore, Killed, Watched
+from faulty_store import Killed, Watched
 from index_server import serve_folder
 from judged_sets import policy
 from nights import FAMILY, GPUS, TAGS, Night, hours_ago, know
@@ -25,16 +25,15 @@ from release_world import NOW, rocm_wheel
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import process
 from rocm_wheels.index import update
-from rocm_wheels.release import layout, wheel_set
+from rocm_wheels.release import store_paths, wheel_set
+from rocm_wheels.release.channel import ChannelActor, Promoter
 from rocm_wheels.release.policy import RuleResult, Verdict
-from rocm_wheels.release.promote import ChannelActor, Promoter
 from rocm_wheels.release.refresh import Refresher, RefreshResult
 from rocm_wheels.stores import store
 from rocm_wheels.stores.folder import FolderStore
 
-LAYOUT = layout.load_layout()
-RELEASE = layout.FamilyPaths(LAYOUT, FAMILY, "release")
-RULES = "{rules: {verify: {fresh: 14d}}}"
+PATHS = store_paths.FamilyPaths(FAMILY)
+RULES = "{signed: false, rules: {audit: {fresh: 14d}}}"
 POLICY = f"channels: {{nightly: {RULES}, prerelease: {RULES}, stable: {RULES}}}"
 MOMENT = datetime(2026, 11, 20, 12, 0, tzinfo=timezone.utc)
 GFX, OTHER = GPUS[0], GPUS[1]
@@ -46,44 +45,35 @@ PLATFORMS = {"linux": "linux_x86_64", "windows": "win_amd64"}
 class Shop:
     """A store with a channel, which a server gives out."""
 
-    def __init__(self, folder: Path, url: str, channel: str = "nightly", *, one_rename: bool = True) -> None:
+    def __init__(self, folder: Path, url: str, channel: str = "nightly") -> None:
         self.folder, self.channel, self.root = folder, channel, f"{url}{folder.name}/"
         self.store: store.Store = FolderStore(folder)
-        if not one_rename:
-            self.store = FaultyStore(self.store)
-            self.store.folder = None
-        self.ids: dict[str, str] = {}
         update.add_wheels(folder / "rocm", [rocm_wheel(folder / "made")], now=NOW)
 
-    def night(
-        self, *args: Any, good: Sequence[str] = GPUS, loose: bool = False, **more: Any
-    ) -> wheel_set.SetDocument:
+    def night(self, *args: Any, good: Sequence[str] = GPUS, **more: Any) -> wheel_set.SetDocument:
         """Stage a set, tested on these targets, and show it."""
         night = Night(*args, **more)
         document = night.stage(self.store, self.folder / "made")
         for gfx in good:
             know(self.store, document, gfx, "pass", hours_ago(MOMENT, 5))
-        self.promote(document, loose=loose)
+        self.promote(document)
         return document
 
-    def promote(self, document: wheel_set.SetDocument, *, loose: bool = False) -> None:
+    def promote(self, document: wheel_set.SetDocument) -> None:
         passed = Verdict("x", FAMILY, self.channel, MOMENT, (RuleResult("hashes", "pass", "yes"),))
-        places = layout.FamilyPaths(LAYOUT, document.family)
-        promoter = Promoter(
-            self.store, places, self.channel, ChannelActor("ann@here", NOW), allow_unpinned=loose
-        )
-        promoter.promote(document, lambda: passed)
+        actor = ChannelActor("ann@here", NOW)
+        Promoter(self.store, PATHS, self.channel, actor).promote(document, lambda: passed)
 
     def refresh(self) -> RefreshResult:
-        refresher = Refresher(self.store, LAYOUT, policy(POLICY), "bob@here", MOMENT, {})
+        refresher = Refresher(self.store, policy(POLICY), "bob@here", MOMENT, {})
         done = refresher.refresh_channel(FAMILY, self.channel)
         assert done is not None
-        refresher.refresh_support([FAMILY])
+        refresher.refresh_support()
         return done
 
     def shown(self, gfx: str = GFX) -> set[str]:
         """Return the versions of torch on the pages of a view."""
-        page = f"{RELEASE.view_pages(gfx, self.channel)}/torch/index.json"
+        page = f"{PATHS.view_pages(gfx, self.channel)}/torch/index.json"
         if self.store.head(page) is None:
             return set()
         files = json.loads(self.store.read(page).content)["files"]
@@ -91,7 +81,7 @@ class Shop:
 
     def get(self, platform: str, *projects: str, tool: str = "uv", gfx: str = GFX) -> dict[str, str]:
         """Return what a real installer takes from the view on a platform, without the local parts."""
-        index = ["--index-url", f"{self.root}{RELEASE.view_pages(gfx, self.channel)}/"]
+        index = ["--index-url", f"{self.root}{PATHS.view_pages(gfx, self.channel)}/"]
         index += [
             "--extra-index-url",
             f"{self.root}rocm/",
@@ -115,7 +105,7 @@ class Shop:
             found = dict(line.split("==") for line in lines)
         return {name: version.split("+")[0] for name, version in found.items() if name in wanted}
 
-    def support(self, path: str = RELEASE.support_document) -> dict[str, Any]:
+    def support(self, path: str = PATHS.support_document) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(self.store.read(path).content)
         return found
 
@@ -136,17 +126,16 @@ def no_power_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
 def open_shop(server: tuple[Path, str], tmp_path: Path) -> Any:
     root, url = server
 
-    def shop(name: str = "shop", **more: Any) -> Shop:
-        return Shop(root / f"{tmp_path.name}-{name}", url, **more)
+    def shop(**more: Any) -> Shop:
+        return Shop(root / tmp_path.name, url, **more)
 
     return shop
 
 
 @pytest.mark.contract_slow
-@pytest.mark.parametrize("one_rename", [True, False])
-def test_each_platform_has_the_newest_torch_that_is_good_there(one_rename: bool, open_shop: Any) -> None:
+def test_each_platform_has_the_newest_torch_that_is_good_there(open_shop: Any) -> None:
     """A night: the newest line first, then older ones, then those for Windows, one of which fails."""
-    shop = open_shop(one_rename=one_rename)
+    shop = open_shop()
     linux = shop.night(NEWEST, 11, line="nightly")
     assert [*shop.refresh().views] == [(gfx, None, linux.id, "linux") for gfx in GPUS]
     shop.night("2.14.0", 11, line="2.14")
@@ -189,7 +178,7 @@ def test_support_json_says_what_each_platform_gets(open_shop: Any) -> None:
     linux = shop.night("2.13.0", 11)
     old = shop.night(OLDER, 12)
     shop.refresh()
-    for path in (RELEASE.support_document, "v2/support.json"):
+    for path in (PATHS.support_document, "support.json"):
         said = shop.support(path)
         (view,) = [one for one in said["views"] if one["gfx"] == GFX]
         (channel,) = said["channels"]
@@ -220,7 +209,7 @@ def test_a_channel_of_finals_takes_a_pre_release_as_installers_do(
     assert shop.get("linux", gfx=OTHER)["torch"] == NEWEST  # nothing else is good there
     index = [
         "--index-url",
-        f"{shop.root}{RELEASE.channel_pages(channel)}/",
+        f"{shop.root}{PATHS.channel_pages(channel)}/",
         "--extra-index-url",
         f"{shop.root}rocm/",
     ]
@@ -230,63 +219,14 @@ def test_a_channel_of_finals_takes_a_pre_release_as_installers_do(
     assert f"torch=={expected}+" in done.stderr  # what uv takes from the whole channel
 
 
-def test_wheels_for_every_platform_keep_two_sets_apart_only_where_they_would_be_mixed(
-    open_shop: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
-    shop = open_shop("pinned")
+def test_pins_say_whose_a_wheel_for_every_platform_is(open_shop: Any) -> None:
+    shop = open_shop()
     shop.night("2.14.0", 11, vision=TAGS["any"])
     shop.night("2.13.0", 12, "windows", vision=TAGS["any"])
     shop.refresh()
-    for tool in ("uv", "pip"):  # newer on Linux; the pins say whose it is
+    for tool in ("uv", "pip"):  # newer on Linux
         assert shop.get("windows", tool=tool) == {"torch": "2.13.0", "torchvision": "0.13.0"}
         assert shop.get("linux", tool=tool) == {"torch": "2.14.0", "torchvision": "0.14.0"}
-    assert "in no view" not in capsys.readouterr().err
-    loose = open_shop("loose")
-    linux = loose.night("2.12.0", 11)
-    fitting = loose.night("2.11.0", 10, "windows")
-    bad = loose.night("2.13.0", 12, "windows", vision=TAGS["any"], pinned=False, loose=True)
-    assert loose.refresh().views[:2] == ((GFX, None, linux.id, "linux"), (GFX, None, fitting.id, "windows"))
-    said = f"{bad.id} (windows) is in no view beside {linux.id} (linux): installers would take torchvision"
-    assert capsys.readouterr().err.count(said) == 1  # of four views
-    newer = loose.night("2.14.0", 13, vision=TAGS["any"], pinned=False, loose=True)
-    assert loose.refresh().views[:2] == (
-        (GFX, linux.id, newer.id, "linux"),
-        (GFX, fitting.id, None, "windows"),  # what is for every platform would be taken on Windows, too
-    )
-    assert capsys.readouterr().err.count("is in no view beside") == 2
-    assert loose.get("linux") == {"torch": "2.14.0", "torchvision": "0.14.0"}
-
-
-def test_a_store_of_before_is_brought_right(open_shop: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    """Its documents have no sets of views, and its view is at the set that was made last."""
-    shop = open_shop()
-    linux = shop.night("2.14.0", 11)
-    shop.refresh()
-    windows = shop.night("2.13.0", 12, "windows")
-    path = shop.folder / RELEASE.channel_status("nightly")
-    known = json.loads(path.read_text())
-    for view in known["views"]:
-        view.pop("sets")
-        view["set"] = windows.id
-    path.write_text(json.dumps(known))
-    for name in (RELEASE.support_document, "v2/support.json"):
-        document = json.loads((shop.folder / name).read_text())
-        for one in (*document["views"], *document["channels"]):
-            one.pop("sets")
-        (shop.folder / name).write_text(json.dumps(document))
-    (shop.folder / "policy.yaml").write_text(POLICY)
-    words = ["set", "refresh", str(shop.folder), "--policy", str(shop.folder / "policy.yaml")]
-    assert boundary.run_command(main.cli, [*words, "--dry-run", "--json"]) == 0
-    would = json.loads(capsys.readouterr().out)
-    assert boundary.run_command(main.cli, words) == 0
-    said = capsys.readouterr().out
-    assert f"view of {GFX} in nightly of {FAMILY}: {linux.id} (it was none)\n" in said
-    assert {"gfx": GFX, "before": None, "now": linux.id, "os": "linux"} in would["channels"][0]["views"]
-    assert shop.get("linux")["torch"] == "2.14.0" and shop.get("windows")["torch"] == "2.13.0"
-    (view,) = [one for one in shop.support("v2/support.json")["views"] if one["gfx"] == GFX]
-    assert [one["set"] for one in view["sets"]] == [linux.id, windows.id]
-    assert boundary.run_command(main.cli, words) == 0
-    assert f"nightly of {FAMILY}: nothing to do" in capsys.readouterr().out
 
 
 @pytest.mark.contract
@@ -298,7 +238,7 @@ def test_our_own_choice_of_such_a_view(
     shop.night("2.14.0", 11, "windows")
     shop.night(NEWEST, 12)
     shop.refresh()
-    where = ["--index", str(shop.folder / RELEASE.view_pages(GFX, "nightly")), "--platform", platform]
+    where = ["--index", str(shop.folder / PATHS.view_pages(GFX, "nightly")), "--platform", platform]
     assert (
         boundary.run_command(main.cli, ["choose", "torch", *where, "--gfx", GFX, "--rocm", "none", "--json"])
         == 0
@@ -331,7 +271,7 @@ def test_what_views_show_passed_and_is_listed(
 
 def test_while_one_platform_gets_another_set_the_other_keeps_its_own(open_shop: Any, tmp_path: Path) -> None:
     """Pages change one after the other: killed after each write that people see, and finished."""
-    shop = open_shop(one_rename=False)
+    shop = open_shop()
     shop.night("2.13.0", 11), shop.night("2.12.1", 11, "windows")
     shop.refresh()
     shop.night("2.14.0", 12)
@@ -341,20 +281,18 @@ def test_while_one_platform_gets_another_set_the_other_keeps_its_own(open_shop: 
         shutil.rmtree(shop.folder)
         shutil.copytree(tmp_path / "kept", shop.folder)
         shop.store = Watched(FolderStore(shop.folder), at=at, fault="after" if at else "")
-        shop.store.folder = None
         return shop.store
 
     clean = again()
     assert shop.refresh().views == tuple((gfx, *_moved(shop), "linux") for gfx in GPUS)
     seen = []
-    for write in [one for one in clean.writes if f" {RELEASE.view_pages(GFX, 'nightly')}/" in one]:
+    for write in [one for one in clean.writes if f" {PATHS.view_pages(GFX, 'nightly')}/" in one]:
         again(write)
         with pytest.raises(Killed):
             shop.refresh()
         assert shop.get("windows") == {"torch": "2.12.1", "torchvision": "0.12.1"}, write
         seen.append(shop.get("linux"))
-        shop.store = FaultyStore(FolderStore(shop.folder))
-        shop.store.folder = None
+        shop.store = FolderStore(shop.folder)
         assert (GFX, *_moved(shop), "linux") in shop.refresh().views
         assert shop.shown() == {"2.14.0 86_64", "2.12.1 amd64"}
     old, new = ({"torch": f"2.{n}.0", "torchvision": f"0.{n}.0"} for n in (13, 14))
@@ -364,5 +302,5 @@ def test_while_one_platform_gets_another_set_the_other_keeps_its_own(open_shop: 
 
 def _moved(shop: Shop) -> tuple[str, str]:
     """Return the sets for Linux, the older one first."""
-    names = sorted(one for one in shop.store.folders(RELEASE.sets_folder) if "2.12" not in one)
+    names = sorted(one for one in shop.store.folders(PATHS.sets_folder) if "2.12" not in one)
     return names[0], names[1]

@@ -8,7 +8,8 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from rocm_wheels.core import records
-from rocm_wheels.release import gate, layout, set_log, wheel_set
+from rocm_wheels.index.folder import METADATA_SUFFIX
+from rocm_wheels.release import gate, store_paths, wheel_set
 from rocm_wheels.release.evidence.evidence import Evidence, EvidenceHost, OutcomeCounts
 from rocm_wheels.release.evidence.store import StoredEvidence
 from rocm_wheels.release.policy import Policy, Verdict
@@ -17,9 +18,16 @@ from rocm_wheels.stores.store import Store, create_or_read
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc)
 FAMILY = "gfx103X-all"
 TARGETS = ("gfx1030", "gfx1031")
+METADATA = b"Metadata-Version: 2.1\nName: a-wheel\nVersion: 1\n"
 LOCK = hashlib.sha256(b"lock").hexdigest()
-ONE = "channels: {nightly: {rules: {verify: {fresh: 14d}, smoke: {fresh: 7d, targets: one, pythons: one}}}}"
-EVERY = "channels: {stable: {passes_after_failure: 2, rules: {verify: {fresh: 14d}, smoke: {fresh: 7d}}}}"
+ONE = (
+    "channels: {nightly: {signed: false,"
+    " rules: {audit: {fresh: 14d}, smoke: {fresh: 7d, targets: one, pythons: one}}}}"
+)
+EVERY = (
+    "channels: {stable: {passes_after_failure: 2, signed: false,"
+    " rules: {audit: {fresh: 14d}, smoke: {fresh: 7d}}}}"
+)
 
 
 def sha(text: str) -> str:
@@ -32,7 +40,13 @@ def wheel(
     name = f"{project}-2.9.1+rocm7.1.0-cp{python}-cp{python}-linux_x86_64.whl"
     found = {"name": name, "project": project, "version": "2.9.1+rocm7.1.0", "sha256": sha(name)}
     return wheel_set.SetFile.model_validate(
-        {**found, "size": len(name), "metadata_sha256": sha("m"), "targets": tuple(targets), **more},
+        {
+            **found,
+            "size": len(name),
+            "metadata_sha256": sha(METADATA.decode()),
+            "targets": tuple(targets),
+            **more,
+        },
         strict=False,
     )
 
@@ -53,7 +67,7 @@ def a_set(*files: wheel_set.SetFile, **more: Any) -> wheel_set.SetDocument:
         "family": FAMILY,
         "layout": "per-family",
         "files": files,
-        "locks": (wheel_set.SetLock(digest=LOCK, path="sources.lock.json"),),
+        "locks": (wheel_set.SetLock(digest=LOCK),),
         "planned": planned,
     }
     return wheel_set.SetDocument.model_validate({**found, **more})
@@ -95,37 +109,22 @@ def said(
     }
     signer, trouble = more.pop("signer", "ann"), more.pop("trouble", "")
     evidence = Evidence.model_validate({**found, **more})
-    digest = hashlib.sha256(evidence.to_json()).hexdigest()
-    return StoredEvidence(evidence.id, evidence, signer, trouble, digest)
-
-
-def a_log(document: wheel_set.SetDocument, known: Iterable[StoredEvidence] = ()) -> set_log.SetLog:
-    """The log of a set in which all of this was written down."""
-    entries, digests = [set_log.LogEntry(set=document.id, number=1, document=document.digest)], list[str]()
-    for one in known:
-        digests.append(hashlib.sha256(entries[-1].to_json()).hexdigest())
-        suite = f" ({one.evidence.suite})" if one.evidence.suite is not None else ""
-        on = f" on {one.evidence.gfx}" if one.evidence.gfx else ""
-        about = f"{one.evidence.kind}{suite}{on}: {one.evidence.outcome}"
-        entry = {"number": len(entries) + 1, "evidence": one.id, "digest": one.digest}
-        entries.append(set_log.LogEntry(set=document.id, previous=digests[-1], about=about, **entry))
-    digests.append(hashlib.sha256(entries[-1].to_json()).hexdigest())
-    return set_log.SetLog(tuple(entries), tuple(digests))
+    return StoredEvidence(evidence.id, evidence, signer, trouble)
 
 
 def put_set(store: Store, document: wheel_set.SetDocument) -> None:
-    """Write the wheels, the log and the document of a set into a store, as staging does.
+    """Write the wheels, their METADATA and the document of a set into a store, as staging does.
 
     The bytes of a wheel are its name, where it is one of ``wheel``, and those of its lock ``lock``.
     """
-    paths = layout.FamilyPaths(layout.load_layout(), document.family)
+    paths = store_paths.FamilyPaths(document.family)
     for file in document.files:
         if file.sha256 == sha(file.name):
-            create_or_read(store, paths.wheel_file(file.sha256, file.name), file.name.encode())
+            create_or_read(store, paths.pool_file(file.sha256, file.name), file.name.encode())
+        create_or_read(store, paths.pool_file(file.sha256, file.name) + METADATA_SUFFIX, METADATA)
     for lock in document.locks:
         if lock.digest == LOCK:
-            create_or_read(store, f"{paths.set_folder(document.id)}/{lock.path}", b"lock")
-    set_log.start_set_log(store, paths, document.id, document.digest)
+            create_or_read(store, paths.lock_file(lock.digest), b"lock")
     create_or_read(store, paths.set_document(document.id), document.to_json())
 
 
@@ -143,7 +142,7 @@ def judged(
     """What a policy (of one channel, unless it is named) says to evidence."""
     rules = policy(text)
     name = channel or next(iter(rules.channels))
-    return gate.judge_set(rules, name, document, known, now, log=a_log(document, known))
+    return gate.judge_set(rules, name, document, known, now)
 
 
 def outcomes(verdict: Verdict) -> dict[str, str]:

@@ -17,7 +17,7 @@ from rocm_wheels.models import project, project_names
 from rocm_wheels.models.gfx import get_gfx_families
 from rocm_wheels.models.lock import Lock, LockedProject
 from rocm_wheels.release import stage, wheel_set
-from rocm_wheels.release.layout import FamilyPaths, load_layout
+from rocm_wheels.release.store_paths import FamilyPaths
 
 FIRST, SECOND = "gfx94X-dcgpu", "gfx110X-all"
 BOTH = (*get_gfx_families()[FIRST], *get_gfx_families()[SECOND])
@@ -43,9 +43,7 @@ def wheels_of(folder: Path, family: str, *code: str, audio: bool = True) -> list
 
 
 def staged(wheels: list[Path], family: str, layout: wheel_set.SetLayout = "per-family") -> stage.StagePlan:
-    return stage.plan_stage(
-        wheels, [lock_of(family)], paths=FamilyPaths(load_layout(), family), layout=layout
-    )
+    return stage.plan_stage(wheels, [lock_of(family)], paths=FamilyPaths(family), layout=layout)
 
 
 def test_each_family_has_the_same_wheel_and_is_tested_for_itself(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ from judged_sets import a_set, sha, wheel
 from packaging.requirements import Requirement
 
 from rocm_wheels.core import errors
-from rocm_wheels.release import layout, promote, set_conflicts, wheel_set
-from rocm_wheels.release.channel import Channel, ChannelSet, PendingChange, read_channel
+from rocm_wheels.release import set_conflicts, store_paths, wheel_set
+from rocm_wheels.release.channel import Channel, ChannelSet, PendingChange, list_newer_sets, read_channel
 from rocm_wheels.stores import folder
 
 V = "2.9.1+rocm7.1.0"
@@ -177,23 +177,23 @@ def test_dependencies_come_first_and_a_circle_has_an_order() -> None:
 
 
 SHOWN = tuple(
-    ChannelSet(set=f"2.9.{n}-{'a' * 12}", when="2026-11-21T12:00:00Z", by="ann", state="tested")
+    ChannelSet(set=f"2.9.{n}-{'a' * 12}", document="d" * 64, when="2026-11-21T12:00:00Z", by="ann")
     for n in (1, 2, 3)
 )
 IDS = [one.set for one in SHOWN]
 
 
 def test_a_channel_remembers_what_was_done() -> None:
-    channel = Channel(family="gfx94X-dcgpu", channel="stable", sets=SHOWN, current=IDS[2])
-    assert promote.list_newer_sets(channel, IDS[0]) == tuple(IDS[1:])
-    assert promote.list_newer_sets(channel, IDS[2]) == ()
+    channel = Channel(family="gfx94X-dcgpu", channel="stable", sets=SHOWN)
+    assert list_newer_sets(channel, IDS[0]) == tuple(IDS[1:])
+    assert list_newer_sets(channel, IDS[2]) == ()
     with pytest.raises(errors.ReleaseError, match=r"2\.9\.9 is not on stable of gfx94X-dcgpu"):
-        promote.list_newer_sets(channel, "2.9.9")
+        list_newer_sets(channel, "2.9.9")
     pending = PendingChange(
         action="demote", sets=tuple(IDS[1:]), by="ann", began="now", goal=SHOWN[:1], adds=False
     )
     begun = channel.with_pending(pending)
-    assert promote.list_newer_sets(begun, IDS[0]) == tuple(IDS[1:])
+    assert list_newer_sets(begun, IDS[0]) == tuple(IDS[1:])
     settled = begun.finish_pending()
     assert (settled.current, settled.shown, settled.revision) == (IDS[0], (IDS[0],), 2)
     assert settled.demoted == set(IDS[1:])
@@ -201,7 +201,7 @@ def test_a_channel_remembers_what_was_done() -> None:
 
 
 def edited(**by_hand: object) -> bytes:
-    known = Channel(family="gfx94X-dcgpu", channel="stable", sets=SHOWN[:1], current=IDS[0])
+    known = Channel(family="gfx94X-dcgpu", channel="stable", sets=SHOWN[:1])
     return json.dumps({**json.loads(known.to_json()), **by_hand}).encode()
 
 
@@ -209,17 +209,16 @@ def edited(**by_hand: object) -> bytes:
     ("content", "says"),
     [
         (b"{", "is not the document of a channel"),
-        (b'{"schema": 2, "family": "gfx94X-dcgpu", "channel": "stable"}', "is not the document of a channel"),
-        (b'{"schema": 1, "family": "gfx94X-dcgpu", "channel": "nightly"}', "is of nightly of gfx94X-dcgpu"),
+        (b'{"schema": 1, "family": "gfx94X-dcgpu", "channel": "stable"}', "is not the document of a channel"),
+        (b'{"schema": 2, "family": "gfx94X-dcgpu", "channel": "nightly"}', "is of nightly of gfx94X-dcgpu"),
         (b"", "is not the document of a channel: Invalid JSON"),
         (b"\xff\xfe", "is not the document of a channel: Invalid JSON"),
-        (edited(current=None), "current is not the last of sets"),
         (edited(sets=[SHOWN[0].model_dump()] * 2), "a set is there twice"),
         (edited(sets="2.9.1"), "is not the document of a channel: sets"),
     ],
 )
 def test_a_damaged_document_is_refused(content: bytes, says: str, tmp_path: Path) -> None:
-    places = layout.FamilyPaths(layout.load_layout(), "gfx94X-dcgpu", "release")
+    places = store_paths.FamilyPaths("gfx94X-dcgpu")
     store = folder.FolderStore(tmp_path)
     store.create(places.channel_document("stable"), content)
     with pytest.raises(errors.DataError, match=says):

@@ -409,7 +409,6 @@ TABLES = {
     "isa_overrides": "models.gfx:OverrideTable",
     "known_issues": "models.torch_builds:IssueTable",
     "preload_libraries": "compile.sdk_tree:_PreloadTable",
-    "release_layout": "release.layout:StoreLayout",
     "release_lines": "models.release_lines:LineTable",
     "release_policy": "release.policy:Policy",
     "rocm_artifacts": "models.libraries:ArtifactTable",

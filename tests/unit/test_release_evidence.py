@@ -15,7 +15,7 @@ from junit_files import BAD, CASE, ERROR, SKIP, WHOLE, junit
 from pydantic import ValidationError
 
 from rocm_wheels.core import errors
-from rocm_wheels.release import layout
+from rocm_wheels.release import store_paths
 from rocm_wheels.release.evidence.evidence import (
     Evidence,
     OutcomeCounts,
@@ -26,8 +26,6 @@ from rocm_wheels.release.evidence.evidence import (
 from rocm_wheels.release.evidence.store import StoredEvidence, add_evidence, read_evidence
 from rocm_wheels.stores import folder
 
-LAYOUT = layout.load_layout()
-
 
 def a_store(place: Path) -> folder.FolderStore:
     """A store with the set, and nothing known of it."""
@@ -37,20 +35,20 @@ def a_store(place: Path) -> folder.FolderStore:
 
 
 def known_in(store: folder.FolderStore) -> list[StoredEvidence]:
-    return read_evidence(store, LAYOUT, SET, signers={}, env={})
+    return read_evidence(store, SET, signers={}, env={})
 
 
 def files_of(store: folder.FolderStore) -> list[str]:
-    return [one.path for one in store.listing(layout.FamilyPaths(LAYOUT, SET.family).evidence_folder(SET.id))]
+    return [one.path for one in store.listing(store_paths.FamilyPaths(SET.family).evidence_folder(SET.id))]
 
 
 def test_evidence_is_added_once_and_stays(tmp_path: Path):
     store, one = a_store(tmp_path), said().evidence
-    assert add_evidence(store, LAYOUT, SET, one)
+    assert add_evidence(store, SET, one)
     later = one.model_copy(update={"added": one.added + timedelta(minutes=3)})
-    assert (later.id, add_evidence(store, LAYOUT, SET, later)) == (one.id, False)
+    assert (later.id, add_evidence(store, SET, later)) == (one.id, False)
     assert [known.evidence for known in known_in(store)] == [one]
-    assert files_of(store) == [f"v2-staging/{SET.family}/evidence/{SET.id}/{one.id}.json"]
+    assert files_of(store) == [f"{SET.family}/evidence/{SET.id}/{one.id}.json"]
     assert one.id.startswith("20261121T110000Z-")
 
 
@@ -78,12 +76,12 @@ def test_evidence_that_cannot_be_of_the_set_is_refused(
 ):
     store = a_store(tmp_path)
     with pytest.raises(error, match=says):
-        add_evidence(store, LAYOUT, SET, evidence.evidence)
+        add_evidence(store, SET, evidence.evidence)
     assert files_of(store) == []
 
 
 def test_clocks_may_differ_a_little(tmp_path: Path):
-    assert add_evidence(a_store(tmp_path), LAYOUT, SET, said(hours=-0.05, added=NOW).evidence)
+    assert add_evidence(a_store(tmp_path), SET, said(hours=-0.05, added=NOW).evidence)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +96,7 @@ def test_clocks_may_differ_a_little(tmp_path: Path):
 )
 def test_evidence_that_was_changed_is_never_passed_over(tmp_path: Path, change: Any, says: str):
     store, one = a_store(tmp_path), said(outcome="fail").evidence
-    add_evidence(store, LAYOUT, SET, one)
+    add_evidence(store, SET, one)
     place = tmp_path / files_of(store)[0]
     place.chmod(0o644)
     place.write_text(change(place.read_text()))

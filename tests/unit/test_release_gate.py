@@ -15,7 +15,7 @@ from rocm_wheels.release.evidence import store
 
 pytestmark = pytest.mark.contract
 
-VERIFIED = said("verify")
+VERIFIED = said("audit")
 GREEN = (VERIFIED, said())
 WAIVER = "{rule: smoke, channels: [nightly], WHOM, owner: bob, reason: known, expires: DAY}"
 
@@ -34,36 +34,35 @@ def test_what_has_all_its_evidence_may_go():
     assert verdict.passed
     assert outcomes(verdict) == {
         "hashes": "pass",
-        "log": "pass",
-        "verify": "pass",
+        "audit": "pass",
         "smoke on gfx1030": "pass",
     }
-    assert verdict.rules[2].evidence == (VERIFIED.id,)
+    assert verdict.rules[1].evidence == (VERIFIED.id,)
 
 
 @pytest.mark.parametrize(
     ("known", "says"),
     [
         ((), "no evidence for 4 of 4 wheels: torch-"),
-        ((said("verify", python="311"),), "no evidence for 2 of 4 wheels: torch-2.9.1+rocm7.1.0-cp312"),
-        ((said("verify", "fail", python="311", hours=2), VERIFIED), ""),
+        ((said("audit", python="311"),), "no evidence for 2 of 4 wheels: torch-2.9.1+rocm7.1.0-cp312"),
+        ((said("audit", "fail", python="311", hours=2), VERIFIED), ""),
         (
-            (VERIFIED, said("verify", "fail", python="311", hours=0, failed=("r: x",))),
+            (VERIFIED, said("audit", "fail", python="311", hours=0, failed=("r: x",))),
             "fail (3 failed), 2026-11-21 12:00 UTC on runner-1: r: x",
         ),
-        ((said("verify", hours=15 * 24),), "the newest is 15 d old, and may be 14 d"),
-        ((said("verify", hours=-1),), "no evidence for 4 of 4"),
-        ((said("verify", trouble="its signature is not of what it says"),), "no evidence for 4 of 4"),
+        ((said("audit", hours=15 * 24),), "the newest is 15 d old, and may be 14 d"),
+        ((said("audit", hours=-1),), "no evidence for 4 of 4"),
+        ((said("audit", trouble="its signature is not of what it says"),), "no evidence for 4 of 4"),
     ],
 )
-def test_verify_covers_every_wheel_and_the_later_result_holds(
+def test_audit_covers_every_wheel_and_the_later_result_holds(
     known: tuple[store.StoredEvidence, ...], says: str
 ):
     verdict = judged(ONE, said(), *known)
-    found = {one.rule: one for one in verdict.rules}["verify"]
+    found = {one.rule: one for one in verdict.rules}["audit"]
     assert (found.outcome == "pass", says in found.why) == (not says, True), found
     if says:
-        assert "rocm-wheels set evidence add STORE --set" in found.tip
+        assert "rocm-wheels set check STORE --set" in found.tip
 
 
 BAD = "fail (3 failed), 202"
@@ -169,7 +168,7 @@ def test_no_runner_blocks_and_the_sentence_says_what_there_is():
 
 def test_a_named_exception_excuses_want_of_evidence_and_no_failure():
     other = a_set(family="gfx120X-all", *[wheel("torch", targets=("gfx1200",))])  # noqa: B026
-    fine = said("verify", document=other)
+    fine = said("audit", document=other)
     verdict = judged(ONE, fine, document=other)
     assert verdict.passed
     assert outcomes(verdict)["smoke on gfx1200"] == "bypassed"
@@ -227,12 +226,12 @@ def test_completeness_is_looked_at_and_not_believed():
     text = ONE.replace("rules: {", "rules: {complete: {}, ")
     assert judged(text, *GREEN).passed
     less = a_set(*SET.files[:3], planned=SET.planned)
-    seen = (said("verify", document=less), said(document=less))
+    seen = (said("audit", document=less), said(document=less))
     says = held_by(text, *seen, document=less)
     assert "missing 2 of 8 planned cells: torchvision for Python 3.12 and gfx1030" in says
     said_so = a_set(missing=(SET.planned[0],))
     assert "1 of 8" in held_by(
-        text, *(said(k, document=said_so) for k in ("verify", "smoke")), document=said_so
+        text, *(said(k, document=said_so) for k in ("audit", "smoke")), document=said_so
     )
     unplanned = a_set(planned=())
     assert "the set has no list of planned cells" in held_by(text, *GREEN, document=unplanned)
@@ -242,7 +241,7 @@ def test_a_set_that_is_not_what_its_id_says_is_held_and_nobody_can_waive_that():
     other = SET.model_copy(update={"files": SET.files[:3]})
     waived = f"{ONE}\nwaivers: [{WAIVER.replace('WHOM', 'family: gfx103X-all').replace('DAY', '2026-12-01')}]"
     verdict = judged(waived, *GREEN, document=other)
-    assert [one.rule for one in verdict.failures] == ["hashes", "verify"]
+    assert [one.rule for one in verdict.failures] == ["hashes", "audit"]
     assert "what it lists is 2.9.1-rocm7.1.0-" in verdict.failures[0].why
     assert verdict.ignored[0][1] == "1 of its 4 wheels not in the set"
     failed = said(outcome="fail", trouble="its signature is not of what it says")
@@ -258,33 +257,33 @@ def test_the_resolver_is_asked_about_all_that_is_chosen_by_version():
     assert "resolver: fail" in held_by(text, *GREEN, said("resolver", hours=2), said("resolver", "fail"))
     variant = wheel("torch", label="gfx1030")
     only = a_set(variant, layout="variants")
-    assert judged(text, said("verify", document=only), said(document=only), document=only).passed
+    assert judged(text, said("audit", document=only), said(document=only), document=only).passed
 
 
 def test_only_signed_evidence_counts_where_that_is_needed():
     signers = (
         "\nsigners: {ann: ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIK0wmN/Cr3JXqmLW7u+g9pTh+wyqDHpSQEIQczXkVx9q}"
     )
-    text = ONE.replace("nightly: {", "nightly: {signed: required, ") + signers
-    plain = [said("verify", signer=""), said(signer="")]
+    text = ONE.replace("signed: false", "signed: true") + signers
+    plain = [said("audit", signer=""), said(signer="")]
     verdict = judged(text, *plain)
     assert {why for _, why in verdict.ignored} == {"no signer listed by the policy has signed it"}
-    assert [one.rule for one in verdict.failures] == ["verify", "smoke"]
+    assert [one.rule for one in verdict.failures] == ["audit", "smoke"]
     assert all("no signer listed by the policy has signed it" in one.why for one in verdict.failures)
     assert all(one.tip.endswith(" --sign-with KEY") for one in verdict.failures)
     assert (
         judged(ONE, *plain).passed
         and policy.make_shown_state(judged(ONE, *plain)).word == "reported, unsigned"
     )
-    assert judged(text, said("verify", signer="ann"), said(signer="ann")).passed
-    assert not judged(text, said("verify", signer="ann"), said(signer="ann"), said(outcome="fail")).passed
+    assert judged(text, said("audit", signer="ann"), said(signer="ann")).passed
+    assert not judged(text, said("audit", signer="ann"), said(signer="ann"), said(outcome="fail")).passed
 
 
 def test_where_nobody_could_sign_the_gate_says_what_to_do():
-    text = ONE.replace("nightly: {", "nightly: {signed: required, ")
+    text = ONE.replace("signed: false", "signed: true")
     verdict = judged(text, *GREEN)
     assert [one.rule for one in verdict.failures] == ["signers"]
-    assert "ssh-keygen -t ed25519 -f KEY" in verdict.next_step and "--sign-with KEY" in verdict.next_step
+    assert "set key NAME --policy POLICY" in verdict.next_step and "--sign-with KEY" in verdict.next_step
 
 
 def test_a_set_for_many_families_needs_each_target_and_the_wheels_that_it_gets():
@@ -295,7 +294,7 @@ def test_a_set_for_many_families_needs_each_target_and_the_wheels_that_it_gets()
     text = ONE.replace("targets: one", "targets: every")
     hashes = tuple(sorted(f.sha256 for f in document.files if f.label != "gfx1201"))
     seen = [
-        said("verify", document=document),
+        said("audit", document=document),
         said(gfx="gfx942", document=document, hashes=hashes),
     ]
     verdict = judged(text, *seen, document=document)
@@ -312,7 +311,7 @@ def test_a_set_for_all_families_has_rules_and_waivers_of_its_own():
     both = wheel("torch", targets=("gfx942", "gfx1030"))
     document = a_set(both, family="multi-arch", layout="multi-arch")
     text = ONE.replace("targets: one", "targets: every")
-    seen = [said("verify", document=document), said(gfx="gfx942", document=document)]
+    seen = [said("audit", document=document), said(gfx="gfx942", document=document)]
     assert [one.title for one in judged(text, *seen, document=document).failures] == ["smoke on gfx1030"]
     fewer = "{smoke: {fresh: 7d, targets: one, pythons: one}}"
     one = f"{text}\nfamilies: {{multi-arch: {{channels: {{nightly: {fewer}}}}}}}"
@@ -322,7 +321,7 @@ def test_a_set_for_all_families_has_rules_and_waivers_of_its_own():
     )
     assert judged(f"{text}\nwaivers: [{waived}]", *seen, document=document).passed
     # and they are of no set of one family
-    assert not judged(f"{text}\nwaivers: [{waived}]", said("verify")).passed
+    assert not judged(f"{text}\nwaivers: [{waived}]", said("audit")).passed
 
 
 def test_what_the_policy_does_not_know_is_held():
@@ -330,16 +329,16 @@ def test_what_the_policy_does_not_know_is_held():
     no_torch = ONE.replace("pythons: one", "pythons: one, projects: [torchaudio]")
     assert "the set has no wheels of torchaudio" in held_by(no_torch, *GREEN)
     nothing = a_set(wheel("torch", targets=()), family="somewhere", planned=())
-    says = held_by(ONE, said("verify", document=nothing), document=nothing)
+    says = held_by(ONE, said("audit", document=nothing), document=nothing)
     assert "names its GPU targets" in says
 
 
 def test_families_differ_and_what_is_not_needed_is_not_asked():
     other = (
-        ONE + "\nfamilies: {gfx103X-all: {channels: {nightly: {not_needed: [smoke], verify: {fresh: 2h}}}}}"
+        ONE + "\nfamilies: {gfx103X-all: {channels: {nightly: {not_needed: [smoke], audit: {fresh: 2h}}}}}"
     )
-    assert judged(other, said("verify", hours=0.5)).passed
-    assert "the newest is 3 h old, and may be 2 h" in held_by(other, said("verify", hours=3))
+    assert judged(other, said("audit", hours=0.5)).passed
+    assert "the newest is 3 h old, and may be 2 h" in held_by(other, said("audit", hours=3))
 
 
 def test_a_run_of_a_selection_is_none():
@@ -358,7 +357,7 @@ def test_our_own_policy_needs_more_from_channel_to_channel():
     assert smoke is not None
     assert (smoke.targets, smoke.pythons, smoke.fresh) == ("every", "every", timedelta(days=60))
     assert (own.waivers, own.families) == ((), {})
-    assert [channel.signed for channel in own.channels.values()] == ["optional", "optional", "required"]
+    assert [channel.signed for channel in own.channels.values()] == [True, True, True]
 
 
 def test_the_data_of_families_names_its_exceptions():

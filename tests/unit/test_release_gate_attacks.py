@@ -6,9 +6,8 @@ from datetime import timedelta, timezone
 from typing import Any
 
 import pytest
-from judged_sets import EVERY, FAMILY, NOW, ONE, SET, a_set, judged, outcomes, policy, said, sha, wheel
+from judged_sets import EVERY, NOW, ONE, SET, a_set, judged, outcomes, said, sha, wheel
 
-from rocm_wheels.core import errors
 from rocm_wheels.release import wheel_set
 from rocm_wheels.release.evidence import store
 from rocm_wheels.release.policy import Verdict, load_policy, make_shown_state
@@ -30,10 +29,10 @@ def of(document: wheel_set.SetDocument, *names: str, **more: Any) -> store.Store
 @pytest.mark.contract
 def test_what_a_set_is_called_makes_no_gpu_an_exception():
     document = a_set(wheel("torch", targets=("gfx942",)), family="gfx110X-all")
-    verdict = judged(ONE, said("verify", document=document), document=document)
+    verdict = judged(ONE, said("audit", document=document), document=document)
     assert why(verdict, "smoke on gfx942").startswith("fail: no evidence that the smoke tests pass")
     own = "\nfamilies: {gfx110X-all: {bypass_tests_for_releases: true, owner: eve, reason: no card}}"
-    assert not judged(ONE + own, said("verify", document=document), document=document).passed
+    assert not judged(ONE + own, said("audit", document=document), document=document).passed
 
 
 @pytest.mark.contract
@@ -44,7 +43,7 @@ def test_a_run_of_what_has_no_device_code_tests_no_gpu():
         *(wheel("triton", python, targets=()) for python in ("312", "313")),
     ]
     document = a_set(*files, planned=(wheel_set.SetCell(project="torch", python="3.12", target="gfx1031"),))
-    seen = [said("verify", document=document), of(document, "triton", gfx="gfx1030")]
+    seen = [said("audit", document=document), of(document, "triton", gfx="gfx1030")]
     seen.append(of(document, "triton", gfx="gfx1031"))
     verdict = judged(ONE, *seen, document=document)
     assert "the smoke tests passed, but not with Python 3.12: torch" in why(verdict, "smoke")
@@ -61,7 +60,7 @@ def test_a_run_of_what_has_no_device_code_tests_no_gpu():
 def test_a_python_that_lacks_a_project_stands_for_no_other():
     files = [wheel("torch", "311"), *(wheel(project, "312") for project in ("torch", "torchvision"))]
     document = a_set(*files)
-    verified = said("verify", document=document)
+    verified = said("audit", document=document)
     lesser = said(document=document, python="311")
     assert not judged(ONE, verified, lesser, document=document).passed
     assert judged(ONE, verified, said(document=document, python="312"), document=document).passed
@@ -73,7 +72,7 @@ def test_a_python_is_told_as_tested_when_all_that_it_gets_was():
     pure = wheel("pure", name="pure-1-py3-none-any.whl", sha256=sha("p"), targets=())
     document = a_set(*files, pure)
     seen = of(document, "torch-2.9.1+rocm7.1.0-cp312", "pure")
-    verdict = judged(ONE, said("verify", document=document), seen, document=document)
+    verdict = judged(ONE, said("audit", document=document), seen, document=document)
     assert [(one.gfx, one.pythons) for one in verdict.targets] == [("gfx1030", ("3.12",)), ("gfx1031", ())]
 
 
@@ -83,7 +82,7 @@ def test_the_machine_of_a_gpu_does_not_get_the_variant_for_every_machine_too():
     own = {"name": "torch-1-cp312-cp312-linux_x86_64-a.whl", "sha256": sha("a"), "label": "a"}
     files = [wheel("torch", targets=(), **null), wheel("torch", targets=("gfx1030",), **own)]
     document = a_set(*files, layout="variants", planned=())
-    seen = [said("verify", document=document), said(document=document, hashes=(sha("a"),))]
+    seen = [said("audit", document=document), said(document=document, hashes=(sha("a"),))]
     assert judged(ONE, *seen, document=document).passed
 
 
@@ -93,7 +92,7 @@ def test_tests_of_a_project_are_of_its_parts_with_device_code_too():
     files = [wheel("torch", targets=()), wheel("torch-device-gfx1030", targets=("gfx1030",), **part)]
     document = a_set(*files, planned=())
     text = ONE.replace("smoke:", "tests:").replace("pythons: one", "pythons: one, projects: [torch]")
-    seen = [said("verify", document=document), of(document, "torch-2.9.1", kind="tests")]
+    seen = [said("audit", document=document), of(document, "torch-2.9.1", kind="tests")]
     verdict = judged(text, *seen, document=document)
     assert "but not with Python 3.12: torch_device_gfx1030" in why(verdict, "tests (default) on gfx1030")
 
@@ -105,53 +104,38 @@ def test_a_wheel_without_device_code_is_not_the_one_that_was_planned_for_a_gpu()
         wheel("torch", targets=()),
         planned=(wheel_set.SetCell(project="torch", python="3.12", target="gfx1030"),),
     )
-    says = why(judged(text, said("verify", document=document), document=document), "complete")
+    says = why(judged(text, said("audit", document=document), document=document), "complete")
     assert says == "fail: missing 1 of 1 planned cell: torch for Python 3.12 and gfx1030"
 
 
 @pytest.mark.contract
 def test_a_run_of_chosen_tests_is_none_unless_the_policy_says_so():
     chosen = said(selected="-k versions, 200 left out")
-    verdict = judged(ONE, said("verify"), chosen)
+    verdict = judged(ONE, said("audit"), chosen)
     assert "; only a selection of the tests ran (-k versions, 200 left out)" in why(verdict, "smoke")
     assert verdict.targets[0].state == "untested"
     allowed = ONE.replace("pythons: one", "pythons: one, selections: count")
-    assert judged(allowed, said("verify"), chosen).passed
+    assert judged(allowed, said("audit"), chosen).passed
     # it makes no failure good, and its own failure is one
     failed = said(outcome="fail", hours=2)
-    assert not judged(ONE, said("verify"), failed, chosen).passed
-    assert judged(ONE, said("verify"), failed, said()).passed
-    assert not judged(ONE, said("verify"), said(hours=2), said(outcome="fail", selected="-k one")).passed
+    assert not judged(ONE, said("audit"), failed, chosen).passed
+    assert judged(ONE, said("audit"), failed, said()).passed
+    assert not judged(ONE, said("audit"), said(hours=2), said(outcome="fail", selected="-k one")).passed
 
 
 @pytest.mark.contract
 def test_one_run_handed_in_twice_makes_no_failure_good():
-    others = (said("verify"), said(gfx="gfx1031"))
+    others = (said("audit"), said(gfx="gfx1031"))
     bad, source = said(outcome="fail", hours=5), sha("results")
     again = [said(hours=hours, source=source, by=by) for hours, by in ((3, "ann"), (2, "bob"))]
     assert not judged(EVERY, *others, bad, *again).passed
     assert judged(EVERY, *others, bad, again[0], said(hours=2, source=sha("others"))).passed
 
 
-def test_a_failure_that_somebody_removed_is_missed():
-    failed = said(outcome="fail", hours=3)
-    later = said(hours=1, beside=(failed.id,))
-    assert judged(ONE, said("verify"), failed, later).passed
-    whom = f"family: {FAMILY}, owner: b, reason: r, expires: 2026-12-01"
-    waivers = f"waivers: [{{rule: smoke, channels: [nightly], {whom}}}]"
-    verdict = judged(f"{ONE}\n{waivers}", said("verify"), later)
-    assert [one.rule for one in verdict.failures] == ["evidence"]
-    assert verdict.failures[0].why == (
-        f"a result is gone: {failed.id}, which did not pass, is named by {later.id}"
-    )
-    with pytest.raises(errors.DataError, match="nobody can waive evidence"):
-        policy(f"{ONE}\n{waivers.replace('rule: smoke', 'rule: evidence')}")
-
-
 @pytest.mark.contract
 def test_what_is_told_of_an_exception_is_no_lie_where_there_are_old_tests():
     own = "\nfamilies: {gfx103X-all: {bypass_tests_for_releases: true, owner: eve, reason: no card}}"
-    says = why(judged(ONE + own, said("verify"), said(hours=24 * 8)), "smoke on gfx1030")
+    says = why(judged(ONE + own, said("audit"), said(hours=24 * 8)), "smoke on gfx1030")
     named = "gfx103X-all is a named exception (eve: no card)"
     assert says == f"bypassed: not tested enough (the newest is 8 d old, and may be 7 d): {named}"
 
@@ -163,7 +147,7 @@ def test_a_document_that_was_changed_after_the_tests_is_held():
     for change in ({"files": files}, {"planned": ()}, {"family": "gfx110X-all"}):
         changed = SET.model_copy(update=change)
         about = SET.digest
-        seen = [said(kind, about=about) for kind in ("verify", "smoke")]
+        seen = [said(kind, about=about) for kind in ("audit", "smoke")]
         assert judged(EVERY_TARGET, *seen, said(gfx="gfx1031", about=about)).passed
         verdict = judged(EVERY_TARGET, *seen, document=changed)
         assert why(verdict, "hashes").startswith("fail: the document says other things than when 2026")
@@ -177,7 +161,7 @@ WAIVER = "{rule: smoke, channels: [nightly], family: gfx103X-all, owner: bob, re
     ("day", "holds"), [("2027-11-22", True), ("2027-11-23", False), ("9999-12-31", False)]
 )
 def test_a_waiver_ends_within_a_year(day: str, holds: bool):
-    verdict = judged(f"{ONE}\nwaivers: [{WAIVER.replace('DAY', day)}]", said("verify"))
+    verdict = judged(f"{ONE}\nwaivers: [{WAIVER.replace('DAY', day)}]", said("audit"))
     assert verdict.passed == holds
     note = f"the waiver of bob is to hold until {day}: none counts for more than 366 days"
     assert (note in " ".join(verdict.notes)) == (not holds)
@@ -187,7 +171,7 @@ def test_a_waiver_ends_within_a_year(day: str, holds: bool):
 def test_a_waiver_holds_to_the_end_of_its_day_in_utc_wherever_the_gate_is_asked():
     text = f"{ONE}\nwaivers: [{WAIVER.replace('DAY', '2026-11-21')}]"
     midnight = NOW.replace(hour=23, minute=59)
-    fresh = said("verify")
+    fresh = said("audit")
     for hours in (-11, 0, 14):
         there = timezone(timedelta(hours=hours))
         assert judged(text, fresh, now=midnight.astimezone(there)).passed
@@ -199,7 +183,7 @@ def test_what_only_the_data_of_families_excuses_goes_to_no_stable_channel_of_our
     own = load_policy()
     assert [own.channels[name].bypasses for name in own.channels] == ["count", "count", "own"]
     document = a_set(family="gfx120X-all", *[wheel("torch", targets=("gfx1200",))])  # noqa: B026
-    fine, text = said("verify", document=document), ONE.replace("nightly: {", "nightly: {bypasses: own, ")
+    fine, text = said("audit", document=document), ONE.replace("nightly: {", "nightly: {bypasses: own, ")
     assert outcomes(judged(text, fine, document=document))["smoke on gfx1200"] == "fail"
     named = "\nfamilies: {gfx120X-all: {bypass_tests_for_releases: true, owner: eve, reason: no card}}"
     verdict = judged(text + named, fine, document=document)
@@ -211,7 +195,7 @@ def test_what_only_the_data_of_families_excuses_goes_to_no_stable_channel_of_our
 
 @pytest.mark.contract
 def test_a_set_of_two_machines_kinds_waits_for_the_one_that_failed():
-    others = (said("verify"), said(gfx="gfx1031"))
+    others = (said("audit"), said(gfx="gfx1031"))
     bad = said(outcome="fail", hours=9, machine="mi300x")
     there = [said(hours=hours, machine="mi325x") for hours in (3, 2, 1)]
     verdict = judged(EVERY, *others, bad, *there)

@@ -25,7 +25,7 @@ WRONG = {
     "an unknown channel": ONE.replace("nightly", "nightli"),
     "an unknown key": ONE + "\nwavers: []",
     "an unknown rule": ONE.replace("smoke", "smok"),
-    "without verify": "channels: {nightly: {rules: {smoke: {fresh: 7d}}}}",
+    "without audit": "channels: {nightly: {signed: false, rules: {smoke: {fresh: 7d}}}}",
     "no age": ONE.replace("{fresh: 14d}", "{}"),
     "an age in words": ONE.replace("14d", "two weeks"),
     "no age at all": ONE.replace("14d", "0d"),
@@ -33,9 +33,9 @@ WRONG = {
     "no passes": ONE.replace("nightly: {", "nightly: {passes_after_failure: 0, "),
     "an unknown family": ONE + "\nfamilies: {gfx103X: {}}",
     "an exception of nobody": ONE + "\nfamilies:\n  gfx1031:\n    bypass_tests_for_releases: true",
-    "a family without verify": ONE + "\nfamilies: {gfx1031: {channels: {nightly: {not_needed: [verify]}}}}",
+    "a family without audit": ONE + "\nfamilies: {gfx1031: {channels: {nightly: {not_needed: [audit]}}}}",
     "an unknown target": f"{ONE}\n{WAIVER.replace('gfx942', 'gfx943')}",
-    "a waiver of verify": f"{ONE}\n{WAIVER.replace('smoke', 'verify')}",
+    "a waiver of audit": f"{ONE}\n{WAIVER.replace('smoke', 'audit')}",
     "a waiver of hashes": f"{ONE}\n{WAIVER.replace('smoke', 'hashes')}",
     "a waiver of nobody": f"{ONE}\n{WAIVER.replace('owner: bob, ', '')}",
     "a waiver for ever": f"{ONE}\n{WAIVER.replace(', expires: 2026-12-24', '')}",
@@ -55,7 +55,6 @@ WRONG = {
     "an exception of half of all cards": ONE
     + "\nfamilies: {dcgpu-all: {bypass_tests_for_releases: true, owner: eve, reason: none}}",
     "a waiver of a GPU where none matters": f"{ONE}\n{WAIVER.replace('smoke', 'complete')}",
-    "a waiver of what others name": f"{ONE}\n{WAIVER.replace('smoke', 'evidence')}",
     "an owner of nothing": ONE + "\nfamilies: {gfx1031: {owner: eve, reason: no card}}",
     "some selections": ONE.replace("pythons: one", "pythons: one, selections: some"),
     "a runner that is no label": ONE + '\nfamilies: {gfx1031: {runners: {linux: "a b"}}}',
@@ -85,5 +84,21 @@ def test_a_policy_is_read_from_a_file(tmp_path: Path):
     with refused(errors.DataError) as caught:
         load_policy(tmp_path / "wrong.yaml")
     assert caught.value.tip is None
+    (tmp_path / "old.yaml").write_text(ONE.replace("audit", "verify"))
+    with refused(errors.DataError) as caught:
+        load_policy(tmp_path / "old.yaml")
+    assert caught.value.tip and "`verify` is called `audit`" in caught.value.tip
     (tmp_path / "own.yaml").write_text(f"{ONE}\n{WAIVER}")
     assert str(load_policy(tmp_path / "own.yaml").waivers[0]) == "bob answers for it until 2026-12-24: known"
+
+
+def test_the_policy_of_the_workflows_has_our_rules_and_names_signers_for_all_channels() -> None:
+    """Nothing that nobody signed goes anywhere; a policy that takes such results says so."""
+    clone = Path(__file__).resolve().parents[2]
+    shipped, own = load_policy(clone / ".github" / "release-policy.yaml"), load_policy()
+    assert shipped.channels == own.channels and shipped.retention == own.retention
+    assert all(channel.signed for channel in own.channels.values())
+    assert set(shipped.signers) == {"tests", "checks"} and not own.signers
+    workflows = [path.read_text() for path in (clone / ".github" / "workflows").glob("*.yml")]
+    lines = [line for text in workflows for line in text.splitlines() if "rocm-wheels set gate" in line]
+    assert lines and all("--policy .github/release-policy.yaml" in line for line in lines)

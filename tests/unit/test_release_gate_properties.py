@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from judged_sets import NOW, SET, a_log, a_set, policy, said, wheel
+from judged_sets import NOW, SET, a_set, policy, said, wheel
 
 from rocm_wheels.release import gate
 from rocm_wheels.release.evidence import store
@@ -40,9 +40,10 @@ def a_policy(number: int) -> Policy:
     suites = f"suites: {of.choice(['[default]', '[default, full]'])}, flaky: {of.randint(0, 2)}"
     tests = f", tests: {{{rule[1:-1]}, {suites}, at_least: {of.choice([1, 2])}}}"
     more = of.choice(["", tests, tests, ", resolver: {fresh: 7d}"])
-    rules = f"{{verify: {{fresh: 7d}}, smoke: {rule}{more}}}"
+    rules = f"{{audit: {{fresh: 7d}}, smoke: {rule}{more}}}"
     return policy(
-        f"channels: {{nightly: {{passes_after_failure: {of.randint(1, 3)}, rules: {rules}}}}}\n"
+        f"channels: {{nightly: {{signed: false, passes_after_failure: {of.randint(1, 3)},"
+        f" rules: {rules}}}}}\n"
         f"waivers: [{', '.join(waivers)}]\n{of.choice(['', exception])}"
     )
 
@@ -54,7 +55,7 @@ def any_evidence(number: int) -> store.StoredEvidence:
     when: dict[str, Any] = {"hours": of.choice([-2, 0, 0.05, 1, 2, 3, 30, 24 * 8])}
     if of.random() < 0.3:
         when["added"] = NOW + timedelta(hours=of.choice([-4, -1, 0, 1]))
-    kind = of.choice(["verify", "smoke", "smoke", "tests", "tests", "resolver"])
+    kind = of.choice(["audit", "smoke", "smoke", "tests", "tests", "resolver"])
     outcome = of.choice(["pass", "pass", "pass", "fail", "crash", "timeout", "missing"])
     more: dict[str, Any] = {}
     if kind == "tests":  # of a suite, or of a shard of one, with flaky tests
@@ -81,7 +82,7 @@ POLICIES = [a_policy(number) for number in range(40)]
 POOL = list({one.id: one for one in map(any_evidence, range(400))}.values())
 BAD = [number for number, one in enumerate(POOL) if not one.evidence.passed]
 # verified, resolved and tested, so that many verdicts pass
-GREEN = [said("verify"), said("resolver")] + [
+GREEN = [said("audit"), said("resolver")] + [
     said(kind, gfx=gfx, hours=3) for kind, gfx in product(("smoke", "tests"), ("gfx1030", "gfx1031"))
 ]
 GREEN += [  # the suite full in two shards
@@ -93,7 +94,7 @@ SOME = st.lists(st.integers(0, len(POOL) - 1), max_size=8, unique=True)
 
 
 def verdict(rules: Policy, known: list[store.StoredEvidence], now: datetime = NOW) -> Verdict:
-    return gate.judge_set(rules, "nightly", SET, known, now, log=a_log(SET, known))
+    return gate.judge_set(rules, "nightly", SET, known, now)
 
 
 def evidence(some: list[int], *, green: bool) -> list[store.StoredEvidence]:
@@ -139,13 +140,13 @@ def test_a_verdict_is_whole_and_the_order_of_evidence_does_not_matter(
 ):
     known = evidence(some, green=green)
     found = verdict(POLICIES[rules], known)
-    assert {one.rule for one in found.rules} >= {"hashes", "verify", "smoke"}
+    assert {one.rule for one in found.rules} >= {"hashes", "audit", "smoke"}
     assert all(one.why for one in found.rules)
     assert all(one.tip for one in found.failures)
     ids = {one.id for one in known}
     assert all({*one.evidence, *one.overcome} <= ids for one in found.rules)
     excused = {one.rule for one in found.rules if one.outcome in {"waived", "bypassed"}}
-    assert not excused & {"hashes", "verify"}
+    assert not excused & {"hashes", "audit"}
     assert [line.split(":")[0] for line in make_shown_state(found).lines[:2]] == ["gfx1030", "gfx1031"]
     assert verdict(POLICIES[rules], known[::-1]).rules == found.rules
     assert json.loads(json.dumps(found.as_json()))["passed"] == found.passed
@@ -160,5 +161,5 @@ def test_the_examples_are_of_both_kinds():
 
 @pytest.mark.parametrize("year", [1, 9999])
 def test_there_is_an_answer_at_any_time(year: int):
-    rules = policy("channels: {nightly: {rules: {verify: {fresh: 9999w}, smoke: {fresh: 1h}}}}")
+    rules = policy("channels: {nightly: {signed: false, rules: {audit: {fresh: 9999w}, smoke: {fresh: 1h}}}}")
     assert not verdict(rules, GREEN, NOW.replace(year=year)).passed

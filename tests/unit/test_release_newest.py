@@ -1,14 +1,11 @@
-"""Which of several sets is the newest, and which sets of two platforms cannot be in one view."""
+"""Which of several sets is the newest."""
 
 from __future__ import annotations
 
-from itertools import permutations
-
 import pytest
-from judged_sets import a_set, sha, wheel
 from packaging.version import Version
 
-from rocm_wheels.release import views, wheel_set
+from rocm_wheels.release import wheel_set
 
 # (version of torch or None, when it was made), the newest last
 NIGHTS = [
@@ -55,38 +52,3 @@ def test_a_line_is_two_numbers() -> None:
         (2, 9),
         (3, 0),
     ]
-
-
-def named(project: str, version: str, tag: str, text: str = "") -> wheel_set.SetFile:
-    name = f"{project}-{version}-{tag}.whl"
-    return wheel(project, name=name, version=version, sha256=sha(name + text), targets=())
-
-
-LINUX, WINDOWS = (f"cp312-cp312-{one}" for one in ("manylinux_2_28_x86_64", "win_amd64"))
-ANY = "py3-none-any"
-
-
-@pytest.mark.parametrize(
-    ("files", "pinned", "loose"),
-    [
-        ([("torch", "2", LINUX), ("torch", "2", WINDOWS)], (), ()),
-        ([("torch", "2", LINUX), ("torch", "1", WINDOWS)], (), ()),
-        ([("kernels", "2", ANY), ("kernels", "1", ANY)], (), ("kernels",)),  # pins tell them apart
-        ([("kernels", "1", ANY), ("kernels", "2", WINDOWS)], (), ("kernels",)),
-        ([("kernels", "2", ANY), ("kernels", "2", WINDOWS)], ("kernels",), ("kernels",)),  # nothing does
-        ([("kernels", "2", LINUX), ("kernels", "2", ANY)], ("kernels",), ("kernels",)),
-        ([("kernels", "2", ANY), ("kernels", "2", ANY)], ("kernels",), ("kernels",)),
-        ([("kernels", "2", ANY), ("other", "2", ANY)], (), ()),
-    ],
-)
-def test_sets_that_cannot_be_in_one_view(
-    files: list[tuple[str, str, str]], pinned: tuple[str, ...], loose: tuple[str, ...]
-) -> None:
-    both = [
-        a_set(named(*one, text=str(n)), wheel("torch", targets=(), size=n)) for n, one in enumerate(files)
-    ]
-    for pair in permutations(both):
-        assert views.find_platform_conflicts(*pair, has_unpinned=False) == pinned
-        assert views.find_platform_conflicts(*pair, has_unpinned=True) == loose
-    same = a_set(named("kernels", "2", ANY)), a_set(named("kernels", "2", ANY), wheel("torch"))
-    assert views.find_platform_conflicts(*same, has_unpinned=True) == ()  # one file is in both

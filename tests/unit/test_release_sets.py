@@ -10,7 +10,7 @@ import pytest
 
 from rocm_wheels.core import errors
 from rocm_wheels.release import wheel_set
-from rocm_wheels.release.layout import FamilyPaths, load_layout
+from rocm_wheels.release.store_paths import FamilyPaths
 from rocm_wheels.stores import folder
 
 
@@ -28,12 +28,12 @@ def a_set(
         family=family,
         layout="per-family",
         files=(file,),
-        locks=(wheel_set.SetLock(digest="c" * 64, path="sources.lock.json"),),
+        locks=(wheel_set.SetLock(digest="c" * 64),),
     )
 
 
 def put(store: folder.FolderStore, document: wheel_set.SetDocument) -> None:
-    store.create(FamilyPaths(load_layout(), document.family).set_document(document.id), document.to_json())
+    store.create(FamilyPaths(document.family).set_document(document.id), document.to_json())
 
 
 def test_an_id_follows_from_the_bytes_and_fits_a_url() -> None:
@@ -72,13 +72,13 @@ def test_a_changed_document_is_refused(change: dict[str, Any], said: str) -> Non
 
 
 def test_a_set_is_found_by_the_beginning_of_its_id(tmp_path: Path) -> None:
-    store, layout = folder.FolderStore(tmp_path), load_layout()
+    store = folder.FolderStore(tmp_path)
     sets = [a_set(), a_set("2.10.0"), a_set("2.10.0", "gfx110X-all"), a_set("2.10.0", digit="d")]
     for one in sets:
         put(store, one)
-    half = FamilyPaths(layout, "gfx94X-dcgpu").set_lock("2.11.0-000000000000")
-    store.create(half, b"{}")  # a set without its document is not there
-    assert list(wheel_set.list_set_ids(store, "gfx94X-dcgpu", layout=layout)) == sorted(
+    half = FamilyPaths("gfx94X-dcgpu").set_index("2.11.0-000000000000")
+    store.create(f"{half}/index.html", b"")  # a set without its document is not there
+    assert list(wheel_set.list_set_ids(store, "gfx94X-dcgpu")) == sorted(
         one.id for one in sets if one.family == "gfx94X-dcgpu"
     )
     assert wheel_set.find_set(store, "2.9") == sets[0]
@@ -89,7 +89,7 @@ def test_a_set_is_found_by_the_beginning_of_its_id(tmp_path: Path) -> None:
     with pytest.raises(errors.ReleaseError, match=r"there is no set 2.11"):
         wheel_set.find_set(store, "2.11")
     with pytest.raises(errors.ReleaseError, match=r"did you mean 2.9.1-rocm7.1.0-"):
-        wheel_set.read_set(store, "gfx94X-dcgpu", sets[0].id[:-1] + "z", layout=layout)
+        wheel_set.read_set(store, "gfx94X-dcgpu", sets[0].id[:-1] + "z")
 
 
 def test_what_is_planned_is_a_cell_a_target_only_where_there_is_device_code() -> None:

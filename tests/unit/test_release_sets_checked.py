@@ -17,8 +17,8 @@ from release_world import FAMILY, PYTHON, ROCM, TAG, a_lock, drafts
 from rocm_wheels.core import errors
 from rocm_wheels.models.lock import Lock
 from rocm_wheels.release import stage, staged_wheels, wheel_set
-from rocm_wheels.release.layout import FamilyPaths, load_layout
-from rocm_wheels.release.pages import make_set_pages
+from rocm_wheels.release.pages import make_index_pages
+from rocm_wheels.release.store_paths import FamilyPaths
 from rocm_wheels.sources.lock import format_lock
 from rocm_wheels.wheels import dist_info
 
@@ -34,9 +34,7 @@ def plan(
     layout: wheel_set.SetLayout = "per-family",
 ) -> stage.StagePlan:
     wheels = [draft.write(folder) for draft in made.values()]
-    return stage.plan_stage(
-        wheels, [lock or a_lock()], paths=FamilyPaths(load_layout(), family), layout=layout
-    )
+    return stage.plan_stage(wheels, [lock or a_lock()], paths=FamilyPaths(family), layout=layout)
 
 
 def _requires(project: str, *requirements: str) -> Callable[[Drafts], None]:
@@ -164,7 +162,7 @@ def test_variants_are_listed_with_what_they_state(tmp_path: Path) -> None:
         variant(tmp_path, label, {"amd": {"gfx_arch": [target]}}, tag=tag, namespaces=("amd",))
         for label, target in (("gfx942", "gfx942"), ("gfx1100", "gfx1100"))
     ]
-    places = FamilyPaths(load_layout(), "variants")
+    places = FamilyPaths("variants")
     lock = a_lock(["pytorch", "triton"])
     made = stage.plan_stage(wheels, [lock], paths=places, layout="variants")
     assert [file.label for file in made.document.files] == ["gfx1100", "gfx942"]
@@ -190,11 +188,11 @@ def test_pages_are_the_same_bytes_and_link_up_to_the_files(tmp_path: Path) -> No
     folder = made.paths.set_index(made.document.id)
     page = pages[f"{folder}/torch/index.html"].decode()
     file = next(one for one in made.document.files if one.project == "torch")
-    assert f'href="../../../../files/{file.sha256[:2]}/{file.sha256}/torch-2.9.1%2Brocm{ROCM}-' in page
+    assert f'href="../../../../files/{file.sha256}/torch-2.9.1%2Brocm{ROCM}-' in page
     assert list(pages)[-1] == f"{folder}/index.html"
-    other = make_set_pages("v2/f/simple/nightly", made.paths, [(one, "x") for one in made.document.files])
-    link = f"../../../../../v2-staging/{FAMILY}/files/"
-    assert link in other["v2/f/simple/nightly/torch/index.html"].decode()
+    other = make_index_pages(f"{FAMILY}/simple/nightly", made.paths, [made.document])
+    link = "../../../files/"
+    assert link in other[f"{FAMILY}/simple/nightly/torch/index.html"].decode()
 
 
 @pytest.mark.parametrize(

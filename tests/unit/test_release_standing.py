@@ -5,19 +5,19 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
-from judged_sets import EVERY, NOW, ONE, a_log, a_set, policy, said, wheel
+from judged_sets import EVERY, NOW, ONE, a_set, policy, said, wheel
 
 from rocm_wheels.release import gate, queries
 from rocm_wheels.release.evidence import store
 
 TWO = policy(
-    "channels: {nightly: {rules: {verify: {fresh: 14d}}},"
-    " stable: {passes_after_failure: 2, signed: required, rules: {verify: {fresh: 1d}}}}\n"
+    "channels: {nightly: {signed: false, rules: {audit: {fresh: 14d}}},"
+    " stable: {passes_after_failure: 2, signed: true, rules: {audit: {fresh: 1d}}}}\n"
     f"signers: {{ann: ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI{'A' * 43}}}"
 )
 SETS = [
     a_set(wheel("torch", "312", size=number), created=f"2026-11-{number:02}T00:00:00Z",
-          locks=[{"digest": f"{number:064x}", "path": "sources.lock.json"}], id=f"2.9.1-{number:012x}")
+          locks=[{"digest": f"{number:064x}"}], id=f"2.9.1-{number:012x}")
     for number in range(1, 5)
 ]  # fmt: skip
 A_YEAR = 24 * 365
@@ -35,7 +35,7 @@ PLAIN = [of_first(hours=2, signer=""), of_first(signer="")]
     ("known", "expected"),
     [
         ([], "untested"),
-        ([of_first("verify")], "untested"),
+        ([of_first("audit")], "untested"),
         ([of_first("smoke")], "tested"),
         ([of_first("smoke", hours=A_YEAR)], "tested"),
         ([of_first("smoke", gfx="gfx1031")], "untested"),
@@ -57,11 +57,12 @@ def test_what_is_known_of_a_target(known: list[store.StoredEvidence], expected: 
 
 
 def test_without_a_channel_a_run_counts_that_counts_for_one() -> None:
-    runs, whole = "{fresh: 7d, at_least: 5}", "verify: {fresh: 1d}"
+    runs, whole = "{fresh: 7d, at_least: 5}", "audit: {fresh: 1d}"
     rules = policy(
-        f"channels: {{nightly: {{rules: {{{whole}, smoke: {{fresh: 7d}}}}}},"
-        f" prerelease: {{rules: {{{whole}, tests: {runs}}}}},"
-        f" stable: {{passes_after_failure: 2, rules: {{{whole}, smoke: {runs}, tests: {runs}}}}}}}"
+        f"channels: {{nightly: {{signed: false, rules: {{{whole}, smoke: {{fresh: 7d}}}}}},"
+        f" prerelease: {{signed: false, rules: {{{whole}, tests: {runs}}}}},"
+        f" stable: {{passes_after_failure: 2, signed: false,"
+        f" rules: {{{whole}, smoke: {runs}, tests: {runs}}}}}}}"
     )
 
     def state_of(*known: store.StoredEvidence) -> str:
@@ -85,6 +86,6 @@ def test_for_a_channel_it_is_what_its_gate_says(text: str) -> None:
     (channel,) = rules.channels
     for outcome, gfx in product(("pass", "fail", "crash"), ("gfx1030", "gfx1031", None)):
         known = [of_first("smoke", outcome, gfx=gfx, hours=5), of_first("smoke")]
-        verdict = gate.judge_set(rules, channel, SETS[0], known, NOW, log=a_log(SETS[0], known))
+        verdict = gate.judge_set(rules, channel, SETS[0], known, NOW)
         for state in verdict.targets:
             assert queries.find_state_on(SETS[0], known, state.gfx, rules, NOW) == state

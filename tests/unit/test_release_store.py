@@ -164,26 +164,6 @@ def test_what_is_no_file_of_a_store_is_left_out(store: folder.FolderStore) -> No
     assert store.folders("v2") == []
 
 
-@pytest.mark.skipif(not hasattr(os, "copy_file_range"), reason="the system does not copy by itself")
-@pytest.mark.parametrize("failing", [None, errno.EXDEV, errno.ENOSYS])
-def test_the_system_copies_or_we_do(
-    store: folder.FolderStore, failing: int | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    content = os.urandom(3 << 20)
-    store.create("a", content)
-    asked, copy = [0], os.copy_file_range
-
-    def some(source: int, target: int, _count: int) -> int:
-        asked[0] += 1
-        if failing is not None and asked[0] == 2:  # a part of it is there already
-            raise OSError(failing, os.strerror(failing))
-        return copy(source, target, 1 << 20)
-
-    monkeypatch.setattr(os, "copy_file_range", some)
-    store.copy("a", "b")
-    assert (asked[0], store.read("b").content == content) == (2 if failing else 4, True)
-
-
 def test_what_cannot_be_written_says_so(store: folder.FolderStore) -> None:
     store.create("a", b"")
     with pytest.raises(errors.ReleaseError, match=r"cannot write .*a/b"):

@@ -286,7 +286,7 @@ def evidence_in(*paths: Path) -> list[Evidence]:
 
 
 RULES = (
-    "channels: {stable: {rules: {verify: {fresh: 14d}, "
+    "channels: {stable: {signed: false, rules: {audit: {fresh: 14d}, "
     "tests: {fresh: 7d, targets: one, pythons: one, projects: [torch], at_least: 2, "
     "suites: [full], flaky: 1}}}}"
 )
@@ -298,7 +298,7 @@ def stored(evidence: Evidence) -> store.StoredEvidence:
 
 def gate(*found: Evidence, rules: str = RULES) -> tuple[str, str]:
     """What the rule about torch's tests says of a set, and what is to be done."""
-    results = [one for one in judged(rules, said("verify"), *map(stored, found)).rules if one.rule == "tests"]
+    results = [one for one in judged(rules, said("audit"), *map(stored, found)).rules if one.rule == "tests"]
     rule = next((one for one in results if one.outcome != "pass"), results[0])
     return rule.outcome, f"{rule.why}; {rule.tip}"
 
@@ -431,11 +431,11 @@ def test_a_waiver_may_be_of_one_suite(tmp_path: Path) -> None:
     waiver = "{rule: tests, channels: [stable], family: gfx103X-all, suite: distributed, owner: bob"
     waived = f"{both}\nwaivers: [{waiver}, reason: one card a machine, expires: 2026-12-24}}]"
     (full,) = evidence_in(results(tmp_path / "full"))
-    states = {rule.suite: rule.outcome for rule in judged(waived, said("verify"), stored(full)).rules}
+    states = {rule.suite: rule.outcome for rule in judged(waived, said("audit"), stored(full)).rules}
     assert (states["full"], states["distributed"]) == ("pass", "waived")
     (failed,) = evidence_in(results(tmp_path / "bad", "test_new"))
     assert gate(failed, rules=waived)[0] == "fail" and gate(rules=waived)[0] == "fail"
-    ended = judged(waived.replace("2026-12-24", "2026-11-01"), said("verify"), stored(full))
+    ended = judged(waived.replace("2026-12-24", "2026-11-01"), said("audit"), stored(full))
     assert not ended.passed and "the waiver of bob ended" in " ".join(ended.notes)
     with pytest.raises(errors.DataError, match="suite"):
         gate(full, rules=waived.replace("rule: tests", "rule: smoke"))

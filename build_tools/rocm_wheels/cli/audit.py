@@ -83,9 +83,7 @@ _FILE = RegularFile()
 )
 @command.option("--sarif", type=GivenPath(), metavar="FILE", help="Write the findings as SARIF 2.1.0.")
 @command.option("--junit", type=GivenPath(), metavar="FILE", help="Write the checks as JUnit XML.")
-@command.option(
-    "--html", type=GivenPath(), metavar="FILE", help="Write a page: findings, libraries and their targets."
-)
+@catalogue.HTML.but(help="Write a page: findings, libraries and their targets.")
 @command.option(
     "--explain", metavar="CHECK", help="Say what a check looks for, why, and what to do; then leave."
 )

@@ -35,23 +35,19 @@ def _collect_store_set(path: Path) -> audited_set.SetFiles:
     from rocm_wheels.audit import audited_set
     from rocm_wheels.core import records
     from rocm_wheels.release import set_audit, wheel_set
-    from rocm_wheels.release.layout import FamilyPaths, load_layout
+    from rocm_wheels.release.store_paths import FamilyPaths
 
     document = wheel_set.parse_set(records.read_text_file(path).encode(), where=str(path))
-    layout = load_layout()
-    for area in ("staging", "release"):
-        paths = FamilyPaths(layout, document.family, area)
-        inner = Path(paths.set_document(document.id))
-        root = Path(*path.absolute().parts[: -len(inner.parts)])
-        if root / inner == path.absolute():
-            break
-    else:
+    paths = FamilyPaths(document.family)
+    inner = Path(paths.set_document(document.id))
+    root = Path(*path.absolute().parts[: -len(inner.parts)])
+    if root / inner != path.absolute():
         raise errors.UsageError(
             f"{path} does not lie in a store, so where its wheels are is not known",
             tip=f"in a store it is at {inner}; or name the folder of the wheels",
         )
     digests = {file.name: file.sha256 for file in document.files}
-    places = {name: root / paths.wheel_file(sha256, name) for name, sha256 in digests.items()}
+    places = {name: root / paths.pool_file(sha256, name) for name, sha256 in digests.items()}
     return audited_set.SetFiles(
         str(path),
         "set",

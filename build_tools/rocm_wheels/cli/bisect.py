@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from rocm_wheels.release import bisect, wheel_set
-    from rocm_wheels.release.layout import StoreLayout
     from rocm_wheels.stores.store import Store
 
 _HELP = """Find the first set of STORE that COMMAND fails with, between a good one and a bad one.
@@ -76,20 +75,19 @@ with --dry-run:
 @option("--trust-ends", is_flag=True, help="Believe that the good set is good and the bad one is bad.")
 @catalogue.DRY_RUN.but(help="Print which sets there are between the two.")
 @catalogue.WORK_DIR.but(help="Where environments are made [default: the cache folder].")
-@catalogue.takes(catalogue.STORE_LAYOUT, catalogue.JSON)
+@catalogue.JSON
 def bisect_command(store: str, command: tuple[str, ...], dry_run: bool, as_json: bool, **given: Any) -> None:
     """Ask, search, answer."""
     from rocm_wheels.release import bisect
-    from rocm_wheels.release.layout import load_layout
     from rocm_wheels.stores.store import open_existing_store
 
     env = boundary.read_environment()
-    opened, layout = open_existing_store(store, env), load_layout(given["store_layout"])
+    opened = open_existing_store(store, env)
     if not command and not dry_run:
         raise errors.UsageError(
             "there is no COMMAND to try sets with", tip="behind --; or see the sets: --dry-run"
         )
-    documents = bisect.list_sets_between(opened, layout, given["good"], given["bad"], given["family"])
+    documents = bisect.list_sets_between(opened, given["good"], given["bad"], given["family"])
     if dry_run:
         if as_json:
             click.echo(json.dumps({"sets": [document.id for document in documents]}, indent=1))
@@ -102,12 +100,12 @@ def bisect_command(store: str, command: tuple[str, ...], dry_run: bool, as_json:
         )
         click.echo(f"{most}, as long as each can be tested")
         return
-    request = _make_request(opened, layout, documents, command, given)
+    request = _make_request(opened, documents, command, given)
     good, bad, probes = bisect.bisect_sets(documents, request, env, trust_ends=given["trust_ends"])
     hidden = [document.id for document in documents[good + 1 : bad]]
     skipped = [probe for probe in probes if probe.set in hidden]
     ends = documents[good], documents[bad]
-    lock_changes = _compare_locks(opened, layout, *ends)
+    lock_changes = _compare_locks(opened, *ends)
     if as_json:
         click.echo(json.dumps(_make_answer(*ends, probes, skipped, lock_changes), indent=1))
     else:
@@ -116,7 +114,6 @@ def bisect_command(store: str, command: tuple[str, ...], dry_run: bool, as_json:
 
 def _make_request(
     store: Store,
-    layout: StoreLayout,
     documents: Sequence[wheel_set.SetDocument],
     words: tuple[str, ...],
     given: Mapping[str, Any],
@@ -125,8 +122,8 @@ def _make_request(
 
     from rocm_wheels.core import user_folders
     from rocm_wheels.models import gfx
-    from rocm_wheels.release import bisect, views
-    from rocm_wheels.release.layout import FamilyPaths
+    from rocm_wheels.release import bisect, support
+    from rocm_wheels.release.store_paths import FamilyPaths
     from rocm_wheels.sdk import interpreters
 
     env = boundary.read_environment()
@@ -148,8 +145,10 @@ def _make_request(
             raise errors.UsageError(
                 f"--find-links {text} is not a folder", tip="name a folder of wheels, or a URL"
             )
-    public = views.read_public(store, layout)
-    served = views.check_public_url(given["store_url"]) if given["store_url"] is not None else public.url
+    public = support.read_public(store)
+    served = (
+        support.check_public_url(given["store_url"]) if given["store_url"] is not None else public.public_url
+    )
     if store.folder is None and not served:
         raise errors.UsageError(
             f"{store.url} is not known to be served to installers",
@@ -157,7 +156,7 @@ def _make_request(
         )
 
     def index_of(document: wheel_set.SetDocument) -> str:
-        path = f"{FamilyPaths(layout, document.family).set_index(document.id)}/"
+        path = f"{FamilyPaths(document.family).set_index(document.id)}/"
         return f"{served}{path}" if given["store_url"] or store.folder is None else store.url_of(path)
 
     work_dir = given["work_dir"] or user_folders.find_cache_folder(env, sys.platform) / "bisect"
@@ -196,16 +195,12 @@ def _describe_set(document: wheel_set.SetDocument) -> str:
 LockChanges = tuple["dict[str, Any] | None", str]  # as `lock diff --json`; without: why they are not known
 
 
-def _compare_locks(
-    store: Store, layout: StoreLayout, good: wheel_set.SetDocument, bad: wheel_set.SetDocument
-) -> LockChanges:
+def _compare_locks(store: Store, good: wheel_set.SetDocument, bad: wheel_set.SetDocument) -> LockChanges:
     from rocm_wheels.release import wheel_set
-    from rocm_wheels.release.layout import FamilyPaths
     from rocm_wheels.sources import lock_diff
 
-    paths = FamilyPaths(layout, good.family)
     try:  # of several locks, that of the newest ROCm
-        old, new = (wheel_set.read_set_lock(store, paths, one, one.locks[-1]) for one in (good, bad))
+        old, new = (wheel_set.read_set_lock(store, one, one.locks[-1]) for one in (good, bad))
         return lock_diff.compare_locks(old, new), ""
     except errors.RocmWheelsError as failure:  # the search took long: it is answered all the same
         return None, errors.explain_error(failure).splitlines()[0]

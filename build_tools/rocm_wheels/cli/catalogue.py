@@ -106,6 +106,7 @@ PYTHON_WORDS = Entry("--python", metavar="PYTHON", help="A Python, by path, vers
 PLATFORM = Entry("--platform", type=_PLATFORM, help="Platform that wheels are for.")
 PROJECT = Entry("--project", metavar="NAME", help="Project that is meant.")
 ROCM = Entry("--rocm", metavar="V", help="Version of ROCm.")
+STORE = Entry("--store", metavar="STORE", help="Where the set lies.")
 SET = Entry("--set", "set_id", metavar="ID", help="The set, or how its id begins.")
 CHANNEL = Entry("--channel", metavar="CHANNEL", help="nightly, prerelease or stable.")
 INDEX_CHANNEL = CHANNEL.but(
@@ -154,12 +155,6 @@ POLICY = Entry(
     type=options.GivenPath(),
     metavar="FILE",
     help="What channels need [default: what the channel keeps, then data/release_policy.yaml].",
-)
-STORE_LAYOUT = Entry(
-    "--store-layout",
-    type=options.GivenPath(),
-    metavar="FILE",
-    help="YAML file with the names of areas and folders in the store [default: v2-staging, v2, …].",
 )
 OUTPUT = Entry(
     "-o", "--output", type=options.GivenPath(dir_okay=False), metavar="FILE", help="File to write."
@@ -285,6 +280,7 @@ DRY_RUN = Entry("--dry-run", is_flag=True, help="Say what would be done, and why
 ALL = Entry("--all", "everything", is_flag=True, help="List all, not only the first ones.")
 LIST_CHECKS = Entry("--list-checks", is_flag=True, help="List the checks and leave.")
 OUTPUTS = Entry("--outputs", is_flag=True, help="Set outputs of the step of a workflow (GITHUB_OUTPUT).")
+HTML = Entry("--html", type=options.GivenPath(), metavar="FILE", help="Write a page of it, too.")
 JSON = Entry("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout.")
 
 NEW_WHEELS = takes(

@@ -79,7 +79,6 @@ CONCEPTS: dict[str, Concept] = {
     "--set": Concept("set of a store"),
     "--channel": Concept("channel of a store or index"),
     "--policy": Concept("file of a policy: what is needed, and what is let pass"),
-    "--store-layout": Concept("file with the names of a store's areas"),
     "--layout": Concept("one set for each family, or one for all"),
     "--wheels": Concept("wheels that are meant"),
     "--local-version": Concept("local version of a wheel"),

@@ -7,7 +7,7 @@ import json
 import platform
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import wraps
@@ -19,14 +19,13 @@ import click
 from rocm_wheels.cli import boundary, catalogue
 from rocm_wheels.cli.command import command, group, option
 from rocm_wheels.cli.options import GivenPath
-from rocm_wheels.core import errors, shell, tables
+from rocm_wheels.core import errors, extras, shell, tables
 from rocm_wheels.core.log import log_warning
 
 if TYPE_CHECKING:
     from rocm_wheels.release import stored_digests, wheel_set
     from rocm_wheels.release.evidence.evidence import Evidence, EvidenceSubmission
     from rocm_wheels.release.evidence.store import StoredEvidence
-    from rocm_wheels.release.layout import StoreLayout
     from rocm_wheels.release.policy import RuleResult, Verdict
     from rocm_wheels.stores.store import Store
 
@@ -49,32 +48,27 @@ class ChosenSet:
     store: str
     set_id: str
     family: str | None
-    layout: Path | None
 
-    def open_set(self) -> tuple[Store, StoreLayout, wheel_set.SetDocument]:
-        """Open the store and return it, its layout, and the set. Raises ReleaseError when there is none."""
+    def open_set(self) -> tuple[Store, wheel_set.SetDocument]:
+        """Open the store and return it with the set. Raises ReleaseError when there is none."""
         from rocm_wheels.release import wheel_set
-        from rocm_wheels.release.layout import load_layout
         from rocm_wheels.stores.store import open_existing_store
 
-        store, layout = open_existing_store(self.store, boundary.read_environment()), load_layout(self.layout)
-        return store, layout, wheel_set.find_set(store, self.set_id, family=self.family, layout=layout)
+        store = open_existing_store(self.store, boundary.read_environment())
+        return store, wheel_set.find_set(store, self.set_id, family=self.family)
 
 
 def set_options(function: F) -> F:
     """Add what says which set is meant: it comes as the first argument, a ``ChosenSet``."""
 
     @wraps(function)
-    def with_set(
-        store: str, set_id: str, family: str | None, layout: Path | None, **others: object
-    ) -> object:
-        return function(ChosenSet(store, set_id, family, layout), **others)
+    def with_set(store: str, set_id: str, family: str | None, **others: object) -> object:
+        return function(ChosenSet(store, set_id, family), **others)
 
     add_options = catalogue.takes(
         click.argument("store", metavar="STORE"),
         catalogue.SET.but(required=True),
         catalogue.FAMILY.but(help="Family of the set, where several have its id."),
-        catalogue.STORE_LAYOUT.but(name="layout"),
     )
     return cast(F, add_options(with_set))
 
@@ -96,6 +90,81 @@ def describe_origin(command: str) -> dict[str, str]:
     return {"tool": f"rocm-wheels {__version__} {command}", "when": current_time().isoformat()}
 
 
+@dataclass(frozen=True)
+class Submission:
+    """How results are handed in: by whom, signed with which key, or as payloads for an attestation."""
+
+    by: str
+    sign_with: Path | None
+    write_payloads: Path | None
+    as_json: bool
+
+
+def submit_options(function: F) -> F:
+    """Add what says how results are handed in: it comes as the argument ``submission``, a ``Submission``."""
+
+    @wraps(function)
+    def with_submission(
+        *values: object,
+        by: str | None,
+        sign_with: Path | None,
+        write_payloads: Path | None,
+        as_json: bool,
+        **others: object,
+    ) -> object:
+        if sign_with is not None and write_payloads is not None:
+            raise errors.UsageError(
+                "--sign-with and --write-payloads are two ways", tip="payloads are attested by a workflow"
+            )
+        submission = Submission(by or _find_submitter(), sign_with, write_payloads, as_json)
+        return function(*values, submission=submission, **others)
+
+    add_options = catalogue.takes(
+        option("--by", metavar="NAME", help="Who hands it in [default: GITHUB_ACTOR, else the user]."),
+        catalogue.SIGN_WITH,
+        option(
+            "--write-payloads",
+            type=GivenPath(),
+            metavar="DIR",
+            help="Add nothing: write what an attestation must be about into DIR, a file a result.",
+        ),
+        catalogue.JSON,
+    )
+    return cast(F, add_options(with_submission))
+
+
+def submit(
+    store: Store,
+    document: wheel_set.SetDocument,
+    entries: Sequence[Evidence],
+    submission: Submission,
+    *,
+    attested: bool = False,
+) -> None:
+    """Sign evidence and write it down beside its set, or write its payloads; say what was done."""
+    from rocm_wheels.release.evidence import store as evidence_store
+
+    for entry in entries:
+        evidence_store.require_own_evidence(document, entry)
+    if not attested:
+        evidence_store.refuse_reused_results(store, document, entries)
+    if submission.sign_with is not None:
+        env = boundary.read_environment()
+        entries = [evidence_store.sign_evidence(entry, submission.sign_with, env) for entry in entries]
+    if submission.write_payloads is not None:
+        for path in evidence_store.write_payloads(entries, submission.write_payloads):
+            click.echo(str(path))
+        return
+    rows = [(entry, evidence_store.add_evidence(store, document, entry)) for entry in entries]
+    _warn_of_other_targets(document, entries)
+    if submission.as_json:
+        listing = [{"id": entry.id, "new": new, **json.loads(entry.to_json())} for entry, new in rows]
+        click.echo(json.dumps(listing, indent=1))
+        return
+    for entry, new in rows:
+        _print_added(entry, new=new)
+
+
 @evidence_group.command("set evidence add")
 @set_options
 @option(
@@ -105,7 +174,7 @@ def describe_origin(command: str) -> dict[str, str]:
     multiple=True,
     required=True,
     metavar="FILE",
-    help="Results: of verify, resolve-check (--json), smoke-tests, torch-tests (a folder), or JUnit XML.",
+    help="Results: of audit, resolve-check (--json), smoke-tests, torch-tests (a folder), or JUnit XML.",
 )
 @catalogue.WHEELS.but(
     help="Wheels that were tested (files or folders), for results that do not name them by hash."
@@ -125,31 +194,21 @@ def describe_origin(command: str) -> dict[str, str]:
     metavar="KIND",
     help="Which machines are alike: a failure on one is made good by passes on one of its kind.",
 )
-@option("--by", metavar="NAME", help="Who hands it in [default: GITHUB_ACTOR, else the user].")
 @option("--when", metavar="TIME", help="When it was found [default: what results say, else the file].")
 @option("--log", "log_url", default="", metavar="URL", help="Where its log is.")
-@catalogue.SIGN_WITH
-@option(
-    "--write-payloads",
-    type=GivenPath(),
-    metavar="DIR",
-    help="Add nothing: write what an attestation must be about into DIR, a file a result.",
-)
 @option(
     "--attestation",
     type=GivenPath(file_okay=True),
     metavar="BUNDLE",
     help="A Sigstore bundle about the payloads that --from names: GitHub's artifact attestation.",
 )
-@catalogue.JSON
-def add(  # noqa: PLR0917 - click passes them by name
+@submit_options
+def add(
     chosen: ChosenSet,
     results: tuple[Path, ...],
     wheels: tuple[Path, ...],
-    sign_with: Path | None,
-    write_payloads: Path | None,
     attestation: Path | None,
-    as_json: bool,
+    submission: Submission,
     **said: Any,
 ) -> None:
     """Write results down beside their set, for good.
@@ -163,46 +222,30 @@ def add(  # noqa: PLR0917 - click passes them by name
       rocm-wheels set evidence add s3://wheels --set 2.9.1-93bf --from results --gfx gfx942
     """
     from rocm_wheels.release.evidence.results import hash_wheels, read_results
-    from rocm_wheels.release.evidence.store import (
-        add_evidence,
-        add_failures_beside,
-        read_attested,
-        require_own_evidence,
-        sign_evidence,
-    )
-    from rocm_wheels.release.evidence.store import write_payloads as write_payload_files
+    from rocm_wheels.release.evidence.store import read_attested
 
-    if sum(path is not None for path in (sign_with, write_payloads, attestation)) > 1:
+    if attestation is not None and (submission.sign_with or submission.write_payloads):
         tip = "first --write-payloads, then attest them, then --attestation"
         raise errors.UsageError("--sign-with, --write-payloads and --attestation are three ways", tip=tip)
-
     target, when = _parse_target(said["gfx"]), _parse_time(said["when"]) if said["when"] else None
-    store, layout, document = chosen.open_set()
-    origin = _make_origin(document, hash_wheels(wheels), said)
+    store, document = chosen.open_set()
     if attestation is not None:
-        entries = read_attested(results, attestation, current_time())
-    else:
-        entries = read_results(results, replace(origin, gfx=target, when=when))
-    for entry in entries:
-        require_own_evidence(document, entry)
-    env = boundary.read_environment()
-    sign = (
-        (lambda entry: entry) if sign_with is None else (lambda entry: sign_evidence(entry, sign_with, env))
+        submit(
+            store, document, read_attested(results, attestation, current_time()), submission, attested=True
+        )
+        return
+    origin = replace(
+        make_submission(document, submission.by),
+        wheels=hash_wheels(wheels),
+        gfx=target,
+        when=when,
+        host=said["host"] or "",
+        host_kind=said["host_kind"],
+        log=said["log_url"],
+        reports=said["reports"],
+        suite=said["suite"] or "",
     )
-    if attestation is None:
-        entries = add_failures_beside(store, layout, document, entries, sign)
-    if write_payloads is not None:
-        for path in write_payload_files(entries, write_payloads):
-            click.echo(str(path))
-        return
-    rows = [(entry, add_evidence(store, layout, document, entry)) for entry in entries]
-    _warn_of_other_targets(document, entries)
-    if as_json:
-        listing = [{"id": entry.id, "new": new, **json.loads(entry.to_json())} for entry, new in rows]
-        click.echo(json.dumps(listing, indent=1))
-        return
-    for entry, new in rows:
-        _print_added(entry, new=new)
+    submit(store, document, read_results(results, origin), submission)
 
 
 @command("set show")
@@ -224,12 +267,12 @@ def show_set(chosen: ChosenSet, evidence: str, policy: Path | None, outputs: boo
       rocm-wheels set show s3://wheels --set 2.9.1-93bf
       rocm-wheels set show s3://wheels --set 2.9.1-93bf 1f3c
     """
-    store, layout, document = chosen.open_set()
-    entries = _read_evidence(store, layout, document, policy)
+    store, document = chosen.open_set()
+    entries = _read_evidence(store, document, policy)
     if evidence:
         _print_evidence(_find_evidence(chosen, document, entries, evidence), document, as_json=as_json)
         return
-    facts = _list_facts(store, layout, document, needs_lock=outputs)
+    facts = _list_facts(store, document, needs_lock=outputs)
     if outputs:
         from rocm_wheels.ci import matrix_report
 
@@ -246,16 +289,13 @@ def show_set(chosen: ChosenSet, evidence: str, policy: Path | None, outputs: boo
     click.echo("\n".join(tables.align_rows(rows)))
 
 
-def _list_facts(
-    store: Store, layout: StoreLayout, document: wheel_set.SetDocument, *, needs_lock: bool
-) -> dict[str, str]:
+def _list_facts(store: Store, document: wheel_set.SetDocument, *, needs_lock: bool) -> dict[str, str]:
     """Return what a set is of. A lock that cannot be read is a warning where it is not needed."""
-    from rocm_wheels.release import views, wheel_set
-    from rocm_wheels.release.layout import FamilyPaths
+    from rocm_wheels.release import support, wheel_set
+    from rocm_wheels.release.store_paths import FamilyPaths
 
-    paths = FamilyPaths(layout, document.family)
     try:
-        line = wheel_set.read_set_lock(store, paths, document, document.locks[0]).line
+        line = wheel_set.read_set_lock(store, document, document.locks[0]).line
     except (errors.DataError, errors.ReleaseError) as unreadable:
         if needs_lock:
             raise
@@ -265,7 +305,9 @@ def _list_facts(
     return {
         "set": document.id,
         "family": document.family,
-        "index": views.read_public(store, layout).address_of(store, f"{paths.set_index(document.id)}/"),
+        "index": support.read_public(store).address_of(
+            store, f"{FamilyPaths(document.family).set_index(document.id)}/"
+        ),
         "layout": document.layout,
         "line": line or "",
         "platform": wheel_set.find_set_platform(document),
@@ -316,34 +358,21 @@ def _warn_of_other_targets(document: wheel_set.SetDocument, entries: Sequence[Ev
 
 
 def _read_evidence(
-    store: Store, layout: StoreLayout, document: wheel_set.SetDocument, policy: Path | None
+    store: Store, document: wheel_set.SetDocument, policy: Path | None
 ) -> list[StoredEvidence]:
-    from rocm_wheels.release.evidence.store import find_doubt, read_all_evidence
+    from rocm_wheels.release.evidence.store import read_evidence
     from rocm_wheels.release.policy import load_policy
 
     signers, env = load_policy(policy).signers, boundary.read_environment()
-    evidence, log = read_all_evidence(store, layout, document, signers=signers, env=env)
-    if doubt := find_doubt(evidence, log):
-        log_warning(f"what is listed is not all, or not as it was written: {doubt}")
-    return evidence
+    return read_evidence(store, document, signers=signers, env=env)
 
 
-def _make_origin(
-    document: wheel_set.SetDocument, wheels: Mapping[str, str], options: Mapping[str, Any]
-) -> EvidenceSubmission:
+def make_submission(document: wheel_set.SetDocument, by: str) -> EvidenceSubmission:
+    """Return what is said beside results that are handed in now, on this machine."""
     from rocm_wheels.release.evidence.evidence import EvidenceSubmission
 
     return EvidenceSubmission(
-        document=document,
-        by=options["by"] or _find_submitter(),
-        added=current_time(),
-        here=platform.node() or "unknown",
-        wheels=wheels,
-        host=options["host"] or "",
-        host_kind=options["host_kind"],
-        log=options["log_url"],
-        reports=options["reports"],
-        suite=options["suite"] or "",
+        document=document, by=by, added=current_time(), here=platform.node() or "unknown"
     )
 
 
@@ -433,13 +462,20 @@ def remember_digests() -> stored_digests.StoredDigests:
 @catalogue.CHANNEL.but(required=True)
 @catalogue.POLICY
 @option("--explain", is_flag=True, help="Print every rule with the evidence that it rests on.")
+@catalogue.HTML
 @catalogue.OUTPUTS.but(
     help="Set `passed` as an output of the step of a workflow (GITHUB_OUTPUT): true or false. A set that"
     " cannot go yet is no failure then."
 )
 @catalogue.JSON
 def gate_command(  # noqa: PLR0917 - click passes them by name
-    chosen: ChosenSet, channel: str, policy: Path | None, explain: bool, outputs: bool, as_json: bool
+    chosen: ChosenSet,
+    channel: str,
+    policy: Path | None,
+    explain: bool,
+    html: Path | None,
+    outputs: bool,
+    as_json: bool,
 ) -> None:
     """Judge a staged set by its evidence: can it go to a channel?
 
@@ -450,19 +486,16 @@ def gate_command(  # noqa: PLR0917 - click passes them by name
     Examples:
       rocm-wheels set gate s3://wheels --set 2.9.1-93bf --channel nightly --explain
     """
-    from rocm_wheels.release import gate, kept_policy
-    from rocm_wheels.release.channel import read_channel
-    from rocm_wheels.release.layout import FamilyPaths
+    from rocm_wheels.core.files import write_atomically
+    from rocm_wheels.release import gate, set_page
     from rocm_wheels.release.policy import load_policy
 
+    if html is not None:
+        extras.require_extras("a page", "release")
     rules = load_policy(policy)
-    store, layout, document = chosen.open_set()
-    if policy is None:
-        record = read_channel(store, FamilyPaths(layout, document.family, "release"), channel)
-        rules = kept_policy.find_kept_policy(record.channel, rules, current_time().date())
+    store, document = chosen.open_set()
     verdict, evidence = gate.judge_staged_set(
         store,
-        layout,
         document,
         channel,
         policy=rules,
@@ -470,6 +503,8 @@ def gate_command(  # noqa: PLR0917 - click passes them by name
         env=boundary.read_environment(),
         digests=remember_digests(),
     )
+    upgrades = _find_upgrade_faults(store, document, channel)
+    verdict = replace(verdict, notes=(*verdict.notes, *upgrades))
     step = _fill_in_store(verdict.next_step, chosen)
     if as_json:
         report = {**verdict.as_json(), "policy": str(policy) if policy else None, "next": step}
@@ -482,6 +517,10 @@ def gate_command(  # noqa: PLR0917 - click passes them by name
                 _describe_verdict(chosen, verdict, {entry.id: entry for entry in evidence}, explain=explain)
             )
         )
+    page = set_page.SetPage(document, verdict, evidence, step)
+    boundary.append_step_summary(boundary.read_environment(), page.format_markdown())
+    if html is not None:
+        write_atomically(html, page.render())
     if outputs:
         from rocm_wheels.ci import matrix_report
 
@@ -493,10 +532,21 @@ def gate_command(  # noqa: PLR0917 - click passes them by name
         raise errors.ReleaseError(f"{verdict.set} cannot go to {channel}: {many} not pass", tip=step or None)
 
 
+def _find_upgrade_faults(store: Store, document: wheel_set.SetDocument, channel: str) -> list[str]:
+    from rocm_wheels.release import channel as channels
+    from rocm_wheels.release.store_paths import FamilyPaths
+
+    paths = FamilyPaths(document.family)
+    try:
+        shown = channels.read_channel(store, paths, channel).channel
+        return channels.find_upgrade_faults(store, paths, document, shown)
+    except (errors.ReleaseError, errors.DataError) as fault:  # the verdict is told all the same
+        return [f"what upgrades do is not known: {errors.explain_error(fault).splitlines()[0]}"]
+
+
 def _fill_in_store(step: str, chosen: ChosenSet) -> str:
     """Return what is to be done next with the words that were used here, as they can be pasted."""
     words = [chosen.store]
-    words += ["--store-layout", str(chosen.layout)] if chosen.layout else []
     words += ["--family", chosen.family] if chosen.family else []
     return step.replace(" STORE ", f" {shell.format_command(words)} ")
 

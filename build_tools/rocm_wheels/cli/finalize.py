@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from rocm_wheels.release import wheel_set
-    from rocm_wheels.release.layout import FamilyPaths
+    from rocm_wheels.release.store_paths import FamilyPaths
     from rocm_wheels.stores.store import Store
 
 _PUT_BACK_TIP = "a set never changes: put the file back from a copy of the store, or stage the wheels again"
@@ -26,8 +26,8 @@ _PUT_BACK_TIP = "a set never changes: put the file back from a copy of the store
 
 @command("wheel finalize")
 @click.argument("wheels", nargs=-1, type=options.wheel_file, metavar="[WHEEL]...")
-@option("--store", metavar="STORE", help="Take the wheels, and the locks, of a set in this store.")
-@catalogue.takes(catalogue.SET.but(help="The set of --store, or how its id begins."), catalogue.STORE_LAYOUT)
+@catalogue.STORE.but(help="Take the wheels, and the locks, of a set in this store.")
+@catalogue.SET.but(help="The set of --store, or how its id begins.")
 @option(
     "--to", multiple=True, metavar="PROJECT=V", help="The whole new version, where the rule is not meant."
 )
@@ -52,7 +52,6 @@ def finalize_command(  # noqa: PLR0917 - click passes them by name
     wheels: tuple[Path, ...],
     store: str | None,
     set_id: str | None,
-    store_layout: Path | None,
     to: tuple[str, ...],
     keep: tuple[str, ...],
     rocm: tuple[str, ...],
@@ -84,19 +83,16 @@ def finalize_command(  # noqa: PLR0917 - click passes them by name
         document, texts = None, dict[Path, str]()
         if store and set_id:
             from rocm_wheels.release import wheel_set
-            from rocm_wheels.release.layout import FamilyPaths, load_layout
+            from rocm_wheels.release.store_paths import FamilyPaths
             from rocm_wheels.sources.lock import format_lock
             from rocm_wheels.stores.store import open_existing_store
 
-            opened, layout = (
-                open_existing_store(store, boundary.read_environment()),
-                load_layout(store_layout),
-            )
-            document = wheel_set.find_set(opened, set_id, layout=layout)
-            paths = FamilyPaths(layout, document.family)
+            opened = open_existing_store(store, boundary.read_environment())
+            document = wheel_set.find_set(opened, set_id)
+            paths = FamilyPaths(document.family)
             for entry in document.locks:
                 prefix = f"{entry.digest[:12]}." if len(document.locks) > 1 else ""
-                lock = wheel_set.read_set_lock(opened, paths, document, entry)
+                lock = wheel_set.read_set_lock(opened, document, entry)
                 texts[output_dir / f"{prefix}sources.lock.json"] = format_lock(lock)
             wheels = stack.enter_context(_fetch_set(opened, paths, document, output_dir))
         candidates = finalize.read_candidates(wheels)
@@ -151,7 +147,7 @@ def _fetch_set(
     folder.mkdir(parents=True, exist_ok=True)
     try:
         for file in document.files:
-            path, wheel = paths.wheel_file(file.sha256, file.name), folder / file.name
+            path, wheel = paths.pool_file(file.sha256, file.name), folder / file.name
             if not wheel.exists() or files.hash_file(wheel) != file.sha256:
                 wheel.unlink(missing_ok=True)
                 if store.folder is None:
@@ -165,7 +161,7 @@ def _fetch_set(
                         f"{store.url_of(path)} is not what was staged", tip=_PUT_BACK_TIP
                     )
             try:
-                origin = set_statements.read_stored_origin(store, paths, document.id, file)
+                origin = set_statements.read_stored_origin(store, paths, file)
             except errors.DataError as fault:
                 raise errors.ReleaseError(str(fault), tip=_PUT_BACK_TIP) from fault
             if origin is not None:

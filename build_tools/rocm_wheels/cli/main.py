@@ -158,9 +158,11 @@ set_group = command.Group(
     lazy={
         "package": ("package_set:package_command", "Package the wheels of a folder: split, or fat."),
         "stage": ("stage:stage_command", "Make a set of wheels in a store, with an index of its own."),
+        "check": ("check:check_command", "Audit a set, ask pip and uv, and write down what was found."),
         "list": ("releases:list_command", "List the sets of a store."),
         "show": ("evidence:show_set", "Show a set: where its index is, its wheels, its evidence."),
         "evidence": ("evidence:evidence_group", "Add what was found out about a set."),
+        "key": ("key:key_command", "Make a key that signs results, and name it in a policy."),
         "gate": ("evidence:gate_command", "Judge a set by its evidence: can it go to a channel?"),
         "promote": ("promote:promote", "Show a set on a channel, once its gate lets it pass."),
         "demote": ("promote:demote", "Take sets from a channel; roll back."),

@@ -21,8 +21,8 @@ from rocm_wheels.core import errors, progress, tables
 if TYPE_CHECKING:
     from click import Context, Parameter
 
-    from rocm_wheels.index import snapshot
-    from rocm_wheels.release import snapshots
+    from rocm_wheels.index import manifest
+    from rocm_wheels.release import signing
 
 
 class GivenPath(click.Path):
@@ -139,9 +139,9 @@ class ReleaseKeys:
 
     def make_signer(
         self, env: Mapping[str, str], now: datetime, *, anew: bool = False, dry_run: bool = False
-    ) -> snapshots.ReleaseSigner | None:
+    ) -> signing.ReleaseSigner | None:
         """Return who signs. Raises UsageError for keys that are none."""
-        from rocm_wheels.release import snapshots
+        from rocm_wheels.release import signing
 
         if self.sign_with is None:
             if anew:
@@ -150,7 +150,7 @@ class ReleaseKeys:
                 )
             return None
         signers, memory = read_signers(self.released_by, env), None if dry_run else open_memory(env)
-        signer = snapshots.ReleaseSigner(self.sign_with, env, now, signers, self.valid_days, anew, memory)
+        signer = signing.ReleaseSigner(self.sign_with, env, now, signers, self.valid_days, anew, memory)
         _ = signer.trusted  # says what is wrong with the key
         return signer
 
@@ -162,12 +162,12 @@ def read_signers(keys: Iterable[Path], env: Mapping[str, str]) -> dict[str, str]
     return {key.name: ssh_signature.read_public_key(key, env) for key in keys}
 
 
-def open_memory(env: Mapping[str, str]) -> snapshot.SnapshotMemory:
-    """Return what the user's machine has seen of snapshots."""
+def open_memory(env: Mapping[str, str]) -> manifest.ManifestMemory:
+    """Return what the user's machine has seen of manifests."""
     from rocm_wheels.core import user_folders
-    from rocm_wheels.index import snapshot
+    from rocm_wheels.index import manifest
 
-    return snapshot.SnapshotMemory(user_folders.find_state_folder(env, sys.platform) / "snapshots")
+    return manifest.ManifestMemory(user_folders.find_state_folder(env, sys.platform) / "manifests")
 
 
 class SigningKey(GivenPath):

@@ -4,115 +4,36 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from rocm_wheels.cli import boundary, catalogue, command, evidence, options
-from rocm_wheels.cli.store import convert_store_findings, list_damage_lines, raise_damage
+from rocm_wheels.cli import boundary, catalogue, command, evidence, options, store
 from rocm_wheels.core import errors, log, tables
 
 if TYPE_CHECKING:
-    from rocm_wheels.release import kept_policy, refresh, store_check, wheel_set
-    from rocm_wheels.release.layout import FamilyPaths, StoreLayout
+    from rocm_wheels.release import care, refresh, wheel_set
+    from rocm_wheels.release.channel import Channel, ChannelChange, Promoter
     from rocm_wheels.release.policy import Policy, Verdict
-    from rocm_wheels.release.promote import ChannelChange, Promoter
     from rocm_wheels.stores.store import Store
 
-
-@dataclass(frozen=True)
-class ChangeReport:
-    """What was done to a channel, and to its views (None: they do not follow yet).
-
-    ``index`` is the address of the channel's pages, ``set_indexes`` are those of the sets alone.
-    """
-
-    done: ChannelChange
-    refreshed: refresh.RefreshResult | None
-    index: str
-    set_indexes: list[str]
+_DONE_WORDS = {"promote": "promoted", "demote": "demoted", "abandon": "put back"}
 
 
-def format_document(document: Mapping[str, object], writes: list[str] | None) -> str:
-    """Return a document; that of a dry run has the ``writes`` there would have been."""
-    return json.dumps(
-        {**document, "dry_run": True, "writes": writes} if writes is not None else document, indent=1
-    )
-
-
-def planned_write_lines(writes: list[str] | None) -> list[str]:
-    """Return what a dry run would have written."""
-    return [f"would {line}" for line in writes or ()]
-
-
-def dry_run_prefix(writes: list[str] | None) -> str:
-    """Return how lines begin that say what was done."""
-    return "dry run: " if writes is not None else ""
-
-
-def change_as_json(change: ChangeReport, store: str, layout: Path | None) -> dict[str, object]:
-    """Return what was done to a channel."""
-    done, channel, refreshed = change.done, change.done.channel, change.refreshed
-    return {
-        "action": done.action,
-        "sets": list(done.sets),
-        "family": channel.family,
-        "channel": channel.channel,
-        "revision": channel.revision,
-        "current": channel.current,
-        "shown": list(channel.shown),
-        "index": change.index,
-        "set_indexes": change.set_indexes,
-        "copied": done.copied,
-        "pages": done.pages,
-        "finished": done.finished,
-        "views": views_as_json(refreshed),
-        "failing": failing_as_json(store, refreshed, layout) if refreshed else [],
-    }
-
-
-def change_lines(
-    change: ChangeReport, writes: list[str] | None, store: str, layout: Path | None
-) -> Iterator[str]:
-    """Yield what was done to a channel, or would be, for people."""
-    from rocm_wheels.release.channel import describe_action
-
-    done, channel, refreshed = change.done, change.done.channel, change.refreshed
-    yield from planned_write_lines(writes)
-    word = (
-        "nothing to do" if done.action is None else f"{', '.join(done.sets)} {describe_action(done.action)}"
-    )
-    begun = " (an earlier run had begun it)" if done.finished else ""
-    yield (
-        f"{dry_run_prefix(writes)}{word}{begun}; "
-        f"{channel.channel} of {channel.family} is at {channel.current or 'no set'}: "
-        f"{tables.format_count(done.copied, 'file')} copied, "
-        f"{tables.format_count(done.pages, 'page')} changed"
-    )
-    yield f"index: {change.index}"
-    if refreshed:
-        yield from view_lines(refreshed)
-        yield from failing_lines(store, refreshed, layout)
-    for set_index in change.set_indexes if done.action == "promote" else ():
-        yield f"index of the set alone, which never changes: {set_index}"
-
-
-def refreshed_as_json(refreshed: refresh.RefreshResult, store: str, layout: Path | None) -> dict[str, object]:
+def refreshed_as_json(refreshed: refresh.RefreshResult, place: str) -> dict[str, object]:
     """Return what was done for a channel."""
     return {
         "family": refreshed.family,
         "channel": refreshed.channel,
         "told": list(refreshed.retold),
-        "views": views_as_json(refreshed),
-        "evidence": refreshed.evidence,
+        "views": _views_as_json(refreshed),
         "pages": refreshed.pages,
         "signed": refreshed.signed,
         "left": refreshed.other_change or None,
-        "failing": failing_as_json(store, refreshed, layout),
+        "failing": _failing_as_json(place, refreshed),
     }
 
 
@@ -121,20 +42,18 @@ def describe_refreshed(refreshed: refresh.RefreshResult) -> str:
     name = f"{refreshed.channel} of {refreshed.family}"
     if refreshed.other_change:
         return f"{name}: left as it is"
-    if not (refreshed.retold or refreshed.views or refreshed.evidence or refreshed.pages):
+    if not (refreshed.retold or refreshed.views or refreshed.pages):
         return f"{name}: {'signed anew' if refreshed.signed else 'nothing to do'}"
     updates = f"updates its entry of {', '.join(refreshed.retold)}; " if refreshed.retold else ""
-    return f"{name}: {updates}{refreshed.evidence} results copied, {refreshed.pages} pages changed"
+    return f"{name}: {updates}{tables.format_count(refreshed.pages, 'page')} changed"
 
 
-def views_as_json(done: refresh.RefreshResult | None) -> list[dict[str, str | None]]:
-    """Return the views that changed, each platform's set alone."""
+def _views_as_json(done: refresh.RefreshResult | None) -> list[dict[str, str | None]]:
     moved = done.views if done else ()
     return [{"gfx": gfx, "before": old, "now": new, "os": platform} for gfx, old, new, platform in moved]
 
 
-def view_lines(done: refresh.RefreshResult) -> list[str]:
-    """Return the views that changed, for people."""
+def _view_lines(done: refresh.RefreshResult) -> list[str]:
     return [
         f"view of {gfx}{' for Windows' if platform == 'windows' else ''} in {done.channel} of {done.family}: "
         f"{new or 'none'} (it was {old or 'none'})"
@@ -142,65 +61,38 @@ def view_lines(done: refresh.RefreshResult) -> list[str]:
     ]
 
 
-def failing_lines(store: str, done: refresh.RefreshResult, layout: Path | None = None) -> list[str]:
-    """Return what failed since it was released, for people, each with what takes it away."""
-    lines = list[str]()
+def _failing_lines(place: str, done: refresh.RefreshResult) -> Iterator[str]:
+    """Yield what failed since it was released, each with what takes it away."""
     for bad in done.failing:
-        lines.append(f"{bad.set}: {'; '.join((bad.state, *bad.told))}")
-        lines.append(f"  take it away: {format_demote_command(store, done, bad.set, layout)}")
-    return lines
+        yield f"{bad.set}: {'; '.join((bad.state, *bad.told))}"
+        yield f"  take it away: {format_change_command('demote', place, done.family, done.channel, bad.set)}"
 
 
-def failing_as_json(
-    store: str, done: refresh.RefreshResult, layout: Path | None = None
-) -> list[dict[str, object]]:
-    """Return what failed since it was released."""
+def _failing_as_json(place: str, done: refresh.RefreshResult | None) -> list[dict[str, object]]:
+    if done is None:
+        return []
     return [
         {
             "set": bad.set,
             "state": bad.state,
             "told": list(bad.told),
-            "command": format_demote_command(store, done, bad.set, layout),
+            "command": format_change_command("demote", place, done.family, done.channel, bad.set),
         }
         for bad in done.failing
     ]
 
 
-def format_demote_command(
-    store: str, done: refresh.RefreshResult, set_id: str, layout: Path | None = None
-) -> str:
-    """Return the command that takes a set away."""
-    words = [
-        "rocm-wheels",
-        "set",
-        "demote",
-        store,
-        "--family",
-        done.family,
-        "--channel",
-        done.channel,
-        "--set",
-        set_id,
-    ]
-    return shlex.join([*words, *(["--store-layout", str(layout)] if layout else [])])
-
-
-# whose rules count
-_policy_options = catalogue.takes(
-    catalogue.POLICY,
-    command.option(
-        "--change-policy",
-        is_flag=True,
-        help="Have the channel keep this policy from now on, where it keeps another.",
-    ),
-)
+def format_change_command(action: str, place: str, family: str, channel: str, set_id: str) -> str:
+    """Return the command that takes a set away, or puts it back."""
+    words = ["rocm-wheels", "set", action, place, "--family", family, "--channel", channel, "--set", set_id]
+    return shlex.join(words)
 
 
 @command.command("set refresh")
 @click.argument("store", metavar="STORE")
 @catalogue.FAMILY
 @catalogue.CHANNEL.but(help="Only this channel [default: all that show sets].")
-@_policy_options
+@catalogue.POLICY
 @catalogue.PUBLIC_URL.but(
     help="Where people see STORE, for support.json. What serves a bucket must give index.html for URLs "
     "that end in /. It is kept in the store; '' forgets it."
@@ -213,114 +105,85 @@ _policy_options = catalogue.takes(
     help="Where wheels find what is not in their set (ROCm), for support.json. It is kept; '' forgets all.",
 )
 @catalogue.take_release_keys
-@command.option("--sign-anew", is_flag=True, help="Sign what has no snapshot that holds, too, as it is now.")
-@catalogue.takes(catalogue.STORE_LAYOUT, catalogue.UNCONDITIONAL, catalogue.DRY_RUN, catalogue.JSON)
+@command.option("--sign-anew", is_flag=True, help="Sign what has no manifest that holds, too, as it is now.")
+@catalogue.takes(catalogue.UNCONDITIONAL, catalogue.DRY_RUN, catalogue.JSON)
 def refresh_command(  # noqa: PLR0917 - click passes them by name
     store: str,
     family: str | None,
     channel: str | None,
     policy: Path | None,
-    change_policy: bool,
     public_url: str | None,
     other_indexes: tuple[str, ...],
     keys: options.ReleaseKeys,
     sign_anew: bool,
-    store_layout: Path | None,
     unconditional: bool,
     dry_run: bool,
     as_json: bool,
 ) -> None:
     """Bring pages, views and support.json of STORE to what is known of released sets now.
 
-    Evidence that came after a release is copied beside it, and channels tell of it. A view
-    (FAMILY/by-gfx/GFX/CHANNEL/) is an index of the newest set that passed on that GPU, of each platform: that
-    of the newest torch, whichever came last. promote and demote do the same in the end. A run that was killed
-    is finished by the same command; what is as it should be is not written. A channel that another process is
-    changing is left as it is (exit code 15). With --sign-with each channel, and support.json, gets a signed
-    snapshot: readers with --released-by take nothing else, nothing older, and nothing after --valid-days. A
-    channel that was signed once is changed with the key alone; --sign-anew signs what nobody has signed, or
-    what was signed by a lost key, or has expired.
+    Channels tell of results that came after a release. A view (FAMILY/by-gfx/GFX/CHANNEL/) is an index of the
+    newest set that passed on that GPU, of each platform: that of the newest torch, whichever came last.
+    promote and demote do the same in the end. A run that was killed is finished by the same command; what is
+    as it should be is not written. A channel that another process is changing is left as it is (exit code
+    15). With --sign-with each channel gets a signed manifest: readers with --released-by take nothing else,
+    nothing older, and nothing after --valid-days. A channel that was signed once is changed with the key
+    alone; --sign-anew signs what nobody has signed, or what was signed by a lost key, or has expired.
 
-    In the end all that is released is looked at as `store fsck` does, without reading a wheel. Damage is exit
-    code 15, and so is a set that a channel shows although something of it failed since: all is written then,
-    and the set stays until `set demote` takes it away. The summary of a job on GitHub says both.
+    In the end all that the store holds is looked at as `store fsck` does, without reading a wheel. Damage is
+    exit code 15, and so is a set that a channel shows although something of it failed since: all is written
+    then, and the set stays until `set demote` takes it away. The summary of a job on GitHub says both.
 
     \b
     Examples:
       rocm-wheels set refresh s3://wheels --dry-run
     """
-    from rocm_wheels.release import gate, views
-    from rocm_wheels.release.layout import load_layout
+    from rocm_wheels.release import care, gate
     from rocm_wheels.stores.store import DryRunStore, open_existing_store, require_conditional_writes
 
-    rules, layout = gate.load_policy_for(channel, policy), load_layout(store_layout)
+    rules = gate.load_policy_for(channel, policy)
     opened = open_existing_store(store, boundary.read_environment())
     if (public_url is not None or other_indexes) and (family or channel):
         raise errors.UsageError(
             "--public-url and --other-index are of the whole store", tip="leave out --family and --channel"
         )
-    families = find_released_families(opened, layout, family)
-    channels = _find_channels(opened, layout, families, rules, channel)
+    families = find_families(opened, family)
+    channels = _find_channels(opened, families, rules, channel)
     rehearsal = DryRunStore(opened) if dry_run else None
     if rehearsal is None:
         require_conditional_writes(opened, unconditional=unconditional)
-    used: Store = rehearsal or opened
-    signer = keys.make_signer(
-        boundary.read_environment(), evidence.current_time(), anew=sign_anew, dry_run=dry_run
-    )
-    if public_url is not None or other_indexes:
-        views.update_public(used, layout, public_url, other_indexes or None, signer)
-    refresher = make_refresher(used, layout, rules, named=policy is not None, change_policy=change_policy)
+    refresher = make_refresher(rehearsal or opened, rules)
+    signer = keys.make_signer(refresher.env, refresher.now, anew=sign_anew, dry_run=dry_run)
     refresher = replace(refresher, signer=signer)
-    if not channels:  # of a promotion that was killed early there are only files
+    refresher.require_key(channels)
+    if public_url is not None or other_indexes:
+        refresher.set_public(public_url, other_indexes or None)
+    if not channels:
         log.log_note(f"there is no channel in {opened.url} yet: `rocm-wheels set promote` makes them")
     done, failures = _refresh_channels(refresher, channels)
+    changed: list[str] = []
     try:
-        changed = refresher.refresh_support(families)
+        changed = refresher.refresh_support() if channels else []
     except errors.RocmWheelsError as failure:
-        _raise_first_failure(done, [*failures, failure])
-        raise
-    report = refresher.check_released(family) if rehearsal is None else None  # links of a rehearsal are none
-    _print_refreshed(
-        store,
-        done,
-        changed,
-        rehearsal.writes if rehearsal else None,
-        store_layout,
-        report=report,
-        as_json=as_json,
-    )
-    _append_job_summary(store, done, store_layout, report)
-    _raise_first_failure(done, failures)
-    if report is not None:
-        raise_damage(report, store)
-    _refuse_failing(store, done, store_layout)
+        failures.append(failure)
+    report = None if rehearsal else care.check_store(opened, None if family is None else {family})
+    _print_refreshed(store, done, changed, rehearsal.writes if rehearsal else None, report, as_json=as_json)
+    _append_job_summary(store, done, report)
+    _raise_first_failure(store, done, failures, report)
 
 
 def _append_job_summary(
-    store: str, done: list[refresh.RefreshResult], layout: Path | None, report: store_check.StoreReport | None
+    place: str, done: list[refresh.RefreshResult], report: care.StoreReport | None
 ) -> None:
     """Say in the summary of a job on GitHub what became of channels, what fails, and what is damaged."""
     if page := boundary.read_environment().get("GITHUB_STEP_SUMMARY"):
-        lines = [
-            line for item in done for line in (describe_refreshed(item), *failing_lines(store, item, layout))
-        ]
-        lines += list_damage_lines(report) if report is not None else ()
+        lines = [line for item in done for line in (describe_refreshed(item), *_failing_lines(place, item))]
+        lines += store.list_damage_lines(report) if report is not None else ()
         try:
             with open(page, "a", encoding="utf-8") as file:
                 file.write("```\n" + "\n".join(lines) + "\n```\n")
         except OSError as failure:  # the store is refreshed all the same
             log.log_warning(f"the step summary cannot be written: {failure.strerror} ({page})")
-
-
-def _refuse_failing(store: str, done: list[refresh.RefreshResult], layout: Path | None) -> None:
-    """Raise ReleaseError where a channel shows a set of which something failed since."""
-    failing = [(item, bad) for item in done for bad in item.failing]
-    if failing:
-        item, bad = failing[0]
-        shown = ", ".join(f"{other.set} ({kept.channel} of {kept.family})" for kept, other in failing)
-        tip = f"take it away: {format_demote_command(store, item, bad.set, layout)}"
-        raise errors.ReleaseError(f"shown, and something failed since: {shown}", tip=tip)
 
 
 def _refresh_channels(
@@ -331,6 +194,8 @@ def _refresh_channels(
     for family, channel in channels:
         try:
             refreshed = refresher.refresh_channel(family, channel)
+        except errors.UsageError:
+            raise
         except errors.RocmWheelsError as failure:
             error = errors.ReleaseError(f"{channel} of {family} was not refreshed")
             error.__cause__ = failure
@@ -340,77 +205,79 @@ def _refresh_channels(
     return done, failures
 
 
-def _raise_first_failure(done: list[refresh.RefreshResult], failures: list[errors.RocmWheelsError]) -> None:
-    """Raise the first failure, or for channels that were left as they are; others are said before."""
-    if unfinished := [refreshed for refreshed in done if refreshed.other_change]:
-        message = "; ".join(
-            f"{refreshed.channel} of {refreshed.family} is being changed: {refreshed.other_change}"
-            for refreshed in unfinished
+def _raise_first_failure(
+    place: str,
+    done: list[refresh.RefreshResult],
+    failures: list[errors.RocmWheelsError],
+    report: care.StoreReport | None,
+) -> None:
+    """Raise ReleaseError for what could not be done, is damaged, or fails; others are said before."""
+    for item in done:
+        if item.other_change:
+            failures.append(
+                errors.ReleaseError(
+                    f"{item.channel} of {item.family} is being changed: {item.other_change}: left as it is",
+                    tip="that run refreshes it in the end; if it is gone, run it again, or undo it "
+                    "(promote --abandon)",
+                )
+            )
+    if report is not None and report.errors:
+        failures.append(store.make_damage_error(report, place))
+    failing = [(item, bad) for item in done for bad in item.failing]
+    if failing:
+        item, bad = failing[0]
+        shown = ", ".join(f"{other.set} ({kept.channel} of {kept.family})" for kept, other in failing)
+        command_line = format_change_command("demote", place, item.family, item.channel, bad.set)
+        failures.append(
+            errors.ReleaseError(
+                f"shown, and something failed since: {shown}", tip=f"take it away: {command_line}"
+            )
         )
-        tip = "that run refreshes it in the end; if it is gone, run it again, or undo it (promote --abandon)"
-        failures = [*failures, errors.ReleaseError(f"{message}: left as it is", tip=tip)]
     for other in failures[1:]:
         log.log_warning(errors.explain_error(other))
     if failures:
         raise failures[0]
 
 
-def make_refresher(
-    store: Store,
-    layout: StoreLayout,
-    policy: Policy,
-    *,
-    again: bool = True,
-    named: bool = True,
-    change_policy: bool = False,
-) -> refresh.Refresher:
-    """Return one who refreshes a store now, in the name of the user; the rest is as ``Refresher`` says."""
+def make_refresher(opened: Store, policy: Policy) -> refresh.Refresher:
+    """Return one who refreshes a store now, in the name of the user."""
     from rocm_wheels.release import refresh
 
     return refresh.Refresher(
-        store,
-        layout,
-        policy,
-        evidence.name_user_and_host(),
-        evidence.current_time(),
-        boundary.read_environment(),
-        again,
-        named=named,
-        change_policy=change_policy,
+        opened, policy, evidence.name_user_and_host(), evidence.current_time(), boundary.read_environment()
     )
 
 
-def find_released_families(store: Store, layout: StoreLayout, family: str | None) -> list[str]:
-    """Return the families that have releases, or the one that is named. Raises for none, and for another."""
+def find_families(opened: Store, family: str | None) -> list[str]:
+    """Return the families that have sets, or the one that is named. Raises for none, and for another."""
     from rocm_wheels.release import wheel_set
 
-    available = wheel_set.list_families(store, area="release", layout=layout)
+    available = wheel_set.list_families(opened)
     if not available:
-        tip = "`rocm-wheels set promote` shows a staged set; `rocm-wheels set list` lists those"
-        raise errors.ReleaseError(f"nothing was promoted in {store.url}", tip=tip)
+        raise errors.ReleaseError(
+            f"nothing was staged in {opened.url}", tip="`rocm-wheels set stage` makes sets of wheels"
+        )
     if family is None:
         return available
     if family not in available:
-        tip = f"it has {', '.join(available)}"
-        raise errors.UsageError(
-            f"{store.url} has no releases of {family}{tables.suggest_name(family, available)}", tip=tip
-        )
+        near = tables.suggest_name(family, available)
+        raise errors.UsageError(f"{opened.url} has no {family}{near}", tip=f"it has {', '.join(available)}")
     return [family]
 
 
 def _find_channels(
-    store: Store, layout: StoreLayout, families: list[str], policy: Policy, channel: str | None
+    opened: Store, families: list[str], policy: Policy, channel: str | None
 ) -> list[tuple[str, str]]:
     """Return all channels that there are, or those of one name. UsageError for one not in the policy."""
     from rocm_wheels.release import gate
-    from rocm_wheels.release.layout import FamilyPaths
     from rocm_wheels.release.policy import CHANNEL_NAMES
+    from rocm_wheels.release.store_paths import FamilyPaths
 
     channels = [
         (family, name)
         for family in families
         for name in (CHANNEL_NAMES if channel is None else (channel,))
-        if store.head(FamilyPaths(layout, family, "release").channel_document(name)) is not None
+        if opened.head(FamilyPaths(family).channel_document(name)) is not None
     ]
     for _, name in channels:
         gate.require_channel(policy, name)
@@ -420,46 +287,39 @@ def _find_channels(
 
 
 def _print_refreshed(
-    store: str,
+    place: str,
     done: list[refresh.RefreshResult],
     changed: list[str],
     writes: list[str] | None,
-    layout: Path | None,
+    report: care.StoreReport | None,
     *,
-    report: store_check.StoreReport | None,
     as_json: bool,
 ) -> None:
     if as_json:
-        documents = [refreshed_as_json(refreshed, store, layout) for refreshed in done]
-        damage = convert_store_findings(report.errors) if report is not None else None
-        document = {"channels": documents, "documents": changed, "damage": damage}
-        click.echo(format_document(document, writes))
+        document: dict[str, object] = {
+            "channels": [refreshed_as_json(refreshed, place) for refreshed in done],
+            "documents": changed,
+            "damage": store.convert_findings(report.errors) if report is not None else None,
+        }
+        _print_json(document, writes)
         return
-    for line in planned_write_lines(writes):
-        click.echo(line)
-    head = dry_run_prefix(writes)
+    for line in writes or ():
+        click.echo(f"would {line}")
+    head = "dry run: " if writes is not None else ""
     for refreshed in done:
         click.echo(f"{head}{describe_refreshed(refreshed)}")
-        for line in view_lines(refreshed):
-            click.echo(f"  {line}")
-        for line in failing_lines(store, refreshed, layout):
+        for line in (*_view_lines(refreshed), *_failing_lines(place, refreshed)):
             click.echo(f"  {line}")
     for path in changed:
         click.echo(f"{head}{path} written")
-    for line in list_damage_lines(report) if report is not None else ():
+    for line in store.list_damage_lines(report) if report is not None else ():
         click.echo(line)
 
 
-@dataclass(frozen=True)
-class _ChangeOptions:
-    """What was said of the store and of how to go about it."""
-
-    store: str
-    layout: Path | None
-    unconditional: bool
-    dry_run: bool
-    as_json: bool
-    keys: options.ReleaseKeys
+def _print_json(document: dict[str, object], writes: list[str] | None) -> None:
+    """Print a document; that of a dry run has the ``writes`` there would have been."""
+    dry = {} if writes is None else {"dry_run": True, "writes": writes}
+    click.echo(json.dumps({**document, **dry}, indent=1))
 
 
 # how either command writes, and where
@@ -475,7 +335,7 @@ _change_options = catalogue.takes(
 @command.command("set promote")
 @evidence.set_options
 @_change_options
-@_policy_options
+@catalogue.POLICY
 @command.option(
     "--abandon", "undo", is_flag=True, help="Undo a change of the set that a killed run has begun."
 )
@@ -494,7 +354,6 @@ def promote(  # noqa: PLR0917 - click passes them by name
     chosen: evidence.ChosenSet,
     channel: str,
     policy: Path | None,
-    change_policy: bool,
     undo: bool,
     allow_unpinned: bool,
     allow_fewer_targets: bool,
@@ -505,47 +364,45 @@ def promote(  # noqa: PLR0917 - click passes them by name
 ) -> None:
     """Show a staged set on a channel, once its gate lets it pass (exit code 15 when not).
 
-    The bytes that were tested are copied inside the store and compared. People see the old sets or the new
-    one at any moment: pages of dependencies change first. A run that was killed is finished by the same
-    command, or undone with --abandon.
+    Nothing is copied: pages link to the bytes that were tested, which are compared. People see the old sets
+    or the new one at any moment: pages of dependencies change first. A run that was killed is finished by the
+    same command, or undone with --abandon.
 
     \b
     Examples:
       rocm-wheels set promote s3://wheels --set 2.9.1-93bf --channel nightly
     """
-    from rocm_wheels.release import gate, kept_policy
-    from rocm_wheels.release.layout import FamilyPaths
+    from rocm_wheels.release import channel as channels
+    from rocm_wheels.release import gate
 
-    store, layout, document = chosen.open_set()
-    rules, named = gate.load_policy_for(channel, policy), policy is not None
-    use = kept_policy.PolicyUse(rules, evidence.current_time().date(), named, change_policy)
+    opened, document = chosen.open_set()
+    rules = gate.load_policy_for(channel, policy)
 
     def change(promoter: Promoter) -> ChannelChange:
         if undo:
             return promoter.abandon(document.id)
-        return promoter.promote(document, lambda: _ask_gate(promoter, document, use))
+        shown = promoter.read_channel_record().channel
+        for fault in channels.find_upgrade_faults(opened, promoter.paths, document, shown):
+            log.log_warning(f"who upgrades: {fault}")
+        return promoter.promote(document, lambda: _ask_gate(promoter, document, rules))
 
     promoter = replace(
-        _make_promoter(store, FamilyPaths(layout, document.family), channel),
+        _make_promoter(opened, document.family, channel),
         allow_unpinned=allow_unpinned,
         allow_fewer_targets=allow_fewer_targets,
-        policy=use,
     )
-    settings = _ChangeOptions(chosen.store, chosen.layout, unconditional, dry_run, as_json, keys)
-    refresher = partial(make_refresher, policy=rules, named=named, change_policy=change_policy)
-    _apply_change(promoter, change, refresher, settings)
+    _apply_change(promoter, change, rules, chosen.store, keys, unconditional, dry_run, as_json)
 
 
 @command.command("set demote")
 @click.argument("store", metavar="STORE")
 @catalogue.FAMILY.but(help="The family, where the store has several.")
-@catalogue.SET.but(help="The set to take away, or how its id begins [default: the newest].")
+@catalogue.SET.but(help="The set to take away, or how its id begins.")
 @command.option(
     "--to", "back_to", metavar="ID", help="Take all away that came after this one (or how its id begins)."
 )
-@catalogue.POLICY.but(help="Judge what is left by it [default: as it was judged].")
+@catalogue.POLICY.but(help="Judge what is left by it [default: data/release_policy.yaml].")
 @_change_options
-@catalogue.STORE_LAYOUT
 def demote(  # noqa: PLR0917 - click passes them by name
     store: str,
     family: str | None,
@@ -557,145 +414,168 @@ def demote(  # noqa: PLR0917 - click passes them by name
     dry_run: bool,
     as_json: bool,
     keys: options.ReleaseKeys,
-    store_layout: Path | None,
 ) -> None:
     """Take sets from a channel: dependents first, so that no wheel of theirs is left without the others.
 
-    People get what is left. The files stay: each set can be installed from its own index. Name the set where
-    the command may be repeated: without --set another one is the newest then.
+    People get what is left. The files stay: each set can be installed from its own index. The line that puts
+    a set back is printed.
 
     \b
     Examples:
       rocm-wheels set demote s3://wheels --channel nightly --family gfx110X-all --to 2.9.1-51aa
     """
-    from rocm_wheels.release import gate, kept_policy
-    from rocm_wheels.release.layout import FamilyPaths, load_layout
-    from rocm_wheels.release.promote import list_newer_sets, resolve_set_id
+    from rocm_wheels.release import gate
+    from rocm_wheels.release.channel import list_newer_sets, resolve_set_id
     from rocm_wheels.stores.store import open_existing_store
 
-    if set_id is not None and back_to is not None:
-        raise errors.UsageError("--set and --to say two things", tip="give one of them")
-    layout = load_layout(store_layout)
+    if (set_id is None) == (back_to is None):
+        raise errors.UsageError(
+            "which sets go is not said" if set_id is None else "--set and --to say two things",
+            tip="name the set with --set ID, or the one that is to be the newest with --to ID",
+        )
     opened = open_existing_store(store, boundary.read_environment())
-    rules, again = gate.load_policy_for(channel, policy), policy is not None
-    refresher = partial(make_refresher, policy=rules, again=again, named=again)
+    rules = gate.load_policy_for(channel, policy)
+    families = find_families(opened, family)
+    if len(families) > 1:
+        raise errors.UsageError(
+            f"{store} has several families", tip=f"name one with --family: {', '.join(families)}"
+        )
 
     def change(promoter: Promoter) -> ChannelChange:
         before = promoter.read_channel_record().channel
-        if again:
-            kept_policy.PolicyUse(rules, evidence.current_time().date()).choose(before)
-        if back_to is None and set_id is None:
-            return promoter.demote(None)
         if back_to is not None:
             return promoter.demote(list_newer_sets(before, resolve_set_id(before, back_to)))
         return promoter.demote((resolve_set_id(before, set_id or ""),))
 
-    promoter = _make_promoter(opened, FamilyPaths(layout, _choose_family(opened, layout, family)), channel)
-    _apply_change(
-        promoter,
-        change,
-        refresher,
-        _ChangeOptions(store, store_layout, unconditional, dry_run, as_json, keys),
-    )
+    promoter = _make_promoter(opened, families[0], channel)
+    _apply_change(promoter, change, rules, store, keys, unconditional, dry_run, as_json)
 
 
-def _choose_family(store: Store, layout: StoreLayout, family: str | None) -> str:
-    families = find_released_families(store, layout, family)
-    if len(families) > 1:
-        raise errors.UsageError(
-            f"several families have releases in {store.url}", tip=f"--family: {', '.join(families)}"
-        )
-    return families[0]
-
-
-def _ask_gate(promoter: Promoter, document: wheel_set.SetDocument, use: kept_policy.PolicyUse) -> Verdict:
-    """Ask by the policy that the channel keeps now: who changes it changes its document, too."""
+def _ask_gate(promoter: Promoter, document: wheel_set.SetDocument, policy: Policy) -> Verdict:
     from rocm_wheels.release import gate
 
-    layout, env = promoter.staging.layout, boundary.read_environment()
     return gate.judge_staged_set(
         promoter.store,
-        layout,
         document,
         promoter.channel,
-        policy=use.choose(promoter.read_channel_record().channel)[0],
+        policy=policy,
         now=evidence.current_time(),
-        env=env,
-        digests=promoter.digests,
+        env=boundary.read_environment(),
+        digests=evidence.remember_digests(),
     )[0]
 
 
-def _make_promoter(store: Store, places: FamilyPaths, channel: str) -> Promoter:
-    from rocm_wheels.release.promote import ChannelActor, Promoter
+def _make_promoter(opened: Store, family: str, channel: str) -> Promoter:
+    from rocm_wheels.release.channel import ChannelActor, Promoter
+    from rocm_wheels.release.store_paths import FamilyPaths
 
     actor = ChannelActor(evidence.name_user_and_host(), f"{evidence.current_time():%Y-%m-%dT%H:%M:%SZ}")
-    return Promoter(store, places, channel, actor, evidence.remember_digests())
+    return Promoter(opened, FamilyPaths(family), channel, actor)
 
 
-def _apply_change(
+def _apply_change(  # noqa: PLR0917 - what both commands were given
     promoter: Promoter,
     change: Callable[[Promoter], ChannelChange],
-    refresher: Callable[[Store, StoreLayout], refresh.Refresher],
-    settings: _ChangeOptions,
+    policy: Policy,
+    place: str,
+    keys: options.ReleaseKeys,
+    unconditional: bool,
+    dry_run: bool,
+    as_json: bool,
 ) -> None:
+    """Make a change, have views and support.json follow it, and say what was done."""
+    from rocm_wheels.release import support
     from rocm_wheels.stores.store import DryRunStore, require_conditional_writes
 
-    rehearsal = DryRunStore(promoter.store) if settings.dry_run else None
+    opened = promoter.store
+    rehearsal = DryRunStore(opened) if dry_run else None
     if rehearsal is None:
-        require_conditional_writes(promoter.store, unconditional=settings.unconditional)
-    signer = settings.keys.make_signer(
-        boundary.read_environment(), evidence.current_time(), dry_run=settings.dry_run
-    )
-    used = replace(promoter, store=rehearsal or promoter.store, signer=signer)
-    done = change(used)
-    refreshed, failure = _refresh_views(used, refresher)
-    _print_change(
-        _describe_change(promoter, done, refreshed), rehearsal.writes if rehearsal else None, settings
-    )
-    if failure is not None:
-        channel = done.channel
-        raise errors.ReleaseError(
-            f"the change is made and people get it ({channel.channel} of {channel.family} is at "
-            f"{channel.current or 'no set'}), but views and support.json do not follow it yet: "
-            f"`rocm-wheels set refresh {promoter.store.url}` completes it"
-        ) from failure
-
-
-def _refresh_views(
-    promoter: Promoter, refresher: Callable[[Store, StoreLayout], refresh.Refresher]
-) -> tuple[refresh.RefreshResult | None, Exception | None]:
-    """Have views and documents follow a change that was made; return the failure if they do not."""
-    family = promoter.staging.family
+        require_conditional_writes(opened, unconditional=unconditional)
+    refresher = make_refresher(rehearsal or opened, policy)
+    signer = keys.make_signer(refresher.env, refresher.now, dry_run=dry_run)
+    done = change(replace(promoter, store=rehearsal or opened, signer=signer))
+    refreshed, failure = None, None
     try:
-        store_refresher = replace(refresher(promoter.store, promoter.staging.layout), signer=promoter.signer)
-        refreshed = store_refresher.refresh_channel(family, promoter.channel)
-        store_refresher.refresh_support([family])
-    except (errors.RocmWheelsError, OSError) as failure:
-        return None, failure
+        refreshed = replace(refresher, signer=signer).refresh_channel(promoter.paths.family, promoter.channel)
+        refresher.refresh_support()
+    except (errors.RocmWheelsError, OSError) as cause:
+        failure = cause
     if refreshed is not None and refreshed.other_change:
         log.log_note(
             f"{promoter.channel} is being changed again: {refreshed.other_change}; that run sees to its views"
         )
-    return refreshed, None
-
-
-def _print_change(change: ChangeReport, writes: list[str] | None, settings: _ChangeOptions) -> None:
-    if settings.as_json:
-        click.echo(format_document(change_as_json(change, settings.store, settings.layout), writes))
-        return
-    for line in change_lines(change, writes, settings.store, settings.layout):
-        click.echo(line)
-
-
-def _describe_change(
-    promoter: Promoter, done: ChannelChange, refreshed: refresh.RefreshResult | None
-) -> ChangeReport:
-    from rocm_wheels.release import views
-
-    release, store = promoter.release, promoter.store
-    public = views.read_public(store, release.layout)
+    public = support.read_public(opened)
     index, *set_indexes = (
-        public.address_of(store, f"{path}/")
-        for path in (release.channel_pages(done.channel.channel), *map(release.set_index, done.sets))
+        public.address_of(opened, f"{path}/")
+        for path in (
+            promoter.paths.channel_pages(promoter.channel),
+            *map(promoter.paths.set_index, done.sets),
+        )
     )
-    return ChangeReport(done, refreshed, index, set_indexes)
+    writes = rehearsal.writes if rehearsal else None
+    if as_json:
+        document = _change_as_json(done, refreshed, place)
+        _print_json({**document, "index": index, "set_indexes": set_indexes}, writes)
+    else:
+        for line in _list_change_lines(done, refreshed, place, index, set_indexes, writes):
+            click.echo(line)
+    if failure is not None:
+        raise errors.ReleaseError(
+            f"the change is made and people get it ({_describe_newest(done.channel)}), but views and "
+            f"support.json do not follow it yet: `rocm-wheels set refresh {place}` completes it"
+        ) from failure
+
+
+def _describe_newest(channel: Channel) -> str:
+    return f"{channel.channel} of {channel.family} is at {channel.current or 'no set'}"
+
+
+def _change_as_json(
+    done: ChannelChange, refreshed: refresh.RefreshResult | None, place: str
+) -> dict[str, object]:
+    """Return what was done to a channel."""
+    channel = done.channel
+    return {
+        "action": done.action,
+        "sets": list(done.sets),
+        "family": channel.family,
+        "channel": channel.channel,
+        "revision": channel.revision,
+        "current": channel.current,
+        "shown": list(channel.shown),
+        "pages": done.pages,
+        "finished": done.finished,
+        "views": _views_as_json(refreshed),
+        "failing": _failing_as_json(place, refreshed),
+    }
+
+
+def _list_change_lines(  # noqa: PLR0917 - what there is to say
+    done: ChannelChange,
+    refreshed: refresh.RefreshResult | None,
+    place: str,
+    index: str,
+    set_indexes: list[str],
+    writes: list[str] | None,
+) -> Iterator[str]:
+    """Yield what was done to a channel, or would be, for people."""
+    channel = done.channel
+    for line in writes or ():
+        yield f"would {line}"
+    word = "nothing to do"
+    if done.action is not None:
+        word = f"{', '.join(done.sets)} {_DONE_WORDS[done.action]}"
+    begun = " (an earlier run had begun it)" if done.finished else ""
+    head = "dry run: " if writes is not None else ""
+    count = tables.format_count(done.pages, "page")
+    yield f"{head}{word}{begun}; {_describe_newest(channel)}: {count} changed"
+    yield f"index: {index}"
+    if refreshed:
+        yield from _view_lines(refreshed)
+        yield from _failing_lines(place, refreshed)
+    if done.action == "promote":
+        yield from (f"index of the set alone, which never changes: {address}" for address in set_indexes)
+    if done.action == "demote":
+        for set_id in done.sets:
+            line = format_change_command("promote", place, channel.family, channel.channel, set_id)
+            yield f"put it back: {line}"

@@ -15,7 +15,7 @@ from rocm_wheels.cli import boundary, catalogue, command, evidence, options
 from rocm_wheels.core import errors, log, tables
 
 if TYPE_CHECKING:
-    from rocm_wheels.release import queries, set_list
+    from rocm_wheels.release import queries, wheel_set
 
 
 def channel_lines(channel_now: queries.ChannelNow) -> Iterator[str]:
@@ -28,9 +28,9 @@ def channel_lines(channel_now: queries.ChannelNow) -> Iterator[str]:
     if channel.pending is not None:
         yield f"  pending: {channel.pending}; people may see parts of it until that is finished or undone"
     for entry in channel_now.sets:
-        yield f"  {entry.channel_set.set}  ROCm {entry.document.rocm_in_words or 'unknown'}  {entry.now.os}"
-        yield f"    since {entry.channel_set.when}, by {entry.channel_set.by}"
-        yield f"    pages say: {_describe_state(entry.channel_set.state, entry.channel_set.told)}"
+        yield f"  {entry.entry.set}  ROCm {entry.document.rocm_in_words or 'unknown'}  {entry.now.os}"
+        yield f"    since {entry.entry.when}, by {entry.entry.by}"
+        yield f"    pages say: {_describe_state(*entry.then)}"
         yield f"    known now: {_describe_state(entry.now.state, entry.now.told)}"
         yield f"    index: {entry.index}"
 
@@ -52,14 +52,14 @@ def channel_as_json(channel_now: queries.ChannelNow) -> dict[str, Any]:
         "pending": change,
         "sets": [
             {
-                "set": entry.channel_set.set,
+                "set": entry.entry.set,
                 "version": entry.document.version,
                 "rocm": entry.document.rocm_in_words or None,
                 "os": entry.now.os,
-                "since": entry.channel_set.when,
-                "by": entry.channel_set.by,
+                "since": entry.entry.when,
+                "by": entry.entry.by,
                 "index": entry.index,
-                "then": {"state": entry.channel_set.state, "told": list(entry.channel_set.told)},
+                "then": {"state": entry.then[0], "told": list(entry.then[1])},
                 "now": {
                     "state": entry.now.state,
                     "told": list(entry.now.told),
@@ -125,7 +125,7 @@ Examples:
     " workflow (GITHUB_OUTPUT)."
 )
 @catalogue.POLICY.but(help="What channels need [default: data/release_policy.yaml].")
-@catalogue.takes(catalogue.STORE_LAYOUT, catalogue.JSON)
+@catalogue.JSON
 def list_command(  # noqa: PLR0917 - click passes them by name
     store: str,
     family: str | None,
@@ -135,17 +135,15 @@ def list_command(  # noqa: PLR0917 - click passes them by name
     within: float,
     outputs: bool,
     policy: Path | None,
-    store_layout: Path | None,
     as_json: bool,
 ) -> None:
     """List sets."""
-    from rocm_wheels.release.layout import load_layout
     from rocm_wheels.stores.store import open_existing_store
 
     if open_for is not None:
         if channel is not None or passed is not None:
             raise errors.UsageError("--open and --channel or --passed are several questions")
-        _print_open(store, family, store_layout, open_for, within, outputs=outputs, as_json=as_json)
+        _print_open(store, family, open_for, within, outputs=outputs, as_json=as_json)
         return
     if outputs:
         raise errors.UsageError("--outputs goes with --open alone")
@@ -156,11 +154,9 @@ def list_command(  # noqa: PLR0917 - click passes them by name
         raise errors.UsageError("--policy has no effect here", tip="it goes with --channel and --passed")
     rules = gate.load_policy_for(channel, policy)
     gfx = None if passed is None else queries.resolve_target(passed)
-    env, layout = boundary.read_environment(), load_layout(store_layout)
+    env = boundary.read_environment()
     opened = open_existing_store(store, env)
-    query = queries.StoreQuery(
-        opened, layout, rules, evidence.current_time(), env, family, named=policy is not None
-    )
+    query = queries.StoreQuery(opened, rules, evidence.current_time(), env, family)
     if channel is not None:
         _print_channels(query, channel, gfx, as_json=as_json)
     else:
@@ -170,7 +166,6 @@ def list_command(  # noqa: PLR0917 - click passes them by name
 def _print_open(
     place: str,
     family: str | None,
-    store_layout: Path | None,
     channel: str,
     within: float,
     *,
@@ -178,13 +173,12 @@ def _print_open(
     as_json: bool,
 ) -> None:
     from rocm_wheels.release import gate, queries
-    from rocm_wheels.release.layout import load_layout
     from rocm_wheels.stores.store import open_existing_store
 
-    env, layout = boundary.read_environment(), load_layout(store_layout)
+    env = boundary.read_environment()
     opened = open_existing_store(place, env)
     query = queries.StoreQuery(
-        opened, layout, gate.load_policy_for(channel, None), evidence.current_time(), env, family
+        opened, gate.load_policy_for(channel, None), evidence.current_time(), env, family
     )
     rows = queries.list_open_sets(query, channel, timedelta(seconds=within))
     if outputs:
@@ -202,26 +196,26 @@ def _print_open(
 
 
 def _print_sets(query: queries.StoreQuery, gfx: str | None, *, as_json: bool) -> None:
-    from rocm_wheels.release import queries, set_list
+    from rocm_wheels.release import queries, wheel_set
+    from rocm_wheels.release.evidence.store import summarize_results
 
-    opened, layout, family = query.store, query.layout, query.family
-    families = set_list.list_sets(opened, layout, family=family)
-    results = {
-        overview.family: set_list.summarize_results(opened, layout, overview.family) for overview in families
-    }
-    rows = sorted(
-        (row for overview in families for row in overview.rows),
-        key=lambda row: (row.created, row.id),
+    opened, family = query.store, query.family
+    names = wheel_set.list_families(opened) if family is None else [family]
+    families = [wheel_set.read_family_sets(opened, name) for name in names]
+    results = {name: summarize_results(opened, name) for name in names}
+    documents = sorted(
+        (document for sets in families for document in sets.documents),
+        key=lambda document: (document.created, document.id),
         reverse=True,
     )
     if gfx is not None:
         _report_unfinished(families)
-        rows = queries.list_passed_sets(query, (row for row in rows if results[row.family].get(row.id)), gfx)
+        tested = [document for document in documents if results[document.family].get(document.id)]
+        documents = queries.list_passed_sets(query, tested, gfx)
+    rows = [queries.make_set_row(document) for document in documents]
     if as_json:
         sets = [{**row.model_dump(), "results": results[row.family].get(row.id, [])} for row in rows]
-        unfinished = [
-            {"family": overview.family, "set": name} for overview in families for name in overview.unfinished
-        ]
+        unfinished = [{"family": sets.family, "set": name} for sets in families for name in sets.unfinished]
         click.echo(json.dumps({"sets": sets, "unfinished": unfinished}, indent=1))
     else:
         for row in rows:
@@ -235,22 +229,21 @@ def _print_sets(query: queries.StoreQuery, gfx: str | None, *, as_json: bool) ->
         raise _make_no_set_error(gfx, opened.url)
 
 
-def _describe_set(row: set_list.SetRow, results: list[str]) -> str:
+def _describe_set(row: queries.SetRow, results: list[str]) -> str:
     complete = f"{row.missing} of {row.planned} cells missing" if row.missing else "complete"
     targets = " ".join(row.targets) or "no device code"
-    headline = f"{row.id}  {row.family}  ROCm {row.rocm or 'unknown'}  {row.wheels} wheels  {complete}"
+    wheels = tables.format_count(row.wheels, "wheel")
+    headline = f"{row.id}  {row.family}  ROCm {row.rocm or 'unknown'}  {wheels}  {complete}"
     results_text = "; ".join(results) or "no results"
     return f"{headline}\n  {row.created}  {row.os}  {targets}  {results_text}"
 
 
-def _report_unfinished(families: list[set_list.FamilyOverview]) -> None:
-    for overview in families:
-        if overview.unfinished:
-            log.log_note(
-                f"{overview.family}: {len(overview.unfinished)} sets are not finished: "
-                f"{', '.join(overview.unfinished)}"
-            )
-    if damaged := [fault for overview in families for fault in overview.damaged]:
+def _report_unfinished(families: list[wheel_set.FamilySets]) -> None:
+    for sets in families:
+        if sets.unfinished:
+            count = tables.format_count(len(sets.unfinished), "set is", "sets are")
+            log.log_note(f"{sets.family}: {count} not finished: {', '.join(sets.unfinished)}")
+    if damaged := [fault for sets in families for fault in sets.damaged]:
         raise errors.ReleaseError("\n".join(damaged), tip="put the document back from a copy of the store")
 
 
@@ -265,7 +258,7 @@ def _print_channels(query: queries.StoreQuery, channel: str, gfx: str | None, *,
         for channel_now in channels:
             click.echo("\n".join(channel_lines(channel_now)))
         entries = [entry for channel_now in channels for entry in channel_now.sets]
-        if any(entry.channel_set.state != entry.now.state for entry in entries):
+        if any(entry.then[0] != entry.now.state for entry in entries):
             log.log_note("what is known is not what pages say: `rocm-wheels set refresh` brings it there")
     if gfx is not None and not any(channel_now.sets for channel_now in channels):
         raise _make_no_set_error(gfx, f"{channel} of {query.store.url}")

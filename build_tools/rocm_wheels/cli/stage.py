@@ -49,7 +49,7 @@ _MOST_CELLS = 10
     metavar="ID",
     help="The set that these wheels were rewritten from.",
 )
-@catalogue.takes(catalogue.STORE_LAYOUT, catalogue.UNCONDITIONAL, catalogue.DRY_RUN)
+@catalogue.takes(catalogue.UNCONDITIONAL, catalogue.DRY_RUN)
 @catalogue.OUTPUTS.but(
     help="Set `set` and `index` as outputs of the step of a workflow (GITHUB_OUTPUT): the index as it is seen"
     " from outside, if `refresh --public-url` said so."
@@ -63,7 +63,6 @@ def stage_command(  # noqa: PLR0917 - click passes them by name
     layout: wheel_set.SetLayout,
     version: str | None,
     origin: str | None,
-    store_layout: Path | None,
     unconditional: bool,
     dry_run: bool,
     outputs: bool,
@@ -74,15 +73,15 @@ def stage_command(  # noqa: PLR0917 - click passes them by name
     The wheels are checked first: names, RECORD, targets of device code, the lock inside against --lock, and
     that requirements can be met. Variants that were built from several locks, one for each ROCm, are one set
     with several --lock; each wheel is of the one inside it. The set is visible when all of it is there and
-    was compared; a run that was killed is carried on by the same command. A name that other bytes have is
-    refused.
+    was compared; a run that was killed is carried on by the same command. What `set promote` would refuse as
+    things are (a name that belongs to other bytes, wheels that installers would mix) is a warning.
 
     \b
     Examples:
       rocm-wheels set stage s3://wheels dist/*.whl --lock set.lock --family gfx110X-all
     """
-    from rocm_wheels.release import set_list, stage, wheel_set
-    from rocm_wheels.release.layout import FamilyPaths, load_layout
+    from rocm_wheels.release import stage, wheel_set
+    from rocm_wheels.release.store_paths import FamilyPaths
     from rocm_wheels.sources import lock
     from rocm_wheels.stores.store import open_store, require_conditional_writes
 
@@ -92,16 +91,17 @@ def stage_command(  # noqa: PLR0917 - click passes them by name
         )
     env = boundary.read_environment()
     opened, locks = open_store(store, env), [lock.read_lock(path) for path in lock_files]
-    places = FamilyPaths(load_layout(store_layout), family)
+    places = FamilyPaths(family)
     if origin is not None:
-        origin = wheel_set.find_set(opened, origin, layout=places.layout).id
+        origin = wheel_set.find_set(opened, origin).id
     plan = stage.plan_stage(wheels, locks, paths=places, layout=layout, version=version, origin=origin)
     if dry_run:
         _print_staged(opened, plan, as_json, **_measure_unsent(opened, plan))
         return
     require_conditional_writes(opened, unconditional=unconditional)
     staged = stage.stage_set(opened, plan, now=read_source_date(env))
-    set_list.update_listing(opened, places)
+    for reason, names in stage.list_conflicts(opened, plan).items():
+        log.log_warning(f"`set promote` to {', '.join(names)} will refuse this set as things are: {reason}")
     _warn_of_private_folder(opened)
     if outputs:
         _set_outputs(env, opened, plan)
@@ -129,22 +129,23 @@ def _warn_of_private_folder(store: Store) -> None:
 
 def _measure_unsent(store: Store, plan: stage.StagePlan) -> dict[str, Any]:
     from rocm_wheels.release import stage
+    from rocm_wheels.stores.store import size_of_content
 
     missing = stage.find_missing_files(store, plan)
     return {
         "dry_run": True,
-        "to_send": len(missing.files),
-        "had": missing.already_there,
-        "bytes": missing.size,
+        "to_send": len(missing),
+        "had": len(plan.list_files()) - len(missing),
+        "bytes": sum(size_of_content(content) for content in missing.values()),
     }
 
 
 def _set_outputs(env: Mapping[str, str], store: Store, plan: stage.StagePlan) -> None:
     """Tell a workflow which set it is, and where people find it."""
     from rocm_wheels.ci import matrix_report
-    from rocm_wheels.release import views
+    from rocm_wheels.release import support
 
-    index = views.read_public(store, plan.paths.layout).address_of(store, plan.index)
+    index = support.read_public(store).address_of(store, plan.index)
     matrix_report.set_outputs(env, {"set": plan.document.id, "index": index})
 
 

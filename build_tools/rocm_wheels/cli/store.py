@@ -1,4 +1,4 @@
-"""``store``: whether all that a store of releases holds is what it was, what repairs it, what is removed."""
+"""``store``: whether all that a store of releases holds is what it was, and what is removed."""
 
 from __future__ import annotations
 
@@ -10,150 +10,105 @@ from typing import TYPE_CHECKING
 import click
 
 from rocm_wheels.cli import boundary, catalogue, command, evidence
-from rocm_wheels.cli.options import (
-    GivenPath,
-    ReleaseKeys,
-    open_memory,
-    print_result,
-)
+from rocm_wheels.cli.options import print_result
 from rocm_wheels.core import errors, log, progress, tables
 
 if TYPE_CHECKING:
-    from rocm_wheels.release import prune, store_check, store_repair
+    from rocm_wheels.release import care
     from rocm_wheels.release.policy import RetentionPolicy
 
 _MOST_ROWS = 40  # of the table; --json has all
-_DIGEST_FOLDER = re.compile(r"/[0-9a-f]{2}/[0-9a-f]{64}/")
+_DIGEST_FOLDER = re.compile(r"/[0-9a-f]{64}/")
 _MOST_ANNOTATIONS = 10  # GitHub shows so many of a step
 
 
 @command.command("store fsck")
 @click.argument("store", metavar="STORE", required=False)
 @command.option("--hash", "hash_wheels", is_flag=True, help="Read every wheel and compare its SHA-256.")
-@command.option("--repair", "is_repair", is_flag=True, help="Put right what can be; name what cannot.")
 @command.option(
-    "--from",
-    "copies",
-    type=GivenPath(file_okay=False),
-    multiple=True,
-    metavar="DIR",
-    help="Folder with good wheels, for --repair. May be given several times.",
+    "--repair", "is_repair", is_flag=True, help="Write the pages again that are not what follows."
 )
 @catalogue.FAMILY
 @catalogue.JOBS.but(default=4, show_default=True, help="Wheels read at a time.")
-@catalogue.POLICY.but(
-    help="What channels need, for --repair of what is known of sets [default: data/release_policy.yaml]."
-)
-@catalogue.takes(
-    catalogue.take_release_keys,
-    catalogue.LIST_CHECKS,
-    catalogue.STORE_LAYOUT,
-    catalogue.UNCONDITIONAL,
-    catalogue.JSON,
-)
+@catalogue.takes(catalogue.LIST_CHECKS, catalogue.UNCONDITIONAL, catalogue.JSON)
 def fsck_command(  # noqa: PLR0917 - click passes them by name
     store: str | None,
     hash_wheels: bool,
     is_repair: bool,
-    copies: tuple[Path, ...],
     family: str | None,
     jobs: int,
-    policy: Path | None,
-    keys: ReleaseKeys,
     list_checks: bool,
-    store_layout: Path | None,
     unconditional: bool,
     as_json: bool,
 ) -> None:
-    """Compare all that STORE holds with its sets, and with what follows from them (exit code 15: damage).
+    """Compare all that STORE holds with its documents (exit code 15: damage).
 
-    Files, pages, links, file names, documents of channels, evidence, support.json. Without --hash no wheel
-    is read: one that is gone or cut short is found, not one with other bytes of the same size. --repair takes
-    bytes from staging, the release area, another family or --from, only where their SHA-256 is right,
-    and makes everything else anew. It never replaces a good file and removes nothing that it does not know.
-    What is being staged or promoted meanwhile is a note, no damage.
-
-    What channels show must be what was signed, by --released-by where that is named. Only with --sign-with is
-    anything else made of it, and an old state that was put back is never signed.
+    Every file that a document names is there, and right; every page is what follows from the documents; what
+    nothing knows is named. Without --hash no wheel is read: one that is gone or cut short is found, not one
+    with other bytes of the same size. Bytes that are gone come back by `set stage` with the same wheels; what
+    channels tell of sets is made again by `set refresh`.
 
     \b
     Examples:
       rocm-wheels store fsck s3://wheels
-      rocm-wheels store fsck s3://wheels --hash --repair --from dist
+      rocm-wheels store fsck s3://wheels --hash --repair
     """
-    from rocm_wheels.release import store_check, store_repair
-    from rocm_wheels.release.layout import load_layout
-    from rocm_wheels.release.policy import load_policy
+    from rocm_wheels.release import care
     from rocm_wheels.stores.store import open_existing_store, require_conditional_writes
 
     if list_checks:
-        print_result(
-            store_check.STORE_CHECKS,
-            tables.align_rows(list(store_check.STORE_CHECKS.items())),
-            as_json=as_json,
-        )
+        rows = tables.align_rows(list(care.STORE_CHECKS.items()))
+        print_result(care.STORE_CHECKS, rows, as_json=as_json)
         return
     if store is None:
         raise errors.UsageError("no store was named", tip="for example: rocm-wheels store fsck s3://wheels")
-    if copies and not is_repair:
-        raise errors.UsageError("--from is for a repair", tip="add --repair")
-    if missing := [str(folder) for folder in copies if not folder.is_dir()]:
-        raise errors.UsageError(f"--from {missing[0]} is not a folder")
-    env = boundary.read_environment()
-    opened, layout = open_existing_store(store, env), load_layout(store_layout)
-    check = store_check.StoreCheck(
-        opened,
-        layout,
-        evidence.current_time(),
-        hash_wheels=hash_wheels,
-        jobs=jobs,
-        families=None if family is None else (family,),
-        on_hash=_show_progress,
-        signers=keys.read_trusted(env),
-        env=env,
-        memory=open_memory(env),
-    )
+    opened = open_existing_store(store, boundary.read_environment())
     begun = evidence.describe_origin("store fsck")
     try:
+        families = None if family is None else {family}
+        report = care.check_store(
+            opened, families, hash_wheels=hash_wheels, jobs=jobs, on_hash=_show_progress
+        )
+        repaired: list[care.StoreFinding] = []
         if is_repair:
             require_conditional_writes(opened, unconditional=unconditional)
-            signer = keys.make_signer(env, check.now)
-            repairer = store_repair.StoreRepairer(
-                check, load_policy(policy), evidence.name_user_and_host(), env, copies, signer
-            )
-            repair = repairer.repair()
-        else:
-            repair = store_repair.StoreRepair(check.run(), ())
+            repaired = care.repair_pages(opened, report)
     finally:
         progress.show_live_line("")
-    if not repair.report.families:
+    if not report.families:
         where = f"{opened.url} has no sets{f' of {family}' if family else ''}"
-        raise errors.UsageError(where, tip="correct the address, --family or --store-layout")
-    document = {**begun, "store": opened.url, **_convert_report(repair, hash_wheels=hash_wheels)}
-    print_result(document, _format_report(repair, hash_wheels=hash_wheels), as_json=as_json)
-    raise_damage(repair.report, store, is_repair=is_repair)
+        raise errors.UsageError(where, tip="correct the address, or --family")
+    document = {
+        **begun,
+        "store": opened.url,
+        "families": list(report.families),
+        "sets": report.sets,
+        "files": report.files,
+        "bytes": report.size,
+        "hashed": report.hashed if hash_wheels else None,
+        "damaged": bool(report.errors),
+        "findings": convert_findings(report.findings),
+        "repaired": convert_findings(repaired),
+    }
+    print_result(document, _format_report(report, repaired, hash_wheels=hash_wheels), as_json=as_json)
+    if report.errors:
+        if log.is_log_on_github():  # shown beside the job
+            for finding in report.errors[:_MOST_ANNOTATIONS]:
+                log.log_error(f"{finding.check}: {finding.path}: {finding.message}")
+        raise make_damage_error(report, store)
 
 
-def raise_damage(report: store_check.StoreReport, store: str, *, is_repair: bool = False) -> None:
-    """Raise ReleaseError where a store is damaged, and have GitHub show each damage beside the job."""
-    if not report.errors:
-        return
-    if log.is_log_on_github():
-        for finding in report.errors[:_MOST_ANNOTATIONS]:
-            log.log_error(f"{finding.check}: {finding.subject}: {finding.message}")
-    tips = [finding.tip for finding in report.errors if finding.tip]
-    count = tables.format_count(len(report.errors), "damage stays", "damages stay")
-    if is_repair:
-        raise errors.ReleaseError(f"{count} in {store}", tip=tips[0] if tips else None)
-    tip: str | None = f"`rocm-wheels store fsck {store} --repair` puts right what can be"
-    if tips and not any(finding.remedy for finding in report.errors):
-        tip = tips[0]
-    raise errors.ReleaseError(
-        f"{store} is damaged in {tables.format_count(len(report.errors), 'place')}", tip=tip
-    )
+def make_damage_error(report: care.StoreReport, store: str) -> errors.ReleaseError:
+    """Return the error of a store that is damaged, with what mends it first."""
+    count = tables.format_count(len(report.errors), "place")
+    if all(finding.content is not None for finding in report.errors):
+        tip = f"`rocm-wheels store fsck {store} --repair` writes the pages again"
+    else:
+        tip = "`rocm-wheels set stage` with the same wheels sends what is gone; documents come from a copy"
+    return errors.ReleaseError(f"{store} is damaged in {count}", tip=tip)
 
 
-def list_damage_lines(report: store_check.StoreReport) -> Iterator[str]:
+def list_damage_lines(report: care.StoreReport) -> Iterator[str]:
     """Yield a line for each damage, as far as they are not too many."""
     for finding in report.errors[:_MOST_ROWS]:
         yield f"damage: {finding.check}: {_describe(finding)}"
@@ -165,11 +120,12 @@ def _show_progress(done: int, total: int) -> None:
     progress.show_live_line(f"hashing wheels: {tables.format_size(done)} of {tables.format_size(total)} …")
 
 
-def _format_report(repair: store_repair.StoreRepair, *, hash_wheels: bool) -> Iterator[str]:
-    report = repair.report
-    rows = [(finding.check, "repaired", _describe(finding)) for finding in repair.repaired]
+def _format_report(
+    report: care.StoreReport, repaired: Sequence[care.StoreFinding], *, hash_wheels: bool
+) -> Iterator[str]:
+    rows = [(finding.check, "repaired", _describe(finding)) for finding in repaired]
     rows += [
-        (finding.check, "note" if finding.severity == "info" else "damage", _describe(finding))
+        (finding.check, "damage" if finding.is_error else "note", _describe(finding))
         for finding in report.findings
     ]
     if rows:
@@ -186,37 +142,19 @@ def _format_report(repair: store_repair.StoreRepair, *, hash_wheels: bool) -> It
     yield f"{result}; {', '.join(counts)}; {read}"
 
 
-def _describe(finding: store_check.StoreFinding) -> str:
+def _describe(finding: care.StoreFinding) -> str:
     """Return where and what, for people: the folder that is called by a digest is left out."""
-    return f"{_DIGEST_FOLDER.sub('/', finding.subject)}: {finding.message}"
+    return f"{_DIGEST_FOLDER.sub('/', finding.path)}: {finding.message}"
 
 
-def _convert_report(repair: store_repair.StoreRepair, *, hash_wheels: bool) -> dict[str, object]:
-    """Return what ``--json`` prints. Keys are added in later versions, never renamed."""
-    report = repair.report
-    return {
-        "families": list(report.families),
-        "sets": report.sets,
-        "files": report.files,
-        "bytes": report.size,
-        "hashed": report.hashed if hash_wheels else None,
-        "damaged": bool(report.errors),
-        "findings": convert_store_findings(report.findings),
-        "repaired": convert_store_findings(repair.repaired),
-    }
-
-
-def convert_store_findings(findings: Sequence[store_check.StoreFinding]) -> list[dict[str, object]]:
-    """Return findings as ``--json`` prints them."""
+def convert_findings(findings: Sequence[care.StoreFinding]) -> list[dict[str, object]]:
+    """Return findings as ``--json`` prints them. Keys are added in later versions, never renamed."""
     return [
         {
             "check": finding.check,
-            "severity": finding.severity,
-            "path": finding.subject,
+            "severity": "error" if finding.is_error else "info",
+            "path": finding.path,
             "what": finding.message,
-            "set": finding.set_id or None,
-            "sha256": finding.sha256 or None,
-            "tip": finding.tip or None,
         }
         for finding in findings
     ]
@@ -235,7 +173,7 @@ def convert_store_findings(findings: Sequence[store_check.StoreFinding]) -> list
 @catalogue.POLICY.but(
     help="Whose `retention` counts where no option is given [default: data/release_policy.yaml]."
 )
-@catalogue.takes(catalogue.DRY_RUN, catalogue.STORE_LAYOUT, catalogue.UNCONDITIONAL, catalogue.JSON)
+@catalogue.takes(catalogue.DRY_RUN, catalogue.UNCONDITIONAL, catalogue.JSON)
 def prune_command(  # noqa: PLR0917 - click passes them by name
     store: str,
     keep: int | None,
@@ -244,48 +182,56 @@ def prune_command(  # noqa: PLR0917 - click passes them by name
     family: str | None,
     policy: Path | None,
     dry_run: bool,
-    store_layout: Path | None,
     unconditional: bool,
     as_json: bool,
 ) -> None:
-    """Remove staged sets from STORE that neither a channel nor the policy needs.
+    """Remove sets from STORE that neither a channel nor the policy needs, and files that no set names.
 
-    Nothing of the release area is touched, and no staged set that a channel shows, that a kept set was made
-    from, or whose family has a set that is being staged (exit code 15). Of a set that goes stay its results,
-    its log, the records of its file names, which are never given to other bytes, and a record of who pruned
-    it when. A prune that was killed is finished by the same command.
+    A set that a channel or a view shows, or that a kept set was made from, stays. Of a set that goes stay its
+    results. Files that no set names go when they are older than a set takes to be staged (`unfinished_for` of
+    the policy). A prune that was killed is finished by the same command.
 
     \b
     Examples:
       rocm-wheels store prune s3://wheels --dry-run
       rocm-wheels store prune s3://wheels --keep 3 --keep-for 7d --keep-passed-for 30d
     """
-    from rocm_wheels.release import prune
-    from rocm_wheels.release.layout import load_layout
+    from rocm_wheels.release import care, wheel_set
     from rocm_wheels.release.policy import load_policy
     from rocm_wheels.stores.store import open_existing_store, require_conditional_writes
 
     chosen = {"keep": keep, "keep_for": keep_for, "keep_passed_for": keep_passed_for}
     retention = _choose_retention(load_policy(policy).retention, chosen)
-    opened, layout = open_existing_store(store, boundary.read_environment()), load_layout(store_layout)
-    pruner = prune.Pruner(opened, layout, retention, evidence.name_user_and_host(), evidence.current_time())
-    families = [name for name in pruner.list_families() if family in {None, name}]
+    opened = open_existing_store(store, boundary.read_environment())
+    families = [name for name in wheel_set.list_families(opened) if family in {None, name}]
     if not families:
-        where = f"{opened.url} has no staged sets{f' of {family}' if family else ''}"
-        raise errors.UsageError(where, tip="correct the address, --family or --store-layout")
+        where = f"{opened.url} has no sets{f' of {family}' if family else ''}"
+        raise errors.UsageError(where, tip="correct the address, or --family")
     if not dry_run:
         require_conditional_writes(opened, unconditional=unconditional)
+    pruner = care.Pruner(opened, retention, evidence.current_time())
     begun = evidence.describe_origin("store prune")
     plans = [pruner.plan(name) if dry_run else pruner.prune(name) for name in families]
-    document = {**begun, "store": opened.url, "dry_run": dry_run, **_convert_plans(plans, pruner)}
+    document = {
+        **begun,
+        "store": opened.url,
+        "dry_run": dry_run,
+        "retention": retention.describe(),
+        "freed": sum(plan.size for plan in plans),
+        "families": [
+            {
+                "family": plan.family,
+                "sets": [
+                    {"set": document.id, "created": document.created, "freed": plan.freed[document.id]}
+                    for document in plan.sets
+                ],
+                "kept": [{"set": set_id, "why": reason} for set_id, reason in plan.kept.items()],
+                "files": list(plan.files),
+            }
+            for plan in plans
+        ],
+    }
     print_result(document, _format_plans(plans, dry_run=dry_run), as_json=as_json)
-    blocked = [plan for plan in plans if plan.blocked]
-    if blocked and not dry_run:
-        raise errors.ReleaseError(
-            f"nothing of {', '.join(plan.family for plan in blocked)} was pruned: {blocked[0].blocked}",
-            tip="run it again when that is done; a set that was begun and given up counts for"
-            f" `unfinished_for` ({pruner.retention.describe_unfinished()}) of the policy",
-        )
 
 
 def _choose_retention(retention: RetentionPolicy, chosen: Mapping[str, object]) -> RetentionPolicy:
@@ -304,58 +250,28 @@ def _choose_retention(retention: RetentionPolicy, chosen: Mapping[str, object]) 
     return retention.model_copy(update={name: getattr(checked, name) for name in options})
 
 
-def _format_plans(plans: Sequence[prune.PrunePlan], *, dry_run: bool) -> Iterator[str]:
-    from rocm_wheels.release import prune, wheel_set
+def _format_plans(plans: Sequence[care.PrunePlan], *, dry_run: bool) -> Iterator[str]:
+    from rocm_wheels.release import care, wheel_set
 
     rows = [
         (
             plan.family,
             document.id,
-            prune.find_retention_line(document),
+            care.find_retention_line(document),
             wheel_set.find_set_platform(document),
             document.created[:10],
             tables.format_size(plan.freed[document.id]),
         )
         for plan in plans
-        if not plan.blocked
         for document in plan.sets
     ]
     if rows:
         header = ("family", "set", "torch", "platform", "created", "frees")
         yield tables.format_table(header, rows, width=tables.get_output_width())
-    for plan in plans:
-        for set_id in plan.leftovers:
-            yield f"{plan.family}: {set_id} was left by a prune that was killed"
-        for set_id in plan.unfinished:
-            yield f"{plan.family}: {set_id} is being staged"
-        if plan.blocked and dry_run:
-            yield f"{plan.family}: nothing would go now: {plan.blocked}"
     kept = sum(len(plan.kept) for plan in plans)
-    freed = sum(plan.size for plan in plans if not plan.blocked)
+    unnamed = tables.format_count(sum(len(plan.files) for plan in plans), "file")
     verb = "would go" if dry_run else "pruned"
     yield (
-        f"{tables.format_count(len(rows), 'set')} {verb}, {tables.format_size(freed)} of wheels;"
-        f" {tables.format_count(kept, 'set')} kept (--json says why)"
+        f"{tables.format_count(len(rows), 'set')} {verb}, {tables.format_size(sum(p.size for p in plans))} of"
+        f" wheels, and {unnamed} of no set; {tables.format_count(kept, 'set')} kept (--json says why)"
     )
-
-
-def _convert_plans(plans: Sequence[prune.PrunePlan], pruner: prune.Pruner) -> dict[str, object]:
-    """Return what ``--json`` prints. Keys are added in later versions, never renamed."""
-    return {
-        "retention": pruner.retention.describe(),
-        "freed": sum(plan.size for plan in plans if not plan.blocked),
-        "families": [
-            {
-                "family": plan.family,
-                "blocked": plan.blocked,
-                "sets": [
-                    {"set": document.id, "created": document.created, "freed": plan.freed[document.id]}
-                    for document in plan.sets
-                ],
-                "kept": [{"set": item.set_id, "why": item.reason} for item in plan.kept],
-                "unfinished": list(plan.unfinished),
-                "leftovers": list(plan.leftovers),
-            }
-            for plan in plans
-        ],
-    }

@@ -124,9 +124,13 @@ tests that need one are skipped by name. results.json is there from the start, a
 whatever ends the run. The exit code is pytest's; 16 where torch is not installed, or no GPU is of the
 --family. A Python without pytest is lent one for the run.
 
+With --store and --set the set is installed first, from its own index into --venv, as `rocm-wheels install`
+does it; with --family for GPUs of that. Its results then name the wheels of the set.
+
 \b
-Example:
+Examples:
   rocm-wheels test smoke --python .venv/bin/python --family gfx94X-dcgpu -- -k attention
+  rocm-wheels test smoke --store s3://wheels --set 2.9.1-93bf --rocm-index URL --family gfx942
 """
 
 
@@ -145,6 +149,10 @@ Example:
 @catalogue.OUTPUT_DIR.but(
     default="smoke-results", show_default=True, help="Where results.json and junit.xml go."
 )
+@catalogue.STORE.but(help="Where the set lies that is to be tested.")
+@catalogue.SET
+@catalogue.OTHER_ROCM_INDEX.but(help="With --set: index of ROCm's own packages.")
+@catalogue.VENV.but(help="With --set: install into this environment [default: venv in the output folder].")
 @catalogue.JSON
 @click.argument("pytest_args", nargs=-1, type=click.UNPROCESSED, metavar="[-- PYTEST ARGS]...")
 def smoke_command(  # noqa: PLR0917 - one parameter an option
@@ -156,20 +164,34 @@ def smoke_command(  # noqa: PLR0917 - one parameter an option
     timeout: float | None,
     timeout_scale: float,
     output_dir: Path,
+    store: str | None,
+    set_id: str | None,
+    rocm_index: str | None,
+    venv: Path | None,
     as_json: bool,
     pytest_args: tuple[str, ...],
 ) -> int:
     """Run the tests, write down the results, show them."""
     from rocm_wheels.core import workspace
     from rocm_wheels.gpus import detect
+    from rocm_wheels.sdk import interpreters
     from rocm_wheels.testing import inspect_machine
     from rocm_wheels.testing.smoke import DEVICE_POLICIES, SmokeRequest, run_smoke_tests
 
     targets, env = _parse_family(amdgpu_family), boundary.read_environment()
     variables = take_variables(env)
+    if (store is None) != (set_id is None):
+        raise errors.UsageError("--store and --set go together", tip="the store, and the id of a set in it")
+    tested_python = find_tested_python(target_python, env)
+    if store is not None and set_id is not None:
+        if wheels:
+            raise errors.UsageError("--wheels and --set say two things", tip="the set says which wheels")
+        venv = venv or output_dir / "venv"
+        wheels = _install_set(store, set_id, rocm_index, venv, tested_python, targets)
+        tested_python = interpreters.find_python_program(str(venv.absolute()), env)
     hardware = detect.detect_hardware(env, vendors=("amd",))
     request = SmokeRequest(
-        python=find_tested_python(target_python, env),
+        python=tested_python,
         folder=workspace.get_project_home() / "smoke-tests",
         policy=next((policy for policy in DEVICE_POLICIES if policy == gpu_policy), "unique"),
         targets=targets,
@@ -197,6 +219,43 @@ def smoke_command(  # noqa: PLR0917 - one parameter an option
     return (
         ran.code if ran.code >= 0 else errors.ChecksError.exit_code
     )  # killed: what it did not come to, is told
+
+
+def _install_set(  # noqa: PLR0917 - what was given
+    place: str,
+    set_id: str,
+    rocm_index: str | None,
+    venv: Path,
+    python: Path,
+    targets: tuple[str, ...] | None,
+) -> tuple[Path, ...]:
+    """Install a set from its own index into an environment, and return the wheels that were installed.
+
+    They stay beside the environment: results name them by their digests.
+    """
+    from rocm_wheels.core import process
+    from rocm_wheels.release import set_copy, wheel_set
+    from rocm_wheels.release.store_paths import FamilyPaths
+    from rocm_wheels.stores.store import open_existing_store
+
+    env = boundary.read_environment()
+    opened = open_existing_store(place, env)
+    document = wheel_set.find_set(opened, set_id)
+    hosts = {
+        file.project: file.version
+        for file in document.files
+        if wheel_set.find_host_project(file.project) is None
+    }
+    kept = venv.with_name(f"{venv.name}-wheels")
+    with set_copy.open_copy(opened, document) as root:
+        index = root / FamilyPaths(document.family).set_index(document.id)
+        words = [sys.executable, "-m", "rocm_wheels", "install", *(f"{p}=={v}" for p, v in hosts.items())]
+        words += ["--index", str(index), "--python", str(python), "--venv", str(venv)]
+        words += ["--keep-wheels", str(kept), *(["--rocm-index", rocm_index] if rocm_index else [])]
+        words += ["--gfx", ",".join(targets)] if targets else []
+        process.run_command(words, env=env)
+    names = {file.name for file in document.files}
+    return tuple(sorted(path for path in kept.glob("*.whl") if path.name in names))
 
 
 def _write_progress(ran: SmokeRun, folder: Path) -> None:

@@ -191,17 +191,6 @@ def name_log_line(name: str, text: str) -> str:
     return text if _prefix.get() else f"{name}: {text}"
 
 
-@contextmanager
-def group_log_lines(title: str) -> Iterator[None]:
-    """Fold what is printed inside under ``title`` (GitHub), or print the title as a line."""
-    log_note(f"::group::{title}" if _screen.github else paint_text(title, "bold"))
-    try:
-        yield
-    finally:
-        if _screen.github:
-            log_note("::endgroup::")
-
-
 def _write_line(text: str) -> None:
     text = make_printable(shell.hide_credentials(text))
     with _screen.lock:

@@ -48,9 +48,9 @@ class ByteBudget:
 
 
 def run_in_parallel(
-    work: Callable[[ItemT], WorkResultT], items: Iterable[ItemT], *, jobs: int
+    work: Callable[[ItemT], WorkResultT], items: Iterable[ItemT], *, jobs: int = 8
 ) -> list[WorkResultT]:
-    """Return ``work(item)`` for every item, in their order, ``jobs`` at a time.
+    """Return ``work(item)`` for every item, in their order, ``jobs`` at a time: 8 where a store is asked.
 
     After a failure nothing new is begun; what runs ends, then the first failure in the order of the
     items is raised. An interruption ends the programs that were started.

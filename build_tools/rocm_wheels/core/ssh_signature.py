@@ -22,7 +22,10 @@ _ARMOR = re.compile(
     r"-----BEGIN SSH SIGNATURE-----\n([A-Za-z0-9+/=\n]{1,4096})-----END SSH SIGNATURE-----\n?"
 )
 _SIGNATURE_HEAD = b"SSHSIG\0\0\0\x01"
-MAKE_KEY_TIP = "make a key: ssh-keygen -t ed25519 -f KEY"
+MAKE_KEY_TIP = (
+    "make a key: ssh-keygen -t ed25519 -f KEY; one for results is also named by: "
+    "rocm-wheels set key NAME --policy POLICY"
+)
 _SIGNING_SECONDS = 120.0  # somebody may have to touch a key
 
 
@@ -96,6 +99,29 @@ def sign_content(content: bytes, key: Path, namespace: str, env: Mapping[str, st
             f"what {key} signs is not of the public key beside it ({key}.pub)", tip=MAKE_KEY_TIP
         )
     return signature
+
+
+def make_key(key: Path, comment: str, env: Mapping[str, str]) -> None:
+    """Make a pair of Ed25519 keys without a passphrase: a file for the user alone, ``.pub`` beside it.
+
+    Raises UsageError without ssh-keygen, and for a file that is there.
+    """
+    if key.exists() or key.with_name(f"{key.name}.pub").exists():
+        raise errors.UsageError(f"{key} is there already", tip="a key is never replaced: name another file")
+    key.parent.mkdir(parents=True, exist_ok=True)
+    argv: list[str | Path] = [
+        _find_ssh_keygen(env),
+        "-q",
+        "-t",
+        "ed25519",
+        "-N",
+        "",
+        "-C",
+        comment,
+        "-f",
+        key,
+    ]
+    process.capture_output(argv, env=_forbid_prompts(env))
 
 
 def read_public_key(key: Path, env: Mapping[str, str]) -> str:

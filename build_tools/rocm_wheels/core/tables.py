@@ -128,11 +128,6 @@ def format_count(number: int, noun: str, plural: str = "") -> str:
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
-def join_choices(words: Sequence[str]) -> str:
-    """Return words as a choice: ``a, b or c``."""
-    return " or ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
-
-
 def suggest_name(word: str, names: Iterable[str]) -> str:
     """Return ``"; did you mean X?"`` for the known word nearest to ``word``, or nothing.
 

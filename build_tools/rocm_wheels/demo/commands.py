@@ -40,7 +40,6 @@ MACHINES = ("gfx942", "gfx1100", "gfx1399", "none")  # the last but one is of no
 PACKAGES_SCRIPT = "build_tools/build_python_packages.py"
 ROCM_WHEELS = "rocm-wheels"  # in the scripts of the environment that we run in
 BUILD_SCRIPT = "build_tools/build_prod_wheels.py"
-SMOKE_SCRIPT = "build_tools/run_pytorch_smoke_tests.py"
 LOCK_NAME = "sources.lock.json"
 LOG_NAME = "demo.log"
 PACKAGED_SETS = ("fat", "split")
@@ -56,20 +55,15 @@ NAMED_PROJECTS = ("pytorch", "triton")  # torch's tree names the other repositor
 
 @dataclass(frozen=True)
 class DemoCommand:
-    """One ordinary command: its script in the clone (or another program), and its arguments.
-
-    ``output``: the file that gets what it prints, if not the terminal.
-    """
+    """One ordinary command: its script in the clone (or another program), and its arguments."""
 
     program: str
     arguments: tuple[str, ...]
-    output: Path | None = None
 
     def format_line(self) -> str:
         """Return the command as it would be typed in the clone."""
         started = find_our_script() if self.program == ROCM_WHEELS else [_shorten_path(self.program)]
-        into = f" > {shell.format_command([str(self.output)])}" if self.output else ""
-        return shell.format_command([*started, *self.arguments]) + into
+        return shell.format_command([*started, *self.arguments])
 
 
 def find_our_script() -> list[str]:
@@ -378,13 +372,8 @@ class DemoRelease:
         return self.releases_folder / "results"
 
     @property
-    def usual_policy(self) -> Path:
-        """The rules of the channels as they are shipped."""
-        return self.releases_folder / "usual-policy.yaml"
-
-    @property
     def policy(self) -> Path:
-        """The same rules, with the named exception."""
+        """The rules of the channels as they are shipped, with the named exception."""
         return self.releases_folder / "policy.yaml"
 
     @property
@@ -404,7 +393,7 @@ class DemoRelease:
 
     def find_staged_set(self) -> str:
         """Return the id of the one set in the store."""
-        (set_folder,) = (self.store / "v2-staging" / FAMILY / "sets").iterdir()
+        (set_folder,) = (self.store / FAMILY / "sets").iterdir()
         return set_folder.name
 
     def make_stage_command(self) -> DemoCommand:
@@ -415,40 +404,27 @@ class DemoRelease:
             ROCM_WHEELS, ("set", "stage", str(self.store), *map(str, self.wheels), *lock, *kind)
         )
 
-    def make_staged_install_commands(self, server: str) -> Sequence[DemoCommand]:
-        """Install the set that nobody else sees yet, and what runs tests."""
-        return self._make_install_commands(self.test_environment, self._make_staged_index(server), "pytest")
-
-    def make_test_commands(self, server: str) -> Sequence[DemoCommand]:
+    def make_test_commands(self) -> Sequence[DemoCommand]:
         """Find out all that can be found out about the set without a GPU."""
-        wheels = tuple(map(str, self.wheels))
-        python = ("--python", str(find_program(self.test_environment, "python")))
-        into = ("--wheels", str(self.folder / "wheels"), "--output-dir", str(self.results / "smoke"))
-        audit_words = ("audit", "--by-recipe", *wheels, "--json")
-        resolve_words = ("index", "resolve-check", self._make_staged_index(server), *wheels, "--json")
+        chosen = ("--store", str(self.store), *self._make_set_options())
+        into = ("--venv", str(self.test_environment), "--output-dir", str(self.results / "smoke"))
+        smoke_words = ("test", "smoke", *chosen, "--rocm-index", str(self._rocm_packages), *into)
+        check_words = ("set", "check", str(self.store), *self._make_set_options())
         return [
-            DemoCommand(SMOKE_SCRIPT, (*python, *into, "--", "-k", SMOKE_SELECTION)),
-            DemoCommand(ROCM_WHEELS, audit_words, self.results / "verify.json"),
-            DemoCommand(ROCM_WHEELS, resolve_words, self.results / "resolve-check.json"),
+            DemoCommand(ROCM_WHEELS, (*check_words, "--output-dir", str(self.results))),
+            DemoCommand(ROCM_WHEELS, (*smoke_words, "--", "-k", SMOKE_SELECTION)),
         ]
 
     def make_evidence_command(self) -> DemoCommand:
-        """Write the results down beside the set."""
-        files = ("verify.json", "resolve-check.json", "smoke/results.json")
-        named = (word for file in files for word in ("--from", str(self.results / file)))
-        wheels = ("--wheels", str(self.folder / "wheels"))
+        """Write the results of the smoke tests down beside the set."""
+        named = ("--from", str(self.results / "smoke" / "results.json"))
         return DemoCommand(
-            ROCM_WHEELS,
-            ("set", "evidence", "add", str(self.store), *self._make_set_options(), *named, *wheels),
+            ROCM_WHEELS, ("set", "evidence", "add", str(self.store), *self._make_set_options(), *named)
         )
 
     def make_gate_command(self, *, excused: bool) -> DemoCommand:
-        """Ask whether the set may go to the channel; ``excused``: with the named exception.
-
-        Both policies are named: once the set is shown, the channel keeps the one that it was shown by.
-        """
-        policy, explain = (self.policy, ()) if excused else (self.usual_policy, ("--explain",))
-        more = ("--policy", str(policy), *explain)
+        """Ask whether the set may go to the channel; ``excused``: with the named exception."""
+        more = ("--policy", str(self.policy)) if excused else ("--explain",)
         return DemoCommand(
             ROCM_WHEELS,
             ("set", "gate", str(self.store), *self._make_set_options(), "--channel", CHANNEL, *more),
@@ -464,30 +440,25 @@ class DemoRelease:
 
     def make_user_install_commands(self, server: str) -> Sequence[DemoCommand]:
         """Do what a user of the channel does."""
-        index = f"{server}v2/{FAMILY}/simple/{CHANNEL}/"
         python = str(find_program(self.user_environment, "python"))
-        return [
-            *self._make_install_commands(self.user_environment, index),
-            DemoCommand(python, ("-I", "-c", _IMPORT_CODE)),
-        ]
-
-    def _make_staged_index(self, server: str) -> str:
-        return f"{server}v2-staging/{FAMILY}/sets/{self.find_staged_set()}/simple/"
-
-    def _make_set_options(self) -> tuple[str, str]:
-        return ("--set", self.find_staged_set())
-
-    def _make_install_commands(self, environment: Path, index: str, *more: str) -> Sequence[DemoCommand]:
         words = (
-            *("--python", str(find_program(environment, "python"))),
-            *("--index", index),
-            *("--find-links", str(self.folder / "rocm-packages" / "dist")),
+            *("--python", python),
+            *("--index", f"{server}{FAMILY}/simple/{CHANNEL}/"),
+            *("--find-links", str(self._rocm_packages)),
             *RELEASE_PROJECTS,
         )
         return [
-            DemoCommand(str(self.uv), (*make_venv_arguments(), str(environment))),
-            DemoCommand(str(self.uv), ("pip", "install", "--quiet", *words, *more)),
+            DemoCommand(str(self.uv), (*make_venv_arguments(), str(self.user_environment))),
+            DemoCommand(str(self.uv), ("pip", "install", "--quiet", *words)),
+            DemoCommand(python, ("-I", "-c", _IMPORT_CODE)),
         ]
+
+    @property
+    def _rocm_packages(self) -> Path:
+        return self.folder / "rocm-packages" / "dist"
+
+    def _make_set_options(self) -> tuple[str, str]:
+        return ("--set", self.find_staged_set())
 
 
 def format_summary(folder: Path, duration: str) -> str:
@@ -518,8 +489,9 @@ def format_summary(folder: Path, duration: str) -> str:
 
 
 def format_policy(rules: str) -> str:
-    """Return the policy of the demonstration: the rules as they are, and the named exception."""
-    return f"{rules.rstrip()}\n{POLICY_EXCEPTION}"
+    """Return the policy of the demonstration: nightly takes results that nobody signed, and the exception."""
+    unsigned = rules.replace("    rules:\n", "    signed: false\n    rules:\n", 1)
+    return f"{unsigned.rstrip()}\n{POLICY_EXCEPTION}"
 
 
 def describe_installed_wheel(environment: Path, name: str) -> str:

@@ -26,7 +26,7 @@ from packaging.utils import InvalidSdistFilename, NormalizedName, canonicalize_n
 from packaging.version import Version
 
 from rocm_wheels.core import errors
-from rocm_wheels.wheels import dist_info
+from rocm_wheels.wheels import installer_slots
 
 METADATA_SUFFIX = ".metadata"  # PEP 658
 SDIST_SUFFIX = ".tar.gz"  # PEP 625
@@ -91,36 +91,15 @@ class IndexEntry:
 
 
 @lru_cache(maxsize=4096)
-def _parse_name_and_version(distribution: str, version: str) -> tuple[NormalizedName, Version]:
-    wheel_name = dist_info.parse_wheel_name(f"{distribution}-{version}-py3-none-any.whl")
-    return wheel_name.name, wheel_name.version
-
-
-@lru_cache(maxsize=4096)
-def _parse_label(fields: str) -> str | None:
-    return dist_info.parse_wheel_name(f"x-1-{fields}").label
-
-
-@lru_cache(maxsize=4096)
 def parse_file_name(file_name: str) -> tuple[NormalizedName, Version, str | None]:
-    """Return normalized project, version and label of a file's name; DataError when it is none of ours.
-
-    Wheels of an index have few versions and few tags between them: each is read once.
-    """
+    """Return normalized project, version and label of a file's name; DataError when it is none of ours."""
     if file_name.endswith(SDIST_SUFFIX):
         try:
             return *parse_sdist_filename(file_name), None
         except InvalidSdistFilename as cause:
             raise errors.DataError(f"{file_name} is not the name of a source distribution") from cause
-    parts = file_name.split("-", 2)
-    if len(parts) != 3:
-        dist_info.parse_wheel_name(file_name)  # says what is wrong
-        raise errors.DataError(f"{file_name} is not the name of a wheel")
-    try:
-        return *_parse_name_and_version(parts[0], parts[1]), _parse_label(parts[2])
-    except errors.DataError:
-        wheel_name = dist_info.parse_wheel_name(file_name)  # an error that names the file
-        return wheel_name.name, wheel_name.version, wheel_name.label
+    slot = next(iter(installer_slots.installer_slots(file_name)))
+    return slot.project, slot.version, slot.label or None
 
 
 def escape_file_name(name: str) -> str:

@@ -22,14 +22,7 @@ from urllib.parse import unquote, urldefrag, urljoin, urlsplit, urlunsplit
 
 from packaging.utils import canonicalize_name
 
-from rocm_wheels.core import errors, files, log, retry, shell
-from rocm_wheels.core.download import (
-    DownloadPolicy,
-    DownloadTarget,
-    FileDownload,
-    describe_failure,
-    host_of_url,
-)
+from rocm_wheels.core import download, errors, files, log, retry, shell
 from rocm_wheels.index import pages
 from rocm_wheels.index.folder import HTML_PAGE, JSON_PAGE, METADATA_SUFFIX, parse_file_name
 
@@ -39,13 +32,8 @@ if TYPE_CHECKING:
 _AnswerT = TypeVar("_AnswerT")
 _METADATA_ATTRIBUTES = ("data-core-metadata", "data-dist-info-metadata")
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
-_LINK_ATTRIBUTES = (
-    *_METADATA_ATTRIBUTES,
-    "data-requires-python",
-    "data-yanked",
-    "data-gpg-sig",
-    "data-provenance",
-)
+_OTHER_ATTRIBUTES = ("data-requires-python", "data-yanked", "data-gpg-sig", "data-provenance")
+_LINK_ATTRIBUTES = (*_METADATA_ATTRIBUTES, *_OTHER_ATTRIBUTES)
 
 
 @dataclass(frozen=True)
@@ -183,7 +171,7 @@ def _parse_anchor(anchor: _Anchor, base: str) -> IndexLink:
         href=href,
         url=url,
         sha256=_find_sha256(fragment),
-        metadata=None if metadata in (None, "false") else _strip_sha256_prefix(metadata or ""),
+        metadata=None if metadata in (None, "false") else _find_sha256(metadata or "") or "",
         requires_python=attributes.get("data-requires-python", ""),
         yanked=attributes.get("data-yanked"),
         provenance=attributes.get("data-provenance", ""),
@@ -191,21 +179,19 @@ def _parse_anchor(anchor: _Anchor, base: str) -> IndexLink:
     )
 
 
-def _find_sha256(fragment: str) -> str | None:
+def _find_sha256(text: str) -> str | None:
     """Return the digest of ``sha256=…``, which other words may stand beside (``&egg=torch``)."""
-    digests = [word for word in fragment.split("&") if word.startswith("sha256=")]
-    return digests[0][7:] if digests else None
-
-
-def _strip_sha256_prefix(text: str) -> str:
-    return text[7:] if text.startswith("sha256=") else ""
+    return next((word[7:] for word in text.split("&") if word.startswith("sha256=")), None)
 
 
 def _parse_json(content: bytes, url: str, project: str) -> IndexPage:
     top = json.loads(content)
     _require_version(str(top["meta"]["api-version"]))
     if "projects" in top and not project:
-        return IndexPage(tuple(_make_project_link(entry["name"], url) for entry in top["projects"]))
+        names = [entry["name"] for entry in top["projects"]]
+        if not all(isinstance(name, str) for name in names):
+            raise TypeError("a name is text")
+        return IndexPage(tuple(IndexLink(name, f"{name}/", urljoin(url, f"{name}/")) for name in names))
     if not isinstance(top["files"], list):
         raise TypeError("files are a list")
     links = tuple(_parse_json_file(file, url) for file in top["files"])
@@ -219,12 +205,6 @@ def _is_plain(link: IndexLink) -> bool:
     """Tell whether the values of a page are of the kinds that PEP 691 says."""
     texts = link.name, link.sha256 or "", link.metadata or "", link.requires_python, link.provenance
     return all(isinstance(text, str) for text in texts) and isinstance(link.size, int | None)
-
-
-def _make_project_link(name: str, url: str) -> IndexLink:
-    if not isinstance(name, str):
-        raise TypeError("a name is text")
-    return IndexLink(name, f"{name}/", urljoin(url, f"{name}/"))
 
 
 def _parse_json_file(file: Mapping[str, Any], base: str) -> IndexLink:
@@ -340,7 +320,7 @@ def make_status_error(url: str, status: int) -> UnreachableError:
 
 def _make_unreachable_error(url: str, cause: Exception) -> UnreachableError:
     return UnreachableError(
-        f"{shell.hide_credentials(url)} cannot be reached: {describe_failure(cause)}",
+        f"{shell.hide_credentials(url)} cannot be reached: {download.describe_failure(cause)}",
         tip="is the address right, and the network there?",
     )
 
@@ -536,14 +516,12 @@ def download_link(link: IndexLink, folder: Path, *, error: type[errors.RocmWheel
     import requests
 
     name = file_name_of_link(link)
-    log.log_note(f"fetching {name} from {host_of_url(link.url)}")
-    target = DownloadTarget(name, link.url, require_link_digest(link), link.size)
+    log.log_note(f"fetching {name} from {download.host_of_url(link.url)}")
+    target = download.DownloadTarget(name, link.url, require_link_digest(link), link.size)
     with requests.Session() as session:
         bypass_proxies_locally(session)
-        download = FileDownload(
-            target, folder / f"{name}.parts", session, lambda *_: None, DownloadPolicy(), error=error
-        )
-        fetched = download.run()
+        parts, policy = folder / f"{name}.parts", download.DownloadPolicy()
+        fetched = download.FileDownload(target, parts, session, lambda *_: None, policy, error=error).run()
     return fetched.path.rename(folder / name)
 
 

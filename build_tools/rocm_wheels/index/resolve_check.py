@@ -40,7 +40,10 @@ _ROCM_LOCAL = re.compile(r"(?P<before>(?:.*\.)?)(?P<kind>(?:dev)?rocm)(?P<rocm>[
 
 @dataclass(frozen=True)
 class ResolveRequest:
-    """What is to be found out. ``platform`` is that of the new wheels where it is ""."""
+    """What is to be found out. ``platform`` is that of the new wheels where it is "".
+
+    ``published``: the index has the new wheels already, and is asked alone.
+    """
 
     new: Sequence[Path]
     requirements: Sequence[str] = ()
@@ -49,6 +52,7 @@ class ResolveRequest:
     pre: bool = False
     deps: bool = False
     expect: Mapping[str, Version] | None = None
+    published: bool = False
 
 
 @dataclass(frozen=True)
@@ -111,7 +115,7 @@ def check_picks(index: str, request: ResolveRequest, env: Mapping[str, str]) -> 
             version, why = find_expected_version(requirement, usable, request)
             check = ResolveCheck(requirement, python, "", expected=str(version or ""), why=why)
             checks += [(replace(check, tool=tool), version, usable) for tool in _ASK]
-    with _serve_index(base) as url, _gather_wheels(new) as folder:
+    with _serve_index(base) as url, _gather_wheels(() if request.published else new) as folder:
         options = _list_options(url, folder, request)
         taken = _ask_all([check for check, *_ in checks], options, request, env)
     return [

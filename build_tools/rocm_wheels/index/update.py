@@ -18,8 +18,9 @@ import os
 import posixpath
 import re
 import shutil
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from urllib.parse import urljoin
 
@@ -95,9 +96,11 @@ def add_wheels(
     require_index(root, create=True)
     if family:
         check_family_name(root, family)
+    if public_url is not None:
+        provenance_object.check_provenance_base(public_url)
     view = IndexFolder(root, family)
     place = "" if files_url is None else check_files_url(files_url)
-    intake = _Intake(now, digests or {}, startup_files, _check_public_url(public_url), link)
+    reading = _Reading(now, digests or {}, startup_files)
     paths: dict[str, Path] = {}
     for path in wheels:
         parse_file_name(path.name)  # before anything is hashed
@@ -111,16 +114,18 @@ def add_wheels(
         file, entry = wheel_file.find_new_file(path, place), listed.get(path.name)
         lies = view.file_of(parse_file_name(path.name)[0], entry) if entry else None
         is_there = lies is not None and path.resolve() == lies.resolve()
-        return intake.read(file, entry if is_there else None)
+        return reading.read(file, entry if is_there else None)
 
     read_wheels = parallel.run_in_parallel(read, paths.values(), jobs=os.cpu_count() or 1)
     new = set[str]()
-    with change_index(root, action="index build", create=True, patience=patience) as change:
+    with change_index(
+        root, action="index build", create=True, patience=patience, link=link, public_url=public_url
+    ) as change:
         for project in projects:
             refuse_family_name(root, project, change.families)
             entries = change.read_entries(view, project)
             own_wheels = [wheel for wheel in read_wheels if wheel.project == project]
-            new |= intake.take(change, view, project, own_wheels, old_entries=entries, entries=entries)
+            new |= change.take(view, project, own_wheels, entries, entries)
     names = {is_new: tuple(name for name in paths if (name in new) == is_new) for is_new in (True, False)}
     return AddedWheels(names[True], names[False])
 
@@ -162,10 +167,15 @@ def build_index(
                 f"--family {family}: there is no folder {root / family}",
                 tip=f"`rocm-wheels index build {root} FILE --family {family}` makes one",
             )
-    intake = _Intake(now, digests or {}, startup_files, _check_public_url(public_url))
+    reading = _Reading(now, digests or {}, startup_files)
     count, new, projects = 0, 0, set[str]()
     with change_index(
-        root, action="index build", create=True, drop_missing=drop_missing, patience=patience
+        root,
+        action="index build",
+        create=True,
+        drop_missing=drop_missing,
+        patience=patience,
+        public_url=public_url,
     ) as change:
         families = sorted({*change.families, *new_families})
         missing = [str(root / family) for family in change.lost_families]
@@ -179,16 +189,7 @@ def build_index(
                 for entry in [entries[name] for name in gone]:
                     missing.append(str(view.file_of(project, entry)))
                     change.drop(view, project, entry)
-                new += len(
-                    intake.take(
-                        change,
-                        view,
-                        project,
-                        intake.read_all(found, entries),
-                        old_entries=entries,
-                        entries=kept,
-                    )
-                )
+                new += len(change.take(view, project, reading.read_all(found, entries), entries, kept))
                 count += len(kept)
                 projects |= {project} if kept else set()
         if missing and not drop_missing:
@@ -232,14 +233,12 @@ def _scan_projects(
 
 
 @dataclass(frozen=True)
-class _Intake:
-    """How files are read and taken into an index; see ``add_wheels``."""
+class _Reading:
+    """How files are read; see ``add_wheels``."""
 
     now: str
     digests: Mapping[str, str]
     startup_files: Collection[str]
-    public_url: str | None
-    link: bool = False
 
     def read(self, file: wheel_file.FoundFile, listed: IndexEntry | None) -> wheel_file.IndexedFile:
         """Read a file; ``listed`` is what is known of it if it is the one that lies in the index."""
@@ -254,130 +253,12 @@ class _Intake:
 
     def read_all(
         self, found: Sequence[wheel_file.FoundFile], entries: Mapping[str, IndexEntry]
-    ) -> Iterable[wheel_file.IndexedFile]:
+    ) -> list[wheel_file.IndexedFile]:
         """Read the files of a project, several at a time where that is worth it: most are known or listed."""
         slow = [file for file in found if file.name not in entries and file.name not in self.digests]
-        if len(slow) < 2:
-            return [self.read(file, entries.get(file.name)) for file in found]
-        jobs = os.cpu_count() or 1
-        return parallel.run_in_parallel(
-            lambda file: self.read(file, entries.get(file.name)), found, jobs=jobs
-        )
-
-    def take(
-        self,
-        change: IndexChange,
-        view: IndexFolder,
-        project: str,
-        wheels: Iterable[wheel_file.IndexedFile],
-        *,
-        old_entries: Mapping[str, IndexEntry],
-        entries: dict[str, IndexEntry],
-    ) -> set[str]:
-        """Put wheels among the entries of their project; return the names of those that it had not."""
-        new = set[str]()
-        for wheel in wheels:
-            file, entry = wheel.file, wheel.entry
-            listed = old_entries.get(entry.name)
-            if listed is None:
-                new.add(entry.name)
-            elif entry is not listed:
-                refuse_other_bytes(entry.name, listed.sha256, entry.sha256, where=view.family or "for all")
-                entry = replace(
-                    entry,
-                    uploaded=listed.uploaded,
-                    yanked=listed.yanked,
-                    provenance=listed.provenance,
-                    place=file.place if file.is_in_index else listed.place,
-                )
-            if not file.is_in_index and (target := view.file_of(project, entry)) is not None:
-                if listed and target.is_file():
-                    entry = replace(entry, changed=listed.changed)
-                elif not target.exists():
-                    self._stage_file(change, file, target)
-                elif not file.path.samefile(target):
-                    where, digest = "there already, not listed yet", files.hash_file(target)
-                    refuse_other_bytes(entry.name, digest, entry.sha256, where=where)
-            if wheel.metadata is not None:
-                change.require(project, wheel.metadata)
-                sidecar = None if wheel.beside else view.beside(project, entry, METADATA_SUFFIX)
-                if sidecar is not None:
-                    change.put(sidecar, wheel.metadata, IndexChange.FILES)
-            entries[entry.name] = self._take_companions(change, view, project, file, entry)
-        change.set_entries(view, project, entries, new)
-        return new
-
-    def _stage_file(self, change: IndexChange, file: wheel_file.FoundFile, target: Path) -> None:
-        part = change.new_part()
-        if self.link:
-            try:
-                os.link(file.path.resolve(), part)  # a link to a symbolic link would lead nowhere from here
-            except OSError as cause:
-                raise errors.UsageError(
-                    f"{file.path} cannot be hard-linked into {target.parent}", tip="leave out --link"
-                ) from cause
-        else:
-            with file.path.open("rb") as wheel, part.open("wb") as copy:
-                files.copy_content(wheel, copy)
-            os.utime(part, ns=(file.changed, file.changed))
-        if wheel_file.find_new_file(file.path, file.place) != file:
-            raise errors.DataError(f"{file.path} changed while it was added")
-        change.put_part(target, part, IndexChange.FILES)
-
-    def _take_companions(
-        self,
-        change: IndexChange,
-        view: IndexFolder,
-        project: str,
-        file: wheel_file.FoundFile,
-        entry: IndexEntry,
-    ) -> IndexEntry:
-        """Take provenance object and statement beside a file along; DataError for one about other bytes."""
-        if file.has_provenance:
-            path = file.path.with_name(file.name + PROVENANCE_SUFFIX)
-            content = path.read_bytes()
-            provenance_object.require_provenance_object(
-                content, where=str(path), file_name=entry.name, sha256=entry.sha256
-            )
-            entry = replace(entry, provenance=self._find_provenance_url(view, project, file.place, entry))
-            if (target := view.beside(project, entry, PROVENANCE_SUFFIX)) is not None:
-                change.put(target, content, IndexChange.FILES)
-        elif file.is_in_index:
-            return replace(entry, provenance="") if entry.provenance else entry
-        stated = None if file.is_in_index else statement.read_statement(file.path)
-        if stated is None:
-            return entry
-        if (stated.name, stated.sha256) != (entry.name, entry.sha256):
-            raise errors.DataError(
-                f"the statement beside {file.path} is about {stated.name} with sha256 {stated.sha256}"
-            )
-        for suffix in _SIGNED_SUFFIXES:
-            source, target = file.path.with_name(file.name + suffix), view.beside(project, entry, suffix)
-            if target is not None and source.is_file():
-                change.put(target, source.read_bytes(), IndexChange.FILES)
-            elif target is not None and target.exists():
-                change.remove(target)  # the signature of another statement
-        return entry
-
-    def _find_provenance_url(self, view: IndexFolder, project: str, place: str, entry: IndexEntry) -> str:
-        """Return where people see a provenance object: beside a file elsewhere, or below the public URL.
-
-        UsageError where nobody said where the index is seen, now or before.
-        """
-        name = escape_file_name(entry.name) + PROVENANCE_SUFFIX
-        if "://" in place:
-            return f"{place}{name}"
-        if self.public_url is None and not entry.provenance:
-            raise errors.UsageError(
-                f"{entry.name} has a provenance object, which pages name by its whole URL",
-                tip="say where people see the index: --public-url https://…",
-            )
-        page = f"{self.public_url}{view.family and view.family + '/'}{project}/"
-        return urljoin(page, f"{entry.place}{name}") if self.public_url else entry.provenance
-
-
-def _check_public_url(url: str | None) -> str | None:
-    return None if url is None else provenance_object.check_provenance_base(url)
+        jobs = os.cpu_count() or 1 if len(slow) > 1 else 0
+        read = partial(parallel.run_in_parallel, jobs=jobs) if jobs else map
+        return list(read(lambda file: self.read(file, entries.get(file.name)), found))
 
 
 def check_files_url(url: str) -> str:
@@ -487,8 +368,10 @@ class IndexChange:
 
     FILES, PAGES, ROOT = range(3)  # the order in which they appear
 
-    def __init__(self, root: Path, parts: Path) -> None:
+    def __init__(self, root: Path, parts: Path, *, link: bool, public_url: str | None) -> None:
         self.root = root
+        self._link = link  # instead of copying
+        self._public_url = public_url
         self._parts = parts
         self._count = 0
         self._staged: dict[Path, tuple[int, str, Path]] = {}  # when, for which project, where its content is
@@ -553,6 +436,110 @@ class IndexChange:
         """Return a project's own files, as settled so far."""
         page = view.page_of(project)
         return {} if page in self._removed else view.read_entries(project, self._find(page))
+
+    def take(
+        self,
+        view: IndexFolder,
+        project: str,
+        wheels: Sequence[wheel_file.IndexedFile],
+        old_entries: Mapping[str, IndexEntry],
+        entries: dict[str, IndexEntry],
+    ) -> set[str]:
+        """Put wheels among the entries of their project; return the names of those that it had not."""
+        new = set[str]()
+        for wheel in wheels:
+            file, entry = wheel.file, wheel.entry
+            listed = old_entries.get(entry.name)
+            if listed is None:
+                new.add(entry.name)
+            elif entry is not listed:
+                refuse_other_bytes(entry.name, listed.sha256, entry.sha256, where=view.family or "for all")
+                entry = replace(
+                    entry,
+                    uploaded=listed.uploaded,
+                    yanked=listed.yanked,
+                    provenance=listed.provenance,
+                    place=file.place if file.is_in_index else listed.place,
+                )
+            if not file.is_in_index and (target := view.file_of(project, entry)) is not None:
+                if listed and target.is_file():
+                    entry = replace(entry, changed=listed.changed)
+                elif not target.exists():
+                    self._stage_file(file, target)
+                elif not file.path.samefile(target):
+                    where, digest = "there already, not listed yet", files.hash_file(target)
+                    refuse_other_bytes(entry.name, digest, entry.sha256, where=where)
+            if wheel.metadata is not None:
+                self.require(project, wheel.metadata)
+                sidecar = None if wheel.beside else view.beside(project, entry, METADATA_SUFFIX)
+                if sidecar is not None:
+                    self.put(sidecar, wheel.metadata, self.FILES)
+            entries[entry.name] = self._take_companions(view, project, file, entry)
+        self.set_entries(view, project, entries, new)
+        return new
+
+    def _stage_file(self, file: wheel_file.FoundFile, target: Path) -> None:
+        part = self.new_part()
+        if self._link:
+            try:
+                os.link(file.path.resolve(), part)  # a link to a symbolic link would lead nowhere from here
+            except OSError as cause:
+                raise errors.UsageError(
+                    f"{file.path} cannot be hard-linked into {target.parent}", tip="leave out --link"
+                ) from cause
+        else:
+            with file.path.open("rb") as wheel, part.open("wb") as copy:
+                files.copy_content(wheel, copy)
+            os.utime(part, ns=(file.changed, file.changed))
+        if wheel_file.find_new_file(file.path, file.place) != file:
+            raise errors.DataError(f"{file.path} changed while it was added")
+        self.put_part(target, part, self.FILES)
+
+    def _take_companions(
+        self, view: IndexFolder, project: str, file: wheel_file.FoundFile, entry: IndexEntry
+    ) -> IndexEntry:
+        """Take provenance object and statement beside a file along; DataError for one about other bytes."""
+        if file.has_provenance:
+            path = file.path.with_name(file.name + PROVENANCE_SUFFIX)
+            content = path.read_bytes()
+            provenance_object.require_provenance_object(
+                content, where=str(path), file_name=entry.name, sha256=entry.sha256
+            )
+            entry = replace(entry, provenance=self._find_provenance_url(view, project, file.place, entry))
+            if (target := view.beside(project, entry, PROVENANCE_SUFFIX)) is not None:
+                self.put(target, content, self.FILES)
+        elif file.is_in_index:
+            return replace(entry, provenance="") if entry.provenance else entry
+        stated = None if file.is_in_index else statement.read_statement(file.path)
+        if stated is None:
+            return entry
+        if (stated.name, stated.sha256) != (entry.name, entry.sha256):
+            raise errors.DataError(
+                f"the statement beside {file.path} is about {stated.name} with sha256 {stated.sha256}"
+            )
+        for suffix in _SIGNED_SUFFIXES:
+            source, target = file.path.with_name(file.name + suffix), view.beside(project, entry, suffix)
+            if target is not None and source.is_file():
+                self.put(target, source.read_bytes(), self.FILES)
+            elif target is not None and target.exists():
+                self.remove(target)  # the signature of another statement
+        return entry
+
+    def _find_provenance_url(self, view: IndexFolder, project: str, place: str, entry: IndexEntry) -> str:
+        """Return where people see a provenance object: beside a file elsewhere, or below the public URL.
+
+        UsageError where nobody said where the index is seen, now or before.
+        """
+        name = escape_file_name(entry.name) + PROVENANCE_SUFFIX
+        if "://" in place:
+            return f"{place}{name}"
+        if self._public_url is None and not entry.provenance:
+            raise errors.UsageError(
+                f"{entry.name} has a provenance object, which pages name by its whole URL",
+                tip="say where people see the index: --public-url https://…",
+            )
+        page = f"{self._public_url}{view.family and view.family + '/'}{project}/"
+        return urljoin(page, f"{entry.place}{name}") if self._public_url else entry.provenance
 
     def set_entries(
         self, view: IndexFolder, project: str, entries: dict[str, IndexEntry], new: Collection[str]
@@ -713,6 +700,8 @@ def change_index(
     create: bool = False,
     drop_missing: bool = False,
     patience: float = LOCK_PATIENCE,
+    link: bool = False,
+    public_url: str | None = None,
 ) -> Iterator[IndexChange]:
     """Hold an index and give a change to fill; it is made at the end, unless something is raised.
 
@@ -724,6 +713,7 @@ def change_index(
     if page.is_file() and pages.REPOSITORY_VERSION not in page.read_bytes():
         tip = "name another folder, or move that page away"
         raise errors.UsageError(f"{page} is not the page of an index made here", tip=tip)
+    base = None if public_url is None else provenance_object.check_provenance_base(public_url)
     state = root / STATE_FOLDER
     with files.lock_folder(state, purpose=action, patience=patience):
         if (state / PENDING_NOTE).exists():
@@ -733,7 +723,7 @@ def change_index(
         shutil.rmtree(parts, ignore_errors=True)  # of a writer that was killed
         parts.mkdir()
         try:
-            change = IndexChange(root, parts)
+            change = IndexChange(root, parts, link=link, public_url=base)
             if change.lost_families and not drop_missing:
                 raise errors.DataError(
                     f"{root} lists families whose folders are gone: {', '.join(change.lost_families)}",

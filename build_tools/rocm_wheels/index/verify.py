@@ -225,18 +225,14 @@ class _Crawl:
         except DataError as wrong:
             self.report(other.url, "bad-page", explain_error(wrong))
             return page
-        sides = [{link.url: link for link in form.links} for form in (page, second)]
-        differences = []
-        for link_url in sorted({*sides[0], *sides[1]}):
-            listed = [side[link_url] for side in sides if link_url in side]
-            if len(listed) == 1:
-                differences.append(f"{reader.file_name_of_link(listed[0])} is in one only")
-                continue
-            differences += [
-                f"{listed[0].name}: {key} is {getattr(listed[0], key)!r} and {getattr(listed[1], key)!r}"
-                for key in _COMPARED
-                if getattr(listed[0], key) != getattr(listed[1], key)
-            ]
+        first, other_links = ({link.url: link for link in form.links} for form in (page, second))
+        alone = [(first | other_links)[link_url] for link_url in sorted(first.keys() ^ other_links.keys())]
+        differences = [f"{reader.file_name_of_link(link)} is in one only" for link in alone]
+        for link_url in sorted(first.keys() & other_links.keys()):
+            for key in _COMPARED:
+                stated, said = (getattr(links[link_url], key) for links in (first, other_links))
+                if stated != said:
+                    differences.append(f"{first[link_url].name}: {key} is {stated!r} and {said!r}")
         for difference in differences[:_MOST_DIFFERENCES]:
             self.report(url, "forms-differ", difference)
         for fault in second.faults:

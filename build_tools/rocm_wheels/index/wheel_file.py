@@ -31,12 +31,7 @@ from rocm_wheels.wheels.scan import scan_wheel
 
 FILE_SUFFIXES = (".whl", SDIST_SUFFIX)
 _MOST_SHOWN = 20
-
-_METADATA_FIELD = re.compile(
-    rb"^(Name|Version|Requires-Python):[ \t]*(.*?)[ \t]*\r?$", re.MULTILINE | re.IGNORECASE
-)
-
-_HEADERS_END = re.compile(rb"\n\r?\n")
+_FIELDS = (b"name", b"version", b"requires-python")
 
 
 @dataclass(frozen=True)
@@ -222,8 +217,12 @@ def _read_variant(read_file: Callable[[str], bytes | None], prefix: str, folder:
 def read_requires_python(metadata: bytes, file_name: str) -> str:
     """Return Requires-Python of a wheel's METADATA; DataError when that is of another wheel or wrong."""
     fields: dict[bytes, str] = {}
-    for key, value in _METADATA_FIELD.findall(_HEADERS_END.split(metadata, maxsplit=1)[0]):
-        fields.setdefault(key.lower(), value.decode("utf-8", "replace"))
+    for line in metadata.splitlines():
+        if not line:
+            break  # the description follows
+        key, _, value = line.partition(b":")
+        if key.lower() in _FIELDS:
+            fields.setdefault(key.lower(), value.strip().decode("utf-8", "replace"))
     name, version, _ = parse_file_name(file_name)
     stated = fields.get(b"name", ""), fields.get(b"version", "")
     if canonicalize_name(stated[0]) != name or _parse_version(stated[1]) != version:

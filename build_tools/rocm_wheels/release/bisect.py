@@ -13,8 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rocm_wheels.core import errors, files, log, parallel, process, shell, tables
-from rocm_wheels.release import layout as store_layout
+from rocm_wheels.core import errors, files, log, process, shell, tables
 from rocm_wheels.release import wheel_set
 from rocm_wheels.sdk import interpreters
 from rocm_wheels.stores.store import Store
@@ -54,16 +53,14 @@ class BisectRequest:
     pre: bool = False
 
 
-def list_sets_between(
-    store: Store, layout: store_layout.StoreLayout, good: str, bad: str, family: str | None
-) -> list[wheel_set.SetDocument]:
+def list_sets_between(store: Store, good: str, bad: str, family: str | None) -> list[wheel_set.SetDocument]:
     """Return the staged sets from a good one to a bad one, the oldest first, with these two.
 
     They are of the family, layout and platform of the two and, where both have one torch line (2.13), of
     that. Raises ReleaseError for sets that are not there or have no line between them, and UsageError where
     the good one is not older.
     """
-    old, new = ends = [wheel_set.find_set(store, end, family=family, layout=layout) for end in (good, bad)]
+    old, new = ends = [wheel_set.find_set(store, end, family=family) for end in (good, bad)]
     if old.id == new.id and old.family == new.family:
         raise errors.UsageError(f"{old.id} cannot be both good and bad", tip="name two sets")
     kinds = [f"{end.family}, {end.layout}, {wheel_set.find_set_platform(end)}" for end in ends]
@@ -84,19 +81,13 @@ def list_sets_between(
             tip="the good set must be the older one: it is searched where it broke",
         )
 
-    def read(set_id: str) -> wheel_set.SetDocument | None:
-        try:
-            return wheel_set.read_set(store, old.family, set_id, layout=layout)
-        except (errors.DataError, errors.ReleaseError) as fault:
-            log.log_warning(f"left out: {fault}")
-            return None
-
-    ids = wheel_set.list_set_ids(store, old.family, layout=layout)
-    documents = [document for document in parallel.run_in_parallel(read, ids, jobs=_READ_JOBS) if document]
+    sets = wheel_set.read_family_sets(store, old.family)
+    for damage in sets.damaged:
+        log.log_warning(f"left out: {damage}")
     lines = {_find_torch_line(end) for end in ends}
     between = [
         document
-        for document in documents
+        for document in sets.documents
         if first <= (document.created, document.id) <= last
         and (document.layout, wheel_set.find_set_platform(document)) == (old.layout, kinds[0].split(", ")[2])
         and (len(lines) > 1 or _find_torch_line(document) in lines)

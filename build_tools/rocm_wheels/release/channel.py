@@ -1,71 +1,52 @@
-"""A channel: which sets it shows, the one change that is being made, and the status of each set.
+"""A channel: the sets that people get, and the one change of them that is being made.
 
-The channel's document is replaced by tag alone, so that of two who begin a change one is told
-(``index.DocumentJournal``). Its pages follow from it.
+Its document is the only file of a store that is exchanged and decides something. It is replaced by tag
+alone, so that of two who begin a change one is told. A change goes:
 
-The status of a set is found by today's evidence, and kept in ``by-gfx/<channel>.json``. A gate asks how old
-evidence is; once a set is out, its users are told what was found, and when. So age does not matter here.
-Waivers and named exceptions are told as they are today: those that ended are not.
+1. the gate lets the set pass, and nothing on the channels of the family stands against it
+2. claim: the document says what is to change
+3. pages change, by what the document says; every write can be repeated
+4. clear: the document says that it is done
 
-The document of statuses can be made again from sets and evidence at any time, but for ``was``: the sets
-that pages of a view may still show while they are being exchanged. It is replaced by tag alone, and whoever
-writes it has read it before he looked at evidence: what is in it never goes back to less knowledge.
+Whoever comes after a run that was killed between 2 and 4 does 3 and 4, or puts the old sets back. With a
+key the manifest is signed between 3 and 4.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Literal
 
-from pydantic import Field, JsonValue, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
-from rocm_wheels import __version__
-from rocm_wheels.core import errors, records
-from rocm_wheels.core.log import log_warning
-from rocm_wheels.models import ci, lock, project_names
-from rocm_wheels.models.gfx import get_gfx_families, strip_features
-from rocm_wheels.release import gate, layout, set_conflicts, set_log, wheel_set
-from rocm_wheels.release.evidence.evidence import CLOCK_SKEW
-from rocm_wheels.release.evidence.store import StoredEvidence as Result
-from rocm_wheels.release.policy import REPORTED, Policy, TargetTestState, Verdict, make_shown_state
-from rocm_wheels.stores.store import NotInStoreError, Store
-from rocm_wheels.wheels import dist_info
+from rocm_wheels.core import errors, parallel, process, records, tables
+from rocm_wheels.models import lock
+from rocm_wheels.release import pages, set_conflicts, signing, support, wheel_set
+from rocm_wheels.release.policy import CHANNEL_NAMES, Verdict, make_shown_state
+from rocm_wheels.release.store_paths import FamilyPaths
+from rocm_wheels.stores.store import RUN_AGAIN_TIP, ChangedInStoreError, NotInStoreError, Store
 
-ChannelAction = Literal["promote", "demote", "abandon", "refresh"]
-ShownTestState = Literal[
-    "tested", "partly tested", "reported, unsigned", "untested", "tests failed", "checks failed"
-]
-_DONE_WORDS = {
-    "promote": "promoted",
-    "demote": "demoted",
-    "abandon": "put back",
-    "refresh": "updated entry of",
-}
+ChannelAction = Literal["promote", "demote", "abandon"]
 
 
 class ChannelSet(records.Record):
-    """A set on a channel: since when, by whom, and what was known of tests when it was last looked at.
-
-    That is a word, and plain lines. ``log`` is the head of its log when it was promoted; None: it had none.
-    """
+    """A set on a channel: since when, by whom, the sha256 of its document, and what was allowed for it."""
 
     set: wheel_set.SetId
+    document: lock.Sha256Digest
     when: str
     by: str
-    state: ShownTestState
-    told: tuple[str, ...] = ()
-    log: set_log.LogHead | None = None
+    notes: tuple[str, ...] = ()
 
 
 class PendingChange(records.Record):
     """A change that was begun. ``goal`` is what the channel shows when it is done, oldest first.
 
-    ``adds`` says whether ``sets`` come or go: that decides which pages change first. ``policy`` is what the
-    channel keeps then; None: as before.
+    ``adds`` says whether ``sets`` come or go: that decides which pages change first. ``policy`` is the digest
+    of the policy by which they come.
     """
 
     action: ChannelAction
@@ -74,7 +55,7 @@ class PendingChange(records.Record):
     began: str
     goal: tuple[ChannelSet, ...]
     adds: bool
-    policy: Mapping[str, JsonValue] | None = None
+    policy: str = ""
 
     def __str__(self) -> str:
         """Return it for people."""
@@ -82,7 +63,7 @@ class PendingChange(records.Record):
 
 
 class ChannelEvent(records.Record):
-    """A change that was made. ``policy`` is the digest of the policy that the channel keeps since then."""
+    """A change that was made. ``policy`` is the digest of the policy by which sets came."""
 
     action: ChannelAction
     sets: tuple[wheel_set.SetId, ...]
@@ -97,30 +78,36 @@ class ChannelEvent(records.Record):
 
 
 class Channel(records.Record):
-    """A channel of a family. ``sets`` are those that it shows, in the order in which they came.
+    """A channel of a family. ``sets`` are those that it shows, in the order in which they came."""
 
-    ``policy`` is what it keeps of the policy that it is judged by (``kept_policy``); None: nobody
-    has changed it yet.
-    """
-
-    schema_version: Literal[1] = Field(default=1, alias="schema")
+    schema_version: Literal[2] = Field(default=2, alias="schema")
     family: str
     channel: str
     revision: int = 0
-    current: wheel_set.SetId | None = None
     sets: tuple[ChannelSet, ...] = ()
     pending: PendingChange | None = None
     history: tuple[ChannelEvent, ...] = ()
-    policy: Mapping[str, JsonValue] | None = None
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Channel:
         for channel_sets in (self.sets, self.pending.goal if self.pending else ()):
             if len({channel_set.set for channel_set in channel_sets}) < len(channel_sets):
                 raise ValueError("a set is there twice")
-        if self.current != (self.sets[-1].set if self.sets else None):
-            raise ValueError("current is not the last of sets")
+        if self.pending is not None:
+            change, kept = self.pending, self.sets
+            if change.action == "promote":
+                new = change.goal[-1:]
+                kept = (*kept, *new) if tuple(entry.set for entry in new) == change.sets else ()
+            elif change.action == "demote":
+                kept = tuple(entry for entry in kept if entry.set not in change.sets)
+            if change.goal != kept:
+                raise ValueError(f"its goal is not what {change.action} makes of its sets")
         return self
+
+    @property
+    def current(self) -> str | None:
+        """The id of the set that came last."""
+        return self.sets[-1].set if self.sets else None
 
     @property
     def shown(self) -> tuple[str, ...]:
@@ -133,101 +120,51 @@ class Channel(records.Record):
         demoted_ids = {set_id for event in self.history if event.action == "demote" for set_id in event.sets}
         return frozenset(demoted_ids - set(self.shown))
 
-    def find_history_fault(self) -> str:
-        """Return why what it shows is not what the changes of its history leave, "" where it is.
-
-        Promotions add sets and demotions take them away; what was abandoned or retold moves none.
-        """
-        shown: dict[str, ChannelEvent] = {}
-        revision = 0
-        for event in self.history:
-            if event.revision <= revision:
-                return f"revision {event.revision} comes after {revision}"
-            revision = event.revision
-            if event.action == "promote":
-                shown.update(dict.fromkeys(event.sets, event))
-            left = event.sets if event.action == "demote" else ()
-            if missing := [set_id for set_id in left if shown.pop(set_id, None) is None]:
-                return f"{', '.join(missing)} left at revision {revision}, and had not come"
-        if self.shown != tuple(shown):
-            return (
-                f"it leaves {', '.join(shown) or 'no sets'}, and {', '.join(self.shown) or 'none'} are shown"
-            )
-        for entry in self.sets:
-            event = shown[entry.set]
-            if (entry.when, entry.by) != (event.when, event.by):
-                return f"{entry.set} came {event.when} by {event.by}, and its entry says otherwise"
-        if self.revision < revision or (self.pending is None and self.revision != revision):
-            return f"its last change is revision {revision}, and the document is at {self.revision}"
-        return ""
-
-    def find_pending_fault(self) -> str:
-        """Return why a pending change cannot be one of what it shows, "" where it may be or none is."""
-        change = self.pending
-        if change is None:
-            return ""
-        before, goal = self.sets, change.goal
-        if change.action == "promote":
-            fits = goal[:-1] == before and tuple(item.set for item in goal[-1:]) == change.sets
-        elif change.action == "refresh":
-            untold = {"state": "untested", "told": ()}
-            old, new = ([item.model_copy(update=untold) for item in items] for items in (before, goal))
-            fits = old == new
-        elif change.action == "demote":
-            fits = goal == tuple(item for item in before if item.set not in change.sets)
-        else:
-            fits = goal == before
-        return "" if fits else f"{change.action} of {', '.join(change.sets)} does not lead to its goal"
+    @property
+    def named(self) -> frozenset[str]:
+        """The ids of all sets that it shows, has shown, or is about to show."""
+        ids = {*self.shown, *(set_id for event in self.history for set_id in event.sets)}
+        return frozenset(ids | {entry.set for entry in (self.pending.goal if self.pending else ())})
 
     def with_pending(self, pending: PendingChange) -> Channel:
         """Return it as it is while a change is being made."""
         return self.model_copy(update={"pending": pending, "revision": self.revision + 1})
 
+    def without_pending(self) -> Channel:
+        """Return it as it was before the pending change was begun."""
+        return self.model_copy(update={"pending": None, "revision": self.revision - 1})
+
     def finish_pending(self) -> Channel:
         """Return it as it is when the pending change is made."""
         change, revision = self.pending, self.revision + 1
-        assert change is not None
+        if change is None:
+            return self
         event = ChannelEvent(
             action=change.action,
             sets=change.sets,
             by=change.by,
             when=change.began,
             revision=revision,
-            policy=_digest_policy(change.policy) if change.policy is not None else "",
+            policy=change.policy,
         )
-        return self.model_copy(
-            update={
-                "revision": revision,
-                "current": change.goal[-1].set if change.goal else None,
-                "sets": change.goal,
-                "pending": None,
-                "history": (*self.history, event),
-                "policy": change.policy if change.policy is not None else self.policy,
-            }
-        )
+        history = (*self.history, event)
+        update = {"revision": revision, "sets": change.goal, "pending": None, "history": history}
+        return self.model_copy(update=update)
 
     def to_json(self) -> bytes:
         """Return its file."""
         return (json.dumps(self.model_dump(mode="json", by_alias=True), indent=1) + "\n").encode()
 
 
-def _digest_policy(policy: Mapping[str, JsonValue]) -> str:
-    return hashlib.sha256(json.dumps(policy, sort_keys=True).encode()).hexdigest()[:16]
-
-
 @dataclass(frozen=True)
 class ChannelRecord:
-    """A channel as it was read or written, with the tag of its document (``None``: there is none yet).
-
-    ``content`` is that document.
-    """
+    """A channel as it was read or written, with the tag of its document (``None``: there is none yet)."""
 
     channel: Channel
     tag: str | None
-    content: bytes = b""
 
 
-def read_channel(store: Store, paths: layout.FamilyPaths, name: str) -> ChannelRecord:
+def read_channel(store: Store, paths: FamilyPaths, name: str) -> ChannelRecord:
     """Return a channel; one that nothing was promoted to is empty. DataError for a damaged document."""
     path = paths.channel_document(name)
     try:
@@ -237,338 +174,469 @@ def read_channel(store: Store, paths: layout.FamilyPaths, name: str) -> ChannelR
     try:
         channel = Channel.model_validate_json(stored.content)
     except ValidationError as cause:
-        tip = "put it back from a copy of the store: it says what people get"
-        message = (
-            f"{store.url_of(path)} is not the document of a channel: "
-            f"{records.summarize_faults(cause, Channel)}"
-        )
-        raise errors.DataError(message, tip=tip) from None
+        faults = records.summarize_faults(cause, Channel)
+        raise errors.DataError(
+            f"{store.url_of(path)} is not the document of a channel: {faults}",
+            tip="put it back from a copy of the store: it says what people get",
+        ) from None
     if (channel.family, channel.channel) != (paths.family, name):
         raise errors.DataError(f"{store.url_of(path)} is of {channel.channel} of {channel.family}")
-    return ChannelRecord(channel, stored.tag, stored.content)
+    return ChannelRecord(channel, stored.tag)
 
 
-def describe_action(action: ChannelAction) -> str:
-    """Return what became of sets: ``promoted``."""
-    return _DONE_WORDS[action]
+def read_channels(store: Store, paths: FamilyPaths) -> dict[str, Channel]:
+    """Return the channels of a family to which something was promoted, by name."""
+    read = parallel.run_in_parallel(lambda name: read_channel(store, paths, name), CHANNEL_NAMES)
+    return {record.channel.channel: record.channel for record in read if record.tag is not None}
 
 
-WHOLENESS_RULES = frozenset({"verify", "hashes", "log", "evidence"})  # rules without which no pass counts
-
-
-class TargetStatus(records.Record):
-    """What is known of a set on a GPU target, as the gate says it. ``when`` is "2026-11-21", or ""."""
-
-    gfx: str
-    state: TargetTestState
-    by: tuple[str, ...] = ()
-    pythons: tuple[str, ...] = ()
-    when: str = ""
-
-
-class WheelStatus(records.Record):
-    """A wheel of torch. No ``pythons``: it is for every one. ``gfx`` are the targets that it is for.
-
-    ``rocm`` is its own, also where the set has variants for several.
-    """
-
-    file: str
-    sha256: lock.Sha256Digest
-    pythons: tuple[str, ...]
-    platforms: tuple[str, ...]
-    gfx: tuple[str, ...]
-    label: str = ""
-    rocm: str | None = None
-
-
-class PublishedSet(records.Record):
-    """A set on a channel, as people may read it. ``wheels`` are those of ``project``: torch, where it is."""
-
-    set: wheel_set.SetId
-    created: str
-    promoted: str
-    project: str
-    version: str
-    rocm: str | None
-    os: project_names.Platform
-    kind: wheel_set.SetLayout
-    origin: wheel_set.SetId | None
-    state: ShownTestState
-    told: tuple[str, ...]
-    targets: tuple[TargetStatus, ...]
-    wheels: tuple[WheelStatus, ...]
-
-
-class SetStatus(PublishedSet):
-    """A set on a channel, with what a refresh goes by.
-
-    ``failed_checks`` are rules about files that failed since (``verify``, ``resolver``), or say that what is
-    known cannot be believed (``hashes``, ``log``, ``evidence``: the document was changed, results are gone).
-    ``of`` is the digest of all that this was found from, "" when it must be looked at again. ``log`` is the
-    head of the log that it was found by; None: there is none. ``takes_reports``: the channel takes a pass
-    that nobody known has signed.
-    """
-
-    failed_checks: tuple[str, ...]
-    of: str
-    log: set_log.LogHead | None = None
-    takes_reports: bool = True
-
-    @property
-    def is_failing(self) -> bool:
-        """Whether something failed since it was released."""
-        return self.state in {"tests failed", "checks failed"}
-
-    def rank_for(self, channel: str, gfx: str = "") -> wheel_set.SetRank:
-        """Return what the newest set of a channel is found by; on a target tested ones of a version lead."""
-        tested = self._find_test_state(gfx) == "tested"
-        return wheel_set.rank_set(
-            (self.project,), self.version, self.created, self.set, channel=channel, tested=tested
-        )
-
-    def passed_on(self, gfx: str) -> bool:
-        """Tell whether it passed on a target, its files are whole, and no result is gone."""
-        state = self._find_test_state(gfx)
-        passed = state == "tested" or (state == REPORTED and self.takes_reports)
-        return passed and not WHOLENESS_RULES.intersection(self.failed_checks)
-
-    def _find_test_state(self, gfx: str) -> TargetTestState:
-        return next((target.state for target in self.targets if target.gfx == gfx), "untested")
-
-
-class ChannelView(records.Record):
-    """The view of a target. ``set`` is what it shows, or is about to; while it is not ``settled``, pages may
-    show the sets that it ``was`` at, too. ``None``: there is to be no view.
-
-    Where it shows a set of each of several platforms, ``sets`` are all of them, and ``set`` is the first."""
-
-    gfx: str
-    set: wheel_set.SetId | None
-    sets: tuple[wheel_set.SetId, ...] = ()
-    was: tuple[wheel_set.SetId, ...] = ()
-    settled: bool = True
-
-    @classmethod
-    def make(
-        cls, gfx: str, set_ids: Sequence[str], was: Sequence[str] = (), *, settled: bool = True
-    ) -> ChannelView:
-        """Return the view that shows these sets; of none there is to be no view."""
-        several = tuple(set_ids) if len(set_ids) > 1 else ()
-        return cls(gfx=gfx, set=next(iter(set_ids), None), sets=several, was=tuple(was), settled=settled)
-
-    @property
-    def shown(self) -> tuple[str, ...]:
-        """All sets that it shows, or is about to: one of each platform."""
-        return self.sets or ((self.set,) if self.set is not None else ())
-
-
-class ChannelStatus(records.Record):
-    """The document. ``policy`` is the digest of the policy by which it was found."""
-
-    schema_version: Literal[1] = Field(default=1, alias="schema")
-    family: str
-    channel: str
-    policy: str = ""
-    sets: tuple[SetStatus, ...] = ()
-    views: tuple[ChannelView, ...] = ()
-
-    def settle_views(self) -> ChannelStatus:
-        """Return it as it is when the pages of all views are what it says."""
-        views = tuple(ChannelView.make(view.gfx, view.shown) for view in self.views if view.shown)
-        return self.model_copy(update={"views": views})
-
-    def to_json(self) -> bytes:
-        """Return its file: the same knowledge is the same bytes."""
-        return (self.model_dump_json(by_alias=True, indent=1) + "\n").encode()
-
-
-@dataclass(frozen=True)
-class StoredStatus:
-    """The document as it was read, with its tag (``None``: there is none), and its content."""
-
-    document: ChannelStatus
-    tag: str | None
-    content: bytes = b""
-
-
-def read_channel_status(store: Store, paths: layout.FamilyPaths, channel: str) -> StoredStatus:
-    """Return the document of a channel; one that is not there, or damaged, is made again from nothing."""
-    path, empty = paths.channel_status(channel), ChannelStatus(family=paths.family, channel=channel)
-    try:
-        stored = store.read(path)
-    except NotInStoreError:
-        return StoredStatus(empty, None)
-    try:
-        document = ChannelStatus.model_validate_json(stored.content)
-    except ValidationError:
-        log_warning(f"{store.url_of(path)} is damaged, and is made again")
-        return StoredStatus(empty, stored.tag)
-    if (document.family, document.channel) != (paths.family, channel):
-        log_warning(f"{store.url_of(path)} is of {document.channel} of {document.family}, and is made again")
-        return StoredStatus(empty, stored.tag)
-    return StoredStatus(document, stored.tag, stored.content)
-
-
-_RULES_WITH_AGE = ("verify", "resolver", "smoke", "tests")  # those with an age
-_ANY_STATUS_AGE = timedelta(days=36500)
-_DIGEST_FORM = 5  # of what is told: another one is another digest
-
-
-def drop_age_limits(policy: Policy) -> Policy:
-    """Return a policy for which evidence of any age is fresh.
-
-    Statements of a released set were looked at when it was promoted; no result changes them.
-    """
-
-    def of(rules: object) -> dict[str, object]:
-        named_rules = ((name, getattr(rules, name)) for name in _RULES_WITH_AGE)
-        changed: dict[str, object] = {
-            name: rule.model_copy(update={"fresh": _ANY_STATUS_AGE})
-            for name, rule in named_rules
-            if rule is not None
-        }
-        return {**changed, "provenance": None}
-
-    channels = {
-        name: policy_part.model_copy(
-            update={"rules": policy_part.rules.model_copy(update=of(policy_part.rules))}
-        )
-        for name, policy_part in policy.channels.items()
-    }
-    families = {
-        name: policy_part.model_copy(
-            update={
-                "channels": {
-                    key: rules.model_copy(update=of(rules)) for key, rules in policy_part.channels.items()
-                }
-            }
-        )
-        for name, policy_part in policy.families.items()
-    }
-    return policy.model_copy(update={"channels": channels, "families": families})
-
-
-def compute_policy_digest(policy: Policy) -> str:
-    """Return the digest of all that is told by: a policy, the data of families, and who reads them."""
-    policy_json = json.dumps(policy.model_dump(mode="json"), sort_keys=True)
-    data = repr((sorted(ci.load_ci_table().families.items()), sorted(get_gfx_families().items())))
-    return hashlib.sha256(f"{_DIGEST_FORM} {__version__}\0{policy_json}\0{data}".encode()).hexdigest()[:16]
-
-
-def compute_status_digest(
-    policy: Policy,
-    policy_digest: str,
-    channel_set: ChannelSet,
-    evidence: Sequence[str],
-    now: datetime,
-    *,
-    logged: int = 0,
-) -> str:
-    """Return the digest of what the told state of a set is found from; ``evidence`` are ids.
-
-    ``logged`` is how many entries its log has.
-
-    The id of an evidence holds the hash of what it says. Of the time all that matters is which waivers ended.
-    """
-    ended = [now.date() > waiver.expires for waiver in policy.waivers]
-    facts = (
-        policy_digest,
-        ended,
-        channel_set.set,
-        channel_set.when,
-        _list_wheel_notes(channel_set),
-        sorted(evidence),
-        logged,
+def read_shown_sets(
+    store: Store, paths: FamilyPaths, channel_sets: Sequence[ChannelSet]
+) -> list[wheel_set.SetDocument]:
+    """Return the sets of entries of a channel. DataError for one whose document is another than then."""
+    documents = parallel.run_in_parallel(
+        lambda entry: wheel_set.read_set(store, paths.family, entry.set), channel_sets
     )
-    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
+    for entry, document in zip(channel_sets, documents, strict=True):
+        if document.digest != entry.document:
+            raise errors.DataError(
+                f"{store.url_of(paths.set_document(entry.set))} was changed after the set was promoted",
+                tip="put it back from a copy of the store",
+            )
+    return documents
 
 
-def make_set_status(
-    document: wheel_set.SetDocument,
-    results: Sequence[Result],
-    channel_set: ChannelSet,
-    *,
-    policy: Policy,
-    channel: str,
-    now: datetime,
-    digest: str,
-    log: set_log.SetLog,
-    stated: set_log.LogHead | None = None,
-) -> SetStatus:
-    """Return what is known of a set on a channel. ``policy`` is one without age.
+def find_other_bytes(
+    store: Store, document: wheel_set.SetDocument, channels: Mapping[str, Channel]
+) -> list[tuple[str, str]]:
+    """Return which file names of a set belong to other bytes: with the set that a channel shows or has shown.
 
-    Its log must be whole, and begin with what the channel and an earlier refresh (``stated``) have of it.
+    A name belongs to its bytes in all channels of a store for good: it is in people's lock files. Of a set
+    that was pruned nothing is known any more.
     """
-    log = log.compare_head(channel_set.log, "the document of the channel")
-    log = log.compare_head(stated, "an earlier refresh")
-    verdict = gate.judge_set(policy, channel, document, results, now, log=log)
-    failed = _list_failed_checks(verdict, results)
-    lines = [*make_shown_state(verdict).lines, *(f"{rule}: failed" for rule in failed), *verdict.notes]
-    project = "torch" if "torch" in document.projects else document.projects[0]
-    wheels = [file for file in document.files if file.project == project]
-    ahead = any(max(item.evidence.when, item.evidence.added) > now + CLOCK_SKEW for item in results)
-    return SetStatus(
-        set=document.id,
-        created=document.created,
-        promoted=channel_set.when,
-        project=project,
-        version=wheels[0].version,
-        rocm=document.rocm,
-        os=wheel_set.find_set_platform(document),
-        kind=document.layout,
-        origin=document.origin,
-        state=_find_state(verdict, failed),
-        told=(*lines, *_list_wheel_notes(channel_set)),
-        failed_checks=failed,
-        targets=tuple(
-            TargetStatus(gfx=item.gfx, state=item.state, by=item.by, pythons=item.pythons, when=item.when)
-            for item in verdict.targets
-        ),
-        wheels=tuple(_make_wheel_status(file, document) for file in wheels),
-        of="" if ahead else digest,
-        log=(stated or channel_set.log or log.head) if log.faults else log.head,
-        takes_reports=policy.takes_reports(channel),
-    )
+    ids = sorted({set_id for channel in channels.values() for set_id in channel.named} - {document.id})
 
+    def read(set_id: str) -> wheel_set.SetDocument | None:
+        path = FamilyPaths(document.family).set_document(set_id)
+        try:
+            return wheel_set.parse_set(store.read(path).content, where=store.url_of(path), expected=set_id)
+        except NotInStoreError:
+            return None
 
-def _list_wheel_notes(channel_set: ChannelSet) -> list[str]:
-    """Return the lines that are of the wheels, not of what is known of them: they stay."""
+    own = {file.name: file.sha256 for file in document.files}
     return [
-        line
-        for line in channel_set.told
-        if line.startswith((*set_conflicts.UNPINNED_PREFIXES, set_conflicts.FEWER_TARGETS_PREFIX))
+        (file.name, other.id)
+        for other in parallel.run_in_parallel(read, ids)
+        if other is not None
+        for file in other.files
+        if own.get(file.name, file.sha256) != file.sha256
     ]
 
 
-def _list_failed_checks(verdict: Verdict, results: Sequence[Result]) -> tuple[str, ...]:
-    """Return the rules about files that fail, not for want of evidence, but by a failure or a change."""
-    bad = {item.id for item in results if not item.evidence.passed}
-    return tuple(
-        item.rule
-        for item in verdict.failures
-        if item.rule in {"hashes", "log", "evidence"}
-        or (item.rule in {"verify", "resolver"} and bad.intersection(item.evidence))
+def require_own_names(store: Store, document: wheel_set.SetDocument, channels: Mapping[str, Channel]) -> None:
+    """Raise ReleaseError where a file name of a set belongs to other bytes."""
+    taken = find_other_bytes(store, document, channels)
+    if taken:
+        name, set_id = taken[0]
+        others = f" and {tables.format_count(len(taken) - 1, 'other')}" if len(taken) > 1 else ""
+        raise errors.ReleaseError(
+            f"{name}{others} of {document.id} has other bytes in {set_id}, which people got",
+            tip="a name belongs to its bytes for good, for it is in people's lock files: build the set with"
+            f" another version; or demote {set_id} where it is shown, and stage these wheels with a build"
+            " tag: rocm-wheels wheel retag --build-tag 1 WHEELS",
+        )
+
+
+def find_upgrade_faults(
+    store: Store, paths: FamilyPaths, document: wheel_set.SetDocument, channel: Channel
+) -> list[str]:
+    """Return what people run into who upgrade to a set from those that a channel shows."""
+    shown = read_shown_sets(store, paths, channel.sets)
+    requires = set_conflicts.read_all_requirements(store, paths, document)
+    return set_conflicts.find_upgrade_faults(document, requires, shown)
+
+
+# ---- what may stand in the way of a change
+
+
+def require_shown(channel: Channel, set_id: str) -> None:
+    """Raise ReleaseError for a set that a channel does not show."""
+    if set_id in channel.shown:
+        return
+    listed = ", ".join(reversed(channel.shown)) or "no sets"
+    near = tables.suggest_name(set_id, channel.shown)
+    raise errors.ReleaseError(
+        f"{set_id} is not on {channel.channel} of {channel.family}{near}", tip=f"it shows {listed}"
     )
 
 
-def _find_state(verdict: Verdict, failed: Sequence[str]) -> ShownTestState:
-    word = make_shown_state(verdict).word
-    return "checks failed" if failed and word != "tests failed" else word
+def require_compatible(
+    store: Store,
+    document: wheel_set.SetDocument,
+    requires: set_conflicts.RequirementsByFile,
+    channel: Channel,
+    others: Mapping[str, Channel],
+    *,
+    allow_unpinned: bool = False,
+    allow_fewer_targets: bool = False,
+) -> tuple[str, ...]:
+    """Raise ReleaseError for a set that people should not get from a channel as it is now.
 
-
-def _make_wheel_status(file: wheel_set.SetFile, document: wheel_set.SetDocument) -> WheelStatus:
-    """Return a wheel; one whose device code is in other wheels of the set is for all its targets."""
-    targets = sorted({strip_features(target) for target in file.targets})
-    return WheelStatus(
-        file=file.name,
-        sha256=file.sha256,
-        pythons=tuple(sorted(wheel_set.list_wheel_pythons(file.name), key=_python_number)),
-        platforms=tuple(sorted({tag.platform for tag in dist_info.parse_wheel_name(file.name).tags})),
-        gfx=tuple(targets) or wheel_set.list_set_targets(document),
-        label=file.label,
-        rocm=document.rocm_of(file),
+    Its names belong to other bytes (``others`` are the other channels of its family, by name), installers
+    would mix it with others, or it takes GPUs from people. Return what is allowed nevertheless.
+    """
+    shown = read_shown_sets(store, FamilyPaths(document.family), channel.sets)
+    require_own_names(store, document, {**others, channel.channel: channel})
+    fewer_notes = set_conflicts.require_no_lost_targets(
+        document, shown, channel.channel, allow=allow_fewer_targets
+    )
+    set_conflicts.refuse_overlaps(document, shown)
+    return (
+        *set_conflicts.require_pins(document, requires, allow=allow_unpinned),
+        *set_conflicts.require_ties(document, requires, shown, allow=allow_unpinned),
+        *fewer_notes,
     )
 
 
-def _python_number(python: str) -> tuple[int, str]:
-    return int(python[2:].rstrip("t") or 0), python
+def resolve_set_id(channel: Channel, begins: str) -> str:
+    """Return the set that is meant, by its id or how that begins, of those that a channel shows or showed.
+
+    What nothing begins with is returned as it is. Raises ReleaseError that lists what it could be.
+    """
+    known_ids = {*channel.shown, *channel.demoted, *(channel.pending.sets if channel.pending else ())}
+    if begins in known_ids:
+        return begins
+    matches = sorted(set_id for set_id in known_ids if begins and set_id.startswith(begins))
+    if len(matches) > 1:
+        raise errors.ReleaseError(f"{begins} could be {', '.join(matches)}", tip="give the whole id")
+    return matches[0] if matches else begins
+
+
+def list_newer_sets(channel: Channel, set_id: str) -> tuple[str, ...]:
+    """Return the sets that came to a channel after one, which it shows. Raises ReleaseError.
+
+    While they are being taken away, they are those of the pending change.
+    """
+    pending = channel.pending
+    left = [entry.set for entry in pending.goal[-1:]] if pending is not None else []
+    if pending is not None and pending.action == "demote" and left == [set_id]:
+        return pending.sets
+    require_shown(channel, set_id)
+    return channel.shown[channel.shown.index(set_id) + 1 :]
+
+
+def require_pass(verdict: Verdict, store: Store, begun_channel: Channel | None = None) -> Verdict:
+    """Return what a gate said. Raises ReleaseError when it holds the set, also one whose change of
+    ``begun_channel`` has begun.
+    """
+    if verdict.passed:
+        return verdict
+    reasons = "\n".join(f"{rule.title}: {rule.why}" for rule in verdict.failures)
+    tip = verdict.next_step.replace(" STORE ", f" {store.url} ")
+    if begun_channel is not None:
+        reasons += f"\nan earlier run had passed and was killed: {begun_channel.pending}"
+        undo = f"undo what it did: {_undo_command(begun_channel)}"
+        tip = f"{tip}; or {undo}" if tip else undo
+    raise errors.ReleaseError(f"{verdict.set} cannot go to {verdict.channel}:\n{reasons}", tip=tip or None)
+
+
+def _undo_command(channel: Channel) -> str:
+    set_id = channel.pending.sets[0] if channel.pending else "ID"
+    options = f"--channel {channel.channel} --family {channel.family} --set {set_id}"
+    return f"rocm-wheels set promote STORE {options} --abandon"
+
+
+def _make_pending_error(channel: Channel) -> errors.ReleaseError:
+    tip = f"wait for it; if that run is gone, run it again to finish it, or undo it: {_undo_command(channel)}"
+    if channel.pending is not None and channel.pending.action == "abandon":
+        tip = f"wait for it; if that run is gone, finish it: {_undo_command(channel)}"
+    message = f"{channel.channel} of {channel.family} is being changed: {channel.pending}"
+    return errors.ReleaseError(message, tip=tip)
+
+
+def _make_overtaken_error(channel: Channel) -> ChangedInStoreError:
+    last = channel.pending or (channel.history[-1] if channel.history else "it has no history")
+    return ChangedInStoreError(
+        f"{channel.channel} was changed by another process in the meantime: {last}",
+        tip="look at it, then run the same command again: it sees to the pages, too",
+    )
+
+
+# ---- changes
+
+_CLAIM_ATTEMPTS = 5
+_WAIT_SECONDS: Sequence[float] = (0.2, 0.5, 1, 2, 5)  # seconds in which another finishes what it has begun
+
+
+@dataclass(frozen=True)
+class ChannelActor:
+    """Who changes a channel, and when (UTC, ISO 8601)."""
+
+    by: str
+    now: str
+
+
+@dataclass(frozen=True)
+class ChannelChange:
+    """What was done: to which sets, and how many pages changed.
+
+    ``finished`` says that an earlier run had begun it; ``channel`` is as it is now. With nothing to do,
+    ``action`` is ``None``.
+    """
+
+    action: ChannelAction | None
+    sets: tuple[str, ...]
+    channel: Channel
+    pages: int = 0
+    finished: bool = False
+
+
+@dataclass(frozen=True)
+class Promoter:
+    """One who changes a channel of a family.
+
+    ``allow_unpinned``: wheels that do not pin each other are shown, and the pages say so.
+    ``allow_fewer_targets``: so is a set for all GPUs without code for some that people get code for now; what
+    is told of it says so. ``signer`` signs what is shown.
+    """
+
+    store: Store
+    paths: FamilyPaths
+    channel: str
+    actor: ChannelActor
+    allow_unpinned: bool = False
+    allow_fewer_targets: bool = False
+    signer: signing.ReleaseSigner | None = None
+
+    @cached_property
+    def manifest(self) -> signing.ManifestKeeper:
+        """What is signed of the channel."""
+        return signing.ManifestKeeper(self.store, self.paths, self.channel, self.signer)
+
+    def read_channel_record(self) -> ChannelRecord:
+        """Return the channel as it is now."""
+        return read_channel(self.store, self.paths, self.channel)
+
+    def promote(self, document: wheel_set.SetDocument, ask_gate: Callable[[], Verdict]) -> ChannelChange:
+        """Show a staged set. Raises ReleaseError; the same call carries on afterwards.
+
+        ``ask_gate`` is asked first, and again before people see anything: results may have come meanwhile,
+        also in the days since a run was killed.
+        """
+        for record in self._attempt_changes():
+            channel = record.channel
+            if channel.pending is not None:
+                self._require_same_change(channel, "promote", (document.id,))
+                verdict = require_pass(ask_gate(), self.store, channel)
+                require_own_names(self.store, document, self._read_other_channels())  # that run may not have
+                return self._complete_pending(record, verdict, finished=True)
+            if document.id in channel.shown:
+                return ChannelChange(None, (), record.channel)
+            require_pass(ask_gate(), self.store)
+            requires = set_conflicts.read_requirements(self.store, self.paths, document)
+            notes = require_compatible(
+                self.store,
+                document,
+                requires,
+                channel,
+                self._read_other_channels(),
+                allow_unpinned=self.allow_unpinned,
+                allow_fewer_targets=self.allow_fewer_targets,
+            )
+            verdict = require_pass(ask_gate(), self.store)
+            entry = ChannelSet(
+                set=document.id,
+                document=document.digest,
+                when=self.actor.now,
+                by=self.actor.by,
+                notes=notes,
+            )
+            claimed = self._claim(record, "promote", (document.id,), (*channel.sets, entry), verdict.policy)
+            if claimed is None:
+                continue
+            try:  # who claims another channel sees our claim, or we see that one
+                require_own_names(self.store, document, self._read_other_channels())
+            except errors.ReleaseError:  # as it was, which a manifest may state
+                path = self.paths.channel_document(self.channel)
+                self.store.replace(path, channel.to_json(), claimed.tag)
+                raise
+            return self._complete_pending(claimed, verdict)
+        raise self._make_busy_error()
+
+    def demote(self, set_ids: Sequence[str]) -> ChannelChange:
+        """Take sets away. Raises ReleaseError; the same call carries on afterwards.
+
+        Their files stay where they are: what people have locked can be installed from each set's own index.
+        """
+        for record in self._attempt_changes():
+            channel = record.channel
+            if channel.pending is not None:
+                self._require_same_change(channel, "demote", set_ids)
+                return self._complete_pending(record, finished=True)
+            if all(set_id in channel.demoted for set_id in set_ids):
+                return ChannelChange(None, (), record.channel)
+            for set_id in set_ids:
+                require_shown(channel, set_id)
+            goal = tuple(entry for entry in channel.sets if entry.set not in set_ids)
+            read_shown_sets(self.store, self.paths, goal)  # what cannot be shown is not begun
+            claimed = self._claim(record, "demote", tuple(set_ids), goal)
+            if claimed is not None:
+                return self._complete_pending(claimed)
+        raise self._make_busy_error()
+
+    def abandon(self, set_id: str) -> ChannelChange:
+        """Put back what the channel showed before a change of a set was begun.
+
+        Raises ReleaseError when there is none.
+        """
+        for record in self._attempt_changes():
+            pending, history = record.channel.pending, record.channel.history
+            if pending is None and history and history[-1].action == "abandon" and set_id in history[-1].sets:
+                return ChannelChange(None, (), record.channel)
+            if pending is None:
+                raise errors.ReleaseError(
+                    f"nothing is pending on {self.channel} of {record.channel.family}",
+                    tip="to take away what was promoted: rocm-wheels set demote",
+                )
+            if set_id not in pending.sets:
+                raise _make_pending_error(record.channel)
+            if pending.action == "abandon":
+                return self._complete_pending(record, finished=True)
+            adds = not pending.adds
+            self.manifest.begin_change(record.channel.without_pending().to_json())
+            claimed = self._claim(record, "abandon", pending.sets, record.channel.sets, adds=adds)
+            if claimed is not None:
+                return self._complete_pending(claimed)
+        raise self._make_busy_error()
+
+    def _attempt_changes(self) -> Iterator[ChannelRecord]:
+        """Yield the channel as it is now, for each attempt to change it."""
+        for _ in range(_CLAIM_ATTEMPTS):
+            record = self.read_channel_record()
+            self.require_signed(record)
+            yield record
+
+    def require_signed(self, record: ChannelRecord) -> None:
+        """Raise ReleaseError where it is not what was signed, UsageError where a change needs a key."""
+        channel = record.channel
+        before = channel.without_pending() if channel.pending is not None else channel
+        possible = {before.to_json(), channel.to_json(), channel.finish_pending().to_json()}
+        is_new = before == Channel(family=channel.family, channel=channel.channel)
+        self.manifest.require_channel(possible, is_new=is_new)
+
+    def _make_busy_error(self) -> errors.ReleaseError:
+        return errors.ReleaseError(f"{self.channel} is changed by others all the time", tip=RUN_AGAIN_TIP)
+
+    @staticmethod
+    def _require_same_change(channel: Channel, action: ChannelAction, sets: Sequence[str]) -> None:
+        pending = channel.pending
+        if pending is None or pending.action != action or set(sets) != set(pending.sets):
+            raise _make_pending_error(channel)
+
+    def _claim(
+        self,
+        record: ChannelRecord,
+        action: ChannelAction,
+        sets: tuple[str, ...],
+        goal: tuple[ChannelSet, ...],
+        policy: str = "",
+        *,
+        adds: bool | None = None,
+    ) -> ChannelRecord | None:
+        """Write down what is to change; ``None`` when somebody else wrote meanwhile."""
+        pending = PendingChange(
+            action=action,
+            sets=sets,
+            by=self.actor.by,
+            began=self.actor.now,
+            goal=goal,
+            adds=action == "promote" if adds is None else adds,
+            policy=policy,
+        )
+        before = record.channel
+        if before.pending is not None:  # an abandoned change goes back to what was before it
+            before = before.without_pending()
+        claimed = before.with_pending(pending)
+        try:
+            tag = self.store.replace(self.paths.channel_document(self.channel), claimed.to_json(), record.tag)
+        except ChangedInStoreError:
+            return None
+        return ChannelRecord(claimed, tag)
+
+    def _complete_pending(
+        self, record: ChannelRecord, verdict: Verdict | None = None, *, finished: bool = False
+    ) -> ChannelChange:
+        """Do what is pending, and say so in the document; ``verdict`` tells what is known of a new set."""
+        pending = record.channel.pending
+        assert pending is not None
+        settled, count = record.channel.finish_pending(), 0
+        try:
+            count = self._exchange_pages(record, pending.goal, pending.sets, verdict, adds=pending.adds)
+            self.manifest.begin_change(settled.to_json())
+            self.store.replace(self.paths.channel_document(self.channel), settled.to_json(), record.tag)
+        except ChangedInStoreError:
+            latest = self._wait_until_quiet(record)
+            if latest.tag == record.tag:
+                raise  # the change is ours; somebody has laid hands on a page
+            if latest.channel.pending is None:
+                # our last write may have come after the other's look at that page
+                shown = latest.channel.shown[-1:]
+                self._exchange_pages(latest, latest.channel.sets, shown, verdict, adds=True)
+            if settled.history[-1] not in latest.channel.history:
+                raise _make_overtaken_error(latest.channel) from None
+            settled = latest.channel  # another run did the same, and was faster
+        return ChannelChange(pending.action, pending.sets, settled, count, finished)
+
+    def _wait_until_quiet(self, record: ChannelRecord) -> ChannelRecord:
+        """Return the channel when what others have begun is done, or they seem to be gone."""
+        for pause in _WAIT_SECONDS:
+            latest = self.read_channel_record()
+            if latest.tag == record.tag or latest.channel.pending is None:
+                return latest
+            process.wait_or_stop(pause)
+        return self.read_channel_record()
+
+    def _exchange_pages(
+        self,
+        record: ChannelRecord,
+        goal: Sequence[ChannelSet],
+        sets: Sequence[str],
+        verdict: Verdict | None = None,
+        *,
+        adds: bool,
+    ) -> int:
+        """Have the pages show sets, those of ``sets`` by the order of their dependencies."""
+        documents = read_shown_sets(self.store, self.paths, goal)
+        by_id = {document.id: document for document in documents}
+        try:
+            changing = [
+                by_id.get(set_id) or wheel_set.read_set(self.store, self.paths.family, set_id)
+                for set_id in sets
+            ]
+            requires = set_conflicts.read_requirements_of(self.store, self.paths, changing)
+            order = set_conflicts.sort_by_dependencies(changing, requires)
+        except (errors.ReleaseError, errors.DataError):
+            if adds:
+                raise
+            order = []  # a set that has lost files goes all the same
+        folder = self.paths.channel_pages(self.channel)
+        notes = support.read_notes(self.store, self.paths, self.channel)
+        if verdict is not None:
+            state = make_shown_state(verdict)
+            notes[verdict.set] = pages.SetNote(state.word, state.lines)
+        notes = {
+            entry.set: notes.get(entry.set, pages.SetNote("untested")).with_lines(entry.notes)
+            for entry in goal
+        }
+        wanted = pages.make_channel_pages(self.paths, self.channel, documents, notes)
+
+        def check() -> None:
+            info = self.store.head(self.paths.channel_document(self.channel))
+            if (info.tag if info else None) != record.tag:
+                raise _make_overtaken_error(self.read_channel_record().channel)
+
+        return pages.exchange_pages(self.store, folder, wanted, order, check, adds=adds)
+
+    def _read_other_channels(self) -> dict[str, Channel]:
+        channels = read_channels(self.store, self.paths)
+        return {name: channel for name, channel in channels.items() if name != self.channel}

@@ -31,10 +31,10 @@ from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 
-from rocm_wheels.core import errors, ssh_signature, tables
+from rocm_wheels.core import errors, tables
 from rocm_wheels.models import torch_tests
 from rocm_wheels.models.gfx import strip_features
-from rocm_wheels.release import set_log, set_statements, stored_digests, wheel_set
+from rocm_wheels.release import set_statements, stored_digests, wheel_set
 from rocm_wheels.release.evidence.evidence import (
     CLOCK_SKEW,
     Evidence,
@@ -42,13 +42,7 @@ from rocm_wheels.release.evidence.evidence import (
     OutcomeCounts,
     summarize_evidence,
 )
-from rocm_wheels.release.evidence.store import (
-    StoredEvidence,
-    find_doubt,
-    read_all_evidence,
-    warn_of_wrong_clocks,
-)
-from rocm_wheels.release.layout import FamilyPaths, StoreLayout
+from rocm_wheels.release.evidence.store import StoredEvidence, read_evidence, warn_of_wrong_clocks
 from rocm_wheels.release.policy import (
     INTEGRITY_RULES,
     LONGEST_WAIVER,
@@ -65,6 +59,7 @@ from rocm_wheels.release.policy import (
     Waiver,
     load_policy,
 )
+from rocm_wheels.release.store_paths import FamilyPaths
 from rocm_wheels.stores.store import NotInStoreError, Store
 
 _UNSIGNED = "no signer listed by the policy has signed it"
@@ -351,7 +346,7 @@ class GateCase:
             self.now,
             fresh,
             self.rules.passes_after_failure,
-            signed=self.rules.signed == "required",
+            signed=self.rules.signed,
             at_least=1 if rule is None else rule.at_least,
             selections=rule is not None and rule.selections == "count",
             most_flaky=rule.flaky if isinstance(rule, TestsRule) else None,
@@ -710,13 +705,6 @@ def _describe_missing_passes(
 
 
 _MOST_CELLS_SHOWN = 5
-_FILE_CHECK_COMMANDS = {
-    "verify": ("rocm-wheels audit --by-recipe --json WHEELS > RESULTS", ""),
-    "resolver": (
-        "rocm-wheels index resolve-check INDEX WHEELS --json > RESULTS",
-        " --wheels WHEELS",
-    ),  # no hashes in it
-}
 
 
 def judge_set(
@@ -726,14 +714,13 @@ def judge_set(
     evidence: Sequence[StoredEvidence],
     now: datetime,
     *,
-    log: set_log.SetLog,
     statements: Mapping[str, set_statements.StoredStatement] = MappingProxyType({}),
     wheel_faults: Sequence[str] | None = None,
 ) -> Verdict:
     """Return what a channel's rules come to for a set. ``now`` is a moment with its time zone.
 
-    ``log`` names all evidence that there ever was; ``statements`` say how wheels were made, by the sha256 of
-    the wheel. ``wheel_faults`` are the wheels whose bytes are not the document's; None: they were not read.
+    ``statements`` say how wheels were made, by the sha256 of the wheel. ``wheel_faults`` are the wheels whose
+    bytes are not the document's; None: they were not read.
 
     Pure and total. More failures, or fewer passes, never make a better verdict; waivers that have ended
     never count.
@@ -745,9 +732,8 @@ def judge_set(
         return Verdict(document.id, document.family, channel, now, (refused,))
     case = GateCase(policy, channel, document, tuple(evidence), now)
     rules = policy.rules_for(channel, document.family)
-    results = [*_judge_signers(case), _judge_hashes(case, log, wheel_faults), _judge_log(case, log)]
-    results += _judge_lost_evidence(case)
-    results.append(_judge_files(case, "verify", rules.verify))
+    results = [*_judge_signers(case), _judge_hashes(case, wheel_faults)]
+    results.append(_judge_files(case, "audit", rules.audit))
     if rules.complete is not None:
         results.append(_judge_completeness(case))
     results += _judge_statements(case, rules.provenance, statements)
@@ -767,7 +753,7 @@ def judge_set(
         targets=tuple(find_target_state(case, gfx) for gfx in wheel_set.list_set_targets(document)),
         ignored=tuple((stored.id, why) for stored in evidence if (why := explain_ignored(stored, measure))),
         notes=tuple(case.describe_ended_waivers(results)),
-        log=log.head,
+        policy=policy.digest,
     )
 
 
@@ -777,22 +763,9 @@ def _judge_signers(case: GateCase) -> list[RuleResult]:
         return []
     why = f"evidence for {case.channel} must be signed, and the policy names nobody under `signers`"
     tip = (
-        f"{ssh_signature.MAKE_KEY_TIP}; name KEY.pub under `signers` in a copy of the policy, "
-        "which you give by --policy; "
-        "add results with --sign-with KEY"
+        "rocm-wheels set key NAME --policy POLICY makes a key and names it; add results with --sign-with KEY"
     )
     return [RuleResult("signers", "fail", why, tip=tip)]
-
-
-def _judge_log(case: GateCase, log: set_log.SetLog) -> RuleResult:
-    """Judge whether all that was ever written down about the set is still there, as it was."""
-    if doubt := find_doubt(case.evidence, log):
-        return RuleResult("log", "fail", doubt, tip=set_log.LOST_LOG_TIP)
-    if not log.entries:
-        return RuleResult("log", "fail", "the set has no log", tip=set_log.NO_LOG_TIP)
-    count = tables.format_count(len(log.results), "result")
-    why = f"its document and {count}, entries 1 to {len(log.entries)}, are there as they were written"
-    return RuleResult("log", "pass", why)
 
 
 def _judge_statements(
@@ -807,16 +780,13 @@ def _judge_statements(
     return [case.apply_waivers(judged) if judged.outcome == "fail" else judged]
 
 
-def _judge_hashes(case: GateCase, log: set_log.SetLog, wheel_faults: Sequence[str] | None) -> RuleResult:
+def _judge_hashes(case: GateCase, wheel_faults: Sequence[str] | None) -> RuleResult:
     document = case.document
     own_evidence = [
         stored for stored in case.evidence if stored.evidence.set == document.id and not stored.trouble
     ]
     other = [stored.id for stored in own_evidence if stored.evidence.about not in {"", document.digest}]
     computed_id = document.computed_id
-    if log.document not in {"", document.digest}:
-        why = "the document says other things than when the set was staged"
-        return RuleResult("hashes", "fail", why, tip="put set.json back from a copy of the store")
     if computed_id == document.id and other:
         why = f"the document says other things than when {other[0]} was written"
         tip = "put set.json back from a copy of the store"
@@ -825,7 +795,7 @@ def _judge_hashes(case: GateCase, log: set_log.SetLog, wheel_faults: Sequence[st
         others = (
             f" and {tables.format_count(len(wheel_faults) - 1, 'other')}" if len(wheel_faults) > 1 else ""
         )
-        tip = "put it back: rocm-wheels store fsck STORE --repair --from DIR; or build the wheels again"
+        tip = "put it back: `rocm-wheels set stage` with the same wheels; or build them again"
         return RuleResult("hashes", "fail", f"{wheel_faults[0]}{others}", tip=tip)
     if computed_id == document.id:
         read_note = "" if wheel_faults is None else ", whose bytes are those"
@@ -838,20 +808,6 @@ def _judge_hashes(case: GateCase, log: set_log.SetLog, wheel_faults: Sequence[st
         )
     why = f"what it lists is {computed_id}: the document was changed, or is of another set"
     return RuleResult("hashes", "fail", why, tip="stage the wheels again")
-
-
-def _judge_lost_evidence(case: GateCase) -> list[RuleResult]:
-    """Return a failure where results are gone that others name: they did not pass when those were written."""
-    present_ids = {stored.id for stored in case.evidence}
-    naming_evidence = {name: stored for stored in reversed(case.evidence) for name in stored.evidence.beside}
-    lost = sorted(set(naming_evidence) - present_ids)
-    if not lost:
-        return []
-    witness = naming_evidence[lost[0]].id
-    summary = f"{len(lost)} results that others name are gone" if len(lost) > 1 else "a result is gone"
-    why = f"{summary}: {lost[0]}, which did not pass, is named by {witness}"
-    tip = "put it back from a copy of the store; where there is none, build the wheels again, as another set"
-    return [RuleResult("evidence", "fail", why, evidence=(witness,), tip=tip)]
 
 
 def _judge_completeness(case: GateCase) -> RuleResult:
@@ -897,9 +853,7 @@ def _judge_files(case: GateCase, kind: EvidenceKind, rule: FreshRule) -> RuleRes
     files = [file for file in document.files if kind != "resolver" or not file.label]
     weighed = weigh_evidence(kind, None, case.evidence, measure)
     result = RuleResult(kind, "fail", "", "", list_deciding_ids(weighed), list_overcome_ids(weighed))
-    command, more = _FILE_CHECK_COMMANDS[kind]
-    tip = f"{command}, then: rocm-wheels set evidence add STORE --set {document.id} --from RESULTS{more}"
-    tip += case.sign_option
+    tip = f"rocm-wheels set check STORE --set {document.id} --wheels WHEELS{case.sign_option}"
     uncovered = [file.name for file in files if file.sha256 not in weighed.covered]
     if weighed.failing:
         why = describe_failures(weighed)
@@ -918,7 +872,6 @@ def _judge_files(case: GateCase, kind: EvidenceKind, rule: FreshRule) -> RuleRes
 
 def judge_staged_set(
     store: Store,
-    layout: StoreLayout,
     document: wheel_set.SetDocument,
     channel: str,
     *,
@@ -934,33 +887,24 @@ def judge_staged_set(
     Clocks that are wrong are warned of.
     """
     require_channel(policy, channel)
-    evidence, log = read_all_evidence(store, layout, document, signers=policy.signers, env=env)
+    evidence = read_evidence(store, document, signers=policy.signers, env=env)
     warn_of_wrong_clocks(evidence, now)
-    paths = FamilyPaths(layout, document.family)
+    paths = FamilyPaths(document.family)
     is_required = policy.rules_for(channel, document.family).provenance is not None
     statements = set_statements.read_set_statements(
         store, paths, document, policy.signer_keys if is_required else {}, env
     )
     faults = (digests or stored_digests.StoredDigests()).list_wheel_faults(store, paths, document)
-    faults += _list_lock_faults(store, paths, document)
-    verdict = judge_set(
-        policy, channel, document, evidence, now, log=log, statements=statements, wheel_faults=faults
-    )
-    return verdict, evidence
-
-
-def _list_lock_faults(store: Store, paths: FamilyPaths, document: wheel_set.SetDocument) -> list[str]:
-    """Return which locks of a set are gone or have other bytes than its document says."""
-    faults = []
     for lock in document.locks:
         try:
-            digest = store.digest(f"{paths.set_folder(document.id)}/{lock.path}")
+            digest = store.digest(paths.lock_file(lock.digest))
         except NotInStoreError:
-            faults.append(f"{lock.path} is gone")
+            faults.append(f"the lock {lock.digest[:12]} is gone")
             continue
         if digest != lock.digest:
-            faults.append(f"{lock.path} has other bytes: their sha256 is {digest}")
-    return faults
+            faults.append(f"the lock {lock.digest[:12]} has other bytes: their sha256 is {digest}")
+    verdict = judge_set(policy, channel, document, evidence, now, statements=statements, wheel_faults=faults)
+    return verdict, evidence
 
 
 def require_channel(policy: Policy, channel: str) -> None:

@@ -1,13 +1,17 @@
-"""Make the index pages of a set, which never change, and of a channel, which has all sets that it shows.
+"""Make the index pages of sets, and exchange them in a store, one after the other.
 
-Links go to the bytes of the family; the same sets are the same bytes.
+Links go to the pool of the family; the same sets are the same bytes. Pages are exchanged in an order in
+which exact pins hold: a wheel appears after all that it requires, and goes before it, so that installers
+get the old sets or the new ones at any moment. Each write is made on condition that the change is still
+ours, and that the page is still as it was seen; what is as it should be stays untouched.
 """
 
 from __future__ import annotations
 
 import json
 import posixpath
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from html import escape
 
 from rocm_wheels.core import parallel
@@ -21,44 +25,52 @@ from rocm_wheels.index.pages import (
     make_variants_files,
 )
 from rocm_wheels.release import wheel_set
-from rocm_wheels.release.channel import ChannelSet
-from rocm_wheels.release.layout import FamilyPaths
-from rocm_wheels.stores.store import Store
+from rocm_wheels.release.store_paths import FamilyPaths
+from rocm_wheels.stores.store import NotInStoreError, Store, put_file
+
+Check = Callable[[], None]  # raises when the change is not ours any more
+_UNTESTED_KEY = "_untested"  # PEP 691 leaves keys that begin with _ to each index
 
 
-def make_set_pages(
-    folder: str, paths: FamilyPaths, files: Iterable[tuple[wheel_set.SetFile, str]]
+@dataclass(frozen=True)
+class SetNote:
+    """What the pages of a channel tell of a set that is not tested everywhere: a word, and plain lines."""
+
+    state: str
+    lines: tuple[str, ...] = ()
+
+    def with_lines(self, lines: Iterable[str]) -> SetNote:
+        """Return it with more lines, each once."""
+        return replace(self, lines=tuple(dict.fromkeys((*self.lines, *lines))))
+
+
+def make_index_pages(
+    folder: str, paths: FamilyPaths, documents: Iterable[wheel_set.SetDocument]
 ) -> dict[str, bytes]:
-    """Return the pages of an index in ``folder``, by their paths in the store: root pages last.
+    """Return the pages of an index of sets in ``folder``, by their paths in the store: root pages last.
 
-    ``files`` come with the time when they were staged; ``paths`` say where their bytes are.
+    A wheel that several sets have is as old as the first of them.
     """
     projects: dict[str, dict[str, IndexEntry]] = {}
-    for file, uploaded in files:
-        page = f"{folder}/{file.project}"
-        projects.setdefault(file.project, {})[file.name] = _make_entry(file, page, paths, uploaded)
+    for document in documents:
+        for file in document.files:
+            entries = projects.setdefault(file.project, {})
+            if file.name not in entries:
+                entries[file.name] = _make_entry(file, f"{folder}/{file.project}", paths, document.created)
     pages: dict[str, bytes] = {}
     for project in sorted(projects):
-        pages.update(_make_project_pages(f"{folder}/{project}", project, projects[project]))
+        listed = sort_entries(projects[project])
+        variants = make_variants_files(project, listed)
+        pages |= {f"{folder}/{project}/{file.folder}/{file.name}": file.content for file in variants}
+        pages[f"{folder}/{project}/{JSON_PAGE}"] = make_project_json(project, listed, variants)
+        pages[f"{folder}/{project}/{HTML_PAGE}"] = make_project_html(project, listed, variants)
     pages[f"{folder}/{JSON_PAGE}"] = make_root_json(sorted(projects))
     pages[f"{folder}/{HTML_PAGE}"] = make_root_html(sorted(projects))
     return pages
 
 
-def _make_project_pages(
-    folder: str, project: str, entries_by_name: Mapping[str, IndexEntry]
-) -> dict[str, bytes]:
-    entries = sort_entries(entries_by_name)
-    variants = make_variants_files(project, entries)
-    return {
-        **{f"{folder}/{file.folder}/{file.name}": file.content for file in variants},
-        f"{folder}/{JSON_PAGE}": make_project_json(project, entries, variants),
-        f"{folder}/{HTML_PAGE}": make_project_html(project, entries, variants),
-    }
-
-
 def _make_entry(file: wheel_set.SetFile, page: str, paths: FamilyPaths, uploaded: str) -> IndexEntry:
-    file_folder = posixpath.dirname(paths.wheel_file(file.sha256, file.name))
+    file_folder = posixpath.dirname(paths.pool_file(file.sha256, file.name))
     return IndexEntry(
         name=file.name,
         size=file.size,
@@ -72,55 +84,86 @@ def _make_entry(file: wheel_set.SetFile, page: str, paths: FamilyPaths, uploaded
     )
 
 
-_READ_JOBS = 16
-_UNTESTED_KEY = "_untested"  # PEP 691 leaves keys that begin with _ to each index
-
-
-def read_released_sets(store: Store, paths: FamilyPaths, ids: Sequence[str]) -> list[wheel_set.SetDocument]:
-    """Return released sets."""
-    layout, family = paths.layout, paths.family
-    return parallel.run_in_parallel(
-        lambda set_id: wheel_set.read_set(store, family, set_id, area="release", layout=layout),
-        ids,
-        jobs=_READ_JOBS,
-    )
-
-
 def make_channel_pages(
     paths: FamilyPaths,
     channel: str,
-    channel_sets: Sequence[ChannelSet],
     documents: Sequence[wheel_set.SetDocument],
+    notes: Mapping[str, SetNote],
 ) -> dict[str, bytes]:
-    """Return the pages by their paths. A wheel that several sets have is as old as the first of them."""
-    files = [(file, document.created) for document in reversed(documents) for file in document.files]
+    """Return the pages of a channel that shows sets, oldest first; they tell of those that are not tested."""
     folder = paths.channel_pages(channel)
-    pages = make_set_pages(folder, paths, files)
-    untested = [pair for pair in zip(channel_sets, documents, strict=True) if pair[0].state != "tested"]
-    for page in (folder, *(f"{folder}/{project}" for project in {file.project for file, _ in files})):
-        project = page[len(folder) + 1 :]
-        untested_here = [
-            channel_set for channel_set, document in untested if not project or project in document.projects
+    pages = make_index_pages(folder, paths, documents)
+    untested = [document for document in documents if notes[document.id].state != "tested"]
+    for project in ("", *sorted({name for document in documents for name in document.projects})):
+        told = [
+            (document.id, notes[document.id])
+            for document in untested
+            if not project or project in document.projects
         ]
-        if untested_here:
-            pages[f"{page}/{HTML_PAGE}"] = _add_notes_to_html(pages[f"{page}/{HTML_PAGE}"], untested_here)
-            pages[f"{page}/{JSON_PAGE}"] = _add_notes_to_json(pages[f"{page}/{JSON_PAGE}"], untested_here)
+        if told:
+            page = f"{folder}/{project}".rstrip("/")
+            pages[f"{page}/{HTML_PAGE}"] = _add_to_html(pages[f"{page}/{HTML_PAGE}"], told)
+            pages[f"{page}/{JSON_PAGE}"] = _add_to_json(pages[f"{page}/{JSON_PAGE}"], told)
     return pages
 
 
-def _add_notes_to_html(page: bytes, untested: Sequence[ChannelSet]) -> bytes:
+def _add_to_html(page: bytes, told: Sequence[tuple[str, SetNote]]) -> bytes:
     lines = [
-        f"<p>{escape('; '.join((f'{channel_set.set}: {channel_set.state}', *channel_set.told)))}</p>\n"
-        for channel_set in untested
+        f"<p>{escape('; '.join((f'{set_id}: {note.state}', *note.lines)))}</p>\n" for set_id, note in told
     ]
     return page.removesuffix(PAGE_TAIL) + "".join(lines).encode() + PAGE_TAIL
 
 
-def _add_notes_to_json(page: bytes, untested: Sequence[ChannelSet]) -> bytes:
-    notes = [
-        {"set": channel_set.set, "state": channel_set.state, "told": list(channel_set.told)}
-        for channel_set in untested
-    ]
+def _add_to_json(page: bytes, told: Sequence[tuple[str, SetNote]]) -> bytes:
+    notes = [{"set": set_id, "state": note.state, "told": list(note.lines)} for set_id, note in told]
     return (
         json.dumps({_UNTESTED_KEY: notes})[:-1].encode() + b", " + page.lstrip().removeprefix(b"{").lstrip()
     )
+
+
+def read_pages(store: Store, paths: Iterable[str]) -> dict[str, bytes | None]:
+    """Return what pages have for content now, None for those that are not there."""
+    listed = list(paths)
+
+    def read(path: str) -> bytes | None:
+        try:
+            return store.read(path).content
+        except NotInStoreError:
+            return None
+
+    return dict(zip(listed, parallel.run_in_parallel(read, listed), strict=True))
+
+
+def exchange_pages(
+    store: Store, folder: str, pages: Mapping[str, bytes], order: Sequence[str], check: Check, *, adds: bool
+) -> int:
+    """Let an index have these pages and nothing else; return how many were written or removed.
+
+    ``order`` are projects, dependencies first; ``adds`` when sets come, else they go and the order is turned
+    round. Projects of no known order come first. In a project comes what its pages link to, then its pages;
+    then the root, and last goes what nothing links to any more. ``check`` is asked before each write.
+    """
+    present = {item.path for item in store.listing(folder)}
+    rank = {project: number for number, project in enumerate(order if adds else reversed(order))}
+
+    def find_turn(path: str) -> tuple[bool, int, str, bool, str]:
+        parts = path[len(folder) + 1 :].split("/")
+        project = parts[0] if len(parts) > 1 else ""
+        is_page = parts[-1] in {HTML_PAGE, JSON_PAGE} and len(parts) <= 2
+        return not project, rank.get(project, -1), project, is_page, "" if parts[-1] == JSON_PAGE else path
+
+    writes, left = 0, set[str]()
+    for path in sorted({*present, *pages}, key=find_turn):
+        if path in pages:
+            writes += put_file(store, path, pages[path], check)
+        elif path.rpartition("/")[2] in {HTML_PAGE, JSON_PAGE}:
+            check()
+            store.remove(path)
+            writes += 1
+        else:
+            left.add(path)
+    for path in sorted(left):
+        check()
+        store.remove(path)
+        writes += 1
+    return writes

@@ -7,6 +7,7 @@ Owns ``data/release_policy.yaml``, which is used where no other is given.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -29,22 +30,14 @@ from pydantic_core import PydanticCustomError
 from rocm_wheels.core import errors, records, sigstore_bundle, ssh_signature, tables
 from rocm_wheels.models import ci, project_names, torch_tests
 from rocm_wheels.models.gfx import get_card_kinds, get_gfx_families, get_gfx_targets
-from rocm_wheels.release import set_log
 from rocm_wheels.release.evidence.evidence import PrintableName
 
 ChannelName = Literal["nightly", "prerelease", "stable"]
 CHANNEL_NAMES: tuple[ChannelName, ...] = get_args(ChannelName)
-RuleName = Literal[
-    "signers", "hashes", "log", "evidence", "verify", "complete", "provenance", "resolver", "smoke", "tests"
-]
+RuleName = Literal["signers", "hashes", "audit", "complete", "provenance", "resolver", "smoke", "tests"]
 RULE_NAMES: tuple[RuleName, ...] = get_args(RuleName)
-INTEGRITY_RULES = (
-    "signers",
-    "hashes",
-    "log",
-    "evidence",
-    "verify",
-)  # what is not whole is not released, whoever says so
+# what is not whole is not released, whoever says so
+INTEGRITY_RULES = ("signers", "hashes", "audit")
 _GPU_RULES = ("smoke", "tests")
 LONGEST_WAIVER = timedelta(
     days=366
@@ -174,7 +167,7 @@ class TestsRule(GpuRule):
 class ChannelRules(records.Record):
     """What is needed. ``hashes`` (the set is what its id says) always is, and cannot be set."""
 
-    verify: FreshRule
+    audit: FreshRule
     complete: CompleteRule | None = None
     provenance: ProvenanceRule | None = None
     resolver: FreshRule | None = None
@@ -185,7 +178,7 @@ class ChannelRules(records.Record):
 class ChangedRules(records.Record):
     """What a family needs otherwise; ``not_needed`` are rules that do not hold for it."""
 
-    verify: FreshRule | None = None
+    audit: FreshRule | None = None
     complete: CompleteRule | None = None
     provenance: ProvenanceRule | None = None
     resolver: FreshRule | None = None
@@ -196,12 +189,13 @@ class ChangedRules(records.Record):
 
 class ChannelPolicy(records.Record):
     """A channel. After a failure so many passes in a row are needed on the same kind of machine; evidence
-    must be ``signed`` by one of the signers, or a report by anybody counts too; ``bypasses`` count named
+    must be ``signed`` by one of the signers, unless a policy says that it need not be: then a report by
+    anybody counts too, and nobody calls that tested; ``bypasses`` count named
     exceptions, or those alone that this policy names itself (``own``), or none."""
 
     rules: ChannelRules
     passes_after_failure: int = Field(default=1, ge=1, le=10)
-    signed: Literal["required", "optional"] = "optional"
+    signed: bool = True
     bypasses: Literal["count", "own", "refused"] = "count"
 
 
@@ -272,10 +266,6 @@ class RetentionPolicy(records.Record):
     keep_for: PolicyAge = timedelta(days=14)
     keep_passed_for: PolicyAge = timedelta(days=60)
     unfinished_for: PolicyAge = timedelta(days=2)
-
-    def describe_unfinished(self) -> str:
-        """Return for how long a set that was begun counts as being staged."""
-        return format_age(self.unfinished_for)
 
     def describe(self) -> str:
         """Return it in a line."""
@@ -356,6 +346,11 @@ class Policy(records.Record):
         return rules.model_copy(update={**changed, **dict.fromkeys(changed_rules.not_needed)})
 
     @property
+    def digest(self) -> str:
+        """What a policy is told from others by: 16 hex digits of the sha256 of all that it says."""
+        return hashlib.sha256(self.model_dump_json(exclude_defaults=True).encode()).hexdigest()[:16]
+
+    @property
     def signer_keys(self) -> dict[str, str]:
         """The signers that have a key, by name; others are workflows."""
         return {name: signer for name, signer in self.signers.items() if isinstance(signer, str)}
@@ -363,7 +358,7 @@ class Policy(records.Record):
     def takes_reports(self, channel: str) -> bool:
         """Tell whether a pass that nobody known has signed counts for a channel, too."""
         channel_policy = self.channels.get(channel)
-        return channel_policy is None or channel_policy.signed == "optional"
+        return channel_policy is None or not channel_policy.signed
 
     def find_test_place(
         self, families: Sequence[str], platform: project_names.Platform
@@ -402,10 +397,36 @@ def load_policy(path: Path | None = None) -> Policy:
     try:
         return records.load_record(path or default_path, Policy)
     except errors.DataError as wrong:
+        if re.search(r"\bverify\b", wrong.message):
+            wrong.tip = "the rule `verify` is called `audit`, and `rocm-wheels set check` adds what it needs"
         # a part of one, as of the comments in ours
         if re.search(r":\d+: (channels: Field required|it is empty)", wrong.message):
             wrong.tip = f"a policy says all: begin with a copy of {default_path}, and change that"
         raise
+
+
+def read_policy_text(path: Path | None = None) -> str:
+    """Return the text of a policy, by default of our own."""
+    return records.read_text_file(path or project_names.get_data_folder() / "release_policy.yaml")
+
+
+def add_signer(text: str, name: str, public_key: str, *, where: str) -> str:
+    """Return the text of a policy that names a signer besides; all else stays as it is, comments included.
+
+    Raises DataError for a policy whose ``signers`` are written in a form that cannot be added to.
+    """
+    line = f"  {name}: {public_key}"
+    head = re.search(r"^signers:[ \t]*(#.*)?$", text, re.MULTILINE)
+    if head is not None:
+        named = f"{text[: head.end()]}\n{line}{text[head.end() :]}"
+    else:
+        named = f"{text.rstrip()}\n\nsigners:\n{line}\n"
+    signers = records.parse_record(named, Policy, name=where).signers
+    if signers.get(name) != public_key:
+        raise errors.DataError(
+            f"{where} cannot be added to: `signers` is in one line", tip=f"add{line} by hand"
+        )
+    return named
 
 
 RuleOutcome = Literal["pass", "fail", "waived", "bypassed"]
@@ -458,7 +479,7 @@ class TargetState:
 class Verdict:
     """What a gate says. ``ignored`` are evidence ids that cannot speak for the set, and why.
 
-    ``log`` is the head of the log that it was found by; None where the set has none.
+    ``policy`` is the digest of the policy that it judged by.
     """
 
     set: str
@@ -469,7 +490,7 @@ class Verdict:
     targets: tuple[TargetState, ...] = ()
     ignored: tuple[tuple[str, str], ...] = ()
     notes: tuple[str, ...] = field(default=())
-    log: set_log.LogHead | None = None
+    policy: str = ""
 
     @property
     def passed(self) -> bool:
@@ -500,8 +521,8 @@ class Verdict:
             "targets": [asdict(item) for item in self.targets],
             "ignored": [{"evidence": name, "why": why} for name, why in self.ignored],
             "notes": list(self.notes),
+            "policy": self.policy,
             "next": self.next_step,
-            "log": self.log.model_dump() if self.log is not None else None,
         }
 
 

@@ -10,25 +10,60 @@ when it is so for one channel of the policy, and failed when it is so for any.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 
-from rocm_wheels.core import errors, tables
-from rocm_wheels.core.log import log_warning
+from rocm_wheels.core import errors, records, tables
+from rocm_wheels.models import project_names
 from rocm_wheels.models.gfx import get_gfx_families, get_gfx_targets, strip_features
-from rocm_wheels.release import gate, kept_policy, set_list, views, wheel_set
-from rocm_wheels.release.channel import (
-    Channel,
-    ChannelSet,
-    SetStatus,
-    drop_age_limits,
-    make_set_status,
-    read_channel,
-)
-from rocm_wheels.release.evidence.store import StoredEvidence, find_doubt, read_all_evidence
-from rocm_wheels.release.layout import Area, FamilyPaths, StoreLayout
+from rocm_wheels.release import channel as channels
+from rocm_wheels.release import gate, refresh, support, wheel_set
+from rocm_wheels.release.evidence.store import StoredEvidence, read_evidence
 from rocm_wheels.release.policy import REPORTED, Policy, TargetState
+from rocm_wheels.release.store_paths import FamilyPaths
 from rocm_wheels.stores.store import Store
+
+
+class SetRow(records.Record):
+    """A set in a line. ``wheels`` and ``bytes`` count its files, ``planned`` and ``missing`` its cells.
+
+    ``os`` is its platform.
+    """
+
+    id: str
+    created: str
+    version: str
+    rocm: str | None
+    family: str
+    layout: str
+    targets: tuple[str, ...]
+    projects: tuple[str, ...]
+    wheels: int
+    bytes: int
+    planned: int
+    missing: int
+    origin: str | None
+    os: project_names.Platform
+
+
+def make_set_row(document: wheel_set.SetDocument) -> SetRow:
+    """Return a set in a line."""
+    return SetRow(
+        id=document.id,
+        created=document.created,
+        version=document.version,
+        rocm=document.rocm_in_words or None,
+        family=document.family,
+        layout=document.layout,
+        targets=document.targets,
+        projects=document.projects,
+        wheels=len(document.files),
+        bytes=sum(file.size for file in document.files),
+        planned=len(document.planned),
+        missing=len(document.missing),
+        origin=document.origin,
+        os=wheel_set.find_set_platform(document),
+    )
 
 
 def find_state_on(
@@ -46,53 +81,48 @@ def find_state_on(
     if target not in wheel_set.list_set_targets(document):
         return None
     moment = now.astimezone(timezone.utc)
-    cases = (gate.GateCase(policy, name, document, tuple(evidence), moment) for name in policy.channels)
-    return _join_states(gate.find_target_state(case, target) for case in cases)
-
-
-def _join_states(states: Iterable[TargetState]) -> TargetState:
-    """Return what several channels come to; once it failed for one, the rest is not asked."""
-    known_states: dict[str, TargetState] = {}
-    for state in states:
+    by_state: dict[str, TargetState] = {}
+    for name in policy.channels:
+        case = gate.GateCase(policy, name, document, tuple(evidence), moment)
+        state = gate.find_target_state(case, target)
         if state.state == "failed":
             return state
-        known_states.setdefault(state.state, state)
-    return known_states.get("tested") or known_states.get(REPORTED) or known_states["untested"]
+        by_state.setdefault(state.state, state)
+    return by_state.get("tested") or by_state.get(REPORTED) or by_state["untested"]
 
 
 @dataclass(frozen=True)
 class StoreQuery:
-    """What is asked, by which policy, at which moment; ``family``: of this one alone.
-
-    ``named``: somebody named the policy; else what a channel shows is judged by the one that it keeps.
-    """
+    """What is asked, by which policy, at which moment; ``family``: of this one alone."""
 
     store: Store
-    layout: StoreLayout
     policy: Policy
     now: datetime
     env: Mapping[str, str]
     family: str | None = None
-    named: bool = True
-
-
-@dataclass(frozen=True)
-class ChannelSetNow:
-    """A set on a channel: what its pages tell of its tests, and what is known now, as `refresh` tells it."""
-
-    channel_set: ChannelSet
-    document: wheel_set.SetDocument
-    index: str
-    now: SetStatus
 
 
 @dataclass(frozen=True)
 class ChannelNow:
-    """A channel of a family as it is now; ``sets`` are the newest first."""
+    """A channel of a family as it is now; ``sets`` are the newest first.
 
-    channel: Channel
+    Each with its document, its index, and what pages tell of its tests beside what is known now.
+    """
+
+    channel: channels.Channel
     index: str
     sets: tuple[ChannelSetNow, ...]
+
+
+@dataclass(frozen=True)
+class ChannelSetNow:
+    """A set on a channel: what support.json told of its tests, and what is known now."""
+
+    entry: channels.ChannelSet
+    document: wheel_set.SetDocument
+    index: str
+    then: tuple[str, tuple[str, ...]]
+    now: refresh.SetStatus
 
 
 def resolve_target(name: str) -> str:
@@ -112,11 +142,7 @@ def resolve_target(name: str) -> str:
 
 def list_queried_families(query: StoreQuery) -> list[str]:
     """Return the families to look at. Raises ReleaseError for one that the store does not have."""
-    store, layout = query.store, query.layout
-    areas: tuple[Area, ...] = ("staging", "release")
-    present = sorted(
-        {family for area in areas for family in wheel_set.list_families(store, area=area, layout=layout)}
-    )
+    present = wheel_set.list_families(query.store)
     if query.family is None:
         return present
     if query.family not in present:
@@ -131,88 +157,64 @@ def read_channels_now(query: StoreQuery, name: str, gfx: str | None = None) -> l
 
     ``gfx``: of its sets only those that passed on this target, and no family without one.
     """
-    store, layout = query.store, query.layout
-    public = views.read_public(store, layout)
-    channels = []
+    store, public = query.store, support.read_public(query.store)
+    judge = refresh.Refresher(store, query.policy, "", query.now, query.env)
+    found = []
     for family in list_queried_families(query):
-        paths = FamilyPaths(layout, family, "release")
-        record = read_channel(store, paths, name)
+        paths = FamilyPaths(family)
+        record = channels.read_channel(store, paths, name)
         if record.tag is None:
             continue
-        judge = query
-        if not query.named:
-            kept = kept_policy.find_kept_policy(record.channel, query.policy, query.now.date())
-            judge = replace(query, policy=kept)
-        sets = []
-        for channel_set in reversed(record.channel.sets):
-            document = wheel_set.read_set(store, family, channel_set.set, area="release", layout=layout)
-            status = _make_status(judge, document, channel_set, name)
-            if gfx is not None and not status.passed_on(gfx):
-                continue
-            sets.append(
-                ChannelSetNow(
-                    channel_set,
-                    document,
-                    public.address_of(store, f"{paths.set_index(document.id)}/"),
-                    status,
-                )
-            )
-        if gfx is not None and not sets:
-            continue
-        index = public.address_of(store, f"{paths.channel_pages(name)}/")
-        channels.append(ChannelNow(record.channel, index, tuple(sets)))
-    return channels
+        documents = channels.read_shown_sets(store, paths, record.channel.sets)
+        notes = support.read_notes(store, paths, name)
+        rows = []
+        for entry, document, status in zip(
+            record.channel.sets, documents, judge.judge_sets(record.channel, documents), strict=True
+        ):
+            note = notes.get(document.id)
+            then = (note.state, note.lines) if note is not None else ("untested", ())
+            index = public.address_of(store, f"{paths.set_index(document.id)}/")
+            if gfx is None or status.passed_on(gfx):
+                rows.append(ChannelSetNow(entry, document, index, then, status))
+        if gfx is None or rows:
+            index = public.address_of(store, f"{paths.channel_pages(name)}/")
+            found.append(ChannelNow(record.channel, index, tuple(reversed(rows))))
+    return found
 
 
-def list_open_sets(query: StoreQuery, name: str, within: timedelta) -> list[set_list.SetRow]:
+def list_open_sets(query: StoreQuery, name: str, within: timedelta) -> list[SetRow]:
     """Return the staged sets that a channel may get yet, of so long ago, those of one family after another.
 
     They were made for it: their local version begins with its name, ``2.13.0+nightly20261122.17.1.rocm10.1``.
     Of a torch on a platform that is the newest, unless the channel shows it or took it back.
     """
-    open_rows = []
-    for overview in set_list.list_sets(query.store, query.layout, family=query.family):
-        channel = read_channel(
-            query.store, FamilyPaths(query.layout, overview.family, "release"), name
-        ).channel
-        newest: dict[tuple[str, str], set_list.SetRow] = {}
-        for row in sorted(overview.rows, key=lambda row: (row.created, row.id)):
-            torch, _, local = row.version.partition("+")
+    rows = []
+    for family in list_queried_families(query):
+        channel = channels.read_channel(query.store, FamilyPaths(family), name).channel
+        newest: dict[tuple[str, str], wheel_set.SetDocument] = {}
+        for document in reversed(wheel_set.read_family_sets(query.store, family).documents):
+            torch, _, local = document.version.partition("+")
             if local.startswith(name):
-                newest[torch, row.os] = row
-        for row in newest.values():
-            created = datetime.fromisoformat(row.created.replace("Z", "+00:00"))
-            if row.id not in {*channel.shown, *channel.demoted} and query.now - created <= within:
-                open_rows.append(row)
-    return open_rows
+                newest[torch, wheel_set.find_set_platform(document)] = document
+        for document in newest.values():
+            created = datetime.fromisoformat(document.created.replace("Z", "+00:00"))
+            if document.id not in {*channel.shown, *channel.demoted} and query.now - created <= within:
+                rows.append(make_set_row(document))
+    return rows
 
 
-def list_passed_sets(query: StoreQuery, rows: Iterable[set_list.SetRow], gfx: str) -> list[set_list.SetRow]:
+def list_passed_sets(
+    query: StoreQuery, documents: Iterable[wheel_set.SetDocument], gfx: str
+) -> list[wheel_set.SetDocument]:
     """Return those of staged sets that passed on a target, in their order."""
-    return [row for row in rows if _has_passed(query, row, gfx)]
-
-
-def _has_passed(query: StoreQuery, row: set_list.SetRow, gfx: str) -> bool:
-    targets = {strip_features(target) for target in row.targets} or get_gfx_families().get(row.family, ())
-    if gfx not in targets:
-        return False
-    policy, layout = query.policy, query.layout
-    document = wheel_set.read_set(query.store, row.family, row.id, layout=layout)
-    evidence, log = read_all_evidence(query.store, layout, document, signers=policy.signers, env=query.env)
-    if doubt := find_doubt(evidence, log):
-        log_warning(f"{document.id} has passed nowhere until this is mended: {doubt}")
-        return False
-    state = find_state_on(document, evidence, gfx, policy, query.now)
+    policy = query.policy
     takes_reports = any(policy.takes_reports(name) for name in policy.channels)
-    return state is not None and (state.state == "tested" or (state.state == REPORTED and takes_reports))
-
-
-def _make_status(
-    query: StoreQuery, document: wheel_set.SetDocument, channel_set: ChannelSet, channel: str
-) -> SetStatus:
-    policy, env = query.policy, query.env
-    results, log = read_all_evidence(query.store, query.layout, document, signers=policy.signers, env=env)
-    ageless = drop_age_limits(policy)
-    return make_set_status(
-        document, results, channel_set, policy=ageless, channel=channel, now=query.now, digest="", log=log
-    )
+    passed = []
+    for document in documents:
+        if gfx not in wheel_set.list_set_targets(document):
+            continue
+        evidence = read_evidence(query.store, document, signers=policy.signers, env=query.env)
+        state = find_state_on(document, evidence, gfx, policy, query.now)
+        if state is not None and (state.state == "tested" or (state.state == REPORTED and takes_reports)):
+            passed.append(document)
+    return passed

@@ -1,84 +1,194 @@
-"""Refresh a channel: what is told of released sets, their views and support.json follow today's evidence.
+"""Refresh a channel: its pages, the views of GPU targets and support.json follow today's evidence.
 
-In this order; each step begins by reading what it may replace, and evidence after that:
+A gate asks how old evidence is; once a set is out, its users are told what was found, and when. So age does
+not matter here. Waivers and named exceptions are told as they are today: those that ended are not.
 
-1. evidence that came since is copied to the release area
-2. the channel's document and pages tell of it (a change like a promotion: claimed, made, cleared); the
-   document keeps the policy by which that was found, as long as nobody has it keep another
-3. the status of the sets, and which views are to change, is written down; their pages are exchanged; that
-   is cleared
-4. support.json of the family, then that of all
-5. with a key, snapshots of the channel and of support.json are signed (``snapshots``)
-6. what was released is looked at: files by their sizes, pages as they follow from sets, and no wheel is read
+For a channel and a GPU target a view shows the newest set that passed on it, of each platform. Where the
+channel does not ask for signatures a pass that nobody known signed counts, too; of the newest version a set
+with a signed one goes first. Where no set passed there is no view: nothing is found (404), and never another
+set. A set that fails later leaves, and the one before it is back. While a view changes it shows the old sets
+and the new ones for a moment: new wheels come from their dependencies on, then old ones go from their
+dependents on, and by their pins one set or the other is whole at any moment.
 
-Whoever comes after a run that was killed does the rest. What is as it should be is not written, and a set
-is only looked at again when there is more evidence of it, or another policy.
+support.json is read first and exchanged last, by its tag: of two who refresh at a time one begins again, with
+what the other knew. So does who finds new results after its last write. All of it follows from documents, so
+whoever comes after a run that was killed does it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from functools import cached_property
-from typing import Any
 
 from rocm_wheels.core import parallel
-from rocm_wheels.core.log import log_note
-from rocm_wheels.index import publish
+from rocm_wheels.index.folder import HTML_PAGE
 from rocm_wheels.models import project_names
-from rocm_wheels.release import kept_policy, promote, set_list, set_log, snapshots, store_check, wheel_set
-from rocm_wheels.release.channel import (
-    Channel,
-    ChannelRecord,
-    ChannelSet,
-    ChannelStatus,
-    ChannelView,
-    SetStatus,
-    StoredStatus,
-    compute_policy_digest,
-    compute_status_digest,
-    drop_age_limits,
-    make_set_status,
-    read_channel,
-    read_channel_status,
+from rocm_wheels.models.gfx import strip_features
+from rocm_wheels.release import channel as channels
+from rocm_wheels.release import gate, pages, set_conflicts, signing, support, wheel_set
+from rocm_wheels.release.evidence.store import StoredEvidence, read_evidence
+from rocm_wheels.release.policy import (
+    REPORTED,
+    Policy,
+    TargetTestState,
+    Verdict,
+    make_shown_state,
 )
-from rocm_wheels.release.evidence.store import copy_evidence, list_evidence_ids, read_released_evidence
-from rocm_wheels.release.layout import FamilyPaths, StoreLayout
-from rocm_wheels.release.pages import make_channel_pages
-from rocm_wheels.release.policy import Policy
-from rocm_wheels.release.views import (
-    PlatformConflicts,
-    find_view_sets,
-    list_view_states,
-    list_view_targets,
-    make_view_pages,
-    plan_views,
-    publish_view,
-    write_support,
-    write_whole_support,
-)
+from rocm_wheels.release.store_paths import SUPPORT_FILE, FamilyPaths
 from rocm_wheels.stores.store import RUN_AGAIN_TIP, ChangedInStoreError, Store, change_documents
+from rocm_wheels.wheels import dist_info
 
-_STATUS_JOBS = 8
 ViewChange = tuple[str, str | None, str | None, project_names.Platform]
+_RULES_WITH_AGE = ("audit", "resolver", "smoke", "tests")
+_ANY_AGE = timedelta(days=36500)
+WHOLENESS_RULES = frozenset({"audit", "hashes"})  # rules without which no pass counts
+
+
+class SetStatus(support.PublishedSet):
+    """A set on a channel, as it is judged now.
+
+    ``failed_checks`` are rules about files that failed since, or say that the document was changed.
+    ``takes_reports``: the channel takes a pass that nobody known has signed.
+    """
+
+    failed_checks: tuple[str, ...]
+    takes_reports: bool
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether something failed since it was released."""
+        return self.state in {"tests failed", "checks failed"}
+
+    def rank_for(self, channel: str, gfx: str = "") -> wheel_set.SetRank:
+        """Return what the newest set of a channel is found by; on a target tested ones of a version lead."""
+        tested = self._find_test_state(gfx) == "tested"
+        return wheel_set.rank_set(
+            (self.project,), self.version, self.created, self.set, channel=channel, tested=tested
+        )
+
+    def passed_on(self, gfx: str) -> bool:
+        """Tell whether it passed on a target, and its files are whole."""
+        state = self._find_test_state(gfx)
+        passed = state == "tested" or (state == REPORTED and self.takes_reports)
+        return passed and not WHOLENESS_RULES.intersection(self.failed_checks)
+
+    def _find_test_state(self, gfx: str) -> TargetTestState:
+        return next((target.state for target in self.targets if target.gfx == gfx), "untested")
+
+
+def drop_age_limits(policy: Policy) -> Policy:
+    """Return a policy for which evidence of any age is fresh.
+
+    Statements of a released set were looked at when it was promoted; no result changes them.
+    """
+
+    def without_age(rules: object) -> dict[str, object]:
+        changed: dict[str, object] = {"provenance": None}
+        for name in _RULES_WITH_AGE:
+            if (rule := getattr(rules, name)) is not None:
+                changed[name] = rule.model_copy(update={"fresh": _ANY_AGE})
+        return changed
+
+    by_channel = {}
+    for name, said in policy.channels.items():
+        rules = said.rules.model_copy(update=without_age(said.rules))
+        by_channel[name] = said.model_copy(update={"rules": rules})
+    families = {}
+    for name, family in policy.families.items():
+        changed = {key: rules.model_copy(update=without_age(rules)) for key, rules in family.channels.items()}
+        families[name] = family.model_copy(update={"channels": changed})
+    return policy.model_copy(update={"channels": by_channel, "families": families})
+
+
+def make_set_status(
+    document: wheel_set.SetDocument,
+    evidence: Sequence[StoredEvidence],
+    entry: channels.ChannelSet,
+    *,
+    policy: Policy,
+    channel: str,
+    now: datetime,
+) -> SetStatus:
+    """Return what is known of a set on a channel. ``policy`` is one without age."""
+    verdict = gate.judge_set(policy, channel, document, evidence, now)
+    bad = {item.id for item in evidence if not item.evidence.passed}
+    failed = tuple(  # not for want of evidence, but by a failure or a change
+        item.rule
+        for item in verdict.failures
+        if item.rule == "hashes" or (item.rule in {"audit", "resolver"} and bad.intersection(item.evidence))
+    )
+    shown = make_shown_state(verdict)
+    project = "torch" if "torch" in document.projects else document.projects[0]
+    wheels = [file for file in document.files if file.project == project]
+    return SetStatus(
+        set=document.id,
+        created=document.created,
+        promoted=entry.when,
+        project=project,
+        version=wheels[0].version,
+        rocm=document.rocm,
+        os=wheel_set.find_set_platform(document),
+        kind=document.layout,
+        origin=document.origin,
+        state="checks failed" if failed and shown.word != "tests failed" else shown.word,
+        told=(*shown.lines, *(f"{rule}: failed" for rule in failed), *verdict.notes, *entry.notes),
+        targets=_list_targets(verdict),
+        wheels=tuple(_make_wheel_status(file, document) for file in wheels),
+        failed_checks=failed,
+        takes_reports=policy.takes_reports(channel),
+    )
+
+
+def _list_targets(verdict: Verdict) -> tuple[support.TargetStatus, ...]:
+    return tuple(
+        support.TargetStatus(gfx=item.gfx, state=item.state, by=item.by, pythons=item.pythons, when=item.when)
+        for item in verdict.targets
+    )
+
+
+def _make_wheel_status(file: wheel_set.SetFile, document: wheel_set.SetDocument) -> support.WheelStatus:
+    """Return a wheel; one whose device code is in other wheels of the set is for all its targets."""
+    targets = sorted({strip_features(target) for target in file.targets})
+    pythons = wheel_set.list_wheel_pythons(file.name)
+    return support.WheelStatus(
+        file=file.name,
+        sha256=file.sha256,
+        pythons=tuple(sorted(pythons, key=wheel_set.python_number)),
+        platforms=tuple(sorted({tag.platform for tag in dist_info.parse_wheel_name(file.name).tags})),
+        gfx=tuple(targets) or wheel_set.list_set_targets(document),
+        label=file.label,
+        rocm=document.rocm_of(file),
+    )
+
+
+def find_newest_by_platform(sets: Iterable[SetStatus], channel: str, gfx: str = "") -> tuple[SetStatus, ...]:
+    """Return the newest set of each platform, that of Linux first.
+
+    With ``gfx``, of the newest version one that is tested there goes before those that are reported.
+    """
+    newest = sorted(sets, key=lambda status: status.rank_for(channel, gfx), reverse=True)
+    by_platform = {
+        platform: [item for item in newest if item.os == platform] for platform in wheel_set.PLATFORM_ORDER
+    }
+    return tuple(items[0] for items in by_platform.values() if items)
 
 
 @dataclass(frozen=True)
 class RefreshResult:
     """What was done for a channel.
 
-    ``retold`` are the sets of which its pages tell something else now, ``views`` those that changed: (target,
-    set before, set now, their platform), ``None`` for none. ``evidence`` counts copied results, ``pages``
-    pages that were written or removed; ``signed``: its snapshot was. ``other_change`` says who is changing
-    the channel: then nothing was done. ``failing`` are sets that it shows although something failed since.
+    ``retold`` are the sets of which support.json tells something else now, ``views`` those that changed:
+    (target, set before, set now, their platform), ``None`` for none. ``pages`` counts pages that were written
+    or removed; ``signed``: its manifest was. ``other_change`` says who is changing the channel: then nothing
+    was done. ``failing`` are sets that it shows although something failed since.
     """
 
     family: str
     channel: str
     retold: tuple[str, ...] = ()
     views: tuple[ViewChange, ...] = ()
-    evidence: int = 0
     pages: int = 0
     other_change: str = ""
     failing: tuple[SetStatus, ...] = ()
@@ -86,306 +196,223 @@ class RefreshResult:
 
 
 @dataclass(frozen=True)
-class _KnownResults:
-    """The ids of the results of a set, in staging or released, and how many entries its log has."""
-
-    ids: frozenset[str]
-    logged: int
-
-
-@dataclass(frozen=True)
 class Refresher:
-    """One who refreshes. ``policy`` is what he has for all channels, ``now`` the time in UTC.
-
-    A channel is judged by the policy that it keeps, as ``PolicyUse`` says: ``named`` and ``change_policy``
-    are of that. ``again``: sets are judged again where there is something new; otherwise those stay as they
-    were of which something is known. ``signer`` signs what is shown, last of all.
-    """
+    """One who refreshes, by a policy. ``now`` is in UTC; ``signer`` signs what is shown, at the end."""
 
     store: Store
-    layout: StoreLayout
     policy: Policy
     by: str
     now: datetime
     env: Mapping[str, str]
-    again: bool = True
-    signer: snapshots.ReleaseSigner | None = None
-    named: bool = True
-    change_policy: bool = False
-
-    @cached_property
-    def _digest(self) -> str:
-        return compute_policy_digest(self.policy)
+    signer: signing.ReleaseSigner | None = None
 
     @cached_property
     def _ageless(self) -> Policy:
         return drop_age_limits(self.policy)
 
     def refresh_channel(self, family: str, channel: str) -> RefreshResult | None:
-        """Refresh a channel and the documents about it; ``None`` when nothing was ever promoted to it.
+        """Refresh a channel and what is told of it; ``None`` when nothing was ever promoted to it.
 
         Raises ReleaseError; the same call carries on afterwards.
         """
         return change_documents(
-            lambda: self._refresh_once(family, channel), description=f"{channel} of {family}"
+            lambda: self._refresh_once(FamilyPaths(family), channel), description=f"{channel} of {family}"
         )
 
-    def refresh_support(self, families: Sequence[str]) -> list[str]:
-        """Bring support.json of families, then that of all, to what is known; return those that changed."""
-        paths = [FamilyPaths(self.layout, item, "release") for item in families]
-        changed = [item.support_document for item in paths if write_support(self.store, item, self.signer)]
-        if write_whole_support(self.store, self.layout, self.signer):
-            changed.append(f"{self.layout.release}/{self.layout.support}")
-        return changed
+    def require_key(self, named: Iterable[tuple[str, str]]) -> None:
+        """Raise UsageError, before anything is written, where a channel is signed and there is no key."""
+        if self.signer is None:
+            for family, name in named:
+                keeper = signing.ManifestKeeper(self.store, FamilyPaths(family), name, None)
+                keeper.require_channel((), is_new=False)
 
-    def check_released(self, family: str | None) -> store_check.StoreReport:
-        """Look at what is released of a family, or of all, and return what is damaged; nothing is repaired.
+    def judge_sets(
+        self, channel: channels.Channel, documents: Sequence[wheel_set.SetDocument]
+    ) -> tuple[SetStatus, ...]:
+        """Return what is known of the sets of a channel, in their order; these are their documents."""
 
-        Raises ReleaseError where the store cannot be read.
-        """
-        families = None if family is None else (family,)
-        signers = self.signer.trusted if self.signer is not None else None
-        check = store_check.StoreCheck(
-            self.store, self.layout, self.now, areas=("release",), families=families
+        def judge(pair: tuple[channels.ChannelSet, wheel_set.SetDocument]) -> SetStatus:
+            entry, document = pair
+            evidence = read_evidence(self.store, document, signers=self.policy.signers, env=self.env)
+            return make_set_status(
+                document, evidence, entry, policy=self._ageless, channel=channel.channel, now=self.now
+            )
+
+        return tuple(parallel.run_in_parallel(judge, list(zip(channel.sets, documents, strict=True))))
+
+    def _refresh_once(self, paths: FamilyPaths, name: str) -> RefreshResult | None:
+        store = self.store
+        before, tag = support.read_document(store, paths.support_document)
+        promoter = channels.Promoter(
+            store,
+            paths,
+            name,
+            channels.ChannelActor(self.by, f"{self.now:%Y-%m-%dT%H:%M:%SZ}"),
+            signer=self.signer,
         )
-        return replace(check, signers=signers, env=self.env).run()
-
-    def _refresh_once(self, family: str, channel: str) -> RefreshResult | None:
-        promoter = self._make_promoter(family, channel)
-        stored = read_channel_status(self.store, promoter.release, channel)
-        record = read_channel(self.store, promoter.release, channel)
+        record = promoter.read_channel_record()
         if record.tag is None:
             return None
-        if record.channel.pending is not None:
-            if record.channel.pending.action != "refresh":
-                return RefreshResult(family, channel, other_change=str(record.channel.pending))
-            promoter.retell(record, ())
-            raise ChangedInStoreError(
-                f"an earlier refresh of {channel} of {family} was not finished; now it is"
-            )
+        channel = record.channel
+        if channel.pending is not None:
+            return RefreshResult(paths.family, name, other_change=str(channel.pending))
         promoter.require_signed(record)
-        use = kept_policy.PolicyUse(self.policy, self.now.date(), self.named, self.change_policy)
-        policy, new_policy = use.choose(record.channel)
-        judge = replace(self, policy=policy)
-        return judge._refresh_settled(promoter, stored, record, new_policy if self.again else None)
+        results = self._list_results(paths, channel)
+        documents = channels.read_shown_sets(store, paths, channel.sets)
+        sets = self.judge_sets(channel, documents)
 
-    def _refresh_settled(
-        self,
-        promoter: promote.Promoter,
-        stored: StoredStatus,
-        record: ChannelRecord,
-        new_policy: Mapping[str, Any] | None,
-    ) -> RefreshResult:
-        """Refresh a channel that nothing is pending on; ``new_policy`` is what it is to keep."""
-        if self.signer is not None:
-            stored = self._forget_unsigned(promoter, stored)
-            self._begin_snapshot(promoter, record)
-        known, brought = self._bring_evidence(promoter, record.channel)
-        sets = self._find_statuses(record.channel, stored, known, promoter.released)
-        retold, pages_written = self._retell_channel(promoter, record, sets, new_policy)
-        views, exchanged = self._publish_views(promoter, stored, sets)
-        signed = self.signer is not None and change_documents(
-            lambda: self._sign_channel(promoter), description=promoter.snapshot.path
-        )
+        def check() -> None:
+            for path, expected in ((paths.support_document, tag), (paths.channel_document(name), record.tag)):
+                info = store.head(path)
+                if (info.tag if info else None) != expected:
+                    raise ChangedInStoreError(f"{path} was changed by another process", tip=RUN_AGAIN_TIP)
+
+        notes = {status.set: pages.SetNote(status.state, status.told) for status in sets}
+        shown_pages = pages.make_channel_pages(paths, name, documents, notes)
+        folder = paths.channel_pages(name)
+        count = pages.exchange_pages(store, folder, shown_pages, (), check, adds=True)
+        views = {
+            gfx: newest
+            for gfx in sorted({target.gfx for status in sets for target in status.targets})
+            if (newest := find_newest_by_platform((item for item in sets if item.passed_on(gfx)), name, gfx))
+        }
+        by_id = {document.id: document for document in documents}
+        earlier = {
+            view.gfx: tuple(item.set for item in view.sets) for view in before.views if view.channel == name
+        }
+        for gfx in sorted({*views, *earlier, *store.folders(paths.views_folder)}):
+            shown = {status.set: by_id[status.set] for status in views.get(gfx, ())}
+            view_pages, written = self._exchange_view(
+                paths, paths.view_pages(gfx, name), earlier.get(gfx, ()), shown, check
+            )
+            shown_pages |= view_pages
+            count += written
+        public = support.read_public(store)
+        newest = find_newest_by_platform(sets, name)
+        part = support.make_channel_part(paths, name, sets, newest, views.items(), public)
+        known = {"public_url": public.public_url, "other_indexes": public.other_indexes}
+        after = before.with_channel(name, part).model_copy(update=known)
+        is_new = after != before or tag is None
+        if is_new:
+            store.replace(paths.support_document, after.to_json(), tag)
+        signed = promoter.manifest.write(channel.to_json(), shown_pages)
+        if (count or is_new or signed) and self._list_results(paths, channel) != results:
+            # whoever knew of these may have been here before our last write, and have found nothing to do
+            raise ChangedInStoreError(f"there are new results in {paths.family}", tip=RUN_AGAIN_TIP)
+        told = {item.set: item for item in before.releases if item.channel == name}
         return RefreshResult(
-            promoter.release.family,
-            promoter.channel,
-            retold,
-            views,
-            brought,
-            pages_written + exchanged,
+            paths.family,
+            name,
+            tuple(item.set for item in part.releases if _tell(told.get(item.set)) != _tell(item)),
+            tuple(_list_view_changes(views, before, name)),
+            count,
             failing=tuple(status for status in sets if status.is_failing),
             signed=signed,
         )
 
-    def _make_promoter(self, family: str, channel: str) -> promote.Promoter:
-        actor = promote.ChannelActor(self.by, f"{self.now:%Y-%m-%dT%H:%M:%SZ}")
-        return promote.Promoter(
-            self.store, FamilyPaths(self.layout, family), channel, actor, signer=self.signer
-        )
+    def _list_results(self, paths: FamilyPaths, channel: channels.Channel) -> set[str]:
+        """Return the paths of all that was written down about the sets that a channel shows."""
+        listed = self.store.listing(paths.evidence_folder())
+        return {item.path for item in listed if item.path.split("/")[2] in channel.shown}
 
-    def _forget_unsigned(self, promoter: promote.Promoter, stored: StoredStatus) -> StoredStatus:
-        """Return what is known of sets where it is signed, else nothing: then they are judged anew."""
-        keeper, path = promoter.snapshot, promoter.release.channel_status(promoter.channel)
-        snapshot = keeper.read().snapshot
-        if stored.tag is None or keeper.vouches(snapshot, path, stored.content):
-            return stored
-        if snapshot is not None:
-            log_note(f"{self.store.url_of(path)} is not what was signed: its sets are judged anew")
-        empty = ChannelStatus(family=promoter.release.family, channel=promoter.channel)
-        return StoredStatus(empty, stored.tag)
-
-    def _begin_snapshot(self, promoter: promote.Promoter, record: ChannelRecord) -> None:
-        """Sign the document of a channel that has no snapshot that holds, before anything that follows."""
-        if promoter.snapshot.read().snapshot is None:
-            path = promoter.release.channel_document(promoter.channel)
-            promoter.snapshot.add({path: (record.content,)}, channel_document=record.content)
-
-    def _sign_channel(self, promoter: promote.Promoter) -> bool:
-        """Sign what a channel and its views show, unless they are being changed; tell whether it was new.
-
-        All that is signed follows from its documents, and from those of sets.
-        """
-        paths, channel, snapshot = promoter.release, promoter.channel, promoter.snapshot
-        signed, record = snapshot.read(), promoter.read_channel_record()
-        status = read_channel_status(self.store, paths, channel)
-        is_settled = record.channel.pending is None and all(view.settled for view in status.document.views)
-        if not is_settled or status.tag is None:
-            return False  # whoever changes it signs it then
-        promoter.require_signed(record)
-        snapshot.require_content(paths.channel_status(channel), status.content)
-        contents = {
-            paths.channel_document(channel): record.content,
-            paths.channel_status(channel): status.content,
-        }
-        documents = promoter.released.read_documents(record.channel.shown)
-        contents |= make_channel_pages(paths, channel, record.channel.sets, documents)
-        for view in status.document.views:
-            folder = paths.view_pages(view.gfx, channel)
-            contents |= make_view_pages(paths, folder, promoter.released.read_documents(view.shown))
-        revision = record.channel.revision
-        return snapshot.settle(signed, contents, channel_document=record.content, revision=revision)
-
-    def _bring_evidence(
-        self, promoter: promote.Promoter, channel: Channel
-    ) -> tuple[dict[str, _KnownResults], int]:
-        """Bring the evidence of the sets that are shown; return what there is, and how many were new.
-
-        Logs are listed before results and copied after them: no log names what is not there.
-        """
-        staging, release = promoter.staging, promoter.release
-        staged_numbers = set_log.list_log_numbers(self.store, staging)
-        numbers = set_log.list_log_numbers(self.store, release)
-        staged = list_evidence_ids(self.store, staging)
-        present = list_evidence_ids(self.store, release)
-        staged_ids = {set_id: staged.get(set_id, set()) for set_id in channel.shown}
-        brought = copy_evidence(self.store, staging, release, present, staged_ids)
-        known = {}
-        for set_id in channel.shown:
-            logged = numbers.get(set_id, set())
-            new = staged_numbers.get(set_id, set()) - logged
-            set_log.copy_log_entries(self.store, staging, release, set_id, sorted(new))
-            ids = staged_ids[set_id] | present.get(set_id, set())
-            known[set_id] = _KnownResults(frozenset(ids), len(logged | new))
-        return known, brought
-
-    def _find_statuses(
+    def _exchange_view(
         self,
-        channel: Channel,
-        stored: StoredStatus,
-        known: Mapping[str, _KnownResults],
-        released: set_list.ReleasedSets,
-    ) -> tuple[SetStatus, ...]:
-        """Return what is known of all sets that are shown; those of which nothing changed as they were."""
-        before = {status.set: status for status in stored.document.sets}
+        paths: FamilyPaths,
+        folder: str,
+        earlier: Sequence[str],
+        documents: Mapping[str, wheel_set.SetDocument],
+        check: pages.Check,
+    ) -> tuple[dict[str, bytes], int]:
+        """Have the pages of a view show these sets, by their ids, where they showed ``earlier`` ones.
 
-        def of(channel_set: ChannelSet) -> SetStatus:
-            ids, logged = known[channel_set.set].ids, known[channel_set.set].logged
-            digest = self._compute_digest(channel_set, ids, logged)
-            old = before.get(channel_set.set)
-            if old is not None and (old.of == digest or not self.again):
-                return old
-            (document,), signers = released.read_documents([channel_set.set]), self.policy.signers
-            results, log = read_released_evidence(
-                self.store, self.layout, document, signers=signers, env=self.env
-            )
-            ids, logged = frozenset(result.id for result in results), len(log.entries)
-            return make_set_status(
-                document,
-                results,
-                channel_set,
-                policy=self._ageless,
-                channel=channel.channel,
-                now=self.now,
-                digest=self._compute_digest(channel_set, ids, logged),
-                log=log,
-                stated=old.log if old is not None else None,
-            )
+        Returns the pages, and how many were written or removed.
+        """
+        store = self.store
+        going = [set_id for set_id in earlier if set_id not in documents]
+        wanted = pages.make_index_pages(folder, paths, documents.values()) if documents else {}
+        if not documents and store.head(f"{folder}/{HTML_PAGE}") is None and not list(store.listing(folder)):
+            return {}, 0
+        if not going and not set(documents) - set(earlier):  # as a rule nothing is written
+            return wanted, pages.exchange_pages(store, folder, wanted, (), check, adds=True)
+        leaving = _read_known_sets(store, paths, going)
+        changing = [*leaving, *documents.values()]
+        requires = set_conflicts.read_requirements_of(store, paths, changing)
+        order, count = set_conflicts.sort_by_dependencies(changing, requires), 0
+        if documents and leaving:
+            both = pages.make_index_pages(folder, paths, changing)
+            present = pages.read_pages(store, both)
+            if any(present[path] not in {both[path], wanted.get(path)} for path in both):
+                count += pages.exchange_pages(store, folder, both, order, check, adds=True)
+            # else a run that was killed had let the new ones come: old ones go on going
+        adds = bool(documents) and not leaving
+        count += pages.exchange_pages(store, folder, wanted, order, check, adds=adds)
+        return wanted, count
 
-        return tuple(parallel.run_in_parallel(of, channel.sets, jobs=_STATUS_JOBS))
+    def refresh_support(self) -> list[str]:
+        """Bring support.json of all families to what those of each say; return its path if that is new."""
 
-    def _compute_digest(self, channel_set: ChannelSet, ids: Iterable[str], logged: int) -> str:
-        return compute_status_digest(
-            self.policy, self._digest, channel_set, sorted(ids), self.now, logged=logged
-        )
+        def write() -> list[str]:
+            public, tag = support.read_document(self.store, SUPPORT_FILE)
+            merged = derive_whole_support(self.store, public)
+            if merged == public and tag is not None:
+                return []
+            self.store.replace(SUPPORT_FILE, merged.to_json(), tag)
+            if derive_whole_support(self.store, public) != merged:  # see _refresh_once
+                raise ChangedInStoreError(f"{SUPPORT_FILE} is behind those of families", tip=RUN_AGAIN_TIP)
+            return [SUPPORT_FILE]
 
-    def _retell_channel(
-        self,
-        promoter: promote.Promoter,
-        record: ChannelRecord,
-        sets: Sequence[SetStatus],
-        new_policy: Mapping[str, Any] | None,
-    ) -> tuple[tuple[str, ...], int]:
-        """Have the channel tell what is known; return the sets of which it told something else, and pages."""
-        goal = tuple(
-            channel_set.model_copy(update={"state": status.state, "told": status.told})
-            for channel_set, status in zip(record.channel.sets, sets, strict=True)
-        )
-        if not goal or (goal == record.channel.sets and new_policy is None):
-            return (), 0
-        retold = tuple(new.set for new, old in zip(goal, record.channel.sets, strict=True) if new != old)
-        return retold, promoter.retell(record, goal, new_policy).pages
+        return change_documents(write, description=SUPPORT_FILE)
 
-    def _publish_views(
-        self, promoter: promote.Promoter, stored: StoredStatus, sets: tuple[SetStatus, ...]
-    ) -> tuple[tuple[ViewChange, ...], int]:
-        """Have views show what they are to show; return those that changed, and how many pages did."""
-        released, channel = promoter.released, promoter.channel
-        paths = released.paths
-        present = list_view_targets(self.store, paths, channel)
-        ids_by_target = find_view_sets(sets, channel, PlatformConflicts(released).have_conflict)
-        planned = plan_views(stored, ids_by_target, present)
-        policy = self._digest if self.again else stored.document.policy or self._digest
-        goal = ChannelStatus(family=paths.family, channel=channel, policy=policy, sets=sets, views=planned)
-        message = f"views of {channel} of {paths.family} were changed by another process"
-        journal = publish.DocumentJournal(
-            self.store,
-            paths.channel_status(channel),
-            stored.tag,
-            lambda: ChangedInStoreError(message, tip=RUN_AGAIN_TIP),
-        )
-        settled = goal.settle_views()
-        changing = [view for view in planned if not view.settled]
-        contents: dict[str, tuple[bytes, ...]] = {}
-        for view in changing if self.signer is not None else ():
-            contents |= list_view_states(released, channel, view)
-        contents[paths.channel_status(channel)] = (goal.to_json(), settled.to_json())
-        folders = [paths.view_pages(view.gfx, channel) for view in changing]
-        promoter.snapshot.add(contents, folders=folders)
-        if goal.to_json() != stored.content:
-            journal.write(goal.to_json())
-            promoter.snapshot.add(contents, folders=folders)  # another may have settled it before we claimed
-        pages = sum(publish_view(released, channel, view, journal.check) for view in changing)
-        if changing:
-            journal.write(settled.to_json())
-        return tuple(_list_view_changes(stored.document, sets, changing)), pages
+    def set_public(self, url: str | None, other_indexes: tuple[str, ...] | None) -> None:
+        """Write down where the store is seen from (``None``: as it was)."""
+        update: dict[str, object] = {}
+        if url is not None:
+            update["public_url"] = support.check_public_url(url) if url else ""
+        if other_indexes is not None:
+            addresses = tuple(support.check_public_url(address) for address in other_indexes if address)
+            update["other_indexes"] = addresses
+
+        def write() -> None:
+            public, tag = support.read_document(self.store, SUPPORT_FILE)
+            changed = public.model_copy(update=update)
+            if changed != public:
+                self.store.replace(SUPPORT_FILE, changed.to_json(), tag)
+
+        change_documents(write, description=SUPPORT_FILE)
+
+
+def _read_known_sets(store: Store, paths: FamilyPaths, ids: Sequence[str]) -> list[wheel_set.SetDocument]:
+    """Return those of sets that are there: of one that was pruned no page can be made."""
+    present = [set_id for set_id in ids if store.head(paths.set_document(set_id)) is not None]
+    return [wheel_set.read_set(store, paths.family, set_id) for set_id in present]
+
+
+def derive_whole_support(store: Store, public: support.SupportDocument) -> support.SupportDocument:
+    """Return what the document of all families is to be."""
+    documents = [
+        support.read_document(store, FamilyPaths(family).support_document)[0]
+        for family in wheel_set.list_families(store)
+    ]
+    return support.merge_documents(documents, public)
+
+
+def _tell(item: support.SupportRelease | None) -> tuple[object, ...]:
+    return () if item is None else (item.state, item.told)
 
 
 def _list_view_changes(
-    before: ChannelStatus, sets: Sequence[SetStatus], changing: Sequence[ChannelView]
-) -> Iterator[ViewChange]:
-    """Yield for each platform what became of a view; all that it shows where its pages alone were not right.
-
-    Before it began to change it showed the last of those that it ``was`` at.
-    """
-    platforms = {item.set: item.os for item in (*before.sets, *sets)}
-    views = {item.gfx: item for item in before.views}
-    for view in changing:
-        was = views.get(view.gfx, ChannelView(gfx=view.gfx, set=None))
-        changes = []
+    views: Mapping[str, Sequence[SetStatus]], before: support.SupportDocument, channel: str
+) -> Iterable[ViewChange]:
+    """Yield for each platform what became of a view."""
+    old = {
+        (view.gfx, item.os): item.set
+        for view in before.views
+        if view.channel == channel
+        for item in view.sets
+    }
+    new = {(gfx, item.os): item.set for gfx, shown in views.items() for item in shown}
+    for gfx in sorted({key[0] for key in (*old, *new)}):
         for platform in wheel_set.PLATFORM_ORDER:
-
-            def select_platform_ids(
-                ids: Sequence[str], platform: project_names.Platform = platform
-            ) -> list[str]:
-                return [
-                    set_id for set_id in ids if platforms.get(set_id, wheel_set.PLATFORM_ORDER[0]) == platform
-                ]
-
-            old, new = (
-                select_platform_ids(was.was)[-1:] or select_platform_ids(was.shown),
-                select_platform_ids(view.shown),
-            )
-            changes.append((view.gfx, next(iter(old), None), next(iter(new), None), platform))
-        changed = [item for item in changes if item[1] != item[2]]
-        yield from changed or [item for item in changes if item[2]] or changes[:1]
+            change = old.get((gfx, platform)), new.get((gfx, platform))
+            if change[0] != change[1]:
+                yield gfx, *change, platform

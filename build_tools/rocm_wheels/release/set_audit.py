@@ -9,7 +9,7 @@ from rocm_wheels import __version__
 from rocm_wheels.audit import audited_set, audited_wheel, set_page, verify
 from rocm_wheels.release import staged_wheels, wheel_set
 
-AUDIT_PAGE, AUDIT_FILE = "audit.html", "audit.json"
+AUDIT_PAGE, AUDIT_FILE = AUDIT_FILES = "audit.html", "audit.json"
 
 
 def make_set_audit(

@@ -13,6 +13,7 @@ that: it sees one set.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import combinations
@@ -25,11 +26,11 @@ from rocm_wheels.core import errors, parallel
 from rocm_wheels.index import folder
 from rocm_wheels.models import ci
 from rocm_wheels.models.gfx import strip_features
-from rocm_wheels.release import layout, wheel_set
+from rocm_wheels.package import version_edit
+from rocm_wheels.release import store_paths, wheel_set
 from rocm_wheels.stores.store import Store
 from rocm_wheels.wheels import dist_info, installer_slots
 
-_METADATA_JOBS = 16
 _MOST_UNPINNED_SHOWN = 10
 _EXTRA_MARKER = re.compile(r"\bextra\b")
 _PIN_TIP = "build them with exact versions (==), or allow this with --allow-unpinned"
@@ -42,20 +43,47 @@ ProjectGraph = Mapping[str, Collection[str]]  # the projects that a project requ
 
 
 def read_requirements(
-    store: Store, paths: layout.FamilyPaths, document: wheel_set.SetDocument
+    store: Store, paths: store_paths.FamilyPaths, document: wheel_set.SetDocument
 ) -> RequirementsByFile:
-    """Return what the wheels of a set require of each other."""
+    """Return what the wheels of a set require of each other, by their METADATA in the store.
 
-    def of(file: wheel_set.SetFile) -> list[Requirement]:
-        path = paths.wheel_file(file.sha256, file.name) + folder.METADATA_SUFFIX
-        listed = dist_info.parse_metadata(store.read(path).content, name=path).requires_dist
-        parsed = [Requirement(requirement) for requirement in listed]
-        return [
-            requirement for requirement in parsed if _project_of_requirement(requirement) in document.projects
-        ]
+    Raises ReleaseError for METADATA that are gone, or not those that were staged.
+    """
 
-    requirements = parallel.run_in_parallel(of, document.files, jobs=_METADATA_JOBS)
+    return {
+        name: [item for item in requires if _project_of_requirement(item) in document.projects]
+        for name, requires in read_all_requirements(store, paths, document).items()
+    }
+
+
+def read_all_requirements(
+    store: Store, paths: store_paths.FamilyPaths, document: wheel_set.SetDocument
+) -> RequirementsByFile:
+    """Return what the wheels of a set require, of each other or not. Raises as ``read_requirements``."""
+
+    def read(file: wheel_set.SetFile) -> list[Requirement]:
+        path = paths.pool_file(file.sha256, file.name) + folder.METADATA_SUFFIX
+        content = store.read(path).content
+        if hashlib.sha256(content).hexdigest() != file.metadata_sha256:
+            raise errors.ReleaseError(
+                f"{store.url_of(path)} is not what was staged",
+                tip="stage the same wheels again: what is wrong is named, and what is gone is sent",
+            )
+        return [Requirement(text) for text in dist_info.parse_metadata(content, name=path).requires_dist]
+
+    requirements = parallel.run_in_parallel(read, document.files)
     return {file.name: requires for file, requires in zip(document.files, requirements, strict=True)}
+
+
+def read_requirements_of(
+    store: Store, paths: store_paths.FamilyPaths, documents: Sequence[wheel_set.SetDocument]
+) -> RequirementsByFile:
+    """Return what the wheels of several sets require of each other: a name belongs to its bytes."""
+    return {
+        name: requires
+        for document in documents
+        for name, requires in read_requirements(store, paths, document).items()
+    }
 
 
 def require_pins(
@@ -382,3 +410,48 @@ def _list_code_targets(document: wheel_set.SetDocument) -> Mapping[str, set[str]
             strip_features(target) for target in file.targets
         )
     return targets_by_project
+
+
+def find_upgrade_faults(
+    document: wheel_set.SetDocument,
+    requires: RequirementsByFile,
+    shown_documents: Iterable[wheel_set.SetDocument],
+) -> list[str]:
+    """Return what people run into who upgrade from sets that a channel shows to this one.
+
+    - A version that sorts below one that is shown, though it is of the same release: PEP 440 compares local
+      parts as text where they have letters, so that ``+rocm10`` is below ``+rocm7`` (TheRock #7183).
+    - An extra that names a device package which the set lacks: pip warns, exits 0, and installs no kernels.
+    - A requirement pinned by a local version of a project that the set lacks: uv finds it unsatisfiable, as
+      no other index has it. ROCm's own packages are from its index.
+    """
+    faults = []
+    shown = [file for other in shown_documents if other.id != document.id for file in other.files]
+    new_versions = {(file.project, Version(file.version)) for file in document.files}
+    for project, version in sorted(new_versions):
+        above = {
+            other
+            for other in {Version(file.version) for file in shown if file.project == project}
+            if other.public == version.public and other > version
+        }
+        if above:
+            faults.append(
+                f"{project} {version} sorts below {max(above)}, which is shown: installers keep that, and "
+                "`pip install -U` changes nothing"
+            )
+    for name, requirements in sorted(requires.items()):
+        for requirement in requirements:
+            project = _project_of_requirement(requirement)
+            if project in document.projects:
+                continue
+            if wheel_set.find_host_project(project) is not None:
+                faults.append(
+                    f"{name} names {requirement.name} in an extra or as a requirement, and the set has no"
+                    " such wheel: pip goes on without, and installs no kernels"
+                )
+            elif version_edit.ROCM_PROJECT_NAMES.fullmatch(project):
+                continue
+            elif any("+" in specifier.version for specifier in requirement.specifier):
+                lacks = f"and the set has no {project}: uv finds that unsatisfiable"
+                faults.append(f"{name} requires {requirement}, {lacks}")
+    return faults

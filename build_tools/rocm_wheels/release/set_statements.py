@@ -8,11 +8,10 @@ from dataclasses import dataclass
 
 from rocm_wheels.core import errors, parallel, tables
 from rocm_wheels.package import provenance
-from rocm_wheels.release import layout, policy, wheel_set
+from rocm_wheels.release import policy, store_paths, wheel_set
 from rocm_wheels.stores.store import NotInStoreError, Store
+from rocm_wheels.wheels import statement
 from rocm_wheels.wheels.statement import WheelOrigin
-
-_READ_JOBS = 8
 
 
 @dataclass(frozen=True)
@@ -24,7 +23,7 @@ class StoredStatement:
 
 
 def read_stored_origin(
-    store: Store, paths: layout.FamilyPaths, set_id: str, file: wheel_set.SetFile
+    store: Store, paths: store_paths.FamilyPaths, file: wheel_set.SetFile
 ) -> WheelOrigin | None:
     """Return a wheel of a set with its statement; None where it has none.
 
@@ -32,20 +31,22 @@ def read_stored_origin(
     """
     if not file.statement:
         return None
-    path = paths.set_statement(set_id, file.name)
+    path = paths.pool_file(file.sha256, file.name) + statement.STATEMENT_SUFFIX
     content = _read_if_there(store, path)
     if content is None:
         raise errors.DataError(f"{store.url_of(path)} is gone")
     if hashlib.sha256(content).hexdigest() != file.statement:
         raise errors.DataError(f"{store.url_of(path)} is not the statement that the set was staged with")
     provenance.parse_stored_statement(content, name=store.url_of(path), wheel=file.name, sha256=file.sha256)
-    signature = _read_if_there(store, paths.set_statement_signature(set_id, file.name))
+    signature = _read_if_there(
+        store, paths.pool_file(file.sha256, file.name) + statement.STATEMENT_SIGNATURE_SUFFIX
+    )
     return WheelOrigin(file.name, file.sha256, content, signature)
 
 
 def read_set_statements(
     store: Store,
-    paths: layout.FamilyPaths,
+    paths: store_paths.FamilyPaths,
     document: wheel_set.SetDocument,
     signers: Mapping[str, str],
     env: Mapping[str, str],
@@ -57,7 +58,7 @@ def read_set_statements(
 
     def read(file: wheel_set.SetFile) -> tuple[str, StoredStatement | None]:
         try:
-            origin = read_stored_origin(store, paths, document.id, file)
+            origin = read_stored_origin(store, paths, file)
         except errors.DataError as fault:
             return file.sha256, StoredStatement(trouble=errors.explain_error(fault))
         if origin is None:
@@ -68,13 +69,13 @@ def read_set_statements(
         )
         return file.sha256, StoredStatement(signer)
 
-    rows = parallel.run_in_parallel(read, document.files, jobs=_READ_JOBS)
-    return {sha256: statement for sha256, statement in rows if statement is not None}
+    rows = parallel.run_in_parallel(read, document.files)
+    return {sha256: stored for sha256, stored in rows if stored is not None}
 
 
 def judge_stored_statements(statements: Mapping[str, StoredStatement]) -> policy.RuleResult | None:
     """Return a failure where a statement is not what the set was staged with, or about another wheel."""
-    wrong = [statement.trouble for statement in statements.values() if statement.trouble]
+    wrong = [stored.trouble for stored in statements.values() if stored.trouble]
     tip = "put the file back from a copy of the store"
     return policy.RuleResult("provenance", "fail", wrong[0], tip=tip) if wrong else None
 
@@ -86,7 +87,7 @@ def judge_provenance(
     files = document.files
     without = [file.name for file in files if file.sha256 not in statements]
     named = {file.name: statements[file.sha256] for file in files if file.sha256 in statements}
-    unsigned = [name for name, statement in named.items() if statement.signer not in rule.signed_by]
+    unsigned = [name for name, stored in named.items() if stored.signer not in rule.signed_by]
     signers = " or ".join(rule.signed_by)
     if without:
         why = f"no statement for {len(without)} of {tables.format_count(len(files), 'wheel')}: {without[0]}"

@@ -5,24 +5,22 @@ locks.
 
 Then it is written:
 
-1. ``begun.json``: when the set was begun, which pages and document repeat: a second run makes the same
-   bytes
-2. the bytes of the wheels, each at the place that its sha256 says; what is there is not sent again
-3. the lock, the audit and the pages, which nobody has a link to yet
-4. the names: from here on each belongs to its bytes; the statements beside the wheels
-5. a look at all of it in the store
-6. the first entry of the set's log, which states the digest of its document
-7. ``set.json``: the set is there
+1. the files of the pool, each at the place that its sha256 says; what is there is not sent again
+2. a look at all of them in the store
+3. ``set.json``: the set is there
+4. its pages, and its audit
+5. a look at what was found present: a prune may have taken what no document named
 
 Of a set that is there, what the store has lost since is sent again, and nothing else is touched.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -31,14 +29,15 @@ from packaging.version import InvalidVersion, Version
 
 from rocm_wheels.audit import contents
 from rocm_wheels.core import errors, extras, log, parallel, tables
-from rocm_wheels.index.folder import METADATA_SUFFIX
+from rocm_wheels.index.folder import JSON_PAGE, METADATA_SUFFIX
 from rocm_wheels.models import gfx, project_names
 from rocm_wheels.models.lock import Lock
 from rocm_wheels.models.project import Project, load_project
 from rocm_wheels.package import version_edit
-from rocm_wheels.release import prune, set_audit, set_conflicts, set_list, set_log, wheel_set
-from rocm_wheels.release.layout import FamilyPaths
-from rocm_wheels.release.pages import make_set_pages
+from rocm_wheels.release import channel as channels
+from rocm_wheels.release import set_audit, set_conflicts, wheel_set
+from rocm_wheels.release.pages import make_index_pages
+from rocm_wheels.release.policy import CHANNEL_NAMES
 from rocm_wheels.release.staged_wheels import (
     SetSources,
     StagedWheel,
@@ -50,15 +49,18 @@ from rocm_wheels.release.staged_wheels import (
     list_lock_projects,
     read_staged_wheels,
 )
+from rocm_wheels.release.store_paths import FamilyPaths
 from rocm_wheels.stores.store import (
     RUN_AGAIN_TIP,
     AlreadyInStoreError,
     NotInStoreError,
     Store,
+    change_documents,
     create_or_read,
     put_file,
     size_of_content,
 )
+from rocm_wheels.wheels import statement
 
 
 @dataclass(frozen=True)
@@ -349,8 +351,8 @@ class StagePlan:
     paths: FamilyPaths
     wheels: Sequence[StagedWheel]
     document: wheel_set.SetDocument  # as it will be, without that time
-    locks: Mapping[str, bytes]  # by their paths beside the document
-    audit: Mapping[str, bytes] = field(default_factory=dict, repr=False)  # likewise
+    locks: Mapping[str, bytes]  # by their sha256
+    audit: Mapping[str, bytes] = field(default_factory=dict, repr=False)  # by name, beside the document
 
     @property
     def index(self) -> str:
@@ -363,31 +365,22 @@ class StagePlan:
         return [file.name for file in unlocked if wheel_set.find_host_project(file.project) is None]
 
     def list_files(self) -> Mapping[str, bytes | Path]:
-        """Return the immutable files by their paths: wheels, with their METADATA beside (PEP 658)."""
+        """Return the files of the pool by their paths: wheels, METADATA (PEP 658), statements and locks."""
         files: dict[str, bytes | Path] = {}
         for wheel in self.wheels:
-            path = self.paths.wheel_file(wheel.file.sha256, wheel.file.name)
+            path = self.paths.pool_file(wheel.file.sha256, wheel.file.name)
             files[path] = wheel.path
             files[path + METADATA_SUFFIX] = wheel.metadata
-        return files
+            if wheel.origin is not None:
+                files[path + statement.STATEMENT_SUFFIX] = wheel.origin.statement
+                if wheel.origin.signature is not None:
+                    files[path + statement.STATEMENT_SIGNATURE_SUFFIX] = wheel.origin.signature
+        return {**files, **{self.paths.lock_file(digest): text for digest, text in self.locks.items()}}
 
     def make_pages(self, when: str) -> Mapping[str, bytes]:
-        """Return locks, audit, statements and pages of the set, which belong to it alone."""
+        """Return the index of the set alone."""
         folder = self.paths.set_index(self.document.id)
-        pages = make_set_pages(folder, self.paths, ((file, when) for file in self.document.files))
-        set_folder = self.paths.set_folder(self.document.id)
-        files = {f"{set_folder}/{name}": text for name, text in [*self.locks.items(), *self.audit.items()]}
-        return {**files, **self._list_statements(), **pages}
-
-    def _list_statements(self) -> dict[str, bytes]:
-        files = {}
-        for wheel in self.wheels:
-            if wheel.origin is not None:
-                files[self.paths.set_statement(self.document.id, wheel.file.name)] = wheel.origin.statement
-            if wheel.origin is not None and wheel.origin.signature is not None:
-                path = self.paths.set_statement_signature(self.document.id, wheel.file.name)
-                files[path] = wheel.origin.signature
-        return files
+        return make_index_pages(folder, self.paths, [self.finish_document(when)])
 
     def finish_document(self, when: str) -> wheel_set.SetDocument:
         """Return the document as it will be."""
@@ -437,7 +430,6 @@ def plan_stage(
     return StagePlan(paths, staged_wheels, document, sources.list_lock_files(), audit)
 
 
-STAGE_JOBS = 8
 _SEND_JOBS = 4  # a large file goes in parts, several at a time
 _MOST_NAMES_SHOWN = 10
 
@@ -453,30 +445,19 @@ class StagedSet:
     new: bool  # the set was not visible before
 
 
-@dataclass(frozen=True)
-class MissingFiles:
-    """What a store has not yet of the wheels: paths with what belongs there."""
+def find_missing_files(store: Store, plan: StagePlan) -> dict[str, bytes | Path]:
+    """Return the files of the pool that a store has not yet, by their paths.
 
-    files: tuple[tuple[str, bytes | Path], ...]
-    already_there: int
+    The path says which bytes, so the size of what is there is enough until the last look.
+    """
 
-    @property
-    def size(self) -> int:
-        """The bytes that are to be sent."""
-        return sum(size_of_content(content) for _, content in self.files)
+    def is_there(item: tuple[str, bytes | Path]) -> bool:
+        info = store.head(item[0])
+        return info is not None and info.size == size_of_content(item[1])
 
-
-def find_missing_files(store: Store, plan: StagePlan) -> MissingFiles:
-    """Return which wheels are to be sent. Raises ReleaseError for names that belong to other bytes."""
-    refuse_taken_names(store, plan)
-    missing = _list_missing(store, plan)
-    return MissingFiles(missing, len(plan.list_files()) - len(missing))
-
-
-def _list_missing(store: Store, plan: StagePlan) -> tuple[tuple[str, bytes | Path], ...]:
     files = list(plan.list_files().items())
-    presence = parallel.run_in_parallel(lambda item: _has_file(store, *item), files, jobs=STAGE_JOBS)
-    return tuple(item for item, present in zip(files, presence, strict=True) if not present)
+    presence = parallel.run_in_parallel(is_there, files)
+    return {path: content for (path, content), present in zip(files, presence, strict=True) if not present}
 
 
 def stage_set(store: Store, plan: StagePlan, *, now: str) -> StagedSet:
@@ -484,212 +465,99 @@ def stage_set(store: Store, plan: StagePlan, *, now: str) -> StagedSet:
 
     Raises ReleaseError; the same call carries on afterwards.
     """
-    path = plan.paths.set_document(plan.document.id)
-    prune.refuse_pruned(store, plan.paths, plan.document.id)
-    if (visible := _read_visible_set(store, path)) is not None:
-        return _put_back(
-            store, plan, _require_same_set(visible, plan.finish_document(visible.created), store.url_of(path))
-        )
+    plan = _adopt_statements(store, plan)
+    published = _find_published(store, plan)
     missing = find_missing_files(store, plan)
-    begun_at = _begin_set(store, plan, now)
-    # again: who prunes looks for begun sets after his claim, and has seen this one or is seen here
-    prune.refuse_pruned(store, plan.paths, plan.document.id)
-    _create_files(store, plan, missing)
-    for item in plan.make_pages(begun_at).items():
-        put_file(store, *item)
-    _claim_names(store, plan)
-    _offer_statements(store, plan)
-    _verify_files(store, plan, {**plan.list_files(), **plan.make_pages(begun_at)})
-    document = plan.finish_document(begun_at)
-    set_log.start_set_log(store, plan.paths, document.id, document.digest)
-    new = _publish_document(store, path, document)
-    _require_unpruned(store, plan)
-    return StagedSet(document, len(missing.files), missing.already_there, missing.size, new)
+    sent_bytes = sum(size_of_content(content) for content in missing.values())
+    digests = {plan.paths.pool_file(file.sha256, file.name): file.sha256 for file in plan.document.files}
 
-
-def _require_unpruned(store: Store, plan: StagePlan) -> None:
-    """Raise ReleaseError where a prune took this set for one that was given up, and may take its wheels.
-
-    It was begun long ago, or by a clock that is wrong. Who claims the family from now on sees its document:
-    the claim is looked at first, then the wheels.
-    """
-    prune.refuse_pruned(store, plan.paths, plan.document.id)
-    if lost := _list_missing(store, plan):
-        raise errors.ReleaseError(
-            f"{plan.document.id} has lost {tables.format_count(len(lost), 'file')} to a prune meanwhile",
-            tip=RUN_AGAIN_TIP,
-        )
-
-
-def _put_back(store: Store, plan: StagePlan, document: wheel_set.SetDocument) -> StagedSet:
-    """Send again what is gone of a set that is there; its pages were seen, so none of them is replaced."""
-    missing = find_missing_files(store, plan)
-    pages = list(plan.make_pages(document.created).items())
-    presence = parallel.run_in_parallel(lambda item: store.head(item[0]) is not None, pages, jobs=STAGE_JOBS)
-    lost_pages = [item for item, present in zip(pages, presence, strict=True) if not present]
-    if missing.files or lost_pages:
-        log.log_warning(
-            f"{document.id} has lost "
-            f"{tables.format_count(len(missing.files) + len(lost_pages), 'file')}: sending again"
-        )
-    _create_files(store, plan, missing)
-    for item in lost_pages:
-        put_file(store, *item)
-    _claim_names(store, plan)
-    _offer_statements(store, plan)
-    _verify_files(store, plan, dict([*missing.files, *lost_pages]))
-    set_log.start_set_log(store, plan.paths, document.id, document.digest)
-    if missing.files or lost_pages:
-        prune.refuse_pruned(
-            store, plan.paths, document.id
-        )  # meanwhile: then what was sent again is of no set
-    return StagedSet(document, len(missing.files), missing.already_there, missing.size, False)
-
-
-def refuse_taken_names(store: Store, plan: StagePlan) -> None:
-    """Raise ReleaseError for names that belong to other bytes, in staging or where sets are released.
-
-    What is published is never replaced.
-    """
-
-    def taken(claim: tuple[str, str]) -> bool:
-        name, sha256 = claim
-        try:
-            return store.read(plan.paths.name_claim(name)).content.decode().strip() != sha256
-        except NotInStoreError:
-            return False
-
-    claims = [(wheel.file.name, wheel.file.sha256) for wheel in plan.wheels]
-    taken_names = [
-        name
-        for (name, _), is_taken in zip(
-            claims, parallel.run_in_parallel(taken, claims, jobs=STAGE_JOBS), strict=True
-        )
-        if is_taken
-    ]
-    release = FamilyPaths(plan.paths.layout, plan.paths.family, "release")
-    taken_names += set_list.find_taken_names(store, release, plan.document.files)
-    if taken_names:
-        raise _make_taken_error(sorted({*taken_names}), plan)
-
-
-def _make_taken_error(names: list[str], plan: StagePlan) -> errors.ReleaseError:
-    rest_note = f" and {len(names) - _MOST_NAMES_SHOWN} more" if len(names) > _MOST_NAMES_SHOWN else ""
-    advice = f"a build tag and stage those: rocm-wheels wheel retag --build-tag 1 --output-dir NEW {names[0]}"
-    return errors.ReleaseError(
-        (
-            f"{plan.paths.family} has other bytes under the same name: "
-            f"{', '.join(names[:_MOST_NAMES_SHOWN])}{rest_note}"
-        ),
-        tip="a name belongs to its bytes for good, for they are in people's lock files; give the new wheels "
-        + advice,
-    )
-
-
-def _has_file(store: Store, path: str, content: bytes | Path) -> bool:
-    """Tell whether a file is there: the path says which bytes, so its size is enough until the last look."""
-    info = store.head(path)
-    return info is not None and info.size == size_of_content(content)
-
-
-def _read_visible_set(store: Store, path: str) -> wheel_set.SetDocument | None:
-    try:
-        return wheel_set.parse_set(store.read(path).content, where=store.url_of(path))
-    except NotInStoreError:
-        return None
-
-
-def _require_same_set(
-    staged: wheel_set.SetDocument, expected: wheel_set.SetDocument, where: str
-) -> wheel_set.SetDocument:
-    if staged == expected:
-        return staged
-    differ = [
-        name
-        for name in wheel_set.SetDocument.model_fields
-        if getattr(staged, name) != getattr(expected, name)
-    ]
-    raise errors.ReleaseError(
-        f"{where} is staged already, with another {', '.join(differ)}",
-        tip=f"a set that is there never changes; its wheels have these very bytes: go on with {staged.id}",
-    )
-
-
-def _begin_set(store: Store, plan: StagePlan, now: str) -> str:
-    """Return when the set was begun, by whoever was first."""
-    path = f"{plan.paths.set_folder(plan.document.id)}/begun.json"
-    content = (json.dumps({"when": now}) + "\n").encode()
-    try:
-        store.create(path, content)
-    except AlreadyInStoreError:
-        stored = store.read(path)
-        try:
-            return str(json.loads(stored.content)["when"])
-        except (ValueError, LookupError, TypeError):  # damaged
-            store.replace(path, content, stored.tag)
-    return now
-
-
-def _create_files(store: Store, plan: StagePlan, missing: MissingFiles) -> None:
-    """Write the files that nobody writes with other bytes, several at a time."""
-    digests = _digests_by_path(plan)
-    parallel.run_in_parallel(
-        lambda item: _create_file(store, *item, digests.get(item[0])), missing.files, jobs=_SEND_JOBS
-    )
-
-
-def _create_file(store: Store, path: str, content: bytes | Path, sha256: str | None) -> None:
-    """Write a file; one that is there meanwhile is looked at later."""
-    try:
-        store.create(path, content, sha256=sha256)
-    except AlreadyInStoreError:
-        log.log_note(f"{path} was written by another process in the meantime")
-    else:
-        if isinstance(content, Path):
-            log.log_note(f"sent {content.name}")
-
-
-def _digests_by_path(plan: StagePlan) -> dict[str, str]:
-    """Return the sha256 of the wheels by their paths in the store."""
-    return {plan.paths.wheel_file(file.sha256, file.name): file.sha256 for file in plan.document.files}
-
-
-def _claim_names(store: Store, plan: StagePlan) -> None:
-    """Give the names to their bytes, one after the other and sorted: of two who want some, one gets all."""
-    for wheel in plan.wheels:
-        path = plan.paths.name_claim(wheel.file.name)
-        present = create_or_read(store, path, f"{wheel.file.sha256}\n".encode())
-        if present is not None and present.decode().strip() != wheel.file.sha256:
-            raise _make_taken_error([wheel.file.name], plan)
-
-
-def _offer_statements(store: Store, plan: StagePlan) -> None:
-    """Have statements lie beside the wheels, where installers look; of a wheel of several sets the first."""
-    for wheel in plan.wheels:
-        file, origin = wheel.file, wheel.origin
-        if origin is None:
-            continue
-        path = plan.paths.offered_statement(file.sha256, file.name)
-        present = create_or_read(store, path, origin.statement)
-        if origin.signature is not None and present in {None, origin.statement}:
-            path = plan.paths.offered_statement_signature(file.sha256, file.name)
-            create_or_read(store, path, origin.signature)
-
-
-def _verify_files(store: Store, plan: StagePlan, files: Mapping[str, bytes | Path]) -> None:
-    """Compare what the store has with what was sent: the sha256 where it keeps it, else the bytes."""
-    digests = _digests_by_path(plan)
-
-    def differs(item: tuple[str, bytes | Path]) -> str | None:
+    def send(item: tuple[str, bytes | Path]) -> None:
         path, content = item
-        is_same = (
-            _has_content(store, path, content)
-            if isinstance(content, bytes)
-            else _has_digest(store, path, digests)
-        )
-        return None if is_same and _has_file(store, path, content) else path
+        try:
+            store.create(path, content, sha256=digests.get(path))
+        except AlreadyInStoreError:  # looked at below
+            log.log_note(f"{path} was written by another process in the meantime")
+        else:
+            if isinstance(content, Path):
+                log.log_note(f"sent {content.name}")
 
-    if wrong_paths := _sort_failed(parallel.run_in_parallel(differs, files.items(), jobs=STAGE_JOBS)):
+    parallel.run_in_parallel(send, missing.items(), jobs=_SEND_JOBS)
+    _verify_files(store, plan, digests)
+    document = published or plan.finish_document(_find_begun(store, plan) or now)
+    path = plan.paths.set_document(document.id)
+    pages = _write_pages(store, plan, document)
+    new = published is None and create_or_read(store, path, document.to_json()) is None
+    if published is None and not new:  # whoever was first has said when
+        document = _find_published(store, plan) or document
+        pages = _write_pages(store, plan, document)
+    # a prune that began earlier takes what no document named then, and all of an old set
+    paths = [*plan.list_files(), path, *pages]
+    lost = [info for info in parallel.run_in_parallel(store.head, paths) if info is None]
+    if lost:
+        count = tables.format_count(len(lost), "file")
+        raise errors.ReleaseError(f"{document.id} has lost {count} to a prune meanwhile", tip=RUN_AGAIN_TIP)
+    there = len(plan.list_files()) - len(missing)
+    return StagedSet(document, len(missing), there, sent_bytes, new)
+
+
+def _adopt_statements(store: Store, plan: StagePlan) -> StagePlan:
+    """Return a plan with the statements that a store has already: of the same bytes the first one counts."""
+
+    def adopt(wheel: StagedWheel) -> StagedWheel:
+        if wheel.origin is None:
+            return wheel
+        path = plan.paths.pool_file(wheel.file.sha256, wheel.file.name) + statement.STATEMENT_SUFFIX
+        try:
+            present = store.read(path).content
+        except NotInStoreError:
+            return wheel
+        if present == wheel.origin.statement:
+            return wheel
+        log.log_note(f"{wheel.file.name} has a statement in {store.url} already, which stays")
+        origin = replace(wheel.origin, statement=present, signature=None)
+        digest = hashlib.sha256(present).hexdigest()
+        return replace(wheel, origin=origin, file=wheel.file.model_copy(update={"statement": digest}))
+
+    wheels = parallel.run_in_parallel(adopt, plan.wheels)
+    document = plan.document.model_copy(update={"files": tuple(wheel.file for wheel in wheels)})
+    return replace(plan, wheels=wheels, document=document)
+
+
+def list_conflicts(store: Store, plan: StagePlan) -> dict[str, list[str]]:
+    """Return why ``promote`` would refuse a staged set as things are, each reason with the channels."""
+    document, present = plan.document, channels.read_channels(store, plan.paths)
+    requires = set_conflicts.read_requirements(store, plan.paths, document)
+    reasons: dict[str, list[str]] = {}
+    for name in CHANNEL_NAMES:
+        channel = present.get(name) or channels.Channel(family=document.family, channel=name)
+        if document.id not in channel.shown:
+            others = {other: found for other, found in present.items() if other != name}
+            try:
+                channels.require_compatible(store, document, requires, channel, others)
+            except errors.ReleaseError as refusal:
+                reasons.setdefault(f"{refusal.message}; {refusal.tip}", []).append(name)
+    return reasons
+
+
+def _verify_files(store: Store, plan: StagePlan, digests: Mapping[str, str]) -> None:
+    """Compare what the store has with what was sent: the sha256 where it keeps it, else the bytes."""
+
+    def differs(item: tuple[str, bytes | Path]) -> bool:
+        path, content = item
+        info = store.head(path)
+        if info is None or info.size != size_of_content(content):
+            return True
+        if isinstance(content, bytes):
+            return (
+                not path.endswith(statement.STATEMENT_SIGNATURE_SUFFIX)
+                and store.read(path).content != content
+            )
+        return (info.sha256 or store.digest(path)) != digests[path]
+
+    files = list(plan.list_files().items())
+    wrong = parallel.run_in_parallel(differs, files)
+    wrong_paths = sorted(path for (path, _), is_wrong in zip(files, wrong, strict=True) if is_wrong)
+    if wrong_paths:
         raise errors.ReleaseError(
             f"{store.url} has {tables.format_count(len(wrong_paths), 'file')} unlike what was sent: "
             f"{', '.join(wrong_paths[:_MOST_NAMES_SHOWN])}",
@@ -697,27 +565,47 @@ def _verify_files(store: Store, plan: StagePlan, files: Mapping[str, bytes | Pat
         )
 
 
-def _has_digest(store: Store, path: str, digests: Mapping[str, str]) -> bool:
-    info = store.head(path)
-    return info is not None and (info.sha256 or store.digest(path)) == digests[path]
+def _write_pages(store: Store, plan: StagePlan, document: wheel_set.SetDocument) -> Mapping[str, bytes]:
+    """Write the pages of a set and those of its audit, which stays; return the former."""
+    pages = plan.make_pages(document.created)
+
+    def write() -> None:
+        for path, content in pages.items():
+            put_file(store, path, content)
+
+    change_documents(write, description=plan.index)  # of two at a time each means another moment
+    for name, content in plan.audit.items():
+        create_or_read(store, f"{plan.paths.set_folder(document.id)}/{name}", content)
+    return pages
 
 
-def _has_content(store: Store, path: str, content: bytes) -> bool:
+def _find_begun(store: Store, plan: StagePlan) -> str | None:
+    """Return when a run that was killed says that it was: its pages stay, for nobody may exchange them."""
+    path = f"{plan.index}{plan.document.projects[0]}/{JSON_PAGE}"
     try:
-        return store.read(path).content == content
+        content = store.read(path).content
+        when = str(json.loads(content)["files"][0]["upload-time"])
+    except (NotInStoreError, ValueError, LookupError, TypeError, RecursionError):
+        return None
+    return when if plan.make_pages(when)[path] == content else None  # else it is not ours
+
+
+def _find_published(store: Store, plan: StagePlan) -> wheel_set.SetDocument | None:
+    """Return the document of a set that is staged already. ReleaseError where it says something else."""
+    path = plan.paths.set_document(plan.document.id)
+    try:
+        published = wheel_set.parse_set(store.read(path).content, where=store.url_of(path))
     except NotInStoreError:
-        return False
-
-
-def _sort_failed(results: Iterable[str | None]) -> list[str]:
-    return sorted(path for path in results if path is not None)
-
-
-def _publish_document(store: Store, path: str, document: wheel_set.SetDocument) -> bool:
-    """Write the last file; tell whether we were the one who did."""
-    present = create_or_read(store, path, document.to_json())
-    if present is None:
-        return True
-    published = wheel_set.parse_set(present, where=store.url_of(path))
-    _require_same_set(published, document, store.url_of(path))
-    return False
+        return None
+    expected = plan.finish_document(published.created)
+    differ = [
+        name
+        for name in wheel_set.SetDocument.model_fields
+        if getattr(published, name) != getattr(expected, name)
+    ]
+    if differ:
+        raise errors.ReleaseError(
+            f"{store.url_of(path)} is staged already, with another {', '.join(differ)}",
+            tip=f"a set never changes, and its wheels have these very bytes: go on with {published.id}",
+        )
+    return published

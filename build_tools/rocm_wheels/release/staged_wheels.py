@@ -26,7 +26,7 @@ from rocm_wheels.models.lock import Lock
 from rocm_wheels.models.project import Project, load_project, sort_projects
 from rocm_wheels.package import provenance, version_edit
 from rocm_wheels.release import wheel_set
-from rocm_wheels.release.layout import LOCK_FILE
+from rocm_wheels.release.store_paths import LOCK_FILE
 from rocm_wheels.sources.lock import digest_lock, format_lock, parse_lock
 from rocm_wheels.wheels import statement
 from rocm_wheels.wheels.scan import WheelScan, scan_wheel
@@ -222,19 +222,14 @@ class SetSources:
 
     def list_set_locks(self) -> tuple[wheel_set.SetLock, ...]:
         """Return them as the document of a set has them."""
-        if not self.has_several:
-            return (wheel_set.SetLock(digest=self.all[0].digest, path=LOCK_FILE),)
         return tuple(
-            wheel_set.SetLock(
-                digest=source.digest, path=f"{source.digest[:12]}.{LOCK_FILE}", rocm=source.rocm
-            )
+            wheel_set.SetLock(digest=source.digest, rocm=source.rocm if self.has_several else None)
             for source in self.all
         )
 
     def list_lock_files(self) -> Mapping[str, bytes]:
-        """Return the files, by their paths beside the document."""
-        pairs = zip(self.list_set_locks(), self.all, strict=True)
-        return {set_lock.path: format_lock(source.lock).encode() for set_lock, source in pairs}
+        """Return the files by their sha256."""
+        return {source.digest: format_lock(source.lock).encode() for source in self.all}
 
 
 def list_lock_projects(lock: Lock) -> list[Project]:

@@ -20,7 +20,7 @@ from pydantic import Field, ValidationError
 from rocm_wheels.core import download, log, parallel, records, tables
 from rocm_wheels.core.files import write_atomically
 from rocm_wheels.models import lock
-from rocm_wheels.release import layout, wheel_set
+from rocm_wheels.release import store_paths, wheel_set
 from rocm_wheels.stores.store import (
     RUN_AGAIN_TIP,
     ChangedInStoreError,
@@ -29,7 +29,6 @@ from rocm_wheels.stores.store import (
     StoredFileInfo,
 )
 
-_HASH_JOBS = 8
 _SETTLED_SECONDS = 2.0  # S3 keeps times of whole seconds, and some file systems do
 _LARGE = 256 << 20  # bytes that take so long to read that people are told
 
@@ -58,13 +57,13 @@ class StoredDigests:
     _remembered: dict[str, _RememberedDigest] = field(default_factory=dict)
 
     def list_wheel_faults(
-        self, store: Store, paths: layout.FamilyPaths, document: wheel_set.SetDocument
+        self, store: Store, paths: store_paths.FamilyPaths, document: wheel_set.SetDocument
     ) -> list[str]:
         """Return which wheels of a set are gone or have other bytes than its document says, and how."""
         kept_file = self._locate_record(store, paths, document)
         before = self._load(kept_file)
-        wheels = [(file, paths.wheel_file(file.sha256, file.name)) for file in document.files]
-        infos = parallel.run_in_parallel(lambda wheel: store.head(wheel[1]), wheels, jobs=_HASH_JOBS)
+        wheels = [(file, paths.pool_file(file.sha256, file.name)) for file in document.files]
+        infos = parallel.run_in_parallel(lambda wheel: store.head(wheel[1]), wheels)
         looked = [(file, path, info) for (file, path), info in zip(wheels, infos, strict=True)]
         unread = [file.size for file, path, info in looked if info and not self._recall(store, path, info)]
         if sum(unread) >= _LARGE:
@@ -72,22 +71,10 @@ class StoredDigests:
                 f"reading {tables.format_count(len(unread), 'wheel')} of {document.id}, "
                 f"{tables.format_size(sum(unread))}"
             )
-        wheel_faults = parallel.run_in_parallel(
-            lambda wheel: self._find_wheel_fault(store, *wheel), looked, jobs=_HASH_JOBS
-        )
+        wheel_faults = parallel.run_in_parallel(lambda wheel: self._find_wheel_fault(store, *wheel), looked)
         urls = [store.url_of(path) for _, path in wheels]
         self._keep(kept_file, before, urls)
         return [fault for fault in wheel_faults if fault]
-
-    def find_digest(self, store: Store, path: str) -> tuple[str, str]:
-        """Return the sha256 (hex) of the bytes of a file, and its tag. Raises NotInStoreError.
-
-        ChangedInStoreError for one that is written meanwhile.
-        """
-        info = store.head(path)
-        if info is None:
-            raise NotInStoreError(f"there is no {path} in {store.url}")
-        return self._find_digest(store, path, info), info.tag
 
     def _find_wheel_fault(
         self, store: Store, file: wheel_set.SetFile, path: str, info: StoredFileInfo | None
@@ -126,7 +113,7 @@ class StoredDigests:
         return remembered.sha256 if seen == (info.size, info.tag, info.changed) else ""
 
     def _locate_record(
-        self, store: Store, paths: layout.FamilyPaths, document: wheel_set.SetDocument
+        self, store: Store, paths: store_paths.FamilyPaths, document: wheel_set.SetDocument
     ) -> Path | None:
         if self.folder is None:
             return None

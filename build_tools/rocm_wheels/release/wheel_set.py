@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated, Literal, get_args
@@ -24,14 +24,13 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 from pydantic import Field, ValidationError, model_validator
 
-from rocm_wheels.core import errors, records, tables
+from rocm_wheels.core import errors, parallel, records, tables
 from rocm_wheels.models import project_names
 from rocm_wheels.models.gfx import get_card_kinds, get_gfx_families, strip_features
 from rocm_wheels.models.lock import Lock, Sha256Digest
-from rocm_wheels.release import set_log
-from rocm_wheels.release.layout import Area, FamilyPaths, StoreLayout, load_layout
+from rocm_wheels.release.store_paths import FamilyPaths
 from rocm_wheels.sources.lock import parse_lock
-from rocm_wheels.stores.store import NotInStoreError, Store, is_store_path
+from rocm_wheels.stores.store import NotInStoreError, Store
 from rocm_wheels.variants import device_names
 from rocm_wheels.variants.document import NULL_LABEL
 from rocm_wheels.wheels import dist_info
@@ -93,13 +92,9 @@ class SetCell(records.Record):
 
 
 class SetLock(records.Record):
-    """A lock of a set: the sha256 of its file, and where that lies beside the document.
-
-    ``rocm`` is the ROCm in it, where the set has several locks.
-    """
+    """A lock of a set by the sha256 of its file. ``rocm`` is the ROCm in it, where the set has several."""
 
     digest: Sha256Digest
-    path: str
     rocm: str | None = None
 
 
@@ -178,7 +173,7 @@ class SetDocument(records.Record):
 
     @property
     def digest(self) -> str:
-        """The sha256 of all that it says: its log states it, and results name it."""
+        """The sha256 of all that it says: results name it, and channels that show the set."""
         return hashlib.sha256(self.to_json()).hexdigest()
 
     def to_json(self) -> bytes:
@@ -212,7 +207,8 @@ def make_set_id(version: str, files: Iterable[tuple[str, str]], lock_digest: str
 def parse_set(content: bytes, *, where: str, expected: str | None = None) -> SetDocument:
     """Read the document of a set; DataError with what is wrong in it, and for an id that is not its own.
 
-    ``expected`` is the id that the folder has.
+    The same set is the same bytes: others were edited, whatever they say. ``expected`` is the id that the
+    folder has.
     """
     try:
         document = SetDocument.model_validate_json(content)
@@ -223,91 +219,112 @@ def parse_set(content: bytes, *, where: str, expected: str | None = None) -> Set
     computed_id = document.computed_id
     if len({document.id, computed_id, expected or computed_id}) > 1:
         raise errors.DataError(f"{where} says {document.id}, and what it lists is {computed_id}")
+    if document.to_json() != content:
+        raise errors.DataError(
+            f"{where} is not as it was written", tip="put it back from a copy of the store"
+        )
     return document
 
 
-def read_set(
-    store: Store, family: str, set_id: str, *, area: Area = "staging", layout: StoreLayout
-) -> SetDocument:
-    """Return a set that is in the store. Raises ReleaseError when it is not.
-
-    DataError when it is damaged, or not what its log states.
-    """
-    paths = FamilyPaths(layout, family, area)
-    path = paths.set_document(set_id)
+def read_set(store: Store, family: str, set_id: str) -> SetDocument:
+    """Return a set of a family. ReleaseError when it is not there, DataError when it is damaged."""
+    path = FamilyPaths(family).set_document(set_id)
     try:
         content = store.read(path).content
     except NotInStoreError as cause:
-        _refuse_pruned_set(store, FamilyPaths(layout, family), set_id)
-        ids = list(list_set_ids(store, family, area=area, layout=layout))
+        near = tables.suggest_name(set_id, list_set_ids(store, family))
         raise errors.ReleaseError(
-            f"there is no set {set_id} of {family}{tables.suggest_name(set_id, ids)}",
+            f"there is no set {set_id} of {family}{near}",
             tip=f"`rocm-wheels set list {store.url}` lists those that are there",
         ) from cause
-    document = parse_set(content, where=store.url_of(path), expected=set_id)
-    set_log.require_stated_document(store, paths, set_id, hashlib.sha256(content).hexdigest())
-    return document
+    return parse_set(content, where=store.url_of(path), expected=set_id)
 
 
-def _refuse_pruned_set(store: Store, paths: FamilyPaths, set_id: str) -> None:
-    """Raise ReleaseError where a set was staged once, and pruned."""
-    path = paths.pruned_record(set_id)
-    if is_store_path(path) and store.head(path) is not None:
-        raise errors.ReleaseError(
-            f"set {set_id} of {paths.family} was pruned",
-            tip=f"{store.url_of(path)} says by whom and when; its results are there yet, its wheels are not",
-        )
+def list_set_ids(store: Store, family: str) -> list[str]:
+    """Return the ids of all sets of a family, sorted; one that is being staged is none yet."""
+    paths = FamilyPaths(family)
+    names = store.folders(paths.sets_folder)
+    heads = parallel.run_in_parallel(lambda name: store.head(paths.set_document(name)), names)
+    return [name for name, head in zip(names, heads, strict=True) if head is not None]
 
 
-def list_set_ids(store: Store, family: str, *, area: Area = "staging", layout: StoreLayout) -> Iterator[str]:
-    """Yield the ids of all sets of a family that are complete to the last file, sorted."""
-    paths = FamilyPaths(layout, family, area)
-    for name in store.folders(paths.sets_folder):
-        if store.head(paths.set_document(name)) is not None:
-            yield name
+def list_families(store: Store) -> list[str]:
+    """Return the families of a store, sorted: what else may lie there has neither sets nor files."""
+    names = store.folders("")
+    inside = parallel.run_in_parallel(store.folders, names)
+    return [name for name, folders in zip(names, inside, strict=True) if {"sets", "files"} & {*folders}]
 
 
-def list_families(store: Store, *, area: Area = "staging", layout: StoreLayout) -> list[str]:
-    """Return the families that have a folder in an area, sorted."""
-    return store.folders(layout.staging if area == "staging" else layout.release)
-
-
-def find_set(
-    store: Store, set_id: str, *, family: str | None = None, layout: StoreLayout | None = None
-) -> SetDocument:
-    """Return a staged set by its id alone, or the beginning of it that only one set has.
+def find_set(store: Store, set_id: str, *, family: str | None = None) -> SetDocument:
+    """Return a set by its id alone, or the beginning of it that only one set has.
 
     Raises ReleaseError that lists what an id could mean.
     """
+    tip = f"`rocm-wheels set list {store.url}` lists those that are there"
     if not set_id:
-        raise errors.UsageError(
-            "the id of the set is empty", tip=f"`rocm-wheels set list {store.url}` lists the sets"
-        )
-    names = layout or load_layout()
+        raise errors.UsageError("the id of the set is empty", tip=tip)
     matches = [
-        (family_name, candidate_id)
-        for family_name in ([family] if family is not None else list_families(store, layout=names))
-        for candidate_id in store.folders(FamilyPaths(names, family_name).sets_folder)
-        if candidate_id.startswith(set_id)
-        and store.head(FamilyPaths(names, family_name).set_document(candidate_id)) is not None
+        (family_name, candidate)
+        for family_name in ([family] if family is not None else list_families(store))
+        for candidate in store.folders(FamilyPaths(family_name).sets_folder)
+        if candidate.startswith(set_id)
+        and store.head(FamilyPaths(family_name).set_document(candidate)) is not None
     ]
     exact = [pair for pair in matches if pair[1] == set_id] or matches
     if len(exact) == 1:
-        return read_set(store, *exact[0], layout=names)
+        return read_set(store, *exact[0])
     if not exact:
-        for family_name in [family] if family is not None else list_families(store, layout=names):
-            _refuse_pruned_set(store, FamilyPaths(names, family_name), set_id)
         where = f" of {family}" if family else ""
-        raise errors.ReleaseError(
-            f"there is no set {set_id}{where} in {store.url}",
-            tip=f"`rocm-wheels set list {store.url}` lists those that are there",
-        )
+        raise errors.ReleaseError(f"there is no set {set_id}{where} in {store.url}", tip=tip)
+    listed = ", ".join(f"{candidate} of {family_name}" for family_name, candidate in exact)
     raise errors.ReleaseError(
-        (
-            f"{set_id} could be "
-            f"{', '.join(f'{candidate_id} of {family_name}' for family_name, candidate_id in exact)}"
-        ),
-        tip="give the whole id, and --family where several have it",
+        f"{set_id} could be {listed}", tip="give the whole id, and --family where several have it"
+    )
+
+
+def read_set_lock(store: Store, document: SetDocument, set_lock: SetLock) -> Lock:
+    """Return a lock of a staged set. Raises ReleaseError for one that is another than the set says."""
+    path = FamilyPaths(document.family).lock_file(set_lock.digest)
+    content = store.read(path).content
+    if hashlib.sha256(content).hexdigest() != set_lock.digest:
+        raise errors.ReleaseError(
+            f"{store.url_of(path)} is not the lock that the set was staged with",
+            tip="put it back from a copy of the store",
+        )
+    return parse_lock(content.decode(), name=store.url_of(path))
+
+
+@dataclass(frozen=True)
+class FamilySets:
+    """The sets of a family, newest first; ids of those not finished; what is wrong with damaged documents."""
+
+    family: str
+    documents: tuple[SetDocument, ...]
+    unfinished: tuple[str, ...]
+    damaged: tuple[str, ...]
+
+
+def read_family_sets(store: Store, family: str) -> FamilySets:
+    """Read all sets of a family."""
+    paths = FamilyPaths(family)
+
+    def read(set_id: str) -> SetDocument | str | None:
+        path = paths.set_document(set_id)
+        try:
+            return parse_set(store.read(path).content, where=store.url_of(path), expected=set_id)
+        except NotInStoreError:
+            return None
+        except errors.DataError as damage:
+            return errors.explain_error(damage)
+
+    ids = store.folders(paths.sets_folder)
+    sets = dict(zip(ids, parallel.run_in_parallel(read, ids), strict=True))
+    documents = [document for document in sets.values() if isinstance(document, SetDocument)]
+    return FamilySets(
+        family,
+        tuple(sorted(documents, key=lambda document: (document.created, document.id), reverse=True)),
+        tuple(set_id for set_id, document in sets.items() if document is None),
+        tuple(damage for damage in sets.values() if isinstance(damage, str)),
     )
 
 
@@ -374,7 +391,7 @@ def list_installed_wheels(
     files = _find_wheels_for_gpu(document, gfx)
     all_of = {file.project for file in files}
     pythons = sorted(
-        {python for file in files for python in list_wheel_pythons(file.name)}, key=_python_number
+        {python for file in files for python in list_wheel_pythons(file.name)}, key=python_number
     )
     groups = []
     for python in pythons or [""]:
@@ -445,7 +462,8 @@ def list_wheel_pythons(name: str) -> frozenset[str]:
     )
 
 
-def _python_number(python: str) -> tuple[int, str]:
+def python_number(python: str) -> tuple[int, str]:
+    """Return what Pythons (``3.12``, ``3.13t``) are sorted by."""
     return int(python[2:].rstrip("t") or 0), python
 
 
@@ -487,15 +505,3 @@ def parse_torch_line(version: str) -> tuple[int, int]:
     """Return the two numbers that a torch line is called by: ``(2, 13)`` of ``2.13.0a0+rocm7.1``."""
     torch_version = Version(version)
     return torch_version.major, torch_version.minor
-
-
-def read_set_lock(store: Store, paths: FamilyPaths, document: SetDocument, set_lock: SetLock) -> Lock:
-    """Return a lock of a staged set. Raises ReleaseError for one that is another than the set says."""
-    path = f"{paths.set_folder(document.id)}/{set_lock.path}"
-    content = store.read(path).content
-    if hashlib.sha256(content).hexdigest() != set_lock.digest:
-        raise errors.ReleaseError(
-            f"{store.url_of(path)} is not the lock that the set was staged with",
-            tip="a set never changes: put the file back from a copy of the store, or stage the wheels again",
-        )
-    return parse_lock(content.decode(), name=store.url_of(path))

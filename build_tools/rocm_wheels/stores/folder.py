@@ -118,14 +118,6 @@ class FolderStore:
             _sync_folder(place.parent)
             return _tag_of_stat(place.stat())
 
-    def copy(self, source: str, target: str, *, tag: str | None = None) -> str:
-        """Copy a file inside the folder, by the system itself where it can.
-
-        Raises NotInStoreError, AlreadyInStoreError and ChangedInStoreError.
-        """
-        store.require_tag(self, source, tag)
-        return self.create(target, self._path_of(source))
-
     def listing(self, prefix: str) -> Iterator[store.ListedFile]:
         """Yield the files below a folder, sorted by path."""
         start = store.prefix_of_folder(prefix)
@@ -192,11 +184,8 @@ class FolderStore:
                         store.require_digest(hashlib.sha256(content).hexdigest(), sha256, content)
                     else:
                         with content.open("rb") as source:
-                            if sha256 is None:  # nobody asks for the bytes: the system copies them
-                                files.copy_content(source, file)
-                            else:
-                                digest = files.hash_pieces(files.read_pieces(source), file.write)
-                                store.require_digest(digest, sha256, content)
+                            digest = files.hash_pieces(files.read_pieces(source), file.write)
+                        store.require_digest(digest, sha256, content)
                     file.flush()
                     os.fsync(file.fileno())
                 now = time.time_ns()  # the system's own clock of files is coarser than two writes are apart

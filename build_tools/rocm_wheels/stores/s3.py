@@ -6,7 +6,7 @@ without being read, and a mark of the write. A request is sent again when its an
 condition no longer holds then, the mark tells whether that was our own doing. An MD5 goes along with all
 bytes, and the server refuses them when they arrive as others.
 
-A large file is sent, or copied on the server, in parts; nothing is seen of it before all of it is there.
+A large file is sent in parts; nothing is seen of it before all of it is there.
 Parts of an upload that was killed stay with the server, unseen, and cost what they weigh: a bucket wants
 a lifecycle rule (AbortIncompleteMultipartUpload).
 
@@ -66,7 +66,6 @@ _VERBS = {
 }
 _SIGNED_URL_SECONDS = 12 * 3600  # a download of many files; temporary credentials may end it earlier
 PART_SIZE = 16 << 20  # bytes; S3 takes 10,000 parts
-_COPIED_PART_SIZE = 512 << 20
 _PART_JOBS = 4
 _CONTENT_TYPES = {
     ".html": "text/html; charset=utf-8",
@@ -338,7 +337,7 @@ class S3Store:
 
     def fetch(self, path: str, target: Path) -> None:
         """Copy a file to this machine, whole or not at all. Raises NotInStoreError."""
-        info = store.require_tag(self, path, None)
+        info = self._require_head(path)
         with files.open_atomically(target, tidy=True) as file:
             digest = files.hash_pieces(self._read_pieces(path, info), file.write)
             if info.sha256 and digest != info.sha256:
@@ -348,7 +347,7 @@ class S3Store:
 
     def digest(self, path: str) -> str:
         """Return the sha256 (hex) of the bytes that the server gives out. Raises NotInStoreError."""
-        return files.hash_pieces(self._read_pieces(path, store.require_tag(self, path, None)))
+        return files.hash_pieces(self._read_pieces(path, self._require_head(path)))
 
     def head(self, path: str) -> store.StoredFileInfo | None:
         """Return size, ETag, sha256 and time, ``None`` when there is no such file."""
@@ -363,6 +362,11 @@ class S3Store:
             answer.get("Metadata", {}).get("sha256") or None,
             written.timestamp() if written is not None else None,
         )
+
+    def _require_head(self, path: str) -> store.StoredFileInfo:
+        if (info := self.head(path)) is None:
+            raise store.NotInStoreError(f"there is no {self._url_of(path)}")
+        return info
 
     def create(self, path: str, content: bytes | Path, *, sha256: str | None = None) -> str:
         """Write a new file, a large one in parts. Raises AlreadyInStoreError.
@@ -439,48 +443,6 @@ class S3Store:
         except (S3ConditionError, store.NotInStoreError):
             raise store.make_changed_error(path) from None
 
-    def copy(self, source: str, target: str, *, tag: str | None = None) -> str:
-        """Copy a file inside the bucket, on the server, of this ETag if one is named.
-
-        Raises NotInStoreError, AlreadyInStoreError and ChangedInStoreError.
-
-        Many servers know no condition for copies: of two that copy at one moment both may succeed. Nor do
-        all of them (Ceph 16) hold a copy to the source's ETag: the source is looked at again.
-        """
-        info = store.require_tag(self, source, tag)
-        origin = {"CopySource": self._object_key(source), "CopySourceIfMatch": info.tag}
-        mark = _make_mark(target, info.sha256)
-
-        def copy_part(number: int, upload: Mapping[str, Any]) -> Any:
-            first = (number - 1) * _COPIED_PART_SIZE
-            span = f"bytes={first}-{min(first + _COPIED_PART_SIZE, info.size) - 1}"
-            parameters = {**upload, **origin, "PartNumber": number, "CopySourceRange": span}
-            return self._client.call("upload_part_copy", **parameters)["CopyPartResult"]
-
-        def copy_whole() -> Any:
-            parameters = {**self._object_key(target), **origin, **mark, "MetadataDirective": "REPLACE"}
-            return self._client.call("copy_object", **parameters, IfNoneMatch="*")["CopyObjectResult"]
-
-        parts = -(-info.size // _COPIED_PART_SIZE)
-        changed = errors.ReleaseError(
-            f"{self._url_of(source)} changed while it was copied", tip=store.RUN_AGAIN_TIP
-        )
-        try:
-            new_tag = self._create_once(
-                target,
-                mark["Metadata"],
-                copy_whole if parts < 2 else lambda: self._send_parts(target, mark, copy_part, parts),
-                look_first=True,
-            )
-        except store.AlreadyInStoreError:
-            if self.head(target) is not None:
-                raise
-            raise changed from None
-        if (info_after := self.head(source)) is None or info_after.tag != info.tag:
-            self.remove(target)  # it says that it is what the source was
-            raise changed
-        return new_tag
-
     def listing(self, prefix: str) -> Iterator[store.ListedFile]:
         """Yield the files below a folder, sorted by path."""
         for answer in self._client.list_pages(self._bucket, self._prefix + store.prefix_of_folder(prefix)):
@@ -537,7 +499,7 @@ class S3Store:
             try:
                 answer = write()
             except store.UnsupportedByStoreError as unknown:
-                if not looked or unknown.operation in self._client.without:
+                if not looked:
                     raise
                 self._client.without.add(unknown.operation)
                 answer = write()

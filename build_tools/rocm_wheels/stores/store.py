@@ -119,12 +119,6 @@ class Store(Protocol):
         ``None``: there must not be one yet. Raises ChangedInStoreError for any other tag.
         """
 
-    def copy(self, source: str, target: str, *, tag: str | None = None) -> str:
-        """Copy a file inside the store, without its bytes passing here; with ``tag`` the one that has it.
-
-        Raises NotInStoreError, AlreadyInStoreError and, for another tag, ChangedInStoreError.
-        """
-
     def listing(self, prefix: str) -> Iterator[ListedFile]:
         """Yield the files below a folder (``""``: all), at any depth, sorted by path."""
 
@@ -222,19 +216,6 @@ def make_changed_error(path: str) -> ChangedInStoreError:
     return ChangedInStoreError(f"{path} was changed by another process in the meantime", tip=RUN_AGAIN_TIP)
 
 
-def require_tag(store: Store, path: str, tag: str | None) -> StoredFileInfo:
-    """Return what is known of a file to be copied, which has this tag if one is named.
-
-    Raises NotInStoreError and ChangedInStoreError.
-    """
-    info = store.head(path)
-    if info is None:
-        raise NotInStoreError(f"there is no {path} in {store.url}")
-    if tag is not None and info.tag != tag:
-        raise make_changed_error(path)
-    return info
-
-
 def size_of_content(content: bytes | Path) -> int:
     """Return how many bytes are to be written."""
     return content.stat().st_size if isinstance(content, Path) else len(content)
@@ -256,8 +237,7 @@ class DryRunStore:
     def __init__(self, inner: Store) -> None:
         self._inner = inner
         self.writes: list[str] = []
-        # the bytes of a file, or the path of the stored one that it is a copy of; None: it is removed
-        self._changed: dict[str, bytes | str | None] = {}
+        self._changed: dict[str, bytes | None] = {}  # the bytes of a file; None: it is removed
         self.url, self.folder = inner.url, inner.folder
         self.looks_first = inner.looks_first
         self.url_of = inner.url_of
@@ -268,11 +248,10 @@ class DryRunStore:
 
     def read(self, path: str) -> StoredFile:
         """Return a whole file. Raises NotInStoreError."""
-        content = self._changed.get(path, path)
-        if content is None:
+        if path not in self._changed:
+            return self._inner.read(path)
+        if (content := self._changed[path]) is None:
             raise NotInStoreError(f"there is no {path} in {self.url}")
-        if isinstance(content, str):
-            return self._inner.read(content)
         return StoredFile(content, hashlib.sha256(content).hexdigest())
 
     def fetch(self, path: str, target: Path) -> None:
@@ -281,16 +260,16 @@ class DryRunStore:
 
     def head(self, path: str) -> StoredFileInfo | None:
         """Return what is known of a file."""
-        content = self._changed.get(path, path)
-        if isinstance(content, bytes):
-            digest = hashlib.sha256(content).hexdigest()
-            return StoredFileInfo(len(content), digest, digest)
-        return self._inner.head(content) if content is not None else None
+        if path not in self._changed:
+            return self._inner.head(path)
+        if (content := self._changed[path]) is None:
+            return None
+        digest = hashlib.sha256(content).hexdigest()
+        return StoredFileInfo(len(content), digest, digest)
 
     def digest(self, path: str) -> str:
         """Return the sha256 (hex) of a file. Raises NotInStoreError."""
-        content = self._changed.get(path, path)
-        return self._inner.digest(content) if isinstance(content, str) else self.read(path).tag
+        return self.read(path).tag if path in self._changed else self._inner.digest(path)
 
     def create(self, path: str, content: bytes | Path, *, sha256: str | None = None) -> str:
         """Say that a file would be created. Raises AlreadyInStoreError."""
@@ -304,11 +283,6 @@ class DryRunStore:
         if (info.tag if info else None) != tag:
             raise make_changed_error(path)
         return self._write("create" if tag is None else "replace", path, content)
-
-    def copy(self, source: str, target: str, *, tag: str | None = None) -> str:
-        """Say that a file would be copied. Raises NotInStoreError and AlreadyInStoreError."""
-        require_tag(self, source, tag)
-        return self._write("copy", target, self._changed.get(source, source))
 
     def listing(self, prefix: str) -> Iterator[ListedFile]:
         """Yield the files below a folder, sorted by path."""
@@ -331,13 +305,12 @@ class DryRunStore:
         self._changed[path] = None
         self.record_write(f"remove {path}")
 
-    def _write(self, action: str, path: str, content: bytes | str | None) -> str:
-        if action != "replace" and self.head(path) is not None:
+    def _write(self, action: str, path: str, content: bytes) -> str:
+        if action == "create" and self.head(path) is not None:
             raise AlreadyInStoreError(f"{path} is in {self.url} already")
         self._changed[path] = content
         self.record_write(f"{action} {path}")
-        info = self.head(path)
-        return info.tag if info else ""
+        return hashlib.sha256(content).hexdigest()
 
 
 _BUCKET_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")

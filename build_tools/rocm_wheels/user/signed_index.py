@@ -1,6 +1,6 @@
-"""Take pages of an index only as its signed snapshot states them, and no snapshot older than one seen here.
+"""Take pages of an index only as its signed manifest states them, and no manifest older than one seen here.
 
-The snapshot of ``…/v2/gfx94X-dcgpu/simple/nightly/`` is the first ``nightly.snapshot.json`` in a folder
+The manifest of ``…/gfx94X-dcgpu/simple/nightly/`` is the first ``nightly.manifest.json`` in a folder
 above; it names the family and the channel that it is of, so that one of another place is none. It decides of
 pages that are there and of those that are not: a project that was hidden would be looked for elsewhere.
 
@@ -17,10 +17,10 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 from rocm_wheels.core import errors, shell
 from rocm_wheels.index.folder import HTML_PAGE, JSON_PAGE
+from rocm_wheels.index.manifest import MANIFEST_SUFFIX, Manifest, ManifestMemory, verify_manifest
 from rocm_wheels.index.reader import ACCEPT_PAGES, IndexAnswer, IndexReader
-from rocm_wheels.index.snapshot import SNAPSHOT_SUFFIX, Snapshot, SnapshotMemory, verify_snapshot
 
-_MOST_FOLDERS = 4  # above an index in which its snapshot is looked for
+_MOST_FOLDERS = 4  # above an index in which its manifest is looked for
 _UNSIGNED_TIP = "name the index of a signed channel; without --released-by pages are taken as they are"
 _OLD_TIP = "it may be a mirror or a cache that lags behind: try again later, then tell whoever runs the index"
 _EXPIRED_TIP = "see that this machine's clock is right; whoever runs the index signs it anew: `set refresh`"
@@ -28,10 +28,10 @@ _CHANGED_TIP = "somebody changed it, or is changing it: try again, then tell who
 
 
 @dataclass(frozen=True)
-class FoundSnapshot:
-    """A snapshot that holds, and where the index lies in the folder that it is of: ``simple/nightly``."""
+class FoundManifest:
+    """A manifest that holds, and where the index lies in the folder that it is of: ``simple/nightly``."""
 
-    snapshot: Snapshot
+    manifest: Manifest
     place: str
 
 
@@ -44,16 +44,16 @@ class SignedIndexes:
 
     signers: Mapping[str, str]
     env: Mapping[str, str]
-    memory: SnapshotMemory
+    memory: ManifestMemory
     now: datetime
     exempt: frozenset[str] = frozenset()
-    _found: dict[str, FoundSnapshot | None] = field(default_factory=dict, compare=False)
+    _found: dict[str, FoundManifest | None] = field(default_factory=dict, compare=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, compare=False)
 
     def check_page(self, reader: IndexReader, base: str, url: str, answer: IndexAnswer) -> IndexAnswer:
         """Return the answer of an index (``base``) for a page as it is signed. Raises HostError for another.
 
-        An index that is not there needs no snapshot.
+        An index that is not there needs no manifest.
         """
         if base in self.exempt:
             return answer
@@ -62,7 +62,7 @@ class SignedIndexes:
             if answer.status != 200 and url != base:
                 return answer
             raise errors.HostError(
-                f"{shell.hide_credentials(base)} has no signed snapshot", tip=_UNSIGNED_TIP
+                f"{shell.hide_credentials(base)} has no signed manifest", tip=_UNSIGNED_TIP
             )
         if _states_answer(located, base, url, answer):
             return answer
@@ -75,48 +75,48 @@ class SignedIndexes:
             raise errors.HostError(f"{shell.hide_credentials(url)} {what}", tip=_CHANGED_TIP)
         return answer
 
-    def _find(self, reader: IndexReader, base: str) -> FoundSnapshot | None:
+    def _find(self, reader: IndexReader, base: str) -> FoundManifest | None:
         with self._lock:
             if base not in self._found:
                 self._found[base] = self._search(reader, base)
             return self._found[base]
 
-    def _search(self, reader: IndexReader, base: str) -> FoundSnapshot | None:
-        """Return the snapshot of an index, None where there is none. HostError for one that does not hold."""
+    def _search(self, reader: IndexReader, base: str) -> FoundManifest | None:
+        """Return the manifest of an index, None where there is none. HostError for one that does not hold."""
         parts = urlsplit(base)
         words = parts.path.strip("/").split("/")
         for depth in range(1, min(len(words), _MOST_FOLDERS + 1)):
             folder = "/" + "/".join(words[:-depth])
-            path = f"{folder.rstrip('/')}/{words[-1]}{SNAPSHOT_SUFFIX}"
+            path = f"{folder.rstrip('/')}/{words[-1]}{MANIFEST_SUFFIX}"
             url = urlunsplit(parts._replace(path=path, query="", fragment=""))
             answer = reader.get(url)
             if answer.status == 200:
                 names = [unquote(word) for word in words]
-                snapshot = self._verify(url, answer.content, names[-depth - 1], names[-1])
-                return FoundSnapshot(snapshot, "/".join(names[-depth:]))
+                manifest = self._verify(url, answer.content, names[-depth - 1], names[-1])
+                return FoundManifest(manifest, "/".join(names[-depth:]))
         return None
 
-    def _verify(self, url: str, content: bytes, family: str, name: str) -> Snapshot:
+    def _verify(self, url: str, content: bytes, family: str, name: str) -> Manifest:
         where = shell.hide_credentials(url)
         try:
-            verified = verify_snapshot(content, "it", self.signers, self.env)
+            verified = verify_manifest(content, "it", self.signers, self.env)
             fault, tip = self.memory.find_fault(url, verified), _OLD_TIP
         except errors.DataError as cause:
             message = f"{where} cannot be believed: {cause.message}"
             raise errors.HostError(message, tip=cause.tip or _CHANGED_TIP) from None
-        snapshot = verified.snapshot
-        if (snapshot.family, snapshot.name) != (family, name):
-            fault, tip = f"it is of {snapshot.name} of {snapshot.family}", _CHANGED_TIP
+        manifest = verified.manifest
+        if (manifest.family, manifest.channel) != (family, name):
+            fault, tip = f"it is of {manifest.channel} of {manifest.family}", _CHANGED_TIP
         if not fault:
-            fault, tip = snapshot.find_time_fault(self.now), _EXPIRED_TIP
+            fault, tip = manifest.find_time_fault(self.now), _EXPIRED_TIP
         if fault:
             raise errors.HostError(f"{where} cannot be believed: {fault}", tip=tip)
         self.memory.remember(url, verified)
-        return snapshot
+        return manifest
 
 
-def _states_answer(located: FoundSnapshot, base: str, url: str, answer: IndexAnswer) -> bool:
+def _states_answer(located: FoundManifest, base: str, url: str, answer: IndexAnswer) -> bool:
     folder = "/".join(filter(None, [located.place, unquote(url.removeprefix(base)).strip("/")]))
     content = answer.content if answer.status == 200 else None
     pages = (f"{folder}/{HTML_PAGE}", f"{folder}/{JSON_PAGE}")
-    return any(located.snapshot.states_content(page, content) for page in pages)
+    return any(located.manifest.states_content(page, content) for page in pages)

@@ -18,20 +18,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, AwareDatetime, Field, StringConstraints, ValidationError, model_validator
 
 from rocm_wheels.core import errors, junit, records
-from rocm_wheels.models import lock, tested_machine
+from rocm_wheels.models import lock, test_results, tested_machine
 from rocm_wheels.release import wheel_set
 
 SIGSTORE_KEY = "sigstore"
 CLOCK_SKEW = timedelta(minutes=5)  # two clocks that are both right enough
-EvidenceKind = Literal["verify", "smoke", "tests", "resolver"]
-EVIDENCE_KINDS: tuple[EvidenceKind, ...] = get_args(EvidenceKind)
+EvidenceKind = test_results.ResultKind
 EvidenceOutcome = Literal["pass", "fail", "crash", "timeout", "missing", "lost"]
-_MOST_NAMED = 20  # failed and flaky tests that are named; all are counted
+_MOST_NAMED = 2000  # failed and flaky tests that are named; all are counted
 
 
 def _convert_to_utc(moment: datetime) -> datetime:
@@ -147,12 +146,11 @@ class Evidence(records.Record):
     ``gfx`` is None for what no GPU had a part in. ``added`` is when it was written down, ``by`` whom, and
     ``detail`` what there is to say of it in a line. ``failed`` names tests, not all where there are many.
     ``source`` is the sha256 of the results that it was made of, where they say when they were found;
-    ``selected`` says by what the tests were chosen, where not all of them were run; ``beside`` are the ids
-    of failures that were known of the set when it was written down: who removes one leaves its name here;
+    ``selected`` says by what the tests were chosen, where not all of them were run;
     ``machine`` is what the tests ran on, where they say it;
     ``flaky`` names tests that passed when they were tried again, not all where there are many;
     ``suite`` is that of torch's own tests (None: results that name none, which count as the suite default);
-    ``about`` is the digest of the set's document as a whole.
+    ``speeds`` are those that were measured; ``about`` is the digest of the set's document as a whole.
     """
 
     schema_version: Literal[1] = Field(default=1, alias="schema")
@@ -173,10 +171,10 @@ class Evidence(records.Record):
     log: PrintableLine = ""
     source: lock.Sha256Digest | Literal[""] = ""
     selected: PrintableLine = ""
-    beside: tuple[PrintableName, ...] = ()
     about: lock.Sha256Digest | Literal[""] = ""
     machine: tested_machine.TestedMachine | None = None
     suite: TestedSuite | None = None
+    speeds: tuple[test_results.Speed, ...] = ()
     signature: Signature | None = None
 
     @model_validator(mode="after")
@@ -198,14 +196,9 @@ class Evidence(records.Record):
         return _canonical_json(self._dump("added", "signature"))
 
     @property
-    def statement(self) -> bytes:
-        """What is said, and by whom, whatever was known then."""
-        return _canonical_json(self._dump("added", "signature", "beside"))
-
-    @property
     def claim(self) -> str:
-        """What tells one finding from another, whoever hands it in and whatever is said beside it."""
-        content = self._dump("added", "signature", "by", "log", "beside")
+        """What tells one finding from another, whoever hands it in."""
+        content = self._dump("added", "signature", "by", "log")
         return self.source or hashlib.sha256(_canonical_json(content)).hexdigest()
 
     @property
@@ -242,11 +235,6 @@ def parse_evidence(content: bytes, *, where: str, name: str) -> Evidence:
 def describe_evidence(evidence: Evidence) -> str:
     """Return an evidence in a line: ``smoke on gfx942: pass (70 passed), 2026-11-21 18:00 on runner-3``."""
     return f"{_name_subject(evidence)}: {summarize_evidence(evidence)}"
-
-
-def name_result(evidence: Evidence) -> str:
-    """Return what an evidence says of what: ``smoke on gfx942: fail``."""
-    return f"{_name_subject(evidence)}: {evidence.outcome}"
 
 
 def _name_subject(evidence: Evidence) -> str:
@@ -310,6 +298,7 @@ class EvidenceSubmission:
         digest: str = "",
         machine: tested_machine.TestedMachine | None = None,
         suite: TestedSuite | None = None,
+        speeds: tuple[test_results.Speed, ...] = (),
     ) -> Evidence:
         """Return an evidence. A result that does not say when it was found is as old as its file.
 
@@ -347,6 +336,7 @@ class EvidenceSubmission:
                 about=self.document.digest,
                 machine=machine,
                 suite=suite,
+                speeds=speeds,
             )
         except ValidationError as wrong:
             raise errors.DataError(

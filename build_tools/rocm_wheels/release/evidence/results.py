@@ -1,4 +1,4 @@
-"""Read results and make evidence of them: verify, resolve-check, smoke tests, torch's own tests, JUnit.
+"""Read results and make evidence of them: audit, resolve-check, smoke tests, torch's own tests, JUnit.
 
 What is in a file tells what it is of. What the record of torch's tests says is compared with its reports,
 and with the files of its suite. A run that was ended, that is one shard of several, of chosen tests, or of
@@ -25,7 +25,7 @@ from rocm_wheels.core import junit, log, shell, tables
 from rocm_wheels.core.errors import DataError, UsageError
 from rocm_wheels.core.files import hash_file
 from rocm_wheels.core.records import summarize_faults
-from rocm_wheels.models import lock, tested_machine, torch_tests
+from rocm_wheels.models import lock, test_results, tested_machine, torch_tests
 from rocm_wheels.models.gfx import strip_features
 from rocm_wheels.release import wheel_set
 from rocm_wheels.release.evidence.evidence import (
@@ -42,23 +42,23 @@ from rocm_wheels.wheels import dist_info
 
 ResultModel = TypeVar("ResultModel")
 _MOST_NAMES_SHOWN = 3
-_VERIFY_TOOL = "rocm-wheels verify"
+_AUDIT_TOOL = "rocm-wheels audit"
 
 
-class _VerifyFinding(BaseModel):
+class _AuditFinding(BaseModel):
     severity: Literal["error", "warning", "info"]
     what: str
     check: str = ""
 
 
-class _VerifyReport(BaseModel):
+class _WheelReport(BaseModel):
     wheel: str
     passed: bool
     sha256: lock.Sha256Digest
     device_wheels_sha256: Mapping[str, lock.Sha256Digest] = {}  # of those that were read with it
     recipe: str = ""
-    findings: tuple[_VerifyFinding, ...] = ()
-    ignored: tuple[_VerifyFinding, ...] = ()
+    findings: tuple[_AuditFinding, ...] = ()
+    ignored: tuple[_AuditFinding, ...] = ()
     ran: tuple[str, ...] = ()
     skipped: Mapping[str, str] = {}
     when: AwareDatetime | None = None
@@ -69,8 +69,8 @@ class _AuditedSetReport(BaseModel):
     origin: str
     passed: bool
     wheels: Mapping[str, lock.Sha256Digest]
-    findings: tuple[_VerifyFinding, ...] = ()
-    ignored: tuple[_VerifyFinding, ...] = ()
+    findings: tuple[_AuditFinding, ...] = ()
+    ignored: tuple[_AuditFinding, ...] = ()
     ran: tuple[str, ...] = ()
     skipped: Mapping[str, str] = {}
     when: AwareDatetime | None = None
@@ -92,7 +92,7 @@ class _ResolverResult(BaseModel):
 
 
 def _make_report_evidence(
-    reports: Sequence[_VerifyReport], source: Path, submission: EvidenceSubmission
+    reports: Sequence[_WheelReport], source: Path, submission: EvidenceSubmission
 ) -> list[Evidence]:
     if not reports:
         raise DataError(f"{source} has no report in it", tip="audit the wheels of the set")
@@ -102,9 +102,9 @@ def _make_report_evidence(
     earliest = min(whens) if len(whens) == len(reports) else None
     make = partial(
         submission.make_evidence,
-        "verify",
+        "audit",
         source=source,
-        tool=next((report.tool for report in reports if report.tool), _VERIFY_TOOL),
+        tool=next((report.tool for report in reports if report.tool), _AUDIT_TOOL),
         when=earliest,
         digest=hash_file(source) if earliest else "",
     )
@@ -140,7 +140,7 @@ def make_audit_evidence(
     """
     origin = {key: value[key] for key in ("tool", "when") if key in value}
     raw_reports = [{**report, **origin} if isinstance(report, dict) else report for report in value["wheels"]]
-    reports = list(parse_result(tuple[_VerifyReport, ...], raw_reports, source))
+    reports = list(parse_result(tuple[_WheelReport, ...], raw_reports, source))
     of_set: _AuditedSetReport | None = None
     if (raw_set := value.get("set")) is not None:
         dated_set = {**raw_set, **origin} if isinstance(raw_set, dict) else raw_set
@@ -159,11 +159,11 @@ def make_audit_evidence(
 
 
 def _leave_out_others(
-    reports: Sequence[_VerifyReport],
+    reports: Sequence[_WheelReport],
     of_set: _AuditedSetReport,
     source: Path,
     submission: EvidenceSubmission,
-) -> list[_VerifyReport]:
+) -> list[_WheelReport]:
     """Return the reports of wheels of the staged set; others of the audited one (ROCm's) are named."""
     names = {file.name for file in submission.document.files}
     hashes = submission.document.hashes
@@ -178,15 +178,15 @@ def _leave_out_others(
 
 
 def _add_set_findings(
-    reports: Sequence[_VerifyReport], of_set: _AuditedSetReport, submission: EvidenceSubmission
-) -> list[_VerifyReport]:
+    reports: Sequence[_WheelReport], of_set: _AuditedSetReport, submission: EvidenceSubmission
+) -> list[_WheelReport]:
     """Return the reports with the checks of the set in each; where it failed, of all its wheels."""
     findings = [
         finding.model_copy(update={"check": f"set: {finding.check}"})
         for finding in (*of_set.findings, *of_set.ignored)
     ]
     if not of_set.passed and not any(finding.severity == "error" for finding in findings):
-        findings.append(_VerifyFinding(severity="error", what="it failed", check="set"))
+        findings.append(_AuditFinding(severity="error", what="it failed", check="set"))
     failed = any(finding.severity == "error" for finding in findings)
     changed = []
     for report in reports:
@@ -202,7 +202,7 @@ def _add_set_findings(
     reported = {report.sha256 for report in reports}
     for name, sha256 in of_set.wheels.items():
         if failed and sha256 in submission.document.hashes - reported:
-            alone = _VerifyReport(
+            alone = _WheelReport(
                 wheel=name,
                 passed=False,
                 sha256=sha256,
@@ -224,11 +224,11 @@ def make_resolver_evidence(value: object, source: Path, submission: EvidenceSubm
     result = parse_result(_ResolverResult, value, source)
     checks, failed = result.checks, any(check.fault for check in result.checks)
     requested = {
-        (_parse_project(check.requirement, source), check.python, "" if failed else check.picked)
+        (parse_project(check.requirement, str(source)), check.python, "" if failed else check.picked)
         for check in checks
     }
     submission.require_given_hashes(source, "of `resolve-check`")
-    about = {name: sha for name, sha in submission.wheels.items() if _covers_wheel(requested, name)}
+    about = {name: sha for name, sha in submission.wheels.items() if covers_wheel(requested, name)}
     if uncovered := sorted(set(submission.wheels) - set(about)):
         log.log_note(
             f"{source} says nothing of "
@@ -261,7 +261,8 @@ def make_resolver_evidence(value: object, source: Path, submission: EvidenceSubm
     ]
 
 
-def _covers_wheel(requested: set[tuple[str, str, str]], name: str) -> bool:
+def covers_wheel(requested: set[tuple[str, str, str]], name: str) -> bool:
+    """Tell whether questions (project, Python, version that was picked or "") are about a wheel."""
     project, pythons, version = (
         project_of_wheel(name),
         wheel_set.list_wheel_pythons(name),
@@ -303,7 +304,8 @@ def find_tested_hashes(
     return submission.require_set_hashes(tested, source)
 
 
-def _parse_project(requirement: str, source: Path) -> str:
+def parse_project(requirement: str, source: str = "the question") -> str:
+    """Return the project (normalized) of a requirement. DataError for what is none."""
     try:
         return canonicalize_name(Requirement(requirement).name)
     except InvalidRequirement:
@@ -698,6 +700,62 @@ def _digest_record_files(files: Iterable[Path]) -> str:
     return digests[0] if len(digests) == 1 else hashlib.sha256("\n".join(digests).encode()).hexdigest()
 
 
+def make_results_evidence(
+    results: test_results.Results, source: Path, submission: EvidenceSubmission
+) -> list[Evidence]:
+    """Return what a document of results says: one evidence of all wheels that nothing bad is said of.
+
+    And one of each that something is said of, with the tests that are about it.
+    """
+    tip = "test the wheels of the set"
+    tested = find_tested_hashes(results.wheels, source, submission, tip=tip)
+    names = [name for name, sha256 in results.wheels.items() if sha256 in tested]
+    about = {
+        name: [test for test in results.tests if not test.wheels or name in test.wheels] for name in names
+    }
+    bad = [name for name in names if any(test.is_bad for test in about[name])]
+    together = not any(test.wheels for test in results.tests)
+    good = [name for name in names if name not in bad and about[name]]  # of others nothing is known
+    groups = [names] if together else [good, *([name] for name in bad)]
+    return [_make_group_evidence(results, group, source, submission) for group in groups if group]
+
+
+def _make_group_evidence(
+    results: test_results.Results, names: Sequence[str], source: Path, submission: EvidenceSubmission
+) -> Evidence:
+    """Return the evidence of wheels by all tests that are about any of them."""
+    tests = [test for test in results.tests if not test.wheels or set(names) & set(test.wheels)]
+    counts = Counter[str]("skipped" if test.known else test.outcome for test in tests)
+    flaky = [test.name for test in tests if test.outcome == "passed" and test.tries > 1]
+    bad = [f"{test.name}: {test.detail}" if test.detail else test.name for test in tests if test.is_bad]
+    suite = results.suite
+    known = sum(bool(test.known) for test in tests)
+    detail = [
+        f"lost {results.lost_gpu}" if results.lost_gpu else "",
+        f"{tables.format_count(known, 'failure')} known" if known else "",
+        tables.format_count(len(names), "wheel") if results.kind in {"audit", "resolver"} else "",
+    ]
+    return submission.make_evidence(
+        results.kind,
+        OutcomeCounts(**counts, flaky=len(flaky)),
+        [results.wheels[name] for name in names],
+        source=source,
+        tool=results.tool,
+        when=results.when,
+        host=results.host,
+        gfx=results.gfx,
+        outcome="lost" if results.lost_gpu else None,
+        detail="; ".join(filter(None, detail)),
+        failed=bad,
+        flaky=flaky,
+        selected=results.selected,
+        digest=hash_file(source),
+        machine=results.machine,
+        suite=TestedSuite(**suite.model_dump()) if suite is not None else None,
+        speeds=results.speeds,
+    )
+
+
 def read_results(paths: Sequence[Path], submission: EvidenceSubmission) -> list[Evidence]:
     """Return the evidence in files: each JSON file by itself, all JUnit files (and folders) as one run.
 
@@ -755,6 +813,9 @@ def _load_json(path: Path) -> Any:
 
 
 def _make_json_evidence(path: Path, value: Any, submission: EvidenceSubmission) -> list[Evidence]:
+    if isinstance(value, dict) and value.get("kind") in test_results.RESULT_KINDS:
+        results = parse_result(test_results.Results, value, path)
+        return make_results_evidence(results, path, submission)
     if isinstance(value, dict) and isinstance(value.get("wheels"), list) and "tool" in value:
         return make_audit_evidence(value, path, submission)
     if isinstance(value, dict) and "checks" in value:

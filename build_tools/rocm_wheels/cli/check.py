@@ -1,0 +1,165 @@
+"""``set check``: all that can be found out about a set without a GPU, as evidence."""
+
+from __future__ import annotations
+
+import platform
+import tempfile
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rocm_wheels.cli import audit, boundary, catalogue, command, evidence
+from rocm_wheels.core import errors, log, tables
+
+if TYPE_CHECKING:
+    from rocm_wheels.models import test_results
+    from rocm_wheels.release import wheel_set
+
+
+@command.command("set check")
+@evidence.set_options
+@catalogue.WHEELS.but(
+    help="The wheels of the set, files or folders [default: as they are in the store; fetched from a bucket]."
+)
+@catalogue.OUTPUT_DIR.but(help="Write audit.json and resolver.json there, too.")
+@evidence.submit_options
+def check_command(
+    chosen: evidence.ChosenSet,
+    wheels: tuple[Path, ...],
+    output_dir: Path | None,
+    submission: evidence.Submission,
+) -> None:
+    """Find out all that needs no GPU about a staged set, and write it down beside it.
+
+    Each wheel is audited by the recipe of its project, and the set by what was planned: its Pythons and GPU
+    targets. pip and uv are asked what they pick from the set's own index. What was found is evidence, passed
+    or not: the rules `audit`, which nobody can waive, and `resolver` of a policy are about it. Exit code 14
+    when something failed.
+
+    \b
+    Examples:
+      rocm-wheels set check s3://wheels --set 2.9.1-93bf --wheels dist
+    """
+    from rocm_wheels.core import files
+    from rocm_wheels.release import set_copy
+    from rocm_wheels.release.evidence import results
+    from rocm_wheels.release.store_paths import FamilyPaths
+
+    store, document = chosen.open_set()
+    paths = FamilyPaths(document.family)
+    named = results.hash_wheels(wheels) if wheels else None
+    by_digest = {named[path.name]: path for path in _list_files(wheels)} if named is not None else None
+    with (
+        set_copy.open_copy(store, document, by_digest) as root,
+        tempfile.TemporaryDirectory(prefix="rocm-wheels-check-") as own,
+    ):
+        folder = output_dir or Path(own)
+        folder.mkdir(parents=True, exist_ok=True)
+        found = [_audit_set(document, root / paths.set_document(document.id))]
+        plain = [root / paths.pool_file(file.sha256, file.name) for file in document.files if not file.label]
+        if plain:
+            found.append(_ask_installers(document, root / paths.set_index(document.id), plain))
+        else:
+            log.log_note("all wheels are variants, which no resolver chooses by version alone")
+        reports = [folder / f"{item.kind}.json" for item in found]
+        for path, item in zip(reports, found, strict=True):
+            files.write_atomically(path, item.to_json())
+        entries = results.read_results(reports, evidence.make_submission(document, submission.by))
+    evidence.submit(store, document, entries, submission)
+    failed = [entry for entry in entries if not entry.passed]
+    if failed:
+        first = failed[0].failed[0] if failed[0].failed else failed[0].detail
+        raise errors.AuditError(
+            f"{len(failed)} of {tables.format_count(len(entries), 'result')} did not pass: {first}",
+            tip=f"`rocm-wheels set show {chosen.store} --set {document.id}` lists them",
+        )
+
+
+def _list_files(paths: tuple[Path, ...]) -> list[Path]:
+    return [file for path in paths for file in (sorted(path.glob("*.whl")) if path.is_dir() else [path])]
+
+
+def _audit_set(document: wheel_set.SetDocument, path: Path) -> test_results.Results:
+    """Return what the checks of a set in a folder, and of each of its wheels by its recipe, found."""
+    from rocm_wheels.audit import audited_wheel
+    from rocm_wheels.models import test_results
+
+    begun = evidence.describe_origin("set check")
+    done = audit.audit_wheels(audit.AuditRequest((), audit.ExpectedBuild(by_recipe=True), place=str(path)))
+    held = {name for report in done.wheels if report.recipe for name in dict(report.parts)}
+    tests = []
+    for report in done.reports:
+        about: tuple[str, ...] = ()
+        faults = {finding.check: errors.format_finding(finding) for finding in report.errors}
+        if isinstance(report, audited_wheel.AuditReport):
+            about = (report.wheel.name, *dict(report.parts))
+            if not report.recipe and report.wheel.name not in held:
+                faults["recipe"] = "no recipe says what it must be"
+        title = about[0] if about else "set"
+        for check in dict.fromkeys((*report.ran, *faults)):
+            outcome: test_results.TestOutcome = "failed" if check in faults else "passed"
+            tests.append(
+                test_results.TestResult(
+                    name=f"{title}: {check}", outcome=outcome, detail=faults.get(check, ""), wheels=about
+                )
+            )
+        tests += [
+            test_results.TestResult(
+                name=f"{title}: {skip.check}", outcome="skipped", detail=skip.reason, wheels=about
+            )
+            for skip in report.skipped
+        ]
+    return _make_results("audit", document, tests, begun)
+
+
+def _ask_installers(document: wheel_set.SetDocument, index: Path, wheels: list[Path]) -> test_results.Results:
+    """Return what pip and uv pick from the index of a set, which has one version of most projects."""
+    from packaging.version import Version
+
+    from rocm_wheels.index import resolve_check
+    from rocm_wheels.models import test_results
+    from rocm_wheels.release.evidence import results
+
+    begun = evidence.describe_origin("set check")
+    versions = {
+        project: {Version(file.version) for file in document.files if file.project == project}
+        for project in document.projects
+    }
+    expect = {project: next(iter(found)) for project, found in versions.items() if len(found) == 1}
+    request = resolve_check.ResolveRequest(new=wheels, expect=expect, pre=True, published=True)
+    tests = []
+    for check in resolve_check.check_picks(str(index), request, boundary.read_environment()):
+        # a pick speaks of what was picked, a failure of all that was asked for
+        question = (
+            results.parse_project(check.requirement),
+            check.python,
+            "" if check.fault else check.picked,
+        )
+        outcome: test_results.TestOutcome = "failed" if check.fault else "passed"
+        tests.append(
+            test_results.TestResult(
+                name=f"{check.requirement}, Python {check.python}, {check.tool}",
+                outcome=outcome,
+                detail=(check.fault.splitlines() or [""])[0],
+                wheels=tuple(path.name for path in wheels if results.covers_wheel({question}, path.name)),
+            )
+        )
+    return _make_results("resolver", document, tests, begun)
+
+
+def _make_results(
+    kind: test_results.ResultKind,
+    document: wheel_set.SetDocument,
+    tests: list[test_results.TestResult],
+    begun: dict[str, str],
+) -> test_results.Results:
+    from rocm_wheels.models import test_results
+
+    return test_results.Results(
+        kind=kind,
+        tool=begun["tool"],
+        when=datetime.fromisoformat(begun["when"]),
+        host=platform.node() or "unknown",
+        wheels={file.name: file.sha256 for file in document.files},
+        tests=tuple(tests),
+    )

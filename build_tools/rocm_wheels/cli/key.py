@@ -1,0 +1,59 @@
+"""``set key``: a key that signs results, and its name in a policy."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import click
+
+from rocm_wheels.cli import boundary, catalogue, command
+from rocm_wheels.cli.options import GivenPath
+from rocm_wheels.core import errors
+
+
+@command.command("set key")
+@click.argument("name", metavar="NAME")
+@catalogue.POLICY.but(
+    required=True, help="The policy that is to name it; made of ours where it is not there."
+)
+@command.option(
+    "--key",
+    type=GivenPath(dir_okay=False),
+    metavar="FILE",
+    help="The private key; one that is there is used as it is [default: NAME in the folder of the policy].",
+)
+def key_command(name: str, policy: Path, key: Path | None) -> None:
+    """Make a key and name it as a signer in a policy, so that what it signs counts as tested.
+
+    The private half stays where it is made, readable by you alone, and belongs to the machine that tests; the
+    public half goes into the policy, which is kept where changes of it are reviewed. What a policy says
+    already stays as it is, comments included.
+
+    \b
+    Examples:
+      rocm-wheels set key gpu-lab --policy release-policy.yaml
+    """
+    from rocm_wheels.core import files, ssh_signature
+    from rocm_wheels.release import policy as policies
+
+    env, private = boundary.read_environment(), key or policy.parent / name
+    rules = policies.load_policy(policy if policy.exists() else None)
+    text = policies.read_policy_text(policy if policy.exists() else None)
+    if name in rules.signers:
+        raise errors.UsageError(f"{policy} names a signer {name} already", tip="choose another name")
+    is_new = not private.exists()
+    if is_new:
+        ssh_signature.make_key(private, name, env)
+    try:
+        public = " ".join(ssh_signature.read_public_key(private, env).split()[:2])
+        files.write_atomically(policy, policies.add_signer(text, name, public, where=str(policy)))
+    except BaseException:
+        if is_new:  # a key that no policy names is of no use
+            private.unlink(missing_ok=True)
+            private.with_name(f"{private.name}.pub").unlink(missing_ok=True)
+        raise
+    if is_new:
+        click.echo(f"{private}: the private key, to sign with on the machine that tests")
+    words = ["rocm-wheels", "set", "check", "STORE", "--set", "ID", "--sign-with", str(private)]
+    click.echo(f"{policy}: names {name} under `signers`\nnext: {shlex.join(words)}")

@@ -1,0 +1,102 @@
+"""Results in the one form for all that tests wheels, and the evidence that is made of them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from judged_sets import NOW, SET
+
+from rocm_wheels.core import errors
+from rocm_wheels.models.test_results import Results, Speed, TestResult
+from rocm_wheels.release.evidence.evidence import Evidence, EvidenceSubmission
+from rocm_wheels.release.evidence.results import read_results
+
+WHEELS = {file.name: file.sha256 for file in SET.files}
+FIRST, SECOND = list(WHEELS)[:2]
+
+
+def results(*tests: TestResult, **more: Any) -> Results:
+    known = {
+        "kind": "smoke",
+        "tool": "a tool",
+        "when": NOW,
+        "host": "runner-1",
+        "gfx": "gfx1030",
+        "wheels": WHEELS,
+    }
+    return Results.model_validate({**known, "tests": tests, **more})
+
+
+def test_of(name: str, outcome: str = "passed", **more: Any) -> TestResult:
+    return TestResult.model_validate({"name": name, "outcome": outcome, **more})
+
+
+test_of.__test__ = False  # type: ignore[attr-defined]
+
+
+def evidence(tmp_path: Path, document: Results) -> list[Evidence]:
+    path = tmp_path / "results.json"
+    path.write_bytes(document.to_json())
+    return read_results([path], EvidenceSubmission(SET, "ann", NOW, "here"))
+
+
+def test_a_run_is_one_evidence_with_all_that_is_known(tmp_path: Path) -> None:
+    (one,) = evidence(
+        tmp_path,
+        results(
+            test_of("a", seconds=2.5),
+            test_of("b", tries=2),
+            test_of("c", "failed", known="numpy 3, by ann, until 2027-01-01"),
+            test_of("d", "skipped"),
+            speeds=[Speed(name="gemm f16", value=431.5, unit="TFLOP/s")],
+            suite={"name": "default", "shard": 2, "shards": 3, "plan": "x"},
+        ),
+    )
+    assert (one.kind, one.outcome, one.gfx) == ("smoke", "pass", "gfx1030")
+    assert (one.counts.passed, one.counts.skipped, one.counts.flaky, one.flaky) == (2, 2, 1, ("b",))
+    assert one.speeds[0].value == 431.5 and str(one.suite) == "default 2/3"
+    assert set(one.hashes) == SET.hashes and one.host.name == "runner-1"
+
+
+@pytest.mark.parametrize("outcome", ["failed", "crashed", "timeout", "missing"])
+def test_what_did_not_pass_is_no_pass(outcome: str, tmp_path: Path) -> None:
+    (one,) = evidence(tmp_path, results(test_of("a"), test_of("b", outcome, detail="why")))
+    assert not one.passed and set(one.hashes) == SET.hashes
+    assert one.failed == (() if outcome == "missing" else ("b: why",))
+    assert evidence(tmp_path, results())[0].outcome == "missing"  # nothing ran
+
+
+def test_a_lost_gpu_says_nothing_of_the_wheels(tmp_path: Path) -> None:
+    (one,) = evidence(tmp_path, results(test_of("a"), test_of("b", "crashed"), lost_gpu="gfx1030 at 0000:01"))
+    assert one.outcome == "lost" and "gfx1030 at 0000:01" in one.detail
+
+
+def test_a_wheel_that_fails_takes_no_other_with_it(tmp_path: Path) -> None:
+    tests = [test_of("whole"), test_of("x", "failed", wheels=(FIRST,)), test_of("x", wheels=(SECOND,))]
+    passed, failed = sorted(
+        evidence(tmp_path, results(*tests, kind="audit", gfx=None)), key=lambda e: not e.passed
+    )
+    assert failed.hashes == (WHEELS[FIRST],) and failed.failed == ("x",)
+    assert set(passed.hashes) == SET.hashes - {WHEELS[FIRST]}
+    alone = evidence(tmp_path, results(*tests[1:], kind="audit", gfx=None))
+    assert {one.hashes: one.passed for one in alone} == {
+        (WHEELS[SECOND],): True,
+        (WHEELS[FIRST],): False,
+    }  # of wheels that no test is about nothing is known
+
+
+def test_results_of_other_wheels_and_of_no_form_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValidationError, match="which was not tested"):
+        results(test_of("a", wheels=("other.whl",)))
+    with pytest.raises(errors.ReleaseError, match="other bytes than in the set"):
+        evidence(tmp_path, results(test_of("a"), wheels={FIRST: "0" * 64}))
+    path = tmp_path / "broken.json"
+    path.write_bytes(results(test_of("a")).to_json().replace(b'"passed"', b'"good"'))
+    with pytest.raises(errors.DataError):
+        read_results([path], EvidenceSubmission(SET, "ann", NOW, "here"))
