@@ -1,7 +1,8 @@
-"""Stores on a real S3 server, Ceph's, where Debian's packages of it are installed.
+"""Stores on a real S3 server, Ceph's, where Debian's packages of it are installed; by hand.
 
 ``apt-get install radosgw ceph-mon ceph-osd ceph-base`` and nothing is configured: a cluster of one monitor,
-one disk in memory and one gateway runs as long as the tests do, without root's folders or a service.
+one disk in memory and one gateway runs as long as the tests do, without root's folders or a service. What
+it takes to start depends on the machine, so nobody waits for it who did not ask (``-m exhaustive``).
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ admin socket = {folder}/run/$name.asok
 pid file = {folder}/run/$name.pid
 """
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.exhaustive,
     pytest.mark.skipif(not all(map(shutil.which, PROGRAMS)), reason="no radosgw"),
 ]
 
@@ -85,7 +86,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     conf.write_text(CONFIGURATION.format(fsid=fsid, folder=folder, port=port, mon_port=mon_port))
 
     def done(*words: str) -> None:
-        subprocess.run([*words, "-c", str(conf)], check=True, timeout=60, capture_output=True)
+        subprocess.run([*words, "-c", str(conf)], check=True, timeout=300, capture_output=True)
 
     with ExitStack() as running:
 
