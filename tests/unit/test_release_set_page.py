@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -12,12 +13,16 @@ from rocm_wheels.release.set_page import SetPage
 
 FAILED = tuple(f"test_ops::test_{number}<script>|`" for number in range(285))
 
+HOSTILE = "a|b `c` <script> | forged | row |"
+
 
 def make_page() -> SetPage:
     known = [
         said("audit"),
         said("smoke", gfx="gfx1030"),
-        said("smoke", "fail", gfx="gfx1031", failed=FAILED, counts={"failed": 285, "passed": 3}),
+        said(
+            "smoke", "fail", gfx="gfx1031", failed=FAILED, counts={"failed": 285, "passed": 3}, detail=HOSTILE
+        ),
     ]
     verdict = judged(EVERY, *known)
     return SetPage(SET, verdict, known, "rocm-wheels set evidence add STORE --set X")
@@ -40,3 +45,10 @@ def test_names_of_tests_are_text_wherever_they_are_shown() -> None:
     page = make_page()
     assert "<script>" not in page.render()
     assert all(line.count("`") == 2 for line in page.format_markdown().splitlines() if line.startswith("- "))
+
+
+def test_what_somebody_wrote_into_a_result_is_no_markup_of_the_summary() -> None:
+    outside = re.sub(r"`[^`\n]*`|\\.", "", re.sub(r"^- `.*`$", "", make_page().format_markdown(), flags=re.M))
+    assert "forged" in outside and "<" not in outside and "`" not in outside.partition("\nNext:")[0]
+    rows = [line for line in outside.splitlines() if line.startswith("|")]
+    assert {line.count("|") for line in rows} == {4}

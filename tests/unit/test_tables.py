@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
@@ -48,6 +49,21 @@ def test_rows_without_a_header_have_a_line_each() -> None:
     rows = [("torch", "", "two\nlines"), ("日本", "", "3")]
     assert tables.align_rows(rows) == ["torch  two lines", "日本   3"]  # each of the two takes two columns
     assert tables.align_rows([]) == []
+
+
+@pytest.mark.parametrize(
+    "text", ["a|b", "`a", "<img src=x>", "[a](http://b)", "**a**", "__init__", "a\r\nb", "a&lt;"]
+)
+def test_text_is_shown_in_markdown_as_it_is(text: str) -> None:
+    """By the rules of CommonMark: a backslash before a mark is that mark."""
+    escaped = tables.escape_markdown(text)
+    assert re.sub(r"\\(\W|_)", r"\1", escaped) == " ".join(text.split())
+    assert re.findall(r"(?<!\\)[|`<&*\[\]]", escaped) == [] and "\n" not in escaped
+    assert tables.escape_markdown("a plain_word of 2.13: 3 passed") == "a plain_word of 2.13: 3 passed"
+
+
+def test_no_fence_ends_a_block() -> None:
+    assert tables.fence_markdown("a\n````\nb") == "`````\na\n````\nb\n`````\n"
 
 
 def test_markdown_escapes_its_own_marks() -> None:

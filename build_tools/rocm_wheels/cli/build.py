@@ -213,7 +213,9 @@ def _print_summary(summary: RunSummary, env: Mapping[str, str], *, as_json: bool
     else:
         log.log_note(f"{runs}: ended after {duration}")
     sys.stdout.flush()
-    failure = f"\n```\n{errors.explain_error(summary.failure)}\n```\n" if summary.failure is not None else ""
+    failure = ""
+    if summary.failure is not None:
+        failure = f"\n{tables.fence_markdown(errors.explain_error(summary.failure))}"
     boundary.append_step_summary(env, status.format_markdown_summary(summary.rows) + failure)
 
 

@@ -176,14 +176,9 @@ def _append_job_summary(
     place: str, done: list[refresh.RefreshResult], report: care.StoreReport | None
 ) -> None:
     """Say in the summary of a job on GitHub what became of channels, what fails, and what is damaged."""
-    if page := boundary.read_environment().get("GITHUB_STEP_SUMMARY"):
-        lines = [line for item in done for line in (describe_refreshed(item), *_failing_lines(place, item))]
-        lines += store.list_damage_lines(report) if report is not None else ()
-        try:
-            with open(page, "a", encoding="utf-8") as file:
-                file.write("```\n" + "\n".join(lines) + "\n```\n")
-        except OSError as failure:  # the store is refreshed all the same
-            log.log_warning(f"the step summary cannot be written: {failure.strerror} ({page})")
+    lines = [line for item in done for line in (describe_refreshed(item), *_failing_lines(place, item))]
+    lines += store.list_damage_lines(report) if report is not None else ()
+    boundary.append_step_summary(boundary.read_environment(), tables.fence_markdown("\n".join(lines)))
 
 
 def _refresh_channels(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import textwrap
 from collections.abc import Collection, Iterable, Sequence
@@ -9,6 +10,7 @@ from itertools import zip_longest
 
 from rocm_wheels.core import log
 
+_MARKS = re.compile(r"[\\`*\[\]|<>&~]|\b_|_\b")  # of Markdown and HTML inside of a line
 _CELL_WIDTHS = (68, 50, 34)  # characters of a cell before it goes on in the next line, where not all fits
 
 
@@ -54,9 +56,22 @@ def align_rows(rows: Sequence[Row], *, right: Collection[int] = ()) -> list[str]
 
 def format_markdown_table(header: Row, rows: Sequence[Row]) -> str:
     """Return a table of Markdown, with a line end after the last row."""
-    lines = [header, ["---"] * len(header), *rows]
-    cells = [[cell.replace("|", "\\|").replace("\n", " ") for cell in line] for line in lines]
+    cells = [[escape_markdown(cell) for cell in line] for line in (header, *rows)]
+    cells.insert(1, ["---"] * len(header))
     return "".join(f"| {' | '.join(line)} |\n" for line in cells)
+
+
+def escape_markdown(text: str) -> str:
+    """Return text that Markdown shows as it is, in one line: no mark-up, no HTML, no end of a cell."""
+    return _MARKS.sub(r"\\\g<0>", " ".join(text.splitlines()))
+
+
+def fence_markdown(text: str) -> str:
+    """Return text as a block of Markdown that shows it as it is: no fence in it ends the block."""
+    fence = "```"
+    while fence in text:
+        fence += "`"
+    return f"{fence}\n{text}\n{fence}\n"
 
 
 def cut_line(line: str, width: int | None) -> str:

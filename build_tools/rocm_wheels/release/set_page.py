@@ -63,20 +63,18 @@ class SetPage:
 
     def format_markdown(self) -> str:
         """Return it as Markdown."""
-        lines = [f"### {self.headline}", ""]
+        escape = tables.escape_markdown
+        lines = [f"### {escape(self.headline)}", ""]
         if self.list_targets():
             lines += ["| GPU | state | by |", "|---|---|---|"]
-            lines += [f"| {gfx} | {state} | {how} |" for gfx, state, how in self.list_targets()]
+            lines += [f"| {' | '.join(map(escape, row))} |" for row in self.list_targets()]
         lines += ["", "| | rule | why |", "|---|---|---|"]
-        lines += [
-            f"| {outcome} | {title} | {why.replace('|', '&#124;')} |"
-            for outcome, title, why in self.list_rules()
-        ]
+        lines += [f"| {' | '.join(map(escape, row))} |" for row in self.list_rules()]
         for what, said, failed in self.list_failures():
-            lines += ["", f"**{what}**: {said}"]
-            lines += [f"- `{name.replace('`', '')}`" for name in failed]
+            lines += ["", f"**{escape(what)}**: {escape(said)}"]
+            lines += [f"- `{' '.join(name.replace('`', '').splitlines())}`" for name in failed]
         if self.next_step:
-            lines += ["", "Next:", "```", self.next_step, "```"]
+            lines += ["", "Next:", tables.fence_markdown(self.next_step).rstrip()]
         return "\n".join([*lines, "", ""])
 
     def render(self) -> str:

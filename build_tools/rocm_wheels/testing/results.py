@@ -168,14 +168,17 @@ def format_smoke_table(results: Results) -> str:
 
 def format_smoke_markdown(results: Results) -> str:
     """Return the table for a GitHub step summary."""
-    lines = [
-        f"### Smoke tests of torch {results.torch} on {_describe_machine(results)}: {results.summarize()}",
-        "",
-    ]
+    title = f"Smoke tests of torch {results.torch} on {_describe_machine(results)}: {results.summarize()}"
+    lines = [f"### {tables.escape_markdown(title)}", ""]
     lines.append(tables.format_markdown_table(("tests", *OUTCOMES, "seconds"), _make_rows(results)).rstrip())
     for test in results.bad:
         reason = "\n".join(test.reason.splitlines()[:_MAX_REASON_LINES])
-        lines += ["", f"**{test.outcome}** `{test.name}`", "", *_fence_text(reason)]
+        lines += [
+            "",
+            f"**{test.outcome}** {tables.escape_markdown(test.name)}",
+            "",
+            tables.fence_markdown(reason).rstrip(),
+        ]
     if skipped := _count_skips(results):
         rows = [(str(number), why) for why, number in skipped]
         lines += ["", tables.format_markdown_table(("skipped", "why"), rows).rstrip()]
@@ -206,13 +209,6 @@ def _count_skips(results: Results) -> list[tuple[str, int]]:
 
 def _describe_machine(results: Results) -> str:
     return f"{' '.join(results.gfx) or 'no GPU'}, {results.host}"
-
-
-def _fence_text(text: str) -> list[str]:
-    fence = "```"
-    while fence in text:
-        fence += "`"
-    return [fence, text, fence]
 
 
 BAD_TORCH_OUTCOMES = ("failed", "crashed", "timeout", "missing")
@@ -695,9 +691,11 @@ def format_torch_markdown(results: TorchResults) -> str:
     where = results.gfx or "the CPU"
     lines = [f"### Torch's own tests: {results.of.torch} on {where}: {summarize_torch_results(results)}", ""]
     lines.append(tables.format_markdown_table(head, [_make_row(part) for part in results.parts]).rstrip())
-    lines += [f"\n**lost**: {_cut_first_line(fault)}" for fault in results.lost_gpus]
+    lines += [f"\n**lost**: {tables.escape_markdown(_cut_first_line(fault))}" for fault in results.lost_gpus]
     bad = [item for part in results.parts for item in (*part.bad, *part.flaky)]
-    lines += [f"\n**{item.outcome}** `{item.name}`: {_cut_first_line(item.reason)}" for item in bad[:_NAMES]]
+    for item in bad[:_NAMES]:
+        reason = tables.escape_markdown(_cut_first_line(item.reason))
+        lines.append(f"\n**{item.outcome}** {tables.escape_markdown(item.name)}: {reason}")
     return "\n".join(lines) + "\n"
 
 
