@@ -7,11 +7,13 @@ per controller.
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import psutil
 import pytest
 
+from rocm_wheels.cli import evidence
 from rocm_wheels.core import errors, machine
 
 GIB = 1 << 30
@@ -216,3 +218,19 @@ def test_jobs_by_cores_and_memory(
 ) -> None:
     given = machine.MachineResources(cores, 32 * GIB, free * GIB)
     assert machine.count_compile_jobs(given, per_job * GIB if per_job else None, wanted) == jobs
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="numbers of users are of POSIX")
+def test_a_number_without_a_name_is_no_bug(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `docker run --user 1234`, where the image knows nobody of that number."""
+
+    def know_nobody(uid: int) -> None:
+        raise KeyError(f"getpwuid(): uid not found: {uid}")
+
+    monkeypatch.setattr("pwd.getpwuid", know_nobody)
+    monkeypatch.setattr("os.getuid", lambda: 1234)
+    assert machine.find_user_name({}) == "user1234"
+    assert machine.find_user_name({"USER": "ada"}) == "ada"
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    assert evidence.name_user_and_host().startswith("user1234@")  # who changes a channel

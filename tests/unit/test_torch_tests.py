@@ -317,7 +317,7 @@ def test_whole_results_satisfy_the_gate_and_known_failures_are_none(tmp_path: Pa
         "gfx1030",
     )
     assert (one.hashes, one.selected) == ((TORCH.sha256,), "")
-    assert one.detail == "suite full; tests of 111111111111; 1 failures were known"
+    assert one.detail == "suite full; tests of 111111111111; 1 failure known"
     outcome, why = gate(one)
     assert outcome == "pass" and "passed with Python 3.12 (2 passed, 1 skipped" in why
     (bad,) = evidence_in(results(tmp_path / "bad", "test_new"))

@@ -25,8 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from rocm_wheels.core import errors, log, process, shell, tables
-from rocm_wheels.core.machine import IMAGE_VARIABLE
+from rocm_wheels.core import errors, log, machine, process, shell, tables
 from rocm_wheels.models import ci, project_names
 
 EngineName = Literal["docker", "podman"]
@@ -496,9 +495,11 @@ def _list_variables(options: ContainerOptions, image: ChosenImage, env: Mapping[
     passed = [*_PROXY_VARIABLES, *_find_certificates(env), *_STYLE_VARIABLES]
     words = {name: name for name in passed if env.get(name) and (options.tty or name != "TERM")}
     words |= {name: f"{name}={options.cache / folder}" for name, folder in _CACHE_FOLDERS.items()}
-    user = find_user(env)
+    user = machine.find_user_name(env)
     words |= {name: f"{name}={user}" for name in ("USER", "LOGNAME")}
-    words[IMAGE_VARIABLE] = f"{IMAGE_VARIABLE}={image.reference}"  # statements of wheels name it
+    words[machine.IMAGE_VARIABLE] = (
+        f"{machine.IMAGE_VARIABLE}={image.reference}"  # statements of wheels name it
+    )
     if options.clone is not None:
         words[_CHECKOUT_VARIABLE] = f"{_CHECKOUT_VARIABLE}={options.clone}"
     for text in options.variables:
@@ -516,16 +517,6 @@ def _list_variables(options: ContainerOptions, image: ChosenImage, env: Mapping[
             raise errors.UsageError(f"--env {name}: there is no such variable here", tip=tip)
         words[name] = text
     return words.values()
-
-
-def find_user(env: Mapping[str, str]) -> str:
-    """Return the name of whoever runs this; of a number without one, as on machines of a CI, a made one."""
-    import pwd
-
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return env.get("USER") or f"user{os.getuid()}"
 
 
 def list_cache_folders(cache: Path) -> list[Path]:

@@ -19,7 +19,7 @@ import click
 from rocm_wheels.cli import boundary, catalogue
 from rocm_wheels.cli.command import command, group, option
 from rocm_wheels.cli.options import GivenPath
-from rocm_wheels.core import errors, extras, shell, tables
+from rocm_wheels.core import errors, extras, machine, shell, tables
 from rocm_wheels.core.log import log_warning
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def current_time() -> datetime:
 
 def name_user_and_host() -> str:
     """Return who changes a channel, as it will say: the user, and the machine."""
-    return f"{getpass.getuser()}@{platform.node() or 'unknown'}"
+    return f"{machine.find_user_name(boundary.read_environment())}@{platform.node() or 'unknown'}"
 
 
 def describe_origin(command: str) -> dict[str, str]:

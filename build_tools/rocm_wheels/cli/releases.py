@@ -230,7 +230,8 @@ def _print_sets(query: queries.StoreQuery, gfx: str | None, *, as_json: bool) ->
 
 
 def _describe_set(row: queries.SetRow, results: list[str]) -> str:
-    complete = f"{row.missing} of {row.planned} cells missing" if row.missing else "complete"
+    planned = tables.format_count(row.planned, "cell")
+    complete = f"{row.missing} of {planned} missing" if row.missing else "complete"
     targets = " ".join(row.targets) or "no device code"
     wheels = tables.format_count(row.wheels, "wheel")
     headline = f"{row.id}  {row.family}  ROCm {row.rocm or 'unknown'}  {wheels}  {complete}"

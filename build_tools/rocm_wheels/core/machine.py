@@ -37,6 +37,17 @@ class _CgroupMount:
     controllers: frozenset[str]  # of a v1 hierarchy; empty for v2
 
 
+def find_user_name(env: Mapping[str, str]) -> str:
+    """Return the name of whoever runs this; of a number without one, as in containers, ``user1000``."""
+    try:
+        import pwd
+
+        return pwd.getpwuid(os.getuid()).pw_name
+    except (ImportError, KeyError):  # Windows has variables
+        name = env.get("USER") or env.get("USERNAME")
+        return name or (f"user{os.getuid()}" if sys.platform != "win32" else "unknown")
+
+
 def read_cpu_limits(root: Path) -> list[ResourceLimit]:
     """Return the CPU quotas above us, in CPUs; ``root`` is the file system's (``/``)."""
     limits = []

@@ -568,7 +568,7 @@ def _join_runs(runs: Sequence[tuple[Path, _TorchRun]], submission: EvidenceSubmi
         *faults,
     ]
     detail += [
-        f"{known_failures} failures were known" if known_failures else "",
+        f"{tables.format_count(known_failures, 'failure')} known" if known_failures else "",
         f"{left_out} known to hang or crash" if left_out else "",
     ]
     return submission.make_evidence(
