@@ -21,6 +21,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from attacked_sets import PATHS, Attacked, overwrite, stage_attacked
+from edited_documents import edit_sealed
 from judged_sets import sha
 from release_world import TARGET
 
@@ -131,12 +132,10 @@ def list_bad_files(bare: Attacked) -> Iterator[tuple[str, Bad]]:
 
 
 def edit(change: Callable[[dict[str, Any]], object]) -> Bad:
-    """Return what edits the document of a set."""
+    """Return what edits the document of a set, and seals it again."""
 
     def write(attacked: Attacked) -> None:
-        document = json.loads(attacked.set_file.read_bytes())
-        change(document)
-        overwrite(attacked.set_file, (json.dumps(document, indent=1) + "\n").encode())
+        overwrite(attacked.set_file, edit_sealed(attacked.set_file.read_bytes(), change))
 
     return write
 

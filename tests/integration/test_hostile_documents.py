@@ -22,6 +22,7 @@ import yaml
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from attacked_sets import PATHS, Attacked, is_same_result, overwrite, stage_attacked
 from document_mutations import OUTSIDE, Mutation, mutate_html, mutate_json, mutate_toml
+from edited_documents import reseal
 from index_wheels import NOW, variant, wheel
 from planned_runs import make_facts, settled
 from promoted_sets import linked
@@ -96,8 +97,12 @@ def list_store_documents(good: Attacked, released: Attacked, key: Path) -> Itera
         assert not shown, "it was promoted"
         return codes
 
+    def mutate_sealed(content: bytes, places: int = 4) -> Iterator[Mutation]:
+        """Seal what can be sealed again, so that what lies behind the seal is met."""
+        return ((name, reseal(mutated)) for name, mutated in mutate_json(content, places=places))
+
     def mutate_staged(content: bytes) -> Iterator[Mutation]:
-        for name, mutated in mutate_json(content, places=7):
+        for name, mutated in mutate_sealed(content, places=7):
             if mutated != content and not is_same_result(mutated, content):
                 yield name, mutated
 
@@ -126,7 +131,7 @@ def list_store_documents(good: Attacked, released: Attacked, key: Path) -> Itera
         "JSON page of a channel": str(pages / "torch" / "index.json"),
     }
     for kind, name in files.items():
-        yield Document(kind, name, json_at(4), refresh, released.place)
+        yield Document(kind, name, mutate_sealed, refresh, released.place)
 
 
 def list_index_documents(folder: Path) -> Iterator[Document]:

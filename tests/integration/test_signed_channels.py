@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from edited_documents import reseal
 from faulty_store import FaultyStore, Killed, Watched
 from promoted_sets import PAGES, PASSED, PATHS, Sets, linked, sets
 from release_world import FAMILY, TARGET, World
@@ -224,12 +225,12 @@ def put_back(store: Store, old: Store, *, manifest: bool) -> None:
 
 
 def edit(store: Store, path: str, change: Callable[[Any], object]) -> None:
-    """Change a JSON document in place, as somebody does who may write to the store."""
+    """Change a JSON document in place, and seal it again, as somebody does who may write to the store."""
     assert store.folder is not None
     values = json.loads((store.folder / path).read_text())
     change(values)
     (store.folder / path).unlink()
-    (store.folder / path).write_text(json.dumps(values, indent=1) + "\n")
+    (store.folder / path).write_bytes(reseal((json.dumps(values, indent=1) + "\n").encode()))
 
 
 def forge_pending(channel: dict[str, Any], action: str, goal: list[Any]) -> None:
@@ -239,9 +240,11 @@ def forge_pending(channel: dict[str, Any], action: str, goal: list[Any]) -> None
         "sets": [channel["sets"][-1]["set"]],
         "by": "eve",
         "began": "x",
+        "goal": goal,
         "adds": False,
+        "policy": "",
     }
-    channel["pending"] = {**pending, "goal": goal}
+    channel["pending"] = pending
     channel["revision"] += 1
 
 

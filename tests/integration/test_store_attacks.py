@@ -21,6 +21,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from attacked_sets import PATHS, Attacked, is_same_result, list_leaves, overwrite, stage_attacked
+from edited_documents import reseal
 from release_world import TARGET, World
 
 from rocm_wheels.cli import boundary, main
@@ -48,7 +49,10 @@ def failed(good: Attacked) -> Attacked:
 
 
 def edit_leaf(text: bytes, at: tuple[str | int, ...], *, remove: bool) -> bytes:
-    """Return a document with another value there, of the same kind where there is one, or without it."""
+    """Return a document with another value there, of the same kind where there is one, or without it.
+
+    It is sealed again: what is met is what holds who means harm.
+    """
     document = json.loads(text)
     parent = document
     for name in at[:-1]:
@@ -67,7 +71,7 @@ def edit_leaf(text: bytes, at: tuple[str | int, ...], *, remove: bool) -> bytes:
         parent[at[-1]] = {"files": [], "locks": []}.get(
             str(at[-1]), "x" if value in ("", None) else value or ["x"]
         )
-    return json.dumps(document, indent=1).encode() + b"\n"
+    return reseal(json.dumps(document, indent=1).encode() + b"\n")
 
 
 Attack = tuple[str, Callable[[Attacked], None]]
@@ -192,6 +196,58 @@ def test_a_document_that_was_edited_is_refused_by_all_who_read_it(good: Attacked
         assert attacked.run("refresh") == 15, at
         assert attacked.run("list", "--channel", "nightly") == 2, at
         shutil.rmtree(attacked.place)
+
+
+def list_readers(attacked: Attacked) -> dict[str, tuple[str, ...]]:
+    """Return the commands that read documents, by what each asks for."""
+    store, chosen = str(attacked.place), ("--set", attacked.document.id)
+    channel = ("--channel", "nightly")
+    return {
+        "stage": tuple(World(attacked.place.with_name("world")).words(store)),
+        "check": ("set", "check", store, *chosen),
+        "show": ("set", "show", store, *chosen),
+        "gate": ("set", "gate", store, *chosen, *channel),
+        "promote": ("set", "promote", store, *chosen, *channel),
+        "demote": ("set", "demote", store, *chosen, *channel),
+        "refresh": ("set", "refresh", store),
+        "list": ("set", "list", store),
+        "list of a channel": ("set", "list", store, *channel),
+        "smoke": ("test", "smoke", "--store", store, *chosen),
+        "audit": ("audit", "--set", str(attacked.set_file)),
+        "fsck": ("store", "fsck", store),
+        "prune": ("store", "prune", store),
+    }
+
+
+@pytest.mark.contract
+@pytest.mark.parametrize("kind", ["set", "channel"])
+def test_no_command_takes_a_document_that_was_edited_without_its_seal(
+    good: Attacked, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When a set was staged, and who promoted it, are stated by nothing else."""
+    monkeypatch.chdir(tmp_path)
+    released = good.copy(f"released, its {kind} edited")
+    assert released.promote() and released.run("refresh") == 0
+    path = released.set_file if kind == "set" else released.place / PATHS.channel_document("nightly")
+    content = path.read_bytes()
+    edits = {"set": (b'"created": "2', b'"created": "1'), "channel": (b'"by": "', b'"by": "eve')}
+    overwrite(path, content.replace(*edits[kind]))
+    # a set that cannot be read is taken away all the same, and `gate` looks at the channel for notes alone
+    unread = {"set": ("demote",), "channel": ("stage", "check", "show", "gate", "smoke", "audit", "list")}[
+        kind
+    ]
+    for name, words in list_readers(released).items():
+        policy = ("--policy", str(released.policy)) if name in {"gate", "promote", "refresh"} else ()
+        if name not in unread:
+            assert boundary.run_command(main.cli, [*words, *policy]) in {2, 15}, name
+    if kind == "set":  # as the tip says
+        path.unlink()
+        assert boundary.run_command(main.cli, list_readers(released)["stage"]) == 0
+        assert path.read_bytes() == content
+    else:
+        overwrite(path, content)
+    assert released.run("refresh") == 0
+    assert boundary.run_command(main.cli, list_readers(released)["fsck"]) == 0
 
 
 def list_shown_states(attacked: Attacked) -> set[str]:

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import s3_servers
+from edited_documents import reseal
 from faulty_store import FaultyStore, Killed
 from promoted_sets import linked
 from release_world import FAMILY, TARGET, World, a_lock, add_statement
@@ -158,7 +159,7 @@ def edit(store: Store, path: str, change: Callable[[bytes], bytes]) -> None:
 def rewrite(store: Store, path: str, change: Callable[[Any], object]) -> None:
     document = json.loads(store.read(path).content)
     change(document)
-    overwrite(store, path, json.dumps(document, indent=1).encode() + b"\n")
+    overwrite(store, path, reseal(json.dumps(document, indent=1).encode() + b"\n"))
 
 
 DAMAGES: dict[str, Callable[[Store, str], None]] = {
@@ -271,13 +272,13 @@ def test_an_edited_page_is_written_again(what: str, released: Released, tmp_path
 def test_an_edited_document_is_named_and_no_page_follows_from_it(
     kind: str, released: Released, tmp_path: Path
 ) -> None:
-    """Its id is that of its wheels, and says nothing of the rest."""
+    """Its id is that of its wheels, and says nothing of the rest; who edited it has sealed it again."""
     store, path = released.copy(tmp_path / "store"), released.path_of("set")
     if kind == "there are results":
         promoter(store, "2026-11-23T00:00:00Z").demote([released.documents[-1].id])
         refresh(store)
     before = everything(store)
-    rewrite(store, path, lambda document: document.update(created="2020-01-01T00:00:00Z"))
+    rewrite(store, path, lambda document: document.update(rocm="7.0.0"))
     edited = store.read(path).content
     report = check(store)
     assert named(report) == {("damaged-document", path)}

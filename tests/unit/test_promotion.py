@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import json
+import sys
 from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "integration"))
+from edited_documents import edit_sealed, reseal
 from judged_sets import a_set, sha, wheel
 from packaging.requirements import Requirement
 
@@ -183,7 +186,7 @@ SHOWN = tuple(
 IDS = [one.set for one in SHOWN]
 
 
-def test_a_channel_remembers_what_was_done() -> None:
+def test_a_channel_remembers_what_was_done(tmp_path: Path) -> None:
     channel = Channel(family="gfx94X-dcgpu", channel="stable", sets=SHOWN)
     assert list_newer_sets(channel, IDS[0]) == tuple(IDS[1:])
     assert list_newer_sets(channel, IDS[2]) == ()
@@ -197,22 +200,28 @@ def test_a_channel_remembers_what_was_done() -> None:
     settled = begun.finish_pending()
     assert (settled.current, settled.shown, settled.revision) == (IDS[0], (IDS[0],), 2)
     assert settled.demoted == set(IDS[1:])
-    assert Channel.model_validate_json(settled.to_json()) == settled
+    store, places = folder.FolderStore(tmp_path), store_paths.FamilyPaths(settled.family)
+    store.create(places.channel_document("stable"), settled.to_json())
+    assert read_channel(store, places, "stable").channel == settled
+
+
+KNOWN = Channel(family="gfx94X-dcgpu", channel="stable", sets=SHOWN[:1]).to_json()
 
 
 def edited(**by_hand: object) -> bytes:
-    known = Channel(family="gfx94X-dcgpu", channel="stable", sets=SHOWN[:1])
-    return json.dumps({**json.loads(known.to_json()), **by_hand}).encode()
+    return edit_sealed(KNOWN, lambda document: document.update(by_hand))
 
 
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (b"{", "is not the document of a channel"),
-        (b'{"schema": 1, "family": "gfx94X-dcgpu", "channel": "stable"}', "is not the document of a channel"),
-        (b'{"schema": 2, "family": "gfx94X-dcgpu", "channel": "nightly"}', "is of nightly of gfx94X-dcgpu"),
-        (b"", "is not the document of a channel: Invalid JSON"),
-        (b"\xff\xfe", "is not the document of a channel: Invalid JSON"),
+        (b"{", "is not the document of a channel: it does not end in a seal"),
+        (KNOWN[:-1], "is not the document of a channel: it does not end in a seal"),
+        (KNOWN.replace(b'"revision": 0', b'"revision": 1'), "was edited: its seal is of something else"),
+        (edited(schema=1), "is not the document of a channel: schema"),
+        (edited(channel="nightly"), "is of nightly of gfx94X-dcgpu"),
+        (b"", "is not the document of a channel"),
+        (reseal(KNOWN.replace(b"ann", b"\xff\xfe")), "is not the document of a channel: Invalid JSON"),
         (edited(sets=[SHOWN[0].model_dump()] * 2), "a set is there twice"),
         (edited(sets="2.9.1"), "is not the document of a channel: sets"),
     ],

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-import json
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "integration"))
+from edited_documents import edit_sealed, reseal
 
 from rocm_wheels.core import errors
 from rocm_wheels.release import wheel_set
@@ -63,12 +67,48 @@ def test_a_document_is_read_as_it_was_written() -> None:
         ({"more": 1}, "more"),
         ({"id": "2.9.1-rocm7.1.0-000000000000"}, "and what it lists is 2.9.1-rocm7.1.0-"),
         ({"version": "2.9.2"}, "and what it lists is 2.9.2-"),
+        ({"version": "nightly"}, "version: Invalid version"),
+        ({"version": "2.9.01"}, "version: the version is written 2.9.1"),
+        ({"created": ""}, "created"),
+        ({"created": "yesterday"}, "created"),
+        ({"created": "2026-11-21T12:00:00+00:00"}, "created"),
+        ({"created": "2026-1-1T2:03:04Z"}, "created: it must be a time such as"),
     ],
 )
-def test_a_changed_document_is_refused(change: dict[str, Any], said: str) -> None:
-    content = json.dumps({**json.loads(a_set().to_json()), **change}).encode()
+def test_a_document_that_says_what_it_cannot_is_refused(change: dict[str, Any], said: str) -> None:
+    content = edit_sealed(a_set().to_json(), lambda document: document.update(change))
     with pytest.raises(errors.DataError, match=said):
         wheel_set.parse_set(content, where="x")
+
+
+@pytest.mark.parametrize(
+    ("edit", "said"),
+    [
+        (lambda text: text.replace(b'"size": 10', b'"size": 11'), "x was edited: its seal is of something"),
+        (lambda text: text.replace(b'"size": 10', b'"size":  10'), "x was edited"),
+        (lambda text: text[:-20], "x is not the document of a set: it does not end in a seal"),
+        (lambda text: b"{}", "does not end in a seal"),
+        (lambda text: reseal(text.replace(b'"size": 10', b'"size":  10')), "is not as it was written"),
+        (
+            lambda text: reseal(text.replace(b' "id"', b' "layout": "flat",\n "id"')),
+            "is not as it was written",
+        ),
+        (lambda text: text + text, "x was edited"),
+    ],
+)
+def test_an_edited_document_is_refused_with_a_way_out(edit: Callable[[bytes], bytes], said: str) -> None:
+    with pytest.raises(errors.DataError, match=said) as refusal:
+        wheel_set.parse_set(edit(a_set().to_json()), where="x")
+    assert refusal.value.tip is not None
+    assert "from a copy of the store, or remove it and stage the same wheels again" in refusal.value.tip
+
+
+def test_when_a_set_was_staged_is_no_part_of_what_results_are_about() -> None:
+    document = a_set()
+    later = document.model_copy(update={"created": "2026-12-01T00:00:00Z"})
+    assert later.digest == document.digest and later.to_json() != document.to_json()
+    others = ({"rocm": "7.2.0"}, {"family": "gfx110X-all"}, {"layout": "variants"}, {"origin": document.id})
+    assert document.digest not in {document.model_copy(update=other).digest for other in others}
 
 
 def test_a_set_is_found_by_the_beginning_of_its_id(tmp_path: Path) -> None:

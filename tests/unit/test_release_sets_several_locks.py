@@ -11,6 +11,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "integration"))
 from audit_wheels import Draft
+from edited_documents import edit_sealed
 from judged_sets import NOW as MOMENT
 from judged_sets import judged, said
 from release_world import NEWER, OLDER, PYTHON, several_drafts
@@ -113,13 +114,14 @@ def test_a_document_of_one_lock_names_it_once(tmp_path: Path) -> None:
     shown = json.loads(found.to_json())
     assert list(shown) == [
         *("schema", "id", "created", "version", "rocm", "family", "layout", "files", "locks", "origin"),
-        *("planned", "missing"),
+        *("planned", "missing", "seal"),
     ]
     assert (shown["schema"], len(shown["locks"])) == (1, 1)
     assert {file["lock"] for file in shown["files"]} == {""}
     for locks in (shown["locks"] * 2, [*shown["locks"], {**shown["locks"][0], "digest": "0" * 64}]):
         with pytest.raises(errors.DataError, match="of several locks, each is another one"):
-            wheel_set.parse_set(json.dumps({**shown, "locks": locks}).encode(), where="x")
+            edited = edit_sealed(found.to_json(), lambda document, locks=locks: document.update(locks=locks))
+            wheel_set.parse_set(edited, where="x")
 
 
 def _no_lock(project: str) -> Callable[[Drafts], object]:

@@ -244,8 +244,10 @@ def _report_unfinished(families: list[wheel_set.FamilySets]) -> None:
         if sets.unfinished:
             count = tables.format_count(len(sets.unfinished), "set is", "sets are")
             log.log_note(f"{sets.family}: {count} not finished: {', '.join(sets.unfinished)}")
+    from rocm_wheels.release import wheel_set
+
     if damaged := [fault for sets in families for fault in sets.damaged]:
-        raise errors.ReleaseError("\n".join(damaged), tip="put the document back from a copy of the store")
+        raise errors.ReleaseError("\n".join(damaged), tip=wheel_set.DAMAGED_TIP)
 
 
 def _print_channels(query: queries.StoreQuery, channel: str, gfx: str | None, *, as_json: bool) -> None:

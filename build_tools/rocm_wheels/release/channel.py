@@ -14,17 +14,16 @@ key the manifest is signed between 3 and 4.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from rocm_wheels.core import errors, parallel, process, records, tables
 from rocm_wheels.models import lock
-from rocm_wheels.release import pages, set_conflicts, signing, support, wheel_set
+from rocm_wheels.release import pages, sealed, set_conflicts, signing, support, wheel_set
 from rocm_wheels.release.policy import CHANNEL_NAMES, Verdict, make_shown_state
 from rocm_wheels.release.store_paths import FamilyPaths
 from rocm_wheels.stores.store import RUN_AGAIN_TIP, ChangedInStoreError, NotInStoreError, Store
@@ -152,8 +151,8 @@ class Channel(records.Record):
         return self.model_copy(update=update)
 
     def to_json(self) -> bytes:
-        """Return its file."""
-        return (json.dumps(self.model_dump(mode="json", by_alias=True), indent=1) + "\n").encode()
+        """Return its file, which ends in a seal."""
+        return sealed.seal_record(self)
 
 
 @dataclass(frozen=True)
@@ -171,14 +170,13 @@ def read_channel(store: Store, paths: FamilyPaths, name: str) -> ChannelRecord:
         stored = store.read(path)
     except NotInStoreError:
         return ChannelRecord(Channel(family=paths.family, channel=name), None)
-    try:
-        channel = Channel.model_validate_json(stored.content)
-    except ValidationError as cause:
-        faults = records.summarize_faults(cause, Channel)
-        raise errors.DataError(
-            f"{store.url_of(path)} is not the document of a channel: {faults}",
-            tip="put it back from a copy of the store: it says what people get",
-        ) from None
+    channel = sealed.parse_sealed(
+        stored.content,
+        Channel,
+        where=store.url_of(path),
+        title="the document of a channel",
+        tip="put it back from a copy of the store: it says what people get",
+    )
     if (channel.family, channel.channel) != (paths.family, name):
         raise errors.DataError(f"{store.url_of(path)} is of {channel.channel} of {channel.family}")
     return ChannelRecord(channel, stored.tag)

@@ -415,7 +415,7 @@ def plan_stage(
     files = tuple(wheel.file for wheel in staged_wheels)
     document = wheel_set.SetDocument(
         id=wheel_set.make_set_id(set_version, ((file.name, file.sha256) for file in files), sources.digest),
-        created="",
+        created=_NOT_STAGED,
         version=set_version,
         rocm=None if sources.has_several else sources.all[0].rocm,
         family=paths.family,
@@ -430,6 +430,7 @@ def plan_stage(
     return StagePlan(paths, staged_wheels, document, sources.list_lock_files(), audit)
 
 
+_NOT_STAGED = "1970-01-01T00:00:00Z"  # what a planned document says, until the store has a moment
 _SEND_JOBS = 4  # a large file goes in parts, several at a time
 _MOST_NAMES_SHOWN = 10
 
@@ -584,7 +585,7 @@ def _find_begun(store: Store, plan: StagePlan) -> str | None:
     path = f"{plan.index}{plan.document.projects[0]}/{JSON_PAGE}"
     try:
         content = store.read(path).content
-        when = str(json.loads(content)["files"][0]["upload-time"])
+        when = wheel_set.check_moment(str(json.loads(content)["files"][0]["upload-time"]))
     except (NotInStoreError, ValueError, LookupError, TypeError, RecursionError):
         return None
     return when if plan.make_pages(when)[path] == content else None  # else it is not ours

@@ -13,21 +13,22 @@ without torch comes after those that have it.
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from functools import lru_cache
 from typing import Annotated, Literal, get_args
 
 from packaging.utils import canonicalize_name
 from packaging.version import Version
-from pydantic import Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from rocm_wheels.core import errors, parallel, records, tables
 from rocm_wheels.models import project_names
 from rocm_wheels.models.gfx import get_card_kinds, get_gfx_families, strip_features
 from rocm_wheels.models.lock import Lock, Sha256Digest
+from rocm_wheels.release import sealed
 from rocm_wheels.release.store_paths import FamilyPaths
 from rocm_wheels.sources.lock import parse_lock
 from rocm_wheels.stores.store import NotInStoreError, Store
@@ -36,12 +37,34 @@ from rocm_wheels.variants.document import NULL_LABEL
 from rocm_wheels.wheels import dist_info
 
 SetLayout = Literal["per-family", "multi-arch", "variants"]
+_MOMENT_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 SET_LAYOUTS: tuple[SetLayout, ...] = ("per-family", "multi-arch", "variants")
+DAMAGED_TIP = (
+    "what was edited cannot be known: put it back from a copy of the store, or remove it and stage the same "
+    "wheels again"
+)
 _NOT_IN_ID = re.compile(r"[^A-Za-z0-9._]+")
 _SET_ID_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._-]*-[0-9a-f]{12}"
 SetId = Annotated[
     str, records.require_pattern(_SET_ID_PATTERN, "the id of a set: a name, - and 12 hexadecimal digits")
 ]
+
+
+def check_moment(text: str) -> str:
+    """Return a time in UTC as documents of sets have it (``2026-11-21T12:00:00Z``). ValueError for others."""
+    moment = datetime.strptime(text, _MOMENT_FORMAT).replace(tzinfo=timezone.utc)
+    if f"{moment:{_MOMENT_FORMAT}}" != text:
+        raise ValueError("it must be a time such as 2026-11-21T12:00:00Z")
+    return text
+
+
+def _check_version(text: str) -> str:
+    if str(Version(text)) != text:
+        raise ValueError(f"the version is written {Version(text)}")
+    return text
+
+
+VersionText = Annotated[str, AfterValidator(_check_version)]  # as PEP 440 normalizes it
 
 
 class SetFile(records.Record):
@@ -55,7 +78,7 @@ class SetFile(records.Record):
 
     name: str
     project: str
-    version: str
+    version: VersionText
     sha256: Sha256Digest
     size: int
     requires_python: str = ""
@@ -107,8 +130,8 @@ class SetDocument(records.Record):
 
     schema_version: Literal[1] = Field(default=1, alias="schema")
     id: SetId
-    created: str
-    version: str
+    created: Annotated[str, AfterValidator(check_moment)]
+    version: VersionText
     rocm: str | None = None
     family: str
     layout: SetLayout
@@ -173,13 +196,15 @@ class SetDocument(records.Record):
 
     @property
     def digest(self) -> str:
-        """The sha256 of all that it says: results name it, and channels that show the set."""
-        return hashlib.sha256(self.to_json()).hexdigest()
+        """The sha256 of all that it says but when it was staged: results name it, and channels that show it.
+
+        So results stay those of a set that is staged again after a prune.
+        """
+        return hashlib.sha256(self.model_dump_json(by_alias=True, exclude={"created"}).encode()).hexdigest()
 
     def to_json(self) -> bytes:
-        """Return its file: the same set is the same bytes."""
-        values = self.model_dump(mode="json", by_alias=True)
-        return (json.dumps(values, indent=1) + "\n").encode()
+        """Return its file, which ends in a seal: the same set is the same bytes."""
+        return sealed.seal_record(self)
 
 
 def join_lock_digests(digests: Iterable[str]) -> str:
@@ -207,21 +232,15 @@ def make_set_id(version: str, files: Iterable[tuple[str, str]], lock_digest: str
 def parse_set(content: bytes, *, where: str, expected: str | None = None) -> SetDocument:
     """Read the document of a set; DataError with what is wrong in it, and for an id that is not its own.
 
-    The same set is the same bytes: others were edited, whatever they say. ``expected`` is the id that the
-    folder has.
+    ``expected`` is the id that the folder has.
     """
-    try:
-        document = SetDocument.model_validate_json(content)
-    except ValidationError as cause:
-        raise errors.DataError(
-            f"{where} is not the document of a set: {records.summarize_faults(cause, SetDocument)}"
-        ) from None
+    document = sealed.parse_sealed(
+        content, SetDocument, where=where, title="the document of a set", tip=DAMAGED_TIP
+    )
     computed_id = document.computed_id
     if len({document.id, computed_id, expected or computed_id}) > 1:
-        raise errors.DataError(f"{where} says {document.id}, and what it lists is {computed_id}")
-    if document.to_json() != content:
         raise errors.DataError(
-            f"{where} is not as it was written", tip="put it back from a copy of the store"
+            f"{where} says {document.id}, and what it lists is {computed_id}", tip=DAMAGED_TIP
         )
     return document
 
@@ -315,7 +334,7 @@ def read_family_sets(store: Store, family: str) -> FamilySets:
         except NotInStoreError:
             return None
         except errors.DataError as damage:
-            return errors.explain_error(damage)
+            return damage.message
 
     ids = store.folders(paths.sets_folder)
     sets = dict(zip(ids, parallel.run_in_parallel(read, ids), strict=True))
