@@ -38,7 +38,6 @@ class FaultyStore:
         self.dead = False
         self._lock = threading.Lock()
         self.url, self.folder = inner.url, inner.folder
-        self.looks_first = inner.looks_first
 
     def create(self, path: str, content: bytes | Path, *, sha256: str | None = None) -> str:
         return self._write(f"create {path}", lambda: self.inner.create(path, content, sha256=sha256), path)

@@ -258,11 +258,6 @@ REQUIRE_GPU = Entry("--require-gpu", is_flag=True, help="It is a failure when th
 REPLACE = Entry(
     "--replace", is_flag=True, help="Replace what is there: a file of that name with other content."
 )
-UNCONDITIONAL = Entry(
-    "--unconditional",
-    is_flag=True,
-    help="Write to a store that ignores conditional writes: nothing else may write at the same time.",
-)
 JOBS = Entry("--jobs", type=click.IntRange(1), metavar="N", help="How many at a time.")
 RETRIES = Entry(
     "--retries",

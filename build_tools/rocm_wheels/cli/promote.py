@@ -106,7 +106,7 @@ def format_change_command(action: str, place: str, family: str, channel: str, se
 )
 @catalogue.take_release_keys
 @command.option("--sign-anew", is_flag=True, help="Sign what has no manifest that holds, too, as it is now.")
-@catalogue.takes(catalogue.UNCONDITIONAL, catalogue.DRY_RUN, catalogue.JSON)
+@catalogue.takes(catalogue.DRY_RUN, catalogue.JSON)
 def refresh_command(  # noqa: PLR0917 - click passes them by name
     store: str,
     family: str | None,
@@ -116,7 +116,6 @@ def refresh_command(  # noqa: PLR0917 - click passes them by name
     other_indexes: tuple[str, ...],
     keys: options.ReleaseKeys,
     sign_anew: bool,
-    unconditional: bool,
     dry_run: bool,
     as_json: bool,
 ) -> None:
@@ -151,7 +150,7 @@ def refresh_command(  # noqa: PLR0917 - click passes them by name
     channels = _find_channels(opened, families, rules, channel)
     rehearsal = DryRunStore(opened) if dry_run else None
     if rehearsal is None:
-        require_conditional_writes(opened, unconditional=unconditional)
+        require_conditional_writes(opened)
     refresher = make_refresher(rehearsal or opened, rules)
     signer = keys.make_signer(refresher.env, refresher.now, anew=sign_anew, dry_run=dry_run)
     refresher = replace(refresher, signer=signer)
@@ -321,7 +320,6 @@ def _print_json(document: dict[str, object], writes: list[str] | None) -> None:
 _change_options = catalogue.takes(
     catalogue.CHANNEL.but(required=True),
     catalogue.take_release_keys,
-    catalogue.UNCONDITIONAL,
     catalogue.DRY_RUN,
     catalogue.JSON,
 )
@@ -352,7 +350,6 @@ def promote(  # noqa: PLR0917 - click passes them by name
     undo: bool,
     allow_unpinned: bool,
     allow_fewer_targets: bool,
-    unconditional: bool,
     dry_run: bool,
     as_json: bool,
     keys: options.ReleaseKeys,
@@ -386,7 +383,7 @@ def promote(  # noqa: PLR0917 - click passes them by name
         allow_unpinned=allow_unpinned,
         allow_fewer_targets=allow_fewer_targets,
     )
-    _apply_change(promoter, change, rules, chosen.store, keys, unconditional, dry_run, as_json)
+    _apply_change(promoter, change, rules, chosen.store, keys, dry_run, as_json)
 
 
 @command.command("set demote")
@@ -405,7 +402,6 @@ def demote(  # noqa: PLR0917 - click passes them by name
     back_to: str | None,
     policy: Path | None,
     channel: str,
-    unconditional: bool,
     dry_run: bool,
     as_json: bool,
     keys: options.ReleaseKeys,
@@ -443,7 +439,7 @@ def demote(  # noqa: PLR0917 - click passes them by name
         return promoter.demote((resolve_set_id(before, set_id or ""),))
 
     promoter = _make_promoter(opened, families[0], channel)
-    _apply_change(promoter, change, rules, store, keys, unconditional, dry_run, as_json)
+    _apply_change(promoter, change, rules, store, keys, dry_run, as_json)
 
 
 def _ask_gate(promoter: Promoter, document: wheel_set.SetDocument, policy: Policy) -> Verdict:
@@ -474,7 +470,6 @@ def _apply_change(  # noqa: PLR0917 - what both commands were given
     policy: Policy,
     place: str,
     keys: options.ReleaseKeys,
-    unconditional: bool,
     dry_run: bool,
     as_json: bool,
 ) -> None:
@@ -485,7 +480,7 @@ def _apply_change(  # noqa: PLR0917 - what both commands were given
     opened = promoter.store
     rehearsal = DryRunStore(opened) if dry_run else None
     if rehearsal is None:
-        require_conditional_writes(opened, unconditional=unconditional)
+        require_conditional_writes(opened)
     refresher = make_refresher(rehearsal or opened, policy)
     signer = keys.make_signer(refresher.env, refresher.now, dry_run=dry_run)
     done = change(replace(promoter, store=rehearsal or opened, signer=signer))

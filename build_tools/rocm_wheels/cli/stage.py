@@ -49,7 +49,7 @@ _MOST_CELLS = 10
     metavar="ID",
     help="The set that these wheels were rewritten from.",
 )
-@catalogue.takes(catalogue.UNCONDITIONAL, catalogue.DRY_RUN)
+@catalogue.takes(catalogue.DRY_RUN)
 @catalogue.OUTPUTS.but(
     help="Set `set` and `index` as outputs of the step of a workflow (GITHUB_OUTPUT): the index as it is seen"
     " from outside, if `refresh --public-url` said so."
@@ -63,7 +63,6 @@ def stage_command(  # noqa: PLR0917 - click passes them by name
     layout: wheel_set.SetLayout,
     version: str | None,
     origin: str | None,
-    unconditional: bool,
     dry_run: bool,
     outputs: bool,
     as_json: bool,
@@ -98,7 +97,7 @@ def stage_command(  # noqa: PLR0917 - click passes them by name
     if dry_run:
         _print_staged(opened, plan, as_json, **_measure_unsent(opened, plan))
         return
-    require_conditional_writes(opened, unconditional=unconditional)
+    require_conditional_writes(opened)
     staged = stage.stage_set(opened, plan, now=read_source_date(env))
     for reason, names in stage.list_conflicts(opened, plan).items():
         log.log_warning(f"`set promote` to {', '.join(names)} will refuse this set as things are: {reason}")

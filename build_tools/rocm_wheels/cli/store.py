@@ -30,7 +30,7 @@ _MOST_ANNOTATIONS = 10  # GitHub shows so many of a step
 )
 @catalogue.FAMILY
 @catalogue.JOBS.but(default=4, show_default=True, help="Wheels read at a time.")
-@catalogue.takes(catalogue.LIST_CHECKS, catalogue.UNCONDITIONAL, catalogue.JSON)
+@catalogue.takes(catalogue.LIST_CHECKS, catalogue.JSON)
 def fsck_command(  # noqa: PLR0917 - click passes them by name
     store: str | None,
     hash_wheels: bool,
@@ -38,7 +38,6 @@ def fsck_command(  # noqa: PLR0917 - click passes them by name
     family: str | None,
     jobs: int,
     list_checks: bool,
-    unconditional: bool,
     as_json: bool,
 ) -> None:
     """Compare all that STORE holds with its documents (exit code 15: damage).
@@ -71,7 +70,7 @@ def fsck_command(  # noqa: PLR0917 - click passes them by name
         )
         repaired: list[care.StoreFinding] = []
         if is_repair:
-            require_conditional_writes(opened, unconditional=unconditional)
+            require_conditional_writes(opened)
             repaired = care.repair_pages(opened, report)
     finally:
         progress.show_live_line("")
@@ -173,7 +172,7 @@ def convert_findings(findings: Sequence[care.StoreFinding]) -> list[dict[str, ob
 @catalogue.POLICY.but(
     help="Whose `retention` counts where no option is given [default: data/release_policy.yaml]."
 )
-@catalogue.takes(catalogue.DRY_RUN, catalogue.UNCONDITIONAL, catalogue.JSON)
+@catalogue.takes(catalogue.DRY_RUN, catalogue.JSON)
 def prune_command(  # noqa: PLR0917 - click passes them by name
     store: str,
     keep: int | None,
@@ -182,7 +181,6 @@ def prune_command(  # noqa: PLR0917 - click passes them by name
     family: str | None,
     policy: Path | None,
     dry_run: bool,
-    unconditional: bool,
     as_json: bool,
 ) -> None:
     """Remove sets from STORE that neither a channel nor the policy needs, and files that no set names.
@@ -208,7 +206,7 @@ def prune_command(  # noqa: PLR0917 - click passes them by name
         where = f"{opened.url} has no sets{f' of {family}' if family else ''}"
         raise errors.UsageError(where, tip="correct the address, or --family")
     if not dry_run:
-        require_conditional_writes(opened, unconditional=unconditional)
+        require_conditional_writes(opened)
     pruner = care.Pruner(opened, retention, evidence.current_time())
     begun = evidence.describe_origin("store prune")
     plans = [pruner.plan(name) if dry_run else pruner.prune(name) for name in families]

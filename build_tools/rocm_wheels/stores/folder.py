@@ -38,8 +38,6 @@ _TIPS_BY_ERRNO = {
 class FolderStore:
     """A folder. It is made when the first file is written."""
 
-    looks_first = False
-
     def __init__(self, folder: Path) -> None:
         self.folder = folder.absolute()
         self._state = self.folder / ".store"

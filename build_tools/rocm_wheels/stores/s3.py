@@ -90,7 +90,6 @@ class S3Client:
     ) -> None:
         self._env, self._anonymous, self._policy = env, anonymous, policy
         self._endpoint = env.get("AWS_ENDPOINT_URL_S3") or env.get("AWS_ENDPOINT_URL") or ""
-        self.without: set[str] = set()  # writes that the server knows no conditions for
         self._made: Any = None
         self._lock = threading.Lock()
 
@@ -110,9 +109,6 @@ class S3Client:
         not hold, NotInStoreError for a file that is not there, UnsupportedByStoreError for what the server
         has not, and ReleaseError for everything else.
         """
-        if operation in self.without:
-            conditions = ("IfMatch", "IfNoneMatch")
-            parameters = {key: value for key, value in parameters.items() if key not in conditions}
         return self._attempt(operation, parameters, lambda client: getattr(client, operation)(**parameters))
 
     def call_with_body(
@@ -274,9 +270,7 @@ def _translate_error(response: Mapping[str, Any], operation: str, where: str) ->
     if status == 412:
         return S3ConditionError()
     if status == 501 or code == "NotImplemented":
-        unknown = store.UnsupportedByStoreError(message)
-        unknown.operation = operation
-        return unknown
+        return store.UnsupportedByStoreError(message)
     if status in _BUSY_STATUSES or status >= 500 or code in _TRANSIENT_CODES:
         wait = retry.parse_retry_after(metadata.get("HTTPHeaders", {}).get("retry-after", ""))
         return retry.TransientError(
@@ -322,7 +316,6 @@ class S3Store:
     ) -> None:
         self._bucket, self._prefix = bucket, store.prefix_of_folder(prefix)
         self._client = S3Client(env, policy=policy)
-        self.looks_first = False
         self._bare_tags = False
 
     @property
@@ -371,8 +364,8 @@ class S3Store:
     def create(self, path: str, content: bytes | Path, *, sha256: str | None = None) -> str:
         """Write a new file, a large one in parts. Raises AlreadyInStoreError.
 
-        A large one is looked for before it is sent; Ceph knows no condition for files of parts, so that of
-        two that send one at the same moment both may succeed there.
+        A large one is looked for before it is sent; Ceph and others know no condition for files of parts, so
+        that of two that send one at the same moment both may succeed there.
         """
         if isinstance(content, Path) and content.stat().st_size > PART_SIZE:
             return self._create_in_parts(path, content, sha256)
@@ -425,8 +418,6 @@ class S3Store:
             return info is not None and info.tag == tag
 
         def put() -> Any:
-            if self.looks_first and not has_tag():
-                raise S3ConditionError
             bare = tag.strip('"')
             try:
                 return self._client.call("put_object", **parameters, IfMatch=bare if self._bare_tags else tag)
@@ -439,7 +430,7 @@ class S3Store:
             return answer
 
         try:
-            return self._write(path, mark["Metadata"], put, looked=self.looks_first)
+            return self._write(path, mark["Metadata"], put)
         except (S3ConditionError, store.NotInStoreError):
             raise store.make_changed_error(path) from None
 
@@ -482,27 +473,17 @@ class S3Store:
     ) -> str:
         """Do a write that creates. Raises AlreadyInStoreError."""
         exists = store.AlreadyInStoreError(f"{self._url_of(path)} exists already")
-        looked = look_first or self.looks_first
-        if looked and self.head(path) is not None:
+        if look_first and self.head(path) is not None:
             raise exists
         try:
-            return self._write(path, mark, write, looked=looked)
+            return self._write(path, mark, write)
         except S3ConditionError:
             raise exists from None
 
-    def _write(self, path: str, mark: Mapping[str, str], write: Callable[[], Any], *, looked: bool) -> str:
-        """Do a write and return the new tag; it may have been done by an attempt whose answer was lost.
-
-        After a look at what is there (``looked``) it is done without its condition if the server knows none.
-        """
+    def _write(self, path: str, mark: Mapping[str, str], write: Callable[[], Any]) -> str:
+        """Do a write and return the new tag; it may have been done by an attempt whose answer was lost."""
         try:
-            try:
-                answer = write()
-            except store.UnsupportedByStoreError as unknown:
-                if not looked:
-                    raise
-                self._client.without.add(unknown.operation)
-                answer = write()
+            answer = write()
         except (S3ConditionError, S3UnansweredError, store.NotInStoreError) as failure:
             try:
                 answer = self._client.call("head_object", **self._object_key(path))
@@ -531,9 +512,11 @@ class S3Store:
                 {"ETag": answer["ETag"], "PartNumber": number}
                 for number, answer in zip(numbers, answers, strict=True)
             ]
-            return self._client.call(
-                "complete_multipart_upload", **upload, MultipartUpload={"Parts": parts}, IfNoneMatch="*"
-            )
+            complete = {**upload, "MultipartUpload": {"Parts": parts}}
+            try:
+                return self._client.call("complete_multipart_upload", **complete, IfNoneMatch="*")
+            except store.UnsupportedByStoreError:  # ``create`` has looked, which is all that can be done
+                return self._client.call("complete_multipart_upload", **complete)
         except Exception:
             try:
                 with contextlib.suppress(store.NotInStoreError):

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 from urllib.parse import urlsplit
 
-from rocm_wheels.core import errors, log, retry, shell
+from rocm_wheels.core import errors, retry, shell
 
 _PATH_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+!~-]*")
 RUN_AGAIN_TIP = "run the same command again; what is finished is kept"
@@ -43,8 +43,6 @@ class ChangedInStoreError(errors.ReleaseError):
 
 class UnsupportedByStoreError(errors.ReleaseError):
     """The store does not know what it was asked for: a condition, as a rule."""
-
-    operation = ""
 
 
 @dataclass(frozen=True)
@@ -84,8 +82,6 @@ class Store(Protocol):
     A file is seen whole or not at all. A write that fails for good raises ReleaseError, or OSError of a
     folder, and has done nothing that another attempt would stumble over.
     """
-
-    looks_first: bool  # before each write, for a store that ignores conditions
 
     @property
     def url(self) -> str:
@@ -239,7 +235,6 @@ class DryRunStore:
         self.writes: list[str] = []
         self._changed: dict[str, bytes | None] = {}  # the bytes of a file; None: it is removed
         self.url, self.folder = inner.url, inner.folder
-        self.looks_first = inner.looks_first
         self.url_of = inner.url_of
 
     def record_write(self, description: str) -> None:
@@ -403,22 +398,13 @@ def find_broken_promise(store: Store) -> str | None:
         store.remove(path)
 
 
-def require_conditional_writes(store: Store, *, unconditional: bool = False) -> None:
+def require_conditional_writes(store: Store) -> None:
     """Make sure that nobody's write is lost to another's. Raises ReleaseError.
 
-    ``unconditional``: go on without, looking before each write. A folder of this machine is not asked.
+    A folder of this machine is not asked.
     """
-    if store.folder is not None:
-        return
-    broken = find_broken_promise(store)
-    if broken is None:
-        return
-    if not unconditional:
+    if store.folder is None and (broken := find_broken_promise(store)) is not None:
         raise errors.ReleaseError(
             f"{store.url} does not honour conditional writes: {broken}",
-            tip="two that write at a time would both succeed; where nothing else does: --unconditional",
+            tip="two that write at a time would both succeed: name a bucket of S3 or Ceph, or a folder",
         )
-    log.log_warning(
-        f"{store.url} does not honour conditional writes: make sure that nothing else writes to it now"
-    )
-    store.looks_first = True
