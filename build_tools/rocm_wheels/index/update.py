@@ -1,9 +1,10 @@
-"""Update an index in a folder: add (all or none), build, yank; all pages are then published at once.
+"""Update an index in a folder: add (all or none), build, yank.
 
-The order in which it appears: files and what lies beside them, variants files, project pages, root pages and
-the page for ``--find-links``; last what is no longer listed is removed. Pages of a project come after those
-of what its new wheels require, so that nobody finds a torch without its triton. All of it is stored beside
-before, with a note of what gets which name: the next command finishes what a killed one began.
+All that changes is stored beside before, so that a full disk changes nothing. Then it appears: files and
+what lies beside them; project after project its variants files, its page as HTML and, last, that as JSON,
+which is what is known; root pages and the page for ``--find-links``. Projects come after what their new
+wheels require, so that nobody finds a torch without its triton. A change that was cut short is finished by
+the same command, as what it had not come to is not known yet; `index build` makes all pages again.
 
 One writer at a time holds the lock (``flock``: on this machine, and on network drives that pass it on;
 an object store has none, so there it must be one writer that uploads).
@@ -27,7 +28,7 @@ from urllib.parse import urljoin
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from rocm_wheels.core import errors, files, log, parallel, shell, tables
+from rocm_wheels.core import errors, files, parallel, shell, tables
 from rocm_wheels.index import pages, provenance_object, wheel_file
 from rocm_wheels.index.folder import (
     HTML_PAGE,
@@ -53,7 +54,6 @@ from rocm_wheels.index.provenance_object import PROVENANCE_SUFFIX
 from rocm_wheels.wheels import statement
 
 LOCK_PATIENCE = 600.0  # seconds for another writer to end
-PENDING_NOTE = "pending.json"  # in the state: a change that is being made
 _SYNC_JOBS = 16  # they wait for the disk
 _FILES_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^ /]|/|\.\./")  # how a URL of --files-url begins
 _SIGNED_SUFFIXES = (statement.STATEMENT_SUFFIX, statement.STATEMENT_SIGNATURE_SUFFIX)
@@ -360,22 +360,32 @@ def make_root_files(view: IndexFolder, names: Sequence[str], families: Sequence[
     }
 
 
+# in which order what changes appears: files first, then project after project the next five, and root pages
+FILES, VARIANTS, HTML, BESIDE, JSON, LEFT, ROOT = range(7)
+
+
+@dataclass(frozen=True)
+class _Step:
+    """A file that appears out of ``part``, or goes (None); ``when`` is one of the above."""
+
+    when: int
+    project: str
+    part: Path | None
+
+
 class IndexChange:
     """What a command changes. Projects are settled one after another; none is kept in memory.
 
     New contents lie in a folder beside until ``commit`` gives them their names.
     """
 
-    FILES, PAGES, ROOT = range(3)  # the order in which they appear
-
-    def __init__(self, root: Path, parts: Path, *, link: bool, public_url: str | None) -> None:
+    def __init__(self, root: Path, *, link: bool, public_url: str | None) -> None:
         self.root = root
+        self.parts = root / STATE_FOLDER / "parts"
         self._link = link  # instead of copying
         self._public_url = public_url
-        self._parts = parts
-        self._count = 0
-        self._staged: dict[Path, tuple[int, str, Path]] = {}  # when, for which project, where its content is
-        self._removed: dict[Path, None] = {}
+        self._part_count = 0
+        self._steps: dict[Path, _Step] = {}
         self._names: dict[IndexFolder, set[str]] = {}  # projects of the indexes whose root pages may change
         self._settled: dict[tuple[str, str], None] = {}
         self._requires: dict[str, set[str]] = {}  # what wheels require that come or go, by project
@@ -386,30 +396,24 @@ class IndexChange:
 
     def new_part(self) -> Path:
         """Return a path for a file in the making, on the file system of the index."""
-        self._count += 1
-        return self._parts / str(self._count)
+        self._part_count += 1
+        return self.parts / str(self._part_count)
 
     def put(self, path: Path, content: bytes, when: int, project: str = "") -> bool:
         """Have a file hold a content, unless it does already; tell whether it changes."""
-        self._removed.pop(path, None)
+        self._steps.pop(path, None)
         if path.is_file() and path.stat().st_size == len(content) and path.read_bytes() == content:
-            self._staged.pop(path, None)
             return False
         part = self.new_part()
         part.write_bytes(content)
-        self._staged[path] = when, project, part
+        self._steps[path] = _Step(when, project, part)
         return True
 
-    def put_part(self, path: Path, part: Path, when: int) -> None:
-        """Have a file that was written to ``new_part`` appear, unless it is there already."""
-        if path.is_file() and filecmp.cmp(part, path, shallow=False):
-            part.unlink()
-        else:
-            self._staged[path] = when, "", part
-
-    def remove(self, path: Path) -> None:
-        """Have a file removed when nothing links to it any more."""
-        self._removed[path] = None
+    def remove(self, path: Path, when: int, project: str) -> None:
+        """Have a file removed, if it is there."""
+        self._steps.pop(path, None)
+        if path.exists():
+            self._steps[path] = _Step(when, project, None)
 
     def drop(self, view: IndexFolder, project: str, entry: IndexEntry) -> None:
         """Have what lies beside a wheel that is gone removed: METADATA, provenance, statement."""
@@ -418,7 +422,7 @@ class IndexChange:
             if file is not None and file.exists():
                 if suffix == METADATA_SUFFIX:
                     self.require(project, file.read_bytes())
-                self.remove(file)
+                self.remove(file, BESIDE, project)
 
     def require(self, project: str, metadata: bytes) -> None:
         """Note what a wheel requires that comes or goes: pages change in that order."""
@@ -428,14 +432,14 @@ class IndexChange:
         """Have the root pages of an index written again; return the projects that they list."""
         return self._names.setdefault(view, set(view.list_projects()))
 
-    def _find(self, path: Path) -> Path:
-        """Return where the content lies that a file will have."""
-        return self._staged[path][2] if path in self._staged else path
+    def _find(self, path: Path) -> Path | None:
+        """Return where the content lies that a file will have; None when it is to go."""
+        return self._steps[path].part if path in self._steps else path
 
     def read_entries(self, view: IndexFolder, project: str) -> dict[str, IndexEntry]:
         """Return a project's own files, as settled so far."""
-        page = view.page_of(project)
-        return {} if page in self._removed else view.read_entries(project, self._find(page))
+        page = self._find(view.page_of(project))
+        return {} if page is None else view.read_entries(project, page)
 
     def take(
         self,
@@ -465,7 +469,7 @@ class IndexChange:
                 if listed and target.is_file():
                     entry = replace(entry, changed=listed.changed)
                 elif not target.exists():
-                    self._stage_file(file, target)
+                    self._stage_file(project, file, target)
                 elif not file.path.samefile(target):
                     where, digest = "there already, not listed yet", files.hash_file(target)
                     refuse_other_bytes(entry.name, digest, entry.sha256, where=where)
@@ -473,12 +477,12 @@ class IndexChange:
                 self.require(project, wheel.metadata)
                 sidecar = None if wheel.beside else view.beside(project, entry, METADATA_SUFFIX)
                 if sidecar is not None:
-                    self.put(sidecar, wheel.metadata, self.FILES)
+                    self.put(sidecar, wheel.metadata, FILES, project)
             entries[entry.name] = self._take_companions(view, project, file, entry)
         self.set_entries(view, project, entries, new)
         return new
 
-    def _stage_file(self, file: wheel_file.FoundFile, target: Path) -> None:
+    def _stage_file(self, project: str, file: wheel_file.FoundFile, target: Path) -> None:
         part = self.new_part()
         if self._link:
             try:
@@ -493,7 +497,7 @@ class IndexChange:
             os.utime(part, ns=(file.changed, file.changed))
         if wheel_file.find_new_file(file.path, file.place) != file:
             raise errors.DataError(f"{file.path} changed while it was added")
-        self.put_part(target, part, self.FILES)
+        self._steps[target] = _Step(FILES, project, part)
 
     def _take_companions(
         self, view: IndexFolder, project: str, file: wheel_file.FoundFile, entry: IndexEntry
@@ -507,7 +511,7 @@ class IndexChange:
             )
             entry = replace(entry, provenance=self._find_provenance_url(view, project, file.place, entry))
             if (target := view.beside(project, entry, PROVENANCE_SUFFIX)) is not None:
-                self.put(target, content, self.FILES)
+                self.put(target, content, FILES, project)
         elif file.is_in_index:
             return replace(entry, provenance="") if entry.provenance else entry
         stated = None if file.is_in_index else statement.read_statement(file.path)
@@ -520,9 +524,9 @@ class IndexChange:
         for suffix in _SIGNED_SUFFIXES:
             source, target = file.path.with_name(file.name + suffix), view.beside(project, entry, suffix)
             if target is not None and source.is_file():
-                self.put(target, source.read_bytes(), self.FILES)
-            elif target is not None and target.exists():
-                self.remove(target)  # the signature of another statement
+                self.put(target, source.read_bytes(), FILES, project)
+            elif target is not None:
+                self.remove(target, FILES, project)  # the signature of another statement
         return entry
 
     def _find_provenance_url(self, view: IndexFolder, project: str, place: str, entry: IndexEntry) -> str:
@@ -562,30 +566,29 @@ class IndexChange:
             )
         times = {name: entry.changed for name, entry in sorted(entries.items()) if not entry.is_remote}
         if times:
-            self.put(view.times_of(project), json.dumps(times).encode(), self.FILES)
-        elif view.times_of(project).exists():
-            self.remove(view.times_of(project))
+            self.put(view.times_of(project), json.dumps(times).encode(), FILES, project)
+        else:
+            self.remove(view.times_of(project), FILES, project)
         self._stage_project(view, project, entries)
 
     def _stage_project(self, view: IndexFolder, project: str, entries: dict[str, IndexEntry]) -> None:
         """Stage the pages of a project; what its page before links to stays for one change more."""
         general = self.read_entries(IndexFolder(self.root), project) if view.family else {}
         made = make_project_files(view, project, entries, general)
-        changes = [self.put(path, content, self.PAGES, project) for path, content in made.items()]
-        folder = view.folder / project
-        html = folder / HTML_PAGE
-        before = html.read_bytes() if any(changes) and made and html.is_file() else b""
+        folder, page = view.folder / project, view.page_of(project)
+        turns = {folder / HTML_PAGE: HTML, page: JSON}
+        changes = [self.put(path, text, turns.get(path, VARIANTS), project) for path, text in made.items()]
+        before = page.read_bytes() if any(changes) and made and page.is_file() else b""
         pattern = f"{project.replace('-', '_')}-*{VARIANTS_SUFFIX}"
-        left = [*folder.glob(pattern), *view.folder.glob(pattern)]
+        left = [*folder.glob(pattern), *view.folder.glob(pattern), *turns]
         left += [
             path
             for path in folder.glob(f"{VARIANTS_FOLDER}/*/*{VARIANTS_SUFFIX}")
             if path.parent.name.encode() not in before
         ]
-        left += [path for path in (folder / JSON_PAGE, html) if path.exists()]
         for path in left:
             if path not in made:
-                self.remove(path)
+                self.remove(path, turns.get(path, LEFT), project)
         names = self.note_index(view)
         (names.add if made else names.discard)(project)
 
@@ -601,33 +604,44 @@ class IndexChange:
                 self._stage_project(view, project, self.read_entries(view, project))
         if new_families:  # the root page names them
             self.note_index(IndexFolder(self.root))
-        for view, names in self._names.items():
+        for view, names in sorted(self._names.items()):  # the page that names families first
             for project in sorted(names):
-                if not self._find(view.folder / project / HTML_PAGE).is_file():  # somebody has removed it
+                page = self._find(view.folder / project / HTML_PAGE)
+                if page is None or not page.is_file():  # somebody has removed it
                     self._stage_project(view, project, self.read_entries(view, project))
             self._stage_root(view, sorted(names), [] if view.family else families)
-        if not self._staged and not self._removed:
-            return
-        parallel.run_in_parallel(_sync_file, [part for *_, part in self._staged.values()], jobs=_SYNC_JOBS)
+        parts = [step.part for step in self._steps.values() if step.part is not None]
+        parallel.run_in_parallel(_sync_file, parts, jobs=_SYNC_JOBS)
         turns = {project: turn for turn, project in enumerate(self._order_projects())}
-        order = sorted(self._staged.items(), key=lambda item: (item[1][0], turns.get(item[1][1], -1)))
-        names_by_part = [[_relate(self.root, part), _relate(self.root, path)] for path, (*_, part) in order]
-        plan = {"rename": names_by_part, "remove": [_relate(self.root, path) for path in self._removed]}
-        files.write_atomically(self.root / STATE_FOLDER / PENDING_NOTE, json.dumps(plan, indent=1) + "\n")
-        finish_change(self.root)
+
+        def find_turn(item: tuple[Path, _Step]) -> tuple[int, int, int]:
+            step = item[1]
+            # root pages come after the projects that they name for the first time, and before those that go
+            phase = 0 if step.when == FILES else 2 if step.when < ROOT else 3 if self._adds else 1
+            return phase, turns.get(step.project, -1), step.when
+
+        for path, step in sorted(self._steps.items(), key=find_turn):
+            if step.part is None:
+                _remove_file(path)
+                continue
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if (mode := step.part.stat().st_mode) & 0o444 != 0o444:  # a web server is another user
+                step.part.chmod(mode | 0o444)
+            os.replace(step.part, path)
 
     def _stage_root(self, view: IndexFolder, names: Sequence[str], families: Sequence[str]) -> None:
         """Stage the root pages and the page for ``--find-links``, put together a project at a time."""
-        part = self.new_part()
+        part, page = self.new_part(), view.folder / LINKS_PAGE
         with part.open("wb") as file:
             file.write(pages.make_page_head("Links of all projects"))
             for project in names:
-                page = self._find(view.folder / project / HTML_PAGE)
-                file.write(pages.make_links(project, page.read_bytes()))
+                html = self._find(view.folder / project / HTML_PAGE)
+                file.write(pages.make_links(project, html.read_bytes() if html else b""))
             file.write(pages.PAGE_TAIL)
-        self.put_part(view.folder / LINKS_PAGE, part, self.ROOT)
+        if not page.is_file() or not filecmp.cmp(part, page, shallow=False):
+            self._steps[page] = _Step(ROOT, "", part)
         for path, content in make_root_files(view, names, families).items():
-            self.put(path, content, self.ROOT)
+            self.put(path, content, ROOT)
 
     def _order_projects(self) -> list[str]:
         """Return the projects that change: when wheels come, what they require before them; else after them.
@@ -649,42 +663,16 @@ class IndexChange:
         return list(ordered) if self._adds else list(reversed(ordered))
 
 
-def finish_change(root: Path) -> None:
-    """Take the steps that are left of a change, then remove its note; each may be taken twice.
-
-    DataError for a note that cannot be read, or leads out of the index, which may come from somebody else.
-    """
-    note = root / STATE_FOLDER / PENDING_NOTE
-    try:
-        plan = json.loads(note.read_text(encoding="utf-8"))
-        moves = [[root / _relate(root, root / name) for name in pair] for pair in plan["rename"]]
-        removed = [root / _relate(root, root / name) for name in plan["remove"]]
-        if any(len(pair) != 2 for pair in moves):
-            raise ValueError("a file gets one name")
-    except (ValueError, KeyError, TypeError) as cause:
-        tip = f"remove it and run `rocm-wheels index build {root}`"
-        raise errors.DataError(f"{note} is damaged", tip=tip) from cause
-    for part, path in moves:
-        if part.exists():  # else it has its name already
-            path.parent.mkdir(parents=True, exist_ok=True)
-            if (mode := part.stat().st_mode) & 0o444 != 0o444:  # a web server is another user
-                part.chmod(mode | 0o444)
-            os.replace(part, path)
-    for path in removed:
-        path.unlink(missing_ok=True)
-        for folder in list(path.parents)[:3]:  # variants/<digest>, its folder, the project's
+def _remove_file(path: Path) -> None:
+    """Remove a file, and what is left empty of variants/<digest>, its folder and the project's."""
+    path.unlink(missing_ok=True)
+    for folder in list(path.parents)[:3]:
+        try:
             if folder.name == STATE_FOLDER:
                 break
-            try:
-                folder.rmdir()  # where nothing is left in it
-            except OSError:
-                break
-    note.unlink()
-
-
-def _relate(root: Path, path: Path) -> str:
-    """Return a path from the root; ValueError for one outside."""
-    return Path(os.path.normpath(path)).relative_to(os.path.normpath(root)).as_posix()
+            folder.rmdir()
+        except OSError:
+            break
 
 
 def _sync_file(path: Path) -> None:
@@ -714,16 +702,11 @@ def change_index(
         tip = "name another folder, or move that page away"
         raise errors.UsageError(f"{page} is not the page of an index made here", tip=tip)
     base = None if public_url is None else provenance_object.check_provenance_base(public_url)
-    state = root / STATE_FOLDER
-    with files.lock_folder(state, purpose=action, patience=patience):
-        if (state / PENDING_NOTE).exists():
-            log.log_note(f"{root}: finishing a change that was cut short")
-            finish_change(root)
-        parts = state / "parts"
-        shutil.rmtree(parts, ignore_errors=True)  # of a writer that was killed
-        parts.mkdir()
+    with files.lock_folder(root / STATE_FOLDER, purpose=action, patience=patience):
+        change = IndexChange(root, link=link, public_url=base)
+        shutil.rmtree(change.parts, ignore_errors=True)  # of a writer that was killed
+        change.parts.mkdir()
         try:
-            change = IndexChange(root, parts, link=link, public_url=base)
             if change.lost_families and not drop_missing:
                 raise errors.DataError(
                     f"{root} lists families whose folders are gone: {', '.join(change.lost_families)}",
@@ -732,7 +715,7 @@ def change_index(
             yield change
             change.commit()
         finally:
-            shutil.rmtree(parts, ignore_errors=True)
+            shutil.rmtree(change.parts, ignore_errors=True)
 
 
 def require_index(root: Path, *, create: bool = False) -> None:

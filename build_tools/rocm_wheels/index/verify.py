@@ -408,11 +408,6 @@ def _find_stale_pages(view: IndexFolder) -> Iterator[Finding]:
     if not (view.root / STATE_FOLDER).is_dir():
         yield from _find_unlisted(view)
         return
-    if (note := view.root / STATE_FOLDER / update.PENDING_NOTE).exists():
-        detail = (
-            "a change is being made, or was cut short: the next command that changes the index finishes it"
-        )
-        yield _make_finding(str(note), "stale-page", detail)
     names = view.list_projects()
     expected = update.make_root_files(view, names, [] if view.family else list_families(view.root))
     links = [pages.make_page_head("Links of all projects")]
