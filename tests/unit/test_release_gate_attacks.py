@@ -10,6 +10,7 @@ from judged_sets import EVERY, NOW, ONE, SET, a_set, judged, outcomes, said, sha
 
 from rocm_wheels.release import wheel_set
 from rocm_wheels.release.evidence import store
+from rocm_wheels.release.evidence.evidence import OutcomeCounts, TestedSuite
 from rocm_wheels.release.policy import Verdict, load_policy, make_shown_state
 
 EVERY_TARGET = ONE.replace("targets: one", "targets: every")
@@ -121,6 +122,23 @@ def test_a_run_of_chosen_tests_is_none_unless_the_policy_says_so():
     assert not judged(ONE, said("audit"), failed, chosen).passed
     assert judged(ONE, said("audit"), failed, said()).passed
     assert not judged(ONE, said("audit"), said(hours=2), said(outcome="fail", selected="-k one")).passed
+
+
+@pytest.mark.contract
+@pytest.mark.parametrize("more", [{"selected": "-k one"}, {"counts": OutcomeCounts(failed=1, flaky=9)}])
+def test_a_shard_that_failed_holds_the_set_whichever_of_its_tests_ran(more: dict[str, Any]):
+    text = ONE.replace("smoke:", "tests:").replace("pythons: one", "pythons: one, flaky: 1")
+
+    def shard(number: int, **found: Any) -> store.StoredEvidence:
+        return said("tests", suite=TestedSuite(name="default", shard=number, shards=2, plan="p"), **found)
+
+    passed = [said("audit"), shard(1, hours=3), shard(2, hours=3)]
+    assert judged(text, *passed).passed
+    failed = shard(2, outcome="fail", hours=2, **more)
+    assert not judged(text, *passed, failed).passed
+    assert judged(text, *passed, failed, shard(2)).passed  # that shard, whole and without a fault
+    flaky = {"selected": "-k one"} if "selected" in more else {"counts": OutcomeCounts(passed=3, flaky=9)}
+    assert not judged(text, *passed, failed, shard(2, **flaky)).passed
 
 
 @pytest.mark.contract

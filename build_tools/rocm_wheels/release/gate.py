@@ -167,7 +167,11 @@ def weigh_evidence(
     reasons = {stored.id: explain_ignored(stored, measure) for stored in of_kind}
     relevant = [stored for stored in of_kind if not reasons[stored.id]]
     each = replace(measure, at_least=0)  # all shards of a suite together have tests enough
-    bad_shards = [stored for stored in relevant if _is_shard(stored) and explain_too_few(stored, each)]
+    bad_shards = [  # a failure counts whichever tests ran
+        stored
+        for stored in relevant
+        if _is_shard(stored) and stored.evidence.passed and explain_too_few(stored, each)
+    ]
     joined, made_good = _join_shards([stored for stored in relevant if stored not in bad_shards], measure)
     relevant = [*joined, *bad_shards]
     unsigned = _sort_evidence([stored for stored in of_kind if reasons[stored.id] == _UNSIGNED])
