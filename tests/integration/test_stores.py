@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import s3_servers
@@ -86,6 +87,8 @@ def test_a_large_file_that_changes_while_it_is_sent_is_never_seen(
     with pytest.raises(errors.ReleaseError, match=r"big has other bytes than when it was looked at"):
         store.create("big", path)
     assert asked[-1] == "abort_multipart_upload"
+    with pytest.raises(errors.ReleaseError, match=r"big has other bytes than when it was looked at"):
+        store.create("big", path, sha256="0" * 64)
     assert list(store.listing("")) == []
 
 
@@ -125,7 +128,7 @@ def _first(number: int, fault: str, methods: tuple[str, ...]) -> Callable[[str, 
 
 
 @pytest.mark.contract
-@pytest.mark.parametrize("fault", ["500", "503", "lost"])
+@pytest.mark.parametrize("fault", ["500", "503", "409 ConditionalRequestConflict", "lost"])
 @pytest.mark.parametrize("times", [1, 3])
 def test_writes_on_a_bad_line_happen_once(fault: str, times: int) -> None:
     bucket = s3_servers.a_bucket()
@@ -138,7 +141,58 @@ def test_writes_on_a_bad_line_happen_once(fault: str, times: int) -> None:
         assert (store.read("a").tag, store.read("a").content) == (new, b"two")
 
 
-@pytest.mark.parametrize("fault", ["409 ConditionalRequestConflict", "500", "lost"])
+@pytest.mark.parametrize("is_theirs", [False, True])
+def test_parts_that_a_conflict_took_are_sent_again_where_nobody_else_was_faster(
+    is_theirs: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S3 answers 409 while another write of the file is under way, and forgets the upload."""
+    monkeypatch.setattr(store_s3, "PART_SIZE", 5 << 20)
+    (tmp_path / "big").write_bytes(bytes(6 << 20))
+    direct, conflicts = s3_servers.a_store(), list[str]()
+
+    def take_parts(method: str, url: str) -> str:
+        query = parse_qs(urlsplit(url).query)
+        if method != "POST" or "uploadId" not in query or len(conflicts) == 2:
+            return ""
+        conflicts.append(query["uploadId"][0])
+        direct._client.call("abort_multipart_upload", **direct._object_key("big"), UploadId=conflicts[-1])
+        if is_theirs:
+            direct.create("big", b"theirs")
+        return "409 ConditionalRequestConflict"
+
+    with s3_servers.bad_line(take_parts) as line:
+        store = s3_servers.a_store(line.url, bucket=direct._bucket)
+        if is_theirs:
+            with pytest.raises(AlreadyInStoreError):
+                store.create("big", tmp_path / "big")
+        else:
+            store.create("big", tmp_path / "big")
+    assert len(set(conflicts)) == (1 if is_theirs else 2)
+    assert [one.size for one in direct.listing("")] == [6 if is_theirs else 6 << 20]
+
+
+def test_a_conflict_without_end_is_somebody_elses_write_where_it_is_there() -> None:
+    direct = s3_servers.a_store()
+    with s3_servers.bad_line(
+        lambda method, _path: "409 ConditionalRequestConflict" if method == "PUT" else ""
+    ) as line:
+        store = s3_servers.a_store(line.url, bucket=direct._bucket)
+        with pytest.raises(errors.ReleaseError, match="cannot write") as stuck:
+            store.create("a", b"ours")
+        assert not isinstance(stuck.value, AlreadyInStoreError)
+        tag = direct.create("a", b"theirs")
+        with pytest.raises(AlreadyInStoreError):
+            store.create("a", b"ours")
+        with pytest.raises(errors.ReleaseError, match="cannot write") as stuck:
+            store.replace("a", b"ours", tag)
+        assert not isinstance(stuck.value, ChangedInStoreError)
+        direct.replace("a", b"theirs, too", tag)
+        with pytest.raises(ChangedInStoreError):
+            store.replace("a", b"ours", tag)
+    assert direct.read("a").content == b"theirs, too"
+
+
+@pytest.mark.parametrize("fault", ["409 OperationAborted", "500", "lost"])
 def test_parts_become_one_file_once(fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever becomes of the answers to the requests that begin and end an upload."""
     monkeypatch.setattr(store_s3, "PART_SIZE", 5 << 20)
@@ -332,6 +386,28 @@ def test_urls_of_stores() -> None:
     wrong = {**env, "AWS_ENDPOINT_URL": "host:1"}
     with pytest.raises(errors.UsageError, match="is not the URL of a server"):
         open_store("s3://b", wrong).head("a")
+
+
+def test_a_wrong_endpoint_is_told_in_plain_words() -> None:
+    def ask(endpoint: str) -> errors.RocmWheelsError:
+        store = store_s3.S3Store("b", "", s3_servers.environment(endpoint), policy=s3_servers.QUICK)
+        with pytest.raises(errors.RocmWheelsError) as told:
+            store.read("a")
+        return told.value
+
+    nobody = ask("http://127.0.0.1:1")
+    assert str(nobody) == "cannot read s3://b/a"
+    assert str(nobody.__cause__) == 'Could not connect to the endpoint URL: "http://127.0.0.1:1/b/a"'
+    assert (nobody.tip or "").startswith("see that AWS_ENDPOINT_URL (http://127.0.0.1:1) is right")
+    for endpoint in ("host:1", "http://", "http://host:port", "ftp://host"):
+        told = ask(endpoint)
+        assert isinstance(told, errors.UsageError), endpoint
+        assert str(told) == f"AWS_ENDPOINT_URL='{endpoint}' is not the URL of a server"
+    with s3_servers.bad_line(lambda *_: "404") as line:  # a web server
+        other = ask(line.url)
+    assert str(other) == "cannot read s3://b/a"
+    assert str(other.__cause__).startswith("get_object of s3://b/a: 404")
+    assert (other.tip or "").startswith(f"see that AWS_ENDPOINT_URL ({line.url}) is right")
 
 
 def test_a_profile_of_aws_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

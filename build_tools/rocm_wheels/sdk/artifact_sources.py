@@ -103,7 +103,7 @@ def _list_bucket(location: str, env: Mapping[str, str], *, sign: bool) -> Artifa
         env = {**env, "AWS_REGION": libraries.load_artifact_table().region}
     folder = s3.BucketFolder(bucket, prefix, env, sign=sign)
     try:
-        sizes = {file.path: file.size for file in folder.list_files() if "/" not in file.path}
+        sizes = folder.list_sizes()
     except errors.ReleaseError as cause:
         raise errors.SdkError(
             f"{folder.url} cannot be listed",

@@ -4,7 +4,9 @@ Conditions are S3's own: ``If-None-Match: *`` creates, ``If-Match: <ETag>`` repl
 ignores them is found by ``find_broken_promise``. With a file its sha256 is kept, so that it is recognised
 without being read, and a mark of the write. A request is sent again when its answer was lost; where its
 condition no longer holds then, the mark tells whether that was our own doing. An MD5 goes along with all
-bytes, and the server refuses them when they arrive as others.
+bytes, and the server refuses them when they arrive as others. While two writes of one file are under way a
+server may answer 409 (``ConditionalRequestConflict``): the request is sent again, and parts all anew
+(https://docs.aws.amazon.com/AmazonS3/latest/userguide/conditional-writes.html).
 
 A large file is sent in parts; nothing is seen of it before all of it is there.
 Parts of an upload that was killed stay with the server, unseen, and cost what they weigh: a bucket wants
@@ -31,39 +33,33 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import re
 import secrets
 import threading
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache
 from pathlib import Path, PurePosixPath
-from typing import Any
-from urllib.parse import quote, urlsplit
+from typing import Any, Literal
+from urllib.parse import quote
 
 from rocm_wheels.core import errors, extras, files, log, parallel, retry, shell
 from rocm_wheels.stores import store
 
 S3_POLICY = retry.RetryPolicy(first_wait=0.2, growth=2.5)
-_BUSY_STATUSES = {409, 429}  # 409: another write of the same file is under way (S3, "conditional writes")
-_TRANSIENT_CODES = {
-    "RequestTimeout": "",
-    "InternalError": "",
-    "BadDigest": "the bytes did not arrive as they are",
-    "IncompleteBody": "the bytes did not arrive as they are",
-}
+_TRANSIENT_CODES = {"RequestTimeout", "BadDigest", "IncompleteBody"}
 _TIPS_BY_CODE = {
     "RequestTimeTooSkewed": "the clock of this machine is wrong: set it",
     "ExpiredToken": f"the credentials have expired: get new ones, then {store.RUN_AGAIN_TIP}",
+    "NoSuchBucket": "make it, or name another",
     "EntityTooLarge": "the server takes no file of this size",
     "QuotaExceeded": f"the bucket is full: free some space, then {store.RUN_AGAIN_TIP}",
     "XMinioStorageFull": f"the server is full: free some space, then {store.RUN_AGAIN_TIP}",
 }
-_VERBS = {
-    "get_object": "read",
-    "head_object": "look at",
-    "list_objects_v2": "list",
-    "delete_object": "remove",
-}
+_READING_VERBS = {"get_object": "read", "head_object": "look at", "list_objects_v2": "list"}
+_SETTINGS_TIP = (
+    "correct AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE, AWS_ENDPOINT_URL, or what is in ~/.aws"
+)
+_SERVER_URL = re.compile(r"https?://([\w.-]+|\[[\da-fA-F:.]+\])(:\d{1,5})?(/.*)?")
 _SIGNED_URL_SECONDS = 12 * 3600  # a download of many files; temporary credentials may end it earlier
 PART_SIZE = 16 << 20  # bytes; S3 takes 10,000 parts
 _PART_JOBS = 4
@@ -73,9 +69,11 @@ _CONTENT_TYPES = {
     ".metadata": "text/plain; charset=utf-8",
 }
 
+Credentials = Literal["required", "if any", "none"]
+
 
 class S3ConditionError(Exception):
-    """The condition of a write does not hold."""
+    """The condition of a request does not hold."""
 
 
 class S3UnansweredError(errors.ReleaseError):
@@ -86,9 +84,14 @@ class S3Client:
     """The operations of S3's own API by their names in botocore, from any thread, attempted again."""
 
     def __init__(
-        self, env: Mapping[str, str], *, anonymous: bool = False, policy: retry.RetryPolicy = S3_POLICY
+        self,
+        env: Mapping[str, str],
+        *,
+        credentials: Credentials = "required",
+        policy: retry.RetryPolicy = S3_POLICY,
     ) -> None:
-        self._env, self._anonymous, self._policy = env, anonymous, policy
+        self.policy = policy
+        self._env, self._credentials = env, credentials
         self._endpoint = env.get("AWS_ENDPOINT_URL_S3") or env.get("AWS_ENDPOINT_URL") or ""
         self._made: Any = None
         self._lock = threading.Lock()
@@ -97,31 +100,62 @@ class S3Client:
         """Return the URL of a bucket, without credentials."""
         if self._endpoint:
             return f"{shell.hide_credentials(self._endpoint).rstrip('/')}/{bucket}"
-        region = _get_region(self._env)
-        return (
-            f"https://{bucket}.s3.{region}.amazonaws.com" if region else f"https://{bucket}.s3.amazonaws.com"
-        )
+        return "https://" + ".".join(filter(None, (bucket, "s3", _get_region(self._env), "amazonaws.com")))
 
-    def call(self, operation: str, **parameters: Any) -> Any:
-        """Return the answer of the server.
+    def call(
+        self, operation: str, *, finish: Callable[[Any], Any] = lambda answer: answer, **parameters: Any
+    ) -> Any:
+        """Return the answer of the server, or what ``finish`` makes of it, which is part of the attempt.
 
         Raises S3UnansweredError when none came after all attempts, S3ConditionError for a condition that does
         not hold, NotInStoreError for a file that is not there, UnsupportedByStoreError for what the server
         has not, and ReleaseError for everything else.
         """
-        return self._attempt(operation, parameters, lambda client: getattr(client, operation)(**parameters))
+        with self._lock:
+            if self._made is None:
+                self._made = _make_client(self._env, self._endpoint, self._credentials)
+        from botocore import exceptions  # type: ignore[import-untyped]
+        from botocore.parsers import ResponseParserError  # type: ignore[import-untyped]
+        from urllib3.exceptions import HTTPError
 
-    def call_with_body(
-        self, operation: str, *, size: int | None = None, **parameters: Any
-    ) -> tuple[Any, bytes]:
+        subject = parameters.get("Params", parameters)  # of a URL to sign: those of its request
+        where = f"s3://{subject['Bucket']}/{subject.get('Key', subject.get('Prefix', ''))}"
+
+        def attempt() -> Any:
+            try:
+                return finish(getattr(self._made, operation)(**parameters))
+            except exceptions.ClientError as failure:
+                raise _translate_error(failure.response, operation, where) from None
+            except (
+                exceptions.HTTPClientError,
+                exceptions.ConnectionError,
+                exceptions.IncompleteReadError,
+                ResponseParserError,
+                HTTPError,  # of a body that breaks off
+                OSError,
+            ) as failure:
+                raise retry.TransientError(str(failure) or type(failure).__name__) from failure
+            except exceptions.BotoCoreError as failure:
+                message = f"{operation} of {where} cannot be asked for"
+                raise errors.ReleaseError(message, tip=_SETTINGS_TIP) from failure
+
+        try:
+            return retry.run_with_retries(attempt, policy=self.policy)
+        except retry.TransientError as failure:
+            tip = f"see that AWS_ENDPOINT_URL ({self._endpoint}) is right and its server up; then "
+            raise S3UnansweredError(
+                f"cannot {_READING_VERBS.get(operation, 'write')} {where}",
+                tip=f"{tip if self._endpoint else ''}{store.RUN_AGAIN_TIP}",
+            ) from failure
+
+    def read_object(self, *, size: int | None = None, **parameters: Any) -> tuple[Any, bytes]:
         """Return the answer and the bytes that it carries: ``size`` of them, or all of a file.
 
         Raises as ``call``. What comes short, or is other than the kept sha256 of a whole file says, is asked
         for again.
         """
 
-        def read(client: Any) -> tuple[Any, bytes]:
-            answer = getattr(client, operation)(**parameters)
+        def read_body(answer: Any) -> tuple[Any, bytes]:
             with answer["Body"] as body:
                 content = body.read()
             kept = answer["Metadata"].get("sha256") if size is None else None
@@ -130,7 +164,7 @@ class S3Client:
                 raise retry.TransientError(f"{len(content)} bytes came, and not those that were written")
             return answer, content
 
-        answer_and_body: tuple[Any, bytes] = self._attempt(operation, parameters, read)
+        answer_and_body: tuple[Any, bytes] = self.call("get_object", finish=read_body, **parameters)
         return answer_and_body
 
     def list_pages(self, bucket: str, prefix: str, **options: str) -> Iterator[Any]:
@@ -143,107 +177,35 @@ class S3Client:
                 return
             parameters["ContinuationToken"] = answer["NextContinuationToken"]
 
-    def download_url(self, bucket: str, key: str) -> str:
-        """Return a URL that reads a file, signed with the credentials; nothing is asked of the server."""
-        parameters = {"Bucket": bucket, "Key": key}
 
-        def sign(client: Any) -> Any:
-            return client.generate_presigned_url(
-                "get_object", Params=parameters, ExpiresIn=_SIGNED_URL_SECONDS
-            )
-
-        return str(self._attempt("get_object", parameters, sign))
-
-    def _get_client(self) -> Any:
-        with self._lock:
-            if self._made is None:
-                self._made = _make_client(self._env, self._endpoint, anonymous=self._anonymous)
-            return self._made
-
-    def _attempt(self, operation: str, parameters: Mapping[str, Any], work: Callable[[Any], Any]) -> Any:
-        client = self._get_client()
-        from botocore import exceptions  # type: ignore[import-untyped]
-        from botocore.parsers import ResponseParserError  # type: ignore[import-untyped]
-        from urllib3.exceptions import HTTPError
-
-        where = f"s3://{parameters['Bucket']}/{parameters.get('Key', parameters.get('Prefix', ''))}"
-
-        def attempt() -> Any:
-            try:
-                return work(client)
-            except exceptions.NoCredentialsError as cause:
-                tip = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
-                raise errors.ReleaseError(f"there are no credentials for {where}", tip=tip) from cause
-            except exceptions.ClientError as failure:
-                raise _translate_error(failure.response, operation, where) from failure
-            except (
-                exceptions.HTTPClientError,
-                exceptions.ConnectionError,
-                exceptions.IncompleteReadError,
-                ResponseParserError,
-                HTTPError,  # of a body that breaks off
-                OSError,
-            ) as failure:
-                raise retry.TransientError(f"{where}: {str(failure) or type(failure).__name__}") from failure
-            except exceptions.BotoCoreError as failure:
-                raise errors.ReleaseError(f"{operation} of {where} cannot be asked for") from failure
-
-        try:
-            return retry.run_with_retries(attempt, policy=self._policy)
-        except retry.TransientError as failure:
-            action = f"{_VERBS.get(operation, 'write')} {where}"
-            raise S3UnansweredError(f"cannot {action}", tip=store.RUN_AGAIN_TIP) from failure
-
-
-def has_aws_credentials(env: Mapping[str, str]) -> bool:
-    """Tell whether AWS's own tools would find credentials: variables, files, or a server that gives them."""
-    if env.get("AWS_ACCESS_KEY_ID") or env.get("AWS_PROFILE"):
-        return True
-    return _make_session(env).get_credentials() is not None
-
-
-def _make_session(env: Mapping[str, str]) -> Any:
-    extras.require_extras("a store in S3", "s3")
-    from botocore.session import Session  # type: ignore[import-untyped]
-
-    session = Session(profile=env.get("AWS_PROFILE") or None)
-    session.lazy_register_component(
-        "data_loader", lambda: _share_loader(session.get_config_variable("data_path"))
-    )
-    return session
-
-
-@cache
-def _share_loader(folders: str | None) -> Any:
-    """Return what reads botocore's descriptions of services, once for all clients: megabytes of JSON."""
-    from botocore.loaders import create_loader  # type: ignore[import-untyped]
-
-    return create_loader(folders)
-
-
-def _make_client(env: Mapping[str, str], endpoint: str, *, anonymous: bool) -> Any:
-    if endpoint and urlsplit(endpoint).scheme not in ("http", "https"):
-        raise errors.UsageError(
-            f"AWS_ENDPOINT_URL={endpoint.rpartition('@')[2]!r} is not the URL of a server"
-        )
+def _make_client(env: Mapping[str, str], endpoint: str, credentials: Credentials) -> Any:
+    """Return botocore's client. Raises UsageError for settings that lead nowhere."""
     if "@" in endpoint:
         tip = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; the URL is printed and logged"
         raise errors.UsageError("AWS_ENDPOINT_URL holds credentials", tip=tip)
-    session = _make_session(env)
+    if endpoint and not _SERVER_URL.fullmatch(endpoint):
+        tip = "for example: https://s3.example.org:9000"
+        raise errors.UsageError(f"AWS_ENDPOINT_URL={endpoint!r} is not the URL of a server", tip=tip)
+    extras.require_extras("a store in S3", "s3")
     from botocore import UNSIGNED
     from botocore.config import Config  # type: ignore[import-untyped]
     from botocore.exceptions import BotoCoreError  # type: ignore[import-untyped]
+    from botocore.session import Session  # type: ignore[import-untyped]
 
-    config = Config(
-        signature_version=UNSIGNED if anonymous else "s3v4",  # of URLs too, whose default is older
-        # newer checksums are unknown to many servers; what arrived is told by the ETag
-        request_checksum_calculation="when_required",
-        response_checksum_validation="when_required",
-        retries={"mode": "standard", "total_max_attempts": 1},  # its own would repeat a write without a look
-        max_pool_connections=32,
-        s3={"addressing_style": "path"} if endpoint else None,
-    )
     try:
+        session = Session(profile=env.get("AWS_PROFILE") or None)
+        if credentials == "if any" and not env.get("AWS_ACCESS_KEY_ID") and not session.get_credentials():
+            credentials = "none"
+        config = Config(
+            # s3v4: of URLs too, whose default is older
+            signature_version=UNSIGNED if credentials == "none" else "s3v4",
+            # newer checksums are unknown to many servers; what arrived is told by the ETag
+            request_checksum_calculation="when_required",
+            response_checksum_validation="when_required",
+            retries={"mode": "standard", "total_max_attempts": 1},  # ``call`` sees to them
+            max_pool_connections=32,
+            s3={"addressing_style": "path"} if endpoint else None,
+        )
         return session.create_client(
             "s3",
             region_name=_get_region(env) or ("us-east-1" if endpoint else None),
@@ -253,10 +215,8 @@ def _make_client(env: Mapping[str, str], endpoint: str, *, anonymous: bool) -> A
             aws_session_token=env.get("AWS_SESSION_TOKEN"),
             config=config,
         )
-    except BotoCoreError as cause:  # a profile that is not there, a key without its secret
-        raise errors.UsageError(
-            "the settings of AWS cannot be used", tip="correct the AWS_ variables or ~/.aws"
-        ) from cause
+    except (BotoCoreError, ValueError) as cause:  # a profile that is not there, a key without its secret
+        raise errors.UsageError("the settings of AWS cannot be used", tip=_SETTINGS_TIP) from cause
 
 
 def _get_region(env: Mapping[str, str]) -> str:
@@ -267,23 +227,20 @@ def _translate_error(response: Mapping[str, Any], operation: str, where: str) ->
     details, metadata = response.get("Error", {}), response.get("ResponseMetadata", {})
     status, code = int(metadata.get("HTTPStatusCode", 0)), str(details.get("Code", ""))
     message = f"{operation} of {where}: {status} {code} {details.get('Message', '')}".rstrip()
-    if status == 412:
-        return S3ConditionError()
-    if status == 501 or code == "NotImplemented":
+    # 409: another write of the file is under way; where it was to be made of parts, these are lost
+    if status == 412 or (status == 409 and operation == "complete_multipart_upload"):
+        return S3ConditionError(message)
+    if code == "NotImplemented":
         return store.UnsupportedByStoreError(message)
-    if status in _BUSY_STATUSES or status >= 500 or code in _TRANSIENT_CODES:
+    # S3 gives a word for what it refuses, but to HEAD: this broke off, or is another server's
+    is_no_answer = code == str(status) and status not in (401, 403) and operation != "head_object"
+    if status in (409, 429) or status >= 500 or code in _TRANSIENT_CODES or is_no_answer:
         wait = retry.parse_retry_after(metadata.get("HTTPHeaders", {}).get("retry-after", ""))
-        return retry.TransientError(
-            f"{where}: {_TRANSIENT_CODES.get(code) or f'{status} {code}'}", retry_after=wait
-        )
+        return retry.TransientError(message, retry_after=wait)
     if code == "NoSuchBucket":
-        return errors.ReleaseError(
-            f"there is no bucket {where.split('/')[2]}", tip="make it, or name another"
-        )
-    if code == "NoSuchUpload":
-        return store.NotInStoreError(f"the server has lost the parts of {where}", tip=store.RUN_AGAIN_TIP)
-    if status == 404:
-        return store.NotInStoreError(f"there is no {where}")
+        message = f"there is no bucket {where.split('/')[2]}"
+    elif status == 404:
+        return store.NotInStoreError(f"there is no {where}" if code != "NoSuchUpload" else message)
     tip = _TIPS_BY_CODE.get(code) or ("the credentials must allow it" if status in (401, 403) else None)
     return errors.ReleaseError(message, tip=tip)
 
@@ -299,13 +256,6 @@ def _make_body(content: bytes) -> dict[str, Any]:
     return {"Body": content, "ContentMD5": b64encode(md5).decode()}
 
 
-def _make_mark(path: str, sha256: str | None) -> dict[str, Any]:
-    """Return what is kept with a file: its sha256, a word for this write alone, and its kind."""
-    metadata = {"write": secrets.token_hex(8), **({"sha256": sha256} if sha256 else {})}
-    kind = _CONTENT_TYPES.get(PurePosixPath(path).suffix, "application/octet-stream")
-    return {"Metadata": metadata, "ContentType": kind}
-
-
 class S3Store:
     """A bucket, or a folder in one."""
 
@@ -316,7 +266,7 @@ class S3Store:
     ) -> None:
         self._bucket, self._prefix = bucket, store.prefix_of_folder(prefix)
         self._client = S3Client(env, policy=policy)
-        self._bare_tags = False
+        self._bare_tags = False  # whether the server wants them without quotes
 
     @property
     def url(self) -> str:
@@ -325,7 +275,7 @@ class S3Store:
 
     def read(self, path: str) -> store.StoredFile:
         """Return a whole file, checked against its sha256 if the store keeps one. Raises NotInStoreError."""
-        answer, content = self._client.call_with_body("get_object", **self._object_key(path))
+        answer, content = self._client.read_object(**self._object_key(path))
         return store.StoredFile(content, normalize_etag(answer["ETag"]))
 
     def fetch(self, path: str, target: Path) -> None:
@@ -345,21 +295,9 @@ class S3Store:
     def head(self, path: str) -> store.StoredFileInfo | None:
         """Return size, ETag, sha256 and time, ``None`` when there is no such file."""
         try:
-            answer = self._client.call("head_object", **self._object_key(path))
+            return self._require_head(path)
         except store.NotInStoreError:
             return None
-        written = answer.get("LastModified")
-        return store.StoredFileInfo(
-            answer["ContentLength"],
-            normalize_etag(answer["ETag"]),
-            answer.get("Metadata", {}).get("sha256") or None,
-            written.timestamp() if written is not None else None,
-        )
-
-    def _require_head(self, path: str) -> store.StoredFileInfo:
-        if (info := self.head(path)) is None:
-            raise store.NotInStoreError(f"there is no {self._url_of(path)}")
-        return info
 
     def create(self, path: str, content: bytes | Path, *, sha256: str | None = None) -> str:
         """Write a new file, a large one in parts. Raises AlreadyInStoreError.
@@ -368,71 +306,24 @@ class S3Store:
         that of two that send one at the same moment both may succeed there.
         """
         if isinstance(content, Path) and content.stat().st_size > PART_SIZE:
-            return self._create_in_parts(path, content, sha256)
-        sent = content if isinstance(content, bytes) else content.read_bytes()
-        digest = hashlib.sha256(sent).hexdigest()
-        store.require_digest(digest, sha256, content)
-        parameters = {
-            **self._object_key(path),
-            **_make_mark(path, digest),
-            **_make_body(sent),
-            "IfNoneMatch": "*",
-        }
-        return self._create_once(
-            path, parameters["Metadata"], lambda: self._client.call("put_object", **parameters)
-        )
+            digest, source = sha256 or files.hash_file(content), content
 
-    def _create_in_parts(self, path: str, source: Path, sha256: str | None) -> str:
-        hasher, sums = hashlib.sha256(), []
-        with source.open("rb") as file:
-            while piece := file.read(PART_SIZE):
-                hasher.update(piece)
-                sums.append(_make_body(piece)["ContentMD5"])
-        store.require_digest(hasher.hexdigest(), sha256, source)
+            def send(target: Mapping[str, Any]) -> Any:
+                if self.head(path) is not None:
+                    raise S3ConditionError
+                return self._send_parts(target, source, digest)
 
-        def send(number: int, upload: Mapping[str, Any]) -> Any:
-            with source.open("rb") as file:
-                file.seek((number - 1) * PART_SIZE)
-                body = _make_body(file.read(PART_SIZE))
-            # somebody has written to it since
-            store.require_digest(body["ContentMD5"], sums[number - 1], source)
-            return self._client.call("upload_part", **upload, **body, PartNumber=number)
-
-        mark = _make_mark(path, hasher.hexdigest())
-        return self._create_once(
-            path, mark["Metadata"], lambda: self._send_parts(path, mark, send, len(sums)), look_first=True
-        )
+            return self._write(path, digest, None, send)
+        payload = content if isinstance(content, bytes) else content.read_bytes()
+        store.require_digest(hashlib.sha256(payload).hexdigest(), sha256, content)
+        return self._put(path, payload, None)
 
     def replace(self, path: str, content: bytes, tag: str | None) -> str:
         """Exchange the file that has this tag. Raises ChangedInStoreError."""
-        if tag is None:
-            try:
-                return self.create(path, content)
-            except store.AlreadyInStoreError as cause:
-                raise store.make_changed_error(path) from cause
-        mark = _make_mark(path, hashlib.sha256(content).hexdigest())
-        parameters = {**self._object_key(path), **mark, **_make_body(content)}
-
-        def has_tag() -> bool:
-            info = self.head(path)
-            return info is not None and info.tag == tag
-
-        def put() -> Any:
-            bare = tag.strip('"')
-            try:
-                return self._client.call("put_object", **parameters, IfMatch=bare if self._bare_tags else tag)
-            except S3ConditionError:
-                if self._bare_tags or not has_tag():
-                    raise
-            # Ceph (16 at least) compares the header as it comes with an ETag that it keeps without quotes
-            answer = self._client.call("put_object", **parameters, IfMatch=bare)
-            self._bare_tags = True
-            return answer
-
         try:
-            return self._write(path, mark["Metadata"], put)
-        except (S3ConditionError, store.NotInStoreError):
-            raise store.make_changed_error(path) from None
+            return self._put(path, content, tag)
+        except store.AlreadyInStoreError as cause:
+            raise store.make_changed_error(path) from cause
 
     def listing(self, prefix: str) -> Iterator[store.ListedFile]:
         """Yield the files below a folder, sorted by path."""
@@ -468,50 +359,57 @@ class S3Store:
     def _url_of(self, path: str) -> str:
         return f"s3://{self._bucket}/{self._prefix}{path}"
 
-    def _create_once(
-        self, path: str, mark: Mapping[str, str], write: Callable[[], Any], *, look_first: bool = False
-    ) -> str:
-        """Do a write that creates. Raises AlreadyInStoreError."""
-        exists = store.AlreadyInStoreError(f"{self._url_of(path)} exists already")
-        if look_first and self.head(path) is not None:
-            raise exists
-        try:
-            return self._write(path, mark, write)
-        except S3ConditionError:
-            raise exists from None
+    def _require_head(self, path: str) -> store.StoredFileInfo:
+        answer = self._client.call("head_object", **self._object_key(path))
+        return store.StoredFileInfo(
+            answer["ContentLength"],
+            normalize_etag(answer["ETag"]),
+            answer["Metadata"].get("sha256") or None,
+            answer["LastModified"].timestamp() if "LastModified" in answer else None,
+        )
 
-    def _write(self, path: str, mark: Mapping[str, str], write: Callable[[], Any]) -> str:
-        """Do a write and return the new tag; it may have been done by an attempt whose answer was lost."""
-        try:
-            answer = write()
-        except (S3ConditionError, S3UnansweredError, store.NotInStoreError) as failure:
+    def _read_pieces(self, path: str, info: store.StoredFileInfo) -> Iterator[bytes]:
+        """Yield the bytes of a file, all of one version of it."""
+        for first in range(0, info.size, PART_SIZE):
+            size = min(PART_SIZE, info.size - first)
+            span = {"Range": f"bytes={first}-{first + size - 1}", "IfMatch": info.tag}
             try:
-                answer = self._client.call("head_object", **self._object_key(path))
-            except (S3UnansweredError, store.NotInStoreError):
-                raise failure from failure.__cause__
-            if answer.get("Metadata", {}).get("write") != mark["write"]:
-                raise
-        return normalize_etag(answer["ETag"])
+                yield self._client.read_object(size=size, **self._object_key(path), **span)[1]
+            except S3ConditionError:
+                raise errors.ReleaseError(
+                    f"{self._url_of(path)} changed while it was read", tip=store.RUN_AGAIN_TIP
+                ) from None
 
-    def _send_parts(
-        self,
-        path: str,
-        mark: Mapping[str, Any],
-        send_part: Callable[[int, Mapping[str, Any]], Any],
-        count: int,
-    ) -> Any:
-        """Send all parts of a file, and make it of them; the parts go when that fails."""
-        key = self._object_key(path)
-        upload = {**key, "UploadId": self._client.call("create_multipart_upload", **key, **mark)["UploadId"]}
+    def _put(self, path: str, content: bytes, tag: str | None) -> str:
+        """Write a file in one request, where it has this tag."""
+
+        def send(target: Mapping[str, Any]) -> Any:
+            condition: dict[str, Any] = {"IfNoneMatch": "*"}
+            if tag is not None:
+                condition = {"IfMatch": tag.strip('"') if self._bare_tags else tag}
+            return self._client.call("put_object", **target, **_make_body(content), **condition)
+
+        return self._write(path, hashlib.sha256(content).hexdigest(), tag, send)
+
+    def _send_parts(self, target: Mapping[str, Any], source: Path, sha256: str) -> Any:
+        """Send all parts of a new file, and make it of them; the parts go when that fails."""
+        key = {"Bucket": target["Bucket"], "Key": target["Key"]}
+        upload = {**key, "UploadId": self._client.call("create_multipart_upload", **target)["UploadId"]}
+        hasher, lock, parts = hashlib.sha256(), threading.Lock(), list[dict[str, Any]]()
+
+        def send_part(_: int) -> None:
+            with lock:
+                part: dict[str, Any] = {"PartNumber": len(parts) + 1}
+                parts.append(part)
+                content = file.read(PART_SIZE)
+                hasher.update(content)
+            part["ETag"] = self._client.call("upload_part", **upload, **part, **_make_body(content))["ETag"]
+
         try:
-            numbers = range(1, count + 1)
-            answers = parallel.run_in_parallel(
-                lambda number: send_part(number, upload), numbers, jobs=_PART_JOBS
-            )
-            parts = [
-                {"ETag": answer["ETag"], "PartNumber": number}
-                for number, answer in zip(numbers, answers, strict=True)
-            ]
+            with source.open("rb") as file:
+                count = -(-source.stat().st_size // PART_SIZE)
+                parallel.run_in_parallel(send_part, range(count), jobs=_PART_JOBS)
+            store.require_digest(hasher.hexdigest(), sha256, source)  # or somebody has written to it
             complete = {**upload, "MultipartUpload": {"Parts": parts}}
             try:
                 return self._client.call("complete_multipart_upload", **complete, IfNoneMatch="*")
@@ -525,51 +423,72 @@ class S3Store:
                 log.log_warning(f"parts of {key['Key']} stay with the server, unseen: {failure}")
             raise
 
-    def _read_pieces(self, path: str, info: store.StoredFileInfo) -> Iterator[bytes]:
-        """Yield the bytes of a file, all of one version of it."""
-        for first in range(0, info.size, PART_SIZE):
-            size = min(PART_SIZE, info.size - first)
-            span = {"Range": f"bytes={first}-{first + size - 1}", "IfMatch": info.tag}
+    def _write(
+        self, path: str, sha256: str, tag: str | None, send: Callable[[Mapping[str, Any]], Any]
+    ) -> str:
+        """Have a file written where it has this tag (None: where there is none); return the new one.
+
+        ``send`` gets what a request says of it. An attempt whose answer was lost may have written it: the
+        mark of the write tells.
+        """
+        key, mark = self._object_key(path), secrets.token_hex(8)
+        kind = _CONTENT_TYPES.get(PurePosixPath(path).suffix, "application/octet-stream")
+        target = {**key, "Metadata": {"write": mark, "sha256": sha256}, "ContentType": kind}
+
+        def attempt() -> str:
             try:
-                yield self._client.call_with_body("get_object", size=size, **self._object_key(path), **span)[
-                    1
-                ]
-            except S3ConditionError:
-                raise errors.ReleaseError(
-                    f"{self._url_of(path)} changed while it was read", tip=store.RUN_AGAIN_TIP
-                ) from None
+                return normalize_etag(send(target)["ETag"])
+            except (S3ConditionError, S3UnansweredError, store.NotInStoreError) as failure:
+                try:
+                    stored = self._client.call("head_object", **key)
+                except store.NotInStoreError:
+                    stored = {}
+                except S3UnansweredError:
+                    raise failure from failure.__cause__
+                stored_tag = normalize_etag(stored["ETag"]) if stored else None
+                if stored_tag and stored["Metadata"].get("write") == mark:
+                    return stored_tag
+                if stored_tag != tag:
+                    exists = store.AlreadyInStoreError(f"{self._url_of(path)} exists already")
+                    raise (exists if tag is None else store.make_changed_error(path)) from None
+                if isinstance(failure, S3UnansweredError):
+                    raise
+                # What was in the way is gone, or the server compares otherwise: Ceph (16 at least) compares
+                # the header as it comes with an ETag that it keeps without quotes.
+                self._bare_tags = not self._bare_tags
+                raise retry.TransientError(str(failure)) from failure
+
+        try:
+            return retry.run_with_retries(attempt, policy=self._client.policy)
+        except retry.TransientError as failure:
+            raise errors.ReleaseError(
+                f"cannot write {self._url_of(path)}", tip=store.RUN_AGAIN_TIP
+            ) from failure
 
 
 class BucketFolder:
-    """The files that lie directly in a folder of a bucket."""
+    """The files that lie directly in a folder of a bucket; credentials are used where there are any."""
 
     def __init__(self, bucket: str, prefix: str, env: Mapping[str, str], *, sign: bool = True) -> None:
         self._bucket = bucket
         self._prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
-        self._env, self._sign = env, sign
-        self._made: S3Client | None = None
+        self._client = S3Client(env, credentials="if any" if sign else "none")
+        self.url = f"s3://{bucket}/{self._prefix}".rstrip("/")
 
-    @property
-    def url(self) -> str:
-        """``s3://bucket/prefix``."""
-        return f"s3://{self._bucket}/{self._prefix}".rstrip("/")
-
-    def list_files(self) -> list[store.ListedFile]:
-        """Return the files in the folder, not those in folders of it; none where nothing is."""
-        return [
-            store.ListedFile(name, item["Size"], normalize_etag(item["ETag"]))
+    def list_sizes(self) -> dict[str, int]:
+        """Return name → bytes of the files in the folder, not those in folders of it."""
+        return {
+            item["Key"].removeprefix(self._prefix): item["Size"]
             for answer in self._client.list_pages(self._bucket, self._prefix, Delimiter="/")
             for item in answer.get("Contents", ())
-            if (name := item["Key"].removeprefix(self._prefix))
-        ]
+            if item["Key"] != self._prefix
+        }
 
     def download_url(self, name: str) -> str:
         """Return a URL of a file in the folder that can be read without credentials, for half a day."""
-        return self._client.download_url(self._bucket, self._prefix + name)
-
-    @property
-    def _client(self) -> S3Client:
-        if self._made is None:
-            signed = self._sign and has_aws_credentials(self._env)
-            self._made = S3Client(self._env, anonymous=not signed)
-        return self._made
+        key = {"Bucket": self._bucket, "Key": self._prefix + name}
+        return str(
+            self._client.call(
+                "generate_presigned_url", ClientMethod="get_object", Params=key, ExpiresIn=_SIGNED_URL_SECONDS
+            )
+        )

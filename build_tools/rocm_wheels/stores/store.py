@@ -222,7 +222,7 @@ def require_digest(actual: str, sha256: str | None, content: bytes | Path) -> No
     if sha256 is not None and actual != sha256:
         source = content if isinstance(content, Path) else f"what has the sha256 {actual}"
         raise errors.ReleaseError(
-            f"{source} has other bytes than when it was looked at; nothing was sent of it",
+            f"{source} has other bytes than when it was looked at; nothing of it is in the store",
             tip=f"let nothing write to it in the meantime, then {RUN_AGAIN_TIP}",
         )
 
