@@ -402,15 +402,16 @@ def test_a_copy_that_does_not_fit_leaves_nothing(tmp_path: Path) -> None:
     before = files(root)
     script = """
         import resource, sys
-        from pathlib import Path
-        from rocm_wheels.index.update import add_wheels
+        from rocm_wheels.cli.boundary import run_command
+        from rocm_wheels.cli.main import cli
         resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
-        add_wheels(Path(sys.argv[1]), [Path(sys.argv[2])], now="2026-01-01T00:00:00Z")
+        sys.exit(run_command(cli, ["index", "build", *sys.argv[1:]]))
     """
     child = start(script, root, large)
     told, _ = child.communicate()
-    assert child.returncode != 0
+    assert child.returncode == 2
     assert "File too large" in told
+    assert "tip: raise the limit of file sizes (`ulimit -f`)" in told
     assert files(root) == before
 
 

@@ -145,6 +145,7 @@ TABLE: list[tuple[str, Callable[[Path], None], set[str]]] = [
     ("wrong-variants", other_variants, set()),
     ("variants-entry", plain(edit("torch/index.html", '">torch-2.9.1-variants', '" data-requires-python="x">torch-2.9.1-variants')), set()),
     ("provenance-url", offer_provenance("torch.provenance"), set()),
+    ("provenance-url", offer_provenance("http://[half/torch.provenance"), set()),
     ("missing-provenance", offer_provenance("http://127.0.0.1:1/torch.provenance"), set()),
     ("wrong-provenance", both(wrong_object, offer_provenance("https://wheels.example.org/x.provenance")), set()),
     ("forms-differ", edit("torch/index.json", '"requires-python": ">=3.10"', '"requires-python": ">=3.11"'), set()),
@@ -187,6 +188,27 @@ def test_fault(root: Path, fault: str, change: Callable[[Path], None], others: s
 def test_the_table_has_every_fault() -> None:
     on_servers = {"forbidden", "wrong-type", "no-ranges"}
     assert {row[0] for row in TABLE} | on_servers == set(verify.FAULTS)
+
+
+ODD_VALUES = [None, True, 1.5, "torch", "a/b-1.0.tar.gz", "http://[/x", "\ud800", [], {}]
+
+
+@pytest.mark.parametrize("page", ["torch/index.json", "index.json"])
+def test_no_page_as_json_is_too_odd_to_be_told(page: str, tmp_path: Path) -> None:
+    """Whatever stands in place of any value, or nothing: findings, as of the rest of the index."""
+    root = tmp_path / "index"
+    update.add_wheels(root, [variant(tmp_path, "gfx942", LABELS["gfx942"], namespaces=("amd",))], now=NOW)
+    content = json.loads((root / page).read_text())
+    file = content.get("files", content.get("projects"))[-1]
+    with serve_folder(root) as server:
+        for holder in (content, file):
+            for key, value in list(holder.items()):
+                for odd in (*ODD_VALUES, ...):
+                    holder.pop(key) if odd is ... else holder.update({key: odd})
+                    (root / page).write_text(json.dumps(content))
+                    assert isinstance(found(root), set)
+                    found(server.url)
+                    holder[key] = value
 
 
 def test_families_are_read_too(root: Path, tmp_path: Path) -> None:

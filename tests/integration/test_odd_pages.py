@@ -196,6 +196,37 @@ def test_a_damaged_encoding_is_no_page(server: Pages) -> None:
     assert boundary.run_command(main.cli, ["index", "verify", server.url]) == 14
 
 
+FAILURES = [  # what a server answers for the page, and what is said of it
+    (Answer(302, {"Location": "ftp://files.example/"}, b""), "it is, or leads to, no address of a server"),
+    (Answer(302, {"Location": "http://[half/"}, b""), "it is, or leads to, no address of a server"),
+    (Answer(302, {"Location": "/torch/"}, b""), "it redirects without end"),
+    (
+        Answer(200, {"Content-Type": HTML, "Content-Encoding": "gzip"}, b"no gzip"),
+        "is not encoded as it says",
+    ),
+]
+
+
+@pytest.mark.parametrize(("answer", "reason"), FAILURES, ids=["scheme", "url", "loop", "encoding"])
+def test_a_failure_is_told_in_words_of_ours(
+    answer: Answer, reason: str, server: Pages, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.answers["/torch/"] = answer
+    assert boundary.run_command(main.cli, ["index", "verify", server.url, "--retries", "0"]) == 14
+    assert reason in capsys.readouterr().out
+    server.answers["/"] = answer
+    assert boundary.run_command(main.cli, ["index", "verify", server.url, "--retries", "0"]) in (2, 17)
+    assert reason in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "url", ["http://[half/", "http://127.0.0.1:99999/", "http:///x/", f"http://{'a' * 70}.example/"]
+)
+def test_an_address_that_is_none_is_told(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert boundary.run_command(main.cli, ["index", "verify", url, "--retries", "0"]) in (2, 17)
+    assert "Failed to parse" not in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("status", [401, 407, 429, 500, 502, 503])
 def test_a_server_that_fails_or_refuses_is_out_of_reach(status: int, server: Pages) -> None:
     server.answers["/torch/"] = make_answer(HTML, LINKS, status)

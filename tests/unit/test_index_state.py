@@ -216,7 +216,15 @@ def test_a_page_that_leads_out_of_the_index_is_refused(tmp_path: Path) -> None:
     update.add_wheels(root, [wheel(tmp_path)], now=NOW)
     page = root / "torch" / "index.json"
     known = json.loads(page.read_text())
-    odd_files = ({"filename": "../../other"}, {"size": "1"}, {"yanked": 1}, {"url": None}, {"hashes": {}})
+    odd_files: list[dict[str, object]] = [
+        {"filename": "../../other"},
+        *(
+            {"filename": name, "url": name}
+            for name in ("torch", "a/b-1.0.tar.gz", "<b-1.0.tar.gz", "x-1.tar.gz")
+        ),
+        *({"size": size} for size in ("1", None, True, 1.5)),
+        *({"yanked": 1}, {"url": None}, {"hashes": {}}, {"upload-time": "\ud800"}, {"core-metadata": None}),
+    ]
     for text in (
         "",
         "[1]",

@@ -33,6 +33,7 @@ _NO_FOLDER_TIP = "choose another path"
 _DISK_TIPS = {
     errno.ENOSPC: _DISK_FULL_TIP,
     errno.EDQUOT: _DISK_FULL_TIP,
+    errno.EFBIG: "raise the limit of file sizes (`ulimit -f`), or choose a disk that takes such files",
     errno.EACCES: _NOT_WRITABLE_TIP,
     errno.EPERM: _NOT_WRITABLE_TIP,
     errno.EROFS: _NOT_WRITABLE_TIP,

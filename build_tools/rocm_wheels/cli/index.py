@@ -330,7 +330,7 @@ def resolve_command(  # noqa: PLR0917 - click passes them by name
     failed = sum(bool(check.fault) for check in checks)
     if failed:
         raise errors.AuditError(
-            f"{failed} of {tables.format_count(len(checks), 'check')} did not pick the newest build"
+            f"the newest build is not picked in {tables.format_count(failed, 'check')} of {len(checks)}"
         )
 
 

@@ -37,6 +37,8 @@ VARIANTS_FOLDER = "variants"  # folder of a project that holds variants files by
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9._+!-]+")  # what all names of wheels are made of
 _FAMILY_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?")
 _PAGE_BEGIN = 300  # bytes of a page that hold its name
+# what reading JSON of another form than ours leads to
+_ODD_FORMS = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 _DAMAGED_TIP = "take it from a copy, or remove it and run `index build`"
 
 
@@ -93,6 +95,8 @@ class IndexEntry:
 @lru_cache(maxsize=4096)
 def parse_file_name(file_name: str) -> tuple[NormalizedName, Version, str | None]:
     """Return normalized project, version and label of a file's name; DataError when it is none of ours."""
+    if not _PLAIN_NAME.fullmatch(file_name):  # pages are made of names
+        raise errors.DataError(f"{file_name!r} is not the name of a wheel or source distribution")
     if file_name.endswith(SDIST_SUFFIX):
         try:
             return *parse_sdist_filename(file_name), None
@@ -172,7 +176,7 @@ class IndexFolder:
             own_names = None if own is None else set(own)
             times = self._read_times(project)
             entries = [
-                _read_entry(file, variants, times)
+                _read_entry(project, file, variants, times)
                 for file in top["files"]
                 if own_names is None or file["filename"] in own_names
                 if not file["filename"].endswith(VARIANTS_SUFFIX)
@@ -181,7 +185,7 @@ class IndexFolder:
             return {}
         except OSError as cause:
             raise errors.DataError(f"cannot read {shown}") from cause
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as cause:
+        except (*_ODD_FORMS, errors.DataError) as cause:
             raise errors.DataError(f"{shown} is damaged, or not made here", tip=_DAMAGED_TIP) from cause
         return {entry.name: entry for entry in entries}
 
@@ -205,10 +209,11 @@ def _is_project_folder(folder: Path) -> bool:
     return False
 
 
-def _read_entry(file: Mapping[str, Any], variants: Mapping[str, Any], times: Mapping[str, int]) -> IndexEntry:
+def _read_entry(
+    project: str, file: Mapping[str, Any], variants: Mapping[str, Any], times: Mapping[str, int]
+) -> IndexEntry:
     """Return a file of a page that ``pages`` made; raises what any other content leads to."""
     name, url, yanked = file["filename"], file["url"], file.get("yanked")
-    place = url.removesuffix(escape_file_name(name))
     entry = IndexEntry(
         name=name,
         size=file["size"],
@@ -217,16 +222,14 @@ def _read_entry(file: Mapping[str, Any], variants: Mapping[str, Any], times: Map
         uploaded=file["upload-time"],
         metadata=file["core-metadata"]["sha256"] if "core-metadata" in file else "",
         requires_python=file.get("requires-python", ""),
-        yanked="" if yanked is True else yanked,
+        yanked="" if yanked is True else yanked or None,
         variant=json.dumps(variants[name]) if name in variants else None,
-        place=place,
+        place=url.removesuffix(escape_file_name(name)),
         provenance=file.get("provenance", ""),
     )
-    texts = entry.sha256, entry.uploaded, entry.metadata, entry.requires_python, entry.provenance
-    is_plain = all(isinstance(text, str) for text in (*texts, entry.yanked or "")) and isinstance(
-        entry.size, int
-    )
-    if not is_plain or "/" in name or "\\" in name or place == url:
+    texts = entry.uploaded, entry.metadata, entry.requires_python, entry.yanked or "", entry.provenance, url
+    "".join((entry.sha256, *texts)).encode()  # an error for what is no text, or none that a page can hold
+    if type(entry.size) is not int or entry.place == url or parse_file_name(name)[0] != project:
         raise ValueError(f"{name} has values of other kinds")
     return entry
 
@@ -251,7 +254,7 @@ def list_families(root: Path) -> list[str]:
             raise ValueError("no names of folders")
     except (FileNotFoundError, NotADirectoryError):
         return []
-    except (ValueError, TypeError, AttributeError, RecursionError) as cause:
+    except _ODD_FORMS as cause:
         raise errors.DataError(f"{path} is damaged, or not made here", tip=_DAMAGED_TIP) from cause
     return list(names)
 

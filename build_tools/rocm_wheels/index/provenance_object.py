@@ -13,7 +13,7 @@ import base64
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from packaging.utils import (
     InvalidSdistFilename,
@@ -35,7 +35,7 @@ def check_provenance_base(url: str) -> str:
 
     UsageError for one that pages cannot name: it must be whole, of a secure origin, and fit to be read.
     """
-    parts = urlsplit(url)
+    parts = _split_url(url)
     is_secure = parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOOPBACK)
     if not is_secure or not parts.hostname or "@" in parts.netloc or parts.query or parts.fragment:
         raise errors.UsageError(
@@ -45,9 +45,16 @@ def check_provenance_base(url: str) -> str:
     return url.rstrip("/") + "/"
 
 
+def _split_url(url: str) -> SplitResult:
+    try:
+        return urlsplit(url)
+    except ValueError:  # http://[half
+        return urlsplit("")
+
+
 def find_url_fault(url: str) -> str:
     """Return why installers cannot use the URL of an object, "" where they can."""
-    parts = urlsplit(url)
+    parts = _split_url(url)
     if not parts.hostname:
         return f"{url} is not a whole URL"
     if parts.scheme != "https" and parts.hostname not in _LOOPBACK:

@@ -203,7 +203,14 @@ def _parse_json(content: bytes, url: str, project: str) -> IndexPage:
 
 def _is_plain(link: IndexLink) -> bool:
     """Tell whether the values of a page are of the kinds that PEP 691 says."""
-    texts = link.name, link.sha256 or "", link.metadata or "", link.requires_python, link.provenance
+    texts = (
+        link.name,
+        link.href,
+        link.sha256 or "",
+        link.metadata or "",
+        link.requires_python,
+        link.provenance,
+    )
     return all(isinstance(text, str) for text in texts) and isinstance(link.size, int | None)
 
 
@@ -319,8 +326,13 @@ def make_status_error(url: str, status: int) -> UnreachableError:
 
 
 def _make_unreachable_error(url: str, cause: Exception) -> UnreachableError:
+    reason = download.describe_failure(cause)
+    if isinstance(cause, ValueError):  # of requests, urllib3 or urllib, each with words of its own
+        reason = "it is, or leads to, no address of a server"
+    elif type(cause).__name__ == "TooManyRedirects":
+        reason = "it redirects without end"
     return UnreachableError(
-        f"{shell.hide_credentials(url)} cannot be reached: {download.describe_failure(cause)}",
+        f"{shell.hide_credentials(url)} cannot be reached: {reason}",
         tip="is the address right, and the network there?",
     )
 
@@ -441,8 +453,9 @@ class IndexReader:
                 opened = RemoteZip(url, session=self._get_session(), timeout=self._timeout)
             with opened as archive:
                 yield archive
-        except (RemoteZipError, RequestException, HTTPError, OSError) as cause:
-            response = getattr(cause.__context__, "response", None)  # remotezip leaves the text of it alone
+        except (RemoteZipError, RequestException, HTTPError, OSError, ValueError) as cause:
+            origin = cause.__context__ if isinstance(cause, RemoteZipError) else None  # which it hides
+            response = getattr(origin, "response", None)
             refused = response is not None and response.status_code in _NO_RANGES_STATUSES
             if isinstance(cause, RangeNotSupported) or refused:
                 raise UnusableAnswerError(
@@ -451,7 +464,7 @@ class IndexReader:
                     f" {name} cannot be looked into",
                     tip=_RANGES_TIP,
                 ) from None
-            raise _make_unreachable_error(url, cause) from None
+            raise _make_unreachable_error(url, origin if isinstance(origin, Exception) else cause) from None
         except (zipfile.BadZipFile, zlib.error, RuntimeError, EOFError) as cause:  # RuntimeError: encrypted
             raise errors.DataError(f"{url} is not a readable wheel") from cause
 
@@ -471,11 +484,13 @@ class IndexReader:
 
         try:
             return send(self._get_session())
-        except ContentDecodingError as cause:
-            raise UnreadablePageError(f"{shell.hide_credentials(url)} cannot be read: {cause}") from None
+        except ContentDecodingError:
+            raise UnreadablePageError(
+                f"{shell.hide_credentials(url)} cannot be read: its content is not encoded as it says"
+            ) from None
         except http_session.EndlessAnswerError as cause:
             raise UnusableAnswerError(f"{shell.hide_credentials(url)} cannot be used: {cause}") from None
-        except RequestException as cause:
+        except (RequestException, ValueError) as cause:
             raise _make_unreachable_error(url, cause) from None
 
 
@@ -537,7 +552,10 @@ def path_of_url(url: str) -> Path | None:
 
 def resolve_index_url(index: str) -> str:
     """Return the URL of an index that is given as a URL or a folder; UsageError for anything else."""
-    scheme = urlsplit(index).scheme
+    try:
+        scheme = urlsplit(index).scheme
+    except ValueError:
+        raise errors.UsageError(f"{index} is not the URL of an index", tip=_INDEX_URL_TIP) from None
     if scheme in ("http", "https", "file"):
         return index if index.endswith("/") else index + "/"
     path = Path(os.path.abspath(index))  # noqa: PTH100 - a link stays one: pages link to what is beside it
