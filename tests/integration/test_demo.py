@@ -164,7 +164,7 @@ def test_machines_are_offered_what_they_run_the_newer_rocm_first(
 
 
 @pytest.mark.parametrize(
-    ("machine", "label"), [("gfx942", "rocm7.1"), ("gfx1100", "rocm7.1"), ("gfx1399", ""), ("none", "")]
+    ("machine", "label"), [("gfx942", "rocm7.1"), ("gfx1100", "rocm7.1"), ("new:gfx1399", ""), ("none", "")]
 )
 def test_people_are_told_which_wheel_is_for_their_machine(demo: Demo, machine: str, label: str) -> None:
     said = demo.log()

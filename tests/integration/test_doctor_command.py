@@ -106,7 +106,7 @@ def test_a_gpu_without_kernels_is_an_error(filled: Path) -> None:
     assert f"--python {filled}" in done.stdout
 
 
-@pytest.mark.parametrize("gfx", ["gfx803", "gfx1399"])
+@pytest.mark.parametrize("gfx", ["gfx803", "new:gfx1399"])
 def test_no_command_is_advised_that_would_not_help(gfx: str, filled: Path, tmp_path: Path) -> None:
     """No torch has kernels for these cards: `install` would bring none, whatever is installed now."""
     folder = tmp_path / "with-cpu"
@@ -120,13 +120,14 @@ def test_no_command_is_advised_that_would_not_help(gfx: str, filled: Path, tmp_p
         findings = [one for one in json.loads(done.stdout)["findings"] if one["check"].startswith("torch")]
         bad = [one for one in findings if one["severity"] != "ok"]
         assert bad and all("rocm-wheels install" not in one["fix"] for one in bad)
-        assert all(f"rocm-wheels build --gfx {gfx}" in one["fix"] for one in bad)
-        is_new = gfx == "gfx1399"  # then an index may know of it, and is asked
-        assert all((f"rocm-wheels choose torch --gfx {gfx}" in one["fix"]) == is_new for one in bad)
+        assert all("rocm-wheels build" not in one["fix"] for one in bad)  # no ROCm compiles for it
+        is_new = gfx == "new:gfx1399"  # then an index may know of it, and is asked
+        ask = f"rocm-wheels choose torch --channel nightly --gfx {gfx}"
+        assert all((ask in one["fix"]) == is_new for one in bad)
     err = io.StringIO()
     with contextlib.redirect_stderr(err), contextlib.redirect_stdout(io.StringIO()):
         boundary.run_command(machine.configure_command, ["--python", str(filled), "--gfx", gfx])
-    assert "has kernels for" in err.getvalue() and "install a torch" not in err.getvalue()
+    assert "kernels for" in err.getvalue() and "install a torch" not in err.getvalue()
 
 
 def test_the_command_that_is_advised_names_the_channel_that_has_a_torch(filled: Path) -> None:

@@ -181,8 +181,9 @@ def test_a_torch_for_the_cpu_is_taken_when_somebody_says_so(tmp_path: Path) -> N
         ("gfx1032", "3.10", "linux", ("--python 3.11 --gfx gfx1032", "--channel nightly --gfx gfx1032")),
         ("gfx906", "3.12", "windows", ("rocm-wheels install --channel nightly --gfx gfx906",)),
         ("gfx90c", "3.12", "linux", ("--gfx gfx900   # with HSA_OVERRIDE_GFX_VERSION=9.0.0",)),
-        ("gfx803", "3.12", "linux", ("rocm-wheels build --gfx gfx803", "torch 2.5.1 with ROCm 6.3.0")),
-        ("gfx1399", "3.12", "linux", ("rocm-wheels build --gfx gfx1399",)),
+        ("gfx700", "3.12", "linux", ("no ROCm of today compiles for it",)),
+        ("gfx803", "3.12", "linux", ("no ROCm of today compiles for it", "torch 2.5.1 with ROCm 6.3.0")),
+        ("new:gfx1399", "3.12", "linux", ("choose torch --channel nightly --gfx new:gfx1399",)),
     ],
 )
 def test_a_gpu_that_no_index_serves_is_an_error_that_says_what_does(
@@ -193,8 +194,9 @@ def test_a_gpu_that_no_index_serves_is_an_error_that_says_what_does(
         index_pages.find_host_indexes(host, "stable", allow_cpu=False)
     assert all(command in refusal.value.message for command in commands), refusal.value.message
     assert "--allow-cpu" in (refusal.value.tip or "")
-    if gfx in ("gfx803", "gfx1399"):
+    if "gfx803" in gfx or "gfx1399" in gfx:
         assert "rocm-wheels install" not in refusal.value.message
+        assert "rocm-wheels build" not in refusal.value.message
 
 
 def test_a_card_that_runs_the_kernels_of_another_is_served_by_those() -> None:

@@ -101,8 +101,9 @@ CARD_FIRST = ("gfx1201", "gfx12_generic", "gfx1036", "gfx10_3_generic")
         (("gfx942",), ["gfx942"], ("gfx942", "gfx9_4_generic")),
         (("gfx942,gfx942",), ["gfx942", "gfx942"], ("gfx942", "gfx9_4_generic")),
         (("gfx1100", "gfx90a:xnack+"), ["gfx1100", "gfx90a"], ("gfx1100", "gfx90a", "gfx11_generic")),
-        (("GFX1399",), ["gfx1399"], ("gfx1399",)),
+        (("new:GFX1399",), ["gfx1399"], ("gfx1399",)),
         (("None",), [], ()),
+        (("gfx94X-all", "RX 580"), ["gfx942", "gfx803"], ("gfx942", "gfx803", "gfx9_4_generic")),
         (
             ("gfx1100 gfx942",),
             ["gfx1100", "gfx942"],
@@ -125,8 +126,8 @@ def test_stated_gpus(gfx: tuple[str, ...], chips: list[str], values: tuple[str, 
 
 
 def test_what_is_odd_of_a_stated_gpu_is_noted() -> None:
-    new, mode = make_host({}, StatedMachine(gfx=("gfx1399,gfx90a:xnack+",), rocm="none")).hardware.gpus
-    assert new.notes == ("no GPU of that name is known here",)
+    new, mode = make_host({}, StatedMachine(gfx=("new:gfx1399,gfx90a:xnack+",), rocm="none")).hardware.gpus
+    assert new.notes == ("no table here knows it: it is stated as new",)
     assert mode.notes == ("xnack+ is not a property of wheels: they are chosen for gfx90a",)
 
 
@@ -137,9 +138,11 @@ def test_what_is_odd_of_a_stated_gpu_is_noted() -> None:
         ("", "--gfx names no GPU\ntip: for example: --gfx gfx942, or --gfx none"),
         (" , ;", "--gfx names no GPU"),
         ("gfx942,none", "--gfx gfx942,none: either GPUs or none"),
-        ("gfx94", "--gfx 'gfx94' is not the name of a GPU such as gfx942"),
-        ("gfx94X-dcgpu", "tip: of gfx94X-dcgpu say which: gfx942"),
-        ("gfx11-generic", "is code for several GPUs, and none of them\ntip: say which: gfx1100,"),
+        (
+            "gfx94",
+            "--gfx: gfx94 is no GPU target; did you mean gfx942?\ntip: `rocm-wheels compat show targets`",
+        ),
+        ("gfx11-generic", "is code for several GPUs, and none of them; say which: gfx1100,"),
         ("bananas", "--gfx: no GPU of the tables is called 'bananas'\ntip: name a card (RX 7900 XTX)"),
         ("RX 7990 XTX", "tip: near names: Navi 31 [Radeon RX 7900 XT/7900 XTX"),
         ("RTX 4090", "--gfx RTX 4090: that is no AMD GPU\ntip: --gfx none is for no AMD GPU"),

@@ -76,7 +76,10 @@ def test_the_tables_are_listed(capsys: pytest.CaptureFixture[str]):
         ("RX 6600", "rocm-wheels install --venv .venv --gfx gfx1032"),
         ("gfx906", "windows: rocm-wheels install --venv .venv --channel nightly --gfx gfx906"),
         ("MI300X", "windows: no torch has kernels for it"),
-        ("RX 580", "rocm-wheels checkout && rocm-wheels build --gfx gfx803 "),
+        (
+            "RX 580",
+            "others have: torch 2.5.1 with ROCm 6.3.0 (https://github.com/robertrosenbusch/gfx803_rocm)",
+        ),
         ("RTX 4090", "rocm-wheels install --venv .venv"),
     ],
 )
@@ -91,8 +94,12 @@ def test_a_card_ends_with_the_command_that_installs(capsys: pytest.CaptureFixtur
         (["show", "target"], "there is no table 'target'; did you mean targets?"),
         (["show", "pci"], "tip: tables: lines, targets,"),
         (["show", "targets", "gfx94"], "there is no target 'gfx94' in the table; did you mean gfx942?"),
-        (["gpu", "gfx1199"], "gfx1199 is no GPU target; did you mean gfx11"),
-        (["gpu", "gfx942", "gfx1100"], "tip: `rocm-wheels compat show targets` lists them"),
+        (["gpu", "gfx1199"], "gfx1199 is no GPU target (new:gfx1199 states"),
+        (
+            ["gpu", "gfx110"],
+            "gfx110 is no GPU target; did you mean gfx1100, gfx1101, gfx1102 or gfx1103?\ntip: "
+            "`rocm-wheels compat show targets` lists them",
+        ),
         (["shw"], "Did you mean 'show'?"),
     ],
 )

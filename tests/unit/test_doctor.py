@@ -627,7 +627,7 @@ def test_the_table_of_variables_is_whole() -> None:
         (["--gfx", "mi301"], "no GPU of the tables is called 'mi301'"),
         (["--gfx", ""], "--gfx names no GPU"),
         (["--gfx", "gfx11-generic"], "is code for several GPUs"),
-        (["--gfx", "gfx110X-all"], "is not the name of a GPU"),
+        (["--gfx", "gfx110"], "is no GPU target; did you mean gfx1100, gfx1101, gfx1102 or gfx1103?"),
         (["--gfx", "gfx942,none"], "either GPUs or none"),
         (["--gfx"], "requires an argument"),
         (["--jsno"], "No such option"),

@@ -126,8 +126,8 @@ def test_posing_as_another_target(tmp_path: Path, env: dict[str, str], targets: 
     ("env", "values"),
     [
         (
-            {"ROCM_VARIANT_PROVIDER_FORCE_GFX_ARCH": "gfx90a:xnack+, gfx11-generic"},
-            ("gfx90a", "gfx11_generic"),
+            {"ROCM_VARIANT_PROVIDER_FORCE_GFX_ARCH": "gfx90a:xnack+, gfx803"},
+            ("gfx90a", "gfx803"),
         ),
         (
             {"AMD_VARIANT_PROVIDER_FORCE_GFX_ARCH": "gfx1100,gfx942"},
@@ -160,7 +160,11 @@ def test_posing_as_another_target(tmp_path: Path, env: dict[str, str], targets: 
             },
             ("gfx942", "gfx9_4_generic"),
         ),
-        ({"AMD_VARIANT_PROVIDER_FORCE_GFX_ARCH": "gfx1399"}, ("gfx1399",)),
+        ({"AMD_VARIANT_PROVIDER_FORCE_GFX_ARCH": "new:gfx1399"}, ("gfx1399",)),
+        (  # the variables of other tools have no word for it
+            {"ROCM_VARIANT_PROVIDER_FORCE_GFX_ARCH": "new:gfx1399", "UV_AMD_GPU_ARCHITECTURE": "gfx1399"},
+            ("gfx1399",),
+        ),
     ],
 )
 def test_stated_gpus(tmp_path: Path, env: dict[str, str], values: tuple[str, ...]) -> None:
@@ -207,12 +211,18 @@ def test_a_variable_without_effect_is_said(
 
 
 WRONG = [
-    ({"ROCM_VARIANT_PROVIDER_FORCE_GFX_ARCH": "MI300"}, "'MI300' is not the name of a GPU such as gfx942"),
-    ({"ROCM_VARIANT_PROVIDER_FORCE_GFX_ARCH": "gfx942,gfx"}, "'gfx' is not the name of a GPU such as gfx942"),
-    ({"AMD_VARIANT_PROVIDER_FORCE_GFX_ARCH": "gfx94X"}, "'gfx94X' is not the name of a GPU such as gfx942"),
-    ({"AMD_VARIANT_PROVIDER_FORCE_GFX_ARCH": "gfx9-5-generic"}, "is not the name of a GPU such as gfx942"),
-    ({"ROCM_BOOTSTRAP_FORCE_GFX_ARCH": "native"}, "'native' is not the name of a GPU such as gfx942"),
-    ({"UV_AMD_GPU_ARCHITECTURE": "1100"}, "'1100' is not the name of a GPU such as gfx942"),
+    ({"ROCM_VARIANT_PROVIDER_FORCE_GFX_ARCH": "MI300"}, "MI300 is no GPU target"),
+    ({"ROCM_VARIANT_PROVIDER_FORCE_GFX_ARCH": "gfx942,gfx"}, "gfx is no GPU target"),
+    ({"AMD_VARIANT_PROVIDER_FORCE_GFX_ARCH": "gfx94X"}, "gfx94X is no GPU target"),
+    ({"AMD_VARIANT_PROVIDER_FORCE_GFX_ARCH": "gfx9-5-generic"}, "gfx9-5-generic is no GPU target"),
+    ({"UV_AMD_GPU_ARCHITECTURE": "gfx11-generic"}, "gfx11-generic is code for several GPUs"),
+    (
+        {"UV_AMD_GPU_ARCHITECTURE": "gfx1399"},
+        "gfx1399 is no GPU target (new:gfx1399 states one that is newer",
+    ),
+    ({"UV_AMD_GPU_ARCHITECTURE": "gfx110"}, "did you mean gfx1100, gfx1101, gfx1102 or gfx1103?"),
+    ({"ROCM_BOOTSTRAP_FORCE_GFX_ARCH": "native"}, "native is no GPU target"),
+    ({"UV_AMD_GPU_ARCHITECTURE": "1100"}, "1100 is no GPU target"),
     ({"AMD_VARIANT_PROVIDER_FORCE_GFX_ARCH": " , "}, "',' names no GPU; none says that there is none"),
     ({"ROCM_VARIANT_PROVIDER_FORCE_ROCM_VERSION": "7"}, "'7' is not a version such as 7.2"),
     ({"AMD_VARIANT_PROVIDER_FORCE_ROCM_VERSION": "seven"}, "'seven' is not a version such as 7.2"),
@@ -229,7 +239,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("env", "message"), WRONG)
 def test_a_variable_that_cannot_be_read_is_named(tmp_path: Path, env: dict[str, str], message: str) -> None:
-    with pytest.raises(ValueError, match=r"is not|names no") as failure:
+    with pytest.raises(ValueError, match=r"is not|is no GPU|is code for|names no") as failure:
         detect.detect_hardware(env, root=tmp_path, run=programs())
     assert str(failure.value).startswith(f"{next(iter(env))}: ") and message in str(failure.value)
 

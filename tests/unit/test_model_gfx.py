@@ -30,6 +30,8 @@ def test_the_table_is_the_one_of_the_sdk() -> None:
         ("gfx120X-all,gfx1200", ("gfx1200", "gfx1201")),
         ("gfx942:xnack+,gfx942:xnack-", ("gfx942:xnack+", "gfx942:xnack-")),
         ("gfx90a:sramecc+:xnack-", ("gfx90a:sramecc+:xnack-",)),
+        ("GFX942:XNACK+", ("gfx942:xnack+",)),
+        ("gfx120x-ALL", ("gfx1200", "gfx1201")),
     ],
 )
 def test_lists_are_read(text: str, targets: tuple[str, ...]) -> None:
@@ -41,13 +43,15 @@ def test_lists_are_read(text: str, targets: tuple[str, ...]) -> None:
     [
         ("", "names no GPU target"),
         (" ;, ", "names no GPU target"),
-        ("gfx94", "gfx94 is no GPU target or family; did you mean gfx94X-all or gfx94X-dcgpu or gfx942?"),
-        ("gfx110x-all", "gfx110x-all is no GPU target or family; did you mean gfx110X-all?"),
-        ("GFX942", "GFX942 is no GPU target"),
-        ("gfx11-generic", "gfx11-generic is no GPU target"),
+        ("gfx94", "gfx94 is no GPU target; did you mean gfx942?"),
+        ("gfx94x", "gfx94x is no GPU target; did you mean gfx94X-all or gfx94X-dcgpu?"),
+        ("gfx803", "--gfx gfx803: gfx803 is no target of ROCm"),
+        ("RX 580", "--gfx RX 580: gfx803 is no target of ROCm"),
+        ("new:gfx1399", "--gfx new:gfx1399: gfx1399 is no target of ROCm"),
+        ("gfx11-generic", "gfx11-generic is code for several GPUs"),
         ("gfx942:xnack", "gfx942:xnack has an unknown feature"),
         ("gfx942:sram+", "gfx942:sram+ has an unknown feature"),
-        ("gfx110X-all:xnack+", "is no GPU target or family"),
+        ("gfx110X-all:xnack+", "is no GPU target; did you mean gfx110X-all?"),
         ("gfx942,gfx942:xnack+", "gfx942 and gfx942:xnack+ cannot be compiled together"),
         ("gfx942:xnack+:xnack-", "gives a feature twice"),
         ("gfx942\0gfx1100", "is no GPU target"),
@@ -107,7 +111,7 @@ def test_nothing_is_guessed(option: str | None, variable: str | None, sdk: list[
     with pytest.raises(errors.UsageError) as fault:
         gfx.choose_targets(option, variable, sdk)
     assert message in str(fault.value)
-    assert "--gfx" in f"{fault.value} {fault.value.tip}" or "targets:" in str(fault.value.tip)
+    assert "--gfx" in f"{fault.value} {fault.value.tip}" or "show targets" in str(fault.value.tip)
 
 
 @pytest.mark.parametrize(

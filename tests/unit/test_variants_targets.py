@@ -60,7 +60,7 @@ WRONG_TARGETS = [
     ),
     (MI, "gfx90a gfx942 gfx1100 gfx1201", "x.whl: --gfx claims gfx1201, and the wheel holds gfx90a"),
     (MI, "none", "leaves out gfx90a, gfx942, gfx1100"),
-    (MI, "gfx9999", "--gfx: gfx9999 is no GPU target or family"),
+    (MI, "gfx9999", "--gfx: gfx9999 is no GPU target"),
     (MI, ", ", "--gfx names no GPU target"),
     (held("gfx9-4-generic"), "gfx942", "--gfx leaves out gfx950, and the wheel holds gfx9-4-generic"),
     (held("gfx942"), "gfx9-4-generic", "--gfx claims gfx950, and the wheel holds gfx942"),

@@ -89,7 +89,8 @@ MACHINE_GFX = Entry(
     "--gfx",
     multiple=True,
     metavar="LIST|none",
-    help="For these GPUs, not those found here: gfx942,gfx1100 or 'RX 7900 XTX'; none: for the CPU.",
+    help="For these GPUs, not those found here: gfx942,gfx1100, a family, 'RX 7900 XTX'; none: for the CPU;"
+    " new:gfx1399: newer than the tables.",
 )
 FAMILY = Entry("--family", metavar="NAME", help="Only this GPU family [default: all].")
 FAMILIES = FAMILY.but(name="families")

@@ -35,7 +35,7 @@ EARLIER_ROCM_VERSION = "7.0.2+miniature"
 TARGETS = ("gfx942", "gfx1100")
 EARLIER_TARGETS = ("gfx942",)
 RELEASED_PROJECTS = ("torch", "triton")
-MACHINES = ("gfx942", "gfx1100", "gfx1399", "none")  # the last but one is of no GPU that anybody knows
+MACHINES = ("gfx942", "gfx1100", "new:gfx1399", "none")  # the last but one is of no GPU that anybody knows
 
 PACKAGES_SCRIPT = "build_tools/build_python_packages.py"
 ROCM_WHEELS = "rocm-wheels"  # in the scripts of the environment that we run in

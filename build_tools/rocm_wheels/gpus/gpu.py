@@ -102,6 +102,12 @@ GENERIC_TARGETS = {
     "gfx13_generic": ("gfx1310",),
 }
 KNOWN_TARGETS = (*("gfx908", "gfx90a"), *(chip for chips in GENERIC_TARGETS.values() for chip in chips))
+# cards of before that, which people still have: no ROCm of today compiles for them
+OLDER_TARGETS = (
+    *("gfx600", "gfx601", "gfx602", "gfx700", "gfx701", "gfx702", "gfx703", "gfx704", "gfx705"),
+    *("gfx801", "gfx802", "gfx803", "gfx805", "gfx810"),
+)
+NEW_MARK = "new:"  # before a target that somebody states and no table knows: new:gfx1399
 # targets that exist only inside processors (LLVM's list of products; gfx1170: TheRock's of targets): tells
 # where no table knows the card
 INTEGRATED_TARGETS = frozenset(
@@ -110,8 +116,9 @@ INTEGRATED_TARGETS = frozenset(
         *("gfx1103", "gfx1150", "gfx1151", "gfx1152", "gfx1153", "gfx1170"),
     )
 )
+_MOST_NEAR = 7  # targets that are named as what was meant
 INTEL_BEFORE_XE = "before-xe"  # the table of PCI ids says so in place of a capability
-_TARGET_NAME = re.compile(r"gfx[0-9]{1,2}[0-9a-f]{2}")
+_TARGET_NAME = re.compile(r"gfx(?:[6-9]|[1-9][0-9])[0-9a-f]{2}")  # gfx110 is none: a 1, 1 and 0 never were
 _OVERRIDE_VERSION = re.compile(r"(\d{1,3})\.(\d{1,3})\.(\d{1,3})")
 
 
@@ -125,20 +132,62 @@ def decode_target_number(version: int) -> str | None:
     return _format_target_name(version // 10000, version // 100 % 100, version % 100)
 
 
-def parse_target_name(text: str) -> str:
-    """Return a name as a value of a property: features (``:xnack+``) and ``-strict`` off, ``-`` as ``_``.
-
-    ValueError when it is no name of a target.
-    """
-    name = text.strip().lower().split(":", 1)[0].removesuffix("-strict").replace("-", "_")
-    if name in GENERIC_TARGETS or _TARGET_NAME.fullmatch(name):
-        return name
-    raise ValueError(f"{text.strip()!r} is not the name of a GPU such as gfx942")
-
-
 def is_chip_name(name: str) -> bool:
     """Tell whether a text is the name of one chip (``gfx942``), not of a generic target or anything else."""
     return _TARGET_NAME.fullmatch(name) is not None
+
+
+def is_known_target(name: str) -> bool:
+    """Tell whether a text is the name of a chip that LLVM knows, an old one or one of today."""
+    return name in KNOWN_TARGETS or name in OLDER_TARGETS
+
+
+def parse_stated_target(text: str) -> str:
+    """Return the target that somebody states: one that is known, or a newer one behind ``new:``.
+
+    Features are taken off. ValueError, with what may be meant, for anything else.
+    """
+    marked = text.strip().lower()
+    name = marked.removeprefix(NEW_MARK).split(":", 1)[0].removesuffix("-strict").replace("-", "_")
+    if is_known_target(name) or (marked.startswith(NEW_MARK) and is_chip_name(name)):
+        return name
+    if name in GENERIC_TARGETS:
+        covered = ", ".join(GENERIC_TARGETS[name])
+        raise ValueError(f"{text.strip()} is code for several GPUs, and none of them; say which: {covered}")
+    near = " or ".join(", ".join(find_near_targets(name)).rsplit(", ", 1))
+    hint = f"; did you mean {near}?" if near else ""
+    newer = f" ({NEW_MARK}{name} states one that is newer than the tables)" if is_chip_name(name) else ""
+    raise ValueError(f"{text.strip()} is no GPU target{hint}{newer}")
+
+
+def find_near_targets(name: str) -> list[str]:
+    """Return the known targets that begin as a name does, else the nearest that is one digit off.
+
+    ``gfx110`` is meant for gfx1100 to gfx1103, ``gfx1110`` for gfx1100. The beginning of many tells nothing.
+    """
+    begun = re.match(r"gfx[0-9a-f]+", name)
+    if begun is None:
+        return []
+    digits = begun[0]
+    targets = (*KNOWN_TARGETS, *OLDER_TARGETS)
+    longer = [target for target in targets if target.startswith(digits)]
+    alike = [target for target in targets if _is_one_digit_off(digits, target)]
+    alike.sort(key=lambda target: abs(int(target[3:], 16) - int(digits[3:], 16)))
+    if longer:
+        return longer if len(longer) <= _MOST_NEAR else []
+    return alike[:1]
+
+
+def _is_one_digit_off(first: str, second: str) -> bool:
+    if len(first) == len(second):
+        return sum(a != b for a, b in zip(first, second, strict=True)) == 1
+    short, long = sorted((first, second), key=len)
+    return any(long[:at] + long[at + 1 :] == short for at in range(len(long)))
+
+
+def format_stated_target(target: str) -> str:
+    """Return a target as ``--gfx`` takes it: behind ``new:`` where no table knows it."""
+    return NEW_MARK + target if is_chip_name(target) and not is_known_target(target) else target
 
 
 def parse_override_version(text: str) -> str:
@@ -162,4 +211,4 @@ def format_override_version(chip: str) -> str:
 
 
 def _format_target_name(major: int, minor: int, stepping: int) -> str | None:
-    return f"gfx{major}{minor:x}{stepping:x}" if 0 < major < 64 and max(minor, stepping) < 16 else None
+    return f"gfx{major}{minor:x}{stepping:x}" if 6 <= major < 64 and max(minor, stepping) < 16 else None

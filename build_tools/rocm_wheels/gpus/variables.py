@@ -19,11 +19,12 @@ from dataclasses import dataclass, replace
 from .gpu import (
     GENERIC_TARGETS,
     KNOWN_TARGETS,
+    NEW_MARK,
     Gpu,
     Hardware,
     find_generic_target,
     parse_override_version,
-    parse_target_name,
+    parse_stated_target,
 )
 
 # ours, amd-variant-provider's, rocm-bootstrap's, uv's (for --torch-backend)
@@ -66,8 +67,13 @@ class ForcedHardware:
 
 def read_forced_hardware(env: Mapping[str, str]) -> ForcedHardware:
     """Read the variables. ValueError for one that cannot be read and for two that contradict each other."""
+    texts = " ".join(env.get(variable, "").lower() for variable in GFX_VARIABLES)
+    new_chips = frozenset(re.findall(rf"{NEW_MARK}(\w+)", texts))
     chips_by, chips = _read_agreed_value(
-        env, GFX_VARIABLES, _parse_chips, lambda values: tuple(dict.fromkeys(values))
+        env,
+        GFX_VARIABLES,
+        lambda text: _parse_chips(text, new_chips),
+        lambda values: tuple(dict.fromkeys(values)),
     )
     if env.get(DISABLE_VARIABLE, "").strip() == "1":
         if chips and chips_by != _BOOTSTRAP_VARIABLE:  # its own pair has an order: not looking comes first
@@ -160,8 +166,12 @@ def _read_agreed_value(
     return first, values.get(first)
 
 
-def _parse_chips(text: str) -> tuple[str, ...]:
-    names = tuple(parse_target_name(word) for word in re.split(r"[,;\s]+", text) if word)
+def _parse_chips(text: str, new_chips: Collection[str]) -> tuple[str, ...]:
+    """Read targets; ``new_chips`` are those that one variable marks as new, as the other tools' cannot."""
+    words = [word for word in re.split(r"[,;\s]+", text) if word]
+    names = tuple(
+        parse_stated_target(NEW_MARK + word if word.lower() in new_chips else word) for word in words
+    )
     if not names:
         raise ValueError(f"{text!r} names no GPU; {_NO_HARDWARE} says that there is none")
     return names

@@ -16,7 +16,8 @@ from typing import Literal, get_args
 
 from pydantic import Field, model_validator
 
-from rocm_wheels.core import errors, records, tables
+from rocm_wheels.core import errors, records
+from rocm_wheels.gpus import gpu
 from rocm_wheels.models import facts, project_names
 
 TARGETS_OPTION = "--gfx"
@@ -131,17 +132,72 @@ def find_families(targets: Iterable[str]) -> tuple[str, ...]:
     return tuple(family for _, family in sorted(matches))
 
 
-def parse_targets(text: str, *, input_name: str = TARGETS_OPTION) -> tuple[str, ...]:
-    """Read a list of targets, families and products, separated by commas, semicolons or spaces.
+@dataclass(frozen=True)
+class NamedGpus:
+    """What one word of ``--gfx`` names: ``targets`` without ``features`` (``:xnack+``), several of a family.
 
-    A family stands for its targets, a product (RX 7900 XTX) for its one. Order is kept and a target counts
-    once. Raises UsageError (``input_name`` names the input) for an empty list, an unknown name, a product of
-    several targets, a feature that no target has, and for a target that is given both with and without a
-    feature, which the compiler refuses (LLVM, AMDGPU target IDs).
+    ``card`` is the word where it is the name of a card, else "".
+    """
+
+    word: str
+    targets: tuple[str, ...]
+    features: str = ""
+    card: str = ""
+
+
+def read_gpu_words(text: str, *, input_name: str = TARGETS_OPTION) -> list[NamedGpus]:
+    """Read what every ``--gfx`` takes: targets, families and cards, parted by commas, semicolons or spaces.
+
+    Any target that is known may be named, and a newer one behind ``new:`` (new:gfx1399). Raises UsageError,
+    with what may be meant, for anything else; ``input_name`` names the input.
+    """
+    return [_read_word(word, input_name) for word in split_target_words(text)]
+
+
+def _read_word(word: str, input_name: str) -> NamedGpus:
+    lower, prefix = word.lower(), f"{input_name}: " if input_name else ""
+    families = {family.lower(): members for family, members in get_gfx_families().items()}
+    if lower in families:
+        return NamedGpus(word, families[lower])
+    if not lower.startswith(("gfx", gpu.NEW_MARK)):
+        from rocm_wheels.models import gpu_cards  # which reads the tables of this module
+
+        return NamedGpus(word, (gpu_cards.find_product_target(word, input_name),), card=word)
+    mark = gpu.NEW_MARK * lower.startswith(gpu.NEW_MARK)
+    base, colon, features = lower.removeprefix(mark).partition(":")
+    if not _FEATURES.fullmatch(colon + features):
+        raise errors.UsageError(
+            f"{prefix}{word} has an unknown feature", tip="features are :sramecc+ :sramecc- :xnack+ :xnack-"
+        )
+    try:
+        return NamedGpus(word, (gpu.parse_stated_target(mark + base),), colon + features)
+    except ValueError as cause:
+        near = [
+            family for family in get_gfx_families() if "x" in base[3:] and family.lower().startswith(base)
+        ]
+        message = f"{word} is no GPU target; did you mean {' or '.join(near)}?" if near else str(cause)
+        raise errors.UsageError(
+            f"{prefix}{message}",
+            tip="`rocm-wheels compat show targets` lists them; a card can also be named: 'RX 7900 XTX'",
+        ) from None
+
+
+def parse_targets(text: str, *, input_name: str = TARGETS_OPTION) -> tuple[str, ...]:
+    """Read a list of targets to compile for, as ``read_gpu_words`` does: those that ROCm is built for.
+
+    Order is kept and a target counts once. Raises UsageError (``input_name`` names the input) for an empty
+    list, what names no GPU or one that ROCm does not compile for, and for a target that is given both with
+    and without a feature, which the compiler refuses (LLVM, AMDGPU target IDs).
     """
     parsed: dict[str, None] = {}
-    for word in split_target_words(text):
-        parsed.update(dict.fromkeys(_expand_name(word, input_name)))
+    for named in read_gpu_words(text, input_name=input_name):
+        for target in named.targets:
+            if target not in get_gfx_targets():
+                raise errors.UsageError(
+                    f"{input_name} {named.word}: {target} is no target of ROCm",
+                    tip=f"targets: {', '.join(get_gfx_targets())}",
+                )
+            parsed[target + named.features] = None
     if not parsed:
         option = f"{input_name} " if input_name.startswith("--") else ""
         raise errors.UsageError(
@@ -156,7 +212,9 @@ def split_target_words(text: str) -> list[str]:
     words: list[str] = []
     for part in re.split(r"[,;]", text):
         names = part.split()
-        are_names = any(name.lower().startswith("gfx") or name in get_gfx_families() for name in names)
+        are_names = any(
+            name.lower().startswith(("gfx", gpu.NEW_MARK)) or name in get_gfx_families() for name in names
+        )
         words += names if are_names else [" ".join(names)] if names else []
     return words
 
@@ -189,38 +247,6 @@ def choose_targets(
             ),
         )
     return ChosenTargets(targets, f"the ROCm SDK (family {families[0]})")
-
-
-def _expand_name(word: str, input_name: str) -> tuple[str, ...]:
-    base = strip_features(word)
-    features = word[len(base) :]
-    if base in get_gfx_targets():
-        if not _FEATURES.fullmatch(features):
-            raise errors.UsageError(
-                f"{input_name}: {word} has an unknown feature",
-                tip="features are :sramecc+ :sramecc- :xnack+ :xnack-",
-            )
-        return (word,)
-    families = get_gfx_families()
-    if base in families and not features:
-        return families[base]
-    if not word.lower().startswith("gfx") and not tables.suggest_name(base, families):
-        from rocm_wheels.models import gpu_cards  # which reads the tables of this module
-
-        if (target := gpu_cards.find_product_target(word, input_name)) is None:
-            raise errors.UsageError(
-                f"{input_name} {word}: that is no AMD GPU", tip=f"for example: {input_name} gfx942,gfx1100"
-            )
-        if target not in get_gfx_targets():
-            raise errors.UsageError(
-                f"{input_name} {word}: its {target} is no target of ROCm",
-                tip=f"targets: {', '.join(get_gfx_targets())}",
-            )
-        return (target,)
-    raise errors.UsageError(
-        f"{input_name}: {word} is no GPU target or family{tables.suggest_name(base, families)}",
-        tip=f"targets: {', '.join(get_gfx_targets())}",
-    )
 
 
 def _refuse_mixtures(targets: Iterable[str], input_name: str) -> None:
@@ -319,8 +345,6 @@ class TargetOverride(facts.Fact):
     @property
     def version(self) -> str:
         """The value of ``HSA_OVERRIDE_GFX_VERSION``: ``10.3.0``."""
-        from rocm_wheels.gpus import gpu
-
         return gpu.format_override_version(self.target)
 
 
@@ -356,6 +380,4 @@ def load_overrides() -> OverrideTable:
 
 
 def _get_major(target: str) -> str:
-    from rocm_wheels.gpus import gpu
-
     return gpu.format_override_version(target).partition(".")[0]

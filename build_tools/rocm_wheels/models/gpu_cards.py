@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import difflib
-import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from rocm_wheels.core import errors, tables
+from rocm_wheels.core import errors
 from rocm_wheels.gpus import gpu, pci
 from rocm_wheels.models import gfx, package_indexes
 from rocm_wheels.models.facts import FactKind, FactSource
@@ -71,10 +69,11 @@ def find_gpu_cards(query: str) -> FoundCards:
     UsageError, with near names, when nothing is meant.
     """
     text = " ".join(query.split())
-    if re.match(r"(?i)gfx", text):
-        target = _parse_target(text)
-        cards = tuple(entry for entry in pci.list_pci_entries() if entry.gfx == target)
-        return FoundCards(text, "target", cards, (get_target_facts(target),))
+    if text.lower().startswith(("gfx", gpu.NEW_MARK)):
+        words = gfx.read_gpu_words(text, input_name="")
+        targets = dict.fromkeys(target for named in words for target in named.targets)
+        cards = tuple(entry for entry in pci.list_pci_entries() if entry.gfx in targets)
+        return FoundCards(text, "target", cards, tuple(map(get_target_facts, targets)))
     by_id = _find_by_id(text)
     spelled = pci.normalize_pci_id(text) is not None
     cards = (
@@ -95,36 +94,34 @@ def find_gpu_cards(query: str) -> FoundCards:
     return FoundCards(text, "id" if by_id else "name", cards, facts)
 
 
-def find_amd_targets(product: str) -> tuple[str, ...]:
-    """Return the targets of AMD's cards that are called by words of their name; none for another vendor's.
+def find_product_target(product: str, input_name: str) -> str:
+    """Return the one target of AMD's cards that are called so.
 
-    Raises UsageError, with near names, when no card is called so, or when its target is unknown.
+    ``input_name`` names the input in errors: UsageError, with near names, where no card is called so, where
+    its target is unknown, for another vendor's card, and for cards of several targets.
     """
-    facts = find_gpu_cards(product).targets
-    targets = tuple(
-        target_facts.target for target_facts in facts if target_facts.vendor == "amd" and target_facts.target
-    )
-    if not targets and not facts:
-        raise errors.UsageError(f"no table knows the target of {product!r}", tip="rocminfo prints it: gfx…")
-    return targets
-
-
-def find_product_target(product: str, input_name: str) -> str | None:
-    """Return the one target of AMD's cards that are called so; None: it is another vendor's card.
-
-    ``input_name`` names the input in errors: UsageError where no card is called so, and for several targets.
-    """
+    prefix = f"{input_name}: " if input_name else ""
     try:
-        targets = find_amd_targets(product)
+        facts = find_gpu_cards(product).targets
     except errors.UsageError as cause:
-        raise errors.UsageError(f"{input_name}: {cause.message}", tip=cause.tip) from None
+        raise errors.UsageError(f"{prefix}{cause.message}", tip=cause.tip) from None
+    targets = [entry.target for entry in facts if entry.vendor == "amd" and entry.target]
     if len(targets) > 1:
         named = ", ".join([*targets[:_MAX_NAMED], *["…"] * (len(targets) > _MAX_NAMED)])
         raise errors.UsageError(
-            f"{input_name} {product}: GPUs of {len(targets)} targets are called so: {named}",
+            f"{prefix}{product}: GPUs of {len(targets)} targets are called so: {named}",
             tip=f"say which; `rocm-wheels compat gpu {product}` tells them apart",
         )
-    return targets[0] if targets else None
+    if not targets and facts:
+        raise errors.UsageError(
+            f"{input_name} {product}: that is no AMD GPU",
+            tip=f"{input_name} none is for no AMD GPU, where a machine is stated",
+        )
+    if not targets:
+        raise errors.UsageError(
+            f"{prefix}no table knows the target of {product!r}", tip="rocminfo prints it: gfx…"
+        )
+    return targets[0]
 
 
 def get_target_facts(target: str | None, vendor: str = "amd") -> TargetFacts:
@@ -177,30 +174,6 @@ def _describe_attribute(target: str, attribute: gfx.TargetAttribute) -> str:
     if attribute == "excluded":
         return ", ".join(f"{name} {issue}".rstrip() for name, issue in entry.excluded.items()) or "nothing"
     return str(getattr(entry, attribute))
-
-
-def _parse_target(text: str) -> str:
-    base = gfx.strip_features(text.lower())
-    features = text.lower()[len(base) :]
-    known_targets = sorted(
-        {*gfx.get_gfx_targets(), *gpu.KNOWN_TARGETS, *(e.gfx for e in pci.list_pci_entries() if e.gfx)}
-    )
-    if base not in known_targets:
-        raise errors.UsageError(
-            f"{base} is no GPU target{tables.suggest_name(base, list_near_targets(base, known_targets))}",
-            tip="`rocm-wheels compat show targets` lists them; a card can also be named, or given by PCI id",
-        )
-    if not re.fullmatch(r"(?::(?:xnack|sramecc)[+-])*", features):
-        raise errors.UsageError(
-            f"{text} has an unknown feature", tip="features are :sramecc+ :sramecc- :xnack+ :xnack-"
-        )
-    return base
-
-
-def list_near_targets(word: str, targets: Sequence[str]) -> list[str]:
-    """Return which targets can have been meant: by the name of a target only those that begin as it does."""
-    alike = len("gfx94")
-    return [target for target in targets if not gpu.is_chip_name(word) or target[:alike] == word[:alike]]
 
 
 def _find_by_id(text: str) -> tuple[pci.PciEntry, ...]:

@@ -101,7 +101,8 @@ def check_odd_gpus(subject: DoctorSubject) -> Iterator[errors.Finding]:
             continue  # other checks tell of each, with what to do
         names = [name for name in subject.env if re.search(rf"\b{re.escape(name)}\b", fault)]
         fix = f"unset {' '.join(names)}" if names else "see that what it names is there and can be read"
-        yield errors.Finding("warning", fault, fix)
+        is_stated = fault.startswith(GFX_VARIABLES)  # every other command refuses it
+        yield errors.Finding("error" if is_stated else "warning", fault, fix)
     for gpu in subject.hardware.gpus:
         if gpu.vendor == "amd" and gpu.confidence == "derived":
             yield errors.Finding(

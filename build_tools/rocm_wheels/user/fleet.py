@@ -22,7 +22,7 @@ from packaging.version import Version
 from rocm_wheels import __version__
 from rocm_wheels.core import errors, parallel
 from rocm_wheels.core.files import hash_file
-from rocm_wheels.gpus.gpu import INTEGRATED_TARGETS
+from rocm_wheels.gpus.gpu import INTEGRATED_TARGETS, format_stated_target
 from rocm_wheels.index import reader
 from rocm_wheels.models.gfx import load_overrides
 from rocm_wheels.user import installation, kernel_proof, package_offers, plan_install, wheel_cache
@@ -109,7 +109,8 @@ def plan_fleet(
 
     def plan_member(kind: tuple[str, str]) -> FleetMember:
         words, python = kind
-        stated = replace(fleet.install, gfx=(words,), stated_python=python, python=None, venv=None)
+        gfx = ",".join(map(format_stated_target, words.split(",")))
+        stated = replace(fleet.install, gfx=(gfx,), stated_python=python, python=None, venv=None)
         planned = plan_install.plan_installation(stated, cache, env, reach=reach)
         _require_served(planned.plan, words, python)
         return FleetMember(words, python, planned)

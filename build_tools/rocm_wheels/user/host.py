@@ -20,21 +20,19 @@ from packaging.tags import Tag, compatible_tags, cpython_tags, mac_platforms, pl
 from rocm_wheels.core import errors
 from rocm_wheels.gpus import detect, variables, vendors
 from rocm_wheels.gpus.gpu import (
-    GENERIC_TARGETS,
     INTEGRATED_TARGETS,
     INTEL_BEFORE_XE,
-    KNOWN_TARGETS,
     Gpu,
     Hardware,
     RocmInstallation,
-    parse_target_name,
+    is_known_target,
 )
 from rocm_wheels.gpus.rocm import find_rocm_installations
 from rocm_wheels.index.platform_tags import PLATFORM_TAGS
 from rocm_wheels.variants import document, order
 
 if TYPE_CHECKING:
-    from rocm_wheels.models.gfx import TargetOverride
+    from rocm_wheels.models.gfx import NamedGpus, TargetOverride
 
 
 @dataclass(frozen=True)
@@ -242,17 +240,7 @@ def _list_platform_tags(system: str, machine: str) -> list[str]:
 
 def _resolve_hardware(statement: StatedMachine, env: Mapping[str, str]) -> Hardware:
     """Return what is stated, and what is found here of the rest."""
-    words = [
-        word
-        for text in statement.gfx
-        for part in re.split(r"[,;]", text)
-        for word in _split_gpu_words(part.strip())
-    ]
-    if statement.gfx and not words:
-        raise errors.UsageError(
-            f"{GFX_OPTION} names no GPU", tip=f"for example: {GFX_OPTION} gfx942, or {GFX_OPTION} none"
-        )
-    gpus = _parse_gpus(words) if words else None
+    gpus = _make_stated_gpus(",".join(statement.gfx)) if statement.gfx else None
     rocm = _parse_rocm(statement.rocm) if statement.rocm is not None else None
     site = tuple(dict.fromkeys(Path(sysconfig.get_path(name)) for name in ("purelib", "platlib")))
     try:
@@ -266,57 +254,36 @@ def _resolve_hardware(statement: StatedMachine, env: Mapping[str, str]) -> Hardw
     return Hardware(gpus=detect.sort_gpus(gpus), rocm=rocm)
 
 
-def _parse_gpus(words: list[str]) -> tuple[Gpu, ...]:
-    if _NO_GPU in words:
+def _make_stated_gpus(text: str) -> tuple[Gpu, ...]:
+    """Return a GPU for each target that is stated, in the order of the statement; none for ``none``."""
+    from rocm_wheels.models import gfx
+
+    words = gfx.split_target_words(text)
+    if not words:
+        raise errors.UsageError(
+            f"{GFX_OPTION} names no GPU", tip=f"for example: {GFX_OPTION} gfx942, or {GFX_OPTION} none"
+        )
+    if _NO_GPU in map(str.lower, words):
         if len(words) > 1:
             raise errors.UsageError(f"{GFX_OPTION} {','.join(words)}: either GPUs or {_NO_GPU}")
         return ()
-    return tuple(_parse_gpu(word, index) for index, word in enumerate(words))
+    stated = [(named, target) for named in gfx.read_gpu_words(text) for target in named.targets]
+    return tuple(_make_stated_gpu(target, index, named) for index, (named, target) in enumerate(stated))
 
 
-def _split_gpu_words(part: str) -> list[str]:
-    """Return what stands between commas: names of targets, or the words of a product (RX 7900 XTX) as one."""
-    words = [_NO_GPU if word.lower() == _NO_GPU else word for word in part.split()]
-    return words if all(word == _NO_GPU or word.lower().startswith("gfx") for word in words) else [part]
-
-
-def _parse_gpu(word: str, index: int) -> Gpu:
-    if not word.casefold().startswith("gfx"):
-        from rocm_wheels.models import gpu_cards
-
-        target = gpu_cards.find_product_target(word, GFX_OPTION)
-        if target is None:
-            raise errors.UsageError(
-                f"{GFX_OPTION} {word}: that is no AMD GPU", tip=f"{GFX_OPTION} {_NO_GPU} is for no AMD GPU"
-            )
-        return replace(_parse_gpu(target, index), name=word)
-    try:
-        name = parse_target_name(word)
-    except ValueError as cause:
-        from rocm_wheels.models.gfx import get_gfx_families
-
-        families = get_gfx_families()
-        tip = (
-            f"of {word} say which: {', '.join(families[word])}"
-            if word in families
-            else f"{GFX_OPTION} gfx942"
-        )
-        raise errors.UsageError(f"{GFX_OPTION} {cause}", tip=tip) from None
-    if name in GENERIC_TARGETS:
-        raise errors.UsageError(
-            f"{GFX_OPTION} {word} is code for several GPUs, and none of them",
-            tip=f"say which: {', '.join(GENERIC_TARGETS[name])}",
-        )
-    is_known = name in KNOWN_TARGETS
-    notes = ("no GPU of that name is known here",) * (not is_known)
-    if ":" in word:
-        notes += (f"{word.partition(':')[2]} is not a property of wheels: they are chosen for {name}",)
+def _make_stated_gpu(target: str, index: int, named: NamedGpus) -> Gpu:
+    notes: tuple[str, ...] = ()
+    if not is_known_target(target):
+        notes = ("no table here knows it: it is stated as new",)
+    if named.features:
+        notes += (f"{named.features[1:]} is not a property of wheels: they are chosen for {target}",)
     return Gpu(
         "amd",
-        gfx=name,
-        native=name,
+        gfx=target,
+        native=target,
+        name=named.card,
         index=index,
-        integrated=name in INTEGRATED_TARGETS or None,
+        integrated=target in INTEGRATED_TARGETS or None,
         source=GFX_OPTION,
         confidence="forced",
         notes=notes,

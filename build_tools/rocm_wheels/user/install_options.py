@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from rocm_wheels.core import errors, shell, tables
 from rocm_wheels.gpus import variables
+from rocm_wheels.gpus.gpu import format_stated_target, is_known_target
 from rocm_wheels.models import facts, package_indexes
-from rocm_wheels.models.gfx import load_overrides
+from rocm_wheels.models.gfx import get_gfx_targets, load_overrides
 from rocm_wheels.user import gpu_support
 from rocm_wheels.user.host import TargetHost
 
@@ -150,23 +151,30 @@ def _find_nearest_python(python: str, pythons: Sequence[str]) -> str:
 
 
 def explain_no_torch(gfx: str) -> tuple[str, str]:
-    """Say that no index has a torch for a GPU, and what people do: commands, with the rest in a comment."""
-    words = ["rocm-wheels", "build", "--gfx", gfx, "--rocm-path", "/opt/rocm", "--output-dir", "dist"]
-    line = f"rocm-wheels checkout && {shell.format_command(words)}"
-    line += f"   # compiles it, on Linux with a ROCm that serves {gfx}"
-    own_builds = _list_own_builds(gfx)
-    if own_builds:
-        sources = package_indexes.load_build_table().sources
-        examples = "; ".join(
-            f"torch {build.torch} with ROCm {build.rocm} ({sources[build.source].url})"
-            for build in own_builds
-        )
-        line += f"; others have: {examples}"
-    return f"no torch of the indexes that are known here has kernels for {gfx}", line
+    """Say that no index has a torch for a GPU, and what people do: commands, with the rest in a comment.
 
-
-def _list_own_builds(gfx: str) -> list[package_indexes.OwnBuild]:
-    return [build for build in package_indexes.load_build_table().own_builds if build.target == gfx]
+    A chip that no table knows is asked for where the newest wheels are; an old one has what others built.
+    """
+    message = f"no torch of the indexes that are known here has kernels for {gfx}"
+    if not is_known_target(gfx):
+        words = ["choose", "torch", "--channel", "nightly", "--gfx", format_stated_target(gfx)]
+        line = shell.format_command(["rocm-wheels", *words])
+        return message, f"{line}   # asks AMD's indexes, which may be newer than the tables here"
+    line = ""
+    if gfx in get_gfx_targets():
+        words = ["build", "--gfx", gfx, "--rocm-path", "/opt/rocm", "--output-dir", "dist"]
+        line = f"rocm-wheels checkout && {shell.format_command(['rocm-wheels', *words])}"
+        line += f"   # compiles it, on Linux with a ROCm that serves {gfx}"
+    else:
+        message += ", and no ROCm of today compiles for it"
+    table = package_indexes.load_build_table()
+    examples = "; ".join(
+        f"torch {build.torch} with ROCm {build.rocm} ({table.sources[build.source].url})"
+        for build in table.own_builds
+        if build.target == gfx
+    )
+    others = f"others have: {examples}" if examples else ""
+    return message, "; ".join(filter(None, [line, others])) or "it computes on the CPU: --allow-cpu"
 
 
 ALLOW_CPU_TIP = "--allow-cpu takes a torch that computes on the CPU"

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rocm_wheels.core import shell
-from rocm_wheels.gpus.gpu import Gpu, Hardware
+from rocm_wheels.gpus.gpu import Gpu, Hardware, format_stated_target
 from rocm_wheels.user import installed_packages
 
 if TYPE_CHECKING:
@@ -355,21 +355,12 @@ class DoctorSubject:
         )
         if option is None:
             targets = list(self._install_options)
-            return self._make_lack_line(targets[0]) if targets else self.make_install_line(*names)
+            if not targets:
+                return self.make_install_line(*names)
+            return install_options.explain_no_torch(targets[0])[1]
         if option.is_default and option.fits(python):
             return self.make_install_line(*names)
         return option.format_install(python, names, gfx=self._stated_gfx, place=self._place)
-
-    def _make_lack_line(self, gfx: str) -> str:
-        """Return what people do with a GPU that no index has a torch for: of a new one indexes are asked."""
-        from rocm_wheels.device_code import code_objects
-        from rocm_wheels.user import install_options
-
-        line = install_options.explain_no_torch(gfx)[1]
-        if gfx in code_objects.ELF_MACHINES.values():
-            return line
-        ask = shell.format_command(["rocm-wheels", "choose", "torch", "--gfx", gfx])
-        return f"{ask}   # asks AMD's indexes, which may be newer than the tables here; else: {line}"
 
     @property
     def has_no_torch(self) -> bool:
@@ -393,7 +384,8 @@ class DoctorSubject:
 
     @property
     def _stated_gfx(self) -> str:
-        return ",".join(dict.fromkeys(gpu.gfx for gpu in self.amd_gpus if gpu.gfx)) if self.stated else ""
+        targets = dict.fromkeys(format_stated_target(gpu.gfx) for gpu in self.amd_gpus if gpu.gfx)
+        return ",".join(targets) if self.stated else ""
 
     @property
     def machine_name(self) -> str:
