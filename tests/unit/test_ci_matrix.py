@@ -290,9 +290,9 @@ def test_sets_are_packaged_as_the_trigger_or_somebody_says() -> None:
     table = with_text("    about: every night\n", "    about: every night\n    packaging: split\n")
     chosen = select(lines=("2.13",), layout="multi-arch")
     assert {cell.packaging for cell in plan_matrix(table, chosen).built} == {"split"}
-    assert plan_matrix(table, replace(chosen, packaging="fat")).packaging == "fat"
+    assert plan_matrix(table, replace(chosen, packaging="fat")).selection.packaging == "fat"
     planned = plan_matrix(TABLE, chosen)
-    assert planned.packaging == "multi-arch"
+    assert planned.selection.packaging == "multi-arch"
     assert {row["packaging"] for row in matrix_report.make_rows(list(planned.built), TABLE, "sets")} == {
         "multi-arch"
     }
@@ -300,12 +300,28 @@ def test_sets_are_packaged_as_the_trigger_or_somebody_says() -> None:
         plan_matrix(TABLE, replace(chosen, packaging="per-family"))
 
 
+def test_a_packaging_is_said_wherever_the_matrix_is_shown() -> None:
+    for words, said in (([], "cells, each built alone"), (["--layout", "multi-arch"], "cells in 5 builds")):
+        chosen = ["--line", "2.13", "--platform", "linux", *words]
+        assert f"{said}\n" in CliRunner().invoke(command, chosen).stdout
+        packaged = CliRunner().invoke(command, [*chosen, "--packaging", "fat"])
+        assert f"{said}, packaged fat\n" in packaged.stdout
+    why = CliRunner().invoke(command, ["--explain", "gfx1151/3.12/2.13/linux", "--packaging", "fat"]).output
+    assert ", packaged fat\n" in why.splitlines(keepends=True)[0]
+
+
+def test_the_last_day_there_is_has_turns() -> None:
+    chosen = ["--date", "9999-12-31", "--family", "gfx1151", "--line", "2.13", "--json"]
+    cells = json.loads(CliRunner().invoke(command, chosen).stdout)["cells"]
+    assert [cell["platform"] for cell in cells if cell["suites"]] == ["linux", "windows"]
+
+
 @pytest.mark.contract
 def test_the_layout_is_that_of_the_trigger_unless_somebody_says_another() -> None:
     table = with_text("    about: every night\n", "    about: every night\n    layout: multi-arch\n")
     for chosen, staged in ((None, {"multi-arch"}), ("per-family", None)):
         planned = plan_matrix(table, select(lines=("2.13",), layout=chosen))
-        assert planned.layout == (chosen or "multi-arch")
+        assert planned.selection.layout == (chosen or "multi-arch")
         families = {one.cell.family for one in planned.built}
         assert {one.staged_as for one in planned.built} == (staged or families)
     words = ["--line", "2.13", "--platform", "linux"]
@@ -415,14 +431,14 @@ def test_limits_of_github_are_kept() -> None:
 def test_outputs_of_a_step(tmp_path: Path) -> None:
     place = tmp_path / "output"
     place.write_text("before=1\n")
-    words = ["--format", "github", "--trigger", "presubmit", "--rows", "cells", "--github-output"]
+    words = ["--format", "github", "--trigger", "presubmit", "--rows", "cells", "--outputs"]
     done = CliRunner().invoke(command, words, env={"GITHUB_OUTPUT": str(place)})
     assert done.exit_code == 0, done.output
     before, cells, count = place.read_text().splitlines()
     built = plan_matrix(TABLE, select("presubmit")).built
     assert (before, count) == ("before=1", f"cells_count={len(built)}")
     assert json.loads(cells.removeprefix("cells=")) == json.loads(done.stdout)
-    several = [*words[:4], "--rows", "lines", "--rows", "first", "--github-output"]
+    several = [*words[:4], "--rows", "lines", "--rows", "first", "--outputs"]
     both = CliRunner().invoke(command, several, env={"GITHUB_OUTPUT": str(place)})
     *_, lines, line_count, first, first_count = place.read_text().splitlines()
     assert [f"lines={both.stdout.splitlines()[0]}", f"first={both.stdout.splitlines()[1]}"] == [lines, first]
@@ -433,7 +449,7 @@ def test_outputs_of_a_step(tmp_path: Path) -> None:
     assert isinstance(missing.exception, errors.UsageError) and "no step of a workflow" in str(
         missing.exception
     )
-    assert CliRunner().invoke(command, ["--github-output"]).exit_code == 2
+    assert CliRunner().invoke(command, ["--outputs"]).exit_code == 2
     if Path("/dev/full").exists():
         with pytest.raises(OSError, match="No space") as full:
             matrix_report.set_outputs({"GITHUB_OUTPUT": "/dev/full"}, {"a": "b"})
@@ -517,7 +533,7 @@ def test_a_patch_for_a_line_that_the_trigger_does_not_build_is_built() -> None:
 
 def test_the_cheapest_cell_is_one_that_is_tested() -> None:
     cells = plan_matrix(TABLE, select("presubmit")).built
-    linux, windows = matrix_report.choose_cheapest_cells(cells, TABLE)
+    linux, windows = matrix.choose_cheapest(cells, TABLE, tested=True)
     assert (
         linux.tests and windows.tests and (linux.cell.platform, windows.cell.platform) == ("linux", "windows")
     )
@@ -530,6 +546,8 @@ def test_the_cheapest_cell_is_one_that_is_tested() -> None:
         (["--trigger", "nightli", "--explain", "gfx1151/3.12/2.13/linux"], "did you mean nightly?"),
         (["--family", "gfx942"], "gfx942 is built with gfx94X-dcgpu"),
         (["--family", "dcgpu-all"], "dcgpu-all is built with gfx94X-dcgpu"),
+        (["--family", "RX 7900 XTX, gfx1151"], "RX 7900 XTX is built with gfx110X-all"),
+        (["--family", "gfx90a:xnack-"], "gfx90a:xnack- is built with gfx90a"),
         (["--family", "gfx13"], "there is no family 'gfx13'"),
         (["--python", "3.8"], "there is no Python that torch is built for '3.8'"),
         (["--line", "2.41"], "did you mean 2.1"),
@@ -552,12 +570,25 @@ def test_wrong_input(words: list[str], said: str) -> None:
         (["--family", ","], "an empty list"),
         (["--explain", "a/b/c/linux", "--format", "github"], "about one cell"),
         (["--rows", "lines"], "go with --format github"),
+        (["--format", "table", "--json"], "--json and --format table exclude each other"),
+        (["--format", "github", "--suite", "full"], "--suite changes nothing in rows of lines"),
+        (
+            ["--format", "github", "--rows", "companions", "--date", "2026-11-24"],
+            "--date changes nothing in rows of companions",
+        ),
+        (
+            ["--format", "github", "--rows", "torch_tested", "--packaging", "fat"],
+            "--packaging changes nothing",
+        ),
+        (["--date", "10000-01-01"], "does not match the format"),
         (["--explain", "a/b/c/linux", "--cheapest", "--changed", "x"], "about one cell"),
     ],
 )
-def test_options_that_say_nothing_together(words: list[str], said: str) -> None:
-    result = CliRunner().invoke(command, words)
-    assert result.exit_code == 2 and said in result.output
+def test_options_that_say_nothing_together(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = boundary.run_command(main.cli, ["matrix", *words])
+    assert code == 2 and said in capsys.readouterr().err
 
 
 def test_a_test_that_a_cell_cannot_have_is_left_out_with_its_reason() -> None:

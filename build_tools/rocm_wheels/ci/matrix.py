@@ -16,13 +16,13 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import lru_cache
-from itertools import islice
+from itertools import islice, product
 from typing import Literal, TypeVar, get_args
 
 from packaging.version import InvalidVersion, Version
 
 from rocm_wheels.core import errors, tables
-from rocm_wheels.models import ci, gfx, project_names, release_lines, torch_tests
+from rocm_wheels.models import ci, facts, gfx, project_names, release_lines, torch_tests
 from rocm_wheels.models.project import Project, get_step_costs, list_projects
 
 K = TypeVar("K", bound=Hashable)
@@ -90,11 +90,11 @@ class BuiltCell:
     targets: tuple[str, ...]
     staged_as: str
     rocm: str
-    builder: str = ""
+    packaging: project_names.MatrixPackaging
     tests: tuple[ci.CiTest, ...] = ()
-    tester: str = ""
     untested: str = ""
-    packaging: project_names.MatrixPackaging = "per-family"
+    builder: str = ""
+    tester: str = ""
     suites: tuple[PlannedSuite, ...] = ()
     absent_suites: tuple[tuple[str, str], ...] = ()
 
@@ -120,12 +120,9 @@ class ExcludedCell:
 
 @dataclass(frozen=True)
 class Matrix:
-    """All cells of a selection: those that are built, and those that are left out."""
+    """All cells of a selection, which says layout and packaging: those that are built, and those left out."""
 
-    trigger: str
-    layout: ci.MatrixLayout
-    packaging: project_names.MatrixPackaging
-    day: date
+    selection: MatrixSelection
     built: tuple[BuiltCell, ...]
     excluded: tuple[ExcludedCell, ...] = ()
 
@@ -135,50 +132,61 @@ class Matrix:
 
 def parse_cell(table: ci.CiTable, text: str) -> MatrixCell:
     """Read a cell as it is printed. Raises UsageError for another form, or a name that there is not."""
-    parts = text.split("/")
-    if len(parts) != 4 or parts[3] not in ci.CI_PLATFORMS:
+    family, python, line, platform = parts if len(parts := text.split("/")) == 4 else ("", "", "", "")
+    if platform not in ci.CI_PLATFORMS:
         tip = "for example gfx94X-dcgpu/3.12/2.13/linux: family, Python, torch line, linux or windows"
         raise errors.UsageError(f"{text!r} is no cell", tip=tip)
-    cell = MatrixCell(parts[0], parts[1], parts[2], "linux" if parts[3] == "linux" else "windows")
-    trigger = next(iter(table.triggers))
-    named = MatrixSelection(trigger, (cell.family,), (cell.python,), (cell.line,), day=date.min)
     try:
+        named = MatrixSelection(next(iter(table.triggers)), (family,), (python,), (line,), day=date.min)
         check_selection(table, named)  # of names, which no day changes
     except errors.UsageError as wrong:
         message = f"{text!r} is no cell: {wrong.message.partition(': ')[2]}"
         raise errors.UsageError(message, tip=wrong.tip) from None
-    return cell
+    return MatrixCell(family, python, line, "linux" if platform == "linux" else "windows")
 
 
 def check_selection(table: ci.CiTable, selection: MatrixSelection) -> MatrixSelection:
     """Return a selection that says its layout and packaging.
 
-    Raises UsageError for unknown names, and for a packaging that is the other layout.
+    Raises UsageError for unknown names, and for a packaging that is the other layout. What ``--gfx`` reads
+    (a target, another family, a card) is no family here: the error names those that it is built with.
     """
-    lines = release_lines.get_release_lines()
-    pythons = {python for trigger in table.triggers.values() for python in trigger.pythons}
-    pythons |= {name for line in lines for name in (*line.pythons.values, *line.free_threaded.values)}
-    ordered = sorted(pythons, key=lambda name: (int(name[2:].rstrip("t") or 0), name))
-    _require_known("--trigger", "trigger", (selection.trigger,), table.triggers)
+    members, lines = gfx.get_gfx_families(), release_lines.get_release_lines()
+    for name in selection.families:
+        if name == ci.MULTI_ARCH:
+            reason = f"{name} is no family, but all of a run together: --layout {name}"
+            raise errors.UsageError(f"--family: {reason}")
+        if name not in table.all_families:
+            try:
+                targets = gfx.parse_targets(name, input_name="--family")
+            except errors.UsageError:
+                continue  # nothing is called so
+            bases = {*map(gfx.strip_features, targets)}
+            within = [family for family in table.all_families if bases & {*members[family]}]
+            message = f"--family: {name} is built with {join_names(within)}"
+            raise errors.UsageError(message, tip=f"--family {','.join(within)}")
+    pythons = {python for line in lines for python in (*line.pythons.values, *line.free_threaded.values)}
+    for option, noun, values, choices in (
+        ("--trigger", "trigger", (selection.trigger,), [*table.triggers]),
+        ("--family", "family", selection.families, [*table.all_families]),
+        ("--line", "release line", selection.lines, [line.name for line in lines]),
+        (
+            "--python",
+            "Python that torch is built for",
+            selection.pythons,
+            sorted(pythons, key=facts.get_python_key),
+        ),
+        ("--suite", "suite", selection.suites, [*table.suites]),
+    ):
+        for value in values:
+            if value not in choices:
+                message = f"{option}: there is no {noun} {value!r}{tables.suggest_name(value, choices)}"
+                raise errors.UsageError(message, tip=f"there are {join_names(choices)}")
     try:
         Version(selection.rocm or "0")
     except InvalidVersion:
         message = f"--rocm: {selection.rocm!r} is not a version (PEP 440)"
         raise errors.UsageError(message, tip="such as 10.1 or 7.14.0rc1") from None
-    members = gfx.get_gfx_families()
-    for name in selection.families:
-        within = [other for other in table.all_families if name in members[other]]
-        within += [other for other in table.all_families if {*members[other]} & {*members.get(name, ())}]
-        if name == ci.MULTI_ARCH:
-            reason = f"{name} is no family, but all of a run together: --layout {name}"
-            raise errors.UsageError(f"--family: {reason}")
-        if name not in table.all_families and within:
-            reason = f"{name} is built with {join_names(within)}"
-            raise errors.UsageError(f"--family: {reason}", tip=f"--family {','.join(within)}")
-    _require_known("--family", "family", selection.families, table.all_families)
-    _require_known("--line", "release line", selection.lines, [line.name for line in lines])
-    _require_known("--python", "Python that torch is built for", selection.pythons, ordered)
-    _require_known("--suite", "suite", selection.suites, table.suites)
     trigger = table.triggers[selection.trigger]
     layout = selection.layout or trigger.layout
     packaging = selection.packaging or trigger.packaging or layout
@@ -186,14 +194,6 @@ def check_selection(table: ci.CiTable, selection: MatrixSelection) -> MatrixSele
         message = f"--packaging {packaging}: the layout is {layout}"
         raise errors.UsageError(message, tip=f"--layout {packaging}")
     return replace(selection, layout=layout, packaging=packaging)
-
-
-def _require_known(option: str, noun: str, values: Iterable[str], choices: Iterable[str]) -> None:
-    names = list(choices)
-    for value in values:
-        if value not in names:
-            message = f"{option}: there is no {noun} {value!r}{tables.suggest_name(value, names)}"
-            raise errors.UsageError(message, tip=f"there are {join_names(names)}")
 
 
 def join_names(names: Iterable[str]) -> str:
@@ -208,40 +208,66 @@ def plan_matrix(table: ci.CiTable, selection: MatrixSelection) -> Matrix:
     """Return the cells of a selection. Raises UsageError for names that there are not.
 
     Workflows plan each line by itself: its cells take the turns, and have the machines, that they have in
-    the whole run, which is planned for that, too.
+    the whole run, which is planned for that, too. Machines share the work as the table says.
     """
     chosen = check_selection(table, selection)
-    assert chosen.layout is not None and chosen.packaging is not None
     whole = MatrixSelection(chosen.trigger, layout=chosen.layout, packaging=chosen.packaging, day=chosen.day)
-    cells, excluded = _sort_cells(table, chosen)
-    every = cells if chosen == whole else _sort_cells(table, whole)[0]
-    built = _add_suites(table, chosen, cells, every)
-    before = built if chosen == whole else _add_suites(table, whole, every, every)
-    together = {built_cell.cell: built_cell for built_cell in (*before, *built)}
-    assigned = {built_cell.cell: built_cell for built_cell in _assign_machines(table, together.values())}
-    return Matrix(
-        chosen.trigger,
-        chosen.layout,
-        chosen.packaging,
-        chosen.day,
-        tuple(assigned[built_cell.cell] for built_cell in built),
-        tuple(excluded),
-    )
+    own, excluded = _sort_cells(table, chosen)
+    every, _ = _sort_cells(table, whole)
+    in_turn = group_cells(own.values(), turn_key) | group_cells(every.values(), turn_key)
+    free = {platform: ci.generate_labels(machines.builders) for platform, machines in table.platforms.items()}
+    builders: dict[MatrixCell, str] = {}
+    testers: dict[tuple[ci.CiRunner, ...], Iterator[str]] = {}
+
+    def take_testers(runners: tuple[ci.CiRunner, ...], number: int) -> tuple[str, ...]:
+        return tuple(islice(testers.setdefault(runners, ci.generate_labels(runners)), number))
+
+    planned = {}
+    for cell, built_cell in {**every, **own}.items():
+        if built_cell.build not in builders:
+            builders[built_cell.build] = next(free[cell.platform])
+        on, suites, absent = get_machines(table, cell), [], []
+        tester = take_testers(on.runners, 1)[0] if built_cell.tests else ""
+        cadences = table.triggers[chosen.trigger].suites
+        if cell in own and chosen.suites:
+            cadences = dict.fromkeys(chosen.suites, ci.SuiteCadence())
+        for name, cadence in cadences.items():
+            together = in_turn[turn_key(built_cell)]
+            if reason := _find_suite_absence(table, chosen, name, cadence, built_cell, together=together):
+                absent.append((name, reason))
+            else:
+                shards, gpus = table.count_shards(name), torch_tests.load_torch_tests().suites[name].gpus
+                labels = take_testers(_list_suite_runners(name, on), shards)
+                suites.append(PlannedSuite(name, shards, gpus, labels))
+        planned[cell] = replace(
+            built_cell,
+            builder=builders[built_cell.build],
+            tester=tester,
+            tests=(*built_cell.tests, ci.TORCH_TESTS) if suites else built_cell.tests,
+            suites=tuple(suites),
+            absent_suites=tuple(absent),
+        )
+    return Matrix(chosen, tuple(planned[cell] for cell in own), tuple(excluded))
 
 
-def _sort_cells(table: ci.CiTable, selection: MatrixSelection) -> tuple[list[BuiltCell], list[ExcludedCell]]:
+def _sort_cells(
+    table: ci.CiTable, selection: MatrixSelection
+) -> tuple[dict[MatrixCell, BuiltCell], list[ExcludedCell]]:
     """Return the cells of a checked selection that are built, without machines and suites, and the others."""
-    built, excluded = [], []
+    built: dict[MatrixCell, BuiltCell] = {}
+    excluded = []
     trigger = table.triggers[selection.trigger]
-    for platform in selection.platforms or ci.CI_PLATFORMS:
-        for line in selection.lines or choose_lines(trigger.lines):
-            for python in selection.pythons or trigger.pythons:
-                for family in selection.families or table.all_families:
-                    cell = MatrixCell(family, python, line, platform)
-                    if reason := next(list_exclusions(table, selection, cell), None):
-                        excluded.append(reason)
-                    else:
-                        built.append(_make_built_cell(table, selection, cell))
+    for platform, line, python, family in product(
+        selection.platforms or ci.CI_PLATFORMS,
+        selection.lines or choose_lines(trigger.lines),
+        selection.pythons or trigger.pythons,
+        selection.families or table.all_families,
+    ):
+        cell = MatrixCell(family, python, line, platform)
+        if exclusion := next(list_exclusions(table, selection, cell), None):
+            excluded.append(exclusion)
+        else:
+            built[cell] = _make_built_cell(table, selection, cell)
     return built, excluded
 
 
@@ -270,11 +296,10 @@ def list_exclusions(
     name, trigger = selection.trigger, table.triggers[selection.trigger]
     if not selection.families and not table.has_begun(family.since, name):
         yield ExcludedCell(cell, f"the family is built since {family.since}, not in {name}")
-    lines = choose_lines(trigger.lines)
     for option, part, noun, named, usual in (
         ("--family", cell.family, "", selection.families, (cell.family,)),
         ("--python", cell.python, "Python ", selection.pythons, trigger.pythons),
-        ("--line", cell.line, "torch ", selection.lines, lines),
+        ("--line", cell.line, "torch ", selection.lines, choose_lines(trigger.lines)),
         ("--platform", cell.platform, "", selection.platforms, ci.CI_PLATFORMS),
     ):
         if named and part not in named:
@@ -295,10 +320,17 @@ def find_line(name: str) -> release_lines.TorchLine:
     return next(line for line in release_lines.get_release_lines() if line.name == name)
 
 
+def get_machines(table: ci.CiTable, cell: MatrixCell) -> ci.FamilyPlatform:
+    """Return what there is of machines with GPUs for a cell that is built."""
+    machines = table.all_families[cell.family].get_platform(cell.platform)
+    assert machines is not None  # else it is left out
+    return machines
+
+
 def _make_built_cell(table: ci.CiTable, selection: MatrixSelection, cell: MatrixCell) -> BuiltCell:
     """Return a cell with what the first job on a GPU tests, and why not where nothing is."""
-    on, trigger = table.all_families[cell.family].get_platform(cell.platform), selection.trigger
-    assert on is not None and selection.packaging is not None  # else it is left out
+    on, trigger = get_machines(table, cell), selection.trigger
+    assert selection.packaging is not None
     tests: tuple[ci.CiTest, ...] = ()
     if not on.runners:
         untested = "no runner has such a GPU"
@@ -315,9 +347,9 @@ def _make_built_cell(table: ci.CiTable, selection: MatrixSelection, cell: Matrix
         gfx.get_gfx_families()[cell.family],
         ci.MULTI_ARCH if selection.layout == ci.MULTI_ARCH else cell.family,
         selection.rocm or find_line(cell.line).rocm.amd.values[-1],
-        tests=tests,
-        untested=untested,
-        packaging=selection.packaging,
+        selection.packaging,
+        tests,
+        untested,
     )
 
 
@@ -330,62 +362,25 @@ def find_untested(table: ci.CiTable, cell: MatrixCell) -> list[ci.UntestedCells]
 # ---- suites of torch's own tests
 
 
-def _add_suites(
-    table: ci.CiTable, selection: MatrixSelection, built: Sequence[BuiltCell], whole: Sequence[BuiltCell]
-) -> list[BuiltCell]:
-    """Return the cells with the suites of torch's own tests that they have on the day of a selection.
-
-    Pythons take turns among those of the ``whole`` run: who plans a part of it finds the same.
-    """
-
-    def turn_key(built_cell: BuiltCell) -> tuple[str, str, str]:
-        return built_cell.cell.family, built_cell.cell.line, built_cell.cell.platform
-
-    cadences = dict(table.triggers[selection.trigger].suites)
-    if selection.suites:
-        cadences = {name: ci.SuiteCadence() for name in selection.suites}
-    groups = group_cells(built, turn_key) | group_cells(whole, turn_key)
-    with_suites = []
-    for built_cell in built:
-        suites, absent = [], []
-        for name, cadence in cadences.items():
-            reason = _find_suite_obstacle(table, name, built_cell)
-            if not reason:
-                together = groups[turn_key(built_cell)]
-                pythons = [
-                    each.cell.python for each in together if not _find_suite_obstacle(table, name, each)
-                ]
-                reason = _find_other_turn(table, selection, name, cadence, built_cell.cell, pythons=pythons)
-            if reason:
-                absent.append((name, reason))
-            else:
-                gpus = torch_tests.load_torch_tests().suites[name].gpus
-                suites.append(PlannedSuite(name, table.count_shards(name), gpus))
-        planned = replace(built_cell, suites=tuple(suites), absent_suites=tuple(absent))
-        tests = (*built_cell.tests, ci.TORCH_TESTS) if suites else built_cell.tests
-        with_suites.append(replace(planned, tests=tests))
-    return with_suites
-
-
-def list_suite_runners(name: str, on: ci.FamilyPlatform) -> tuple[ci.CiRunner, ...]:
+def _list_suite_runners(name: str, on: ci.FamilyPlatform) -> tuple[ci.CiRunner, ...]:
     """Return the machines of a family that can run a suite: those with several GPUs where it needs them."""
     return on.several_gpus if torch_tests.load_torch_tests().suites[name].gpus == "every" else on.runners
 
 
 def _find_suite_obstacle(table: ci.CiTable, name: str, built_cell: BuiltCell) -> str:
     """Return why a cell cannot have a suite on any day, "" when it can."""
-    cell = built_cell.cell
-    on = table.all_families[cell.family].get_platform(cell.platform)
-    if on is None or not built_cell.tests:  # tests of torch follow the short ones
+    on = get_machines(table, built_cell.cell)
+    if not built_cell.tests:  # tests of torch follow the short ones
         return built_cell.untested
     if on.only_sanity:
         return "its runners only test whether torch starts"
-    if reasons := [row.reason for row in find_untested(table, cell) if ci.TORCH_TESTS in row.tests]:
+    exceptions = find_untested(table, built_cell.cell)
+    if reasons := [row.reason for row in exceptions if ci.TORCH_TESTS in row.tests]:
         return "; ".join(reasons)
-    runners = list_suite_runners(name, on)
+    runners, suite = _list_suite_runners(name, on), table.suites[name]
     if not runners:
         return "none of its machines has several GPUs"
-    machines, suite = sum(map(table.count_machines, runners)), table.suites[name]
+    machines = sum(map(table.count_machines, runners))
     if machines >= suite.machines:
         return ""
     assumed = " (assumed)" if any(runner.machines is None for runner in runners) else ""
@@ -394,22 +389,26 @@ def _find_suite_obstacle(table: ci.CiTable, name: str, built_cell: BuiltCell) ->
     return f"{needed}, {labels} has {machines}{assumed}"
 
 
-def _find_other_turn(
+def _find_suite_absence(
     table: ci.CiTable,
     selection: MatrixSelection,
     name: str,
     cadence: ci.SuiteCadence,
-    cell: MatrixCell,
+    built_cell: BuiltCell,
     *,
-    pythons: Sequence[str],
+    together: Sequence[BuiltCell],
 ) -> str:
-    """Return why it is not a cell's turn to have a suite, "" when it is: the same on each day for everybody.
+    """Return why a cell does not have a suite on the day of a selection, "" when it does.
 
-    ``pythons`` are those of its family, line and platform that can have it.
+    Pythons take turns among the cells of its family, line and platform that are built ``together``, families
+    among those of the trigger that have the machines: the same on each day for everybody.
     """
-    turn = selection.day.toordinal()
-    if cadence.lines is not None and cell.line not in (lines := choose_lines(cadence.lines)):
+    if obstacle := _find_suite_obstacle(table, name, built_cell):
+        return obstacle
+    if cadence.lines is not None and built_cell.cell.line not in (lines := choose_lines(cadence.lines)):
         return f"of torch {join_names(lines)}"
+    cell, turn = built_cell.cell, selection.day.toordinal()
+    pythons = [each.cell.python for each in together if not _find_suite_obstacle(table, name, each)]
     choices = [python for python in pythons if not cadence.pythons or python in cadence.pythons]
     offset = list(table.all_families).index(cell.family)  # families take different Pythons on a day
     on_turn = take_turns(choices, cadence.pythons_a_day, turn + offset)
@@ -418,14 +417,12 @@ def _find_other_turn(
         return f"of Python {join_names(on_turn or cadence.pythons)} on {selection.day}"
     if cadence.takes_every_family(selection.day):
         return ""
-    families = []  # of the trigger, which have the machines
+    families = []
     for family_name, family in table.all_families.items():
         on = family.get_platform(cell.platform)
-        if on is None or on.only_sanity or not table.has_begun(family.since, selection.trigger):
-            continue
-        runners = list_suite_runners(name, on)
-        if runners and sum(map(table.count_machines, runners)) >= table.suites[name].machines:
-            families.append(family_name)
+        if on is not None and not on.only_sanity and table.has_begun(family.since, selection.trigger):
+            machines = sum(map(table.count_machines, _list_suite_runners(name, on)))
+            families += [family_name] if machines >= table.suites[name].machines else []
     families_on_turn = take_turns(families, cadence.families_a_day, turn)
     if cell.family in families and cell.family not in families_on_turn:
         return f"of {join_names(families_on_turn)} on {selection.day}"
@@ -439,26 +436,12 @@ def take_turns(choices: Sequence[K], number: int | None, turn: int) -> list[K]:
     return [choices[(turn * number + position) % len(choices)] for position in range(number)]
 
 
-def _assign_machines(table: ci.CiTable, built: Iterable[BuiltCell]) -> Iterator[BuiltCell]:
-    """Yield the cells with labels: machines share the work as the table says, the same every time."""
-    free = {platform: ci.generate_labels(machines.builders) for platform, machines in table.platforms.items()}
-    builders: dict[MatrixCell, str] = {}
-    labels: dict[tuple[ci.CiRunner, ...], Iterator[str]] = {}
-    for built_cell in built:
-        cell, tester, suites = built_cell.cell, "", []
-        on = table.all_families[cell.family].get_platform(cell.platform)
-        if built_cell.build not in builders:
-            builders[built_cell.build] = next(free[cell.platform])
-        if on is not None and built_cell.tests:
-            tester = next(labels.setdefault(on.runners, ci.generate_labels(on.runners)))
-            for suite in built_cell.suites:
-                runners = list_suite_runners(suite.name, on)
-                mine = labels.setdefault(runners, ci.generate_labels(runners))
-                suites.append(replace(suite, testers=tuple(islice(mine, suite.shards))))
-        yield replace(built_cell, builder=builders[built_cell.build], tester=tester, suites=tuple(suites))
-
-
 # ---- what is built as one, and what cells share
+
+
+def turn_key(built_cell: BuiltCell) -> tuple[str, project_names.Platform, str]:
+    """Return what Pythons take turns of: line, platform and family."""
+    return *line_key(built_cell), built_cell.cell.family
 
 
 def line_key(built_cell: BuiltCell) -> tuple[str, project_names.Platform]:
@@ -564,12 +547,20 @@ def estimate_build_hours(table: ci.CiTable, build: BuiltCell) -> float:
     return estimate_hours(table, names, len(build.targets), build.cell.platform)
 
 
-def choose_cheapest(cells: Iterable[BuiltCell], table: ci.CiTable) -> list[BuiltCell]:
-    """Return the cheapest cell of each line and platform."""
-    return [
-        min(group, key=lambda built_cell: (estimate_build_hours(table, built_cell), str(built_cell.cell)))
-        for group in group_cells(cells, line_key).values()
-    ]
+def rank_cost(build: BuiltCell, table: ci.CiTable) -> tuple[float, str]:
+    """Return what puts builds in the order of their costs, the same every time."""
+    return estimate_build_hours(table, build), str(build.cell)
+
+
+def choose_cheapest(
+    cells: Iterable[BuiltCell], table: ci.CiTable, *, tested: bool = False
+) -> list[BuiltCell]:
+    """Return the cheapest cell of each line and platform; of those that are ``tested``, where any is."""
+    chosen = []
+    for group in group_cells(cells, line_key).values():
+        preferred = [built_cell for built_cell in group if built_cell.tests] if tested else group
+        chosen.append(min(preferred or group, key=lambda built_cell: rank_cost(built_cell, table)))
+    return chosen
 
 
 def limit_minutes(table: ci.CiTable, hours: float, *, hosted: bool) -> int:
@@ -581,13 +572,9 @@ def limit_minutes(table: ci.CiTable, hours: float, *, hosted: bool) -> int:
 def list_warnings(cells: Sequence[BuiltCell], table: ci.CiTable) -> list[str]:
     """Return what will not do: builds that take too long, projects without a place, uneven sets."""
     messages = []
-    worst: dict[tuple[str, project_names.Platform], tuple[float, str]] = {}
-    for build in combine_builds(cells):
-        hours = estimate_build_hours(table, build)
-        worst[line_key(build)] = max(worst.get(line_key(build), (0.0, "")), (hours, str(build.cell)))
-    for (_, platform), (hours, name) in worst.items():
-        machines = table.platforms[platform]
-        limits = table.limits
+    for (_, platform), group in group_cells(combine_builds(cells), line_key).items():
+        hours, name = max((estimate_build_hours(table, build), str(build.cell)) for build in group)
+        machines, limits = table.platforms[platform], table.limits
         most = (limits.hosted_job_hours if machines.hosted else limits.own_job_hours).value
         if hours > most:
             messages.append(
@@ -597,13 +584,13 @@ def list_warnings(cells: Sequence[BuiltCell], table: ci.CiTable) -> list[str]:
     messages += describe_unplaced_projects(built_cell.cell for built_cell in cells)
     # a set wants each Python for all of its targets: without some its gate holds it
     shared = [built_cell for built_cell in cells if built_cell.layout == ci.MULTI_ARCH]
-    for (line, platform, name), group in group_cells(shared, set_key).items():
-        for python, mine in group_cells(group, lambda built_cell: built_cell.cell.python).items():
-            lacking = [target for target in collect_targets(group) if target not in collect_targets(mine)]
-            if lacking:
+    for (line, platform, family), group in group_cells(shared, set_key).items():
+        for build in combine_builds(group):
+            if lacking := [target for target in collect_targets(group) if target not in build.targets]:
                 messages.append(
-                    f"{name} of torch {line} on {platform}: Python {python} without {', '.join(lacking)},"
-                    " which other Pythons have: its gate blocks it; exclude the family for every Python"
+                    f"{family} of torch {line} on {platform}: Python {build.cell.python} without"
+                    f" {', '.join(lacking)}, which other Pythons have: its gate blocks it; exclude the family"
+                    " for every Python"
                 )
     return messages
 

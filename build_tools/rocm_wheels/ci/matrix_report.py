@@ -48,25 +48,29 @@ def format_cells(cells: Sequence[BuiltCell], *, width: int | None = None) -> str
     if not cells:
         return "no cell is built"
     rows: list[list[str]] = []
-    builds = matrix.combine_builds(cells)
     for group in matrix.group_cells(cells, matrix.set_key).values():
-        first = group[0]
-        pythons = " ".join(build.cell.python for build in matrix.combine_builds(group))
-        families = matrix.group_cells(group, lambda entry: entry.cell.family)
-        tests = _describe_tests(group)
-        if first.layout == ci.MULTI_ARCH:
-            tests = f"of {tables.format_count(len(families), 'family', 'families')}:"
+        first, families = group[0], matrix.group_cells(group, lambda entry: entry.cell.family)
+        together = first.layout == ci.MULTI_ARCH
+        tests = f"of {tables.format_count(len(families), 'family', 'families')}:"
+        tests = tests if together else _describe_tests(group)
+        pythons = _join_pythons(matrix.combine_builds(group))
         rows.append([first.cell.platform, first.cell.line, first.staged_as, pythons, first.rocm, tests])
-        for name, mine in families.items() if first.layout == ci.MULTI_ARCH else ():
-            pythons = " ".join(built_cell.cell.python for built_cell in mine)
-            rows.append(["", "", f"  {name}", pythons, "", _describe_tests(mine)])
+        for name, mine in families.items() if together else ():
+            rows.append(["", "", f"  {name}", _join_pythons(mine), "", _describe_tests(mine)])
     header = ("platform", "torch", "family", "Pythons", "ROCm", "tests")
-    how = "each built alone"
-    if len(builds) < len(cells):
-        how = f"in {tables.format_count(len(builds), 'build')}"
-    separator = " " if len(builds) < len(cells) else ", "
-    summary = f"{tables.format_count(len(cells), 'cell')}{separator}{how}"
-    return f"{tables.format_table(header, rows, width=width)}\n{summary}"
+    builds = len(matrix.combine_builds(cells))
+    how = f" in {tables.format_count(builds, 'build')}" if builds < len(cells) else ", each built alone"
+    how += _describe_packaging(cells[0])
+    return f"{tables.format_table(header, rows, width=width)}\n{tables.format_count(len(cells), 'cell')}{how}"
+
+
+def _describe_packaging(built_cell: BuiltCell) -> str:
+    is_usual = built_cell.packaging == built_cell.layout
+    return "" if is_usual else f", packaged {built_cell.packaging}"
+
+
+def _join_pythons(cells: Iterable[BuiltCell]) -> str:
+    return " ".join(dict.fromkeys(built_cell.cell.python for built_cell in cells))
 
 
 def _describe_tests(group: Sequence[BuiltCell]) -> str:
@@ -77,7 +81,7 @@ def _describe_tests(group: Sequence[BuiltCell]) -> str:
     parts = []
     for kind, mine in kinds.items():
         machines = ", ".join(dict.fromkeys(built_cell.tester for built_cell in mine if built_cell.tester))
-        pythons = f"{' '.join(built_cell.cell.python for built_cell in mine)}: " if len(kinds) > 1 else ""
+        pythons = f"{_join_pythons(mine)}: " if len(kinds) > 1 else ""
         parts.append(f"{pythons}{kind}{f' on {machines}' if machines else ''}")
     return "; ".join(parts)
 
@@ -85,10 +89,10 @@ def _describe_tests(group: Sequence[BuiltCell]) -> str:
 def _name_tests(built_cell: BuiltCell) -> str:
     """Return what is tested of a cell, with the suites of torch's own tests."""
     suites = f" ({', '.join(suite.name for suite in built_cell.suites)})" if built_cell.suites else ""
-    return f"{join_test_names(built_cell.tests)}{suites}"
+    return f"{_join_test_names(built_cell.tests)}{suites}"
 
 
-def join_test_names(tests: Sequence[ci.CiTest]) -> str:
+def _join_test_names(tests: Sequence[ci.CiTest]) -> str:
     """Return kinds of tests as people say them: ``smoke and torch's own``."""
     return " and ".join(_TEST_NAMES.get(test, test) for test in tests)
 
@@ -108,58 +112,64 @@ def format_excluded(excluded: Sequence[ExcludedCell]) -> str:
 
 
 def explain_cell(
-    cell: MatrixCell,
-    built: BuiltCell | None,
-    against: Sequence[ExcludedCell],
-    trigger: str,
-    notes: Sequence[str],
-) -> str:
-    """Return why a cell is built with ``notes`` on it, or every reason why it is not."""
-    if built is None:
-        reasons = [f"{entry.reason}{f' ({entry.source})' if entry.source else ''}" for entry in against]
-        return "\n  ".join([f"{cell} is not built in {trigger}:", *reasons])
-    tests = f"untested: {built.untested}"
-    suites: list[str] = []
-    if built.tests:
-        tests = f"tested: {_name_tests(built)} on {built.tester}"
-        suites = [f"no suite {name}: {reason}" for name, reason in built.absent_suites]
-    together = f" as part of {built.build}" if built.build != cell else ""
-    details = f"for {', '.join(built.targets)} against ROCm {built.rocm} on {built.builder}{together}"
-    return "\n  ".join([f"{cell} is built in {trigger}, {details}", tests, *suites, *notes])
+    table: ci.CiTable, selection: matrix.MatrixSelection, text: str
+) -> tuple[dict[str, Any], list[str]]:
+    """Return why a cell is built or not, with every reason: as a document, and as lines for people.
+
+    Raises UsageError for what is no cell.
+    """
+    cell, chosen = matrix.parse_cell(table, text), matrix.check_selection(table, selection)
+    against = list(matrix.list_exclusions(table, chosen, cell))
+    built = next((entry for entry in matrix.plan_matrix(table, chosen).built if entry.cell == cell), None)
+    lines, notes = [f"{cell} is not built in {chosen.trigger}:"], []
+    lines += [f"{entry.reason}{f' ({entry.source})' if entry.source else ''}" for entry in against]
+    if built is not None:
+        for row in matrix.find_untested(table, cell):
+            notes.append(f"without {_join_test_names(row.tests)} tests: {row.reason}")
+        notes += matrix.describe_absent_projects([cell]) + matrix.describe_unplaced_projects([cell])
+        together = f" as part of {built.build}" if built.build != cell else ""
+        details = f"for {', '.join(built.targets)} against ROCm {built.rocm} on {built.builder}{together}"
+        details += _describe_packaging(built)
+        lines = [f"{cell} is built in {chosen.trigger}, {details}", f"untested: {built.untested}"]
+        if built.tests:
+            lines[1] = f"tested: {_name_tests(built)} on {built.tester}"
+            lines += [f"no suite {name}: {reason}" for name, reason in built.absent_suites]
+        lines += notes
+    document = {
+        "cell": str(cell),
+        "built": built is not None,
+        "build": str(built.build) if built is not None else None,
+        "reasons": [{"reason": entry.reason, "source": entry.source} for entry in against],
+        "notes": notes,
+    }
+    return document, lines
 
 
 def matrix_as_json(planned: matrix.Matrix, cells: Sequence[BuiltCell]) -> dict[str, Any]:
     """Return everything: keys are added later, never renamed."""
+    facts = ("targets", "rocm", "tests", "tester", "untested", "builder")
     return {
         "schema": 1,
-        "trigger": planned.trigger,
-        "date": str(planned.day),
-        "layout": planned.layout,
-        "packaging": planned.packaging,
+        "trigger": planned.selection.trigger,
+        "date": str(planned.selection.day),
+        "layout": planned.selection.layout,
+        "packaging": planned.selection.packaging,
         "cells": [
             {
+                **asdict(built_cell.cell),
                 "cell": str(built_cell.cell),
                 "build": str(built_cell.build),
-                **asdict(built_cell.cell),
-                "targets": list(built_cell.targets),
-                "rocm": built_cell.rocm,
-                "tests": list(built_cell.tests),
-                "tester": built_cell.tester,
-                "untested": built_cell.untested,
+                **{name: getattr(built_cell, name) for name in facts},
                 "suites": [asdict(suite) for suite in built_cell.suites],
                 "absent_suites": dict(built_cell.absent_suites),
-                "builder": built_cell.builder,
             }
             for built_cell in cells
         ],
         "builds": [
-            {"build": str(build.cell), "targets": list(build.targets), "builder": build.builder}
+            {"build": str(build.cell), "targets": build.targets, "builder": build.builder}
             for build in matrix.combine_builds(cells)
         ],
-        "left_out": [
-            {"cell": str(entry.cell), "reason": entry.reason, "source": entry.source}
-            for entry in planned.excluded
-        ],
+        "left_out": [{**asdict(entry), "cell": str(entry.cell)} for entry in planned.excluded],
     }
 
 
@@ -172,7 +182,7 @@ def set_outputs(env: Mapping[str, str], values: Mapping[str, str]) -> None:
     A value of several lines ends at a word that is nowhere in it, so that no value can set another output.
     """
     if not env.get(OUTPUT_VARIABLE):
-        tip = f"without --github-output it is printed; in a shell: {OUTPUT_VARIABLE}=FILE writes to a file"
+        tip = f"without --outputs it is printed; in a shell: {OUTPUT_VARIABLE}=FILE writes to a file"
         raise errors.UsageError(f"{OUTPUT_VARIABLE} is not set: this is no step of a workflow", tip=tip)
     lines = []
     for name, value in values.items():
@@ -221,46 +231,40 @@ def make_rows(cells: Sequence[BuiltCell], table: ci.CiTable, kind: RowKind) -> l
     """
     builds = matrix.combine_builds(cells)
     first = {build.cell for build in matrix.choose_cheapest(builds, table)}
-    if kind == "tested":
-        return [
-            {
-                **_make_cell_row(entry, table, first=entry.cell in first),
-                "suite_rows": {"include": _make_suite_rows(entry, table)},
-            }
-            for entry in cells
-            if entry.tester
-        ]
-    if kind == "torch_tested":
-        return [row for entry in cells for row in _make_shard_rows(entry, table)]
-    if kind in {"cells", "first", "others"}:
-        chosen = [build for build in builds if kind == "cells" or (build.cell in first) == (kind == "first")]
-        return [_make_cell_row(build, table, first=build.cell in first) for build in chosen]
+    rows: list[MatrixRow] = []
     if kind == "lines":
-        return [_make_line_row(group, table) for group in matrix.group_cells(cells, matrix.line_key).values()]
-    if kind == "sets":
-        sets = matrix.group_cells(cells, matrix.set_key).values()
-        stagers = ci.share_jobs(table.staging, len(sets))
-        rows = [_make_set_row(group, table, label) for group, label in zip(sets, stagers, strict=True)]
-        for row, group in zip(rows, sets, strict=True):
-            row["rows"] = {"include": make_rows(group, table, "tested")}
-        return rows
-    rows = []
-    for group in matrix.group_cells(builds, matrix.python_key).values():
-        before, _, companions = matrix.split_projects(group[0].cell.platform, group[0].cell.line)
-        if kind == "pythons" and before:
-            rows.append(_make_shared_row(group, table, before))
-        if kind == "companions" and companions:  # built against a torch: of the first build, or the cheapest
-            by_cost = sorted(
-                group,
-                key=lambda build: (
-                    build.cell not in first,
-                    matrix.estimate_build_hours(table, build),
-                    str(build.cell),
-                ),
-            )
-            torch, reserve, *_ = [*(_name_cell(build.cell) for build in by_cost), ""]
-            row = _make_shared_row(group, table, companions)
-            rows.append({**row, "torch": torch, "reserve": reserve})
+        rows = [_make_line_row(group, table) for group in matrix.group_cells(cells, matrix.line_key).values()]
+    elif kind == "sets":
+        groups = matrix.group_cells(cells, matrix.set_key).values()
+        labels = ci.share_jobs(table.staging, len(groups))
+        rows = [_make_set_row(group, table, label) for group, label in zip(groups, labels, strict=True)]
+    elif kind == "tested":
+        for entry in cells:
+            if entry.tester:
+                row = _make_cell_row(entry, table, first=entry.cell in first)
+                rows.append({**row, "suite_rows": {"include": _make_suite_rows(entry, table)}})
+    elif kind == "torch_tested":
+        rows = [
+            row
+            for entry in cells
+            for part in _make_suite_rows(entry, table)
+            for row in part["shards"]["include"]
+        ]
+    elif kind in {"pythons", "companions"}:
+        for group in matrix.group_cells(builds, matrix.python_key).values():
+            before, _, companions = matrix.split_projects(group[0].cell.platform, group[0].cell.line)
+            if kind == "pythons" and before:
+                rows.append(_make_shared_row(group, table, before))
+            elif kind == "companions" and companions:
+                by_cost = sorted(group, key=lambda build: matrix.rank_cost(build, table))
+                torch, reserve, *_ = [*(_name_cell(build.cell) for build in by_cost), ""]
+                rows.append(
+                    {**_make_shared_row(group, table, companions), "torch": torch, "reserve": reserve}
+                )
+    else:
+        for build in builds:
+            if kind in {"cells", "first" if build.cell in first else "others"}:
+                rows.append(_make_cell_row(build, table, first=build.cell in first))
     return rows
 
 
@@ -271,7 +275,7 @@ def _make_group_row(group: Sequence[BuiltCell]) -> MatrixRow:
         "line": cell.line,
         "platform": cell.platform,
         "rocm": first.rocm,
-        "pythons": " ".join(dict.fromkeys(each.cell.python for each in group)),
+        "pythons": _join_pythons(group),
         "families": " ".join(dict.fromkeys(each.cell.family for each in group)),
         "layout": first.layout,
         "packaging": first.packaging,
@@ -316,6 +320,7 @@ def _make_set_row(group: Sequence[BuiltCell], table: ci.CiTable, label: str) -> 
         "tested": any(each.tester for each in group),
         "gib": round(size / (1 << 30), 1),
         "stager": ci.HOSTED_RUNNER if fits else label,
+        "rows": {"include": make_rows(group, table, "tested")},
     }
 
 
@@ -373,21 +378,11 @@ def _make_cell_row(build: BuiltCell, table: ci.CiTable, *, first: bool) -> Matri
 
 def _make_suite_rows(build: BuiltCell, table: ci.CiTable) -> list[MatrixRow]:
     """Return a row a suite: its shards, a matrix, are one result, and wait for no other suite."""
-    suites: dict[str, list[MatrixRow]] = {}
-    for row in _make_shard_rows(build, table):
-        suites.setdefault(row["suite"], []).append(row)
-    return [
-        {"suite": name, "tester": rows[0]["tester"], "shards": {"include": rows}}
-        for name, rows in suites.items()
-    ]
-
-
-def _make_shard_rows(build: BuiltCell, table: ci.CiTable) -> list[MatrixRow]:
-    """Return a row a shard of each suite of a cell, with the machine that it runs on."""
-    rows = []
+    suites = []
     for suite in build.suites:
         hours = table.suites[suite.name].hours / suite.shards
         minutes = matrix.limit_minutes(table, hours, hosted=False)
+        rows: list[MatrixRow] = []
         for shard, tester in enumerate(suite.testers, start=1):
             part = f"-{shard}of{suite.shards}" if suite.shards > 1 else ""
             rows.append(
@@ -408,17 +403,17 @@ def _make_shard_rows(build: BuiltCell, table: ci.CiTable) -> list[MatrixRow]:
                     "torch_step_minutes": max(minutes - _SETUP_MINUTES, 0),
                 }
             )
-    return rows
+        suites.append({"suite": suite.name, "tester": suite.testers[0], "shards": {"include": rows}})
+    return suites
 
 
 def _find_container_options(build: BuiltCell, table: ci.CiTable, label: str) -> str:
     """Return what a container on a machine with GPUs needs, as a workflow passes it; "" without one."""
-    platform = build.cell.platform
-    on = table.all_families[build.cell.family].get_platform(platform) if label else None
-    for runner in (*on.runners, *on.several_gpus) if on is not None else ():
-        if runner.label == label:
-            return " ".join(table.get_container_options(runner, platform))
-    return ""
+    if not label:
+        return ""
+    on = matrix.get_machines(table, build.cell)
+    runner = next(runner for runner in (*on.runners, *on.several_gpus) if runner.label == label)
+    return " ".join(table.get_container_options(runner, build.cell.platform))
 
 
 def _list_wheel_globs(projects: Iterable[Project]) -> str:
@@ -558,14 +553,3 @@ def find_affected_cells(cells: Sequence[BuiltCell], changes: Sequence[ChangedFil
                 affected.append(built_cell)
                 break
     return affected
-
-
-def choose_cheapest_cells(cells: Sequence[BuiltCell], table: ci.CiTable) -> list[BuiltCell]:
-    """Return one cell for each line and platform that stands for all: the cheapest of those that are tested.
-
-    Where none is tested, the cheapest there is.
-    """
-    chosen = []
-    for mine in matrix.group_cells(cells, matrix.line_key).values():
-        chosen += matrix.choose_cheapest([each for each in mine if each.tests] or mine, table)
-    return chosen

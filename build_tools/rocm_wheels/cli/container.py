@@ -150,11 +150,9 @@ def run(
 @catalogue.PLATFORM.but(
     default="linux", show_default=True, help="What is built for: jobs on Windows run in no image."
 )
-@command.option(
-    "--github-output", is_flag=True, help="Set the outputs image and plat of a step of a workflow."
-)
+@catalogue.OUTPUTS.but(help="Set `image` and `plat` as outputs of the step of a workflow (GITHUB_OUTPUT).")
 @catalogue.JSON
-def resolve(image: str, platform: project_names.Platform, github_output: bool, as_json: bool) -> None:
+def resolve(image: str, platform: project_names.Platform, outputs: bool, as_json: bool) -> None:
     """Print the image that a job builds wheels in, by its digest, and what it tells `build --plat`.
 
     IMAGE is a name of `compat show images` that is run as it is, any other as name@sha256:…, or none: on the
@@ -168,6 +166,6 @@ def resolve(image: str, platform: project_names.Platform, github_output: bool, a
 
     reference, plat = container.choose_job_image(image, platform)
     document = {"image": reference, "plat": plat}
-    if github_output:
+    if outputs:
         matrix_report.set_outputs(boundary.read_environment(), document)
     print_result(document, [f"{reference or 'the machine itself'}, --plat {plat}"], as_json=as_json)

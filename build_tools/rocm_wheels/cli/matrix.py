@@ -6,8 +6,9 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
-from rocm_wheels.cli import boundary, catalogue, command
+from rocm_wheels.cli import boundary, catalogue, command, options
 from rocm_wheels.core import errors, log, tables
 from rocm_wheels.models import project_names
 
@@ -20,6 +21,14 @@ _MOST_FILES = 5
 _ROW_KINDS = (
     *("lines", "sets", "pythons", "cells", "first", "others", "companions", "tested", "torch_tested"),
 )
+# what rows of a kind say nothing of: an option that is about nothing else is refused
+_UNTOLD_BY_ROWS = {
+    "suites": {"lines", "pythons", "companions"},
+    "day": {"pythons", "companions"},
+    "layout": {"torch_tested"},
+    "packaging": {"torch_tested"},
+    "rocm_version": {"torch_tested"},
+}
 
 # which cells: families × Pythons × torch lines × platforms
 _selection_options = catalogue.takes(
@@ -97,6 +106,7 @@ _selection_options = catalogue.takes(
 )
 @command.option(
     "--rows",
+    "kinds",
     multiple=True,
     type=click.Choice(_ROW_KINDS),
     help="With --format github: a row a line (lock, checkout), a set of wheels, a Python (what families"
@@ -108,15 +118,11 @@ _selection_options = catalogue.takes(
     "--format",
     "form",
     type=click.Choice(["table", "github", "json"]),
-    default="table",
-    show_default=True,
-    help="For people, for `fromJSON` in a workflow, or everything as JSON.",
+    help="For people, for `fromJSON` in a workflow, or everything as JSON.  [default: table]",
 )
-@command.option(
-    "--github-output",
-    is_flag=True,
+@catalogue.OUTPUTS.but(
     help="With --format github: set outputs of the step (GITHUB_OUTPUT), for each of --rows its name and"
-    " its name with _count.",
+    " its name with _count."
 )
 @command.option(
     "--explain", metavar="CELL", help="Why this cell is built or not: gfx94X-dcgpu/3.12/2.13/linux."
@@ -126,10 +132,10 @@ def matrix_command(  # noqa: PLR0917 - click passes them by name
     changed: tuple[str, ...],
     since: str | None,
     cheapest: bool,
-    rows: tuple[matrix_report.RowKind, ...],
+    kinds: tuple[matrix_report.RowKind, ...],
     require_rows: bool,
-    form: str,
-    github_output: bool,
+    form: str | None,
+    outputs: bool,
     explain: str | None,
     as_json: bool,
     **selected: Any,
@@ -138,7 +144,7 @@ def matrix_command(  # noqa: PLR0917 - click passes them by name
 
     Policy is data/ci.yaml; every cell that is left out has a reason. Rows for GitHub have a limit of time for
     each job, twice what it is expected to take. ROCM_WHEELS_FAMILIES, _PYTHONS, _LINES, _PLATFORM, _LAYOUT,
-    _ROCM_VERSION, _SUITES and _DATE stand for options that are not given; empty, they say nothing.
+    _PACKAGING, _ROCM_VERSION, _SUITES, _DATE stand for options that are not given; empty, they say nothing.
 
     \b
     Examples:
@@ -146,33 +152,45 @@ def matrix_command(  # noqa: PLR0917 - click passes them by name
       rocm-wheels matrix --trigger presubmit --changed repos/pytorch.yaml --format github
     """
     from rocm_wheels.ci import matrix, matrix_report
+    from rocm_wheels.core import workspace
     from rocm_wheels.models import ci
 
-    if as_json and form == "github":
-        raise errors.UsageError("--json and --format github exclude each other")
-    form = "json" if as_json else form
+    if as_json and form not in {None, "json"}:
+        raise errors.UsageError(f"--json and --format {form} exclude each other")
+    form = form or ("json" if as_json else "table")
     if explain is not None and (form == "github" or changed or since is not None or cheapest):
         raise click.UsageError(
             "--explain is about one cell: no --format github, --changed, --since, --cheapest"
         )
-    if form != "github" and (rows or require_rows or github_output):
-        raise click.UsageError("--rows, --require-rows and --github-output go with --format github")
+    if form != "github" and (kinds or require_rows or outputs):
+        raise click.UsageError("--rows, --require-rows and --outputs go with --format github")
+    kinds = tuple(dict.fromkeys(kinds)) or ("lines",)
+    if form == "github":
+        _refuse_untold_options({*kinds})
     table, selection = ci.load_ci_table(), _make_selection(**selected)
     if explain is not None:
-        _print_cell(selection, explain, as_json=form == "json")
+        document, lines = matrix_report.explain_cell(table, selection, explain)
+        options.print_result(document, ["\n  ".join(lines)], as_json=form == "json")
         return
-    changes = _find_changes(table, changed, since)
+
+    changes: list[matrix_report.ChangedFile] | None = None
+    if changed or since is not None:
+        home = workspace.get_project_home()
+        paths = matrix_report.check_named_files(home, changed)
+        paths += matrix_report.list_changed_since(home, since) if since is not None else []
+        changes = matrix_report.classify_changes(table, dict.fromkeys(paths))
     planned = matrix.plan_matrix(table, matrix_report.widen_selection(table, selection, changes or ()))
     cells = list(planned.built)
     if changes is not None:
         cells = matrix_report.find_affected_cells(cells, changes)
     if cheapest:
-        cells = matrix_report.choose_cheapest_cells(cells, table)
+        cells = matrix.choose_cheapest(cells, table, tested=True)
     if form == "github":
-        outputs = _print_rows(planned, cells, rows or ("lines",), required=require_rows)
-        if github_output:
-            matrix_report.set_outputs(boundary.read_environment(), outputs)
+        texts = _print_rows(planned, cells, kinds, required=require_rows)
+        if outputs:
+            matrix_report.set_outputs(boundary.read_environment(), texts)
         return
+
     warnings = matrix.list_warnings(cells, table)
     notes = matrix.describe_absent_projects(built_cell.cell for built_cell in cells)
     if form == "json":
@@ -191,43 +209,46 @@ def matrix_command(  # noqa: PLR0917 - click passes them by name
         click.echo(matrix_report.format_excluded(planned.excluded))
     for warning in warnings:
         log.log_warning(warning)
+    subjects: dict[str, list[str]] = {}
+    for change in changes or ():
+        on = f" of torch {change.line}" if change.line else ""
+        subjects.setdefault(f"{change.project or change.what}{on}", []).append(change.path)
+    for subject, files in subjects.items():
+        more = f" and {len(files) - _MOST_FILES} more" if len(files) > _MOST_FILES else ""
+        notes.append(f"{subject}: {', '.join(files[:_MOST_FILES])}{more}")
     for note in notes:
         log.log_note(note)
-    _print_changes(changes or ())
 
 
-def _make_selection(*, platform: Any, rocm_version: str | None, day: Any, **options: Any) -> Any:
+def _refuse_untold_options(kinds: set[matrix_report.RowKind]) -> None:
+    """Raise click's UsageError for an option of the command line that is nowhere in rows of these kinds."""
+    context = click.get_current_context()
+    for name, without in _UNTOLD_BY_ROWS.items():
+        if kinds <= without and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            option = next(param.opts[0] for param in context.command.params if param.name == name)
+            raise click.UsageError(f"{option} changes nothing in rows of {', '.join(sorted(kinds))}")
+
+
+def _make_selection(*, platform: Any, rocm_version: str | None, day: Any, **selected: Any) -> Any:
     from datetime import datetime, timezone
 
     from rocm_wheels.ci import matrix
+    from rocm_wheels.models import gfx
 
     for name in ("families", "pythons", "lines", "suites"):
-        text = options[name]
-        words = (text or "").replace(",", " ").replace(";", " ").split()
+        text = selected[name]
+        words = gfx.split_target_words(text or "")
+        if name != "families":  # these are read as --gfx reads them
+            words = (text or "").replace(",", " ").replace(";", " ").split()
         if text is not None and not words:
             raise click.UsageError(f"an empty list of {name} says nothing: leave the option out")
-        options[name] = tuple(dict.fromkeys(words))
+        selected[name] = tuple(dict.fromkeys(words))
     return matrix.MatrixSelection(
         platforms=(platform,) if platform else (),
         rocm=rocm_version,
         day=(day or datetime.now(timezone.utc)).date(),
-        **options,
+        **selected,
     )
-
-
-def _find_changes(
-    table: Any, changed: Sequence[str], since: str | None
-) -> list[matrix_report.ChangedFile] | None:
-    """Return what changed files have to do with, None where no option names any."""
-    from rocm_wheels.ci import matrix_report
-    from rocm_wheels.core import workspace
-
-    if not changed and since is None:
-        return None
-    home = workspace.get_project_home()
-    paths = matrix_report.check_named_files(home, changed)
-    paths += matrix_report.list_changed_since(home, since) if since is not None else []
-    return matrix_report.classify_changes(table, dict.fromkeys(paths))
 
 
 def _print_rows(
@@ -249,7 +270,7 @@ def _print_rows(
     for kind in kinds:
         rows = matrix_report.make_rows(cells, ci.load_ci_table(), kind)
         if kind == "lines":
-            rows = [{**row, "date": str(planned.day)} for row in rows]
+            rows = [{**row, "date": str(planned.selection.day)} for row in rows]
         outputs |= {kind: matrix_report.format_github_matrix(rows), f"{kind}_count": str(len(rows))}
         click.echo(outputs[kind])
         if rows:
@@ -266,42 +287,3 @@ def _print_rows(
         if reasons:
             log.log_warning(f"nothing is tested: {reasons}")
     return outputs
-
-
-def _print_cell(selection: matrix.MatrixSelection, text: str, *, as_json: bool) -> None:
-    """Print why a cell is built or not, with every reason."""
-    from rocm_wheels.ci import matrix, matrix_report
-    from rocm_wheels.models import ci
-
-    table = ci.load_ci_table()
-    cell = matrix.parse_cell(table, text)
-    chosen = matrix.check_selection(table, selection)
-    against = list(matrix.list_exclusions(table, chosen, cell))
-    built = next((entry for entry in matrix.plan_matrix(table, chosen).built if entry.cell == cell), None)
-    notes = []
-    if built is not None:
-        for entry in matrix.find_untested(table, cell):
-            notes.append(f"without {matrix_report.join_test_names(entry.tests)} tests: {entry.reason}")
-        notes += matrix.describe_absent_projects([cell]) + matrix.describe_unplaced_projects([cell])
-    if not as_json:
-        click.echo(matrix_report.explain_cell(cell, built, against, selection.trigger, notes))
-        return
-    document = {
-        "cell": str(cell),
-        "built": built is not None,
-        "build": str(built.build) if built is not None else None,
-        "reasons": [{"reason": entry.reason, "source": entry.source} for entry in against],
-        "notes": notes,
-    }
-    click.echo(json.dumps(document, indent=1))
-
-
-def _print_changes(changes: Sequence[matrix_report.ChangedFile]) -> None:
-    """Say what changed files have to do with."""
-    kinds: dict[str, list[str]] = {}
-    for change in changes:
-        on = f" of torch {change.line}" if change.line else ""
-        kinds.setdefault(f"{change.project or change.what}{on}", []).append(change.path)
-    for subject, paths in kinds.items():
-        more = f" and {len(paths) - _MOST_FILES} more" if len(paths) > _MOST_FILES else ""
-        log.log_note(f"{subject}: {', '.join(paths[:_MOST_FILES])}{more}")
