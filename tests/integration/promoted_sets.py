@@ -45,6 +45,11 @@ def promote(store: Store, document: wheel_set.SetDocument, by: str = "ann@here")
     return promoter(store, by).promote(document, lambda: PASSED)
 
 
+def abandon(one: Promoter) -> ChannelChange:
+    """Undo whatever change is pending."""
+    return one.abandon(one.read_channel_record().channel.change_id)
+
+
 def channel_of(store: Store) -> channel.Channel:
     return channel.read_channel(store, PATHS, "nightly").channel
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import s3_servers
 from faulty_store import FaultyStore, Killed, Watched
-from promoted_sets import PAGES, PATHS, Sets, channel_of, linked, promote, promoter, sets
+from promoted_sets import PAGES, PATHS, Sets, abandon, channel_of, linked, promote, promoter, sets
 from release_world import FAMILY
 
 from rocm_wheels.core import errors, parallel
@@ -97,17 +97,17 @@ def test_what_was_killed_can_be_undone_and_that_may_be_killed_too(sets: Sets, tm
         undone = tmp_path / f"undone {number}"
         linked(place, undone)
         store = sets.store(undone)
-        done = promoter(store).abandon(new.id)
+        done = abandon(promoter(store))
         assert (done.channel.current, done.channel.pending) == (old.id, None)
         assert sets.get(undone) == "old"
         last = [one for one in store.writes if PAGES in one][-1:]
         for fault in last:
             with pytest.raises(Killed):
-                promoter(sets.store(place, fault, "before")).abandon(new.id)
+                abandon(promoter(sets.store(place, fault, "before")))
             assert sets.get(place) in {"old", "new"}
             with pytest.raises(errors.ReleaseError, match=r"is being changed: abandon of 2\.9\.2"):
                 promote(sets.store(place), new)
-            assert promoter(sets.store(place)).abandon(new.id).finished
+            assert abandon(promoter(sets.store(place))).finished
             assert sets.get(place) == "old"
 
 
@@ -155,7 +155,7 @@ def test_of_two_promoters_one_is_told_of_the_other(sets: Sets, tmp_path: Path) -
         promoter(sets.store(place)).demote([old.id])
     slow = promoter(sets.store(place))
     held = slow.read_channel_record()
-    promoter(sets.store(place), "bob@here").abandon(new.id)
+    abandon(promoter(sets.store(place), "bob@here"))
     with pytest.raises(
         errors.ReleaseError,
         match=r"nightly was changed by another process in the meantime: abandon .*bob@here",
@@ -328,7 +328,7 @@ def test_every_write_to_s3_that_people_see_may_be_killed(sets: Sets, tmp_path: P
     with pytest.raises(Killed):
         promote(Watched(bucket.store, at=f"replace {PAGES}/torchvision/index.html", fault="after"), new)
     bucket.look()
-    assert promoter(bucket.store).abandon(new.id).channel.shown == (old.id,)
+    assert abandon(promoter(bucket.store)).channel.shown == (old.id,)
     bucket.look()
     assert bucket.seen == ["old", "new", "old", "new", "old"]
     assert {one.path: one.tag for one in bucket.store.listing(PATHS.pool)} == pool

@@ -13,13 +13,15 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
+from faulty_store import FaultyStore, Killed
 from judged_sets import said
-from release_world import FAMILY, World, drafts
+from release_world import FAMILY, NOW, World, drafts
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.release import store_paths, wheel_set
-from rocm_wheels.release.channel import read_channel
+from rocm_wheels.release.channel import ChannelActor, Promoter, read_channel
 from rocm_wheels.release.evidence.store import add_evidence
+from rocm_wheels.release.policy import RuleResult, Verdict
 from rocm_wheels.stores import folder
 
 pytestmark = pytest.mark.contract
@@ -136,8 +138,18 @@ def test_from_the_gate_to_the_channel_and_back(tmp_path: Path, capsys: pytest.Ca
         == 15
     )
     assert f"is not on nightly of {FAMILY}" in capsys.readouterr().err
-    assert boundary.run_command(main.cli, words(new, "--abandon")) == 15
+    undo = ["set", "promote", str(place), "--abandon"]
+    assert (
+        boundary.run_command(main.cli, [*undo, read_channel(store, PATHS, "nightly").channel.change_id]) == 15
+    )
     assert "nothing is pending on nightly" in capsys.readouterr().err
+    assert boundary.run_command(main.cli, [*undo, "0" * 12]) == 15
+    assert f"no change {'0' * 12} is pending in {place}" in capsys.readouterr().err
+    assert boundary.run_command(main.cli, words(new, "--abandon", "0" * 12)) == 2
+    assert "leave out what names a set, a channel or a policy" in capsys.readouterr().err
+    for wrong in (["--set", new], ["--channel", "nightly"]):
+        assert boundary.run_command(main.cli, [*undo[:-1], *wrong]) == 2
+        assert "tip: name both: --set ID --channel NAME" in capsys.readouterr().err
     before_demote = everything(place)
     for wrong in ([], ["--set", old, "--to", old]):
         assert boundary.run_command(main.cli, [*begins[:-1], *wrong]) == 2
@@ -156,6 +168,58 @@ def test_from_the_gate_to_the_channel_and_back(tmp_path: Path, capsys: pytest.Ca
     ]
     after = everything(place)
     assert {path for path in before if after.get(path) != before[path]} == set()
+
+
+@pytest.mark.parametrize("action", ["promote", "demote"])
+def test_the_lines_that_are_printed_lead_through(
+    action: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A change that was killed is undone by its id alone; what puts a set back names the policy."""
+    shop = Shop(tmp_path, capsys)
+    old, _ = shop.stage(World(tmp_path / "first").wheels)
+    new, _ = shop.stage(shop.made("newer", "2.9.2"))
+    for document in (old, new) if action == "demote" else (old,):
+        shop.change("promote", document, "nightly")
+    before = everything(shop.place)
+    store = FaultyStore(folder.FolderStore(shop.place), at=f"replace {PATHS.channel_document('nightly')}")
+    store.fault = "after"
+    one = Promoter(store, PATHS, "nightly", ChannelActor("ann@there", NOW))
+    passed = Verdict(
+        new.id, FAMILY, "nightly", datetime.now(timezone.utc), (RuleResult("hashes", "pass", "yes"),)
+    )
+    with pytest.raises(Killed):
+        one.promote(new, lambda: passed) if action == "promote" else one.demote([new.id])
+    told = shop.change("demote" if action == "promote" else "promote", old, "nightly", 15)
+    assert f"nightly of {FAMILY} is being changed: {action} of {new.id} by ann@there" in told
+    program, *undo = shlex.split(told.partition("or undo it: ")[2].splitlines()[0])
+    assert program == "rocm-wheels" and undo[-2] == "--abandon" and str(shop.place) in undo
+    listed = [
+        "set",
+        "list",
+        str(shop.place),
+        "--channel",
+        "nightly",
+        "--policy",
+        str(tmp_path / "policy.yaml"),
+    ]
+    assert boundary.run_command(main.cli, listed) == 0
+    assert f"undo it: rocm-wheels set promote STORE --abandon {undo[-1]}\n" in capsys.readouterr().out
+    undo[1] = action  # either command undoes it
+    assert boundary.run_command(main.cli, [*undo, "--dry-run"]) == 0
+    assert f"dry run: {new.id} put back" in capsys.readouterr().out
+    for said_so in (f"{new.id} put back; nightly of", "nothing to do; nightly of"):
+        assert boundary.run_command(main.cli, undo) == 0
+        assert said_so in capsys.readouterr().out
+    document = PATHS.channel_document("nightly")
+    after = everything(shop.place)
+    assert {path for path in after if after[path] != before.get(path)} == {document}
+    # and the line that puts a set back has the policy by which it went
+    words = ["set", "demote", str(shop.place), "--set", old.id, "--channel", "nightly"]
+    assert boundary.run_command(main.cli, [*words, "--policy", str(tmp_path / "policy.yaml")]) == 0
+    program, *again = shlex.split(capsys.readouterr().out.partition("put it back: ")[2].splitlines()[0])
+    assert again[-2:] == ["--policy", str(tmp_path / "policy.yaml")]
+    assert boundary.run_command(main.cli, again) == 0
+    assert f"{old.id} promoted" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("damage", ["wheel", "lock", "gone"])

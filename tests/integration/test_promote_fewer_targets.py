@@ -155,11 +155,9 @@ def test_a_killed_promotion_of_such_a_set_is_finished(bench: Bench, promote: Pro
         "x", FAMILY, "nightly", datetime.now(timezone.utc), (policy.RuleResult("hashes", "pass", "yes"),)
     )
     store = FaultyStore(bench.store)
-    promoter = Promoter(
-        store, places, "nightly", ChannelActor("eve", "2026-11-21T00:00:00Z"), allow_fewer_targets=True
-    )
+    promoter = Promoter(store, places, "nightly", ChannelActor("eve", "2026-11-21T00:00:00Z"))
     path = store_paths.FamilyPaths(FAMILY).channel_document("nightly")
     store.at, store.fault = f"replace {path}", "after"
     with pytest.raises(Killed):
-        promoter.promote(part, lambda: passed)
+        promoter.promote(part, lambda: passed, allow_fewer_targets=True)
     assert f"{part.id} promoted (an earlier run had begun it)" in promote(part)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from faulty_store import FaultyStore, Killed
-from promoted_sets import PAGES, PASSED, PATHS, Sets, channel_of, linked, promote, promoter, sets
+from promoted_sets import PAGES, PASSED, PATHS, Sets, abandon, channel_of, linked, promote, promoter, sets
 from release_world import FAMILY, World
 from staged import stage
 
@@ -80,7 +80,7 @@ def test_who_is_overtaken_leaves_the_channel_as_the_other_wanted_it(
         before = pages(place)
 
         def act(place: Path = place) -> None:
-            promoter(sets.store(place), "bob@here").abandon(new.id)
+            abandon(promoter(sets.store(place), "bob@here"))
 
         store = Meanwhile(sets.store(place), write, act, after=after)
         with pytest.raises(
@@ -112,9 +112,7 @@ def test_a_demotion_that_is_overtaken_takes_nothing_away(sets: Sets, tmp_path: P
     promote(sets.store(start), new)
     for write in writes:
         store = sets.store(start)
-        other = Meanwhile(
-            store, write, lambda: promoter(sets.store(start), "bob@here").abandon(new.id), after=False
-        )
+        other = Meanwhile(store, write, lambda: abandon(promoter(sets.store(start), "bob@here")), after=False)
         with pytest.raises(errors.ReleaseError, match="changed by another process in the meantime"):
             promoter(other).demote([new.id])
         assert pages(start) == before, write
@@ -150,11 +148,10 @@ def test_what_was_killed_passes_its_gate_again(sets: Sets, tmp_path: Path) -> No
         errors.ReleaseError, match="an earlier run had passed and was killed: promote of 2"
     ) as found:
         promoter(sets.store(place)).promote(new, judged(HELD))
-    assert f"undo what it did: rocm-wheels set promote STORE --channel nightly --family {FAMILY}" in str(
-        found.value.tip
-    )
+    change = channel_of(sets.store(place)).change_id
+    assert f"undo what it did: rocm-wheels set promote {place} --abandon {change}" in str(found.value.tip)
     assert channel_of(sets.store(place)).pending is not None and pages(place) == before
-    assert promoter(sets.store(place)).abandon(new.id).channel.shown == (old.id,)
+    assert abandon(promoter(sets.store(place))).channel.shown == (old.id,)
 
 
 @pytest.mark.contract
@@ -316,7 +313,7 @@ def test_of_many_such_pairs_that_come_at_once_one_gets_in_at_most(
 def test_who_was_killed_between_claim_and_look_looks_again(
     twins: tuple[Path, wheel_set.SetDocument, wheel_set.SetDocument],
 ) -> None:
-    """Both have claimed, neither has looked: nobody gets in, until one is put back; then no more than one."""
+    """Both have claimed, neither has looked: the first that runs again is refused, and only one gets in."""
     place, one, two = twins
     claims = [f"replace {PATHS.channel_document(name)}" for name in ("nightly", "stable")]
 
@@ -328,11 +325,12 @@ def test_who_was_killed_between_claim_and_look_looks_again(
     held.at, held.fault = claims[1], "after"
     with pytest.raises(Killed):
         replace(promoter(held), channel="stable").promote(two, lambda: PASSED)
-    for name, document in (("nightly", one), ("stable", two)):
-        with pytest.raises(errors.ReleaseError, match="has other bytes in"):
-            promoter_to(place, name).promote(document, lambda: PASSED)
-    promoter_to(place, "stable").abandon(two.id)
-    promoter_to(place, "nightly").abandon(one.id)
-    for name in ("nightly", "stable"):
-        page = place / PATHS.channel_pages(name) / "torch/index.json"
-        assert not page.exists() or b"torch-2.9.4" not in page.read_bytes()
+    # who runs again is told why, and has put back what that run had begun: then the other one gets in
+    with pytest.raises(errors.ReleaseError, match="has other bytes in"):
+        promoter_to(place, "nightly").promote(one, lambda: PASSED)
+    channel = promoter_to(place, "nightly").read_channel_record().channel
+    assert (channel.pending, one.id in channel.shown) == (None, False)
+    assert promoter_to(place, "stable").promote(two, lambda: PASSED).finished
+    for name, shown in (("nightly", False), ("stable", True)):
+        page = place / PATHS.channel_pages(name) / "torch/index.html"
+        assert (page.exists() and b"torch-2.9.4" in page.read_bytes()) == shown

@@ -18,7 +18,7 @@ from judged_sets import FAMILY, NOW, a_set, put_set, said, wheel
 
 from rocm_wheels.cli import boundary, evidence, main
 from rocm_wheels.release import care, refresh, store_paths, wheel_set
-from rocm_wheels.release.channel import Channel, ChannelEvent, ChannelSet, PendingChange
+from rocm_wheels.release.channel import Channel, ChannelEvent, ChannelSet, PendingChange, read_channel
 from rocm_wheels.release.evidence.store import add_evidence
 from rocm_wheels.release.policy import load_policy
 from rocm_wheels.stores import folder
@@ -163,6 +163,7 @@ def test_what_a_channel_shows_and_what_is_known_now(store: folder.FolderStore, a
     assert (found["family"], found["revision"]) == (FAMILY, 9)
     assert found["index"] == store.url_of(f"{PATHS.channel_pages('nightly')}/")
     assert found["pending"] == {
+        "id": read_channel(store, PATHS, "nightly").channel.change_id,
         "action": "promote",
         "sets": [IDS[3]],
         "by": "bob@here",

@@ -18,7 +18,7 @@ from urllib.parse import quote
 import pytest
 from edited_documents import reseal
 from faulty_store import FaultyStore, Killed, Watched
-from promoted_sets import PAGES, PASSED, PATHS, Sets, linked, sets
+from promoted_sets import PAGES, PASSED, PATHS, Sets, abandon, linked, sets
 from release_world import FAMILY, TARGET, World
 from staged import stage
 
@@ -90,7 +90,10 @@ class Signing:
         self.refresh(store)
 
     def abandon(self, store: Store, document: wheel_set.SetDocument) -> None:
-        self.promoter(store).abandon(document.id)
+        promoter = self.promoter(store)
+        pending = promoter.read_channel_record().channel.pending
+        assert pending is None or document.id in pending.sets
+        abandon(promoter)
         self.refresh(store)
 
     def begin(self, store: Store) -> None:
@@ -308,7 +311,7 @@ def test_a_change_that_somebody_claims_without_a_key_is_not_made(
         with pytest.raises(errors.ReleaseError, match="is being changed: demote of 2"):
             attempt(store, old)
     left = signing.refresh(store)
-    assert left is not None and "by eve" in left.other_change
+    assert left is not None and left.changing is not None and "by eve" in str(left.changing.pending)
     assert [store.inner.read(path).content for path in (CHANNEL, MANIFEST)] == before
     signing.abandon(store, new)
     assert signing.promoter(store).read_channel_record().channel.shown == (old.id, new.id)

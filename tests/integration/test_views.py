@@ -94,6 +94,7 @@ class Sets:
         worlds = [World(home / "1"), World(home / "2", "2.9.2")]
         worlds[1].wheels[0] = worlds[0].wheels[0]  # triton is the same
         plans = [world.plan() for world in worlds]
+        self.plan_of_new = plans[1]
         self.asked: dict[str, str] = {}
         self.place = home / "store"
         store = self.store(self.place)
@@ -276,6 +277,44 @@ def test_without_a_set_that_passed_there_is_no_view(sets: Sets, tmp_path: Path) 
     assert everything(place) == everything(killed)
 
 
+@pytest.mark.parametrize("lost", ["a wheel", "its METADATA", "half a wheel", "all files"])
+def test_a_set_that_lost_files_leaves_its_views_and_is_named(
+    lost: str, sets: Sets, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Refreshing does all there is to do and ends with 15; a stage of the same wheels puts the set back."""
+    place, rules = sets.copy(tmp_path / "store"), tmp_path / "policy.yaml"
+    rules.write_text(POLICY)
+    store = sets.store(place)
+    know(store, sets.new, hours=3)  # both passed
+    refresh(store)
+    assert sets.get(place) == "new"
+    gone = [file for file in sets.new.files if lost == "all files" or file.project == "torch"]
+    gone = [file for file in gone if file.sha256 not in sets.old.hashes]
+    for file in gone:
+        wheel = PATHS.pool_file(file.sha256, file.name)
+        if lost != "its METADATA":
+            content = store.read(wheel).content
+            store.remove(wheel)
+            if lost == "half a wheel":
+                store.create(wheel, content[:100])
+        if lost in {"its METADATA", "all files"}:
+            store.remove(f"{wheel}.metadata")
+    words = ["set", "refresh", str(place), "--policy", str(rules)]
+    for _ in range(2):
+        assert boundary.run_command(main.cli, words) == 15
+        told = capsys.readouterr()
+        assert f"{gone[0].name}" in told.out and "gone or cut short: stage the same wheels again" in told.out
+        assert f"shown, and something failed since: {sets.new.id} (nightly of {FAMILY})" in told.err
+        assert sets.get(place) == "old"
+    assert boundary.run_command(main.cli, ["set", "list", str(place), "--channel", "nightly"]) == 0
+    assert "files: torch-2.9.2" in capsys.readouterr().out
+    for file in gone:
+        store.remove(PATHS.pool_file(file.sha256, file.name))
+    stage(store, sets.plan_of_new)
+    assert boundary.run_command(main.cli, words) == 0
+    assert sets.get(place) == "new"
+
+
 def test_refresh_in_s3_over_a_bad_line_and_killed(sets: Sets) -> None:
     bucket = s3_servers.a_bucket()
     require_refreshed_in_s3(sets, lambda url="": s3_servers.a_store(url, bucket=bucket))
@@ -285,7 +324,7 @@ def require_refreshed_in_s3(sets: Sets, connect: Callable[..., Store]) -> None:
     """Refresh in a bucket (``connect`` returns its store, by a URL), over a bad line and killed."""
     store, seen, faults = connect(), [0], ["503", "lost"]
     start = folder.FolderStore(sets.place)
-    needed = [one.path for one in start.listing("") if not one.path.endswith(".whl")]  # and no wheel
+    needed = [one.path for one in start.listing("")]
     parallel.run_in_parallel(lambda path: store.create(path, start.read(path).content), needed, jobs=8)
     assert view_of(store) == "new"
 
@@ -363,8 +402,17 @@ def test_the_command_tells_what_failed_and_how_to_take_it_away(
         (sets.old.id, "reported, unsigned"),  # nightly takes it, and says so
     ]
     (bad,) = one["failing"]
+    assert bad["command"].endswith(f" --policy {rules}")
     assert (bad["set"], bad["told"]) == (sets.new.id, [f"{TARGET}: tests failed"])
-    taken = ["demote", "--channel", "nightly", "--set", sets.old.id, "--dry-run"]  # the failed one is left
+    taken = [
+        "demote",
+        "--channel",
+        "nightly",
+        "--set",
+        sets.old.id,
+        "--dry-run",
+        *chosen,
+    ]  # the failed one is left
     assert f"\n{sets.new.id}: tests failed; {TARGET}: tests failed\n  take it away: " in call(*taken)
     assert json.loads(call(*taken, "--json"))["failing"] == [bad]
     program, *words = shlex.split(bad["command"])
@@ -434,7 +482,7 @@ def test_a_release_is_out_when_its_views_fail(
     found = capsys.readouterr()
     assert f"{sets.new.id} demoted" in found.out
     assert f"people get it (nightly of {FAMILY} is at {sets.old.id})" in found.err
-    assert f"`rocm-wheels set refresh {place}` completes it" in found.err
+    assert f"`rocm-wheels set refresh {place} --policy {rules}` completes it" in found.err
     assert "tip: it may have said that a test failed" in found.err  # why it could not
     assert boundary.run_command(main.cli, ["set", "refresh", str(place), "--policy", str(rules)]) == 15
     assert f"nightly of {FAMILY} was not refreshed\n  because file:" in capsys.readouterr().err

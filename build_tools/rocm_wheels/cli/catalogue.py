@@ -155,7 +155,7 @@ POLICY = Entry(
     "--policy",
     type=options.GivenPath(),
     metavar="FILE",
-    help="What channels need [default: what the channel keeps, then data/release_policy.yaml].",
+    help="What channels need of a set [default: data/release_policy.yaml].",
 )
 OUTPUT = Entry(
     "-o", "--output", type=options.GivenPath(dir_okay=False), metavar="FILE", help="File to write."

@@ -1,98 +1,344 @@
-"""``promote``, ``demote`` and ``refresh``: which sets people get from a channel."""
+"""``set promote``, ``demote`` and ``refresh``: which sets people get from a channel."""
 
 from __future__ import annotations
 
-import json
 import shlex
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
+from click.core import ParameterSource
 
 from rocm_wheels.cli import boundary, catalogue, command, evidence, options, store
 from rocm_wheels.core import errors, log, tables
 
 if TYPE_CHECKING:
-    from rocm_wheels.release import care, refresh, wheel_set
-    from rocm_wheels.release.channel import Channel, ChannelChange, Promoter
+    from rocm_wheels.release import care, refresh
+    from rocm_wheels.release.channel import ChannelChange, Promoter
     from rocm_wheels.release.policy import Policy, Verdict
     from rocm_wheels.stores.store import Store
 
+F = TypeVar("F", bound=Callable[..., Any])
 _DONE_WORDS = {"promote": "promoted", "demote": "demoted", "abandon": "put back"}
 
 
-def refreshed_as_json(refreshed: refresh.RefreshResult, place: str) -> dict[str, object]:
-    """Return what was done for a channel."""
-    return {
-        "family": refreshed.family,
-        "channel": refreshed.channel,
-        "told": list(refreshed.retold),
-        "views": _views_as_json(refreshed),
-        "pages": refreshed.pages,
-        "signed": refreshed.signed,
-        "left": refreshed.other_change or None,
-        "failing": _failing_as_json(place, refreshed),
+@dataclass(frozen=True)
+class ReleaseRun:
+    """How a command changes what people get of a store: by which policy and keys, or in rehearsal alone."""
+
+    place: str
+    policy: Path | None
+    keys: options.ReleaseKeys
+    dry_run: bool
+    as_json: bool
+
+    @cached_property
+    def store(self) -> Store:
+        """The store; in a dry run what is written to it is only noted. Raises for one without conditions."""
+        from rocm_wheels.stores.store import DryRunStore, open_existing_store, require_conditional_writes
+
+        opened = open_existing_store(self.place, boundary.read_environment())
+        if self.dry_run:
+            return DryRunStore(opened)
+        require_conditional_writes(opened)
+        return opened
+
+    def make_refresher(self, rules: Policy, *, anew: bool = False) -> refresh.Refresher:
+        """Return one who changes the store now, in the user's name. UsageError for keys that are none."""
+        from rocm_wheels.release import refresh
+
+        env, now = boundary.read_environment(), evidence.current_time()
+        signer = self.keys.make_signer(env, now, anew=anew, dry_run=self.dry_run)
+        return refresh.Refresher(self.store, rules, evidence.name_user_and_host(), now, env, signer)
+
+    def format_line(self, action: str, *words: str) -> str:
+        """Return the line of another command for the same store, by the same policy where one was named."""
+        policy = ["--policy", str(self.policy)] if self.policy is not None else []
+        return shlex.join(["rocm-wheels", "set", action, self.place, *words, *policy])
+
+    def list_failing(self, done: refresh.RefreshResult | None) -> list[dict[str, Any]]:
+        """Return what a channel shows although something of it failed since, with what takes it away."""
+        if done is None:
+            return []
+        words = ("--family", done.family, "--channel", done.channel, "--set")
+        return [
+            {
+                "set": bad.set,
+                "state": bad.state,
+                "told": list(bad.told),
+                "command": self.format_line("demote", *words, bad.set),
+            }
+            for bad in done.failing
+        ]
+
+    def print(self, document: Mapping[str, object], lines: Iterable[str]) -> None:
+        """Print a result, and what a dry run would have written."""
+        writes = getattr(self.store, "writes", [])
+        if self.dry_run:
+            document = {**document, "dry_run": True, "writes": writes}
+        options.print_result(document, (*(f"would {line}" for line in writes), *lines), as_json=self.as_json)
+
+
+def _take_run(function: F) -> F:
+    """Add what all that changes a release takes: it comes as the first argument, a ``ReleaseRun``."""
+
+    @wraps(function)
+    def with_run(*, store: str, **values: Any) -> object:
+        names = [field.name for field in fields(ReleaseRun) if field.name != "place"]
+        return function(ReleaseRun(store, **{name: values.pop(name) for name in names}), **values)
+
+    return cast(
+        F,
+        catalogue.takes(
+            catalogue.POLICY,
+            catalogue.take_release_keys,
+            catalogue.DRY_RUN,
+            catalogue.JSON,
+        )(with_run),
+    )
+
+
+# ---- promote and demote
+
+_ABANDON = command.option(
+    "--abandon",
+    "change_id",
+    metavar="ID",
+    help="Undo the change that a killed run has begun, by the id that messages and `set list` give it.",
+)
+
+
+@command.command("set promote")
+@click.argument("store", metavar="STORE")
+@catalogue.SET
+@catalogue.FAMILY.but(help="Family of the set, where several have its id.")
+@catalogue.CHANNEL
+@_ABANDON
+@command.option(
+    "--allow-unpinned",
+    is_flag=True,
+    help="Show wheels that do not pin each other, too: installers may mix them with those of other sets, "
+    "and the pages say so.",
+)
+@command.option(
+    "--allow-fewer-targets",
+    is_flag=True,
+    help="Show a set for all GPUs without code for some that the newest set on the channel has code for.",
+)
+@_take_run
+def promote(
+    run: ReleaseRun,
+    *,
+    set_id: str | None,
+    family: str | None,
+    channel: str | None,
+    change_id: str | None,
+    **allowed: bool,
+) -> None:
+    """Show a staged set on a channel, once its gate lets it pass (exit code 15 when not).
+
+    Nothing is copied: pages link to the bytes that were tested, which are compared. People see the old sets
+    or the new one at any moment: pages of dependencies change first. A run that was killed is finished by the
+    same command, or undone with --abandon, which needs neither --set, --channel nor --policy.
+
+    \b
+    Examples:
+      rocm-wheels set promote s3://wheels --set 2.9.1-93bf --channel nightly
+      rocm-wheels set promote s3://wheels --abandon 5e0b1f0c2a77
+    """
+    from rocm_wheels.release import channel as channels
+    from rocm_wheels.release import gate, wheel_set
+    from rocm_wheels.release.store_paths import FamilyPaths
+
+    if change_id is not None:
+        _abandon_change(run, change_id)
+        return
+    if set_id is None or channel is None:
+        raise errors.UsageError("which set goes where is not said", tip="name both: --set ID --channel NAME")
+    rules = gate.load_policy_for(channel, run.policy)
+    document = wheel_set.find_set(run.store, set_id, family=family)
+    refresher = run.make_refresher(rules)
+    promoter = refresher.make_promoter(FamilyPaths(document.family), channel)
+    shown = promoter.read_channel_record().channel
+    for fault in channels.find_upgrade_faults(run.store, promoter.paths, document, shown):
+        log.log_warning(f"who upgrades: {fault}")
+
+    def ask_gate() -> Verdict:
+        now, digests = evidence.current_time(), evidence.remember_digests()
+        return gate.judge_staged_set(
+            run.store, document, channel, policy=rules, now=now, env=refresher.env, digests=digests
+        )[0]
+
+    _follow_change(run, refresher, promoter, promoter.promote(document, ask_gate, **allowed))
+
+
+@command.command("set demote")
+@click.argument("store", metavar="STORE")
+@catalogue.FAMILY.but(help="The family, where the store has several.")
+@catalogue.SET.but(help="The set to take away, or how its id begins.")
+@command.option(
+    "--to", "back_to", metavar="ID", help="Take all away that came after this one (or how its id begins)."
+)
+@catalogue.CHANNEL
+@_ABANDON
+@_take_run
+def demote(
+    run: ReleaseRun,
+    *,
+    family: str | None,
+    set_id: str | None,
+    back_to: str | None,
+    channel: str | None,
+    change_id: str | None,
+) -> None:
+    """Take sets from a channel: dependents first, so that no wheel of theirs is left without the others.
+
+    People get what is left. The files stay: each set can be installed from its own index. The line that puts
+    a set back is printed.
+
+    \b
+    Examples:
+      rocm-wheels set demote s3://wheels --channel nightly --family gfx110X-all --to 2.9.1-51aa
+    """
+    from rocm_wheels.release import channel as channels
+    from rocm_wheels.release import gate
+    from rocm_wheels.release.store_paths import FamilyPaths
+
+    if change_id is not None:
+        _abandon_change(run, change_id)
+        return
+    if (set_id is None) == (back_to is None):
+        raise errors.UsageError(
+            "which sets go is not said" if set_id is None else "--set and --to say two things",
+            tip="name the set with --set ID, or the one that is to be the newest with --to ID",
+        )
+    if channel is None:
+        raise errors.UsageError("no channel was named", tip="name it: --channel NAME")
+    rules = gate.load_policy_for(channel, run.policy)
+    families = _find_families(run.store, family)
+    if len(families) > 1:
+        tip = f"name one with --family: {', '.join(families)}"
+        raise errors.UsageError(f"{run.place} has several families", tip=tip)
+    refresher = run.make_refresher(rules)
+    promoter = refresher.make_promoter(FamilyPaths(families[0]), channel)
+    shown = promoter.read_channel_record().channel
+    going: Sequence[str] = (channels.resolve_set_id(shown, set_id or back_to or ""),)
+    if back_to is not None:
+        going = channels.list_newer_sets(shown, *going)
+    _follow_change(run, refresher, promoter, promoter.demote(going))
+
+
+def _abandon_change(run: ReleaseRun, change_id: str) -> None:
+    """Undo a pending change. Views follow changes that were finished, so there is nothing to judge."""
+    from rocm_wheels.release import channel as channels
+    from rocm_wheels.release.policy import load_policy
+
+    context = click.get_current_context()
+    idle = {"set_id", "back_to", "channel", "family", "policy", "allow_unpinned", "allow_fewer_targets"}
+    if any(context.get_parameter_source(name) is ParameterSource.COMMANDLINE for name in idle):
+        raise errors.UsageError(
+            "--abandon says which change is meant, and judges nothing",
+            tip="leave out what names a set, a channel or a policy",
+        )
+    promoter = run.make_refresher(load_policy()).make_promoter(*channels.find_change(run.store, change_id))
+    _print_change(run, promoter, promoter.abandon(change_id), None)
+
+
+def _follow_change(
+    run: ReleaseRun, refresher: refresh.Refresher, promoter: Promoter, done: ChannelChange
+) -> None:
+    """Have views and support.json follow a change, and say what was done."""
+    refreshed, failure = None, None
+    try:
+        refreshed = refresher.refresh_channel(promoter.paths.family, promoter.channel)
+        refresher.refresh_support()
+    except (errors.RocmWheelsError, OSError) as cause:
+        failure = cause
+    if refreshed is not None and (again := refreshed.changing) is not None:
+        log.log_note(f"{again.channel} is being changed again: {again.pending}; that run sees to its views")
+    _print_change(run, promoter, done, refreshed)
+    if failure is not None:
+        raise errors.ReleaseError(
+            f"the change is made and people get it ({_describe_newest(done)}), but views and support.json do"
+            f" not follow it yet: `{run.format_line('refresh')}` completes it"
+        ) from failure
+
+
+def _print_change(
+    run: ReleaseRun, promoter: Promoter, done: ChannelChange, refreshed: refresh.RefreshResult | None
+) -> None:
+    from rocm_wheels.release import support
+
+    paths, channel = promoter.paths, done.channel
+    public, failing = support.read_public(run.store), run.list_failing(refreshed)
+    folders = (paths.channel_pages(channel.channel), *map(paths.set_index, done.sets))
+    index, *set_indexes = (public.address_of(run.store, f"{folder}/") for folder in folders)
+    words = ("--family", channel.family, "--channel", channel.channel, "--set")
+    put_back = [run.format_line("promote", *words, set_id) for set_id in done.sets if done.action == "demote"]
+    did = f"{', '.join(done.sets)} {_DONE_WORDS[done.action]}" if done.action else "nothing to do"
+    begun = " (an earlier run had begun it)" if done.finished else ""
+    head = "dry run: " if run.dry_run else ""
+    lines = [
+        f"{head}{did}{begun}; {_describe_newest(done)}: {tables.format_count(done.pages, 'page')} changed",
+        f"index: {index}",
+        *_list_view_lines(refreshed),
+        *_list_failing_lines(failing),
+    ]
+    if done.action == "promote":
+        lines += [f"index of the set alone, which never changes: {address}" for address in set_indexes]
+    lines += [f"put it back: {line}" for line in put_back]
+    document = {
+        "action": done.action,
+        "sets": list(done.sets),
+        "family": channel.family,
+        "channel": channel.channel,
+        "revision": channel.revision,
+        "current": channel.current,
+        "shown": list(channel.shown),
+        "pages": done.pages,
+        "finished": done.finished,
+        "views": _convert_views(refreshed),
+        "failing": failing,
+        "index": index,
+        "set_indexes": set_indexes,
+        "put_back": put_back,
     }
+    run.print(document, lines)
 
 
-def describe_refreshed(refreshed: refresh.RefreshResult) -> str:
-    """Return what was done for a channel, for people."""
-    name = f"{refreshed.channel} of {refreshed.family}"
-    if refreshed.other_change:
-        return f"{name}: left as it is"
-    if not (refreshed.retold or refreshed.views or refreshed.pages):
-        return f"{name}: {'signed anew' if refreshed.signed else 'nothing to do'}"
-    updates = f"updates its entry of {', '.join(refreshed.retold)}; " if refreshed.retold else ""
-    return f"{name}: {updates}{tables.format_count(refreshed.pages, 'page')} changed"
+def _describe_newest(done: ChannelChange) -> str:
+    return f"{done.channel.channel} of {done.channel.family} is at {done.channel.current or 'no set'}"
 
 
-def _views_as_json(done: refresh.RefreshResult | None) -> list[dict[str, str | None]]:
-    moved = done.views if done else ()
-    return [{"gfx": gfx, "before": old, "now": new, "os": platform} for gfx, old, new, platform in moved]
-
-
-def _view_lines(done: refresh.RefreshResult) -> list[str]:
-    return [
-        f"view of {gfx}{' for Windows' if platform == 'windows' else ''} in {done.channel} of {done.family}: "
-        f"{new or 'none'} (it was {old or 'none'})"
-        for gfx, old, new, platform in done.views
-    ]
-
-
-def _failing_lines(place: str, done: refresh.RefreshResult) -> Iterator[str]:
-    """Yield what failed since it was released, each with what takes it away."""
-    for bad in done.failing:
-        yield f"{bad.set}: {'; '.join((bad.state, *bad.told))}"
-        yield f"  take it away: {format_change_command('demote', place, done.family, done.channel, bad.set)}"
-
-
-def _failing_as_json(place: str, done: refresh.RefreshResult | None) -> list[dict[str, object]]:
+def _list_view_lines(done: refresh.RefreshResult | None) -> Iterator[str]:
     if done is None:
-        return []
-    return [
-        {
-            "set": bad.set,
-            "state": bad.state,
-            "told": list(bad.told),
-            "command": format_change_command("demote", place, done.family, done.channel, bad.set),
-        }
-        for bad in done.failing
-    ]
+        return
+    for gfx, old, new, platform in done.views:
+        view = f"{gfx}{' for Windows' if platform == 'windows' else ''}"
+        yield f"view of {view} in {done.channel} of {done.family}: {new or 'none'} (it was {old or 'none'})"
 
 
-def format_change_command(action: str, place: str, family: str, channel: str, set_id: str) -> str:
-    """Return the command that takes a set away, or puts it back."""
-    words = ["rocm-wheels", "set", action, place, "--family", family, "--channel", channel, "--set", set_id]
-    return shlex.join(words)
+def _convert_views(done: refresh.RefreshResult | None) -> list[dict[str, str | None]]:
+    views = done.views if done is not None else ()
+    return [{"gfx": gfx, "before": old, "now": new, "os": platform} for gfx, old, new, platform in views]
+
+
+def _list_failing_lines(failing: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    for bad in failing:
+        yield f"{bad['set']}: {'; '.join((bad['state'], *bad['told']))}"
+        yield f"  take it away: {bad['command']}"
+
+
+# ---- refresh
 
 
 @command.command("set refresh")
 @click.argument("store", metavar="STORE")
 @catalogue.FAMILY
 @catalogue.CHANNEL.but(help="Only this channel [default: all that show sets].")
-@catalogue.POLICY
 @catalogue.PUBLIC_URL.but(
     help="Where people see STORE, for support.json. What serves a bucket must give index.html for URLs "
     "that end in /. It is kept in the store; '' forgets it."
@@ -104,20 +350,16 @@ def format_change_command(action: str, place: str, family: str, channel: str, se
     metavar="URL",
     help="Where wheels find what is not in their set (ROCm), for support.json. It is kept; '' forgets all.",
 )
-@catalogue.take_release_keys
 @command.option("--sign-anew", is_flag=True, help="Sign what has no manifest that holds, too, as it is now.")
-@catalogue.takes(catalogue.DRY_RUN, catalogue.JSON)
-def refresh_command(  # noqa: PLR0917 - click passes them by name
-    store: str,
+@_take_run
+def refresh_command(
+    run: ReleaseRun,
+    *,
     family: str | None,
     channel: str | None,
-    policy: Path | None,
     public_url: str | None,
     other_indexes: tuple[str, ...],
-    keys: options.ReleaseKeys,
     sign_anew: bool,
-    dry_run: bool,
-    as_json: bool,
 ) -> None:
     """Bring pages, views and support.json of STORE to what is known of released sets now.
 
@@ -130,54 +372,85 @@ def refresh_command(  # noqa: PLR0917 - click passes them by name
     alone; --sign-anew signs what nobody has signed, or what was signed by a lost key, or has expired.
 
     In the end all that the store holds is looked at as `store fsck` does, without reading a wheel. Damage is
-    exit code 15, and so is a set that a channel shows although something of it failed since: all is written
-    then, and the set stays until `set demote` takes it away. The summary of a job on GitHub says both.
+    exit code 15, and so is a set that a channel shows although something of it failed since, or files of it
+    are gone: all is written then, and the set stays until `set demote` takes it away. The summary of a job on
+    GitHub says both.
 
     \b
     Examples:
       rocm-wheels set refresh s3://wheels --dry-run
     """
     from rocm_wheels.release import care, gate
-    from rocm_wheels.stores.store import DryRunStore, open_existing_store, require_conditional_writes
 
-    rules = gate.load_policy_for(channel, policy)
-    opened = open_existing_store(store, boundary.read_environment())
+    rules = gate.load_policy_for(channel, run.policy)
     if (public_url is not None or other_indexes) and (family or channel):
         raise errors.UsageError(
             "--public-url and --other-index are of the whole store", tip="leave out --family and --channel"
         )
-    families = find_families(opened, family)
-    channels = _find_channels(opened, families, rules, channel)
-    rehearsal = DryRunStore(opened) if dry_run else None
-    if rehearsal is None:
-        require_conditional_writes(opened)
-    refresher = make_refresher(rehearsal or opened, rules)
-    signer = keys.make_signer(refresher.env, refresher.now, anew=sign_anew, dry_run=dry_run)
-    refresher = replace(refresher, signer=signer)
-    refresher.require_key(channels)
+    named = _find_channels(run.store, _find_families(run.store, family), rules, channel)
+    refresher = run.make_refresher(rules, anew=sign_anew)
+    refresher.require_key(named)
     if public_url is not None or other_indexes:
         refresher.set_public(public_url, other_indexes or None)
-    if not channels:
-        log.log_note(f"there is no channel in {opened.url} yet: `rocm-wheels set promote` makes them")
-    done, failures = _refresh_channels(refresher, channels)
+    if not named:
+        log.log_note(f"there is no channel in {run.store.url} yet: `rocm-wheels set promote` makes them")
+    done: list[refresh.RefreshResult] = []
+    failures: list[errors.RocmWheelsError] = []
+    for name_of_family, name in named:  # whatever becomes of one of them
+        try:
+            refreshed = refresher.refresh_channel(name_of_family, name)
+            done += [refreshed] if refreshed is not None else []
+        except errors.UsageError:
+            raise
+        except errors.RocmWheelsError as failure:
+            failures.append(errors.ReleaseError(f"{name} of {name_of_family} was not refreshed"))
+            failures[-1].__cause__ = failure
     changed: list[str] = []
     try:
-        changed = refresher.refresh_support() if channels else []
+        changed = refresher.refresh_support() if named else []
     except errors.RocmWheelsError as failure:
         failures.append(failure)
-    report = None if rehearsal else care.check_store(opened, None if family is None else {family})
-    _print_refreshed(store, done, changed, rehearsal.writes if rehearsal else None, report, as_json=as_json)
-    _append_job_summary(store, done, report)
-    _raise_first_failure(store, done, failures, report)
+    report = None if run.dry_run else care.check_store(run.store, None if family is None else {family})
+    _print_refreshed(run, done, changed, report)
+    _raise_first_failure(run, done, failures, report)
 
 
-def _append_job_summary(
-    place: str, done: list[refresh.RefreshResult], report: care.StoreReport | None
-) -> None:
-    """Say in the summary of a job on GitHub what became of channels, what fails, and what is damaged."""
-    lines = [line for item in done for line in (describe_refreshed(item), *_failing_lines(place, item))]
-    lines += store.list_damage_lines(report) if report is not None else ()
-    boundary.append_step_summary(boundary.read_environment(), tables.fence_markdown("\n".join(lines)))
+def _find_families(opened: Store, family: str | None) -> list[str]:
+    """Return the families that have sets, or the one that is named. Raises for none, and for another."""
+    from rocm_wheels.release import wheel_set
+
+    available = wheel_set.list_families(opened)
+    if not available:
+        raise errors.ReleaseError(
+            f"nothing was staged in {opened.url}", tip="`rocm-wheels set stage` makes sets of wheels"
+        )
+    if family is None:
+        return available
+    if family not in available:
+        near = tables.suggest_name(family, available)
+        raise errors.UsageError(f"{opened.url} has no {family}{near}", tip=f"it has {', '.join(available)}")
+    return [family]
+
+
+def _find_channels(
+    opened: Store, families: list[str], rules: Policy, channel: str | None
+) -> list[tuple[str, str]]:
+    """Return all channels that there are, or those of one name. UsageError for one not in the policy."""
+    from rocm_wheels.release import gate
+    from rocm_wheels.release.policy import CHANNEL_NAMES
+    from rocm_wheels.release.store_paths import FamilyPaths
+
+    channels = [
+        (family, name)
+        for family in families
+        for name in (CHANNEL_NAMES if channel is None else (channel,))
+        if opened.head(FamilyPaths(family).channel_document(name)) is not None
+    ]
+    for _, name in channels:
+        gate.require_channel(rules, name)
+    if not channels and channel is not None:
+        raise errors.UsageError(f"nothing was promoted to {channel} of {', '.join(families)}")
+    return channels
 
 
 def _refresh_channels(
@@ -199,373 +472,60 @@ def _refresh_channels(
     return done, failures
 
 
+def _print_refreshed(
+    run: ReleaseRun, done: list[refresh.RefreshResult], changed: list[str], report: care.StoreReport | None
+) -> None:
+    """Say what became of channels, what fails, and what is damaged; a job on GitHub has it in its summary."""
+    head, lines, summary, channels = "dry run: " if run.dry_run else "", [], [], []
+    for item in done:
+        name, failing = f"{item.channel} of {item.family}", run.list_failing(item)
+        updates = f"updates its entry of {', '.join(item.retold)}; " if item.retold else ""
+        did = f"{updates}{tables.format_count(item.pages, 'page')} changed"
+        if item.changing is not None:
+            did = "left as it is"
+        elif not (item.retold or item.views or item.pages):
+            did = "signed anew" if item.signed else "nothing to do"
+        more = list(_list_failing_lines(failing))
+        lines += [f"{head}{name}: {did}", *(f"  {line}" for line in (*_list_view_lines(item), *more))]
+        summary += [f"{name}: {did}", *more]
+        channels.append(
+            {
+                "family": item.family,
+                "channel": item.channel,
+                "told": list(item.retold),
+                "views": _convert_views(item),
+                "pages": item.pages,
+                "signed": item.signed,
+                "left": str(item.changing.pending) if item.changing else None,
+                "failing": failing,
+            }
+        )
+    damage = list(store.list_damage_lines(report)) if report is not None else []
+    found = store.convert_findings(report.errors) if report is not None else None
+    lines += [f"{head}{path} written" for path in changed]
+    run.print({"channels": channels, "documents": changed, "damage": found}, [*lines, *damage])
+    text = "\n".join((*summary, *damage))
+    boundary.append_step_summary(boundary.read_environment(), tables.fence_markdown(text))
+
+
 def _raise_first_failure(
-    place: str,
+    run: ReleaseRun,
     done: list[refresh.RefreshResult],
     failures: list[errors.RocmWheelsError],
     report: care.StoreReport | None,
 ) -> None:
     """Raise ReleaseError for what could not be done, is damaged, or fails; others are said before."""
-    for item in done:
-        if item.other_change:
-            failures.append(
-                errors.ReleaseError(
-                    f"{item.channel} of {item.family} is being changed: {item.other_change}: left as it is",
-                    tip="that run refreshes it in the end; if it is gone, run it again, or undo it "
-                    "(promote --abandon)",
-                )
-            )
+    from rocm_wheels.release import channel as channels
+
+    failures += [channels.make_pending_error(run.store, item.changing) for item in done if item.changing]
     if report is not None and report.errors:
-        failures.append(store.make_damage_error(report, place))
-    failing = [(item, bad) for item in done for bad in item.failing]
+        failures.append(store.make_damage_error(report, run.place))
+    failing = [(item, bad) for item in done for bad in run.list_failing(item)]
     if failing:
-        item, bad = failing[0]
-        shown = ", ".join(f"{other.set} ({kept.channel} of {kept.family})" for kept, other in failing)
-        command_line = format_change_command("demote", place, item.family, item.channel, bad.set)
-        failures.append(
-            errors.ReleaseError(
-                f"shown, and something failed since: {shown}", tip=f"take it away: {command_line}"
-            )
-        )
+        shown = ", ".join(f"{bad['set']} ({item.channel} of {item.family})" for item, bad in failing)
+        tip = f"take it away: {failing[0][1]['command']}"
+        failures.append(errors.ReleaseError(f"shown, and something failed since: {shown}", tip=tip))
     for other in failures[1:]:
         log.log_warning(errors.explain_error(other))
     if failures:
         raise failures[0]
-
-
-def make_refresher(opened: Store, policy: Policy) -> refresh.Refresher:
-    """Return one who refreshes a store now, in the name of the user."""
-    from rocm_wheels.release import refresh
-
-    return refresh.Refresher(
-        opened, policy, evidence.name_user_and_host(), evidence.current_time(), boundary.read_environment()
-    )
-
-
-def find_families(opened: Store, family: str | None) -> list[str]:
-    """Return the families that have sets, or the one that is named. Raises for none, and for another."""
-    from rocm_wheels.release import wheel_set
-
-    available = wheel_set.list_families(opened)
-    if not available:
-        raise errors.ReleaseError(
-            f"nothing was staged in {opened.url}", tip="`rocm-wheels set stage` makes sets of wheels"
-        )
-    if family is None:
-        return available
-    if family not in available:
-        near = tables.suggest_name(family, available)
-        raise errors.UsageError(f"{opened.url} has no {family}{near}", tip=f"it has {', '.join(available)}")
-    return [family]
-
-
-def _find_channels(
-    opened: Store, families: list[str], policy: Policy, channel: str | None
-) -> list[tuple[str, str]]:
-    """Return all channels that there are, or those of one name. UsageError for one not in the policy."""
-    from rocm_wheels.release import gate
-    from rocm_wheels.release.policy import CHANNEL_NAMES
-    from rocm_wheels.release.store_paths import FamilyPaths
-
-    channels = [
-        (family, name)
-        for family in families
-        for name in (CHANNEL_NAMES if channel is None else (channel,))
-        if opened.head(FamilyPaths(family).channel_document(name)) is not None
-    ]
-    for _, name in channels:
-        gate.require_channel(policy, name)
-    if not channels and channel is not None:
-        raise errors.UsageError(f"nothing was promoted to {channel} of {', '.join(families)}")
-    return channels
-
-
-def _print_refreshed(
-    place: str,
-    done: list[refresh.RefreshResult],
-    changed: list[str],
-    writes: list[str] | None,
-    report: care.StoreReport | None,
-    *,
-    as_json: bool,
-) -> None:
-    if as_json:
-        document: dict[str, object] = {
-            "channels": [refreshed_as_json(refreshed, place) for refreshed in done],
-            "documents": changed,
-            "damage": store.convert_findings(report.errors) if report is not None else None,
-        }
-        _print_json(document, writes)
-        return
-    for line in writes or ():
-        click.echo(f"would {line}")
-    head = "dry run: " if writes is not None else ""
-    for refreshed in done:
-        click.echo(f"{head}{describe_refreshed(refreshed)}")
-        for line in (*_view_lines(refreshed), *_failing_lines(place, refreshed)):
-            click.echo(f"  {line}")
-    for path in changed:
-        click.echo(f"{head}{path} written")
-    for line in store.list_damage_lines(report) if report is not None else ():
-        click.echo(line)
-
-
-def _print_json(document: dict[str, object], writes: list[str] | None) -> None:
-    """Print a document; that of a dry run has the ``writes`` there would have been."""
-    dry = {} if writes is None else {"dry_run": True, "writes": writes}
-    click.echo(json.dumps({**document, **dry}, indent=1))
-
-
-# how either command writes, and where
-_change_options = catalogue.takes(
-    catalogue.CHANNEL.but(required=True),
-    catalogue.take_release_keys,
-    catalogue.DRY_RUN,
-    catalogue.JSON,
-)
-
-
-@command.command("set promote")
-@evidence.set_options
-@_change_options
-@catalogue.POLICY
-@command.option(
-    "--abandon", "undo", is_flag=True, help="Undo a change of the set that a killed run has begun."
-)
-@command.option(
-    "--allow-unpinned",
-    is_flag=True,
-    help="Show wheels that do not pin each other, too: installers may mix them with those of other sets, "
-    "and the pages say so.",
-)
-@command.option(
-    "--allow-fewer-targets",
-    is_flag=True,
-    help="Show a set for all GPUs without code for some that the newest set on the channel has code for.",
-)
-def promote(  # noqa: PLR0917 - click passes them by name
-    chosen: evidence.ChosenSet,
-    channel: str,
-    policy: Path | None,
-    undo: bool,
-    allow_unpinned: bool,
-    allow_fewer_targets: bool,
-    dry_run: bool,
-    as_json: bool,
-    keys: options.ReleaseKeys,
-) -> None:
-    """Show a staged set on a channel, once its gate lets it pass (exit code 15 when not).
-
-    Nothing is copied: pages link to the bytes that were tested, which are compared. People see the old sets
-    or the new one at any moment: pages of dependencies change first. A run that was killed is finished by the
-    same command, or undone with --abandon.
-
-    \b
-    Examples:
-      rocm-wheels set promote s3://wheels --set 2.9.1-93bf --channel nightly
-    """
-    from rocm_wheels.release import channel as channels
-    from rocm_wheels.release import gate
-
-    opened, document = chosen.open_set()
-    rules = gate.load_policy_for(channel, policy)
-
-    def change(promoter: Promoter) -> ChannelChange:
-        if undo:
-            return promoter.abandon(document.id)
-        shown = promoter.read_channel_record().channel
-        for fault in channels.find_upgrade_faults(opened, promoter.paths, document, shown):
-            log.log_warning(f"who upgrades: {fault}")
-        return promoter.promote(document, lambda: _ask_gate(promoter, document, rules))
-
-    promoter = replace(
-        _make_promoter(opened, document.family, channel),
-        allow_unpinned=allow_unpinned,
-        allow_fewer_targets=allow_fewer_targets,
-    )
-    _apply_change(promoter, change, rules, chosen.store, keys, dry_run, as_json)
-
-
-@command.command("set demote")
-@click.argument("store", metavar="STORE")
-@catalogue.FAMILY.but(help="The family, where the store has several.")
-@catalogue.SET.but(help="The set to take away, or how its id begins.")
-@command.option(
-    "--to", "back_to", metavar="ID", help="Take all away that came after this one (or how its id begins)."
-)
-@catalogue.POLICY.but(help="Judge what is left by it [default: data/release_policy.yaml].")
-@_change_options
-def demote(  # noqa: PLR0917 - click passes them by name
-    store: str,
-    family: str | None,
-    set_id: str | None,
-    back_to: str | None,
-    policy: Path | None,
-    channel: str,
-    dry_run: bool,
-    as_json: bool,
-    keys: options.ReleaseKeys,
-) -> None:
-    """Take sets from a channel: dependents first, so that no wheel of theirs is left without the others.
-
-    People get what is left. The files stay: each set can be installed from its own index. The line that puts
-    a set back is printed.
-
-    \b
-    Examples:
-      rocm-wheels set demote s3://wheels --channel nightly --family gfx110X-all --to 2.9.1-51aa
-    """
-    from rocm_wheels.release import gate
-    from rocm_wheels.release.channel import list_newer_sets, resolve_set_id
-    from rocm_wheels.stores.store import open_existing_store
-
-    if (set_id is None) == (back_to is None):
-        raise errors.UsageError(
-            "which sets go is not said" if set_id is None else "--set and --to say two things",
-            tip="name the set with --set ID, or the one that is to be the newest with --to ID",
-        )
-    opened = open_existing_store(store, boundary.read_environment())
-    rules = gate.load_policy_for(channel, policy)
-    families = find_families(opened, family)
-    if len(families) > 1:
-        raise errors.UsageError(
-            f"{store} has several families", tip=f"name one with --family: {', '.join(families)}"
-        )
-
-    def change(promoter: Promoter) -> ChannelChange:
-        before = promoter.read_channel_record().channel
-        if back_to is not None:
-            return promoter.demote(list_newer_sets(before, resolve_set_id(before, back_to)))
-        return promoter.demote((resolve_set_id(before, set_id or ""),))
-
-    promoter = _make_promoter(opened, families[0], channel)
-    _apply_change(promoter, change, rules, store, keys, dry_run, as_json)
-
-
-def _ask_gate(promoter: Promoter, document: wheel_set.SetDocument, policy: Policy) -> Verdict:
-    from rocm_wheels.release import gate
-
-    return gate.judge_staged_set(
-        promoter.store,
-        document,
-        promoter.channel,
-        policy=policy,
-        now=evidence.current_time(),
-        env=boundary.read_environment(),
-        digests=evidence.remember_digests(),
-    )[0]
-
-
-def _make_promoter(opened: Store, family: str, channel: str) -> Promoter:
-    from rocm_wheels.release.channel import ChannelActor, Promoter
-    from rocm_wheels.release.store_paths import FamilyPaths
-
-    actor = ChannelActor(evidence.name_user_and_host(), f"{evidence.current_time():%Y-%m-%dT%H:%M:%SZ}")
-    return Promoter(opened, FamilyPaths(family), channel, actor)
-
-
-def _apply_change(  # noqa: PLR0917 - what both commands were given
-    promoter: Promoter,
-    change: Callable[[Promoter], ChannelChange],
-    policy: Policy,
-    place: str,
-    keys: options.ReleaseKeys,
-    dry_run: bool,
-    as_json: bool,
-) -> None:
-    """Make a change, have views and support.json follow it, and say what was done."""
-    from rocm_wheels.release import support
-    from rocm_wheels.stores.store import DryRunStore, require_conditional_writes
-
-    opened = promoter.store
-    rehearsal = DryRunStore(opened) if dry_run else None
-    if rehearsal is None:
-        require_conditional_writes(opened)
-    refresher = make_refresher(rehearsal or opened, policy)
-    signer = keys.make_signer(refresher.env, refresher.now, dry_run=dry_run)
-    done = change(replace(promoter, store=rehearsal or opened, signer=signer))
-    refreshed, failure = None, None
-    try:
-        refreshed = replace(refresher, signer=signer).refresh_channel(promoter.paths.family, promoter.channel)
-        refresher.refresh_support()
-    except (errors.RocmWheelsError, OSError) as cause:
-        failure = cause
-    if refreshed is not None and refreshed.other_change:
-        log.log_note(
-            f"{promoter.channel} is being changed again: {refreshed.other_change}; that run sees to its views"
-        )
-    public = support.read_public(opened)
-    index, *set_indexes = (
-        public.address_of(opened, f"{path}/")
-        for path in (
-            promoter.paths.channel_pages(promoter.channel),
-            *map(promoter.paths.set_index, done.sets),
-        )
-    )
-    writes = rehearsal.writes if rehearsal else None
-    if as_json:
-        document = _change_as_json(done, refreshed, place)
-        _print_json({**document, "index": index, "set_indexes": set_indexes}, writes)
-    else:
-        for line in _list_change_lines(done, refreshed, place, index, set_indexes, writes):
-            click.echo(line)
-    if failure is not None:
-        raise errors.ReleaseError(
-            f"the change is made and people get it ({_describe_newest(done.channel)}), but views and "
-            f"support.json do not follow it yet: `rocm-wheels set refresh {place}` completes it"
-        ) from failure
-
-
-def _describe_newest(channel: Channel) -> str:
-    return f"{channel.channel} of {channel.family} is at {channel.current or 'no set'}"
-
-
-def _change_as_json(
-    done: ChannelChange, refreshed: refresh.RefreshResult | None, place: str
-) -> dict[str, object]:
-    """Return what was done to a channel."""
-    channel = done.channel
-    return {
-        "action": done.action,
-        "sets": list(done.sets),
-        "family": channel.family,
-        "channel": channel.channel,
-        "revision": channel.revision,
-        "current": channel.current,
-        "shown": list(channel.shown),
-        "pages": done.pages,
-        "finished": done.finished,
-        "views": _views_as_json(refreshed),
-        "failing": _failing_as_json(place, refreshed),
-    }
-
-
-def _list_change_lines(  # noqa: PLR0917 - what there is to say
-    done: ChannelChange,
-    refreshed: refresh.RefreshResult | None,
-    place: str,
-    index: str,
-    set_indexes: list[str],
-    writes: list[str] | None,
-) -> Iterator[str]:
-    """Yield what was done to a channel, or would be, for people."""
-    channel = done.channel
-    for line in writes or ():
-        yield f"would {line}"
-    word = "nothing to do"
-    if done.action is not None:
-        word = f"{', '.join(done.sets)} {_DONE_WORDS[done.action]}"
-    begun = " (an earlier run had begun it)" if done.finished else ""
-    head = "dry run: " if writes is not None else ""
-    count = tables.format_count(done.pages, "page")
-    yield f"{head}{word}{begun}; {_describe_newest(channel)}: {count} changed"
-    yield f"index: {index}"
-    if refreshed:
-        yield from _view_lines(refreshed)
-        yield from _failing_lines(place, refreshed)
-    if done.action == "promote":
-        yield from (f"index of the set alone, which never changes: {address}" for address in set_indexes)
-    if done.action == "demote":
-        for set_id in done.sets:
-            line = format_change_command("promote", place, channel.family, channel.channel, set_id)
-            yield f"put it back: {line}"

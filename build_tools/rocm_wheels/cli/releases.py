@@ -27,6 +27,7 @@ def channel_lines(channel_now: queries.ChannelNow) -> Iterator[str]:
     yield f"{channel.channel} of {channel.family} {shows}  {channel_now.index}"
     if channel.pending is not None:
         yield f"  pending: {channel.pending}; people may see parts of it until that is finished or undone"
+        yield f"    undo it: rocm-wheels set promote STORE --abandon {channel.change_id}"
     for entry in channel_now.sets:
         yield f"  {entry.entry.set}  ROCm {entry.document.rocm_in_words or 'unknown'}  {entry.now.os}"
         yield f"    since {entry.entry.when}, by {entry.entry.by}"
@@ -39,6 +40,7 @@ def channel_as_json(channel_now: queries.ChannelNow) -> dict[str, Any]:
     """Return a channel as ``set list --help`` says."""
     channel, pending = channel_now.channel, channel_now.channel.pending
     change = pending and {
+        "id": channel.change_id,
         "action": pending.action,
         "sets": list(pending.sets),
         "by": pending.by,
@@ -124,7 +126,7 @@ Examples:
     help="With --open: set `sets`, a matrix of set and family, and `sets_count` as outputs of the step of a"
     " workflow (GITHUB_OUTPUT)."
 )
-@catalogue.POLICY.but(help="What channels need [default: data/release_policy.yaml].")
+@catalogue.POLICY
 @catalogue.JSON
 def list_command(  # noqa: PLR0917 - click passes them by name
     store: str,

@@ -14,11 +14,14 @@ key the manifest is signed between 3 and 4.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import hashlib
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
+from packaging.requirements import Requirement
 from pydantic import Field, model_validator
 
 from rocm_wheels.core import errors, parallel, process, records, tables
@@ -26,7 +29,12 @@ from rocm_wheels.models import lock
 from rocm_wheels.release import pages, sealed, set_conflicts, signing, support, wheel_set
 from rocm_wheels.release.policy import CHANNEL_NAMES, Verdict, make_shown_state
 from rocm_wheels.release.store_paths import FamilyPaths
-from rocm_wheels.stores.store import RUN_AGAIN_TIP, ChangedInStoreError, NotInStoreError, Store
+from rocm_wheels.stores.store import (
+    ChangedInStoreError,
+    Store,
+    change_documents,
+    read_or_none,
+)
 
 ChannelAction = Literal["promote", "demote", "abandon"]
 
@@ -125,6 +133,16 @@ class Channel(records.Record):
         ids = {*self.shown, *(set_id for event in self.history for set_id in event.sets)}
         return frozenset(ids | {entry.set for entry in (self.pending.goal if self.pending else ())})
 
+    @property
+    def change_id(self) -> str:
+        """The id of the pending change, or of the last one ("": none); who undoes a change keeps its id."""
+        change = self.pending or (self.history[-1] if self.history else None)
+        if change is None:
+            return ""
+        claimed = self.revision if self.pending else self.revision - 1
+        words = (self.family, self.channel, str(claimed), *change.sets)
+        return hashlib.sha256("\0".join(words).encode()).hexdigest()[:12]
+
     def with_pending(self, pending: PendingChange) -> Channel:
         """Return it as it is while a change is being made."""
         return self.model_copy(update={"pending": pending, "revision": self.revision + 1})
@@ -166,9 +184,8 @@ class ChannelRecord:
 def read_channel(store: Store, paths: FamilyPaths, name: str) -> ChannelRecord:
     """Return a channel; one that nothing was promoted to is empty. DataError for a damaged document."""
     path = paths.channel_document(name)
-    try:
-        stored = store.read(path)
-    except NotInStoreError:
+    stored = read_or_none(store, path)
+    if stored is None:
         return ChannelRecord(Channel(family=paths.family, channel=name), None)
     channel = sealed.parse_sealed(
         stored.content,
@@ -204,36 +221,63 @@ def read_shown_sets(
     return documents
 
 
-def find_other_bytes(
-    store: Store, document: wheel_set.SetDocument, channels: Mapping[str, Channel]
-) -> list[tuple[str, str]]:
-    """Return which file names of a set belong to other bytes: with the set that a channel shows or has shown.
-
-    A name belongs to its bytes in all channels of a store for good: it is in people's lock files. Of a set
-    that was pruned nothing is known any more.
-    """
-    ids = sorted({set_id for channel in channels.values() for set_id in channel.named} - {document.id})
+def read_remaining_sets(store: Store, paths: FamilyPaths, ids: Iterable[str]) -> list[wheel_set.SetDocument]:
+    """Return those of sets of which a document is left that can be read: of others no page can be made."""
 
     def read(set_id: str) -> wheel_set.SetDocument | None:
-        path = FamilyPaths(document.family).set_document(set_id)
         try:
-            return wheel_set.parse_set(store.read(path).content, where=store.url_of(path), expected=set_id)
-        except NotInStoreError:
+            return wheel_set.read_set(store, paths.family, set_id)
+        except (errors.ReleaseError, errors.DataError):
             return None
 
-    own = {file.name: file.sha256 for file in document.files}
-    return [
-        (file.name, other.id)
-        for other in parallel.run_in_parallel(read, ids)
-        if other is not None
-        for file in other.files
-        if own.get(file.name, file.sha256) != file.sha256
-    ]
+    return [document for document in parallel.run_in_parallel(read, ids) if document is not None]
+
+
+def sort_projects(
+    store: Store,
+    paths: FamilyPaths,
+    coming: Sequence[wheel_set.SetDocument],
+    going: Sequence[wheel_set.SetDocument],
+) -> list[str]:
+    """Return the projects of sets that come to an index, and of those that go, dependencies first.
+
+    Raises ReleaseError where METADATA of a set are gone that comes; one that goes may have lost files.
+    """
+    requires: dict[str, Sequence[Requirement]] = {}
+    known = []
+    for document in (*coming, *going):
+        try:
+            requires |= set_conflicts.read_requirements(store, paths, document)
+            known.append(document)
+        except (errors.ReleaseError, errors.DataError):
+            if document in coming:
+                raise
+    return set_conflicts.sort_by_dependencies(known, requires)
 
 
 def require_own_names(store: Store, document: wheel_set.SetDocument, channels: Mapping[str, Channel]) -> None:
-    """Raise ReleaseError where a file name of a set belongs to other bytes."""
-    taken = find_other_bytes(store, document, channels)
+    """Raise ReleaseError where a file name of a set belongs to other bytes.
+
+    A name belongs to its bytes in all channels of a store for good: it is in people's lock files. So all sets
+    are looked at that a channel shows or has shown; of one that was pruned nothing is known any more.
+    """
+    paths = FamilyPaths(document.family)
+    ids = sorted({set_id for channel in channels.values() for set_id in channel.named} - {document.id})
+
+    def read(set_id: str) -> tuple[wheel_set.SetFile, ...]:
+        path = paths.set_document(set_id)
+        stored = read_or_none(store, path)
+        if stored is None:
+            return ()
+        return wheel_set.parse_set(stored.content, where=store.url_of(path), expected=set_id).files
+
+    own = {file.name: file.sha256 for file in document.files}
+    taken = [
+        (file.name, set_id)
+        for set_id, files in zip(ids, parallel.run_in_parallel(read, ids), strict=True)
+        for file in files
+        if own.get(file.name, file.sha256) != file.sha256
+    ]
     if taken:
         name, set_id = taken[0]
         others = f" and {tables.format_count(len(taken) - 1, 'other')}" if len(taken) > 1 else ""
@@ -323,31 +367,32 @@ def list_newer_sets(channel: Channel, set_id: str) -> tuple[str, ...]:
     return channel.shown[channel.shown.index(set_id) + 1 :]
 
 
-def require_pass(verdict: Verdict, store: Store, begun_channel: Channel | None = None) -> Verdict:
-    """Return what a gate said. Raises ReleaseError when it holds the set, also one whose change of
-    ``begun_channel`` has begun.
+def require_pass(verdict: Verdict, store: Store, begun: Channel | None = None) -> Verdict:
+    """Return what a gate said. Raises ReleaseError when it holds the set; ``begun`` is a channel in which a
+    run that was killed has begun to show it.
     """
     if verdict.passed:
         return verdict
     reasons = "\n".join(f"{rule.title}: {rule.why}" for rule in verdict.failures)
     tip = verdict.next_step.replace(" STORE ", f" {store.url} ")
-    if begun_channel is not None:
-        reasons += f"\nan earlier run had passed and was killed: {begun_channel.pending}"
-        undo = f"undo what it did: {_undo_command(begun_channel)}"
+    if begun is not None:
+        reasons += f"\nan earlier run had passed and was killed: {begun.pending}"
+        undo = f"undo what it did: {format_undo_command(store, begun)}"
         tip = f"{tip}; or {undo}" if tip else undo
     raise errors.ReleaseError(f"{verdict.set} cannot go to {verdict.channel}:\n{reasons}", tip=tip or None)
 
 
-def _undo_command(channel: Channel) -> str:
-    set_id = channel.pending.sets[0] if channel.pending else "ID"
-    options = f"--channel {channel.channel} --family {channel.family} --set {set_id}"
-    return f"rocm-wheels set promote STORE {options} --abandon"
+def format_undo_command(store: Store, channel: Channel) -> str:
+    """Return the line that takes back the pending change of a channel."""
+    return shlex.join(["rocm-wheels", "set", "promote", store.url, "--abandon", channel.change_id])
 
 
-def _make_pending_error(channel: Channel) -> errors.ReleaseError:
-    tip = f"wait for it; if that run is gone, run it again to finish it, or undo it: {_undo_command(channel)}"
+def make_pending_error(store: Store, channel: Channel) -> errors.ReleaseError:
+    """Return the error of who finds that a channel is being changed by another."""
+    undo = format_undo_command(store, channel)
+    tip = f"wait for it; if that run is gone, run it again to finish it, or undo it: {undo}"
     if channel.pending is not None and channel.pending.action == "abandon":
-        tip = f"wait for it; if that run is gone, finish it: {_undo_command(channel)}"
+        tip = f"wait for it; if that run is gone, finish it: {undo}"
     message = f"{channel.channel} of {channel.family} is being changed: {channel.pending}"
     return errors.ReleaseError(message, tip=tip)
 
@@ -360,9 +405,23 @@ def _make_overtaken_error(channel: Channel) -> ChangedInStoreError:
     )
 
 
+def find_change(store: Store, change_id: str) -> tuple[FamilyPaths, str]:
+    """Return the family and the channel of a change that is pending, or was the last one there.
+
+    Raises ReleaseError for an id that no channel of the store knows.
+    """
+    for paths in map(FamilyPaths, wheel_set.list_families(store)):
+        for name, channel in read_channels(store, paths).items():
+            if change_id and channel.change_id == change_id:
+                return paths, name
+    raise errors.ReleaseError(
+        f"no change {change_id} is pending in {store.url}",
+        tip=f"`rocm-wheels set list {shlex.quote(store.url)} --channel NAME` says which one is",
+    )
+
+
 # ---- changes
 
-_CLAIM_ATTEMPTS = 5
 _WAIT_SECONDS: Sequence[float] = (0.2, 0.5, 1, 2, 5)  # seconds in which another finishes what it has begun
 
 
@@ -390,20 +449,28 @@ class ChannelChange:
 
 
 @dataclass(frozen=True)
-class Promoter:
-    """One who changes a channel of a family.
+class _Claim:
+    """A channel in which a change is pending that is ours to make; with none there is nothing to do.
 
-    ``allow_unpinned``: wheels that do not pin each other are shown, and the pages say so.
-    ``allow_fewer_targets``: so is a set for all GPUs without code for some that people get code for now; what
-    is told of it says so. ``signer`` signs what is shown.
+    ``verdict`` tells what is known of a new set; ``resumed``: an earlier run had begun the change.
+    """
+
+    record: ChannelRecord
+    verdict: Verdict | None = None
+    resumed: bool = False
+
+
+@dataclass(frozen=True)
+class Promoter:
+    """One who changes a channel of a family. ``signer`` signs what is shown.
+
+    What a change raises is a ReleaseError; the same call carries on afterwards.
     """
 
     store: Store
     paths: FamilyPaths
     channel: str
     actor: ChannelActor
-    allow_unpinned: bool = False
-    allow_fewer_targets: bool = False
     signer: signing.ReleaseSigner | None = None
 
     @cached_property
@@ -415,31 +482,41 @@ class Promoter:
         """Return the channel as it is now."""
         return read_channel(self.store, self.paths, self.channel)
 
-    def promote(self, document: wheel_set.SetDocument, ask_gate: Callable[[], Verdict]) -> ChannelChange:
-        """Show a staged set. Raises ReleaseError; the same call carries on afterwards.
+    def promote(
+        self,
+        document: wheel_set.SetDocument,
+        ask_gate: Callable[[], Verdict],
+        *,
+        allow_unpinned: bool = False,
+        allow_fewer_targets: bool = False,
+    ) -> ChannelChange:
+        """Show a staged set.
 
         ``ask_gate`` is asked first, and again before people see anything: results may have come meanwhile,
-        also in the days since a run was killed.
+        also in the days since a run was killed. ``allow_unpinned``: wheels that do not pin each other are
+        shown, and the pages say so. ``allow_fewer_targets``: so is a set for all GPUs without code for some
+        that people get code for now; what is told of it says so.
         """
-        for record in self._attempt_changes():
+
+        def claim() -> _Claim:
+            record = self._read_signed()
             channel = record.channel
             if channel.pending is not None:
                 self._require_same_change(channel, "promote", (document.id,))
                 verdict = require_pass(ask_gate(), self.store, channel)
-                require_own_names(self.store, document, self._read_other_channels())  # that run may not have
-                return self._complete_pending(record, verdict, finished=True)
+                self._require_names_still_own(record, document)  # that run may not have come so far
+                return _Claim(record, verdict, resumed=True)
             if document.id in channel.shown:
-                return ChannelChange(None, (), record.channel)
+                return _Claim(record)
             require_pass(ask_gate(), self.store)
-            requires = set_conflicts.read_requirements(self.store, self.paths, document)
             notes = require_compatible(
                 self.store,
                 document,
-                requires,
+                set_conflicts.read_requirements(self.store, self.paths, document),
                 channel,
                 self._read_other_channels(),
-                allow_unpinned=self.allow_unpinned,
-                allow_fewer_targets=self.allow_fewer_targets,
+                allow_unpinned=allow_unpinned,
+                allow_fewer_targets=allow_fewer_targets,
             )
             verdict = require_pass(ask_gate(), self.store)
             entry = ChannelSet(
@@ -450,69 +527,67 @@ class Promoter:
                 notes=notes,
             )
             claimed = self._claim(record, "promote", (document.id,), (*channel.sets, entry), verdict.policy)
-            if claimed is None:
-                continue
-            try:  # who claims another channel sees our claim, or we see that one
-                require_own_names(self.store, document, self._read_other_channels())
-            except errors.ReleaseError:  # as it was, which a manifest may state
-                path = self.paths.channel_document(self.channel)
-                self.store.replace(path, channel.to_json(), claimed.tag)
-                raise
-            return self._complete_pending(claimed, verdict)
-        raise self._make_busy_error()
+            self._require_names_still_own(claimed, document)
+            return _Claim(claimed, verdict)
+
+        return self._make_change(claim)
 
     def demote(self, set_ids: Sequence[str]) -> ChannelChange:
-        """Take sets away. Raises ReleaseError; the same call carries on afterwards.
+        """Take sets away.
 
         Their files stay where they are: what people have locked can be installed from each set's own index.
         """
-        for record in self._attempt_changes():
+
+        def claim() -> _Claim:
+            record = self._read_signed()
             channel = record.channel
             if channel.pending is not None:
                 self._require_same_change(channel, "demote", set_ids)
-                return self._complete_pending(record, finished=True)
+                return _Claim(record, resumed=True)
             if all(set_id in channel.demoted for set_id in set_ids):
-                return ChannelChange(None, (), record.channel)
+                return _Claim(record)
             for set_id in set_ids:
                 require_shown(channel, set_id)
             goal = tuple(entry for entry in channel.sets if entry.set not in set_ids)
             read_shown_sets(self.store, self.paths, goal)  # what cannot be shown is not begun
-            claimed = self._claim(record, "demote", tuple(set_ids), goal)
-            if claimed is not None:
-                return self._complete_pending(claimed)
-        raise self._make_busy_error()
+            return _Claim(self._claim(record, "demote", tuple(set_ids), goal))
 
-    def abandon(self, set_id: str) -> ChannelChange:
-        """Put back what the channel showed before a change of a set was begun.
+        return self._make_change(claim)
 
-        Raises ReleaseError when there is none.
-        """
-        for record in self._attempt_changes():
-            pending, history = record.channel.pending, record.channel.history
-            if pending is None and history and history[-1].action == "abandon" and set_id in history[-1].sets:
-                return ChannelChange(None, (), record.channel)
+    def abandon(self, change_id: str) -> ChannelChange:
+        """Put back what the channel showed before the pending change was begun, which has this id."""
+
+        def claim() -> _Claim:
+            record = self._read_signed()
+            channel, pending, history = record.channel, record.channel.pending, record.channel.history
+            if pending is None and channel.change_id == change_id and history[-1].action == "abandon":
+                return _Claim(record)
             if pending is None:
                 raise errors.ReleaseError(
-                    f"nothing is pending on {self.channel} of {record.channel.family}",
+                    f"nothing is pending on {self.channel} of {channel.family}",
                     tip="to take away what was promoted: rocm-wheels set demote",
                 )
-            if set_id not in pending.sets:
-                raise _make_pending_error(record.channel)
+            if channel.change_id != change_id:
+                raise make_pending_error(self.store, channel)
             if pending.action == "abandon":
-                return self._complete_pending(record, finished=True)
-            adds = not pending.adds
-            self.manifest.begin_change(record.channel.without_pending().to_json())
-            claimed = self._claim(record, "abandon", pending.sets, record.channel.sets, adds=adds)
-            if claimed is not None:
-                return self._complete_pending(claimed)
-        raise self._make_busy_error()
+                return _Claim(record, resumed=True)
+            self.manifest.begin_change(channel.without_pending().to_json())
+            return _Claim(self._claim(record, "abandon", pending.sets, channel.sets, adds=not pending.adds))
 
-    def _attempt_changes(self) -> Iterator[ChannelRecord]:
-        """Yield the channel as it is now, for each attempt to change it."""
-        for _ in range(_CLAIM_ATTEMPTS):
-            record = self.read_channel_record()
-            self.require_signed(record)
-            yield record
+        return self._make_change(claim)
+
+    def _require_names_still_own(self, record: ChannelRecord, document: wheel_set.SetDocument) -> None:
+        """Raise ReleaseError where names of a set that is claimed belong to others; the claim is taken back.
+
+        Who claims another channel sees our claim, or we see that one, before any page is written.
+        """
+        try:
+            require_own_names(self.store, document, self._read_other_channels())
+        except errors.ReleaseError:  # as it was, which a manifest may state
+            self._exchange_pages(record, record.channel.sets, (document.id,), adds=False)
+            path = self.paths.channel_document(self.channel)
+            self.store.replace(path, record.channel.without_pending().to_json(), record.tag)
+            raise
 
     def require_signed(self, record: ChannelRecord) -> None:
         """Raise ReleaseError where it is not what was signed, UsageError where a change needs a key."""
@@ -522,14 +597,15 @@ class Promoter:
         is_new = before == Channel(family=channel.family, channel=channel.channel)
         self.manifest.require_channel(possible, is_new=is_new)
 
-    def _make_busy_error(self) -> errors.ReleaseError:
-        return errors.ReleaseError(f"{self.channel} is changed by others all the time", tip=RUN_AGAIN_TIP)
+    def _read_signed(self) -> ChannelRecord:
+        record = self.read_channel_record()
+        self.require_signed(record)
+        return record
 
-    @staticmethod
-    def _require_same_change(channel: Channel, action: ChannelAction, sets: Sequence[str]) -> None:
+    def _require_same_change(self, channel: Channel, action: ChannelAction, sets: Sequence[str]) -> None:
         pending = channel.pending
         if pending is None or pending.action != action or set(sets) != set(pending.sets):
-            raise _make_pending_error(channel)
+            raise make_pending_error(self.store, channel)
 
     def _claim(
         self,
@@ -540,8 +616,8 @@ class Promoter:
         policy: str = "",
         *,
         adds: bool | None = None,
-    ) -> ChannelRecord | None:
-        """Write down what is to change; ``None`` when somebody else wrote meanwhile."""
+    ) -> ChannelRecord:
+        """Write down what is to change. Raises ChangedInStoreError when somebody else wrote meanwhile."""
         pending = PendingChange(
             action=action,
             sets=sets,
@@ -555,11 +631,15 @@ class Promoter:
         if before.pending is not None:  # an abandoned change goes back to what was before it
             before = before.without_pending()
         claimed = before.with_pending(pending)
-        try:
-            tag = self.store.replace(self.paths.channel_document(self.channel), claimed.to_json(), record.tag)
-        except ChangedInStoreError:
-            return None
+        tag = self.store.replace(self.paths.channel_document(self.channel), claimed.to_json(), record.tag)
         return ChannelRecord(claimed, tag)
+
+    def _make_change(self, claim: Callable[[], _Claim]) -> ChannelChange:
+        """Claim the channel, again where others were faster, and make the change."""
+        claimed = change_documents(claim, description=f"{self.channel} of {self.paths.family}")
+        if claimed.record.channel.pending is None:
+            return ChannelChange(None, (), claimed.record.channel)
+        return self._complete_pending(claimed.record, claimed.verdict, finished=claimed.resumed)
 
     def _complete_pending(
         self, record: ChannelRecord, verdict: Verdict | None = None, *, finished: bool = False
@@ -605,18 +685,9 @@ class Promoter:
     ) -> int:
         """Have the pages show sets, those of ``sets`` by the order of their dependencies."""
         documents = read_shown_sets(self.store, self.paths, goal)
-        by_id = {document.id: document for document in documents}
-        try:
-            changing = [
-                by_id.get(set_id) or wheel_set.read_set(self.store, self.paths.family, set_id)
-                for set_id in sets
-            ]
-            requires = set_conflicts.read_requirements_of(self.store, self.paths, changing)
-            order = set_conflicts.sort_by_dependencies(changing, requires)
-        except (errors.ReleaseError, errors.DataError):
-            if adds:
-                raise
-            order = []  # a set that has lost files goes all the same
+        coming = [document for document in documents if adds and document.id in sets]
+        going = [] if adds else read_remaining_sets(self.store, self.paths, sets)
+        order = sort_projects(self.store, self.paths, coming, going)
         folder = self.paths.channel_pages(self.channel)
         notes = support.read_notes(self.store, self.paths, self.channel)
         if verdict is not None:

@@ -22,12 +22,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
 
-from rocm_wheels.core import parallel
-from rocm_wheels.index.folder import HTML_PAGE
+from rocm_wheels.core import parallel, tables
+from rocm_wheels.index.folder import HTML_PAGE, METADATA_SUFFIX
 from rocm_wheels.models import project_names
 from rocm_wheels.models.gfx import strip_features
 from rocm_wheels.release import channel as channels
-from rocm_wheels.release import gate, pages, set_conflicts, signing, support, wheel_set
+from rocm_wheels.release import gate, pages, signing, support, wheel_set
 from rocm_wheels.release.evidence.store import StoredEvidence, read_evidence
 from rocm_wheels.release.policy import (
     REPORTED,
@@ -43,13 +43,14 @@ from rocm_wheels.wheels import dist_info
 ViewChange = tuple[str, str | None, str | None, project_names.Platform]
 _RULES_WITH_AGE = ("audit", "resolver", "smoke", "tests")
 _ANY_AGE = timedelta(days=36500)
-WHOLENESS_RULES = frozenset({"audit", "hashes"})  # rules without which no pass counts
+WHOLENESS_RULES = frozenset({"audit", "hashes", "files"})  # without these no pass counts
 
 
 class SetStatus(support.PublishedSet):
     """A set on a channel, as it is judged now.
 
-    ``failed_checks`` are rules about files that failed since, or say that the document was changed.
+    ``failed_checks`` are rules about files that failed since, say that the document was changed, or
+    (``files``) that some are gone.
     ``takes_reports``: the channel takes a pass that nobody known has signed.
     """
 
@@ -110,8 +111,12 @@ def make_set_status(
     policy: Policy,
     channel: str,
     now: datetime,
+    lost: Sequence[str] = (),
 ) -> SetStatus:
-    """Return what is known of a set on a channel. ``policy`` is one without age."""
+    """Return what is known of a set on a channel.
+
+    ``policy`` is one without age, ``lost`` are names of files that are gone.
+    """
     verdict = gate.judge_set(policy, channel, document, evidence, now)
     bad = {item.id for item in evidence if not item.evidence.passed}
     failed = tuple(  # not for want of evidence, but by a failure or a change
@@ -119,6 +124,11 @@ def make_set_status(
         for item in verdict.failures
         if item.rule == "hashes" or (item.rule in {"audit", "resolver"} and bad.intersection(item.evidence))
     )
+    faults = [f"{rule}: failed" for rule in failed]
+    if lost:
+        others = f" and {tables.format_count(len(lost) - 1, 'other')}" if lost[1:] else ""
+        faults.append(f"files: {lost[0]}{others} gone or cut short: stage the same wheels again")
+        failed = (*failed, "files")
     shown = make_shown_state(verdict)
     project = "torch" if "torch" in document.projects else document.projects[0]
     wheels = [file for file in document.files if file.project == project]
@@ -133,7 +143,7 @@ def make_set_status(
         kind=document.layout,
         origin=document.origin,
         state="checks failed" if failed and shown.word != "tests failed" else shown.word,
-        told=(*shown.lines, *(f"{rule}: failed" for rule in failed), *verdict.notes, *entry.notes),
+        told=(*shown.lines, *faults, *verdict.notes, *entry.notes),
         targets=_list_targets(verdict),
         wheels=tuple(_make_wheel_status(file, document) for file in wheels),
         failed_checks=failed,
@@ -181,8 +191,8 @@ class RefreshResult:
 
     ``retold`` are the sets of which support.json tells something else now, ``views`` those that changed:
     (target, set before, set now, their platform), ``None`` for none. ``pages`` counts pages that were written
-    or removed; ``signed``: its manifest was. ``other_change`` says who is changing the channel: then nothing
-    was done. ``failing`` are sets that it shows although something failed since.
+    or removed; ``signed``: its manifest was. ``changing`` is the channel where another is changing it: then
+    nothing was done. ``failing`` are sets that it shows although something failed since, or is gone.
     """
 
     family: str
@@ -190,7 +200,7 @@ class RefreshResult:
     retold: tuple[str, ...] = ()
     views: tuple[ViewChange, ...] = ()
     pages: int = 0
-    other_change: str = ""
+    changing: channels.Channel | None = None
     failing: tuple[SetStatus, ...] = ()
     signed: bool = False
 
@@ -209,6 +219,11 @@ class Refresher:
     @cached_property
     def _ageless(self) -> Policy:
         return drop_age_limits(self.policy)
+
+    def make_promoter(self, paths: FamilyPaths, channel: str) -> channels.Promoter:
+        """Return one who changes a channel in the same name, at the same moment, with the same key."""
+        actor = channels.ChannelActor(self.by, f"{self.now:%Y-%m-%dT%H:%M:%SZ}")
+        return channels.Promoter(self.store, paths, channel, actor, self.signer)
 
     def refresh_channel(self, family: str, channel: str) -> RefreshResult | None:
         """Refresh a channel and what is told of it; ``None`` when nothing was ever promoted to it.
@@ -231,11 +246,25 @@ class Refresher:
     ) -> tuple[SetStatus, ...]:
         """Return what is known of the sets of a channel, in their order; these are their documents."""
 
+        paths = FamilyPaths(channel.family)
+        sizes = {item.path: item.size for item in self.store.listing(paths.pool)} if documents else {}
+
         def judge(pair: tuple[channels.ChannelSet, wheel_set.SetDocument]) -> SetStatus:
             entry, document = pair
             evidence = read_evidence(self.store, document, signers=self.policy.signers, env=self.env)
             return make_set_status(
-                document, evidence, entry, policy=self._ageless, channel=channel.channel, now=self.now
+                document,
+                evidence,
+                entry,
+                policy=self._ageless,
+                channel=channel.channel,
+                now=self.now,
+                lost=[
+                    file.name
+                    for file in document.files
+                    if sizes.get(wheel := paths.pool_file(file.sha256, file.name)) != file.size
+                    or wheel + METADATA_SUFFIX not in sizes
+                ],
             )
 
         return tuple(parallel.run_in_parallel(judge, list(zip(channel.sets, documents, strict=True))))
@@ -243,19 +272,13 @@ class Refresher:
     def _refresh_once(self, paths: FamilyPaths, name: str) -> RefreshResult | None:
         store = self.store
         before, tag = support.read_document(store, paths.support_document)
-        promoter = channels.Promoter(
-            store,
-            paths,
-            name,
-            channels.ChannelActor(self.by, f"{self.now:%Y-%m-%dT%H:%M:%SZ}"),
-            signer=self.signer,
-        )
+        promoter = self.make_promoter(paths, name)
         record = promoter.read_channel_record()
         if record.tag is None:
             return None
         channel = record.channel
         if channel.pending is not None:
-            return RefreshResult(paths.family, name, other_change=str(channel.pending))
+            return RefreshResult(paths.family, name, changing=channel)
         promoter.require_signed(record)
         results = self._list_results(paths, channel)
         documents = channels.read_shown_sets(store, paths, channel.sets)
@@ -334,12 +357,10 @@ class Refresher:
             return {}, 0
         if not going and not set(documents) - set(earlier):  # as a rule nothing is written
             return wanted, pages.exchange_pages(store, folder, wanted, (), check, adds=True)
-        leaving = _read_known_sets(store, paths, going)
-        changing = [*leaving, *documents.values()]
-        requires = set_conflicts.read_requirements_of(store, paths, changing)
-        order, count = set_conflicts.sort_by_dependencies(changing, requires), 0
+        leaving = channels.read_remaining_sets(store, paths, going)
+        order, count = channels.sort_projects(store, paths, [*documents.values()], leaving), 0
         if documents and leaving:
-            both = pages.make_index_pages(folder, paths, changing)
+            both = pages.make_index_pages(folder, paths, [*leaving, *documents.values()])
             present = pages.read_pages(store, both)
             if any(present[path] not in {both[path], wanted.get(path)} for path in both):
                 count += pages.exchange_pages(store, folder, both, order, check, adds=True)
@@ -379,12 +400,6 @@ class Refresher:
                 self.store.replace(SUPPORT_FILE, changed.to_json(), tag)
 
         change_documents(write, description=SUPPORT_FILE)
-
-
-def _read_known_sets(store: Store, paths: FamilyPaths, ids: Sequence[str]) -> list[wheel_set.SetDocument]:
-    """Return those of sets that are there: of one that was pruned no page can be made."""
-    present = [set_id for set_id in ids if store.head(paths.set_document(set_id)) is not None]
-    return [wheel_set.read_set(store, paths.family, set_id) for set_id in present]
 
 
 def derive_whole_support(store: Store, public: support.SupportDocument) -> support.SupportDocument:
