@@ -265,6 +265,7 @@ def test_what_is_asked_for_and_not_there_is_an_error(
         ["--run-id", "1", "--run-github-repo", "TheRock"],
         ["--run-id", "1", "--release-type", "monthly"],
         ["--source", "s3://"],
+        ["--source", "s3://key:secret/bucket"],
         ["--source", "gopher://x"],
         ["--source", "x", "("],
         ["--source", "x", "--flatten", "--no-extract"],
@@ -272,7 +273,9 @@ def test_what_is_asked_for_and_not_there_is_an_error(
     ],
 )
 def test_what_cannot_be_meant(fetch: Fetch, words: list[str]) -> None:
-    assert "tip" in fetch(*words, code=2)[1]
+    told = fetch(*words, code=2)[1]
+    assert "tip" in told
+    assert "secret" not in told
 
 
 @pytest.mark.contract

@@ -44,6 +44,7 @@ def raising(failure: BaseException) -> click.Command:
 
 DISK = [
     (OSError(errno.ENOSPC, "No space left", "from.whl", None, "to.whl"), "No space left (to.whl)"),
+    (OSError(errno.EFBIG, "File too large", "big.whl"), "File too large (big.whl)"),
     (OSError(errno.EROFS, "Read-only file system", "dist"), "Read-only file system (dist)"),
     (OSError(errno.ENOTDIR, "Not a directory", "note.txt/dist"), "Not a directory (note.txt/dist)"),
 ]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -89,11 +91,11 @@ def test_a_url_says_which_store(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("step", "number", "tip"),
     [
-        ("link", errno.EACCES, "the store must be writable for you"),
+        ("link", errno.EACCES, "make it writable, or choose"),
         ("link", errno.ENOSPC, "free some space"),
         ("link", errno.EXDEV, "a store is on one file system"),
         ("replace", errno.ENOSPC, "free some space"),
-        ("replace", errno.EROFS, "the store must be writable for you"),
+        ("replace", errno.EROFS, "make it writable, or choose"),
         ("fsync", errno.EDQUOT, "free some space"),
     ],
 )
@@ -112,6 +114,26 @@ def test_what_the_disk_refuses_is_said_with_what_may_help(
     monkeypatch.undo()
     assert [one.path for one in store.listing("")] == ["a"]
     assert store.read("a").content == b"old"
+    assert not list((store.folder / ".store" / "parts").iterdir())
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no ulimit")
+def test_a_limit_of_the_size_of_files_is_told(store: folder.FolderStore, tmp_path: Path) -> None:
+    """In a process of its own: the limit (`ulimit -f`) is of all that a process writes."""
+    (tmp_path / "wheel").write_bytes(bytes(2 << 20))
+    program = (
+        "import resource, sys\nfrom pathlib import Path\nfrom rocm_wheels.core import errors\n"
+        "from rocm_wheels.stores.folder import FolderStore\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))\n"
+        "try: FolderStore(Path(sys.argv[1])).create('f/wheel', Path(sys.argv[2]))\n"
+        "except errors.ReleaseError as failure: print(errors.explain_error(failure))"
+    )
+    words = [sys.executable, "-c", program, str(store.folder), str(tmp_path / "wheel")]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    told = subprocess.run(words, env=env, check=True, capture_output=True, text=True, timeout=60).stdout
+    assert told.startswith(f"cannot write {store.folder}/f/wheel\n  because [Errno {errno.EFBIG}] ")
+    assert "\ntip: no file may be so large here: raise `ulimit -f`" in told
+    assert list(store.listing("")) == []
     assert not list((store.folder / ".store" / "parts").iterdir())
 
 

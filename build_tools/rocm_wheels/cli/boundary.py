@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import io
 import json
 import os
@@ -27,20 +26,6 @@ _STARTED_BY_VARIABLE = "ROCM_WHEELS_STARTED_BY"
 _RECORD_VARIABLE = (
     "ROCM_WHEELS_RECORD"  # set for the steps of a run, which says itself that it was interrupted
 )
-_DISK_FULL_TIP = "free some space and run the same command again; what is finished is kept"
-_NOT_WRITABLE_TIP = "make it writable, or choose another folder"
-_NO_FOLDER_TIP = "choose another path"
-_DISK_TIPS = {
-    errno.ENOSPC: _DISK_FULL_TIP,
-    errno.EDQUOT: _DISK_FULL_TIP,
-    errno.EFBIG: "raise the limit of file sizes (`ulimit -f`), or choose a disk that takes such files",
-    errno.EACCES: _NOT_WRITABLE_TIP,
-    errno.EPERM: _NOT_WRITABLE_TIP,
-    errno.EROFS: _NOT_WRITABLE_TIP,
-    errno.ENOTDIR: _NO_FOLDER_TIP,
-    errno.EISDIR: _NO_FOLDER_TIP,
-    errno.ENAMETOOLONG: _NO_FOLDER_TIP,
-}
 _CLEAR = "\033[H\033[2J"
 # a terminal that was closed, a session that was lost: nothing that we started may go on alone
 _END_SIGNALS = ("SIGTERM", "SIGHUP")
@@ -358,8 +343,8 @@ def convert_disk_error(failure: OSError) -> errors.RocmWheelsError | None:
     """Return what is shown of a disk that is full or closed to us; ``None`` for any other failure."""
     if "No usable temporary directory" in str(failure):
         return errors.UsageError(f"{failure.strerror}", tip="set TMPDIR to a folder that is writable")
-    if failure.errno not in _DISK_TIPS:
+    if failure.errno not in errors.DISK_TIPS:
         return None
     name = failure.filename2 or failure.filename  # of a copy, the second is what was to be written
     where = f" ({name})" if name else ""
-    return errors.RocmWheelsError(f"{failure.strerror}{where}", tip=_DISK_TIPS[failure.errno])
+    return errors.RocmWheelsError(f"{failure.strerror}{where}", tip=errors.DISK_TIPS[failure.errno])

@@ -6,6 +6,7 @@ with ``raise … from cause`` and the whole chain is printed as "X because Y".
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -111,6 +112,24 @@ def get_error_class(code: int) -> type[RocmWheelsError]:
     return next(
         (error_class for error_class in error_classes if error_class.exit_code == code), InternalError
     )
+
+
+_DISK_FULL_TIP = "free some space and run the same command again; what is finished is kept"
+_NOT_WRITABLE_TIP = "make it writable, or choose another folder"
+_NO_FOLDER_TIP = "choose another path"
+DISK_TIPS = {
+    errno.ENOSPC: _DISK_FULL_TIP,
+    errno.EDQUOT: _DISK_FULL_TIP,
+    errno.EFBIG: "no file may be so large here: raise `ulimit -f`, or take a disk that takes it (FAT ends at"
+    " 4 GiB), and run the same command again; what is finished is kept",
+    errno.EACCES: _NOT_WRITABLE_TIP,
+    errno.EPERM: _NOT_WRITABLE_TIP,
+    errno.EROFS: _NOT_WRITABLE_TIP,
+    errno.ENOTDIR: _NO_FOLDER_TIP,
+    errno.EISDIR: _NO_FOLDER_TIP,
+    errno.ENAMETOOLONG: _NO_FOLDER_TIP,
+}
+"""What to do about a disk that is full or closed to us, by the number of the error."""
 
 
 def name_failed_file(failure: OSError, path: object) -> None:

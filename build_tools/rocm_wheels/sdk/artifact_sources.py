@@ -22,7 +22,7 @@ from rocm_wheels.core import errors, log, shell
 from rocm_wheels.index import reader
 from rocm_wheels.models import gfx, libraries
 from rocm_wheels.sdk import artifacts
-from rocm_wheels.stores import s3
+from rocm_wheels.stores import s3, store
 
 _ARCHIVE = re.compile(r"(?P<stem>(?P<name>[^_/\\]+)_[^_/\\]+_(?P<family>[^_/\\]+))\.tar\.(?:zst|xz)")
 _MOST_SHOWN = 12
@@ -93,12 +93,7 @@ def list_source(location: str, env: Mapping[str, str], *, sign: bool = True) -> 
 
 
 def _list_bucket(location: str, env: Mapping[str, str], *, sign: bool) -> ArtifactSource:
-    bucket, _, prefix = location.partition("://")[2].partition("/")
-    if not bucket or "@" in bucket:
-        raise errors.UsageError(
-            f"{shell.hide_credentials(location)} names no bucket",
-            tip="for example: s3://therock-ci-artifacts/1-linux",
-        )
+    bucket, prefix = store.split_bucket_url(location)
     if bucket.startswith("therock-") and not (env.get("AWS_REGION") or env.get("AWS_DEFAULT_REGION")):
         env = {**env, "AWS_REGION": libraries.load_artifact_table().region}
     folder = s3.BucketFolder(bucket, prefix, env, sign=sign)

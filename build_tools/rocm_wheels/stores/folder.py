@@ -25,14 +25,7 @@ _LOCK_PATIENCE = 60.0  # seconds; a lock is held for a rename
 _RETRIES = 10
 _STALE_PART_SECONDS = 24 * 3600  # seconds; parts of writers that were killed
 _NO_LINK_ERRNOS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS}
-_FULL_TIP = f"free some space, then {store.RUN_AGAIN_TIP}"
-_READ_ONLY_TIP = f"the store must be writable for you; then {store.RUN_AGAIN_TIP}"
-_TIPS_BY_ERRNO = {
-    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), _FULL_TIP),
-    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), _READ_ONLY_TIP),
-    errno.EXDEV: "a store is on one file system: name the folder that is mounted, or move what is elsewhere",
-    errno.ENAMETOOLONG: "the name is too long for this file system",
-}
+_OTHER_DISK_TIP = "a store is on one file system: name the folder that is mounted, or move what is elsewhere"
 
 
 class FolderStore:
@@ -249,9 +242,9 @@ def _explain_os_errors(place: Path, action: str) -> Iterator[None]:
         yield
     except OSError as failure:
         errors.name_failed_file(failure, place)
-        error = errors.ReleaseError(f"cannot {action} {place}")
-        error.tip = _TIPS_BY_ERRNO.get(failure.errno or 0, store.RUN_AGAIN_TIP)
-        raise error from failure
+        tips = {**errors.DISK_TIPS, errno.EXDEV: _OTHER_DISK_TIP}
+        tip = tips.get(failure.errno or 0, store.RUN_AGAIN_TIP)
+        raise errors.ReleaseError(f"cannot {action} {place}", tip=tip) from failure
 
 
 def _tag_of_stat(status: os.stat_result) -> str:

@@ -311,6 +311,24 @@ class DryRunStore:
 _BUCKET_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
+def split_bucket_url(url: str) -> tuple[str, str]:
+    """Return bucket and prefix of ``s3://bucket/prefix``. Raises UsageError, which shows no credentials."""
+    bucket, _, prefix = url.partition("://")[2].partition("/")
+    if re.search(
+        "[:@]", url[len("s3:") :].removeprefix("//")
+    ):  # s3://KEY:SECRET/bucket, s3://KEY:SECRET@bucket
+        raise errors.UsageError(
+            "credentials have no place in a URL (s3://…): it is printed and logged",
+            tip="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE; the URL is s3://bucket/prefix",
+        )
+    if not _BUCKET_NAME.fullmatch(bucket):
+        fault = f"names no bucket: {bucket!r} cannot be one" if bucket else "names no bucket"
+        raise errors.UsageError(
+            f"{shell.hide_credentials(url)} {fault}", tip="for example: s3://bucket/prefix"
+        )
+    return bucket, prefix
+
+
 def open_store(url: str, env: Mapping[str, str]) -> Store:
     """Return the store of a path or URL; nothing is asked of it yet. Raises UsageError for none.
 
@@ -323,16 +341,7 @@ def open_store(url: str, env: Mapping[str, str]) -> Store:
     if parts.scheme == "s3":
         from rocm_wheels.stores import s3
 
-        bucket, _, prefix = url.partition("://")[2].partition("/")
-        if "@" in bucket:
-            raise errors.UsageError(
-                f"s3://…@{url.rpartition('@')[2]}: credentials have no place in the URL of a store",
-                tip="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE",
-            )
-        if not _BUCKET_NAME.fullmatch(bucket):
-            fault = f"names no bucket: {bucket!r} cannot be one" if bucket else "names no bucket"
-            raise errors.UsageError(f"{url} {fault}", tip="for example: s3://bucket/prefix")
-        return s3.S3Store(bucket, prefix, env)
+        return s3.S3Store(*split_bucket_url(url), env)
     from rocm_wheels.stores.folder import FolderStore
 
     if len(parts.scheme) < 2 or "://" not in url:  # a letter is a drive of Windows
