@@ -173,8 +173,21 @@ def test_files_may_lie_beside_the_folder_of_the_index(
     channels.Promoter(store, world.places, "nightly", actor).promote(document, lambda: passed)
     assert check(tmp_path / "store" / FAMILY / "simple/nightly", world.wheels[1]) == 0
     assert capsys.readouterr().out.count("takes 2.9.1+rocm7.1.0") == 2
-    page = tmp_path / "strange" / "torch" / "index.html"
+    linked = wheel(tmp_path / "else where", version="2.10.0+rocm7.1.0")
+    page = tmp_path / "strange+place" / "torch" / "index.html"
     page.parent.mkdir(parents=True)
-    page.write_text('<a href="file:///elsewhere/torch-1.0-py3-none-any.whl">torch-1.0-py3-none-any.whl</a>')
-    assert check(tmp_path / "strange", world.wheels[1]) == 2
-    assert "links to files that have no folder in common" in capsys.readouterr().err
+    page.write_text(f'<a href="{linked.as_uri()}">{linked.name}</a>')
+    assert (
+        check(
+            page.parent.parent,
+            world.wheels[1],
+            "-r",
+            "torch<2.10.1",
+            "--python",
+            "3.12",
+            "--expect",
+            "torch==2.10.0+rocm7.1.0",
+        )
+        == 0
+    )
+    assert capsys.readouterr().out.count("takes 2.10.0+rocm7.1.0") == 2

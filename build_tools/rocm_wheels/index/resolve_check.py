@@ -1,7 +1,8 @@
 """Check that pip and uv would pick the newest build from an index and new wheels; else say why.
 
 Which build is the newest, why one version sorts above another (PEP 440), and a spelling of its local part
-that sorts. pip and uv are asked, and run for real; nothing is installed.
+that sorts. pip and uv are asked, and run for real; nothing is installed. An index in a folder is read as it
+lies there (``file:``).
 """
 
 from __future__ import annotations
@@ -13,11 +14,10 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
-from urllib.parse import quote
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.tags import Tag, compatible_tags, cpython_tags
@@ -28,7 +28,6 @@ from rocm_wheels.core import errors, extras, log, parallel, process
 from rocm_wheels.index import reader
 from rocm_wheels.index.folder import parse_file_name
 from rocm_wheels.index.platform_tags import PLATFORM_TAGS
-from rocm_wheels.index.server import serve_folder
 from rocm_wheels.wheels import dist_info
 
 _UV_LINUX = PLATFORM_TAGS["linux"][0].removesuffix("_x86_64")
@@ -69,6 +68,9 @@ class ResolveCheck:
     tip: str = ""
 
 
+_Answer = tuple[Mapping[str, Version], str]  # what a tool takes, by project, or why it ended
+
+
 @dataclass(frozen=True)
 class WheelCandidate:
     """A wheel that may be picked: of the index, or new."""
@@ -96,67 +98,95 @@ def check_picks(index: str, request: ResolveRequest, env: Mapping[str, str]) -> 
         )
     if left_out := [path.name for path in request.new if path not in new]:
         log.log_note(f"left out, as variants are chosen by properties: {', '.join(left_out)}")
+    for number, path in enumerate(new):
+        if path.name in [other.name for other in new[:number]]:
+            raise errors.UsageError(f"two new wheels are called {path.name}", tip="name one of them")
     request = replace(request, new=new, platform=request.platform or _find_platform(new))
     projects = sorted({parse_file_name(path.name)[0] for path in new})
     names = {
         requirement: parse_requirement_name(requirement) for requirement in request.requirements or projects
     }
-    pythons = list(request.pythons) or _list_pythons(new)
-    tags_by_python = {python: tags_for_python(python, request.platform) for python in pythons}
+    tags = {
+        python: tags_for_python(python, request.platform) for python in request.pythons or _list_pythons(new)
+    }
     reach = reader.IndexReader()
     candidates = {
         name: find_candidates(base, name, new, reach) for name in sorted({*projects, *names.values()})
     }
     names |= list_older_releases(candidates, request)
-    checks: list[tuple[ResolveCheck, Version | None, list[WheelCandidate]]] = []
-    for python, tags in tags_by_python.items():
-        for requirement, name in names.items():
-            usable = [wheel for wheel in candidates[name] if wheel.tags & tags]
-            version, why = find_expected_version(requirement, usable, request)
-            check = ResolveCheck(requirement, python, "", expected=str(version or ""), why=why)
-            checks += [(replace(check, tool=tool), version, usable) for tool in _ASK]
-    with _serve_index(base) as url, _gather_wheels(() if request.published else new) as folder:
-        options = _list_options(url, folder, request)
-        taken = _ask_all([check for check, *_ in checks], options, request, env)
-    return [
-        _compare_with_expected(check, *taken[check], version, wheels) for check, version, wheels in checks
-    ]
+    checks = []
+    for python, (requirement, name), tool in product(tags, names.items(), _ASK):
+        wheels = [wheel for wheel in candidates[name] if wheel.tags & tags[python]]
+        version, why = find_expected_version(requirement, wheels, request)
+        check = ResolveCheck(requirement, python, tool, expected=str(version or ""), why=why)
+        checks.append((check, name, version, wheels))
+    answers = _ask_installers(base, names, list(tags), request, env)
+    results = []
+    for check, name, version, wheels in checks:
+        versions, failure = answers[check.requirement, check.python, check.tool]
+        results.append(_compare_with_expected(check, versions.get(name), failure, version, wheels))
+    return results
 
 
-def _ask_all(
-    checks: Sequence[ResolveCheck], options: Sequence[str], request: ResolveRequest, env: Mapping[str, str]
-) -> dict[ResolveCheck, tuple[Mapping[str, Version], str]]:
-    """Return the versions that are taken for each check, by project, or why nothing is.
-
-    A tool is asked for several projects at once, unless what they require counts: most of the time of pip is
-    its start.
-    """
-
-    def ask(group: Sequence[ResolveCheck]) -> dict[ResolveCheck, tuple[Mapping[str, Version], str]]:
-        first = group[0]
-        try:
-            requirements = [check.requirement for check in group]
-            versions = _ASK[first.tool](requirements, first.python, [*options], request.platform, env)
-        except errors.RocmWheelsError as failure:
-            if len(group) == 1:
-                return {first: ({}, str(failure))}
-            return {check: answer for one in group for check, answer in ask([one]).items()}  # which is it?
-        return dict.fromkeys(group, (versions, ""))
-
-    groups: dict[tuple[str, str, int], list[ResolveCheck]] = {}
-    times: dict[tuple[str, str, str], int] = {}
-    for check in checks:
-        asked = check.tool, check.python, "" if request.deps else parse_requirement_name(check.requirement)
-        times[asked] = times.get(asked, 0) + 1
-        groups.setdefault((check.tool, check.python, times[asked]), []).append(check)
-    answers = parallel.run_in_parallel(ask, groups.values(), jobs=os.cpu_count() or 1)
-    return {check: answer for answered in answers for check, answer in answered.items()}
+def _compare_with_expected(
+    check: ResolveCheck,
+    picked: Version | None,
+    failure: str,
+    expected: Version | None,
+    wheels: Sequence[WheelCandidate],
+) -> ResolveCheck:
+    """Return a check with what was picked, and what is wrong with it."""
+    if picked is None:
+        return replace(check, fault=failure or f"{check.tool} took nothing for {check.requirement}")
+    if expected is None or picked == expected:
+        return replace(check, picked=str(picked), expected=check.expected or str(picked))
+    fault = f"{check.tool} takes {picked}, not {expected} ({check.why})"
+    if picked > expected:
+        fault += f": {explain_order(picked, expected)}"
+    better = find_sorting_spelling(expected, [wheel.version for wheel in wheels])
+    tip = f"spelled {better} it would be taken" if better else ""
+    return replace(check, picked=str(picked), fault=fault, tip=tip)
 
 
-def _list_options(url: str, new: Path, request: ResolveRequest) -> list[str]:
-    """Return the options that pip and uv have in common."""
-    words = ["--only-binary", ":all:", "--find-links", str(new), *["--no-deps"] * (not request.deps)]
-    return [*words, "--index-url", url, *["--pre"] * request.pre]
+def _ask_installers(
+    base: str,
+    names: Mapping[str, str],
+    pythons: Sequence[str],
+    request: ResolveRequest,
+    env: Mapping[str, str],
+) -> dict[tuple[str, str, str], _Answer]:
+    """Return what is taken by requirement, Python and tool; ``names`` are the projects of requirements."""
+    # most of the time of pip is its start: of several projects it is asked at once, unless what they require
+    # counts
+    rounds: list[list[str]] = []
+    for requirement, name in names.items():
+        with_room = [asked for asked in rounds if not request.deps and name not in map(names.get, asked)]
+        if with_room:
+            with_room[0].append(requirement)
+        else:
+            rounds.append([requirement])
+    with tempfile.TemporaryDirectory(prefix="rocm-wheels-") as folder:
+        for path in () if request.published else request.new:
+            try:
+                Path(folder, path.name).symlink_to(path.resolve())
+            except OSError:  # Windows, without the right to
+                shutil.copyfile(path, Path(folder, path.name))
+        options = ["--only-binary", ":all:", "--find-links", folder, *["--no-deps"] * (not request.deps)]
+        options += ["--index-url", base, *["--pre"] * request.pre]
+
+        def ask(tool: str, python: str, asked: Sequence[str]) -> dict[tuple[str, str, str], _Answer]:
+            try:
+                versions = _ASK[tool](asked, python, options, request.platform, env)
+            except errors.RocmWheelsError as failure:
+                if len(asked) == 1:
+                    return {(asked[0], python, tool): ({}, str(failure))}
+                apart = [ask(tool, python, [requirement]) for requirement in asked]  # which is it?
+                return {key: answer for answers in apart for key, answer in answers.items()}
+            return {(requirement, python, tool): (versions, "") for requirement in asked}
+
+        questions = product(_ASK, pythons, rounds)
+        taken = parallel.run_in_parallel(lambda asked: ask(*asked), list(questions), jobs=os.cpu_count() or 1)
+    return {key: answer for answers in taken for key, answer in answers.items()}
 
 
 def _ask_pip(
@@ -173,7 +203,7 @@ def _ask_pip(
         words += ["--python-version", python, "--implementation", "cp"]
         words += [word for tag in PLATFORM_TAGS[platform] for word in ("--platform", tag)]
         process.capture_output(
-            [*words, *options, *requirements], env=_bypass_proxy(kept), description="pip install --dry-run"
+            [*words, *options, *requirements], env=kept, description="pip install --dry-run"
         )
         taken = [item["metadata"] for item in json.loads(report.read_text(encoding="utf-8"))["install"]]
     return {canonicalize_name(metadata["name"]): Version(metadata["version"]) for metadata in taken}
@@ -187,44 +217,13 @@ def _ask_uv(
     words += ["--python-version", python, "--python-platform", _UV_PLATFORMS[platform], *options]
     kept = {key: value for key, value in env.items() if not key.startswith("UV_")}
     output = process.capture_output(
-        words,
-        env=_bypass_proxy(kept),
-        stdin="".join(f"{requirement}\n" for requirement in requirements).encode(),
-        description="uv pip compile",
+        words, env=kept, stdin="\n".join(requirements).encode(), description="uv pip compile"
     )
     pinned = [line.partition("==") for line in output.splitlines() if "==" in line]
     return {canonicalize_name(name): Version(version.split()[0]) for name, _, version in pinned}
 
 
 _ASK = {"pip": _ask_pip, "uv": _ask_uv}
-
-
-def _bypass_proxy(env: Mapping[str, str]) -> dict[str, str]:
-    """An index in a folder is served on this machine: that is no matter for a proxy."""
-    passing = ",".join(filter(None, [env.get("no_proxy") or env.get("NO_PROXY"), "127.0.0.1"]))
-    return {**env, "NO_PROXY": passing, "no_proxy": passing}
-
-
-def _compare_with_expected(
-    check: ResolveCheck,
-    taken: Mapping[str, Version],
-    failure: str,
-    expected: Version | None,
-    wheels: Sequence[WheelCandidate],
-) -> ResolveCheck:
-    """Return a check with what was picked, and what is wrong with it."""
-    name = parse_requirement_name(check.requirement)
-    picked = taken.get(name)
-    if picked is None:
-        return replace(check, fault=failure or f"{check.tool} took no {name}")
-    if expected is None or picked == expected:
-        return replace(check, picked=str(picked), expected=check.expected or str(picked))
-    fault = f"{check.tool} takes {picked}, not {expected} ({check.why})"
-    if picked > expected:
-        fault += f": {explain_order(picked, expected)}"
-    better = find_sorting_spelling(expected, [wheel.version for wheel in wheels])
-    tip = f"spelled {better} it would be taken" if better else ""
-    return replace(check, picked=str(picked), fault=fault, tip=tip)
 
 
 def parse_requirement_name(requirement: str) -> str:
@@ -396,42 +395,3 @@ def find_sorting_spelling(version: Version, others: Iterable[Version]) -> Versio
         if all(better > other for other in rivals):
             return better
     return None
-
-
-@contextmanager
-def _serve_index(base: str) -> Iterator[str]:
-    """Give the URL of an index; one in a folder is served while the block runs, with what it links to.
-
-    Sets of a store have their files beside the pages.
-    """
-    path = reader.path_of_url(base)
-    if path is None:
-        yield base
-        return
-    top = path
-    for page in path.glob("*/index.html"):
-        links = reader.parse_page(page.read_bytes(), "text/html", f"{page.parent.as_uri()}/").links
-        places = [place for link in links if (place := reader.path_of_url(link.url)) is not None]
-        top = Path(os.path.commonpath([top, *places]))
-    if top == Path(top.anchor):
-        raise errors.UsageError(
-            f"{path} links to files that have no folder in common", tip="give its URL on a server"
-        )
-    with serve_folder(top) as server:
-        below = path.relative_to(top).as_posix()
-        yield server.url if below == "." else f"{server.url}{quote(below)}/"
-
-
-@contextmanager
-def _gather_wheels(new: Sequence[Path]) -> Iterator[Path]:
-    """Give a folder with the new wheels and nothing else."""
-    with tempfile.TemporaryDirectory(prefix="rocm-wheels-") as name:
-        for path in new:
-            target = Path(name) / path.name
-            if target.exists():
-                raise errors.UsageError(f"two new wheels are called {path.name}")
-            try:
-                target.symlink_to(path.resolve())
-            except OSError:  # Windows, without the right to
-                shutil.copyfile(path, target)
-        yield Path(name)
