@@ -411,6 +411,22 @@ def test_outputs_of_a_job_are_no_longer_than_github_takes() -> None:
             assert 2 * sum(len(matrix_report.format_github_matrix(part)) for part in rows) < 10**6
 
 
+def test_outputs_that_are_too_long_are_refused(tmp_path: Path) -> None:
+    env = {"GITHUB_OUTPUT": str(tmp_path / "output")}
+    (tmp_path / "output").write_text("")
+    matrix_report.set_outputs(env, {"a": "x" * 400_000, "b": "x" * 100_000})
+    with pytest.raises(errors.UsageError, match="outputs of a job are 1000 kB at most"):
+        matrix_report.set_outputs(env, {"a": "x" * 400_000, "b": "x" * 100_001})
+
+
+def test_a_matrix_within_a_row_has_the_limit_of_every_matrix() -> None:
+    rows = [{"name": "a", "rows": {"include": [{"name": str(number)} for number in range(256)]}}]
+    assert json.loads(matrix_report.format_github_matrix(rows)) == {"include": rows}
+    rows[0]["rows"]["include"].append({"name": "257"})  # type: ignore[index]
+    with pytest.raises(errors.UsageError, match="257 rows, and a matrix of GitHub has at most 256 jobs"):
+        matrix_report.format_github_matrix(rows)
+
+
 def test_limits_of_github_are_kept() -> None:
     result = CliRunner().invoke(command, ["--format", "github", "--rows", "cells"])
     assert isinstance(result.exception, errors.UsageError) and "at most 256 jobs" in str(result.exception)
@@ -743,6 +759,9 @@ def test_the_table_names_every_machine_and_what_is_not_tested_alike() -> None:
             "defaults takes; did you mean default?",
         ),
         ("  default: {hours: 2,", "  deflaut: {hours: 2,", "no suite deflaut; did you mean default?"),
+        ("shard_hours: 3", "shard_hours: 0.14", "full: in parts of 0.14 hours it is more than the 256 jobs"),
+        ("default: {hours: 2,", "default: {hours: 1e300,", "default: in parts of 3 hours it is more than"),
+        ("default: {hours: 2,", "default: {hours: inf,", "hours: Input should be a finite number"),
         ("families_a_day: 1, every_family_on", "every_family_on", "families that take turns"),
         ("every_family_on: saturday", "every_family_on: caturday", "every_family_on: "),
         ("label: linux-gfx110X-gpu-rocm", 'label: "a b"', "label: it must be letters, digits, _ . and -"),

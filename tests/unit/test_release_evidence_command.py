@@ -501,6 +501,14 @@ WRONG: dict[str, tuple[Write, int]] = {
         lambda w: ["--from", w.smoke("passed", when="2027-01-01T00:00:00Z")],
         2,
     ),
+    "of the last second there is": (
+        lambda w: ["--from", w.smoke("passed"), "--when", "9999-12-31T23:59:59Z"],
+        2,
+    ),
+    "found in the last second there is": (
+        lambda w: ["--from", w.smoke("passed", when="9999-12-31T23:59:59Z")],
+        2,
+    ),
     "no such target": (lambda w: ["--from", w.audited(), "--gfx", "gfx1033x"], 2),
     "a time without a zone": (
         lambda w: ["--from", w.audited(), "--when", "2026-11-21 10:00"],

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from judged_sets import NOW, SET, judged, said
+from pydantic import ValidationError
 
 from rocm_wheels.ci import matrix, matrix_report
 from rocm_wheels.cli.torch_tests import _choose_places, torch_tests_command
@@ -676,6 +677,13 @@ def test_what_is_wrong_whatever_torch_is_there_is_said_before_it_is_asked(
     python = sys.executable  # without torch, which would be said next
     done = CliRunner().invoke(torch_tests_command, ["--python", python, *words], standalone_mode=False)
     assert isinstance(done.exception, errors.UsageError) and says in str(done.exception)
+
+
+def test_no_run_is_of_more_shards_than_can_be_counted() -> None:
+    """Whoever puts them together counts to the number that each of them states."""
+    assert CliRunner().invoke(torch_tests_command, ["--shard", "1", "--num-shards", "10001"]).exit_code == 2
+    with pytest.raises(ValidationError, match="less than or equal to 10000"):
+        TestedSuite(name="full", shard=1, shards=10**12)
 
 
 OLD, FAILED = (TestResult(name=name, outcome="failed", seconds=0) for name in ("old", "new"))

@@ -177,13 +177,20 @@ def matrix_as_json(planned: matrix.Matrix, cells: Sequence[BuiltCell]) -> dict[s
 
 
 def set_outputs(env: Mapping[str, str], values: Mapping[str, str]) -> None:
-    """Append outputs to the file that GitHub names. Raises UsageError outside of a workflow.
+    """Append outputs to the file that GitHub names. Raises UsageError outside of a workflow and for too much.
 
     A value of several lines ends at a word that is nowhere in it, so that no value can set another output.
     """
     if not env.get(OUTPUT_VARIABLE):
         tip = f"without --outputs it is printed; in a shell: {OUTPUT_VARIABLE}=FILE writes to a file"
         raise errors.UsageError(f"{OUTPUT_VARIABLE} is not set: this is no step of a workflow", tip=tip)
+    limit = ci.load_ci_table().limits.output_kb
+    if 2 * sum(map(len, values.values())) > limit.value * 1000:
+        where = ci.load_ci_table().sources[limit.source].url
+        raise errors.UsageError(
+            f"outputs of a job are {limit.value} kB at most, and these are more ({where})",
+            tip="fewer --rows, or one torch line and platform at a time: --line, --platform",
+        )
     lines = []
     for name, value in values.items():
         end = f"end-{secrets.token_hex(8)}"
@@ -214,6 +221,8 @@ def format_github_matrix(rows: Sequence[MatrixRow]) -> str:
             f"{len(rows)} rows, and a matrix of GitHub has at most {most.value} jobs ({where})",
             tip="one line and platform at a time: `--rows lines` lists them, --line and --platform choose",
         )
+    for value in (value for row in rows for value in row.values() if isinstance(value, dict)):
+        format_github_matrix(value["include"])  # a matrix within a row has the same limit
     return json.dumps({"include": rows}, separators=(",", ":"))
 
 

@@ -431,7 +431,7 @@ class _SeveralWords(Command):
 @option("--include", multiple=True, metavar="FILE", help="Run these files of test/ instead (test_nn).")
 @option("--exclude", multiple=True, metavar="FILE", help="Leave these files out.")
 @option("--shard", type=click.IntRange(0), metavar="N", help="Run the Nth part of the files; 0: all.")
-@option("--num-shards", type=click.IntRange(0), metavar="N", help="Share the files out into N parts.")
+@option("--num-shards", type=click.IntRange(0, 10_000), metavar="N", help="Share the files out into N parts.")
 @option(
     "--durations",
     type=GivenPath(),

@@ -271,10 +271,11 @@ class GithubLimit(facts.Fact):
 
 
 class GithubLimits(records.Record):
-    """Jobs of one matrix, hours of a job on GitHub's machines and on own ones, disk of GitHub's, levels of
-    workflows."""
+    """Jobs of one matrix, kB of outputs of a job, hours of a job on GitHub's machines and on own ones, disk
+    of GitHub's, levels of workflows."""
 
     matrix_jobs: GithubLimit
+    output_kb: GithubLimit
     hosted_job_hours: GithubLimit
     own_job_hours: GithubLimit
     hosted_disk_gb: GithubLimit
@@ -406,6 +407,11 @@ class CiTable(facts.FactTable):
             if name not in known_suites:
                 hint = tables.suggest_name(name, known_suites)
                 raise records.make_record_error(f"torch_tests.yaml has no suite {name}{hint}", "suites", name)
+            if self.suites[name].hours / self.shard_hours > (most := self.limits.matrix_jobs.value):
+                message = (
+                    f"in parts of {self.shard_hours:g} hours it is more than the {most} jobs of a matrix"
+                )
+                raise records.make_record_error(message, "suites", name)
         for trigger_name, trigger in self.triggers.items():
             for name in trigger.suites:
                 if name not in self.suites:

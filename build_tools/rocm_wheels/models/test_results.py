@@ -52,12 +52,15 @@ class Speed(records.Record):
     unit: Literal["TFLOP/s", "GB/s"]
 
 
+MOST_SHARDS = 10_000  # who puts them together counts to it: a number of one bad file ends nobody's memory
+
+
 class Suite(records.Record):
     """A suite of torch's own tests, or one ``shard`` of ``shards`` of it; ``plan`` says who has what."""
 
     name: _Text
     shard: int = Field(default=1, ge=1)
-    shards: int = Field(default=1, ge=1)
+    shards: int = Field(default=1, ge=1, le=MOST_SHARDS)
     plan: _Text = ""
 
 

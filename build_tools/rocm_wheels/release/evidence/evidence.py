@@ -98,7 +98,7 @@ class TestedSuite(records.Record):
 
     name: PrintableName
     shard: int = Field(default=1, ge=1)
-    shards: int = Field(default=1, ge=1)
+    shards: int = Field(default=1, ge=1, le=test_results.MOST_SHARDS)
     plan: PrintableLine = ""
 
     def __str__(self) -> str:
@@ -305,7 +305,7 @@ class EvidenceSubmission:
         ``digest`` is the sha256 of a result that does. Raises UsageError where it is said to be younger.
         """
         found_at = self.when or when or datetime.fromtimestamp(source.stat().st_mtime, timezone.utc)
-        if when is not None and found_at > when + CLOCK_SKEW:
+        if when is not None and found_at - when > CLOCK_SKEW:
             raise errors.UsageError(
                 f"{source} says that it was found at {when.astimezone(timezone.utc):%Y-%m-%d %H:%M} UTC, "
                 f"and --when says later: no result becomes younger",

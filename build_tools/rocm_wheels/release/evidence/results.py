@@ -472,7 +472,7 @@ class _TorchSelection(BaseModel):
     files: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     shard: int = Field(ge=1)
-    shards: int = Field(ge=1)
+    shards: int = Field(ge=1, le=test_results.MOST_SHARDS)
     plan: str = ""
     pytest_args: tuple[str, ...] = ()
     variables: Mapping[str, str] = {}

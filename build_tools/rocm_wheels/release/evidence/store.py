@@ -79,7 +79,7 @@ def require_own_evidence(document: wheel_set.SetDocument, evidence: Evidence) ->
             f"{document.id}: sha256 {other_hashes[0]}",
             tip="test the wheels of the set: its own index has nothing else",
         )
-    if evidence.when > evidence.added + CLOCK_SKEW:
+    if evidence.when - evidence.added > CLOCK_SKEW:
         raise errors.UsageError(
             f"the result is from the future: {evidence.when:%Y-%m-%d %H:%M} UTC; here it is "
             f"{evidence.added:%Y-%m-%d %H:%M} UTC",
@@ -163,7 +163,7 @@ def summarize_results(store: Store, family: str) -> dict[str, list[str]]:
 
 def warn_of_wrong_clocks(stored_evidence: Sequence[StoredEvidence], now: datetime) -> None:
     """Say when evidence was written down after now: this machine's clock, or the other's, is wrong."""
-    ahead = [stored for stored in stored_evidence if stored.evidence.added > now + CLOCK_SKEW]
+    ahead = [stored for stored in stored_evidence if stored.evidence.added - now > CLOCK_SKEW]
     if ahead:
         last = max(ahead, key=lambda stored: stored.evidence.added).evidence
         log_warning(
