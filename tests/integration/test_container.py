@@ -202,7 +202,7 @@ def test_engines_that_do_not_answer(engine: FakeEngine, capfd: pytest.CaptureFix
 ODD = [
     ("version", PODMAN_API, "loses the exit code"),
     ("version", "null", "says nothing of itself"),
-    ("info", "Segmentation fault", "printed no JSON: 'Segmentation fault'"),
+    ("info", "Segmentation fault", "says nothing of itself as JSON: 'Segmentation fault'"),
 ]
 
 

@@ -46,6 +46,7 @@ _ENGINE_EXIT_CODES = {
 }
 _MOST_FILES = 524288  # more makes programs slow that close every possible file before they start another
 _SOFT_FILES = 65536
+_MOUNT = re.compile(r"(?P<path>[^:]+)(?::(?P<inside>/[^:]*))?(?::(?P<mode>r[ow]))?")
 _GROUP_OF = "group-of:"  # before a path: the group that owns it where a printed line is run
 # below the cache; HOME, because a number without a name has none, and caches of pip, uv and ccache
 _CACHE_FOLDERS = {
@@ -131,22 +132,26 @@ def find_engine(preferred: EngineName | None, env: Mapping[str, str]) -> Engine:
 
 def _query_engine(name: EngineName, env: Mapping[str, str]) -> Engine:
     """Ask an engine what it is. A ``docker`` may be podman under another name (package podman-docker)."""
-    variable = "DOCKER_HOST" if name == "docker" else "CONTAINER_HOST"
-    address = env.get(variable, "")
+    setting = "DOCKER_HOST" if name == "docker" else "CONTAINER_HOST"
+    address = env.get(setting, "")
     if name == "docker" and not address:
-        variable = "docker's context"  # podman-docker and docker before 19.03 have none
-        address = (
-            _try_engine(name, ["context", "inspect", "--format", "{{.Endpoints.docker.Host}}"], env) or ""
+        setting = "docker's context"  # podman-docker and docker before 19.03 have none
+        words = ["context", "inspect", "--format", "{{.Endpoints.docker.Host}}"]
+        address = _try_engine(name, words, env) or ""
+    elsewhere = bool(_OTHER_MACHINE.match(address))
+    facts = {} if elsewhere else _ask_engine(name, ["info", "--format", "{{json .}}"], env)
+    host = facts.get("host")  # of podman alone
+    if isinstance(host, dict) and host.get("serviceIsRemote") and sys.platform != "darwin":
+        setting, elsewhere = "podman's connection (CONTAINER_CONNECTION, containers.conf)", True
+    if elsewhere:
+        raise errors.EngineError(
+            f"{setting} names another machine, whose disks are not ours: nothing of here could be mounted",
+            tip="run this command on that machine, or take the setting out",
         )
-    if _OTHER_MACHINE.match(address):
-        raise _make_other_machine_error(variable)
-    facts = _ask_engine(name, ["info", "--format", "{{json .}}"], env)
     if failures := facts.get("ServerErrors"):
         message = " ".join(map(str, failures))
         raise errors.EngineError(f"docker does not answer: {message}", tip=_ANSWER_TIP)
-    if isinstance(host := facts.get("host"), dict):
-        if host.get("serviceIsRemote") and sys.platform != "darwin":
-            raise _make_other_machine_error("podman's connection (CONTAINER_CONNECTION, containers.conf)")
+    if isinstance(host, dict):
         rootless = bool(host.get("security", {}).get("rootless"))
         runtime = host.get("ociRuntime", {}).get("name", "")
         return Engine("podman", name, rootless, keeps_groups=not rootless or runtime == "crun")
@@ -160,31 +165,28 @@ def _query_engine(name: EngineName, env: Mapping[str, str]) -> Engine:
     return Engine("docker", name, rootless, keeps_groups=not rootless)
 
 
-def _make_other_machine_error(setting: str) -> errors.EngineError:
-    return errors.EngineError(
-        f"{setting} names another machine, whose disks are not ours: nothing of here could be mounted",
-        tip="run this command on that machine, or take the setting out",
-    )
-
-
 def _ask_engine(name: str, words: Sequence[str], env: Mapping[str, str]) -> dict[str, Any]:
     """Return what an engine says of itself. Raises EngineError with its refusal."""
-    asked = f"`{name} {words[0]}`"
+    asked, check = f"`{name} {words[0]}`", errors.EngineError
     output = process.capture_output(
-        [name, *words],
-        env=env,
-        timeout=_PATIENCE_SECONDS,
-        check=errors.EngineError,
-        description=asked,
-        tip=_ANSWER_TIP,
+        [name, *words], env=env, timeout=_PATIENCE_SECONDS, check=check, description=asked, tip=_ANSWER_TIP
     )
     try:
         facts = json.loads(output)
-    except ValueError as wrong:
-        raise errors.EngineError(f"{asked} printed no JSON: {output[:200]!r}") from wrong
+    except ValueError:
+        facts = None
     if not isinstance(facts, dict):
-        raise errors.EngineError(f"{asked} says nothing of itself: {output[:200]!r}")
+        raise errors.EngineError(f"{asked} says nothing of itself as JSON: {output[:200]!r}")
     return facts
+
+
+def _try_engine(program: str, words: Sequence[str], env: Mapping[str, str]) -> str | None:
+    """Return what an engine printed, ``None`` when it failed: there may be nothing left to stop."""
+    argv, check = [program, *words], errors.EngineError
+    try:
+        return process.capture_output(argv, env=env, timeout=_PATIENCE_SECONDS, check=check)
+    except errors.EngineError:
+        return None
 
 
 # distribution/reference: [domain/]path[:tag][@digest]; a domain has a dot or a port, or is localhost
@@ -218,24 +220,22 @@ def choose_image(
     domain is completed as docker reads it: podman would ask in which registry to look. Raises UsageError for
     a name that nothing can be called, and DataError where the digest is not known.
     """
-    known_image = images.get(text)
-    if known_image is not None and known_image.dockerfile:
+    pinned = images.get(text)
+    if pinned is not None and pinned.dockerfile:
         if clone is None:
             tip = "start rocm-wheels from a clone, or name an image that is run as it is: therock-build"
             message = f"image {text} is made from a clone: this rocm-wheels is installed"
             raise errors.UsageError(message, tip=tip)
-        path = clone / "dockerfiles" / known_image.dockerfile
+        path = clone / "dockerfiles" / pinned.dockerfile
         digest = hashlib.sha256()
         for file in (path, *(clone / name for name in list_copied_files(path.read_text(encoding="utf-8")))):
             digest.update(file.read_bytes() + b"\0")
         return ChosenImage(f"localhost/rocm-wheels-{text}:{digest.hexdigest()[:16]}", True, path)
-    if known_image is not None and known_image.is_resolved:
-        return ChosenImage(f"{known_image.image}@{known_image.digest}")
-    if known_image is not None:
-        if allow_unresolved:
-            return ChosenImage(known_image.image)
-        message = f"the digest of image {text} ({known_image.image}) is unresolved"
-        raise errors.DataError(message, tip=_ALLOW_TIP)
+    if pinned is not None:
+        if not pinned.is_resolved and not allow_unresolved:
+            message = f"the digest of image {text} ({pinned.image}) is unresolved"
+            raise errors.DataError(message, tip=_ALLOW_TIP)
+        return ChosenImage(f"{pinned.image}@{pinned.digest}" if pinned.is_resolved else pinned.image)
     if ci.IMAGE_DIGEST.fullmatch(text):  # the number of an image that is here
         return ChosenImage(text, made_here=True)
     match, near = _IMAGE_NAME.fullmatch(text), tables.suggest_name(text, images)
@@ -273,12 +273,10 @@ def choose_job_image(text: str, platform: project_names.Platform) -> tuple[str, 
     if platform == "windows":
         raise errors.UsageError(f"jobs on Windows run in no image, and {text} was asked for", tip="none")
     name = text or table.jobs
-    pinned_image = table.images.get(name)
-    if (
-        name.startswith(("sha256:", "localhost/"))
-        or (pinned_image is None and not ci.IMAGE_DIGEST.fullmatch(name.rpartition("@")[2]))
-        or (pinned_image is not None and pinned_image.dockerfile)
-    ):
+    pinned = table.images.get(name)
+    has_digest = ci.IMAGE_DIGEST.fullmatch(name.rpartition("@")[2]) is not None
+    is_pulled = has_digest and not name.startswith(("sha256:", "localhost/"))
+    if not (is_pulled if pinned is None else not pinned.dockerfile):
         raise errors.UsageError(
             f"jobs cannot build in {name}: it has no digest, or is on the machine that made it"
             f"{tables.suggest_name(name, table.images)}",
@@ -297,13 +295,13 @@ def format_build_command(engine: Engine, image: ChosenImage, env: Mapping[str, s
     """
     assert image.dockerfile is not None
     epoch = "315532800"  # 1980-01-01
-    dated = (
-        ["--timestamp", epoch] if engine.name == "podman" else ["--build-arg", f"SOURCE_DATE_EPOCH={epoch}"]
-    )
-    proxies = [f"--build-arg={name}" for name in _PROXY_VARIABLES if env.get(name)]
     words = [engine.program, "build", "--file", str(image.dockerfile), "--tag", image.reference]
-    told = "DOCKER_BUILDKIT=1 " if engine.name == "docker" else ""
-    return told + shell.format_command([*words, *dated, *proxies, str(image.dockerfile.parent.parent)])
+    if engine.name == "podman":
+        words += ["--timestamp", epoch]
+    else:
+        words = ["DOCKER_BUILDKIT=1", *words, "--build-arg", f"SOURCE_DATE_EPOCH={epoch}"]
+    words += [f"--build-arg={name}" for name in _PROXY_VARIABLES if env.get(name)]
+    return shell.format_command([*words, str(image.dockerfile.parent.parent)])
 
 
 def compose_command(
@@ -349,7 +347,12 @@ def compose_command(
     enforce = root / "sys/fs/selinux/enforce"
     if enforce.is_file() and enforce.read_text(encoding="ascii").strip() == "1":
         words += ["--security-opt", "label=disable"]
-    files = _limit_files() if engine.name == "podman" or engine.rootless else _MOST_FILES
+    files = _MOST_FILES
+    if engine.name == "podman" or engine.rootless:  # which has no more than we have
+        import resource
+
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        files = files if limit in {-1, resource.RLIM_INFINITY} else min(limit, files)
     words += ["--ulimit", "core=0:0", "--ulimit", f"nofile={min(_SOFT_FILES, files)}:{files}"]
     words += ["--shm-size", options.shared_memory] if options.shared_memory is not None else []
     words += ["--network", options.network] if options.network is not None else []
@@ -357,28 +360,16 @@ def compose_command(
     return [*words, image.reference, *options.command]
 
 
-def _limit_files() -> int:
-    """Return the open files that a container may have which we start ourselves: no more than we may."""
-    import resource
-
-    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    return _MOST_FILES if limit in {-1, resource.RLIM_INFINITY} else min(limit, _MOST_FILES)
-
-
-def _find_gpus(root: Path) -> list[Path]:
-    """Return the device files that ROCm opens: the compute interface and every render node, or none."""
-    kfd = root / "dev/kfd"
-    nodes = sorted((root / "dev/dri").glob("renderD*"), key=lambda node: (len(node.name), node.name))
-    return [kfd, *nodes] if kfd.exists() and nodes else []
-
-
 def _list_gpu_words(engine: Engine, root: Path, *, shown_only: bool) -> list[str]:
-    """Return devices, and the groups that own them, by number: names differ between image and machine."""
-    devices = _find_gpus(root)
-    if devices:
-        paths = [f"/{device.relative_to(root)}" for device in devices]
-        everyone = stat.S_IROTH | stat.S_IWOTH
-        states = [device.stat() for device in devices]
+    """Return the devices that ROCm opens, the compute interface and every render node, and their groups.
+
+    Groups by number: names differ between image and machine.
+    """
+    kfd, everyone = root / "dev/kfd", stat.S_IROTH | stat.S_IWOTH
+    nodes = sorted((root / "dev/dri").glob("renderD*"), key=lambda node: (len(node.name), node.name))
+    if kfd.exists() and nodes:
+        paths = [f"/{device.relative_to(root)}" for device in (kfd, *nodes)]
+        states = [device.stat() for device in (kfd, *nodes)]
         closed = {state.st_gid for state in states if state.st_mode & everyone != everyone}
         groups = [str(number) for number in sorted(closed)]
     elif shown_only:
@@ -397,8 +388,7 @@ def _list_gpu_words(engine: Engine, root: Path, *, shown_only: bool) -> list[str
             f"{engine.name} cannot hand on your groups here, and {paths[0]} is open to its group alone",
             tip="rootless podman does with crun as its runtime; docker with its daemon",
         )
-    if engine.rootless:
-        return [*words, "--group-add", "keep-groups"]
+    groups = ["keep-groups"] if engine.rootless else groups
     return words + [word for group in groups for word in ("--group-add", group)]
 
 
@@ -421,17 +411,17 @@ def _collect_mounts(options: ContainerOptions, env: Mapping[str, str]) -> list[s
     """
     inside_of: dict[Path, tuple[Path, bool]] = {}  # by the place inside: the path here, and whether read-only
     for text in options.mounts:
-        path_text, *rest = text.split(":")
-        mode = rest.pop() if rest and rest[-1] in {"ro", "rw"} else "rw"
-        if len(rest) > 1 or not path_text or "" in rest or (rest and not Path(rest[0]).is_absolute()):
+        match = _MOUNT.fullmatch(text)
+        if match is None:
             tip = "PATH, PATH:ro, PATH:/INSIDE or PATH:/INSIDE:ro"
             raise errors.UsageError(f"--mount {text} is no mount", tip=tip)
-        path = expand_path(path_text, f"--mount {text}")
+        path = expand_path(match["path"], f"--mount {text}")
         if not path.exists():
             tip = "make it first: an engine would make it as root"
             raise errors.UsageError(f"--mount {text}: there is no {path}", tip=tip)
-        inside = Path(os.path.normpath(rest[0])) if rest else path
-        if inside_of.setdefault(inside, (path, mode == "ro")) != (path, mode == "ro"):
+        inside = Path(os.path.normpath(match["inside"])) if match["inside"] else path
+        mount = path, match["mode"] == "ro"
+        if inside_of.setdefault(inside, mount) != mount:
             message = f"--mount: {path} and {inside_of[inside][0]} would be at one place inside, {inside}"
             raise errors.UsageError(message, tip="give each a place of its own: PATH:INSIDE")
     trees = [tree for tree in (options.here, options.clone) if tree is not None]
@@ -460,16 +450,16 @@ def _find_worktree_repository(tree: Path) -> Path | None:
 
     gitrepository-layout(5): .git is a file then, and names a folder whose ``commondir`` names the repository.
     """
-    link = tree / ".git"
-    if not link.is_file():
+
+    def read_path(file: Path) -> str:
+        return file.read_text(encoding="utf-8", errors="surrogateescape").removeprefix("gitdir:").strip()
+
+    if not (tree / ".git").is_file():
         return None
-    text = link.read_text(encoding="utf-8", errors="surrogateescape").strip()
-    git_dir = tree / text.removeprefix("gitdir:").strip()
-    common = git_dir / "commondir"
-    if not common.is_file():
-        return git_dir if git_dir.is_dir() else None  # a submodule, or a repository elsewhere
-    named = common.read_text(encoding="utf-8", errors="surrogateescape").strip()
-    return Path(os.path.normpath(git_dir / named))
+    git_dir = tree / read_path(tree / ".git")
+    common = git_dir / "commondir"  # a submodule has none
+    repository = Path(os.path.normpath(git_dir / (read_path(common) if common.is_file() else ".")))
+    return repository if repository.is_dir() else None
 
 
 def _find_certificates(env: Mapping[str, str]) -> dict[str, Path]:
@@ -477,14 +467,13 @@ def _find_certificates(env: Mapping[str, str]) -> dict[str, Path]:
 
     A system's folder of certificates is full of links to elsewhere, and the image has its own.
     """
-    paths = {name: Path(env[name]) for name in _CERTIFICATE_VARIABLES if env.get(name)}
-    system = tuple(Path("/", folder) for folder in ("etc", "usr", "var"))
-    return {
-        name: path
-        for name, path in paths.items()
-        if path.is_absolute() and path.exists()
-        if not (path.is_dir() and any(map(path.is_relative_to, system)))
-    }
+    certificates = {}
+    for name in _CERTIFICATE_VARIABLES:
+        path = Path(env.get(name, ""))
+        of_system = path.is_dir() and path.parts[1:2] in {("etc",), ("usr",), ("var",)}
+        if path.is_absolute() and path.exists() and not of_system:
+            certificates[name] = path
+    return certificates
 
 
 def _list_variables(options: ContainerOptions, image: ChosenImage, env: Mapping[str, str]) -> Iterable[str]:
@@ -538,11 +527,9 @@ def require_image(engine: Engine, image: ChosenImage, env: Mapping[str, str]) ->
     """Raise EngineError, with the line that makes it, when an image that is made here is not there."""
     words = ["image", "inspect", "--format", "{{.Id}}", image.reference]
     if _try_engine(engine.program, words, env) is None:
-        how = (
-            f"make it: {format_build_command(engine, image, env)}"
-            if image.dockerfile
-            else "build or load it first"
-        )
+        how = "build or load it first"
+        if image.dockerfile:
+            how = f"make it: {format_build_command(engine, image, env)}"
         raise errors.EngineError(f"there is no image {image.reference} here", tip=how)
 
 
@@ -583,16 +570,6 @@ def _remove_container(engine: Engine, name: str, env: Mapping[str, str]) -> None
     log.log_warning(
         f"the container {name} may still be running: `{engine.program} rm --force {name}` ends it"
     )
-
-
-def _try_engine(program: str, words: Sequence[str], env: Mapping[str, str]) -> str | None:
-    """Return what an engine printed, ``None`` when it failed: there may be nothing left to stop."""
-    try:
-        return process.capture_output(
-            [program, *words], env=env, timeout=_PATIENCE_SECONDS, check=errors.EngineError
-        )
-    except errors.EngineError:
-        return None
 
 
 @contextmanager
