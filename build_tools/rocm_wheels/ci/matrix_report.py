@@ -107,8 +107,8 @@ def format_excluded(excluded: Sequence[ExcludedCell]) -> str:
         more = f" and {len(cells) - _MOST_CELLS} more" if len(cells) > _MOST_CELLS else ""
         rows.append((str(len(cells)), f"{reason}: {', '.join(map(str, cells[:_MOST_CELLS]))}{more}"))
     count = tables.format_count(len(excluded), "cell")
-    lines = [f"{count} left out (--explain CELL says where a reason is stated):"]
-    return "\n".join([*lines, *(f"  {row}" for row in tables.align_rows(rows, right=[0]))])
+    title = f"{count} left out (--explain CELL says where a reason is stated):"
+    return "\n  ".join([title, *tables.align_rows(rows, right=[0])])
 
 
 def explain_cell(
@@ -253,12 +253,9 @@ def make_rows(cells: Sequence[BuiltCell], table: ci.CiTable, kind: RowKind) -> l
                 row = _make_cell_row(entry, table, first=entry.cell in first)
                 rows.append({**row, "suite_rows": {"include": _make_suite_rows(entry, table)}})
     elif kind == "torch_tested":
-        rows = [
-            row
-            for entry in cells
-            for part in _make_suite_rows(entry, table)
-            for row in part["shards"]["include"]
-        ]
+        for entry in cells:
+            for part in _make_suite_rows(entry, table):
+                rows += part["shards"]["include"]
     elif kind in {"pythons", "companions"}:
         for group in matrix.group_cells(builds, matrix.python_key).values():
             before, _, companions = matrix.split_projects(group[0].cell.platform, group[0].cell.line)
@@ -292,25 +289,32 @@ def _make_group_row(group: Sequence[BuiltCell]) -> MatrixRow:
     }
 
 
-def _limit_build_minutes(table: ci.CiTable, group: Sequence[BuiltCell], steps: Iterable[str]) -> int:
-    """Return the limit of a job that does these steps for the targets of builds, with a cold cache.
+def _make_job_row(group: Sequence[BuiltCell], table: ci.CiTable, steps: Iterable[str]) -> MatrixRow:
+    """Return what rows say of a job that does these steps for the targets of builds.
 
-    One that was lost, or never filled, must cost nobody a night.
+    Its limit of time is that with a cold cache: one that was lost, or never filled, must cost nobody a night.
     """
     platform, targets = group[0].cell.platform, len(matrix.collect_targets(group))
     hours = matrix.estimate_hours(table, steps, targets, platform)
-    return matrix.limit_minutes(table, hours, hosted=table.platforms[platform].hosted)
+    minutes = matrix.limit_minutes(table, hours, hosted=table.platforms[platform].hosted)
+    return {**_make_group_row(group), "builder": group[0].builder, "minutes": minutes}
+
+
+def _make_build_row(group: Sequence[BuiltCell], table: ci.CiTable, projects: Sequence[Project]) -> MatrixRow:
+    """Return what rows say of a job that builds projects for one Python; ``wheels`` are globs, in lines."""
+    names = [project.name for project in projects]
+    files = [project.distribution.replace("-", "_") for project in projects]
+    return {
+        **_make_job_row(group, table, ["install-rocm", "install-tools", *names]),
+        "python": group[0].cell.python,
+        "projects": " ".join(names),
+        "wheels": "\n".join(f"wheels/{file}-*.whl*" for file in files),
+    }
 
 
 def _make_line_row(group: Sequence[BuiltCell], table: ci.CiTable) -> MatrixRow:
-    row = _make_group_row(group)
-    return {
-        **row,
-        "name": f"{row['line']}-{row['platform']}",
-        "cells": len(group),
-        "builder": group[0].builder,
-        "minutes": _limit_build_minutes(table, group, ["checkout"]),
-    }
+    row = _make_job_row(group, table, ["checkout"])
+    return {**row, "name": f"{row['line']}-{row['platform']}", "cells": len(group)}
 
 
 def _make_set_row(group: Sequence[BuiltCell], table: ci.CiTable, label: str) -> MatrixRow:
@@ -334,46 +338,31 @@ def _make_set_row(group: Sequence[BuiltCell], table: ci.CiTable, label: str) -> 
 
 
 def _make_shared_row(group: Sequence[BuiltCell], table: ci.CiTable, projects: Sequence[Project]) -> MatrixRow:
-    row, cell = _make_group_row(group), group[0].cell
-    names = [project.name for project in projects]
+    row = _make_build_row(group, table, projects)
     # what has no device code (triton) is built against none of a GPU's packages, which are gigabytes
     devices = row["targets"].split(",") if any(project.has_device_code for project in projects) else []
-    return {
-        **row,
-        "name": _name_shared(cell),
-        "python": cell.python,
-        "extras": ",".join(f"device-{target}" for target in devices),
-        "projects": " ".join(names),
-        "wheels": _list_wheel_globs(projects),
-        "builder": group[0].builder,
-        "minutes": _limit_build_minutes(table, group, ["install-rocm", "install-tools", *names]),
-    }
+    extras = ",".join(f"device-{target}" for target in devices)
+    return {**row, "name": _name_shared(group[0].cell), "extras": extras}
 
 
 def _make_cell_row(build: BuiltCell, table: ci.CiTable, *, first: bool) -> MatrixRow:
     """Return the row of a build, or of a tested cell: what is built of it where, and tested where."""
     cell, tests = build.cell, [test for test in _SHORT_TESTS if test in build.tests]
     before, own, companions = matrix.split_projects(cell.platform, cell.line)
-    names = [project.name for project in own]
     minutes = [table.tests[test].minutes for test in tests]
     short = matrix.limit_minutes(table, sum(minutes) / 60, hosted=False) if minutes else 0
     packages = dict.fromkeys(name for test in tests for name in table.tests[test].packages)
     return {
-        **_make_group_row([build]),
+        **_make_build_row([build], table, own),
         "cell": str(cell),
         "name": _name_cell(cell),
         "built": _name_cell(build.build),
         "family": cell.family,
         "extras": ",".join(f"device-{target}" for target in build.targets),
-        "python": cell.python,
-        "projects": " ".join(names),
-        "wheels": _list_wheel_globs(own),
         "packages": " ".join(project.distribution for project in [*own, *before, *companions]),
         "given": " ".join(project.name for project in before),
         "shared": _name_shared(cell),
-        "builder": build.builder,
         "first": first,
-        "minutes": _limit_build_minutes(table, [build], ["install-rocm", "install-tools", *names]),
         "tests": " ".join(build.tests),
         "test_packages": " ".join(packages),
         "tester": build.tester,
@@ -423,11 +412,6 @@ def _find_container_options(build: BuiltCell, table: ci.CiTable, label: str) -> 
     on = matrix.get_machines(table, build.cell)
     runner = next(runner for runner in (*on.runners, *on.several_gpus) if runner.label == label)
     return " ".join(table.get_container_options(runner, build.cell.platform))
-
-
-def _list_wheel_globs(projects: Iterable[Project]) -> str:
-    """Return the names of the wheels of projects, as globs in lines: what an artifact is made of."""
-    return "\n".join(f"wheels/{project.distribution.replace('-', '_')}-*.whl*" for project in projects)
 
 
 def _name_cell(cell: MatrixCell) -> str:
@@ -502,33 +486,26 @@ def list_changed_since(repository: Path, ref: str) -> list[str]:
 
 def classify_changes(table: ci.CiTable, paths: Iterable[str]) -> list[ChangedFile]:
     """Return what each file has to do with; paths are as git prints them."""
-
-    def match_any(names: Iterable[str]) -> str:
-        return "|".join(sorted(map(re.escape, names), key=len, reverse=True))
-
-    words = {
-        "**": ".*",
-        "*": "[^/]*",
-        "{project}": f"(?P<project>{match_any(project_names.list_project_names())})",
-        "{line}": f"(?P<line>{match_any(line.name for line in release_lines.get_release_lines())})",
-    }
+    lines = [line.name for line in release_lines.get_release_lines()]
+    patterns = {"**": ".*", "*": "[^/]*"}
+    for kind, names in (("project", project_names.list_project_names()), ("line", lines)):
+        longest_first = sorted(map(re.escape, names), key=len, reverse=True)
+        patterns[f"{{{kind}}}"] = f"(?P<{kind}>{'|'.join(longest_first)})"
     rules = []
     for touch in table.touches:
         for glob in touch.paths:
-            pieces = re.findall(r"\*\*|\*|\{project\}|\{line\}|[^*{]+|.", glob)
-            rules.append(
-                (re.compile("".join(words.get(part, re.escape(part)) for part in pieces)), touch.what)
-            )
+            parts = [patterns.get(part) or re.escape(part) for part in re.split(r"(\*\*|\*|{\w+})", glob)]
+            rules.append((re.compile("".join(parts)), touch.what))
     recipes = {name: recipe.path.as_posix() for name, recipe in project_names.find_recipes().items()}
     changes = []
     for path in paths:
-        named = next((name for name, place in recipes.items() if place.endswith(f"/{path}")), None)
-        if named is not None:
-            changes.append(ChangedFile(path, "project", named))
+        owner = next((name for name, place in recipes.items() if place.endswith(f"/{path}")), None)
+        if owner is not None:
+            changes.append(ChangedFile(path, "project", owner))
             continue
         match, what = next((match, what) for rule, what in rules if (match := rule.fullmatch(path)))
-        names = match.groupdict()
-        changes.append(ChangedFile(path, what, names.get("project") or "", names.get("line") or ""))
+        named = match.groupdict()
+        changes.append(ChangedFile(path, what, named.get("project", ""), named.get("line", "")))
     return changes
 
 
@@ -551,13 +528,10 @@ def find_affected_cells(cells: Sequence[BuiltCell], changes: Sequence[ChangedFil
     affected = []
     for built_cell in cells:
         cell = built_cell.cell
+        touched = {"everything": True, "tests": bool(built_cell.tests), "nothing": False}
         projects = {project.name for project in matrix.list_line_projects(cell.platform, cell.line)}
         for change in changes:
-            touches = (
-                change.what == "everything"
-                or (change.what == "project" and change.project in projects)
-                or (change.what == "tests" and bool(built_cell.tests))
-            )
+            touches = change.project in projects if change.what == "project" else touched[change.what]
             if touches and change.line in {"", cell.line}:
                 affected.append(built_cell)
                 break
