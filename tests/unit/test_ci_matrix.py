@@ -670,6 +670,14 @@ def test_suites_take_turns_by_the_day() -> None:
     )
 
 
+def test_an_hour_of_a_suite_is_counted_as_people_count() -> None:
+    for hours, said in (("1", "it takes an hour and needs 2 machines"), ("1.5", "it takes 1.5 hours and")):
+        table = with_text("default: {hours: 2,", f"default: {{hours: {hours}, machines: 2,")
+        chosen = select(families=("gfx1151",), lines=("2.13",), platforms=("linux",))
+        reasons = {dict(cell.absent_suites)["default"] for cell in plan_matrix(table, chosen).built}
+        assert len(reasons) == 1 and said in reasons.pop()
+
+
 def test_rows_of_suites_are_shards_on_the_machines_that_have_the_gpus() -> None:
     saturday = select(families=("gfx94X-dcgpu",), lines=("2.14",), day=date(2026, 11, 28))
     cells = plan_matrix(TABLE, saturday).built

@@ -28,7 +28,7 @@ IMAGES = {
     "open": ci.PinnedImage(about="", image="ghcr.io/a/b", digest="unresolved", source="x", kind="documented"),
     "known": ci.PinnedImage(about="", image="ghcr.io/a/b", digest=DIGEST, source="x", kind="documented"),
 }
-OPTIONS = container.ContainerOptions(IMAGE, ("make", "-j"), HERE, Path("/home/ada/cache"), None)
+OPTIONS = container.ContainerOptions(("make", "-j"), HERE, Path("/home/ada/cache"), None)
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="containers are started from Linux")
 
@@ -48,7 +48,7 @@ def words(
     **changes: object,
 ) -> list[str]:
     options = replace(OPTIONS, **changes)  # type: ignore[arg-type]
-    image = container.choose_image(options.image, IMAGES, options.clone, allow_unresolved=False)
+    image = container.choose_image(IMAGE, IMAGES, options.clone, allow_unresolved=False)
     return container.compose_command(engine, options, image, env or {}, root=root, shown_only=shown_only)
 
 

@@ -91,7 +91,6 @@ class ContainerOptions:
     ``mounts`` are PATH[:INSIDE][:ro], ``variables`` NAME[=VALUE]; ``stdin`` passes standard input on.
     """
 
-    image: str
     command: tuple[str, ...]
     here: Path
     cache: Path
@@ -103,7 +102,6 @@ class ContainerOptions:
     network: str | None = None
     stdin: bool = False
     tty: bool = False
-    allow_unresolved: bool = False
 
 
 def find_engine(preferred: EngineName | None, env: Mapping[str, str]) -> Engine:

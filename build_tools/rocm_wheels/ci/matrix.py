@@ -385,7 +385,8 @@ def _find_suite_obstacle(table: ci.CiTable, name: str, built_cell: BuiltCell) ->
         return ""
     assumed = " (assumed)" if any(runner.machines is None for runner in runners) else ""
     labels = join_names(runner.label for runner in runners)
-    needed = f"it takes {suite.hours:g} hours and needs {suite.machines} machines"
+    hours = "an hour" if suite.hours == 1 else f"{suite.hours:g} hours"
+    needed = f"it takes {hours} and needs {suite.machines} machines"
     return f"{needed}, {labels} has {machines}{assumed}"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -77,9 +77,11 @@ def container_group() -> None:
 @command.option("--print", "only_print", is_flag=True, help="Print the line for a shell, and run nothing.")
 @catalogue.JSON.but(help="With --print: the words as JSON.")
 @click.argument("words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND...")
-def run(
+def run(  # noqa: PLR0917 - click passes them by name
     words: tuple[str, ...],
-    engine: str,
+    image: str,
+    allow_unresolved: bool,
+    engine: Literal["docker", "podman", "auto"],
     only_print: bool,
     as_json: bool,
     cache: Path | None,
@@ -117,15 +119,11 @@ def run(
         **options,
     )
     images = ci.load_container_table().images
-    image = container.choose_image(
-        settings.image, images, settings.clone, allow_unresolved=settings.allow_unresolved
-    )
-    preferred: container.EngineName | None = None
-    if engine != "auto":
-        preferred = "docker" if engine == "docker" else "podman"
+    chosen_image = container.choose_image(image, images, settings.clone, allow_unresolved=allow_unresolved)
+    preferred = None if engine == "auto" else engine
     # what is wrong with the words themselves is said before any engine is asked
     chosen = container.Engine(preferred or "docker", preferred or "docker")
-    argv = container.compose_command(chosen, settings, image, env, shown_only=only_print)
+    argv = container.compose_command(chosen, settings, chosen_image, env, shown_only=only_print)
     try:
         chosen = container.find_engine(preferred, env)
     except errors.EngineError as missing:
@@ -133,13 +131,13 @@ def run(
             log.log_note(f"would have been run: {container.format_pasteable_line(argv, settings.cache)}")
             raise
         log.log_warning(f"{missing.message}\nthe line is what {chosen.name} would be given")
-    argv = container.compose_command(chosen, settings, image, env, shown_only=only_print)
+    argv = container.compose_command(chosen, settings, chosen_image, env, shown_only=only_print)
     if only_print:
         line = container.format_pasteable_line(argv, settings.cache)
         print_result({"engine": chosen.name, "line": line}, [line], as_json=as_json)
         return 0
-    if image.made_here:
-        container.require_image(chosen, image, env)
+    if chosen_image.made_here:
+        container.require_image(chosen, chosen_image, env)
     for folder in container.list_cache_folders(settings.cache):
         folder.mkdir(parents=True, exist_ok=True)
     return container.run_container(chosen, argv, env, stdin=settings.stdin or settings.tty)
