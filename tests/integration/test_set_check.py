@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import s3_servers
-from release_world import FAMILY, NOW, World
+from edited_documents import edit_sealed
+from release_world import FAMILY, NOW, ROCM, World, a_lock
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.models import test_results
@@ -53,6 +56,97 @@ def test_what_fails_is_evidence_and_named(
     assert any(test.is_bad and test.detail for test in audited.tests)
     assert {test.name.rpartition(", ")[2] for test in asked.tests} == {"pip", "uv"}
     assert {name for test in asked.tests for name in test.wheels} == set(asked.wheels)
+
+
+EDITS: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
+    "targets": (
+        lambda d: d["files"][0].update(targets=["gfx90a"]),
+        "targets is gfx942, the document says gfx90a",
+    ),
+    "a target less": (
+        lambda d: d["files"][0].update(targets=[]),
+        "targets is gfx942, the document says none",
+    ),
+    "size": (lambda d: d["files"][1].update(size=7), "the document says 7"),
+    "METADATA": (lambda d: d["files"][1].update(metadata_sha256="0" * 64), "the document says 0000"),
+    "Python": (lambda d: d["files"][2].update(requires_python=">=9"), "the document says >=9"),
+    "ROCm inside": (lambda d: d["files"][0].update(carries_rocm=True), "carries_rocm is none, the document"),
+    "ROCm": (lambda d: d.update(rocm="7.2.0"), f"rocm is {ROCM}, the document says 7.2.0"),
+    "cells": (lambda d: d.update(planned=d["planned"][1:]), "planned is triton for Python"),
+    "what is missing": (
+        lambda d: d.update(missing=d["planned"][:1]),
+        "missing is none, the document says triton",
+    ),
+    "layout": (lambda d: d.update(layout="multi-arch"), "multi-arch"),
+}
+
+
+@pytest.mark.parametrize("what", EDITS)
+def test_a_document_is_held_to_its_wheels_and_lock(what: str, world: World) -> None:
+    """By whoever looks at them: its seal and its id say nothing of this."""
+    document, scans = world.plan().document, [wheel.scan for wheel in world.plan().wheels]
+    assert stage.find_document_faults(document, scans, [a_lock()]) == []
+    edit, fault = EDITS[what]
+    edited = wheel_set.parse_set(edit_sealed(document.to_json(), edit), where="x")
+    faults = stage.find_document_faults(edited, scans, [a_lock()])
+    assert faults and fault in faults[0]
+
+
+def test_a_document_of_other_wheels_or_another_lock_is_named(world: World) -> None:
+    plan, other = world.plan(), World(world.folder.with_name("other"), "2.9.2").plan()
+    scans = [wheel.scan for wheel in plan.wheels]
+    faults = stage.find_document_faults(other.document, scans, [a_lock()])
+    assert faults == ["the set is to be of 2.9.2+rocm7.1.0, its torch is 2.9.1+rocm7.1.0"]
+    assert (
+        "was not there to be read"
+        in stage.find_document_faults(plan.document, [scans[0], scans[2]], [a_lock()])[0]
+    )
+    moved = a_lock().model_copy(update={"rocm": "7.2.0"})
+    assert "the lock says 7.2.0" in stage.find_document_faults(plan.document, scans, [moved])[0]
+
+
+def test_an_edited_document_fails_the_audit_of_every_wheel(world: World, tmp_path: Path) -> None:
+    """It is the test `set: document` of the evidence; so is a lock that is gone."""
+    store = folder.FolderStore(tmp_path / "store")
+    document = stage.stage_set(store, world.plan(), now=NOW).document
+    paths, reports = store_paths.FamilyPaths(FAMILY), tmp_path / "reports"
+
+    def read_test() -> tuple[str, str]:
+        assert check(str(store.folder), document, "--output-dir", str(reports)) == 14
+        audited = test_results.Results.model_validate_json((reports / "audit.json").read_bytes())
+        return next((test.outcome, test.detail) for test in audited.tests if test.name == "set: document")
+
+    assert read_test() == ("passed", "")
+    path, lock = store.folder / paths.set_document(document.id), paths.lock_file(document.locks[0].digest)
+    content = path.read_bytes()
+    path.unlink()
+    path.write_bytes(edit_sealed(content, EDITS["targets"][0]))
+    outcome, detail = read_test()
+    assert outcome == "failed" and EDITS["targets"][1] in detail
+    outcomes = [
+        one.evidence.outcome
+        for one in read_evidence(store, document, signers={}, env={})
+        if one.evidence.kind == "audit"
+    ]
+    assert outcomes.count("pass") == 1  # of before
+    path.unlink()
+    path.write_bytes(content)
+    store.remove(lock)
+    assert read_test()[0] == "failed"
+
+
+def test_a_key_that_cannot_sign_ends_it_before_anything_is_looked_at(
+    world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = folder.FolderStore(tmp_path / "store")
+    document = stage.stage_set(store, world.plan(), now=NOW).document
+    (tmp_path / "key").write_text("no key")
+    for name, refusal in (("gone", "there is no key"), ("key", "key")):
+        reports = tmp_path / f"reports {name}"
+        words = ("--output-dir", str(reports), "--sign-with", str(tmp_path / name))
+        assert check(str(store.folder), document, *words) == 2
+        assert refusal in capsys.readouterr().err and not reports.exists()
+    assert found(store, document) == {}
 
 
 def test_of_a_bucket_wheels_are_fetched_or_must_be_those_of_the_set(

@@ -19,7 +19,7 @@ from cut_commands import in_a_process
 from faulty_store import FaultyStore
 from index_server import serve_folder
 from our_pip import PIP, UV
-from promoted_sets import promote
+from promoted_sets import promote, promoter
 from release_world import NOW, ROCM, World, rocm_wheel
 from staged import LATER, killed_again_and_again, require_whole, small_plan, stage, visible
 
@@ -59,6 +59,7 @@ def test_what_is_staged_is_there_and_nothing_is_sent_twice(
     first = json.loads(capsys.readouterr().out)
     assert (first["new"], first["sent"], first["had"], first["missing"]) == (True, 7, 0, [])
     assert first["set"] == would["set"] and first["set"].startswith(f"2.9.1-rocm{ROCM}-")
+    assert first["next"] == f"rocm-wheels set check {place} --set {first['set']}" and "next" not in would
     document = require_whole(FolderStore(place), world.plan())
     assert [(file.project, file.targets) for file in document.files] == [
         ("torch", ("gfx942",)),
@@ -217,8 +218,43 @@ def test_names_belong_to_the_bytes_that_people_got_until_they_get_a_build_tag(
     other.wheels = sorted(retagged.glob("*.whl"))
     capsys.readouterr()
     assert boundary.run_command(main.cli, other.words(place)) == 0
-    assert "has other bytes" not in capsys.readouterr().err
-    assert len(visible(FolderStore(tmp_path / "store"))) == 3
+    said = capsys.readouterr().err
+    assert "has other bytes" not in said
+    assert "in the same version as" in said and f"demote {plan.document.id} first" in said
+    store = FolderStore(Path(place))
+    assert len(visible(store)) == 3
+    retagged_set = wheel_set.find_set(store, other.plan().document.id)
+    with pytest.raises(errors.ReleaseError, match="in the same version as"):
+        promote(store, retagged_set)
+    promoter(store).demote([plan.document.id])  # as both said
+    assert boundary.run_command(main.cli, other.words(place)) == 0
+    printed = capsys.readouterr()
+    assert "will refuse" not in printed.err
+    assert printed.out.endswith(f"next: rocm-wheels set check {place} --set {retagged_set.id}\n")
+    promote(store, retagged_set)
+
+
+@pytest.mark.parametrize("what", ["channel", "set that it shows"])
+def test_a_damaged_document_of_a_channel_is_a_warning(
+    what: str, world: World, plan: StagePlan, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing can be promoted until it is mended; what is staged does not depend on it."""
+    place, next_version = tmp_path / "store", World(tmp_path / "next", "2.9.2")
+    next_version.wheels[0] = world.wheels[0]  # triton is the same
+    store = FolderStore(place)
+    stage(store, plan)
+    promote(store, wheel_set.find_set(store, plan.document.id))
+    paths = {
+        "channel": plan.paths.channel_document("nightly"),
+        "set that it shows": plan.paths.set_document(plan.document.id),
+    }
+    damaged = place / paths[what]
+    damaged.write_bytes(damaged.read_bytes().replace(b'"2026', b'"2025', 1))
+    assert boundary.run_command(main.cli, next_version.words(str(place))) == 0
+    printed = capsys.readouterr()
+    assert "`set promote` to nightly, prerelease, stable will refuse this set" in printed.err
+    assert f"{damaged.name} was edited" in printed.err and "from a copy of the store" in printed.err
+    assert "next: rocm-wheels set check" in printed.out
 
 
 @pytest.mark.contract

@@ -128,6 +128,7 @@ def test_the_command_stages_to_s3_and_lists_it(
         (["--family", "gfx94"], 2, "is no GPU family; did you mean"),
         (["--lock", "{folder}/none"], 2, "none"),
         (["--layout", "flat"], 2, "flat"),
+        (["--layout", "multi-arch"], 2, "are for all GPU families, and --family says gfx94X-dcgpu"),
     ],
 )
 def test_wrong_options_leave_nothing(

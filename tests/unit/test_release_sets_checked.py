@@ -131,6 +131,16 @@ def test_families_that_cannot_be(family: str, layout: wheel_set.SetLayout, said:
         plan(tmp_path, drafts(), family=family, layout=layout)
 
 
+def test_a_family_says_the_usual_layout() -> None:
+    families = {
+        "multi-arch": "multi-arch",
+        "variants": "variants",
+        FAMILY: "per-family",
+        "else": "per-family",
+    }
+    assert {family: stage.find_usual_layout(family) for family in families} == families
+
+
 def test_what_is_missing_follows_from_the_lock(tmp_path: Path) -> None:
     lock = a_lock(targets=("gfx942",)).model_copy(update={"pythons": (PYTHON, "3.99")})
     made = drafts()

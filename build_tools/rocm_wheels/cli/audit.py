@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from rocm_wheels.audit import audited_wheel, import_check
     from rocm_wheels.audit.audited_set import SetFiles, SetReport
+    from rocm_wheels.wheels.scan import WheelScan
 
 _FILE = RegularFile()
 
@@ -228,10 +229,11 @@ class AuditRequest:
 
 @dataclass(frozen=True)
 class AuditResult:
-    """The reports of wheels, and of their set, if there is one."""
+    """The reports of wheels, and of their set, if there is one. ``scans``: what was read of all of these."""
 
     wheels: list[audited_wheel.AuditReport]
     of_set: SetReport | None = None
+    scans: tuple[WheelScan, ...] = ()
 
     @property
     def reports(self) -> list[audited_wheel.CheckReport]:
@@ -295,7 +297,8 @@ def _audit_files(request: AuditRequest, files: SetFiles | None, older: SetFiles 
     if older is not None:
         compared = ComparedSet(older.origin, tuple(wheel.name for wheel in older.wheels))
     audited_set = AuditedSet(files, read.wheels, unreadable, env, compared)
-    return AuditResult(reports, apply_exceptions(verify.check_set(audited_set), ignored, exceptions, today))
+    set_report = apply_exceptions(verify.check_set(audited_set), ignored, exceptions, today)
+    return AuditResult(reports, set_report, tuple(wheel.scan for wheel in read.wheels))
 
 
 def _collect_older(place: str, folder: Path) -> SetFiles:

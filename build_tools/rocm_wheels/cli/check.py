@@ -8,12 +8,15 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rocm_wheels.cli import audit, boundary, catalogue, command, evidence
+from rocm_wheels.cli import audit, boundary, catalogue, command, evidence, next_step
 from rocm_wheels.core import errors, log, tables
 
 if TYPE_CHECKING:
     from rocm_wheels.models import test_results
     from rocm_wheels.release import wheel_set
+    from rocm_wheels.stores.store import Store
+
+_MOST_LETTERS = 1000  # of what is wrong with a document
 
 
 @command.command("set check")
@@ -32,9 +35,9 @@ def check_command(
     """Find out all that needs no GPU about a staged set, and write it down beside it.
 
     Each wheel is audited by the recipe of its project, and the set by what was planned: its Pythons and GPU
-    targets. pip and uv are asked what they pick from the set's own index. What was found is evidence, passed
-    or not: the rules `audit`, which nobody can waive, and `resolver` of a policy are about it. Exit code 14
-    when something failed.
+    targets. Its document is held to its wheels and locks. pip and uv are asked what they pick from the set's
+    own index. What was found is evidence, passed or not: the rules `audit`, which nobody can waive, and
+    `resolver` of a policy are about it. Exit code 14 when something failed.
 
     \b
     Examples:
@@ -45,6 +48,7 @@ def check_command(
     from rocm_wheels.release.evidence import results
     from rocm_wheels.release.store_paths import FamilyPaths
 
+    evidence.try_key(submission)
     store, document = chosen.open_set()
     paths = FamilyPaths(document.family)
     named = results.hash_wheels(wheels) if wheels else None
@@ -55,7 +59,7 @@ def check_command(
     ):
         folder = output_dir or Path(own)
         folder.mkdir(parents=True, exist_ok=True)
-        found = [_audit_set(document, root / paths.set_document(document.id))]
+        found = [_audit_set(store, document, root / paths.set_document(document.id))]
         plain = [root / paths.pool_file(file.sha256, file.name) for file in document.files if not file.label]
         if plain:
             found.append(_ask_installers(document, root / paths.set_index(document.id), plain))
@@ -73,21 +77,35 @@ def check_command(
             f"{len(failed)} of {tables.format_count(len(entries), 'result')} did not pass: {first}",
             tip=f"`rocm-wheels set show {chosen.store} --set {document.id}` lists them",
         )
+    if submission.write_payloads is None:
+        next_step.print_next(next_step.format_tests(chosen.store, document), beside_json=submission.as_json)
 
 
 def _list_files(paths: tuple[Path, ...]) -> list[Path]:
     return [file for path in paths for file in (sorted(path.glob("*.whl")) if path.is_dir() else [path])]
 
 
-def _audit_set(document: wheel_set.SetDocument, path: Path) -> test_results.Results:
+def _audit_set(store: Store, document: wheel_set.SetDocument, path: Path) -> test_results.Results:
     """Return what the checks of a set in a folder, and of each of its wheels by its recipe, found."""
     from rocm_wheels.audit import audited_wheel
     from rocm_wheels.models import test_results
+    from rocm_wheels.release import stage, wheel_set
 
     begun = evidence.describe_origin("set check")
     done = audit.audit_wheels(audit.AuditRequest((), audit.ExpectedBuild(by_recipe=True), place=str(path)))
     held = {name for report in done.wheels if report.recipe for name in dict(report.parts)}
-    tests = []
+    try:
+        locks = [wheel_set.read_set_lock(store, document, item) for item in document.locks]
+        wrong = stage.find_document_faults(document, done.scans, locks)
+    except (errors.DataError, errors.ReleaseError) as fault:  # a lock that is gone, or another
+        wrong = [fault.message]
+    tests = [
+        test_results.TestResult(
+            name="set: document",
+            outcome="failed" if wrong else "passed",
+            detail="; ".join(wrong)[:_MOST_LETTERS],
+        )
+    ]
     for report in done.reports:
         about: tuple[str, ...] = ()
         faults = {finding.check: errors.format_finding(finding) for finding in report.errors}

@@ -133,6 +133,16 @@ def submit_options(function: F) -> F:
     return cast(F, add_options(with_submission))
 
 
+def try_key(submission: Submission) -> None:
+    """Sign something with the key, so that one that cannot sign ends a command before its work is done."""
+    from rocm_wheels.core import ssh_signature
+    from rocm_wheels.release.evidence import store
+
+    if submission.sign_with is not None:
+        env = boundary.read_environment()
+        ssh_signature.sign_content(b"can it sign?\n", submission.sign_with, store.SIGNATURE_NAMESPACE, env)
+
+
 def submit(
     store: Store,
     document: wheel_set.SetDocument,

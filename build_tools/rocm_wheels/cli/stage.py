@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocm_wheels.cli import boundary, catalogue, command, options
+from rocm_wheels.cli import boundary, catalogue, command, next_step, options
 from rocm_wheels.cli.index import read_source_date
 from rocm_wheels.core import log, tables
 
@@ -33,14 +33,13 @@ _MOST_CELLS = 10
 )
 @catalogue.FAMILY.but(
     required=True,
-    help="The GPU family that they are for, or multi-arch: wheels for all families (--layout multi-arch).",
+    help="The GPU family that they are for, or multi-arch: wheels for all families.",
 )
 @command.option(
     "--layout",
     type=click.Choice(_LAYOUT_NAMES),
-    default="per-family",
-    show_default=True,
-    help="What kind of wheels they are: for one family, for all GPUs, or variants with labels.",
+    help="What kind of wheels they are: for one family, for all GPUs, or variants with labels."
+    "  [default: --family, where it is multi-arch or variants, else per-family]",
 )
 @command.option("--version", metavar="V", help="The version of the set, where no torch is in it.")
 @command.option(
@@ -60,7 +59,7 @@ def stage_command(  # noqa: PLR0917 - click passes them by name
     wheels: tuple[Path, ...],
     lock_files: tuple[Path, ...],
     family: str,
-    layout: wheel_set.SetLayout,
+    layout: wheel_set.SetLayout | None,
     version: str | None,
     origin: str | None,
     dry_run: bool,
@@ -79,7 +78,7 @@ def stage_command(  # noqa: PLR0917 - click passes them by name
     Examples:
       rocm-wheels set stage s3://wheels dist/*.whl --lock set.lock --family gfx110X-all
     """
-    from rocm_wheels.release import stage, wheel_set
+    from rocm_wheels.release import promotable, stage, wheel_set
     from rocm_wheels.release.store_paths import FamilyPaths
     from rocm_wheels.sources import lock
     from rocm_wheels.stores.store import open_store, require_conditional_writes
@@ -91,6 +90,7 @@ def stage_command(  # noqa: PLR0917 - click passes them by name
     env = boundary.read_environment()
     opened, locks = open_store(store, env), [lock.read_lock(path) for path in lock_files]
     places = FamilyPaths(family)
+    layout = layout or stage.find_usual_layout(family)
     if origin is not None:
         origin = wheel_set.find_set(opened, origin).id
     plan = stage.plan_stage(wheels, locks, paths=places, layout=layout, version=version, origin=origin)
@@ -99,7 +99,7 @@ def stage_command(  # noqa: PLR0917 - click passes them by name
         return
     require_conditional_writes(opened)
     staged = stage.stage_set(opened, plan, now=read_source_date(env))
-    for reason, names in stage.list_conflicts(opened, plan).items():
+    for reason, names in promotable.list_refusals(opened, staged.document).items():
         log.log_warning(f"`set promote` to {', '.join(names)} will refuse this set as things are: {reason}")
     _warn_of_private_folder(opened)
     if outputs:
@@ -112,6 +112,7 @@ def stage_command(  # noqa: PLR0917 - click passes them by name
         sent=staged.sent,
         had=staged.already_there,
         bytes=staged.sent_bytes,
+        next=next_step.format_check(store, staged.document),
     )
 
 
@@ -179,6 +180,7 @@ def _print_staged(store: Store, plan: stage.StagePlan, as_json: bool, **figures:
         f"{tables.format_count(len(document.files), 'wheel')}, {sent}"
     )
     click.echo(f"index: {store.url_of(plan.index)}")
+    next_step.print_next(figures["next"])
 
 
 def describe_staged(figures: Mapping[str, Any]) -> tuple[str, str]:

@@ -18,13 +18,15 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from rocm_wheels.cli import boundary, catalogue, checkout_options
+from rocm_wheels.cli import boundary, catalogue, checkout_options, next_step
 from rocm_wheels.cli.command import Command, command, option
 from rocm_wheels.cli.options import GivenPath, print_result
 from rocm_wheels.core import errors, log, tables
 
 if TYPE_CHECKING:
     from rocm_wheels.gpus import gpu
+    from rocm_wheels.release import wheel_set
+    from rocm_wheels.stores.store import Store
     from rocm_wheels.testing import installed_torch, torch_test_plan, torch_test_run
     from rocm_wheels.testing.results import TorchResults
     from rocm_wheels.testing.smoke import SmokeRun
@@ -125,7 +127,8 @@ whatever ends the run. The exit code is pytest's; 16 where torch is not installe
 --family. A Python without pytest is lent one for the run.
 
 With --store and --set the set is installed first, from its own index into --venv, as `rocm-wheels install`
-does it; with --family for GPUs of that. Its results then name the wheels of the set.
+does it; with --family for GPUs of that. Its results then name the wheels of the set. Where none of its GPUs
+is here, that is exit code 16 before anything is installed, and there are no results.
 
 \b
 Examples:
@@ -174,26 +177,48 @@ def smoke_command(  # noqa: PLR0917 - one parameter an option
     """Run the tests, write down the results, show them."""
     from rocm_wheels.core import workspace
     from rocm_wheels.gpus import detect
+    from rocm_wheels.release import wheel_set
     from rocm_wheels.sdk import interpreters
+    from rocm_wheels.stores.store import open_existing_store
     from rocm_wheels.testing import inspect_machine
-    from rocm_wheels.testing.smoke import DEVICE_POLICIES, SmokeRequest, run_smoke_tests
+    from rocm_wheels.testing.smoke import (
+        DEVICE_POLICIES,
+        DevicePolicy,
+        SmokeRequest,
+        choose_gpus,
+        run_smoke_tests,
+    )
 
     targets, env = _parse_family(amdgpu_family), boundary.read_environment()
     variables = take_variables(env)
     if (store is None) != (set_id is None):
         raise errors.UsageError("--store and --set go together", tip="the store, and the id of a set in it")
     tested_python = find_tested_python(target_python, env)
+    policy: DevicePolicy = next((policy for policy in DEVICE_POLICIES if policy == gpu_policy), "unique")
+    hardware = detect.detect_hardware(env, vendors=("amd",))
+    document = None
+    for old in (*output_dir.glob("results*.json"), output_dir / "junit.xml"):
+        old.unlink(missing_ok=True)  # whatever ends this run, no results of another one are taken for its own
     if store is not None and set_id is not None:
         if wheels:
             raise errors.UsageError("--wheels and --set say two things", tip="the set says which wheels")
+        opened = open_existing_store(store, env)
+        document = wheel_set.find_set(opened, set_id)
+        asked_targets = targets
+        if document.targets:  # else its wheels are tested on the CPU
+            targets = targets or wheel_set.list_set_targets(document)
+        if targets is not None and not choose_gpus(hardware.usable, policy, targets):
+            raise errors.ChecksError(
+                f"no GPU of {', '.join(targets)} can be tested here, so {document.id} is not installed",
+                tip="`rocm-wheels doctor` lists the GPUs here; test it on a machine that has one of these",
+            )
         venv = venv or output_dir / "venv"
-        wheels = _install_set(store, set_id, rocm_index, venv, tested_python, targets)
+        wheels = _install_set(opened, document, rocm_index, venv, tested_python, asked_targets)
         tested_python = interpreters.find_python_program(str(venv.absolute()), env)
-    hardware = detect.detect_hardware(env, vendors=("amd",))
     request = SmokeRequest(
         python=tested_python,
         folder=workspace.get_project_home() / "smoke-tests",
-        policy=next((policy for policy in DEVICE_POLICIES if policy == gpu_policy), "unique"),
+        policy=policy,
         targets=targets,
         require_gpu=require_gpu,
         wheels=wheels,
@@ -204,8 +229,6 @@ def smoke_command(  # noqa: PLR0917 - one parameter an option
         variables=variables,
     )
     output_dir.mkdir(parents=True, exist_ok=True)
-    for old in (*output_dir.glob("results*.json"), output_dir / "junit.xml"):
-        old.unlink(missing_ok=True)  # whatever ends this run, no results of another one are taken for its own
     for fault in hardware.faults:
         log.log_warning(fault)
     ran = run_smoke_tests(
@@ -216,14 +239,17 @@ def smoke_command(  # noqa: PLR0917 - one parameter an option
         keep=lambda so_far: _write_progress(so_far, output_dir),
     )
     _write_outcome(ran, output_dir, env, as_json=as_json)
+    if document is not None:
+        results = str(output_dir / "results.json")
+        next_step.print_next(next_step.format_evidence(str(store), document, results), beside_json=as_json)
     return (
         ran.code if ran.code >= 0 else errors.ChecksError.exit_code
     )  # killed: what it did not come to, is told
 
 
 def _install_set(  # noqa: PLR0917 - what was given
-    place: str,
-    set_id: str,
+    store: Store,
+    document: wheel_set.SetDocument,
     rocm_index: str | None,
     venv: Path,
     python: Path,
@@ -236,18 +262,15 @@ def _install_set(  # noqa: PLR0917 - what was given
     from rocm_wheels.core import process
     from rocm_wheels.release import set_copy, wheel_set
     from rocm_wheels.release.store_paths import FamilyPaths
-    from rocm_wheels.stores.store import open_existing_store
 
     env = boundary.read_environment()
-    opened = open_existing_store(place, env)
-    document = wheel_set.find_set(opened, set_id)
     hosts = {
         file.project: file.version
         for file in document.files
         if wheel_set.find_host_project(file.project) is None
     }
     kept = venv.with_name(f"{venv.name}-wheels")
-    with set_copy.open_copy(opened, document) as root:
+    with set_copy.open_copy(store, document) as root:
         index = root / FamilyPaths(document.family).set_index(document.id)
         words = [sys.executable, "-m", "rocm_wheels", "install", *(f"{p}=={v}" for p, v in hosts.items())]
         words += ["--index", str(index), "--python", str(python), "--venv", str(venv)]

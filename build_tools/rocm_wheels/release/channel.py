@@ -324,11 +324,33 @@ def require_compatible(
 ) -> tuple[str, ...]:
     """Raise ReleaseError for a set that people should not get from a channel as it is now.
 
-    Its names belong to other bytes (``others`` are the other channels of its family, by name), installers
-    would mix it with others, or it takes GPUs from people. Return what is allowed nevertheless.
+    Its names belong to other bytes (``others`` are the other channels of its family, by name), or it does not
+    fit. Return what is allowed nevertheless.
+    """
+    require_own_names(store, document, {**others, channel.channel: channel})
+    return require_fitting(
+        store,
+        document,
+        requires,
+        channel,
+        allow_unpinned=allow_unpinned,
+        allow_fewer_targets=allow_fewer_targets,
+    )
+
+
+def require_fitting(
+    store: Store,
+    document: wheel_set.SetDocument,
+    requires: set_conflicts.RequirementsByFile,
+    channel: Channel,
+    *,
+    allow_unpinned: bool = False,
+    allow_fewer_targets: bool = False,
+) -> tuple[str, ...]:
+    """Raise ReleaseError for a set that installers would mix with others that a channel shows, or that takes
+    GPUs from people. Return what is allowed nevertheless.
     """
     shown = read_shown_sets(store, FamilyPaths(document.family), channel.sets)
-    require_own_names(store, document, {**others, channel.channel: channel})
     fewer_notes = set_conflicts.require_no_lost_targets(
         document, shown, channel.channel, allow=allow_fewer_targets
     )

@@ -30,14 +30,12 @@ from packaging.version import InvalidVersion, Version
 from rocm_wheels.audit import contents
 from rocm_wheels.core import errors, extras, log, parallel, tables
 from rocm_wheels.index.folder import JSON_PAGE, METADATA_SUFFIX
-from rocm_wheels.models import gfx, project_names
+from rocm_wheels.models import ci, gfx, project_names
 from rocm_wheels.models.lock import Lock
 from rocm_wheels.models.project import Project, load_project
 from rocm_wheels.package import version_edit
-from rocm_wheels.release import channel as channels
 from rocm_wheels.release import set_audit, set_conflicts, wheel_set
 from rocm_wheels.release.pages import make_index_pages
-from rocm_wheels.release.policy import CHANNEL_NAMES
 from rocm_wheels.release.staged_wheels import (
     SetSources,
     StagedWheel,
@@ -47,6 +45,7 @@ from rocm_wheels.release.staged_wheels import (
     find_sources,
     find_wheel_recipe,
     list_lock_projects,
+    make_staged_wheels,
     read_staged_wheels,
 )
 from rocm_wheels.release.store_paths import FamilyPaths
@@ -61,6 +60,7 @@ from rocm_wheels.stores.store import (
     size_of_content,
 )
 from rocm_wheels.wheels import statement
+from rocm_wheels.wheels.scan import WheelScan
 
 
 @dataclass(frozen=True)
@@ -166,9 +166,19 @@ class StageSubject:
     layout: wheel_set.SetLayout
 
 
+def find_usual_layout(family: str) -> wheel_set.SetLayout:
+    """Return the layout of a family: those that are no GPU family are called by it."""
+    return next((layout for layout in wheel_set.SET_LAYOUTS if layout == family), "per-family")
+
+
 def check_family(family: str, layout: wheel_set.SetLayout) -> None:
-    """Raise UsageError for the name of no GPU family, where the layout is by family."""
+    """Raise UsageError for a family and a layout that do not go together."""
     gpu_families = gfx.get_gfx_families()
+    if layout == ci.MULTI_ARCH and family in gpu_families:
+        raise errors.UsageError(
+            f"wheels of {layout} are for all GPU families, and --family says {family}",
+            tip=f"--family {ci.MULTI_ARCH}; or without --layout, where they are for {family} alone",
+        )
     if layout == "per-family" and family not in gpu_families:
         raise errors.UsageError(
             f"--family {family} is no GPU family{tables.suggest_name(family, gpu_families)}",
@@ -403,22 +413,36 @@ def plan_stage(
     """
     check_family(paths.family, layout)
     extras.require_extras("the page of a set", "release")
-    staged_wheels = sorted(read_staged_wheels(wheels), key=lambda wheel: wheel.file.name)
-    set_version = find_set_version(staged_wheels, version)
-    sources, staged_wheels = find_sources(locks, staged_wheels, layout)
-    check_set(StageSubject(staged_wheels, sources, paths.family, layout))
+    document, sources, set_wheels = _make_document(
+        read_staged_wheels(wheels), locks, paths.family, layout, version, origin
+    )
+    audit = set_audit.make_set_audit(document, set_wheels)
+    return StagePlan(paths, set_wheels, document, sources.list_lock_files(), audit)
+
+
+def _make_document(  # noqa: PLR0917 - what a set is of
+    wheels: Sequence[StagedWheel],
+    locks: Sequence[Lock],
+    family: str,
+    layout: wheel_set.SetLayout,
+    version: str | None,
+    origin: str | None,
+) -> tuple[wheel_set.SetDocument, SetSources, list[StagedWheel]]:
+    """Return the document of wheels, without a time, with their locks and the wheels as they are in it."""
+    set_wheels = sorted(wheels, key=lambda wheel: wheel.file.name)
+    set_version = find_set_version(set_wheels, version)
+    sources, set_wheels = find_sources(locks, set_wheels, layout)
+    check_set(StageSubject(set_wheels, sources, family, layout))
     if layout == "per-family":
-        staged_wheels = [
-            wheel.restrict_to_targets(gfx.get_gfx_families()[paths.family]) for wheel in staged_wheels
-        ]
-    cells = plan_cells(sources, paths.family, layout, staged_wheels)
-    files = tuple(wheel.file for wheel in staged_wheels)
+        set_wheels = [wheel.restrict_to_targets(gfx.get_gfx_families()[family]) for wheel in set_wheels]
+    cells = plan_cells(sources, family, layout, set_wheels)
+    files = tuple(wheel.file for wheel in set_wheels)
     document = wheel_set.SetDocument(
         id=wheel_set.make_set_id(set_version, ((file.name, file.sha256) for file in files), sources.digest),
         created=_NOT_STAGED,
         version=set_version,
         rocm=None if sources.has_several else sources.all[0].rocm,
-        family=paths.family,
+        family=family,
         layout=layout,
         files=files,
         locks=sources.list_set_locks(),
@@ -426,8 +450,46 @@ def plan_stage(
         planned=cells.planned,
         missing=cells.missing,
     )
-    audit = set_audit.make_set_audit(document, staged_wheels)
-    return StagePlan(paths, staged_wheels, document, sources.list_lock_files(), audit)
+    return document, sources, set_wheels
+
+
+def find_document_faults(
+    document: wheel_set.SetDocument, scans: Sequence[WheelScan], locks: Sequence[Lock]
+) -> list[str]:
+    """Return in what the document of a set is not what staging makes of its wheels and locks.
+
+    Not compared are when it was staged, what it was made from, and statements, which the gate reads.
+    """
+    try:
+        check_family(document.family, document.layout)
+        wheels = make_staged_wheels(scans)
+        expected, _, _ = _make_document(
+            wheels, locks, document.family, document.layout, document.version, document.origin
+        )
+    except errors.RocmWheelsError as refusal:
+        return refusal.message.splitlines()
+    faults = []
+    names = {file.name: file for file in expected.files}
+    for file in document.files:
+        made = names.pop(file.name, None)
+        for field_name in wheel_set.SetFile.model_fields if made is not None else ():
+            stated, value = getattr(file, field_name), getattr(made, field_name)
+            if stated != value and field_name != "statement":
+                faults.append(
+                    f"{file.name}: {field_name} is {_show(value)}, the document says {_show(stated)}"
+                )
+        if made is None:
+            faults.append(f"{file.name} was not there to be read")
+    faults += [f"{name} is not in the document" for name in names]
+    for field_name in ("id", "rocm", "locks", "planned", "missing"):
+        stated, value = getattr(document, field_name), getattr(expected, field_name)
+        if stated != value:
+            faults.append(f"{field_name} is {_show(value)}, the document says {_show(stated)}")
+    return faults
+
+
+def _show(value: object) -> str:
+    return ", ".join(map(str, value)) or "none" if isinstance(value, tuple) else str(value or "none")
 
 
 _NOT_STAGED = "1970-01-01T00:00:00Z"  # what a planned document says, until the store has a moment
@@ -522,22 +584,6 @@ def _adopt_statements(store: Store, plan: StagePlan) -> StagePlan:
     wheels = parallel.run_in_parallel(adopt, plan.wheels)
     document = plan.document.model_copy(update={"files": tuple(wheel.file for wheel in wheels)})
     return replace(plan, wheels=wheels, document=document)
-
-
-def list_conflicts(store: Store, plan: StagePlan) -> dict[str, list[str]]:
-    """Return why ``promote`` would refuse a staged set as things are, each reason with the channels."""
-    document, present = plan.document, channels.read_channels(store, plan.paths)
-    requires = set_conflicts.read_requirements(store, plan.paths, document)
-    reasons: dict[str, list[str]] = {}
-    for name in CHANNEL_NAMES:
-        channel = present.get(name) or channels.Channel(family=document.family, channel=name)
-        if document.id not in channel.shown:
-            others = {other: found for other, found in present.items() if other != name}
-            try:
-                channels.require_compatible(store, document, requires, channel, others)
-            except errors.ReleaseError as refusal:
-                reasons.setdefault(f"{refusal.message}; {refusal.tip}", []).append(name)
-    return reasons
 
 
 def _verify_files(store: Store, plan: StagePlan, digests: Mapping[str, str]) -> None:

@@ -68,17 +68,25 @@ def read_staged_wheels(paths: Sequence[Path]) -> list[StagedWheel]:
         if (other := names.setdefault(path.name, path)) != path:
             raise errors.ReleaseError(f"{other} and {path} have one name: a set holds a name once")
     scans = parallel.run_in_parallel(_scan_for_set, names.values(), jobs=os.cpu_count() or 1)
-    faults = [fault for scan in scans for fault in (*scan.faults, *scan.repairable, *_list_hazards(scan))]
-    if faults:
-        raise errors.ReleaseError(
-            "\n".join(faults), tip="`rocm-wheels audit` and `rocm-wheels wheel retag` show and repair wheels"
-        )
-    wheels = [_make_staged_wheel(scan) for scan in scans]
+    wheels = make_staged_wheels(scans)
     known_origins = [_read_checked_origin(wheel) for wheel in wheels]
     return [
         wheel if origin is None else _add_origin(wheel, origin)
         for wheel, origin in zip(wheels, known_origins, strict=True)
     ]
+
+
+def make_staged_wheels(scans: Sequence[WheelScan]) -> list[StagedWheel]:
+    """Return wheels that were scanned, without the statements beside them.
+
+    Raises ReleaseError that lists everything that is wrong with them.
+    """
+    faults = [fault for scan in scans for fault in (*scan.faults, *scan.repairable, *_list_hazards(scan))]
+    if faults:
+        raise errors.ReleaseError(
+            "\n".join(faults), tip="`rocm-wheels audit` and `rocm-wheels wheel retag` show and repair wheels"
+        )
+    return [_make_staged_wheel(scan) for scan in scans]
 
 
 def _add_origin(wheel: StagedWheel, origin: statement.WheelOrigin) -> StagedWheel:
@@ -106,9 +114,7 @@ def _list_hazards(scan: WheelScan) -> list[str]:
 
 
 def _scan_for_set(path: Path) -> WheelScan:
-    return scan_wheel(
-        path, keep=(f"*.dist-info/{LOCK_FILE}", f"*.dist-info/{_VARIANT_FILE}"), leaks=True, symbols=True
-    )
+    return scan_wheel(path, leaks=True, symbols=True)
 
 
 def _make_staged_wheel(scan: WheelScan) -> StagedWheel:

@@ -32,7 +32,14 @@ from rocm_wheels.wheels.dist_info import (
 from rocm_wheels.wheels.hazards import Hazard, InstalledContents, find_hazards, is_startup_file, list_contents
 from rocm_wheels.wheels.leaks import Leak, find_library_leaks, find_text_leaks
 
-_DIST_INFO_FILES = ("METADATA", "WHEEL", "RECORD", "entry_points.txt", "variant.json")
+_DIST_INFO_FILES = (
+    "METADATA",
+    "WHEEL",
+    "RECORD",
+    "entry_points.txt",
+    "variant.json",
+    "sources.lock.json",
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,80 @@
+"""``test smoke --set``: the GPU is asked first, then the set is installed from its own index."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from release_world import FAMILY, NOW, TARGET, World
+
+from rocm_wheels.cli import boundary, main
+from rocm_wheels.core import errors, process
+from rocm_wheels.gpus import variables
+from rocm_wheels.release import stage, wheel_set
+from rocm_wheels.stores import folder
+
+
+@pytest.fixture
+def document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> wheel_set.SetDocument:
+    """Return a set that is staged in the folder ``store`` of the current directory."""
+    monkeypatch.chdir(tmp_path)
+    return stage.stage_set(
+        folder.FolderStore(tmp_path / "store"), World(tmp_path / "w").plan(), now=NOW
+    ).document
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """Return the words of installations that are begun; none is done."""
+    begun: list[list[str]] = []
+
+    def refuse(words: list[str], **_: object) -> None:
+        begun.append(words)
+        raise errors.HostError("not installed here")
+
+    monkeypatch.setattr(process, "run_command", refuse)
+    return begun
+
+
+def smoke(document: wheel_set.SetDocument, *words: str) -> int:
+    command = ["test", "smoke", "--store", "store", "--set", document.id, "--output-dir", "results", *words]
+    return boundary.run_command(main.cli, command)
+
+
+@pytest.mark.parametrize(
+    ("chips", "words"),
+    [("", ()), ("", ("--family", FAMILY)), ("gfx1100", ()), (TARGET, ("--family", "gfx1100"))],
+)
+def test_without_its_gpu_nothing_is_installed_and_there_are_no_results(
+    chips: str,
+    words: tuple[str, ...],
+    *,
+    document: wheel_set.SetDocument,
+    installed: list[list[str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Those of another run go, too: a script that goes on would hand them in."""
+    for number, variable in enumerate(variables.GFX_VARIABLES):
+        monkeypatch.delenv(variable, raising=False)
+        if number == 0 and chips:
+            monkeypatch.setenv(variable, chips)
+    (tmp_path / "results").mkdir()
+    for name in ("results.json", "results-gfx942.json", "junit.xml"):
+        (tmp_path / "results" / name).write_text("of another run")
+    assert smoke(document, *words) == 16
+    target = "gfx1100" if "gfx1100" in words else TARGET
+    said = capsys.readouterr().err
+    assert f"no GPU of {target}" in said and f"{document.id} is not installed" in said
+    assert installed == [] and list((tmp_path / "results").iterdir()) == []
+
+
+def test_with_its_gpu_it_is_installed_for_that(
+    document: wheel_set.SetDocument, installed: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variables.GFX_VARIABLES[0], TARGET)
+    assert smoke(document) == smoke(document, "--family", TARGET) == 17
+    words, chosen = installed
+    assert "--gfx" not in words and chosen[chosen.index("--gfx") + 1] == TARGET
+    assert {f"{file.project}=={file.version}" for file in document.files} <= set(words)
