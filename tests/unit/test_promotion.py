@@ -169,6 +169,29 @@ def test_wheels_do_not_take_the_place_of_others() -> None:
         assert f"demote {shown.id} first" in str(found.value.tip)
 
 
+def test_many_wheels_of_many_sets_are_compared_by_name_and_version_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each wheel with the one in its place, and with no other: sets of hundreds are shown together."""
+    compared = []
+
+    def compare(name: str, other: str) -> bool:
+        compared.append((name, other))
+        return name == other
+
+    monkeypatch.setattr(set_conflicts.installer_slots, "are_interchangeable", compare)
+    documents = [
+        a_set(*(wheel(f"project-{n}", version=version, sha256=sha(f"{n}{version}")) for n in range(100)))
+        for version in map(str, range(20))
+    ]
+    set_conflicts.refuse_overlaps(documents[0], documents[1:])
+    assert compared == []
+    set_conflicts.refuse_overlaps(documents[0], documents)
+    assert len(compared) == 100
+    set_conflicts.find_mixed_rocm_files(documents[0].files, documents[0].files)
+    assert len(compared) == 200
+
+
 def test_dependencies_come_first_and_a_circle_has_an_order() -> None:
     files = [wheel(one) for one in ("apex", "torch", "torchaudio", "triton")]
     document = a_set(*files)

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 
 from packaging.requirements import Requirement
@@ -24,8 +25,7 @@ from packaging.version import InvalidVersion, Version
 
 from rocm_wheels.core import errors, parallel
 from rocm_wheels.index import folder
-from rocm_wheels.models import ci
-from rocm_wheels.models.gfx import strip_features
+from rocm_wheels.models import ci, gfx
 from rocm_wheels.package import version_edit
 from rocm_wheels.release import store_paths, wheel_set
 from rocm_wheels.stores.store import Store
@@ -34,32 +34,17 @@ from rocm_wheels.wheels import dist_info, installer_slots
 _MOST_UNPINNED_SHOWN = 10
 _EXTRA_MARKER = re.compile(r"\bextra\b")
 _PIN_TIP = "build them with exact versions (==), or allow this with --allow-unpinned"
-UNPINNED_PREFIXES = (
-    "not pinned: ",
-    "not tied",
-)  # how the lines begin that tell of what is allowed nevertheless
 RequirementsByFile = Mapping[str, Sequence[Requirement]]  # by file name; what needs an extra is there, too
 ProjectGraph = Mapping[str, Collection[str]]  # the projects that a project requires
-
-
-def read_requirements(
-    store: Store, paths: store_paths.FamilyPaths, document: wheel_set.SetDocument
-) -> RequirementsByFile:
-    """Return what the wheels of a set require of each other, by their METADATA in the store.
-
-    Raises ReleaseError for METADATA that are gone, or not those that were staged.
-    """
-
-    return {
-        name: [item for item in requires if _project_of_requirement(item) in document.projects]
-        for name, requires in read_all_requirements(store, paths, document).items()
-    }
 
 
 def read_all_requirements(
     store: Store, paths: store_paths.FamilyPaths, document: wheel_set.SetDocument
 ) -> RequirementsByFile:
-    """Return what the wheels of a set require, of each other or not. Raises as ``read_requirements``."""
+    """Return what the wheels of a set require, by their METADATA in the store.
+
+    Raises ReleaseError for METADATA that are gone, or not those that were staged.
+    """
 
     def read(file: wheel_set.SetFile) -> list[Requirement]:
         path = paths.pool_file(file.sha256, file.name) + folder.METADATA_SUFFIX
@@ -75,15 +60,28 @@ def read_all_requirements(
     return {file.name: requires for file, requires in zip(document.files, requirements, strict=True)}
 
 
+def read_requirements(
+    store: Store, paths: store_paths.FamilyPaths, document: wheel_set.SetDocument
+) -> RequirementsByFile:
+    """Return what the wheels of a set require of each other. Raises as ``read_all_requirements``."""
+    projects = document.projects
+    return {
+        name: [item for item in requires if _project_of(item) in projects]
+        for name, requires in read_all_requirements(store, paths, document).items()
+    }
+
+
 def read_requirements_of(
     store: Store, paths: store_paths.FamilyPaths, documents: Sequence[wheel_set.SetDocument]
 ) -> RequirementsByFile:
     """Return what the wheels of several sets require of each other: a name belongs to its bytes."""
-    return {
-        name: requires
-        for document in documents
-        for name, requires in read_requirements(store, paths, document).items()
-    }
+    requires: dict[str, Sequence[Requirement]] = {}
+    for document in documents:
+        requires |= read_requirements(store, paths, document)
+    return requires
+
+
+# ---- pins
 
 
 def require_pins(
@@ -96,16 +94,11 @@ def require_pins(
     """
     unpinned = _find_unpinned(document, requires)
     if unpinned and not allow:
-        rest_note = (
-            f"; and {len(unpinned) - _MOST_UNPINNED_SHOWN} more"
-            if len(unpinned) > _MOST_UNPINNED_SHOWN
-            else ""
-        )
+        shown = unpinned[:_MOST_UNPINNED_SHOWN]
+        if len(unpinned) > len(shown):
+            shown.append(f"and {len(unpinned) - len(shown)} more")
         raise errors.ReleaseError(
-            (
-                f"wheels of {document.id} are not pinned to it: "
-                f"{'; '.join(unpinned[:_MOST_UNPINNED_SHOWN])}{rest_note}"
-            ),
+            f"wheels of {document.id} are not pinned to it: {'; '.join(shown)}",
             tip=f"installers would join them with wheels of other sets: {_PIN_TIP}",
         )
     untied = _find_untied(document.projects, _make_graph([document], requires))
@@ -133,11 +126,7 @@ def require_ties(
     faults: list[str] = []
     for other in other_documents:
         other_versions = _list_versions(other)
-        changed = [
-            project
-            for project in versions
-            if project in other_versions and versions[project] != other_versions[project]
-        ]
+        changed = [name for name in versions if versions[name] != other_versions.get(name, versions[name])]
         untied = _find_untied(changed, graph)
         if untied and not allow:
             raise errors.ReleaseError(
@@ -156,13 +145,7 @@ def sort_by_dependencies(
 
     What an extra requires comes first as well, unless it requires the project itself: wheels of kernels do.
     """
-    hard = _make_graph(documents, requires, extras=False)
-    needs = {
-        project: sorted(
-            needed, key=lambda needed_project: (needed_project not in hard[project], needed_project)
-        )
-        for project, needed in _make_graph(documents, requires).items()
-    }
+    hard, graph = _make_graph(documents, requires, extras=False), _make_graph(documents, requires)
     order: dict[str, None] = {}
     visited: set[str] = set()
 
@@ -170,29 +153,38 @@ def sort_by_dependencies(
         if project in visited:  # or a circle, in which any order will do: all of it is pinned
             return
         visited.add(project)
-        for needed in needs[project]:
+        for needed in sorted(graph[project], key=lambda name: (name not in hard[project], name)):
             if needed in hard[project] or project not in _find_closure(needed, hard):
                 visit(needed)
         order[project] = None
 
-    for project in sorted(needs):
+    for project in sorted(graph):
         visit(project)
     return list(order)
 
 
 def _find_unpinned(document: wheel_set.SetDocument, requires: RequirementsByFile) -> list[str]:
     versions, hard = _list_versions(document), _make_graph([document], requires, extras=False)
-    return [
-        f"{file.name} requires {requirement}"
-        for file in document.files
-        for requirement in requires[file.name]
-        if not _is_pinned(requirement, versions[_project_of_requirement(requirement)])
-        # an extra may take any version of what pins its project: that decides
-        and not (
-            _needs_extra(requirement)
-            and file.project in _find_closure(_project_of_requirement(requirement), hard)
-        )
-    ]
+    unpinned = []
+    for file in document.files:
+        for requirement in requires[file.name]:
+            project = _project_of(requirement)
+            # an extra may take any version of what pins its project: that decides
+            decided = _needs_extra(requirement) and file.project in _find_closure(project, hard)
+            if not decided and not _is_pinned(requirement, versions[project]):
+                unpinned.append(f"{file.name} requires {requirement}")
+    return unpinned
+
+
+def _is_pinned(requirement: Requirement, versions: set[Version]) -> bool:
+    for specifier in requirement.specifier:
+        if specifier.operator in ("==", "===") and not specifier.version.endswith(".*"):
+            try:
+                if Version(specifier.version) in versions:
+                    return True
+            except InvalidVersion:
+                continue
+    return False
 
 
 def _find_untied(projects: Collection[str], graph: ProjectGraph) -> list[str]:
@@ -202,35 +194,30 @@ def _find_untied(projects: Collection[str], graph: ProjectGraph) -> list[str]:
     two sets wants two versions of it.
     """
     closures = {project: _find_closure(project, graph) & set(projects) for project in projects}
-    untied: dict[str, set[str]] = {}
-    for project, other_project in combinations(sorted(projects), 2):
-        if not closures[project] & closures[other_project] and not any(
-            {project, other_project} <= closure for closure in closures.values()
-        ):
-            untied.setdefault(project, set()).add(other_project)
-            untied.setdefault(other_project, set()).add(project)
+    untied: dict[str, set[str]] = defaultdict(set)
+    for pair in combinations(sorted(projects), 2):
+        first, second = (closures[project] for project in pair)
+        if not first & second and not any(closure.issuperset(pair) for closure in closures.values()):
+            untied[pair[0]].add(pair[1])
+            untied[pair[1]].add(pair[0])
     groups: list[str] = []
     while any(untied.values()):
         most = max(sorted(untied), key=lambda project: len(untied[project]))
-        other_projects = untied.pop(most)
-        groups.append(f"{most} to {', '.join(sorted(other_projects))}")
-        for other_project in other_projects:
-            untied[other_project].discard(most)
+        others = untied.pop(most)
+        groups.append(f"{most} to {', '.join(sorted(others))}")
+        for other in others:
+            untied[other].discard(most)
     return groups
 
 
 def _make_graph(
     documents: Iterable[wheel_set.SetDocument], requires: RequirementsByFile, *, extras: bool = True
 ) -> ProjectGraph:
-    graph: dict[str, set[str]] = {}
+    graph: dict[str, set[str]] = defaultdict(set)
     for document in documents:
         for file in document.files:
-            needed = {
-                _project_of_requirement(requirement)
-                for requirement in requires[file.name]
-                if extras or not _needs_extra(requirement)
-            }
-            graph.setdefault(file.project, set()).update(needed - {file.project})
+            needed = [item for item in requires[file.name] if extras or not _needs_extra(item)]
+            graph[file.project] |= {_project_of(item) for item in needed} - {file.project}
     return graph
 
 
@@ -245,13 +232,13 @@ def _find_closure(project: str, graph: ProjectGraph) -> set[str]:
 
 
 def _list_versions(document: wheel_set.SetDocument) -> dict[str, set[Version]]:
-    versions: dict[str, set[Version]] = {}
+    versions: dict[str, set[Version]] = defaultdict(set)
     for project, version in sorted({(file.project, file.version) for file in document.files}):
-        versions.setdefault(project, set()).add(Version(version))
-    return versions
+        versions[project].add(Version(version))
+    return dict(versions)
 
 
-def _project_of_requirement(requirement: Requirement) -> str:
+def _project_of(requirement: Requirement) -> str:
     return str(canonicalize_name(requirement.name))
 
 
@@ -259,18 +246,31 @@ def _needs_extra(requirement: Requirement) -> bool:
     return bool(requirement.marker and _EXTRA_MARKER.search(str(requirement.marker)))
 
 
-def _is_pinned(requirement: Requirement, versions: set[Version]) -> bool:
-    for specifier in requirement.specifier:
-        if specifier.operator in ("==", "===") and not specifier.version.endswith(".*"):
-            try:
-                if Version(specifier.version) in versions:
-                    return True
-            except InvalidVersion:
-                continue
-    return False
+# ---- wheels that installers take for each other
 
 
-ANY_VALUE = installer_slots.ANY_VALUE
+def find_rivals(
+    files: Iterable[wheel_set.SetFile], other_files: Iterable[wheel_set.SetFile]
+) -> Iterator[tuple[wheel_set.SetFile, wheel_set.SetFile]]:
+    """Yield each file with each of the others that an installer would take for it on some machine.
+
+    Only files of one project and version are compared, so that many wheels take as long as they are many.
+    """
+    rivals: dict[tuple[str, str], list[wheel_set.SetFile]] = defaultdict(list)
+    for other in other_files:
+        rivals[other.project, other.version].append(other)
+    for file in files:
+        for other in rivals.get((file.project, file.version), ()):
+            if installer_slots.are_interchangeable(file.name, other.name):
+                yield file, other
+
+
+def find_mixed_rocm_files(
+    files: Iterable[wheel_set.SetFile], other_files: Iterable[wheel_set.SetFile]
+) -> tuple[wheel_set.SetFile, wheel_set.SetFile] | None:
+    """Return a wheel that carries its ROCm and one that requires ROCm's packages in its place."""
+    pairs = find_rivals(files, other_files)
+    return next((pair for pair in pairs if pair[0].carries_rocm and not pair[1].carries_rocm), None)
 
 
 def refuse_overlaps(
@@ -281,16 +281,19 @@ def refuse_overlaps(
     A wheel of the same version, with a build tag or for a newer Linux, is taken for both sets. That is right
     where the new set is the old one with wheels of one project exchanged, and a mixture everywhere else.
     """
-    files_by_version: dict[tuple[str, Version], list[tuple[installer_slots.InstallerSlot, str]]] = {}
-    for file in document.files:
-        for slot in list_installer_slots(file):
-            files_by_version.setdefault((slot.project, slot.version), []).append((slot, file.sha256))
-    slots = {slot for listed in files_by_version.values() for slot, _ in listed}
+    slots = _list_slots(document)
     for other in other_documents:
-        _refuse_mixed_rocm(document, other)
-        changed = {file.project for file in other.files if _replaces_file(files_by_version, file)}
-        same_slots = {slot for file in other.files for slot in list_installer_slots(file)} == slots
-        if changed and not (same_slots and len(changed) == 1):
+        pairs = list(find_rivals(document.files, other.files))
+        for file, rival in pairs:
+            if file.carries_rocm != rival.carries_rocm:
+                fat, thin = (file, rival) if file.carries_rocm else (rival, file)
+                raise errors.ReleaseError(
+                    f"{fat.name} carries its ROCm, and {thin.name} requires ROCm's packages: with {other.id}"
+                    " shown as well as the new set, installers would take either",
+                    tip=f"demote {other.id} first, or show fat and thin wheels on channels of their own",
+                )
+        changed = {file.project for file, rival in pairs if file.sha256 != rival.sha256}
+        if len(changed) > 1 or (changed and _list_slots(other) != slots):
             raise errors.ReleaseError(
                 f"{document.id} has {', '.join(sorted(changed))} in the same version as {other.id}, with "
                 "other bytes: installers would join wheels of both",
@@ -298,47 +301,13 @@ def refuse_overlaps(
             )
 
 
-def find_mixed_rocm_files(
-    files: Iterable[wheel_set.SetFile], other_files: Sequence[wheel_set.SetFile]
-) -> tuple[wheel_set.SetFile, wheel_set.SetFile] | None:
-    """Return a wheel that carries its ROCm and one that requires ROCm's packages in its place."""
-    for file in files:
-        for other in other_files:
-            same = (file.project, file.version) == (other.project, other.version)
-            mixed = same and file.carries_rocm and not other.carries_rocm
-            if mixed and installer_slots.are_interchangeable(file.name, other.name):
-                return file, other
-    return None
-
-
-def _refuse_mixed_rocm(document: wheel_set.SetDocument, other: wheel_set.SetDocument) -> None:
-    pair = find_mixed_rocm_files(document.files, other.files)
-    pair = pair or find_mixed_rocm_files(other.files, document.files)
-    if pair:
-        raise errors.ReleaseError(
-            f"{pair[0].name} carries its ROCm, and {pair[1].name} requires ROCm's packages: with {other.id}"
-            " shown as well as the new set, installers would take either",
-            tip=f"demote {other.id} first, or show fat and thin wheels on channels of their own",
-        )
-
-
-def list_installer_slots(file: wheel_set.SetFile) -> Collection[installer_slots.InstallerSlot]:
-    """Return the slots that a wheel fills."""
-    return installer_slots.installer_slots(file.name)
-
-
-def _replaces_file(
-    files_by_version: dict[tuple[str, Version], list[tuple[installer_slots.InstallerSlot, str]]],
-    file: wheel_set.SetFile,
-) -> bool:
-    return any(
-        own_slot.overlaps(slot) and sha256 != file.sha256
-        for slot in list_installer_slots(file)
-        for own_slot, sha256 in files_by_version.get((slot.project, slot.version), ())
+def _list_slots(document: wheel_set.SetDocument) -> frozenset[installer_slots.InstallerSlot]:
+    return frozenset[installer_slots.InstallerSlot]().union(
+        *(installer_slots.installer_slots(file.name) for file in document.files)
     )
 
 
-FEWER_TARGETS_PREFIX = "fewer targets: "  # how the line begins that tells of what is allowed nevertheless
+# ---- what upgrades do
 
 
 def require_no_lost_targets(
@@ -352,64 +321,48 @@ def require_no_lost_targets(
 
     With ``allow`` that is returned, in a sentence, to be shown with the set.
     """
-
-    def key(candidate: wheel_set.SetDocument) -> wheel_set.SetRank:
-        return wheel_set.rank_set(
-            candidate.projects, candidate.version, candidate.created, candidate.id, channel=channel
-        )
-
     if ci.MULTI_ARCH not in {document.family, document.layout}:
         return ()
+    line = _platform_and_line(document)
     newest = max(
-        (
-            candidate
-            for candidate in shown_documents
-            if _platform_and_line(candidate) == _platform_and_line(document)
+        (shown for shown in shown_documents if _platform_and_line(shown) == line),
+        key=lambda shown: wheel_set.rank_set(
+            shown.projects, shown.version, shown.created, shown.id, channel=channel
         ),
-        key=key,
         default=None,
     )
-    if newest is None or not (lost_targets := _find_lost_targets(document, newest)):
+    if newest is None:
         return ()
-    lost_code = "; ".join(f"{project} for {', '.join(gfx)}" for project, gfx in lost_targets.items())
+    targets = _list_code_targets(document)
+    lost = [
+        f"{project} for {', '.join(sorted(theirs - targets[project]))}"
+        for project, theirs in sorted(_list_code_targets(newest).items())
+        if project in targets and theirs - targets[project]
+    ]
+    if not lost:
+        return ()
     if not allow:
         raise errors.ReleaseError(
-            f"{document.id} has no code of {lost_code}, and {newest.id}, which {channel} shows, "
-            "has: people with "
-            "these GPUs would get it as the newest",
+            f"{document.id} has no code of {'; '.join(lost)}, and {newest.id}, which {channel} shows, has: "
+            "people with these GPUs would get it as the newest",
             tip="promote a set for all of them, or allow this with --allow-fewer-targets",
         )
-    return (f"{FEWER_TARGETS_PREFIX}no code of {lost_code}, which {newest.id} has",)
+    return (f"fewer targets: no code of {'; '.join(lost)}, which {newest.id} has",)
 
 
 def _platform_and_line(document: wheel_set.SetDocument) -> tuple[str, tuple[int, int] | None]:
-    line = (
-        wheel_set.parse_torch_line(document.version) if wheel_set.TORCH_PROJECT in document.projects else None
-    )
+    has_torch = wheel_set.TORCH_PROJECT in document.projects
+    line = wheel_set.parse_torch_line(document.version) if has_torch else None
     return wheel_set.find_set_platform(document), line
-
-
-def _find_lost_targets(
-    document: wheel_set.SetDocument, newest: wheel_set.SetDocument
-) -> dict[str, list[str]]:
-    """Return the targets that projects of both have code for in the other alone, by project."""
-    targets, newest_targets = _list_code_targets(document), _list_code_targets(newest)
-    lost = {
-        project: sorted(newest_targets[project] - targets[project])
-        for project in sorted({*targets} & {*newest_targets})
-    }
-    return {project: gfx for project, gfx in lost.items() if gfx}
 
 
 def _list_code_targets(document: wheel_set.SetDocument) -> Mapping[str, set[str]]:
     """Return the targets of each project; parts that hold kernels (``torch-device-gfx942``) are of it."""
-    targets_by_project: dict[str, set[str]] = {}
+    targets: dict[str, set[str]] = defaultdict(set)
     for file in document.files:
         project = wheel_set.find_host_project(file.project) or file.project
-        targets_by_project.setdefault(project, set()).update(
-            strip_features(target) for target in file.targets
-        )
-    return targets_by_project
+        targets[project] |= {gfx.strip_features(target) for target in file.targets}
+    return targets
 
 
 def find_upgrade_faults(
@@ -425,24 +378,23 @@ def find_upgrade_faults(
     - A requirement pinned by a local version of a project that the set lacks: uv finds it unsatisfiable, as
       no other index has it. ROCm's own packages are from its index.
     """
-    faults = []
-    shown = [file for other in shown_documents if other.id != document.id for file in other.files]
-    new_versions = {(file.project, Version(file.version)) for file in document.files}
-    for project, version in sorted(new_versions):
-        above = {
-            other
-            for other in {Version(file.version) for file in shown if file.project == project}
-            if other.public == version.public and other > version
-        }
-        if above:
-            faults.append(
-                f"{project} {version} sorts below {max(above)}, which is shown: installers keep that, and "
-                "`pip install -U` changes nothing"
-            )
+    faults, projects = [], document.projects
+    shown: dict[str, set[Version]] = defaultdict(set)
+    for other in shown_documents:
+        for project, versions in _list_versions(other).items() if other.id != document.id else ():
+            shown[project] |= versions
+    for project, versions in _list_versions(document).items():
+        for version in sorted(versions):
+            above = [other for other in shown[project] if other > version and other.public == version.public]
+            if above:
+                faults.append(
+                    f"{project} {version} sorts below {max(above)}, which is shown: installers keep that, "
+                    "and `pip install -U` changes nothing"
+                )
     for name, requirements in sorted(requires.items()):
         for requirement in requirements:
-            project = _project_of_requirement(requirement)
-            if project in document.projects:
+            project = _project_of(requirement)
+            if project in projects:
                 continue
             if wheel_set.find_host_project(project) is not None:
                 faults.append(
