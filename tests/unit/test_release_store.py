@@ -132,7 +132,7 @@ def test_a_limit_of_the_size_of_files_is_told(store: folder.FolderStore, tmp_pat
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     told = subprocess.run(words, env=env, check=True, capture_output=True, text=True, timeout=60).stdout
     assert told.startswith(f"cannot write {store.folder}/f/wheel\n  because [Errno {errno.EFBIG}] ")
-    assert "\ntip: no file may be so large here: raise `ulimit -f`" in told
+    assert "\ntip: raise `ulimit -f` (FAT takes 4 GiB), or free some space, then run" in told
     assert list(store.listing("")) == []
     assert not list((store.folder / ".store" / "parts").iterdir())
 
@@ -160,6 +160,25 @@ def test_tags_differ_where_the_clock_stands_still(
     store.replace("pointer", b"two", first)
     with pytest.raises(ChangedInStoreError):
         store.replace("pointer", b"six", first)
+
+
+def test_a_tag_is_that_of_the_own_write_however_fast_another_is(
+    store: folder.FolderStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody replaces a new file before its writer knows that it has its place."""
+    sync = folder._sync_folder
+
+    def replace_meanwhile(path: Path) -> None:
+        sync(path)
+        monkeypatch.setattr(folder, "_sync_folder", sync)
+        other = folder.FolderStore(store.folder)
+        other.replace("pointer", b"theirs", other.read("pointer").tag)
+
+    monkeypatch.setattr(folder, "_sync_folder", replace_meanwhile)
+    tag = store.create("pointer", b"ours")
+    with pytest.raises(ChangedInStoreError):
+        store.replace("pointer", b"ours, too", tag)
+    assert store.read("pointer").content == b"theirs"
 
 
 def test_what_was_replaced_is_known_to_the_disk(

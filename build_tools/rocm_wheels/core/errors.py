@@ -120,8 +120,7 @@ _NO_FOLDER_TIP = "choose another path"
 DISK_TIPS = {
     errno.ENOSPC: _DISK_FULL_TIP,
     errno.EDQUOT: _DISK_FULL_TIP,
-    errno.EFBIG: "no file may be so large here: raise `ulimit -f`, or take a disk that takes it (FAT ends at"
-    " 4 GiB), and run the same command again; what is finished is kept",
+    errno.EFBIG: "raise `ulimit -f` (FAT takes 4 GiB), or free some space, then run the same command again",
     errno.EACCES: _NOT_WRITABLE_TIP,
     errno.EPERM: _NOT_WRITABLE_TIP,
     errno.EROFS: _NOT_WRITABLE_TIP,

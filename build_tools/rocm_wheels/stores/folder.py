@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
+import io
 import os
 import stat
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from rocm_wheels.core import errors, files
@@ -33,13 +33,8 @@ class FolderStore:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.absolute()
+        self.url = str(self.folder)
         self._state = self.folder / ".store"
-        self._swept = False
-
-    @property
-    def url(self) -> str:
-        """The path of the folder."""
-        return str(self.folder)
 
     def read(self, path: str) -> store.StoredFile:
         """Return a whole file. Raises NotInStoreError."""
@@ -79,28 +74,24 @@ class FolderStore:
         if place.exists():
             raise exists
         with self._write_part(place, content, sha256) as part:
-            try:
+            tag = _tag_of_stat(part.stat())  # a moment later another may have replaced it
+            for attempt in range(_RETRIES):  # the folder goes with the last other file in it
+                files.make_folders_like(place.parent, self.folder)
                 try:
-                    self._move_part(os.link, part, place)
-                except OSError as failure:
-                    if failure.errno not in _NO_LINK_ERRNOS:
+                    self._link_part(part, place)
+                    break
+                except FileExistsError:
+                    raise exists from None
+                except FileNotFoundError:
+                    if attempt + 1 == _RETRIES:
                         raise
-                    with self._lock_state():
-                        if place.exists():
-                            raise FileExistsError from None
-                        self._move_part(os.replace, part, place)
-            except FileExistsError:
-                raise exists from None
             _sync_folder(place.parent)
-            return _tag_of_stat(place.stat())
+            return tag
 
     def replace(self, path: str, content: bytes, tag: str | None) -> str:
         """Exchange the file that has this tag. Raises ChangedInStoreError."""
         if tag is None:
-            try:
-                return self.create(path, content)
-            except store.AlreadyInStoreError as cause:
-                raise store.make_changed_error(path) from cause
+            return self.create(path, content)
         self._require_tag(path, tag)  # before anything is written
         place = self._path_of(path)
         with self._write_part(place, content) as part, self._lock_state():
@@ -162,61 +153,42 @@ class FolderStore:
 
         Not ``open_atomically``: its rename would replace what another writer has put there meanwhile.
         """
-        parts, part = self._state / "parts", None
-        try:
-            with _explain_os_errors(place, "write"):
-                files.make_folders_like(parts, self.folder)
-                self._remove_stale_parts(parts)
-                handle, name = tempfile.mkstemp(dir=parts)
-                part = Path(name)
-                with os.fdopen(handle, "wb") as file:
-                    if isinstance(content, bytes):
-                        file.write(content)
-                        store.require_digest(hashlib.sha256(content).hexdigest(), sha256, content)
-                    else:
-                        with content.open("rb") as source:
-                            digest = files.hash_pieces(files.read_pieces(source), file.write)
-                        store.require_digest(digest, sha256, content)
-                    file.flush()
-                    os.fsync(file.fileno())
-                now = time.time_ns()  # the system's own clock of files is coarser than two writes are apart
-                os.utime(part, ns=(now, now))
-                os.chmod(part, 0o644)
-                yield part
-        finally:
-            if part is not None:
-                part.unlink(missing_ok=True)
+        parts, now = self._state / "parts", time.time_ns()
+        with _explain_os_errors(place, "write"), contextlib.ExitStack() as stack:
+            files.make_folders_like(parts, self.folder)
+            for stale in parts.iterdir():
+                with contextlib.suppress(OSError):  # gone since, or of somebody else
+                    if now / 1e9 - stale.stat().st_mtime > _STALE_PART_SECONDS:
+                        stale.unlink()
+            handle, name = tempfile.mkstemp(dir=parts)
+            stack.callback(Path(name).unlink, missing_ok=True)
+            with os.fdopen(handle, "wb") as file:
+                source = io.BytesIO(content) if isinstance(content, bytes) else content.open("rb")
+                with source:
+                    digest = files.hash_pieces(files.read_pieces(source), file.write)
+                store.require_digest(digest, sha256, content)
+                file.flush()
+                os.fsync(file.fileno())
+            now = time.time_ns()  # the system's own clock of files is coarser than two writes are apart
+            os.utime(name, ns=(now, now))
+            os.chmod(name, 0o644)
+            yield Path(name)
 
-    def _move_part(self, move: Callable[[Path, Path], None], part: Path, place: Path) -> None:
-        """Give a part its place, whose folder may go at any moment when another file in it is removed."""
-        for attempt in range(_RETRIES):
-            try:
-                files.make_folders_like(place.parent, self.folder)
-            except (FileExistsError, NotADirectoryError):
-                raise NotADirectoryError(errno.ENOTDIR, "Not a directory", str(place.parent)) from None
-            try:
-                move(part, place)
-            except FileNotFoundError:
-                if attempt + 1 == _RETRIES:
-                    raise
-            else:
-                return
+    def _link_part(self, part: Path, place: Path) -> None:
+        """Give a part its place, where there is no file. Raises FileExistsError."""
+        try:
+            os.link(part, place)
+        except OSError as failure:
+            if failure.errno not in _NO_LINK_ERRNOS:
+                raise
+            with self._lock_state():
+                if place.exists():
+                    raise FileExistsError from None
+                os.replace(part, place)
 
     def _lock_state(self) -> contextlib.AbstractContextManager[None]:
         files.make_folders_like(self._state, self.folder)
         return files.lock_folder(self._state, purpose="a write to the store", patience=_LOCK_PATIENCE)
-
-    def _remove_stale_parts(self, parts: Path) -> None:
-        """Delete, once, what writers left behind that were killed long ago."""
-        if self._swept:
-            return
-        self._swept = True
-        before = time.time() - _STALE_PART_SECONDS
-        with os.scandir(parts) as items:
-            for item in items:
-                with contextlib.suppress(OSError):  # gone since, or of somebody else
-                    if item.stat().st_mtime < before:
-                        os.unlink(item.path)
 
 
 def find_private_mode(folder: Path) -> str:

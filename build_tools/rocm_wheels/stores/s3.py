@@ -103,7 +103,7 @@ class S3Client:
         return "https://" + ".".join(filter(None, (bucket, "s3", _get_region(self._env), "amazonaws.com")))
 
     def call(
-        self, operation: str, *, finish: Callable[[Any], Any] = lambda answer: answer, **parameters: Any
+        self, operation: str, finish: Callable[[Any], Any] = lambda answer: answer, /, **parameters: Any
     ) -> Any:
         """Return the answer of the server, or what ``finish`` makes of it, which is part of the attempt.
 
@@ -118,6 +118,7 @@ class S3Client:
         from botocore.parsers import ResponseParserError  # type: ignore[import-untyped]
         from urllib3.exceptions import HTTPError
 
+        lost = (exceptions.HTTPClientError, exceptions.ConnectionError, exceptions.IncompleteReadError)
         subject = parameters.get("Params", parameters)  # of a URL to sign: those of its request
         where = f"s3://{subject['Bucket']}/{subject.get('Key', subject.get('Prefix', ''))}"
 
@@ -126,14 +127,7 @@ class S3Client:
                 return finish(getattr(self._made, operation)(**parameters))
             except exceptions.ClientError as failure:
                 raise _translate_error(failure.response, operation, where) from None
-            except (
-                exceptions.HTTPClientError,
-                exceptions.ConnectionError,
-                exceptions.IncompleteReadError,
-                ResponseParserError,
-                HTTPError,  # of a body that breaks off
-                OSError,
-            ) as failure:
+            except (*lost, ResponseParserError, HTTPError, OSError) as failure:  # HTTPError: within a body
                 raise retry.TransientError(str(failure) or type(failure).__name__) from failure
             except exceptions.BotoCoreError as failure:
                 message = f"{operation} of {where} cannot be asked for"
@@ -164,15 +158,19 @@ class S3Client:
                 raise retry.TransientError(f"{len(content)} bytes came, and not those that were written")
             return answer, content
 
-        answer_and_body: tuple[Any, bytes] = self.call("get_object", finish=read_body, **parameters)
+        answer_and_body: tuple[Any, bytes] = self.call("get_object", read_body, **parameters)
         return answer_and_body
 
-    def list_pages(self, bucket: str, prefix: str, **options: str) -> Iterator[Any]:
-        """Yield the answers that list the files whose keys begin with ``prefix``, a thousand in each."""
+    def list_items(self, bucket: str, prefix: str, **options: str) -> Iterator[Any]:
+        """Yield what the server says of the files whose keys begin with ``prefix``: ``Key`` and so on.
+
+        With the option ``Delimiter`` they end at the next one, and what goes on after it is a ``Prefix``.
+        """
         parameters: dict[str, Any] = {"Bucket": bucket, "Prefix": prefix, **options}
         while True:
             answer = self.call("list_objects_v2", **parameters)
-            yield answer
+            yield from answer.get("Contents", ())
+            yield from answer.get("CommonPrefixes", ())
             if not answer.get("IsTruncated"):
                 return
             parameters["ContinuationToken"] = answer["NextContinuationToken"]
@@ -265,13 +263,9 @@ class S3Store:
         self, bucket: str, prefix: str, env: Mapping[str, str], *, policy: retry.RetryPolicy = S3_POLICY
     ) -> None:
         self._bucket, self._prefix = bucket, store.prefix_of_folder(prefix)
+        self.url = f"s3://{bucket}/{self._prefix}".rstrip("/")
         self._client = S3Client(env, policy=policy)
         self._bare_tags = False  # whether the server wants them without quotes
-
-    @property
-    def url(self) -> str:
-        """``s3://bucket/prefix``."""
-        return f"s3://{self._bucket}/{self._prefix}".rstrip("/")
 
     def read(self, path: str) -> store.StoredFile:
         """Return a whole file, checked against its sha256 if the store keeps one. Raises NotInStoreError."""
@@ -320,26 +314,19 @@ class S3Store:
 
     def replace(self, path: str, content: bytes, tag: str | None) -> str:
         """Exchange the file that has this tag. Raises ChangedInStoreError."""
-        try:
-            return self._put(path, content, tag)
-        except store.AlreadyInStoreError as cause:
-            raise store.make_changed_error(path) from cause
+        return self._put(path, content, tag)
 
     def listing(self, prefix: str) -> Iterator[store.ListedFile]:
         """Yield the files below a folder, sorted by path."""
-        for answer in self._client.list_pages(self._bucket, self._prefix + store.prefix_of_folder(prefix)):
-            for item in answer.get("Contents", ()):
-                if store.is_store_path(path := item["Key"].removeprefix(self._prefix)):
-                    yield store.ListedFile(path, item["Size"], normalize_etag(item["ETag"]))
+        for item in self._client.list_items(self._bucket, self._prefix + store.prefix_of_folder(prefix)):
+            if store.is_store_path(path := item["Key"].removeprefix(self._prefix)):
+                yield store.ListedFile(path, item["Size"], normalize_etag(item["ETag"]))
 
     def folders(self, prefix: str) -> list[str]:
         """Return the names of the folders that lie directly in a folder."""
         start = self._prefix + store.prefix_of_folder(prefix)
-        names = [
-            item["Prefix"].removeprefix(start).rstrip("/")
-            for answer in self._client.list_pages(self._bucket, start, Delimiter="/")
-            for item in answer.get("CommonPrefixes", ())
-        ]
+        items = self._client.list_items(self._bucket, start, Delimiter="/")
+        names = (item["Prefix"].removeprefix(start).rstrip("/") for item in items if "Prefix" in item)
         return sorted(filter(store.is_store_path, names))
 
     def remove(self, path: str) -> None:
@@ -384,7 +371,7 @@ class S3Store:
         """Write a file in one request, where it has this tag."""
 
         def send(target: Mapping[str, Any]) -> Any:
-            condition: dict[str, Any] = {"IfNoneMatch": "*"}
+            condition = {"IfNoneMatch": "*"}
             if tag is not None:
                 condition = {"IfMatch": tag.strip('"') if self._bare_tags else tag}
             return self._client.call("put_object", **target, **_make_body(content), **condition)
@@ -477,18 +464,13 @@ class BucketFolder:
 
     def list_sizes(self) -> dict[str, int]:
         """Return name → bytes of the files in the folder, not those in folders of it."""
-        return {
-            item["Key"].removeprefix(self._prefix): item["Size"]
-            for answer in self._client.list_pages(self._bucket, self._prefix, Delimiter="/")
-            for item in answer.get("Contents", ())
-            if item["Key"] != self._prefix
-        }
+        items = self._client.list_items(self._bucket, self._prefix, Delimiter="/")
+        sizes = {item["Key"].removeprefix(self._prefix): item["Size"] for item in items if "Key" in item}
+        sizes.pop("", None)  # as consoles make folders
+        return sizes
 
     def download_url(self, name: str) -> str:
         """Return a URL of a file in the folder that can be read without credentials, for half a day."""
         key = {"Bucket": self._bucket, "Key": self._prefix + name}
-        return str(
-            self._client.call(
-                "generate_presigned_url", ClientMethod="get_object", Params=key, ExpiresIn=_SIGNED_URL_SECONDS
-            )
-        )
+        request = {"ClientMethod": "get_object", "Params": key, "ExpiresIn": _SIGNED_URL_SECONDS}
+        return str(self._client.call("generate_presigned_url", **request))

@@ -33,12 +33,12 @@ class NotInStoreError(errors.ReleaseError):
     """There is no such file in the store."""
 
 
-class AlreadyInStoreError(errors.ReleaseError):
-    """There is a file already where one was to be created."""
-
-
 class ChangedInStoreError(errors.ReleaseError):
     """A file is not the one any more that was to be replaced."""
+
+
+class AlreadyInStoreError(ChangedInStoreError):
+    """There is a file already where one was to be created."""
 
 
 class UnsupportedByStoreError(errors.ReleaseError):
@@ -112,7 +112,7 @@ class Store(Protocol):
     def replace(self, path: str, content: bytes, tag: str | None) -> str:
         """Exchange the file that has this tag, and return the new one.
 
-        ``None``: there must not be one yet. Raises ChangedInStoreError for any other tag.
+        ``None``: there must not be one yet, as for ``create``. Raises ChangedInStoreError for any other tag.
         """
 
     def listing(self, prefix: str) -> Iterator[ListedFile]:
@@ -199,7 +199,7 @@ def put_file(store: Store, path: str, content: bytes, check: Callable[[], None] 
             store.create(path, content)
         else:
             store.replace(path, content, stored.tag)
-    except (ChangedInStoreError, AlreadyInStoreError) as cause:
+    except ChangedInStoreError as cause:
         now = read_or_none(store, path)
         if now is not None and now.content == content:  # another run does the same
             return False
@@ -237,10 +237,6 @@ class DryRunStore:
         self.url, self.folder = inner.url, inner.folder
         self.url_of = inner.url_of
 
-    def record_write(self, description: str) -> None:
-        """Note a write."""
-        self.writes.append(description)
-
     def read(self, path: str) -> StoredFile:
         """Return a whole file. Raises NotInStoreError."""
         if path not in self._changed:
@@ -257,10 +253,9 @@ class DryRunStore:
         """Return what is known of a file."""
         if path not in self._changed:
             return self._inner.head(path)
-        if (content := self._changed[path]) is None:
+        if (stored := read_or_none(self, path)) is None:
             return None
-        digest = hashlib.sha256(content).hexdigest()
-        return StoredFileInfo(len(content), digest, digest)
+        return StoredFileInfo(len(stored.content), stored.tag, stored.tag)
 
     def digest(self, path: str) -> str:
         """Return the sha256 (hex) of a file. Raises NotInStoreError."""
@@ -268,16 +263,19 @@ class DryRunStore:
 
     def create(self, path: str, content: bytes | Path, *, sha256: str | None = None) -> str:
         """Say that a file would be created. Raises AlreadyInStoreError."""
+        if self.head(path) is not None:
+            raise AlreadyInStoreError(f"{path} is in {self.url} already")
         payload = content if isinstance(content, bytes) else content.read_bytes()
         require_digest(hashlib.sha256(payload).hexdigest(), sha256, content)
         return self._write("create", path, payload)
 
     def replace(self, path: str, content: bytes, tag: str | None) -> str:
         """Say that a file would be replaced. Raises ChangedInStoreError."""
-        info = self.head(path)
-        if (info.tag if info else None) != tag:
+        if tag is None:
+            return self.create(path, content)
+        if (info := self.head(path)) is None or info.tag != tag:
             raise make_changed_error(path)
-        return self._write("create" if tag is None else "replace", path, content)
+        return self._write("replace", path, content)
 
     def listing(self, prefix: str) -> Iterator[ListedFile]:
         """Yield the files below a folder, sorted by path."""
@@ -298,13 +296,11 @@ class DryRunStore:
     def remove(self, path: str) -> None:
         """Say that a file would be deleted."""
         self._changed[path] = None
-        self.record_write(f"remove {path}")
+        self.writes.append(f"remove {path}")
 
     def _write(self, action: str, path: str, content: bytes) -> str:
-        if action == "create" and self.head(path) is not None:
-            raise AlreadyInStoreError(f"{path} is in {self.url} already")
         self._changed[path] = content
-        self.record_write(f"{action} {path}")
+        self.writes.append(f"{action} {path}")
         return hashlib.sha256(content).hexdigest()
 
 
@@ -335,33 +331,33 @@ def open_store(url: str, env: Mapping[str, str]) -> Store:
     ``env`` holds what AWS's own tools read, credentials and ``AWS_ENDPOINT_URL`` included.
     """
     example = "name a folder, or s3://bucket/prefix"
+    scheme = url.partition(":")[0].lower()
     if not url.strip():
         raise errors.UsageError("the store has no name", tip=example)
-    parts = urlsplit(url)
-    if parts.scheme == "s3":
+    if scheme == "s3":
         from rocm_wheels.stores import s3
 
         return s3.S3Store(*split_bucket_url(url), env)
     from rocm_wheels.stores.folder import FolderStore
 
-    if len(parts.scheme) < 2 or "://" not in url:  # a letter is a drive of Windows
+    if scheme == "file":
+        from urllib.request import url2pathname
+
+        parts = urlsplit(url)
+        if parts.netloc not in ("", "localhost") or parts.query or parts.fragment:
+            raise errors.UsageError(
+                f"{shell.hide_credentials(url)} is no folder of this machine",
+                tip=f"three slashes, and a whole path: file:///{parts.netloc}{parts.path}",
+            )
+        folder = Path(url2pathname(parts.path))
+    elif "://" in url:
+        fault = f"is not a store: {scheme}:// is not supported"
+        raise errors.UsageError(f"{shell.hide_credentials(url)} {fault}", tip=example)
+    else:
         try:
             folder = Path(url).expanduser()
         except RuntimeError as cause:
             raise errors.UsageError(f"{url} is in the home of nobody", tip=example) from cause
-    elif parts.scheme != "file":
-        raise errors.UsageError(
-            f"{shell.hide_credentials(url)} is not a store: {parts.scheme}:// is not supported", tip=example
-        )
-    elif parts.netloc not in ("", "localhost") or parts.query or parts.fragment:
-        raise errors.UsageError(
-            f"{shell.hide_credentials(url)} is no folder of this machine",
-            tip=f"three slashes, and a whole path: file:///{parts.netloc}{parts.path}",
-        )
-    else:
-        from urllib.request import url2pathname
-
-        folder = Path(url2pathname(parts.path))
     if folder.exists() and not folder.is_dir():
         raise errors.UsageError(f"{folder} is not a folder", tip="name another one")
     return FolderStore(folder)
