@@ -205,6 +205,16 @@ def test_what_is_no_file_of_a_store_is_left_out(store: folder.FolderStore) -> No
     assert store.folders("v2") == []
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such files")
+def test_nobody_waits_for_what_is_no_file(store: folder.FolderStore, tmp_path: Path) -> None:
+    store.create("a", b"")
+    os.mkfifo(store.folder / "pipe")
+    for read in (store.read, store.digest, lambda path: store.fetch(path, tmp_path / "copy")):
+        with pytest.raises(errors.DataError, match="pipe is not a file"):
+            read("pipe")
+    assert not (tmp_path / "copy").exists()
+
+
 def test_what_cannot_be_written_says_so(store: folder.FolderStore) -> None:
     store.create("a", b"")
     with pytest.raises(errors.ReleaseError, match=r"cannot write .*a/b"):

@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from rocm_wheels.core import errors, files
 from rocm_wheels.stores import store
@@ -38,17 +39,13 @@ class FolderStore:
 
     def read(self, path: str) -> store.StoredFile:
         """Return a whole file. Raises NotInStoreError."""
-        try:
-            with open(self._path_of(path), "rb") as file:
-                return store.StoredFile(file.read(), _tag_of_stat(os.fstat(file.fileno())))
-        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-            raise self._make_missing_error(path) from None
+        with self._open_file(path) as file:
+            return store.StoredFile(file.read(), _tag_of_stat(os.fstat(file.fileno())))
 
     def fetch(self, path: str, target: Path) -> None:
         """Copy a file out of the store, whole or not at all. Raises NotInStoreError."""
-        if not self._path_of(path).is_file():
-            raise self._make_missing_error(path)
-        files.copy_atomically(self._path_of(path), target)
+        with self._open_file(path) as source, files.open_atomically(target, tidy=True) as copy:
+            files.copy_content(source, copy)
 
     def head(self, path: str) -> store.StoredFileInfo | None:
         """Return size and tag, ``None`` when there is no such file."""
@@ -63,9 +60,8 @@ class FolderStore:
 
     def digest(self, path: str) -> str:
         """Return the sha256 (hex) of a file as it is on the disk. Raises NotInStoreError."""
-        if self.head(path) is None:
-            raise self._make_missing_error(path)
-        return files.hash_file(self._path_of(path))
+        with self._open_file(path) as file:
+            return files.hash_pieces(files.read_pieces(file))
 
     def create(self, path: str, content: bytes | Path, *, sha256: str | None = None) -> str:
         """Write a new file; of several writers one succeeds. Raises AlreadyInStoreError."""
@@ -140,8 +136,11 @@ class FolderStore:
     def _path_of(self, path: str) -> Path:
         return self.folder / store.check_store_path(path)
 
-    def _make_missing_error(self, path: str) -> store.NotInStoreError:
-        return store.NotInStoreError(f"there is no {path} in {self.url}")
+    def _open_file(self, path: str) -> BinaryIO:
+        try:
+            return files.open_regular_file(self._path_of(path))
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            raise store.NotInStoreError(f"there is no {path} in {self.url}") from None
 
     def _require_tag(self, path: str, tag: str) -> None:
         if (info := self.head(path)) is None or info.tag != tag:

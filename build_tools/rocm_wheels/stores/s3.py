@@ -278,9 +278,7 @@ class S3Store:
         with files.open_atomically(target, tidy=True) as file:
             digest = files.hash_pieces(self._read_pieces(path, info), file.write)
             if info.sha256 and digest != info.sha256:
-                raise errors.ReleaseError(
-                    f"{self._url_of(path)} gives other bytes than those that were written"
-                )
+                raise errors.ReleaseError(f"{self.url}/{path} gives other bytes than those that were written")
 
     def digest(self, path: str) -> str:
         """Return the sha256 (hex) of the bytes that the server gives out. Raises NotInStoreError."""
@@ -343,9 +341,6 @@ class S3Store:
     def _object_key(self, path: str) -> dict[str, Any]:
         return {"Bucket": self._bucket, "Key": self._prefix + store.check_store_path(path)}
 
-    def _url_of(self, path: str) -> str:
-        return f"s3://{self._bucket}/{self._prefix}{path}"
-
     def _require_head(self, path: str) -> store.StoredFileInfo:
         answer = self._client.call("head_object", **self._object_key(path))
         return store.StoredFileInfo(
@@ -364,7 +359,7 @@ class S3Store:
                 yield self._client.read_object(size=size, **self._object_key(path), **span)[1]
             except S3ConditionError:
                 raise errors.ReleaseError(
-                    f"{self._url_of(path)} changed while it was read", tip=store.RUN_AGAIN_TIP
+                    f"{self.url}/{path} changed while it was read", tip=store.RUN_AGAIN_TIP
                 ) from None
 
     def _put(self, path: str, content: bytes, tag: str | None) -> str:
@@ -436,7 +431,7 @@ class S3Store:
                 if stored_tag and stored["Metadata"].get("write") == mark:
                     return stored_tag
                 if stored_tag != tag:
-                    exists = store.AlreadyInStoreError(f"{self._url_of(path)} exists already")
+                    exists = store.AlreadyInStoreError(f"{self.url}/{path} exists already")
                     raise (exists if tag is None else store.make_changed_error(path)) from None
                 if isinstance(failure, S3UnansweredError):
                     raise
@@ -448,9 +443,7 @@ class S3Store:
         try:
             return retry.run_with_retries(attempt, policy=self._client.policy)
         except retry.TransientError as failure:
-            raise errors.ReleaseError(
-                f"cannot write {self._url_of(path)}", tip=store.RUN_AGAIN_TIP
-            ) from failure
+            raise errors.ReleaseError(f"cannot write {self.url}/{path}", tip=store.RUN_AGAIN_TIP) from failure
 
 
 class BucketFolder:
