@@ -9,32 +9,18 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlsplit
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 
-from rocm_wheels.core import parallel
-from rocm_wheels.core.errors import DataError, Finding, Severity, UsageError, explain_error, find_errors
-from rocm_wheels.index import pages, provenance_object, reader, update, wheel_file
-from rocm_wheels.index.folder import (
-    HTML_PAGE,
-    JSON_PAGE,
-    LINKS_PAGE,
-    METADATA_SUFFIX,
-    SDIST_SUFFIX,
-    STATE_FOLDER,
-    VARIANTS_SUFFIX,
-    IndexFolder,
-    list_families,
-    list_index_folders,
-    parse_file_name,
-)
+from rocm_wheels.core import errors, parallel
+from rocm_wheels.index import folder, pages, provenance_object, reader, update, wheel_file
+from rocm_wheels.index.folder import HTML_PAGE, JSON_PAGE, METADATA_SUFFIX, VARIANTS_SUFFIX, IndexFolder
 from rocm_wheels.variants import document
 
 # name: what it means for those who install
@@ -67,8 +53,6 @@ FAULTS = {
     "not-listed": "a project has a page, and the root page does not link it",
 }
 WARNING_FAULTS = frozenset({"no-metadata", "no-ranges"})  # slow, and not wrong
-
-
 _OTHER_SUFFIXES = (".zip", ".tar.bz2", ".egg", ".exe")  # installers know them; they are not ours to judge
 _NOT_FOR_VARIANTS = ("core-metadata", "dist-info-metadata", "requires-python", "yanked")
 _READABLE_TYPES = ("text/html", pages.HTML_TYPE, pages.JSON_TYPE)
@@ -78,17 +62,25 @@ _LOCAL_FILE_DETAIL = "leads from a server to a file of this machine"
 VERIFY_JOBS = 8
 
 AnswerT = TypeVar("AnswerT")
-Work = Callable[[], "Sequence[Work]"]  # reports what is wrong, and returns the work that it found
 
 
-def _make_finding(place: str, fault: str, detail: str) -> Finding:
+def _make_finding(place: str, fault: str, detail: str) -> errors.Finding:
     """Return a fault by its name in ``FAULTS``, seen at a URL or in a file."""
-    severity: Severity = "warning" if fault in WARNING_FAULTS else "error"
-    return Finding(severity, detail, subject=place, check=fault)
+    severity: errors.Severity = "warning" if fault in WARNING_FAULTS else "error"
+    return errors.Finding(severity, detail, subject=place, check=fault)
+
+
+@dataclass(frozen=True)
+class _ProjectPage:
+    """The page of a project: its links by the names of their files."""
+
+    project: str
+    url: str
+    links: Mapping[str, reader.IndexLink]
 
 
 class _Crawl:
-    """One index as installers see it; ``findings`` are all that is wrong, ``files`` those looked at.
+    """One index as installers see it; ``findings`` are all that is wrong.
 
     Content is hashed with ``full``, or when it lies on this disk and ``digests`` has none for it as it is.
     """
@@ -102,9 +94,7 @@ class _Crawl:
         digests: Mapping[Path, tuple[int, int, str]],
     ) -> None:
         self.base = base
-        self.findings: list[Finding] = []
-        self.files: list[str] = []
-        self.projects: dict[str, str] = {}  # the pages of projects by name
+        self.findings: list[errors.Finding] = []
         self._reach = reach
         self._full = full
         self._digests = digests
@@ -114,38 +104,46 @@ class _Crawl:
         """Note a fault."""
         self.findings.append(_make_finding(place, fault, detail))
 
-    def _ask(self, place: str, fault: str, ask: Callable[[], AnswerT]) -> AnswerT | None:
-        """Return what a server says; None after the fault was noted that it cannot be reached."""
+    def _try(
+        self, place: str, unreachable: str, wrong: str, ask: Callable[[], AnswerT], *, unusable: str = ""
+    ) -> AnswerT | None:
+        """Return what is asked for; None after the fault was noted: not to be had, or not as it must be."""
         try:
             return ask()
+        except reader.UnusableAnswerError as cause:
+            self.report(place, unusable or unreachable, cause.message)
         except reader.UnreachableError as cause:
-            self.report(place, fault, str(cause))
-        except DataError as wrong:
-            self.report(place, "bad-page", wrong.message)
+            self.report(place, unreachable, cause.message)
+        except errors.DataError as cause:
+            self.report(place, wrong, errors.split_explanation(cause)[0])
         return None
 
     def _fetch(
-        self, place: str, fault: str, url: str, what: str = "", *, accept: str = "*/*"
+        self, place: str, fault: str, url: str, subject: str = "", *, accept: str = "*/*"
     ) -> reader.IndexAnswer | None:
         """Return a page or file; None after the fault was noted that there is none."""
-        answer = self._ask(place, fault, lambda: self._reach.get(url, accept=accept))
+        answer = self._try(place, fault, "bad-page", lambda: self._reach.get(url, accept=accept))
         if answer is not None and answer.status != 200:
-            self.report(place, fault, f"{answer.status}{what and f' for {what}'}")
+            self.report(place, fault, f"{answer.status}{subject and f' for {subject}'}")
             return None
         return answer
 
-    def _parse(self, answer: reader.IndexAnswer, project: str = "") -> reader.IndexPage | None:
-        if not answer.kind.lower().startswith(_READABLE_TYPES):
-            self.report(answer.url, "wrong-type", f"comes as {answer.kind or 'nothing'}")
-            return None
-        try:
-            page = reader.parse_page(answer.content, answer.kind, answer.url, project=project)
-        except DataError as wrong:
-            self.report(answer.url, "bad-page", wrong.message)
-            return None
-        for fault in page.faults:
+    def _parse(self, answer: reader.IndexAnswer, kind: str, project: str = "") -> reader.IndexPage | None:
+        page = self._try(
+            answer.url,
+            "bad-page",
+            "bad-page",
+            lambda: reader.parse_page(answer.content, kind, answer.url, project=project),
+        )
+        for fault in page.faults if page else ():
             self.report(answer.url, "bad-page", fault)
         return page
+
+    def _parse_served(self, answer: reader.IndexAnswer, project: str = "") -> reader.IndexPage | None:
+        if answer.kind.lower().startswith(_READABLE_TYPES):
+            return self._parse(answer, answer.kind, project)
+        self.report(answer.url, "wrong-type", f"comes as {answer.kind or 'nothing'}")
+        return None
 
     def _leads_here(self, place: str, link: reader.IndexLink) -> bool:
         """Tell whether a server links to the disk of whoever reads its pages: that is not looked at."""
@@ -154,60 +152,62 @@ class _Crawl:
             self.report(place, "broken-link", f"{link.href} {_LOCAL_FILE_DETAIL}")
         return leads_here
 
-    def run(self, jobs: int) -> None:
-        """Read it all. UsageError when there is no index."""
-        self._read_root()
-        work: list[Work] = [partial(self._check_project, *item) for item in self.projects.items()]
-        parallel.run_growing_work(lambda do: (None, do()), work, jobs=jobs)
+    def run(self, jobs: int) -> tuple[int, int]:
+        """Read it all; return how many projects and files there are. UsageError when there is no index."""
+        projects = self._read_root()
+        listed = parallel.run_in_parallel(self._read_project, projects.items(), jobs=jobs)
+        read = [page for page in listed if page is not None]
+        files = [(page.project, name, link) for page in read for name, link in page.links.items()]
+        documents = parallel.run_in_parallel(lambda file: self._check_file(*file), files, jobs=jobs)
+        variants: dict[str, dict[str, str]] = {}
+        for (project, name, _), text in zip(files, documents, strict=True):
+            if text is not None:
+                variants.setdefault(project, {})[name] = text
+        parallel.run_in_parallel(
+            lambda page: self._check_variants(page, variants.get(page.project, {})), read, jobs=jobs
+        )
         self._check_links_page()
+        return len(projects), len(files)
 
-    def _read_root(self) -> None:
+    def _read_root(self) -> dict[str, str]:
+        """Return the pages of projects by name."""
         answer = self._reach.get(self.base, accept=reader.ACCEPT_PAGES)
         if answer.status >= 500:
             raise reader.make_status_error(self.base, answer.status)
         if answer.status != 200:
-            raise UsageError(
+            raise errors.UsageError(
                 f"{self.base} is not an index: {answer.status}", tip="name the folder of its root page"
             )
-        page = self._parse(answer)
+        page = self._parse_served(answer)
         missing = f"no-such-project-{secrets.token_hex(4)}"
         url = f"{self.base}{missing}/"
-        absent = self._ask(url, "broken-link", lambda: self._reach.get(url, accept=reader.ACCEPT_PAGES))
+        absent = self._try(
+            url, "broken-link", "bad-page", lambda: self._reach.get(url, accept=reader.ACCEPT_PAGES)
+        )
         if absent is not None and absent.status != 404:
-            self.report(
-                self.base, "forbidden", f"{absent.status} instead of 404 for {missing}, which is not there"
-            )
+            detail = f"{absent.status} instead of 404 for {missing}, which is not there"
+            self.report(self.base, "forbidden", detail)
+        projects: dict[str, str] = {}
         for link in page.links if page else ():
             if self._leads_here(self.base, link):
                 continue
             name = canonicalize_name(link.name)
             if link.href.rstrip("/").rpartition("/")[2] != name or not link.href.endswith("/"):
                 self.report(self.base, "not-normalized", f"{link.href!r} for {link.name}; it must be {name}/")
-            self.projects[name] = link.url if link.url.endswith("/") else link.url + "/"
+            projects[name] = link.url if link.url.endswith("/") else link.url + "/"
+        return projects
 
-    def _check_project(self, name: str, url: str) -> Sequence[Work]:
-        """Read a project's page; return the work of its files, the last of which finds that of variants."""
-        answer = self._fetch(url, "broken-link", url, f"the page of {name}", accept=reader.ACCEPT_PAGES)
-        page = self._parse(answer, name) if answer else None
+    def _read_project(self, item: tuple[str, str]) -> _ProjectPage | None:
+        """Read a project's page, and compare its two forms, where there are two."""
+        project, url = item
+        answer = self._fetch(url, "broken-link", url, f"the page of {project}", accept=reader.ACCEPT_PAGES)
+        page = self._parse_served(answer, project) if answer else None
         if answer is None or page is None:
-            return []
+            return None
         page = self._compare_forms(url, page, answer)
         self._links |= {link.url: link.sha256 for link in page.links}
-        links = {
-            reader.file_name_of_link(link): link for link in page.links if not self._leads_here(url, link)
-        }
-        variants: dict[str, str] = {}
-        unchecked = set(links)
-
-        def check(file: str) -> Sequence[Work]:
-            variant = self._check_file(links[file], name)
-            if variant is not None:
-                variants[file] = variant
-            self.files.append(file)
-            unchecked.discard(file)
-            return [] if unchecked else [partial(self._check_variants, url, name, links, variants)]
-
-        return [partial(check, file) for file in links]
+        links = [link for link in page.links if not self._leads_here(url, link)]
+        return _ProjectPage(project, url, {reader.file_name_of_link(link): link for link in links})
 
     def _compare_forms(
         self, url: str, page: reader.IndexPage, answer: reader.IndexAnswer
@@ -216,48 +216,42 @@ class _Crawl:
         as_json = answer.kind.startswith(pages.JSON_TYPE)
         try:
             other = self._reach.get(url, accept="text/html") if as_json else self._reach.get(url + JSON_PAGE)
-        except reader.UnreachableError:
+        except (reader.UnreachableError, reader.UnreadablePageError):
             return page
         if other.status != 200:
             return page
-        try:
-            second = reader.parse_page(other.content, "text/html" if as_json else pages.JSON_TYPE, answer.url)
-        except DataError as wrong:
-            self.report(other.url, "bad-page", explain_error(wrong))
+        second = self._parse(other, "text/html" if as_json else pages.JSON_TYPE)
+        if second is None:
             return page
         first, other_links = ({link.url: link for link in form.links} for form in (page, second))
-        alone = [(first | other_links)[link_url] for link_url in sorted(first.keys() ^ other_links.keys())]
-        differences = [f"{reader.file_name_of_link(link)} is in one only" for link in alone]
+        differences = [
+            f"{reader.file_name_of_link((first | other_links)[link_url])} is in one only"
+            for link_url in sorted(first.keys() ^ other_links.keys())
+        ]
         for link_url in sorted(first.keys() & other_links.keys()):
             for key in _COMPARED:
-                stated, said = (getattr(links[link_url], key) for links in (first, other_links))
-                if stated != said:
-                    differences.append(f"{first[link_url].name}: {key} is {stated!r} and {said!r}")
+                values = [getattr(links[link_url], key) for links in (first, other_links)]
+                if values[0] != values[1]:
+                    differences.append(f"{first[link_url].name}: {key} is {values[0]!r} and {values[1]!r}")
         for difference in differences[:_MOST_DIFFERENCES]:
             self.report(url, "forms-differ", difference)
-        for fault in second.faults:
-            self.report(other.url, "bad-page", fault)
         return page if as_json or differences else second
 
     def _check_links_page(self) -> None:
         """Compare the page for ``--find-links``, where there is one, with the project pages."""
-        url = self.base + LINKS_PAGE
-        answer = self._ask(url, "bad-page", lambda: self._reach.get(url))
-        if answer is None or answer.status != 200:
-            return
-        try:
-            page = reader.parse_page(answer.content, "text/html", url)
-        except DataError as wrong:
-            self.report(url, "bad-page", explain_error(wrong))
+        url = self.base + folder.LINKS_PAGE
+        answer = self._try(url, "bad-page", "bad-page", lambda: self._reach.get(url))
+        page = self._parse(answer, "text/html") if answer and answer.status == 200 else None
+        if page is None:
             return
         listed = {link.url: link.sha256 for link in page.links}
         for link_url in {*listed, *self._links}:
             if listed.get(link_url, "") != self._links.get(link_url, ""):
-                self.report(link_url, "forms-differ", f"{LINKS_PAGE} and the project page disagree")
+                self.report(link_url, "forms-differ", f"{folder.LINKS_PAGE} and the project page disagree")
 
-    def _check_file(self, link: reader.IndexLink, project: str) -> str | None:
+    def _check_file(self, project: str, name: str, link: reader.IndexLink) -> str | None:
         """Check a link and the file behind it; return the ``variant.json`` of a wheel with a label."""
-        name, url = reader.file_name_of_link(link), link.url
+        url = link.url
         if "+" in urlsplit(link.href).path:
             self.report(url, "unescaped-plus", link.href)
         if link.name != name:
@@ -266,7 +260,7 @@ class _Crawl:
             self.report(url, "no-hash", "no sha256")
         if name.endswith(VARIANTS_SUFFIX):
             return None  # with the wheels of its release
-        answer = self._ask(url, "broken-link", lambda: self._reach.fetch_size(url))
+        answer = self._try(url, "broken-link", "bad-page", lambda: self._reach.fetch_size(url))
         if answer is None:
             return None
         status, size = answer
@@ -275,17 +269,15 @@ class _Crawl:
             return None
         if link.size is not None and size is not None and link.size != size:
             self.report(url, "wrong-size", f"{size} bytes, the page says {link.size}")
-        if not name.endswith((".whl", SDIST_SUFFIX)):
+        if not name.endswith(wheel_file.FILE_SUFFIXES):
             if not name.endswith(_OTHER_SUFFIXES):
                 self.report(url, "bad-name", "is neither a wheel nor a source distribution")
             return None
-        try:
-            project_of_file = parse_file_name(name)[0]
-        except DataError as wrong:
-            self.report(url, "bad-name", explain_error(wrong))
+        parsed = self._try(url, "bad-name", "bad-name", lambda: folder.parse_file_name(name))
+        if parsed is None:
             return None
-        if project_of_file != project:
-            self.report(url, "wrong-page", f"is of {project_of_file}, the page of {project}")
+        if parsed[0] != project:
+            self.report(url, "wrong-page", f"is of {parsed[0]}, the page of {project}")
         variant = self._check_content(link, name, size) if name.endswith(".whl") else None
         if link.provenance:
             self._check_provenance(link, name)
@@ -294,14 +286,14 @@ class _Crawl:
         return variant
 
     def _check_content(self, link: reader.IndexLink, name: str, size: int | None) -> str | None:
-        metadata = offered = variant = None
-        try:
-            metadata, variant = self._reach.fetch_metadata_and_variant(link.url, name, size)
-        except DataError as wrong:
-            self.report(link.url, "bad-wheel", explain_error(wrong))
-        except reader.UnreachableError as cause:
-            fault = "no-ranges" if isinstance(cause, reader.UnusableAnswerError) else "broken-link"
-            self.report(link.url, fault, str(cause))
+        offered = None
+        metadata, variant = self._try(
+            link.url,
+            "broken-link",
+            "bad-wheel",
+            lambda: self._reach.fetch_metadata_and_variant(link.url, name, size),
+            unusable="no-ranges",
+        ) or (None, None)
         if link.metadata is None:
             self.report(link.url, "no-metadata", "no data-core-metadata")
         elif answer := self._fetch(link.url, "missing-metadata", link.url + METADATA_SUFFIX, METADATA_SUFFIX):
@@ -311,17 +303,14 @@ class _Crawl:
                 detail = f"{METADATA_SUFFIX} has sha256 {digest}, the page says {link.metadata}"
                 self.report(link.url, "wrong-metadata", detail)
         if metadata is not None and offered is not None and metadata != offered:
-            self.report(
-                link.url, "wrong-metadata", f"{METADATA_SUFFIX} differs from the METADATA in the wheel"
-            )
+            detail = f"{METADATA_SUFFIX} differs from the METADATA in the wheel"
+            self.report(link.url, "wrong-metadata", detail)
         content = offered if metadata is None else metadata
         if content is None:
             return variant
-        try:
-            python = wheel_file.read_requires_python(content, name)
-        except DataError as wrong:
-            fault = "bad-wheel" if metadata is not None else "wrong-metadata"
-            self.report(link.url, fault, explain_error(wrong))
+        fault = "bad-wheel" if metadata is not None else "wrong-metadata"
+        python = self._try(link.url, fault, fault, lambda: wheel_file.read_requires_python(content, name))
+        if python is None:
             return variant
         with contextlib.suppress(InvalidSpecifier):  # which is no other one than METADATA have
             if SpecifierSet(python) == SpecifierSet(link.requires_python):
@@ -357,83 +346,72 @@ class _Crawl:
         if digest is not None and digest != stated.lower():
             self.report(link.url, "wrong-hash", f"has sha256 {digest}, its link says {stated}")
 
-    def _check_variants(
-        self, page: str, project: str, links: Mapping[str, reader.IndexLink], variants: Mapping[str, str]
-    ) -> Sequence[Work]:
-        """Check the variants files of a page; the links and the wheels' variant.json come by file name."""
-        for name, link in links.items():
+    def _check_variants(self, page: _ProjectPage, variants: Mapping[str, str]) -> None:
+        """Check the variants files of a page; the wheels' variant.json come by file name."""
+        for name, link in page.links.items():
             wrong_keys = [key for key in _NOT_FOR_VARIANTS if key in link.keys or f"data-{key}" in link.keys]
             if name.endswith(VARIANTS_SUFFIX) and wrong_keys:
                 self.report(link.url, "variants-entry", f"has {', '.join(wrong_keys)}")
         releases: dict[str, dict[str, str]] = {}
         for name, text in variants.items():
-            release = pages.make_variants_name(project, parse_file_name(name)[1])
+            release = pages.make_variants_name(page.project, folder.parse_file_name(name)[1])
             releases.setdefault(release, {})[name] = text
         for name, wheels in releases.items():
-            if name in links:
-                self._check_variants_file(links[name], wheels)
+            if name in page.links:
+                self._check_variants_file(page.links[name], name, wheels)
             else:
                 detail = f"{name} is not linked; there are {', '.join(sorted(wheels))}"
-                self.report(page, "missing-variants", detail)
-        return []
+                self.report(page.url, "missing-variants", detail)
 
-    def _check_variants_file(self, link: reader.IndexLink, wheels: Mapping[str, str]) -> None:
+    def _check_variants_file(self, link: reader.IndexLink, name: str, wheels: Mapping[str, str]) -> None:
         answer = self._fetch(link.url, "broken-link", link.url)
         if answer is None:
             return
-        digest = hashlib.sha256(answer.content).hexdigest()
+        content, fault = answer.content, "wrong-variants"
+        digest = hashlib.sha256(content).hexdigest()
         if link.sha256 and digest != link.sha256.lower():
-            self.report(link.url, "wrong-variants", f"has sha256 {digest}, its link says {link.sha256}")
-        name = PurePosixPath(urlsplit(link.url).path).name
-        try:
-            expected = pages.join_variants(wheels)
-            published = document.parse_document(answer.content, name=name)
-        except DataError as wrong:
-            self.report(link.url, "wrong-variants", explain_error(wrong))
-            return
-        if published != expected:
+            self.report(link.url, fault, f"has sha256 {digest}, its link says {link.sha256}")
+        expected = self._try(link.url, fault, fault, lambda: pages.join_variants(wheels))
+        published = self._try(link.url, fault, fault, lambda: document.parse_document(content, name=name))
+        if published is not None and expected is not None and published != expected:
             labels = sorted({*published.variants, *expected.variants})
             different = [
                 label for label in labels if published.variants.get(label) != expected.variants.get(label)
             ]
             difference = f"of {', '.join(different)}" if different else "in priorities or providers"
-            self.report(link.url, "wrong-variants", f"differs from what the wheels say {difference}")
+            self.report(link.url, fault, f"differs from what the wheels say {difference}")
 
 
-def _find_stale_pages(view: IndexFolder) -> Iterator[Finding]:
+def _find_stale_pages(view: IndexFolder) -> Iterator[errors.Finding]:
     """Yield the pages of an index that differ from what follows from its pages as JSON.
 
     Of a folder that was not made here only those that the root page does not link.
     """
-    if not (view.root / STATE_FOLDER).is_dir():
-        yield from _find_unlisted(view)
-        return
-    names = view.list_projects()
-    expected = update.make_root_files(view, names, [] if view.family else list_families(view.root))
-    links = [pages.make_page_head("Links of all projects")]
-    for project in names:
-        try:
-            general_entries = IndexFolder(view.root).read_entries(project) if view.family else {}
-            made = update.make_project_files(view, project, view.read_entries(project), general_entries)
-        except DataError as wrong:
-            yield _make_finding(str(view.page_of(project)), "stale-page", explain_error(wrong))
-            continue
-        expected |= made
-        links.append(pages.make_links(project, made.get(view.folder / project / HTML_PAGE, b"")))
-    expected[view.folder / LINKS_PAGE] = b"".join([*links, pages.PAGE_TAIL])
+    families = [] if view.family else folder.list_families(view.root)
+    expected: dict[Path, bytes] = {}
+    if (view.root / folder.STATE_FOLDER).is_dir():
+        names = view.list_projects()
+        expected |= update.make_root_files(view, names, families)
+        links = [pages.make_page_head("Links of all projects")]
+        for project in names:
+            try:
+                general_entries = IndexFolder(view.root).read_entries(project) if view.family else {}
+                made = update.make_project_files(view, project, view.read_entries(project), general_entries)
+            except errors.DataError as wrong:
+                detail = errors.split_explanation(wrong)[0]
+                yield _make_finding(str(view.page_of(project)), "stale-page", detail)
+                continue
+            expected |= made
+            links.append(pages.make_links(project, made.get(view.folder / project / HTML_PAGE, b"")))
+        expected[view.folder / folder.LINKS_PAGE] = b"".join([*links, pages.PAGE_TAIL])
     for path, content in expected.items():
         if not path.is_file() or path.read_bytes() != content:
             detail = "is not what follows from the pages as JSON: `index build` writes it again"
             yield _make_finding(str(path), "stale-page", detail)
-    yield from _find_unlisted(view)
-
-
-def _find_unlisted(view: IndexFolder) -> Iterator[Finding]:
     page = view.folder / HTML_PAGE
     text = page.read_text(encoding="utf-8", errors="replace") if page.is_file() else ""
-    skipped = set() if view.family else set(list_families(view.root))
     for path in sorted(view.folder.iterdir()) if view.folder.is_dir() else ():  # somebody has removed it
-        is_project = path.name not in skipped and canonicalize_name(path.name) == path.name
+        is_project = path.name not in families and canonicalize_name(path.name) == path.name
         if is_project and (path / HTML_PAGE).is_file() and f'href="{path.name}/"' not in text:
             yield _make_finding(str(path / HTML_PAGE), "not-listed", "the root page has no link to it")
 
@@ -444,12 +422,12 @@ class VerifiedIndex:
 
     projects: int
     files: int
-    findings: tuple[Finding, ...]
+    findings: tuple[errors.Finding, ...]
 
     @property
-    def errors(self) -> tuple[Finding, ...]:
+    def errors(self) -> tuple[errors.Finding, ...]:
         """The faults that make it fail."""
-        return find_errors(self.findings)
+        return errors.find_errors(self.findings)
 
 
 def verify_index(
@@ -462,28 +440,28 @@ def verify_index(
     """
     base = reader.resolve_index_url(index)
     reach = reader.IndexReader(retries=retries, timeout=timeout)
-    findings: list[Finding] = []
-    folders: list[IndexFolder] = []
+    findings: list[errors.Finding] = []
+    views: list[IndexFolder] = []
     digests: dict[Path, tuple[int, int, str]] = {}
     if path := reader.path_of_url(base):
         try:
-            folders = list_index_folders(path)
-        except DataError as wrong:
+            views = folder.list_index_folders(path)
+        except errors.DataError as wrong:
             findings.append(_make_finding(base + JSON_PAGE, "bad-page", wrong.message))
-    for view in folders:
+    for view in views:
         findings += _find_stale_pages(view)
-        for project in view.list_projects() if (view.root / STATE_FOLDER).is_dir() else ():
-            with contextlib.suppress(DataError):  # which was told as a stale page
+        for project in view.list_projects() if (view.root / folder.STATE_FOLDER).is_dir() else ():
+            with contextlib.suppress(errors.DataError):  # which was told as a stale page
                 for entry in view.read_entries(project).values():
                     if (file := view.file_of(project, entry)) is not None:
                         digests[file.resolve()] = entry.size, entry.changed, entry.sha256
-    written = [view.family for view in folders if view.family and (view.folder / HTML_PAGE).is_file()]
+    written = [view.family for view in views if view.family and (view.folder / HTML_PAGE).is_file()]
     projects = files = 0
     for folder_url in [base, *(f"{base}{family}/" for family in written)]:  # of others, the pages are stale
         crawl = _Crawl(folder_url, reach, full=full, digests=digests)
-        crawl.run(jobs)
+        project_count, file_count = crawl.run(jobs)
         findings += crawl.findings
-        projects += len(crawl.projects)
-        files += len(crawl.files)
+        projects += project_count
+        files += file_count
     ordered = sorted(set(findings), key=lambda finding: (finding.subject, finding.check, finding.message))
     return VerifiedIndex(projects, files, tuple(ordered))
