@@ -34,6 +34,7 @@ VARIANTS_SUFFIX = "-variants.json"  # PEP 825
 STATE_FOLDER = ".index"
 HTML_PAGE, JSON_PAGE, LINKS_PAGE = "index.html", "index.json", "links.html"
 VARIANTS_FOLDER = "variants"  # folder of a project that holds variants files by their digest
+_TAKEN_NAMES = (VARIANTS_FOLDER, HTML_PAGE, JSON_PAGE, LINKS_PAGE)  # of other things in an index
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9._+!-]+")  # what all names of wheels are made of
 _FAMILY_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?")
 _PAGE_BEGIN = 300  # bytes of a page that hold its name
@@ -115,10 +116,9 @@ def escape_file_name(name: str) -> str:
 
 def sort_entries(entries: Mapping[str, IndexEntry]) -> list[IndexEntry]:
     """Return wheels in the order of pages and files: by version, then by name."""
-    spelled = {entry.name.split("-", 2)[1]: entry.version for entry in entries.values()}
-    rank = {
-        text: number for number, text in enumerate(sorted(spelled, key=lambda text: (spelled[text], text)))
-    }
+    versions = {entry.name.split("-", 2)[1]: entry.version for entry in entries.values()}
+    ordered = sorted(versions, key=lambda text: (versions[text], text))
+    rank = {text: number for number, text in enumerate(ordered)}
     return sorted(entries.values(), key=lambda entry: (rank[entry.name.split("-", 2)[1]], entry.name))
 
 
@@ -157,12 +157,10 @@ class IndexFolder:
         return None if file is None else file.with_name(entry.name + suffix)
 
     def list_projects(self) -> list[str]:
-        """Return the projects that have pages here; a family's are also those for everybody."""
-        if not self.folder.is_dir():
-            return []
+        """Return the projects that have a page as JSON here; a family's are also those for everybody."""
         skipped = {STATE_FOLDER, *(() if self.family else list_families(self.root))}
-        folders = [path for path in self.folder.iterdir() if path.name not in skipped and path.is_dir()]
-        return sorted(folder.name for folder in folders if _is_project_folder(folder))
+        listed = self.folder.iterdir() if self.folder.is_dir() else ()
+        return sorted(path.name for path in listed if path.name not in skipped and _is_project(path))
 
     def read_entries(self, project: str, page: Path | None = None) -> dict[str, IndexEntry]:
         """Return what is known of a project's own files, by file name; ``page`` is one that is to come.
@@ -197,15 +195,10 @@ class IndexFolder:
         return times if isinstance(times, dict) else {}
 
 
-def _is_project_folder(folder: Path) -> bool:
-    """Tell whether one of its pages begins as ``pages`` makes those of a project."""
-    for page, mark in (
-        (JSON_PAGE, f'"name": "{folder.name}"'),
-        (HTML_PAGE, f"<title>Links for {folder.name}<"),
-    ):
-        with contextlib.suppress(OSError), (folder / page).open("rb") as file:
-            if mark.encode() in file.read(_PAGE_BEGIN):
-                return True
+def _is_project(folder: Path) -> bool:
+    """Tell whether the page as JSON of a folder begins as ``pages`` makes that of a project."""
+    with contextlib.suppress(OSError), (folder / JSON_PAGE).open("rb") as file:
+        return f'"name": "{folder.name}"'.encode() in file.read(_PAGE_BEGIN)
     return False
 
 
@@ -237,11 +230,9 @@ def _read_entry(
 def make_page_keys(view: IndexFolder, own_entries: Mapping[str, IndexEntry]) -> dict[str, Any]:
     """Return the keys of a project's page that are the index's own; see ``IndexFolder.read_entries``."""
     keys: dict[str, Any] = {"_own": sorted(own_entries)} if view.family else {}
-    variants = {
-        name: entry.variant for name, entry in sorted(own_entries.items()) if entry.variant is not None
-    }
+    variants = {entry.name: entry.variant for entry in own_entries.values() if entry.variant is not None}
     if variants:
-        keys["_variants"] = {name: json.loads(text) for name, text in variants.items()}
+        keys["_variants"] = {name: json.loads(text) for name, text in sorted(variants.items())}
     return keys
 
 
@@ -266,17 +257,11 @@ def list_index_folders(root: Path) -> list[IndexFolder]:
 
 def check_family_name(root: Path, family: str) -> str:
     """Return the name of a family; UsageError when it cannot be a folder of this index."""
-    if not _FAMILY_NAME.fullmatch(family) or family.lower() in (
-        VARIANTS_FOLDER,
-        HTML_PAGE,
-        JSON_PAGE,
-        LINKS_PAGE,
-    ):
+    if not _FAMILY_NAME.fullmatch(family) or family.lower() in _TAKEN_NAMES:
         raise errors.UsageError(
             f"--family {family!r} is no name for a folder", tip="for example: --family gfx94X-dcgpu"
         )
-    clash = canonicalize_name(family)
-    if clash in IndexFolder(root).list_projects():
+    if canonicalize_name(family) in IndexFolder(root).list_projects():
         raise errors.UsageError(
             f"--family {family}: the index has a project of that name", tip="choose another name"
         )
@@ -303,13 +288,9 @@ def combine_entries(
     """
     if not view.family:
         return dict(own_entries)
+    where = f"for all and for {view.family}"
     for name in own_entries.keys() & general_entries.keys():
-        refuse_other_bytes(
-            name,
-            general_entries[name].sha256,
-            own_entries[name].sha256,
-            where=f"for all and for {view.family}",
-        )
+        refuse_other_bytes(name, general_entries[name].sha256, own_entries[name].sha256, where=where)
     moved = {name: entry.move_to(f"../../{project}/") for name, entry in general_entries.items()}
     return {**moved, **own_entries}
 

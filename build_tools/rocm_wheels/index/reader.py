@@ -65,16 +65,12 @@ class IndexPage:
     faults: tuple[str, ...] = ()
 
 
-@dataclass
-class _Anchor:
-    attributes: Mapping[str, str]
-    text: str = ""
-
-
 class _AnchorParser(HTMLParser):
+    """Collects the attributes of each link, with its text as ``""``, and what tells the kind of page."""
+
     def __init__(self) -> None:
         super().__init__()
-        self.anchors: list[_Anchor] = []
+        self.anchors: list[dict[str, str]] = []
         self.metas: dict[str, str] = {}
         self.tags: set[str] = set()
         self.wants_password = False
@@ -85,7 +81,7 @@ class _AnchorParser(HTMLParser):
         self.tags.add(tag)
         self.wants_password |= tag == "input" and values.get("type", "").lower() == "password"
         if tag == "a":
-            self.anchors.append(_Anchor(values))
+            self.anchors.append({**values, "": ""})
             self._open = True
         if tag == "meta":
             self.metas[values.get("name", "")] = values.get("content", "")
@@ -98,7 +94,7 @@ class _AnchorParser(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         if self._open:
-            self.anchors[-1].text += data
+            self.anchors[-1][""] += data
 
 
 def parse_page(content: bytes, kind: str, url: str, *, project: str = "") -> IndexPage:
@@ -128,7 +124,7 @@ def _parse_html(content: bytes, url: str, project: str) -> IndexPage:
     parser.feed(content.decode("utf-8"))
     _require_version(parser.metas.get("pypi:repository-version", "1.0"))
     base = urljoin(url, parser.metas.get("base", ""))
-    links = tuple(_parse_anchor(anchor, base) for anchor in parser.anchors if anchor.attributes.get("href"))
+    links = tuple(_parse_anchor(anchor, base) for anchor in parser.anchors if anchor.get("href"))
     if fault := _find_foreign_html(parser, links, url, project):
         raise ValueError(fault)
     return IndexPage(links)
@@ -160,14 +156,13 @@ def _find_foreign_html(parser: _AnchorParser, links: tuple[IndexLink, ...], url:
     return ""
 
 
-def _parse_anchor(anchor: _Anchor, base: str) -> IndexLink:
-    attributes = anchor.attributes
+def _parse_anchor(attributes: Mapping[str, str], base: str) -> IndexLink:
     href = attributes["href"]
     url, fragment = urldefrag(urljoin(base, href))
     url = keep_credentials(url, base)
     metadata = next((attributes[key] for key in _METADATA_ATTRIBUTES if key in attributes), None)
     return IndexLink(
-        name=anchor.text.strip(),
+        name=attributes[""].strip(),
         href=href,
         url=url,
         sha256=_find_sha256(fragment),
@@ -195,23 +190,8 @@ def _parse_json(content: bytes, url: str, project: str) -> IndexPage:
     if not isinstance(top["files"], list):
         raise TypeError("files are a list")
     links = tuple(_parse_json_file(file, url) for file in top["files"])
-    if not all(map(_is_plain, links)):
-        raise TypeError("values of other kinds")
     is_stated = isinstance(top.get("versions"), list)
     return IndexPage(links, () if is_stated else ("has no versions (PEP 700)",))
-
-
-def _is_plain(link: IndexLink) -> bool:
-    """Tell whether the values of a page are of the kinds that PEP 691 says."""
-    texts = (
-        link.name,
-        link.href,
-        link.sha256 or "",
-        link.metadata or "",
-        link.requires_python,
-        link.provenance,
-    )
-    return all(isinstance(text, str) for text in texts) and isinstance(link.size, int | None)
 
 
 def _parse_json_file(file: Mapping[str, Any], base: str) -> IndexLink:
@@ -219,7 +199,7 @@ def _parse_json_file(file: Mapping[str, Any], base: str) -> IndexLink:
     metadata = file.get("core-metadata", file.get("dist-info-metadata"))
     digest = metadata.get("sha256", "") if isinstance(metadata, dict) else ("" if metadata else None)
     yanked = file.get("yanked", False)
-    return IndexLink(
+    link = IndexLink(
         name=file["filename"],
         href=file["url"],
         url=url,
@@ -231,6 +211,17 @@ def _parse_json_file(file: Mapping[str, Any], base: str) -> IndexLink:
         provenance=file.get("provenance") or "",
         keys=frozenset(file),
     )
+    texts = (
+        link.name,
+        link.href,
+        link.sha256 or "",
+        link.metadata or "",
+        link.requires_python,
+        link.provenance,
+    )
+    if not all(isinstance(text, str) for text in texts) or not isinstance(link.size, int | None):
+        raise TypeError("values are of the kinds that PEP 691 says")
+    return link
 
 
 def _require_version(version: str) -> None:
@@ -458,11 +449,9 @@ class IndexReader:
             response = getattr(origin, "response", None)
             refused = response is not None and response.status_code in _NO_RANGES_STATUSES
             if isinstance(cause, RangeNotSupported) or refused:
+                reason = f"the server gives out no parts of files, so that {name} cannot be looked into"
                 raise UnusableAnswerError(
-                    f"{shell.hide_credentials(url)} cannot be used: the server gives out no "
-                    "parts of files, so that"
-                    f" {name} cannot be looked into",
-                    tip=_RANGES_TIP,
+                    f"{shell.hide_credentials(url)} cannot be used: {reason}", tip=_RANGES_TIP
                 ) from None
             raise _make_unreachable_error(url, origin if isinstance(origin, Exception) else cause) from None
         except (zipfile.BadZipFile, zlib.error, RuntimeError, EOFError) as cause:  # RuntimeError: encrypted

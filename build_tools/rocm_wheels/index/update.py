@@ -29,27 +29,8 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from rocm_wheels.core import errors, files, parallel, shell, tables
-from rocm_wheels.index import pages, provenance_object, wheel_file
-from rocm_wheels.index.folder import (
-    HTML_PAGE,
-    JSON_PAGE,
-    LINKS_PAGE,
-    METADATA_SUFFIX,
-    STATE_FOLDER,
-    VARIANTS_FOLDER,
-    VARIANTS_SUFFIX,
-    IndexEntry,
-    IndexFolder,
-    check_family_name,
-    combine_entries,
-    escape_file_name,
-    list_families,
-    make_page_keys,
-    parse_file_name,
-    refuse_family_name,
-    refuse_other_bytes,
-    sort_entries,
-)
+from rocm_wheels.index import folder, pages, provenance_object, wheel_file
+from rocm_wheels.index.folder import HTML_PAGE, JSON_PAGE, METADATA_SUFFIX, IndexEntry, IndexFolder
 from rocm_wheels.index.provenance_object import PROVENANCE_SUFFIX
 from rocm_wheels.wheels import statement
 
@@ -93,36 +74,35 @@ def add_wheels(
     for which ``public_url`` says where the index is seen, unless ``files_url`` is whole. A statement and its
     signature come along as well: installers look for them beside the wheel.
     """
-    require_index(root, create=True)
+    if root.exists():
+        _require_folder(root)
     if family:
-        check_family_name(root, family)
+        folder.check_family_name(root, family)
     if public_url is not None:
         provenance_object.check_provenance_base(public_url)
     view = IndexFolder(root, family)
     place = "" if files_url is None else check_files_url(files_url)
-    reading = _Reading(now, digests or {}, startup_files)
+    reading = wheel_file.FileReader(now, digests or {}, startup_files)
     paths: dict[str, Path] = {}
     for path in wheels:
-        parse_file_name(path.name)  # before anything is hashed
+        folder.parse_file_name(path.name)  # before anything is hashed
         other = paths.setdefault(path.name, path)
         if other.resolve() != path.resolve() and files.hash_file(other) != files.hash_file(path):
             raise errors.DataError(f"{other} and {path} have the same name and different bytes")
-    projects = dict.fromkeys(parse_file_name(name)[0] for name in paths)
+    projects = dict.fromkeys(folder.parse_file_name(name)[0] for name in paths)
     listed = {name: entry for project in projects for name, entry in view.read_entries(project).items()}
 
     def read(path: Path) -> wheel_file.IndexedFile:
         file, entry = wheel_file.find_new_file(path, place), listed.get(path.name)
-        lies = view.file_of(parse_file_name(path.name)[0], entry) if entry else None
+        lies = view.file_of(folder.parse_file_name(path.name)[0], entry) if entry else None
         is_there = lies is not None and path.resolve() == lies.resolve()
         return reading.read(file, entry if is_there else None)
 
     read_wheels = parallel.run_in_parallel(read, paths.values(), jobs=os.cpu_count() or 1)
     new = set[str]()
-    with change_index(
-        root, action="index build", create=True, patience=patience, link=link, public_url=public_url
-    ) as change:
+    with change_index(root, patience=patience, link=link, public_url=public_url) as change:
         for project in projects:
-            refuse_family_name(root, project, change.families)
+            folder.refuse_family_name(root, project, change.families)
             entries = change.read_entries(view, project)
             own_wheels = [wheel for wheel in read_wheels if wheel.project == project]
             new |= change.take(view, project, own_wheels, entries, entries)
@@ -157,39 +137,30 @@ def build_index(
     gone (unless ``drop_missing``), replaced by other bytes, damaged, or in a folder of another name.
     ``public_url`` and ``startup_files`` as in ``add_wheels``.
     """
-    if not root.is_dir():
-        state = "not a folder" if root.exists() else "not there"
-        raise errors.UsageError(f"{root} is {state}", tip="name the folder of the index")
+    _require_folder(root)
     for family in new_families:
-        check_family_name(root, family)
+        folder.check_family_name(root, family)
         if not (root / family).is_dir():
             raise errors.UsageError(
                 f"--family {family}: there is no folder {root / family}",
                 tip=f"`rocm-wheels index build {root} FILE --family {family}` makes one",
             )
-    reading = _Reading(now, digests or {}, startup_files)
+    reading = wheel_file.FileReader(now, digests or {}, startup_files)
     count, new, projects = 0, 0, set[str]()
-    with change_index(
-        root,
-        action="index build",
-        create=True,
-        drop_missing=drop_missing,
-        patience=patience,
-        public_url=public_url,
-    ) as change:
+    with change_index(root, drop_missing=drop_missing, patience=patience, public_url=public_url) as change:
         families = sorted({*change.families, *new_families})
         missing = [str(root / family) for family in change.lost_families]
         for view in [IndexFolder(root, family) for family in ["", *families]]:
             change.note_index(view)
             for project, found in _scan_projects(view, families):
-                refuse_family_name(root, project, families)
+                folder.refuse_family_name(root, project, families)
                 entries = change.read_entries(view, project)
                 kept = {name: entry for name, entry in entries.items() if entry.is_remote}
                 gone = entries.keys() - kept.keys() - {file.name for file in found}
                 for entry in [entries[name] for name in gone]:
                     missing.append(str(view.file_of(project, entry)))
                     change.drop(view, project, entry)
-                new += len(change.take(view, project, reading.read_all(found, entries), entries, kept))
+                new += len(change.take(view, project, _read_files(reading, found, entries), entries, kept))
                 count += len(kept)
                 projects |= {project} if kept else set()
         if missing and not drop_missing:
@@ -210,55 +181,38 @@ def _scan_projects(
     """
     beside: dict[str, list[wheel_file.FoundFile]] = {}
     for file in wheel_file.find_files(view.folder, "../"):
-        beside.setdefault(parse_file_name(file.name)[0], []).append(file)
-    skipped = {STATE_FOLDER, *(() if view.family else families)}
+        beside.setdefault(folder.parse_file_name(file.name)[0], []).append(file)
+    skipped = {folder.STATE_FOLDER, *(() if view.family else families)}
     with os.scandir(view.folder) as listed:
         folders = {item.name for item in listed if item.is_dir() and item.name not in skipped}
     known = set(view.list_projects())
     for project in sorted({*beside, *folders}):
         found = beside.pop(project, [])
-        names, folder = {file.name for file in found}, view.folder / project
-        for file in wheel_file.find_files(folder, "") if project in folders else ():
-            project_of_file = parse_file_name(file.name)[0]
+        names, home = {file.name for file in found}, view.folder / project
+        for file in wheel_file.find_files(home, "") if project in folders else ():
+            project_of_file = folder.parse_file_name(file.name)[0]
             if project_of_file != project:
                 raise errors.DataError(
-                    f"{folder} holds {file.name}: wheels lie in {project_of_file}/ or beside it",
+                    f"{home} holds {file.name}: wheels lie in {project_of_file}/ or beside it",
                     tip=f"move it there; if {project} is a GPU family, say so: --family {project}",
                 )
             if file.name in names:
-                raise errors.DataError(f"{file.name} lies in {view.folder} and in {folder}", tip="remove one")
+                raise errors.DataError(f"{file.name} lies in {view.folder} and in {home}", tip="remove one")
             found.append(file)
         if found or project in known:
             yield project, found
 
 
-@dataclass(frozen=True)
-class _Reading:
-    """How files are read; see ``add_wheels``."""
-
-    now: str
-    digests: Mapping[str, str]
-    startup_files: Collection[str]
-
-    def read(self, file: wheel_file.FoundFile, listed: IndexEntry | None) -> wheel_file.IndexedFile:
-        """Read a file; ``listed`` is what is known of it if it is the one that lies in the index."""
-        is_unchanged = listed is not None and (listed.size, listed.changed) == (file.size, file.changed)
-        if listed is not None and is_unchanged and (file.has_metadata or not file.is_in_index):
-            is_there = listed.place == file.place or not file.is_in_index
-            return wheel_file.IndexedFile(file, listed if is_there else replace(listed, place=file.place))
-        digest = self.digests.get(file.name)
-        if digest and (wheel := wheel_file.read_listed_wheel(file, now=self.now, digest=digest)):
-            return wheel
-        return wheel_file.read_wheel_file(file, now=self.now, digest=digest, startup_files=self.startup_files)
-
-    def read_all(
-        self, found: Sequence[wheel_file.FoundFile], entries: Mapping[str, IndexEntry]
-    ) -> list[wheel_file.IndexedFile]:
-        """Read the files of a project, several at a time where that is worth it: most are known or listed."""
-        slow = [file for file in found if file.name not in entries and file.name not in self.digests]
-        jobs = os.cpu_count() or 1 if len(slow) > 1 else 0
-        read = partial(parallel.run_in_parallel, jobs=jobs) if jobs else map
-        return list(read(lambda file: self.read(file, entries.get(file.name)), found))
+def _read_files(
+    reading: wheel_file.FileReader,
+    found: Sequence[wheel_file.FoundFile],
+    entries: Mapping[str, IndexEntry],
+) -> list[wheel_file.IndexedFile]:
+    """Read the files of a project, several at a time where that is worth it: most are known or listed."""
+    slow = [file for file in found if file.name not in entries and file.name not in reading.digests]
+    jobs = os.cpu_count() or 1 if len(slow) > 1 else 0
+    read = partial(parallel.run_in_parallel, jobs=jobs) if jobs else map
+    return list(read(lambda file: reading.read(file, entries.get(file.name)), found))
 
 
 def check_files_url(url: str) -> str:
@@ -286,7 +240,11 @@ def yank_wheels(
 ) -> list[str]:
     """Yank wheels (PEP 592) with a ``reason`` ("" for none); None takes it back. Return what changed."""
     changed = []
-    with change_index(root, action="index yank", patience=patience) as change:
+    _require_folder(root)
+    if not (root / folder.STATE_FOLDER).is_dir():
+        tip = f"`rocm-wheels index build {root}` makes one of the wheels in it"
+        raise errors.UsageError(f"{root} is not an index", tip=tip)
+    with change_index(root, patience=patience) as change:
         if family and family not in change.families:
             raise errors.UsageError(
                 f"--family {family}: the index has {', '.join(change.families) or 'no families'}",
@@ -314,7 +272,7 @@ def yank_wheels(
 
 def _parse_name(word: str) -> tuple[str, Version | None]:
     if word.endswith(wheel_file.FILE_SUFFIXES):
-        return parse_file_name(word)[0], None
+        return folder.parse_file_name(word)[0], None
     name, equals, version = word.partition("==")
     try:
         if equals:
@@ -335,20 +293,20 @@ def make_project_files(
     Each variants file is there for the page, by its digest (a page that somebody is reading stays true), and
     beside the wheels. ``general_entries`` are those of the index for everybody, none of its own pages.
     """
-    entries = sort_entries(combine_entries(view, project, own_entries, general_entries))
+    entries = folder.sort_entries(folder.combine_entries(view, project, own_entries, general_entries))
     if not entries:
         return {}
-    folder = view.folder / project
+    home = view.folder / project
     variants = pages.make_variants_files(project, entries)
     places = sorted({e.place for e in entries if e.variant is not None and e.place in _FOLDERS_BESIDE})
     made = {
         place / file.name: file.content
         for file in variants
-        for place in (folder / file.folder, *(folder if place == "" else view.folder for place in places))
+        for place in (home / file.folder, *(home if place == "" else view.folder for place in places))
     }
-    keys = make_page_keys(view, own_entries)
-    made[folder / JSON_PAGE] = pages.make_project_json(project, entries, variants, keys)
-    made[folder / HTML_PAGE] = pages.make_project_html(project, entries, variants)
+    keys = folder.make_page_keys(view, own_entries)
+    made[home / JSON_PAGE] = pages.make_project_json(project, entries, variants, keys)
+    made[home / HTML_PAGE] = pages.make_project_html(project, entries, variants)
     return made
 
 
@@ -381,7 +339,7 @@ class IndexChange:
 
     def __init__(self, root: Path, *, link: bool, public_url: str | None) -> None:
         self.root = root
-        self.parts = root / STATE_FOLDER / "parts"
+        self.parts = root / folder.STATE_FOLDER / "parts"
         self._link = link  # instead of copying
         self._public_url = public_url
         self._part_count = 0
@@ -390,7 +348,7 @@ class IndexChange:
         self._settled: dict[tuple[str, str], None] = {}
         self._requires: dict[str, set[str]] = {}  # what wheels require that come or go, by project
         self._adds = False
-        listed = list_families(root)
+        listed = folder.list_families(root)
         self.lost_families = [family for family in listed if not (root / family).is_dir()]
         self.families = [family for family in listed if family not in self.lost_families]
 
@@ -457,7 +415,9 @@ class IndexChange:
             if listed is None:
                 new.add(entry.name)
             elif entry is not listed:
-                refuse_other_bytes(entry.name, listed.sha256, entry.sha256, where=view.family or "for all")
+                folder.refuse_other_bytes(
+                    entry.name, listed.sha256, entry.sha256, where=view.family or "for all"
+                )
                 entry = replace(
                     entry,
                     uploaded=listed.uploaded,
@@ -472,7 +432,7 @@ class IndexChange:
                     self._stage_file(project, file, target)
                 elif not file.path.samefile(target):
                     where, digest = "there already, not listed yet", files.hash_file(target)
-                    refuse_other_bytes(entry.name, digest, entry.sha256, where=where)
+                    folder.refuse_other_bytes(entry.name, digest, entry.sha256, where=where)
             if wheel.metadata is not None:
                 self.require(project, wheel.metadata)
                 sidecar = None if wheel.beside else view.beside(project, entry, METADATA_SUFFIX)
@@ -534,7 +494,7 @@ class IndexChange:
 
         UsageError where nobody said where the index is seen, now or before.
         """
-        name = escape_file_name(entry.name) + PROVENANCE_SUFFIX
+        name = folder.escape_file_name(entry.name) + PROVENANCE_SUFFIX
         if "://" in place:
             return f"{place}{name}"
         if self._public_url is None and not entry.provenance:
@@ -575,15 +535,15 @@ class IndexChange:
         """Stage the pages of a project; what its page before links to stays for one change more."""
         general = self.read_entries(IndexFolder(self.root), project) if view.family else {}
         made = make_project_files(view, project, entries, general)
-        folder, page = view.folder / project, view.page_of(project)
-        turns = {folder / HTML_PAGE: HTML, page: JSON}
+        home, page = view.folder / project, view.page_of(project)
+        turns = {home / HTML_PAGE: HTML, page: JSON}
         changes = [self.put(path, text, turns.get(path, VARIANTS), project) for path, text in made.items()]
         before = page.read_bytes() if any(changes) and made and page.is_file() else b""
-        pattern = f"{project.replace('-', '_')}-*{VARIANTS_SUFFIX}"
-        left = [*folder.glob(pattern), *view.folder.glob(pattern), *turns]
+        pattern = f"{project.replace('-', '_')}-*{folder.VARIANTS_SUFFIX}"
+        left = [*home.glob(pattern), *view.folder.glob(pattern), *turns]
         left += [
             path
-            for path in folder.glob(f"{VARIANTS_FOLDER}/*/*{VARIANTS_SUFFIX}")
+            for path in home.glob(f"{folder.VARIANTS_FOLDER}/*/*{folder.VARIANTS_SUFFIX}")
             if path.parent.name.encode() not in before
         ]
         for path in left:
@@ -631,7 +591,7 @@ class IndexChange:
 
     def _stage_root(self, view: IndexFolder, names: Sequence[str], families: Sequence[str]) -> None:
         """Stage the root pages and the page for ``--find-links``, put together a project at a time."""
-        part, page = self.new_part(), view.folder / LINKS_PAGE
+        part, page = self.new_part(), view.folder / folder.LINKS_PAGE
         with part.open("wb") as file:
             file.write(pages.make_page_head("Links of all projects"))
             for project in names:
@@ -666,13 +626,9 @@ class IndexChange:
 def _remove_file(path: Path) -> None:
     """Remove a file, and what is left empty of variants/<digest>, its folder and the project's."""
     path.unlink(missing_ok=True)
-    for folder in list(path.parents)[:3]:
-        try:
-            if folder.name == STATE_FOLDER:
-                break
-            folder.rmdir()
-        except OSError:
-            break
+    with contextlib.suppress(OSError):
+        for parent in list(path.parents)[:3] if path.parent.name != folder.STATE_FOLDER else ():
+            parent.rmdir()
 
 
 def _sync_file(path: Path) -> None:
@@ -684,8 +640,6 @@ def _sync_file(path: Path) -> None:
 def change_index(
     root: Path,
     *,
-    action: str,
-    create: bool = False,
     drop_missing: bool = False,
     patience: float = LOCK_PATIENCE,
     link: bool = False,
@@ -696,13 +650,12 @@ def change_index(
     DataError for a family whose folder is gone, unless it is to be dropped; UsageError when the folder has a
     front page that is no index: it would be lost.
     """
-    require_index(root, create=create)
     page = root / HTML_PAGE
     if page.is_file() and pages.REPOSITORY_VERSION not in page.read_bytes():
         tip = "name another folder, or move that page away"
         raise errors.UsageError(f"{page} is not the page of an index made here", tip=tip)
     base = None if public_url is None else provenance_object.check_provenance_base(public_url)
-    with files.lock_folder(root / STATE_FOLDER, purpose=action, patience=patience):
+    with files.lock_folder(root / folder.STATE_FOLDER, purpose="a change of the index", patience=patience):
         change = IndexChange(root, link=link, public_url=base)
         shutil.rmtree(change.parts, ignore_errors=True)  # of a writer that was killed
         change.parts.mkdir()
@@ -718,13 +671,7 @@ def change_index(
             shutil.rmtree(change.parts, ignore_errors=True)
 
 
-def require_index(root: Path, *, create: bool = False) -> None:
-    """Raise UsageError unless a folder is an index, or with ``create`` can become one."""
-    if create and (root.is_dir() or not root.exists()):
-        return
+def _require_folder(root: Path) -> None:
     if not root.is_dir():
         state = "not a folder" if root.exists() else "not there"
         raise errors.UsageError(f"{root} is {state}", tip="name the folder of the index")
-    if not (root / STATE_FOLDER).is_dir():
-        tip = f"`rocm-wheels index build {root}` makes one of the wheels in it"
-        raise errors.UsageError(f"{root} is not an index", tip=tip)

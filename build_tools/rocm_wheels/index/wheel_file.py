@@ -11,7 +11,7 @@ import re
 import tarfile
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import combinations
 from pathlib import Path
@@ -94,82 +94,78 @@ class IndexedFile:
         return parse_file_name(self.entry.name)[0]
 
 
-def read_wheel_file(
-    file: FoundFile, *, now: str, digest: str | None = None, startup_files: Collection[str] = ()
-) -> IndexedFile:
-    """Read a wheel or a source distribution whole; its ``digest``, where one is given, is taken at its word.
+@dataclass(frozen=True)
+class FileReader:
+    """Reads files that are added ``now``. ``digests`` (hex, by file name) are taken at their word.
 
-    ``now`` is when it is added; ``startup_files`` are globs of the ``.pth`` that may be inside. DataError for
-    a file that is damaged, misnamed or dangerous, or whose variant breaks a rule.
+    ``startup_files`` are globs of the ``.pth`` that wheels may have.
     """
-    path = file.path
-    if path.name.endswith(SDIST_SUFFIX):
-        return _read_sdist(file, now=now, digest=digest)
-    label = parse_file_name(path.name)[2]
-    scan = scan_wheel(path, sha256=digest)
-    if refusals := scan.list_refusals(startup_files):
-        more = [f"{path}: {tables.format_count(len(refusals) - _MOST_SHOWN, 'more fault')}"]
-        shown = refusals if len(refusals) <= _MOST_SHOWN else [*refusals[:_MOST_SHOWN], *more]
-        is_allowable = not scan.list_refusals(startup_files=("*",))
-        tip = "look at what it runs; --allow-pth NAME takes wheels with that file"
-        raise errors.DataError(
-            "\n".join(shown), tip=tip if is_allowable else "`rocm-wheels audit` says more of it"
+
+    now: str
+    digests: Mapping[str, str]
+    startup_files: Collection[str]
+
+    def read(self, file: FoundFile, listed: IndexEntry | None) -> IndexedFile:
+        """Read a file; ``listed`` is what is known of it if it is the one that lies in the index.
+
+        With a known digest METADATA beside a wheel without a label are taken at their word, too. DataError
+        for a file that is damaged, misnamed or dangerous, or whose variant breaks a rule.
+        """
+        is_unchanged = listed is not None and (listed.size, listed.changed) == (file.size, file.changed)
+        if listed is not None and is_unchanged and (file.has_metadata or not file.is_in_index):
+            is_there = listed.place == file.place or not file.is_in_index
+            return IndexedFile(file, listed if is_there else replace(listed, place=file.place))
+        path, digest = file.path, self.digests.get(file.name)
+        if file.name.endswith(SDIST_SUFFIX):
+            return self._read_sdist(file, path, digest)
+        label = parse_file_name(file.name)[2]
+        if digest and file.has_metadata and label is None:
+            content = path.with_name(file.name + METADATA_SUFFIX).read_bytes()
+            return IndexedFile(file, self._make_entry(file, digest, content), content, beside=True)
+        scan = scan_wheel(path, sha256=digest)
+        if refusals := scan.list_refusals(self.startup_files):
+            more = [f"{path}: {tables.format_count(len(refusals) - _MOST_SHOWN, 'more fault')}"]
+            shown = refusals if len(refusals) <= _MOST_SHOWN else [*refusals[:_MOST_SHOWN], *more]
+            is_allowable = not scan.list_refusals(startup_files=("*",))
+            tip = "look at what it runs; --allow-pth NAME takes wheels with that file"
+            raise errors.DataError(
+                "\n".join(shown), tip=tip if is_allowable else "`rocm-wheels audit` says more of it"
+            )
+        dist_folder = dist_info.list_dist_info_folders(member.name for member in scan.members)[0]
+        content = scan.texts[f"{dist_folder}/METADATA"]
+        variant = None if label is None else _read_variant(scan.texts.get, f"{path}: ", dist_folder, label)
+        return IndexedFile(file, self._make_entry(file, scan.sha256, content, variant), content)
+
+    def _read_sdist(self, file: FoundFile, path: Path, digest: str | None) -> IndexedFile:
+        status = path.stat()
+        try:
+            with tarfile.open(path, "r:gz") as archive:
+                stated = archive.extractfile(f"{path.name.removesuffix(SDIST_SUFFIX)}/PKG-INFO")
+                content = stated.read() if stated else b""
+                for _ in archive:  # to its end: a file that was cut is found here
+                    pass
+        except (tarfile.TarError, EOFError, zlib.error, KeyError) as cause:
+            raise errors.DataError(f"{path} is not a readable source distribution with a PKG-INFO") from cause
+        entry = self._make_entry(file, digest or hash_file(path), content)
+        after = path.stat()
+        if (after.st_ino, after.st_size, after.st_mtime_ns) != (status.st_ino, file.size, file.changed):
+            raise errors.DataError(f"{path} changed while it was read")
+        return IndexedFile(file, replace(entry, metadata=""))
+
+    def _make_entry(
+        self, file: FoundFile, sha256: str, metadata: bytes, variant: str | None = None
+    ) -> IndexEntry:
+        return IndexEntry(
+            name=file.name,
+            size=file.size,
+            changed=file.changed,
+            sha256=sha256,
+            uploaded=self.now,
+            metadata=hashlib.sha256(metadata).hexdigest(),
+            requires_python=read_requires_python(metadata, file.name),
+            variant=variant,
+            place=file.place,
         )
-    folder = dist_info.list_dist_info_folders(member.name for member in scan.members)[0]
-    content = scan.texts[f"{folder}/METADATA"]
-    variant = None if label is None else _read_variant(scan.texts.get, f"{path}: ", folder, label)
-    return IndexedFile(file, _make_entry(file, scan.sha256, now, content, variant=variant), content)
-
-
-def _read_sdist(file: FoundFile, *, now: str, digest: str | None) -> IndexedFile:
-    path, status = file.path, file.path.stat()
-    try:
-        with tarfile.open(path, "r:gz") as archive:
-            stated = archive.extractfile(f"{path.name.removesuffix(SDIST_SUFFIX)}/PKG-INFO")
-            python = read_requires_python(stated.read() if stated else b"", path.name)
-            for _ in archive:  # to its end: a file that was cut is found here
-                pass
-    except (tarfile.TarError, EOFError, zlib.error, KeyError) as cause:
-        raise errors.DataError(f"{path} is not a readable source distribution with a PKG-INFO") from cause
-    sha256, after = digest or hash_file(path), path.stat()
-    if (after.st_ino, after.st_size, after.st_mtime_ns) != (status.st_ino, file.size, file.changed):
-        raise errors.DataError(f"{path} changed while it was read")
-    return IndexedFile(file, _make_entry(file, sha256, now, None, python=python))
-
-
-def read_listed_wheel(file: FoundFile, *, now: str, digest: str) -> IndexedFile | None:
-    """Take a wheel with a known digest and METADATA beside it at their word: it is not opened.
-
-    None when it must be opened: there is no such file, it has a label, or is no wheel.
-    """
-    is_sdist = file.name.endswith(SDIST_SUFFIX)
-    if not file.has_metadata or is_sdist or parse_file_name(file.name)[2] is not None:
-        return None
-    with open(f"{file.folder}/{file.name}{METADATA_SUFFIX}", "rb") as beside:
-        content = beside.read()
-    return IndexedFile(file, _make_entry(file, digest, now, content), content, beside=True)
-
-
-def _make_entry(
-    file: FoundFile,
-    sha256: str,
-    now: str,
-    metadata: bytes | None,
-    *,
-    variant: str | None = None,
-    python: str = "",
-) -> IndexEntry:
-    return IndexEntry(
-        name=file.name,
-        size=file.size,
-        changed=file.changed,
-        sha256=sha256,
-        uploaded=now,
-        metadata="" if metadata is None else hashlib.sha256(metadata).hexdigest(),
-        requires_python=python if metadata is None else read_requires_python(metadata, file.name),
-        variant=variant,
-        place=file.place,
-    )
 
 
 def read_metadata_and_variant(
