@@ -22,15 +22,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "integration"))
 from faulty_store import FaultyStore
 
 from rocm_wheels.index.folder import METADATA_SUFFIX
-from rocm_wheels.release import policy, queries, store_paths, wheel_set
+from rocm_wheels.release import queries, store_paths, verdict, wheel_set
 from rocm_wheels.release.channel import ChannelActor, Promoter
 from rocm_wheels.release.pages import make_index_pages
 from rocm_wheels.stores.folder import FolderStore
 
 FAMILY = "gfx94X-dcgpu"
 PROJECTS = ("triton", "torch", "torchvision", "torchaudio", "apex")
-PASSED = policy.Verdict(
-    "x", FAMILY, "nightly", datetime.now(timezone.utc), (policy.RuleResult("hashes", "pass", "yes"),)
+PASSED = verdict.Verdict(
+    "x", FAMILY, "nightly", datetime.now(timezone.utc), (verdict.RuleResult("hashes", "pass"),)
 )
 LOCK = b"{}\n"
 

@@ -21,7 +21,7 @@ from staged import stage
 
 from rocm_wheels.core import process
 from rocm_wheels.index import update
-from rocm_wheels.release import channel, policy, store_paths, wheel_set
+from rocm_wheels.release import channel, store_paths, verdict, wheel_set
 from rocm_wheels.release.channel import ChannelActor, ChannelChange, Promoter
 from rocm_wheels.stores.folder import FolderStore
 from rocm_wheels.stores.store import Store
@@ -30,8 +30,8 @@ PATHS = store_paths.FamilyPaths(FAMILY)
 
 PAGES = PATHS.channel_pages("nightly")
 
-PASSED = policy.Verdict(
-    "x", FAMILY, "nightly", datetime.now(timezone.utc), (policy.RuleResult("hashes", "pass", "yes"),)
+PASSED = verdict.Verdict(
+    "x", FAMILY, "nightly", datetime.now(timezone.utc), (verdict.RuleResult("hashes", "pass"),)
 )
 
 OLD, NEW = (("torch", f"2.9.{n}+rocm{ROCM}", f"0.24.{n}+rocm{ROCM}") for n in (1, 2))

@@ -15,7 +15,7 @@ from nights import FAMILY, Night
 from release_world import NOW, PYTHON, ROCM
 
 from rocm_wheels.cli import boundary, main
-from rocm_wheels.release import policy, queries, store_paths
+from rocm_wheels.release import queries, store_paths, verdict
 from rocm_wheels.release.channel import ChannelActor, Promoter
 from rocm_wheels.release.gate import load_policy_for
 from rocm_wheels.stores import folder
@@ -51,7 +51,7 @@ def test_open_is_the_newest_of_each_torch_that_the_channel_neither_shows_nor_too
     assert (
         set(list_open()) == {new.id, other.id} and early.id in list_open(30) and old.id not in list_open(30)
     )
-    passed = policy.Verdict("x", FAMILY, "nightly", MOMENT, (policy.RuleResult("hashes", "pass", "yes"),))
+    passed = verdict.Verdict("x", FAMILY, "nightly", MOMENT, (verdict.RuleResult("hashes", "pass"),))
     promoter.promote(new, lambda: passed)
     assert list_open() == [other.id]
     promoter.demote((new.id,))

@@ -78,7 +78,7 @@ def test_from_the_gate_to_the_channel_and_back(tmp_path: Path, capsys: pytest.Ca
     before = everything(place)
     assert boundary.run_command(main.cli, words(old)) == 15
     said_of_gate = capsys.readouterr().err
-    assert f"{old} cannot go to nightly" in said_of_gate and "no evidence for 3 of 3 wheels" in said_of_gate
+    assert f"{old} cannot go to nightly" in said_of_gate and "no evidence for all 3 wheels" in said_of_gate
     assert everything(place) == before
     assert boundary.run_command(main.cli, words("")) == 2
     assert "the id of the set is empty" in capsys.readouterr().err

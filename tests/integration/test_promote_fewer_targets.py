@@ -145,14 +145,14 @@ def test_a_killed_promotion_of_such_a_set_is_finished(bench: Bench, promote: Pro
     """It was said once that it is meant: what was begun is completed by the same command, or without it."""
     from faulty_store import FaultyStore, Killed
 
-    from rocm_wheels.release import policy
+    from rocm_wheels.release import verdict
     from rocm_wheels.release.channel import ChannelActor, Promoter
 
     promote(bench.stage("2.13.0", 11, ALL))
     part = bench.stage("2.13.1", 12, SOME)
     places = store_paths.FamilyPaths(FAMILY)
-    passed = policy.Verdict(
-        "x", FAMILY, "nightly", datetime.now(timezone.utc), (policy.RuleResult("hashes", "pass", "yes"),)
+    passed = verdict.Verdict(
+        "x", FAMILY, "nightly", datetime.now(timezone.utc), (verdict.RuleResult("hashes", "pass"),)
     )
     store = FaultyStore(bench.store)
     promoter = Promoter(store, places, "nightly", ChannelActor("eve", "2026-11-21T00:00:00Z"))

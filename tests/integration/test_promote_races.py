@@ -19,17 +19,17 @@ from staged import stage
 
 from rocm_wheels.core import errors
 from rocm_wheels.release import channel as channels
-from rocm_wheels.release import policy, wheel_set
+from rocm_wheels.release import verdict, wheel_set
 from rocm_wheels.stores import folder
 from rocm_wheels.stores.store import DryRunStore
 
 _ = sets  # a fixture
-HELD = policy.Verdict(
+HELD = verdict.Verdict(
     "x",
     FAMILY,
     "nightly",
     datetime.now(timezone.utc),
-    (policy.RuleResult("smoke", "fail", "2 tests failed"),),
+    (verdict.RuleResult("smoke", "fail", (verdict.reason("no-pass"),), "gfx1030"),),
 )
 
 
@@ -122,8 +122,8 @@ def test_a_demotion_that_is_overtaken_takes_nothing_away(sets: Sets, tmp_path: P
 # ---- the gate, later
 
 
-def judged(*verdicts: policy.Verdict) -> Callable[[], policy.Verdict]:
-    listed: Iterator[policy.Verdict] = iter(verdicts)
+def judged(*verdicts: verdict.Verdict) -> Callable[[], verdict.Verdict]:
+    listed: Iterator[verdict.Verdict] = iter(verdicts)
     return lambda: next(listed)
 
 
@@ -131,7 +131,7 @@ def judged(*verdicts: policy.Verdict) -> Callable[[], policy.Verdict]:
 def test_a_result_that_comes_while_a_set_is_promoted_counts(sets: Sets, tmp_path: Path) -> None:
     old, new = sets.documents
     store = sets.store(sets.copy(tmp_path / "store"))
-    with pytest.raises(errors.ReleaseError, match="cannot go to nightly:\nsmoke: 2 tests failed"):
+    with pytest.raises(errors.ReleaseError, match="cannot go to nightly:\nsmoke on gfx1030: "):
         promoter(store).promote(new, judged(PASSED, HELD))
     channel = channel_of(store)
     assert (channel.current, channel.pending, channel.revision) == (old.id, None, 2)
@@ -163,7 +163,7 @@ def test_a_set_that_comes_back_is_judged_again_and_nothing_is_lost_of_its_histor
     promote(store, new)
     shown = pages(store.folder)
     promoter(store).demote([new.id])
-    with pytest.raises(errors.ReleaseError, match="2 tests failed"):
+    with pytest.raises(errors.ReleaseError, match="smoke on gfx1030: "):
         promoter(store).promote(new, judged(HELD))
     assert channel_of(store).shown == (old.id,)
     promote(store, new)

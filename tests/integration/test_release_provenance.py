@@ -18,7 +18,7 @@ from release_world import NOW, World, a_lock, add_statement, drafts
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import errors
 from rocm_wheels.package import provenance
-from rocm_wheels.release import gate, wheel_set
+from rocm_wheels.release import gate, verdict, wheel_set
 from rocm_wheels.release.policy import load_policy
 from rocm_wheels.release.stage import plan_stage, stage_set
 from rocm_wheels.sources.lock import format_lock
@@ -78,16 +78,18 @@ def stored_statement(world: World, document: wheel_set.SetDocument) -> str:
     return world.places.pool_file(file.sha256, file.name) + STATEMENT_SUFFIX
 
 
-def judge(store: FolderStore, document: wheel_set.SetDocument, policy: Path) -> tuple[str, str]:
+def judge(
+    store: FolderStore, document: wheel_set.SetDocument, policy: Path
+) -> tuple[str, tuple[verdict.ReasonCode, ...]]:
     """Return what the rule comes to, and why."""
     from datetime import datetime, timezone
 
     now = datetime.now(timezone.utc)
-    verdict, _ = gate.judge_staged_set(
+    judged, _ = gate.judge_staged_set(
         store, document, "nightly", policy=load_policy(policy), now=now, env=ENV
     )
-    (result,) = [rule for rule in verdict.rules if rule.rule == "provenance"]
-    return result.outcome, result.why
+    (result,) = [rule for rule in judged.rules if rule.rule == "provenance"]
+    return result.outcome, result.codes
 
 
 def make_policy(folder: Path, key: Path, rule: str) -> Path:
@@ -107,13 +109,13 @@ def test_a_set_names_its_statements_and_the_gate_asks_for_a_signature(
     assert file.statement == hashlib.sha256(locate_statement(wheel).read_bytes()).hexdigest()
     assert judge(store, document, make_policy(tmp_path, key, ""))[0] == "pass"
     signed = make_policy(tmp_path, key, "signed_by: [ann]")
-    assert judge(store, document, signed)[0] == "fail"
+    assert judge(store, document, signed) == ("fail", ("unsigned-statement",))
     assert boundary.run_command(main.cli, ["provenance", "sign", str(wheel), "--sign-with", str(key)]) == 0
     assert stage(world, store) == document  # the signature comes to what is there
     assert judge(store, document, signed)[0] == "pass"
     stored = tmp_path / "store" / stored_statement(world, document)
     stored.write_bytes(stored.read_bytes() + b"\n")
-    assert judge(store, document, signed)[0] == "fail"
+    assert judge(store, document, signed) == ("fail", ("bad-statement",))
     waiver = f"{{rule: provenance, channels: [nightly], set: {document.id}, owner: a, reason: b, "
     waived = signed.read_text() + f"waivers: [{waiver}expires: {date.today()}}}]\n"
     for text in (
@@ -121,7 +123,7 @@ def test_a_set_names_its_statements_and_the_gate_asks_for_a_signature(
         waived.replace(", provenance: {signed_by: [ann]}", ""),
     ):  # nor where none is asked for
         signed.write_text(text)
-        assert judge(store, document, signed)[0] == "fail"
+        assert judge(store, document, signed) == ("fail", ("bad-statement",))
 
 
 @pytest.mark.contract

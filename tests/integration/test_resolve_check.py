@@ -19,7 +19,7 @@ from rocm_wheels.cli import boundary
 from rocm_wheels.cli.index import resolve_command
 from rocm_wheels.index import reader, update
 from rocm_wheels.release import channel as channels
-from rocm_wheels.release import policy, stage
+from rocm_wheels.release import stage, verdict
 from rocm_wheels.stores import folder
 
 pytestmark = [
@@ -167,8 +167,8 @@ def test_files_may_lie_beside_the_folder_of_the_index(
     world = World(tmp_path / "wheels")
     plan, store = world.plan(), folder.FolderStore(tmp_path / "store")
     document = stage.stage_set(store, plan, now=NOW).document
-    rules = (policy.RuleResult("hashes", "pass", "yes"),)
-    passed = policy.Verdict(document.id, FAMILY, "nightly", datetime.now(timezone.utc), rules)
+    rules = (verdict.RuleResult("hashes", "pass"),)
+    passed = verdict.Verdict(document.id, FAMILY, "nightly", datetime.now(timezone.utc), rules)
     actor = channels.ChannelActor("ann", NOW)
     channels.Promoter(store, world.places, "nightly", actor).promote(document, lambda: passed)
     assert check(tmp_path / "store" / FAMILY / "simple/nightly", world.wheels[1]) == 0

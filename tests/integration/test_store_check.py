@@ -27,9 +27,9 @@ from judged_sets import policy, said
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.release import care, channel, store_paths, wheel_set
 from rocm_wheels.release.evidence.store import add_evidence
-from rocm_wheels.release.policy import RuleResult, Verdict
 from rocm_wheels.release.refresh import Refresher
 from rocm_wheels.release.stage import StagePlan
+from rocm_wheels.release.verdict import RuleResult, Verdict
 from rocm_wheels.sources import lock
 from rocm_wheels.stores.folder import FolderStore
 from rocm_wheels.stores.store import Store
@@ -38,7 +38,7 @@ from rocm_wheels.wheels import statement
 PATHS = store_paths.FamilyPaths(FAMILY)
 MOMENT = datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc)
 RULES = "channels: {nightly: {signed: false, rules: {audit: {fresh: 14d}}}}"
-PASSED = Verdict("x", FAMILY, "nightly", MOMENT, (RuleResult("hashes", "pass", "yes"),))
+PASSED = Verdict("x", FAMILY, "nightly", MOMENT, (RuleResult("hashes", "pass"),))
 CHANNEL, VIEW = PATHS.channel_pages("nightly"), PATHS.view_pages(TARGET, "nightly")
 DOCUMENT = PATHS.channel_document("nightly")
 

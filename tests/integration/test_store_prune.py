@@ -22,7 +22,7 @@ from judged_sets import said
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import errors
-from rocm_wheels.release import care, policy, refresh, store_paths, wheel_set
+from rocm_wheels.release import care, policy, refresh, store_paths, verdict, wheel_set
 from rocm_wheels.release.channel import ChannelActor, Promoter, read_channel
 from rocm_wheels.release.evidence.store import add_evidence
 from rocm_wheels.release.stage import StagePlan, plan_stage
@@ -32,7 +32,7 @@ from rocm_wheels.stores.store import Store, put_file
 PATHS = store_paths.FamilyPaths(FAMILY)
 BEGIN = datetime.now(timezone.utc).replace(microsecond=0) - timedelta(days=80)
 NOW = BEGIN + timedelta(days=40)
-PASSED = policy.Verdict("x", FAMILY, "nightly", NOW, (policy.RuleResult("hashes", "pass", "yes"),))
+PASSED = verdict.Verdict("x", FAMILY, "nightly", NOW, (verdict.RuleResult("hashes", "pass"),))
 RULES = make_policy("channels: {nightly: {signed: false, rules: {audit: {fresh: 14d}}}}")
 # of the six sets of `staged`, by number: what these keep
 RETENTION = policy.RetentionPolicy(keep=1, keep_for=timedelta(days=7), keep_passed_for=timedelta(days=60))

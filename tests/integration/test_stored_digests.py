@@ -14,7 +14,7 @@ from faulty_store import FaultyStore
 from release_world import FAMILY, NOW, World
 from s3_servers import a_store
 
-from rocm_wheels.release import stage, store_paths, stored_digests, wheel_set
+from rocm_wheels.release import stage, store_paths, stored_digests, verdict, wheel_set
 from rocm_wheels.stores import folder
 from rocm_wheels.stores.store import Store
 
@@ -44,7 +44,9 @@ def no_power_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda _: None)
 
 
-def look(store: Store, document: wheel_set.SetDocument, kept: Path, clock: float = LATER) -> list[str]:
+def look(
+    store: Store, document: wheel_set.SetDocument, kept: Path, clock: float = LATER
+) -> list[verdict.Reason]:
     """Look as a new process does that has what others kept."""
     return stored_digests.StoredDigests(kept, lambda: clock).list_wheel_faults(store, PATHS, document)
 
@@ -64,10 +66,12 @@ def test_a_wheel_is_read_again_when_it_was_exchanged_however_alike_it_looks(worl
         wheel.seek(file.size // 2)
         wheel.write(b"!")
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
-    assert [file.name in fault for fault in look(store, document, kept)] == [True]
+    assert [(fault.code, fault.facts["file"]) for fault in look(store, document, kept)] == [
+        ("other-bytes", file.name)
+    ]
     assert store.reads[9:] == [PATHS.pool_file(file.sha256, file.name)]
     path.unlink()
-    assert look(store, document, kept) == [f"{file.name} is gone"]
+    assert look(store, document, kept) == [verdict.reason("gone", file=file.name)]
     for spoiled in kept.iterdir():
         spoiled.write_text("{")
     assert len(look(store, document, kept)) == 1  # then all is read
@@ -88,7 +92,7 @@ def test_what_a_bucket_says_of_a_wheel_is_only_what_its_writer_said(world: World
     bucket._client.call("put_object", **bucket._object_key(path), **forged)
     assert bucket.head(path).sha256 == file.sha256
     expected = hashlib.sha256(wrong).hexdigest()
-    assert [expected in fault for fault in look(store, document, kept)] == [True]
+    assert look(store, document, kept) == [verdict.reason("other-bytes", file=file.name, sha256=expected)]
     bucket.remove(path)
     bucket.create(path, right)
     assert look(store, document, kept) == []
@@ -112,4 +116,4 @@ def test_a_wheel_that_is_exchanged_while_it_is_read_is_not_taken_for_another(wor
     store = Flickering(bucket)
     bucket.replace(path, wrong, bucket.head(path).tag)
     (fault,) = stored_digests.StoredDigests().list_wheel_faults(store, PATHS, document)
-    assert f"{file.name} was written to while it was read" in fault
+    assert fault == verdict.reason("changing", file=file.name)

@@ -32,8 +32,8 @@ from rocm_wheels.index import update
 from rocm_wheels.release import store_paths, support, wheel_set
 from rocm_wheels.release.channel import ChannelActor, Promoter
 from rocm_wheels.release.evidence.store import add_evidence
-from rocm_wheels.release.policy import RuleResult, Verdict
 from rocm_wheels.release.refresh import Refresher, RefreshResult
+from rocm_wheels.release.verdict import RuleResult, Verdict
 from rocm_wheels.stores import folder
 from rocm_wheels.stores.store import Store
 
@@ -41,7 +41,7 @@ PATHS = store_paths.FamilyPaths(FAMILY)
 VIEW, CHANNEL = PATHS.view_pages(TARGET, "nightly"), PATHS.channel_pages("nightly")
 RULES = "{signed: false, rules: {audit: {fresh: 14d}}}"
 POLICY = f"channels: {{nightly: {RULES}, stable: {RULES}}}"
-PASSED = Verdict("x", FAMILY, "nightly", datetime.now(timezone.utc), (RuleResult("hashes", "pass", "yes"),))
+PASSED = Verdict("x", FAMILY, "nightly", datetime.now(timezone.utc), (RuleResult("hashes", "pass"),))
 MOMENT = datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc)
 ALL = ["triton", "torch", "torchvision"]
 NEEDED = {"triton": f"3.5.0+rocm{ROCM}", "rocm": ROCM}

@@ -27,8 +27,8 @@ from rocm_wheels.core import process
 from rocm_wheels.index import update
 from rocm_wheels.release import store_paths, wheel_set
 from rocm_wheels.release.channel import ChannelActor, Promoter
-from rocm_wheels.release.policy import RuleResult, Verdict
 from rocm_wheels.release.refresh import Refresher, RefreshResult
+from rocm_wheels.release.verdict import RuleResult, Verdict
 from rocm_wheels.stores import store
 from rocm_wheels.stores.folder import FolderStore
 
@@ -60,7 +60,7 @@ class Shop:
         return document
 
     def promote(self, document: wheel_set.SetDocument) -> None:
-        passed = Verdict("x", FAMILY, self.channel, MOMENT, (RuleResult("hashes", "pass", "yes"),))
+        passed = Verdict("x", FAMILY, self.channel, MOMENT, (RuleResult("hashes", "pass"),))
         actor = ChannelActor("ann@here", NOW)
         Promoter(self.store, PATHS, self.channel, actor).promote(document, lambda: passed)
 

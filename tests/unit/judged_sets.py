@@ -12,7 +12,8 @@ from rocm_wheels.index.folder import METADATA_SUFFIX
 from rocm_wheels.release import gate, store_paths, wheel_set
 from rocm_wheels.release.evidence.evidence import Evidence, EvidenceHost, OutcomeCounts
 from rocm_wheels.release.evidence.store import StoredEvidence
-from rocm_wheels.release.policy import Policy, Verdict
+from rocm_wheels.release.policy import Policy
+from rocm_wheels.release.verdict import Verdict
 from rocm_wheels.stores.store import Store, create_or_read
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc)

@@ -11,14 +11,22 @@ from judged_sets import EVERY, NOW, ONE, SET, a_set, judged, outcomes, said, sha
 from rocm_wheels.release import wheel_set
 from rocm_wheels.release.evidence import store
 from rocm_wheels.release.evidence.evidence import OutcomeCounts, TestedSuite
-from rocm_wheels.release.policy import Verdict, load_policy, make_shown_state
+from rocm_wheels.release.policy import load_policy
+from rocm_wheels.release.verdict import ReasonCode, RuleResult, Verdict, reason
 
+KEY = f"AAAAC3NzaC1lZDI1NTE5AAAAI{'A' * 43}"
 EVERY_TARGET = ONE.replace("targets: one", "targets: every")
 
 
-def why(verdict: Verdict, title: str) -> str:
+def rule_of(verdict: Verdict, title: str) -> RuleResult:
     (found,) = (one for one in verdict.rules if one.title == title)
-    return f"{found.outcome}: {found.why}"
+    return found
+
+
+def why(verdict: Verdict, title: str) -> tuple[str, ReasonCode]:
+    """What came of a rule, and what decided."""
+    found = rule_of(verdict, title)
+    return found.outcome, found.codes[0]
 
 
 def of(document: wheel_set.SetDocument, *names: str, **more: Any) -> store.StoredEvidence:
@@ -31,7 +39,7 @@ def of(document: wheel_set.SetDocument, *names: str, **more: Any) -> store.Store
 def test_what_a_set_is_called_makes_no_gpu_an_exception():
     document = a_set(wheel("torch", targets=("gfx942",)), family="gfx110X-all")
     verdict = judged(ONE, said("audit", document=document), document=document)
-    assert why(verdict, "smoke on gfx942").startswith("fail: no evidence that the smoke tests pass")
+    assert why(verdict, "smoke on gfx942") == ("fail", "no-pass")
     own = "\nfamilies: {gfx110X-all: {bypass_tests_for_releases: true, owner: eve, reason: no card}}"
     assert not judged(ONE + own, said("audit", document=document), document=document).passed
 
@@ -47,12 +55,13 @@ def test_a_run_of_what_has_no_device_code_tests_no_gpu():
     seen = [said("audit", document=document), of(document, "triton", gfx="gfx1030")]
     seen.append(of(document, "triton", gfx="gfx1031"))
     verdict = judged(ONE, *seen, document=document)
-    assert "the smoke tests passed, but not with Python 3.12: torch" in why(verdict, "smoke")
+    facts = rule_of(verdict, "smoke").facts_of("partial-pass")
+    assert facts["pythons"] == ("3.12",) and facts["files"][0].startswith("torch-")
     assert {one.state for one in verdict.targets} == {"untested"}
     every = judged(EVERY_TARGET, *seen, document=document)
-    assert why(every, "smoke on gfx1031") == (
-        "fail: the set has no wheels of any project with code for gfx1031"
-    )
+    lacking = rule_of(every, "smoke on gfx1031")
+    assert lacking.outcome == "fail"
+    assert lacking.reasons == (reason("no-wheels", projects=(), gfx="gfx1031"),)
     whole = [*seen, of(document, "torch", "triton-2.9.1+rocm7.1.0-cp312", gfx="gfx1030")]
     assert judged(ONE, *whole, document=document).passed
 
@@ -95,7 +104,8 @@ def test_tests_of_a_project_are_of_its_parts_with_device_code_too():
     text = ONE.replace("smoke:", "tests:").replace("pythons: one", "pythons: one, projects: [torch]")
     seen = [said("audit", document=document), of(document, "torch-2.9.1", kind="tests")]
     verdict = judged(text, *seen, document=document)
-    assert "but not with Python 3.12: torch_device_gfx1030" in why(verdict, "tests (default) on gfx1030")
+    facts = rule_of(verdict, "tests (default) on gfx1030").facts_of("partial-pass")
+    assert facts["pythons"] == ("3.12",) and facts["files"][0].startswith("torch_device_gfx1030")
 
 
 @pytest.mark.contract
@@ -105,15 +115,17 @@ def test_a_wheel_without_device_code_is_not_the_one_that_was_planned_for_a_gpu()
         wheel("torch", targets=()),
         planned=(wheel_set.SetCell(project="torch", python="3.12", target="gfx1030"),),
     )
-    says = why(judged(text, said("audit", document=document), document=document), "complete")
-    assert says == "fail: missing 1 of 1 planned cell: torch for Python 3.12 and gfx1030"
+    found = rule_of(judged(text, said("audit", document=document), document=document), "complete")
+    missing = reason("missing-cells", cells=("torch for Python 3.12 and gfx1030",), planned=1)
+    assert (found.outcome, found.reasons) == ("fail", (missing,))
 
 
 @pytest.mark.contract
 def test_a_run_of_chosen_tests_is_none_unless_the_policy_says_so():
     chosen = said(selected="-k versions, 200 left out")
     verdict = judged(ONE, said("audit"), chosen)
-    assert "; only a selection of the tests ran (-k versions, 200 left out)" in why(verdict, "smoke")
+    facts = rule_of(verdict, "smoke").facts_of("selection")
+    assert facts == {"selected": "-k versions, 200 left out"}
     assert verdict.targets[0].state == "untested"
     allowed = ONE.replace("pythons: one", "pythons: one, selections: count")
     assert judged(allowed, said("audit"), chosen).passed
@@ -142,6 +154,31 @@ def test_a_shard_that_failed_holds_the_set_whichever_of_its_tests_ran(more: dict
 
 
 @pytest.mark.contract
+def test_a_failure_of_another_set_holds_none_that_only_has_its_wheels_where_signers_are_needed():
+    """Anybody may write a file; one that names this set counts, whoever wrote it, and is named."""
+    signed = ONE.replace("signed: false", "signed: true") + f"\nsigners: {{ann: ssh-ed25519 {KEY}}}"
+    passed = [said("audit"), said()]
+    unsigned = {"outcome": "fail", "hours": 0.5, "signer": ""}
+    elsewhere = said(set="2.9.1-rocm7.1.0-000000000000", **unsigned)
+    verdict = judged(signed, *passed, elsewhere)
+    assert verdict.passed and {target.state for target in verdict.targets} == {"tested", "untested"}
+    assert verdict.ignored == ((elsewhere.id, reason("other-set", set=elsewhere.evidence.set)),)
+    assert not judged(ONE, *passed, elsewhere).passed  # a channel that takes reports takes this one, too
+    by_signer = said(set="2.9.1-rocm7.1.0-000000000000", **{**unsigned, "signer": "ann"})
+    assert not judged(signed, *passed, by_signer).passed
+    assert not judged(signed, *passed, said(**unsigned)).passed
+
+
+@pytest.mark.contract
+def test_what_nobody_signed_says_nothing_of_the_document_where_signers_are_needed():
+    signed = ONE.replace("signed: false", "signed: true") + f"\nsigners: {{ann: ssh-ed25519 {KEY}}}"
+    passed = [said("audit", about=SET.digest), said(about=SET.digest)]
+    other = said(about=sha("x"), signer="")
+    assert judged(signed, *passed, other).passed and not judged(ONE, *passed, other).passed
+    assert why(judged(signed, *passed, said(about=sha("x"))), "hashes") == ("fail", "other-document")
+
+
+@pytest.mark.contract
 def test_one_run_handed_in_twice_makes_no_failure_good():
     others = (said("audit"), said(gfx="gfx1031"))
     bad, source = said(outcome="fail", hours=5), sha("results")
@@ -153,9 +190,10 @@ def test_one_run_handed_in_twice_makes_no_failure_good():
 @pytest.mark.contract
 def test_what_is_told_of_an_exception_is_no_lie_where_there_are_old_tests():
     own = "\nfamilies: {gfx103X-all: {bypass_tests_for_releases: true, owner: eve, reason: no card}}"
-    says = why(judged(ONE + own, said("audit"), said(hours=24 * 8)), "smoke on gfx1030")
-    named = "gfx103X-all is a named exception (eve: no card)"
-    assert says == f"bypassed: not tested enough (the newest is 8 d old, and may be 7 d): {named}"
+    found = rule_of(judged(ONE + own, said("audit"), said(hours=24 * 8)), "smoke on gfx1030")
+    facts = {"family": "gfx103X-all", "owner": "eve", "why": "no card", "tested": True}
+    assert (found.outcome, found.facts_of("exception")) == ("bypassed", facts)
+    assert found.facts_of("too-old") == {"age": 8 * 86400, "limit": 7 * 86400}
 
 
 @pytest.mark.contract
@@ -168,7 +206,7 @@ def test_a_document_that_was_changed_after_the_tests_is_held():
         seen = [said(kind, about=about) for kind in ("audit", "smoke")]
         assert judged(EVERY_TARGET, *seen, said(gfx="gfx1031", about=about)).passed
         verdict = judged(EVERY_TARGET, *seen, document=changed)
-        assert why(verdict, "hashes").startswith("fail: the document says other things than when 2026")
+        assert why(verdict, "hashes") == ("fail", "other-document")
 
 
 WAIVER = "{rule: smoke, channels: [nightly], family: gfx103X-all, owner: bob, reason: known, expires: DAY}"
@@ -181,8 +219,8 @@ WAIVER = "{rule: smoke, channels: [nightly], family: gfx103X-all, owner: bob, re
 def test_a_waiver_ends_within_a_year(day: str, holds: bool):
     verdict = judged(f"{ONE}\nwaivers: [{WAIVER.replace('DAY', day)}]", said("audit"))
     assert verdict.passed == holds
-    note = f"the waiver of bob is to hold until {day}: none counts for more than 366 days"
-    assert (note in " ".join(verdict.notes)) == (not holds)
+    notes = [(note.code, note.facts["owner"], note.facts["until"]) for note in verdict.notes]
+    assert notes == ([] if holds else [("waiver-too-long", "bob", day)] * len(verdict.failures))
 
 
 @pytest.mark.contract
@@ -206,7 +244,7 @@ def test_what_only_the_data_of_families_excuses_goes_to_no_stable_channel_of_our
     named = "\nfamilies: {gfx120X-all: {bypass_tests_for_releases: true, owner: eve, reason: no card}}"
     verdict = judged(text + named, fine, document=document)
     assert outcomes(verdict)["smoke on gfx1200"] == "bypassed"
-    assert make_shown_state(verdict).word == "untested"
+    assert verdict.state == "untested"
     crashed = said(outcome="crash", gfx="gfx1200", document=document)
     assert not judged(text + named, fine, crashed, document=document).passed
 
@@ -217,7 +255,8 @@ def test_a_set_of_two_machines_kinds_waits_for_the_one_that_failed():
     bad = said(outcome="fail", hours=9, machine="mi300x")
     there = [said(hours=hours, machine="mi325x") for hours in (3, 2, 1)]
     verdict = judged(EVERY, *others, bad, *there)
-    assert "show with 2 passes in a row on machines of the kind mi300x" in verdict.next_step
+    facts = rule_of(verdict, "smoke on gfx1030").facts_of("failed")
+    assert (facts["machine"], facts["passes"]) == ("mi300x", 2)
     here = [said(hours=hours, machine="mi300x") for hours in (3, 2)]
     assert not judged(EVERY, *others, bad, *there, here[0]).passed
     assert judged(EVERY, *others, bad, *there, *here).passed

@@ -13,10 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from judged_sets import NOW, SET, a_set, policy, said, wheel
 
-from rocm_wheels.release import gate
+from rocm_wheels.release import gate, verdict_text
 from rocm_wheels.release.evidence import store
 from rocm_wheels.release.evidence.evidence import OutcomeCounts, TestedSuite
-from rocm_wheels.release.policy import Policy, Verdict, make_shown_state
+from rocm_wheels.release.policy import Policy
+from rocm_wheels.release.verdict import Verdict
 
 pytestmark = pytest.mark.contract
 
@@ -141,13 +142,17 @@ def test_a_verdict_is_whole_and_the_order_of_evidence_does_not_matter(
     known = evidence(some, green=green)
     found = verdict(POLICIES[rules], known)
     assert {one.rule for one in found.rules} >= {"hashes", "audit", "smoke"}
-    assert all(one.why for one in found.rules)
-    assert all(one.tip for one in found.failures)
+    assert all(one.reasons and verdict_text.describe_rule(one) for one in found.rules)
+    assert all(verdict_text.find_step(found, one) for one in found.failures)
+    assert all(map(verdict_text.describe_reason, (*found.notes, *dict(found.ignored).values())))
     ids = {one.id for one in known}
     assert all({*one.evidence, *one.overcome} <= ids for one in found.rules)
     excused = {one.rule for one in found.rules if one.outcome in {"waived", "bypassed"}}
     assert not excused & {"hashes", "audit"}
-    assert [line.split(":")[0] for line in make_shown_state(found).lines[:2]] == ["gfx1030", "gfx1031"]
+    assert [line.split(":")[0] for line in verdict_text.make_shown_state(found).lines[:2]] == [
+        "gfx1030",
+        "gfx1031",
+    ]
     assert verdict(POLICIES[rules], known[::-1]).rules == found.rules
     assert json.loads(json.dumps(found.as_json()))["passed"] == found.passed
 

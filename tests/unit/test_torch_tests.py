@@ -22,10 +22,11 @@ from rocm_wheels.core import errors, records
 from rocm_wheels.core.files import hash_file
 from rocm_wheels.gpus import gpu
 from rocm_wheels.models import ci, torch_tests
-from rocm_wheels.release import policy
+from rocm_wheels.release import policy, verdict_text
 from rocm_wheels.release.evidence import store
 from rocm_wheels.release.evidence.evidence import Evidence, EvidenceSubmission, TestedSuite
 from rocm_wheels.release.evidence.results import read_results
+from rocm_wheels.release.verdict import RuleResult
 from rocm_wheels.testing import installed_torch, torch_test_plan, torch_test_run
 from rocm_wheels.testing.durations import read_durations, share_out
 from rocm_wheels.testing.results import (
@@ -297,11 +298,11 @@ def stored(evidence: Evidence) -> store.StoredEvidence:
     return store.StoredEvidence(evidence.id, evidence, "", "")
 
 
-def gate(*found: Evidence, rules: str = RULES) -> tuple[str, str]:
-    """What the rule about torch's tests says of a set, and what is to be done."""
+def gate(*found: Evidence, rules: str = RULES) -> tuple[str, RuleResult]:
+    """What came of the rule about torch's tests."""
     results = [one for one in judged(rules, said("audit"), *map(stored, found)).rules if one.rule == "tests"]
     rule = next((one for one in results if one.outcome != "pass"), results[0])
-    return rule.outcome, f"{rule.why}; {rule.tip}"
+    return rule.outcome, rule
 
 
 def of_torch(**more: Any) -> TorchUnderTest:
@@ -320,17 +321,23 @@ def test_whole_results_satisfy_the_gate_and_known_failures_are_none(tmp_path: Pa
     assert (one.hashes, one.selected) == ((TORCH.sha256,), "")
     assert one.detail == "suite full; tests of 111111111111; 1 failure known"
     outcome, why = gate(one)
-    assert outcome == "pass" and "passed with Python 3.12 (2 passed, 1 skipped" in why
+    facts = why.facts_of("passed")
+    assert outcome == "pass" and facts["pythons"] == ("3.12",)
+    assert facts["counts"] == {"passed": 2, "skipped": 1}
     (bad,) = evidence_in(results(tmp_path / "bad", "test_new"))
     assert (bad.outcome, bad.failed) == ("fail", ("test_a.py::T::test_new",))
     assert gate(one, bad)[0] == "fail"
 
 
 def test_without_evidence_the_gate_says_what_to_type() -> None:
-    outcome, why = gate()
-    assert outcome == "fail" and "no evidence that torch's own tests pass" in why
-    assert "(build_tools/run_pytorch_tests.py --family gfx1030 --wheels WHEELS --suite full), then: " in why
-    assert why.endswith(f"rocm-wheels set evidence add STORE --set {SET.id} --from torch-test-results")
+    verdict = judged(RULES, said("audit"))
+    (rule,) = verdict.failures
+    assert "no-pass" in rule.codes
+    step = verdict_text.find_next_step(verdict)
+    assert (
+        ": rocm-wheels test torch --family gfx1030 --wheels WHEELS --suite full --output-dir torch; " in step
+    )
+    assert step.endswith(f"rocm-wheels set evidence add STORE --set {SET.id} --from torch")
 
 
 @pytest.mark.parametrize(
@@ -391,8 +398,8 @@ def test_a_suite_passed_when_every_shard_of_one_plan_did(tmp_path: Path) -> None
     (one,), (two,) = evidence_in(first), evidence_in(second)
     assert one.outcome == "pass" and one.suite == TestedSuite(name="full", shard=1, shards=2, plan="p")
     outcome, why = gate(one)
-    assert outcome == "fail" and "of 2 shards 2 is not there" in why
-    assert gate(one, two)[0] == "pass" and "(4 passed" in gate(one, two)[1]
+    assert outcome == "fail" and why.facts_of("missing-shards") == {"shards": 2, "missing": (2,)}
+    assert gate(one, two)[0] == "pass" and gate(one, two)[1].facts_of("passed")["counts"] == {"passed": 4}
     assert gate(one, two, rules=RULES.replace("at_least: 2", "at_least: 4"))[0] == "pass"
     assert gate(one, two, rules=RULES.replace("at_least: 2", "at_least: 5"))[0] == "fail"
     (other_plan,) = evidence_in(a_shard(tmp_path / "other", 2, plan="q"))
@@ -437,7 +444,7 @@ def test_a_waiver_may_be_of_one_suite(tmp_path: Path) -> None:
     (failed,) = evidence_in(results(tmp_path / "bad", "test_new"))
     assert gate(failed, rules=waived)[0] == "fail" and gate(rules=waived)[0] == "fail"
     ended = judged(waived.replace("2026-12-24", "2026-11-01"), said("audit"), stored(full))
-    assert not ended.passed and "the waiver of bob ended" in " ".join(ended.notes)
+    assert not ended.passed and "waiver-ended" in [note.code for note in ended.notes]
     with pytest.raises(errors.DataError, match="suite"):
         gate(full, rules=waived.replace("rule: tests", "rule: smoke"))
 
@@ -448,7 +455,7 @@ def test_a_policy_says_how_many_tests_may_be_flaky(tmp_path: Path) -> None:
     assert one.flaky == ("test_a.py::T::test_new",) and gate(one)[0] == "pass"
     (two,) = evidence_in(results(tmp_path / "2", flaky=("test_new", "test_other")))
     outcome, why = gate(two)
-    assert outcome == "fail" and "2 tests failed and passed when tried again: at most 1 may" in why
+    assert outcome == "fail" and why.facts_of("too-flaky") == {"flaky": 2, "allowed": 1}
     assert gate(one, rules=RULES.replace(", flaky: 1", ""))[0] == "fail", "without a word none may"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import json
 import platform
+import shlex
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -19,14 +20,13 @@ import click
 from rocm_wheels.cli import boundary, catalogue
 from rocm_wheels.cli.command import command, group, option
 from rocm_wheels.cli.options import GivenPath
-from rocm_wheels.core import errors, extras, machine, shell, tables
+from rocm_wheels.core import errors, extras, machine, tables
 from rocm_wheels.core.log import log_warning
 
 if TYPE_CHECKING:
-    from rocm_wheels.release import stored_digests, wheel_set
+    from rocm_wheels.release import stored_digests, verdict, wheel_set
     from rocm_wheels.release.evidence.evidence import Evidence, EvidenceSubmission
     from rocm_wheels.release.evidence.store import StoredEvidence
-    from rocm_wheels.release.policy import RuleResult, Verdict
     from rocm_wheels.stores.store import Store
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -48,6 +48,11 @@ class ChosenSet:
     store: str
     set_id: str
     family: str | None
+
+    @property
+    def options(self) -> str:
+        """What commands about the set are given besides, as it can be pasted: `` --family NAME``, or "" ."""
+        return f" --family {shlex.quote(self.family)}" if self.family else ""
 
     def open_set(self) -> tuple[Store, wheel_set.SetDocument]:
         """Open the store and return it with the set. Raises ReleaseError when there is none."""
@@ -497,14 +502,14 @@ def gate_command(  # noqa: PLR0917 - click passes them by name
       rocm-wheels set gate s3://wheels --set 2.9.1-93bf --channel nightly --explain
     """
     from rocm_wheels.core.files import write_atomically
-    from rocm_wheels.release import gate, set_page
+    from rocm_wheels.release import gate, set_page, verdict_text
     from rocm_wheels.release.policy import load_policy
 
     if html is not None:
         extras.require_extras("a page", "release")
     rules = load_policy(policy)
     store, document = chosen.open_set()
-    verdict, evidence = gate.judge_staged_set(
+    judged, evidence = gate.judge_staged_set(
         store,
         document,
         channel,
@@ -513,21 +518,17 @@ def gate_command(  # noqa: PLR0917 - click passes them by name
         env=boundary.read_environment(),
         digests=remember_digests(),
     )
-    upgrades = _find_upgrade_faults(store, document, channel)
-    verdict = replace(verdict, notes=(*verdict.notes, *upgrades))
-    step = _fill_in_store(verdict.next_step, chosen)
+    judged = replace(judged, notes=(*judged.notes, *_find_upgrade_faults(store, document, channel)))
+    step = verdict_text.find_next_step(judged, shlex.quote(chosen.store), chosen.options)
     if as_json:
-        report = {**verdict.as_json(), "policy": str(policy) if policy else None, "next": step}
+        report = {**judged.as_json(), "policy": str(policy) if policy else None, "next": step}
         click.echo(
             json.dumps({**report, "evidence": [evidence_as_json(entry) for entry in evidence]}, indent=1)
         )
     else:
-        click.echo(
-            "\n".join(
-                _describe_verdict(chosen, verdict, {entry.id: entry for entry in evidence}, explain=explain)
-            )
-        )
-    page = set_page.SetPage(document, verdict, evidence, step)
+        by_id = {entry.id: entry for entry in evidence}
+        click.echo("\n".join(_describe_verdict(chosen, judged, by_id, explain=explain)))
+    page = set_page.SetPage(document, judged, evidence, step)
     boundary.append_step_summary(boundary.read_environment(), page.format_markdown())
     if html is not None:
         write_atomically(html, page.render())
@@ -535,77 +536,69 @@ def gate_command(  # noqa: PLR0917 - click passes them by name
         from rocm_wheels.ci import matrix_report
 
         matrix_report.set_outputs(
-            boundary.read_environment(), {"passed": "true" if verdict.passed else "false"}
+            boundary.read_environment(), {"passed": "true" if judged.passed else "false"}
         )
-    elif not verdict.passed:
-        many = "1 rule does" if len(verdict.failures) == 1 else f"{len(verdict.failures)} rules do"
-        raise errors.ReleaseError(f"{verdict.set} cannot go to {channel}: {many} not pass", tip=step or None)
+    elif not judged.passed:
+        many = "1 rule does" if len(judged.failures) == 1 else f"{len(judged.failures)} rules do"
+        raise errors.ReleaseError(f"{judged.set} cannot go to {channel}: {many} not pass", tip=step or None)
 
 
-def _find_upgrade_faults(store: Store, document: wheel_set.SetDocument, channel: str) -> list[str]:
+def _find_upgrade_faults(store: Store, document: wheel_set.SetDocument, channel: str) -> list[verdict.Reason]:
     from rocm_wheels.release import channel as channels
+    from rocm_wheels.release import verdict
     from rocm_wheels.release.store_paths import FamilyPaths
 
     paths = FamilyPaths(document.family)
     try:
         shown = channels.read_channel(store, paths, channel).channel
-        return channels.find_upgrade_faults(store, paths, document, shown)
+        faults = channels.find_upgrade_faults(store, paths, document, shown)
     except (errors.ReleaseError, errors.DataError) as fault:  # the verdict is told all the same
-        return [f"what upgrades do is not known: {errors.explain_error(fault).splitlines()[0]}"]
+        faults = [f"what upgrades do is not known: {errors.explain_error(fault).splitlines()[0]}"]
+    return [verdict.reason("upgrade", fault=fault) for fault in faults]
 
 
-def _fill_in_store(step: str, chosen: ChosenSet) -> str:
-    """Return what is to be done next with the words that were used here, as they can be pasted."""
-    words = [chosen.store]
-    words += ["--family", chosen.family] if chosen.family else []
-    return step.replace(" STORE ", f" {shell.format_command(words)} ")
-
-
-def _format_show_command(chosen: ChosenSet, verdict: Verdict, evidence: str = "") -> str:
-    return _fill_in_store(f"rocm-wheels set show STORE --set {verdict.set} {evidence}", chosen).rstrip()
+def _format_show_command(chosen: ChosenSet, judged: verdict.Verdict, evidence: str = "") -> str:
+    store = f"{shlex.quote(chosen.store)}{chosen.options}"
+    return f"rocm-wheels set show {store} --set {judged.set} {evidence}".rstrip()
 
 
 def _describe_verdict(
-    chosen: ChosenSet, verdict: Verdict, evidence: dict[str, StoredEvidence], *, explain: bool
+    chosen: ChosenSet, judged: verdict.Verdict, evidence: dict[str, StoredEvidence], *, explain: bool
 ) -> list[str]:
-    from rocm_wheels.release.policy import make_shown_state
+    from rocm_wheels.release import verdict_text
 
-    state = make_shown_state(verdict)
-    may = "can go to" if verdict.passed else "cannot go to"
-    blocked = (
-        f": blocked by {len(verdict.failures)} of {tables.format_count(len(verdict.rules), 'rule')}"
-        if verdict.failures
-        else ""
-    )
-    lines = [f"{verdict.set} of {verdict.family} {may} {verdict.channel} ({state.word}){blocked}"]
-    rules = sorted(verdict.rules, key=lambda rule: list(_OUTCOME_WORDS).index(rule.outcome))
-    rows = []
-    for result in rules:
-        why = _shorten_reason(result, evidence) if explain else result.why
-        rows.append((_OUTCOME_WORDS[result.outcome], result.title, why))
+    headline = verdict_text.format_headline(judged).replace(judged.set, f"{judged.set} of {judged.family}")
+    headline += f" ({judged.state})"
+    if judged.failures:
+        headline += f": blocked by {verdict_text.count_part(len(judged.failures), len(judged.rules), 'rule')}"
+    lines = [headline]
+    rules = sorted(judged.rules, key=lambda rule: list(_OUTCOME_WORDS).index(rule.outcome))
+    rows = [
+        (_OUTCOME_WORDS[result.outcome], result.title, verdict_text.describe_rule(result, tests=not explain))
+        for result in rules
+    ]
     for result, line in zip(rules, tables.align_rows(rows), strict=True):
         lines.append(f"  {line}")
         if explain:
-            lines += _describe_results(chosen, "", result.evidence, verdict, evidence)
-            lines += _describe_results(chosen, "made good: ", result.overcome, verdict, evidence)
-    lines += [f"  note: {note}" for note in verdict.notes]
+            lines += _describe_results(chosen, "", result.evidence, judged, evidence)
+            lines += _describe_results(chosen, "made good: ", result.overcome, judged, evidence)
+    lines += [f"  note: {verdict_text.describe_reason(note)}" for note in judged.notes]
     if explain:
-        lines += _describe_ignored(verdict)
-        lines += [f"  users see: {line}" for line in state.lines]
+        names_by_reason: dict[str, list[str]] = defaultdict(list)
+        for name, why in judged.ignored:
+            names_by_reason[verdict_text.describe_reason(why)].append(name)
+        for text, names in names_by_reason.items():
+            rest = f" and {len(names) - 2} more" if len(names) > 2 else ""
+            lines.append(f"  does not count: {', '.join(names[:2])}{rest}: {text}")
+        lines += [f"  users see: {line}" for line in verdict_text.make_shown_state(judged).lines]
     return lines
-
-
-def _shorten_reason(rule: RuleResult, evidence: dict[str, StoredEvidence]) -> str:
-    """Return why a rule is what it is without the failed tests, which are told below."""
-    failed = evidence[rule.evidence[0]].evidence.failed if rule.evidence else ()
-    return rule.why.partition(f": {failed[0][:40]}")[0] if failed and rule.outcome != "pass" else rule.why
 
 
 def _describe_results(
     chosen: ChosenSet,
     label: str,
     names: tuple[str, ...],
-    verdict: Verdict,
+    judged: verdict.Verdict,
     evidence: dict[str, StoredEvidence],
 ) -> list[str]:
     """Return what a rule rests on, a line each; the newest, where there are many."""
@@ -614,25 +607,14 @@ def _describe_results(
         result = entry.evidence
         kind = f" ({result.host.kind})" if result.host.kind != "any" else ""
         signed = f", signed by {entry.signer}" if entry.signer else ""
-        age = tables.format_duration((verdict.when - result.when).total_seconds())
+        age = tables.format_duration((judged.when - result.when).total_seconds())
         outcome = f"{result.outcome} ({result.counts}), {age} ago"
         who = f"on {result.host.short}{kind}, by {result.by}{signed}"
         lines.append(f"      {label}{entry.id}  {outcome} {who}")
         lines += [f"        failed: {test}" for test in result.failed[:_MOST_RESULTS]]
         if len(result.failed) > _MOST_RESULTS:
-            lines.append(f"        all of them: {_format_show_command(chosen, verdict, entry.id)}")
+            lines.append(f"        all of them: {_format_show_command(chosen, judged, entry.id)}")
     if len(names) > _MOST_RESULTS:
         rest = f"{label}and {len(names) - _MOST_RESULTS} older"
-        lines.append(f"      {rest}: {_format_show_command(chosen, verdict)}")
+        lines.append(f"      {rest}: {_format_show_command(chosen, judged)}")
     return lines
-
-
-def _describe_ignored(verdict: Verdict) -> list[str]:
-    """Return what does not count, by the reason."""
-    names_by_reason: dict[str, list[str]] = defaultdict(list)
-    for name, why in verdict.ignored:
-        names_by_reason[why].append(name)
-    return [
-        f"  does not count: {', '.join(names[:2])}{f' and {len(names) - 2} more' * (len(names) > 2)}: {why}"
-        for why, names in names_by_reason.items()
-    ]

@@ -18,7 +18,8 @@ from rocm_wheels.core import errors, log, tables
 if TYPE_CHECKING:
     from rocm_wheels.release import care, refresh
     from rocm_wheels.release.channel import ChannelChange, Promoter
-    from rocm_wheels.release.policy import Policy, Verdict
+    from rocm_wheels.release.policy import Policy
+    from rocm_wheels.release.verdict import Verdict
     from rocm_wheels.stores.store import Store
 
 F = TypeVar("F", bound=Callable[..., Any])

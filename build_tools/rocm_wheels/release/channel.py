@@ -26,9 +26,10 @@ from pydantic import Field, model_validator
 
 from rocm_wheels.core import errors, parallel, process, records, tables
 from rocm_wheels.models import lock
-from rocm_wheels.release import pages, sealed, set_conflicts, signing, support, wheel_set
-from rocm_wheels.release.policy import CHANNEL_NAMES, Verdict, make_shown_state
+from rocm_wheels.release import pages, sealed, set_conflicts, signing, support, verdict_text, wheel_set
+from rocm_wheels.release.policy import CHANNEL_NAMES
 from rocm_wheels.release.store_paths import FamilyPaths
+from rocm_wheels.release.verdict import Verdict
 from rocm_wheels.stores.store import (
     ChangedInStoreError,
     Store,
@@ -395,8 +396,8 @@ def require_pass(verdict: Verdict, store: Store, begun: Channel | None = None) -
     """
     if verdict.passed:
         return verdict
-    reasons = "\n".join(f"{rule.title}: {rule.why}" for rule in verdict.failures)
-    tip = verdict.next_step.replace(" STORE ", f" {store.url} ")
+    reasons = "\n".join(f"{rule.title}: {verdict_text.describe_rule(rule)}" for rule in verdict.failures)
+    tip = verdict_text.find_next_step(verdict, store.url)
     if begun is not None:
         reasons += f"\nan earlier run had passed and was killed: {begun.pending}"
         undo = f"undo what it did: {format_undo_command(store, begun)}"
@@ -713,7 +714,7 @@ class Promoter:
         folder = self.paths.channel_pages(self.channel)
         notes = support.read_notes(self.store, self.paths, self.channel)
         if verdict is not None:
-            state = make_shown_state(verdict)
+            state = verdict_text.make_shown_state(verdict)
             notes[verdict.set] = pages.SetNote(state.word, state.lines)
         notes = {
             entry.set: notes.get(entry.set, pages.SetNote("untested")).with_lines(entry.notes)

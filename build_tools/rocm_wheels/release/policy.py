@@ -1,6 +1,4 @@
-"""The policy: what each channel needs of a set before people get it; the verdict on a set.
-
-The policy is a YAML file, read strictly. Of a verdict, those who install from a set see a part.
+"""The policy: what each channel needs of a set before people get it. A YAML file, read strictly.
 
 Owns ``data/release_policy.yaml``, which is used where no other is given.
 """
@@ -10,10 +8,9 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from datetime import date, datetime, timedelta
+from datetime import date, timedelta
 from pathlib import Path
-from typing import Annotated, Final, Literal, get_args
+from typing import Annotated, Literal, get_args
 
 from pydantic import (
     AfterValidator,
@@ -31,13 +28,12 @@ from rocm_wheels.core import errors, records, sigstore_bundle, ssh_signature, ta
 from rocm_wheels.models import ci, project_names, torch_tests
 from rocm_wheels.models.gfx import get_card_kinds, get_gfx_families, get_gfx_targets
 from rocm_wheels.release.evidence.evidence import PrintableName
+from rocm_wheels.release.verdict import RULE_NAMES
 
 ChannelName = Literal["nightly", "prerelease", "stable"]
 CHANNEL_NAMES: tuple[ChannelName, ...] = get_args(ChannelName)
-RuleName = Literal["signers", "hashes", "audit", "complete", "provenance", "resolver", "smoke", "tests"]
-RULE_NAMES: tuple[RuleName, ...] = get_args(RuleName)
-# what is not whole is not released, whoever says so
-INTEGRITY_RULES = ("signers", "hashes", "audit")
+# what is not whole is not released, whoever says so; nor what a channel could not show
+INTEGRITY_RULES = ("signers", "hashes", "audit", "channel")
 _GPU_RULES = ("smoke", "tests")
 LONGEST_WAIVER = timedelta(
     days=366
@@ -82,17 +78,14 @@ def _check_public_key(value: str) -> str:
     return value
 
 
-def _format_age(age: timedelta) -> str:
-    """Return an age as a policy has it, in the largest unit that it is whole in."""
-    for unit in ("w", "d", "h"):
-        number, rest = divmod(age, _AGE_UNITS[unit])
-        if not rest:
-            return f"{number}{unit}"
-    return str(age)
+def format_age(age: timedelta) -> str:
+    """Return an age as policies have it: ``36h``, ``14d``."""
+    hours = int(age.total_seconds() // 3600)
+    return f"{hours // 24}d" if hours % 24 == 0 else f"{hours}h"
 
 
 PolicyAge = Annotated[
-    timedelta, BeforeValidator(_parse_age), PlainSerializer(_format_age, return_type=str, when_used="json")
+    timedelta, BeforeValidator(_parse_age), PlainSerializer(format_age, return_type=str, when_used="json")
 ]
 ChannelKey = Annotated[
     str, AfterValidator(lambda value: _require_known_name("channel", value, CHANNEL_NAMES))
@@ -249,10 +242,6 @@ class Waiver(records.Record):
             raise _make_policy_error(f"{self.rule} has no suites: suite is for waivers of tests")
         return self
 
-    def __str__(self) -> str:
-        """Return who waives it, how long, and why."""
-        return f"{self.owner} answers for it until {self.expires}: {self.reason}"
-
 
 class RetentionPolicy(records.Record):
     """Which staged sets ``store prune`` keeps that nothing needs.
@@ -273,12 +262,6 @@ class RetentionPolicy(records.Record):
             f"keep the newest {self.keep}, for {format_age(self.keep_for)},"
             f" passed for {format_age(self.keep_passed_for)}"
         )
-
-
-def format_age(age: timedelta) -> str:
-    """Return an age as policies have it: ``36h``, ``14d``."""
-    hours = int(age.total_seconds() // 3600)
-    return f"{hours // 24}d" if hours % 24 == 0 else f"{hours}h"
 
 
 class Policy(records.Record):
@@ -381,15 +364,6 @@ class Policy(records.Record):
                 return family, place.model_copy(update=changed)
         return "", ci.FamilyPlatform()
 
-    def describe_exception(self, family: str) -> str:
-        """Return who names a family as an exception here, and why; "" where that is the data of families."""
-        family_policy = self.families.get(family)
-        return (
-            f"{family_policy.owner}: {family_policy.reason}"
-            if family_policy is not None and family_policy.bypass_tests_for_releases
-            else ""
-        )
-
 
 def load_policy(path: Path | None = None) -> Policy:
     """Read a policy, by default our own. Raises DataError with file, line and column of a mistake."""
@@ -427,136 +401,3 @@ def add_signer(text: str, name: str, public_key: str, *, where: str) -> str:
             f"{where} cannot be added to: `signers` is in one line", tip=f"add{line} by hand"
         )
     return named
-
-
-RuleOutcome = Literal["pass", "fail", "waived", "bypassed"]
-TargetTestState = Literal["tested", "reported, unsigned", "failed", "untested"]
-REPORTED: Final = "reported, unsigned"
-
-
-@dataclass(frozen=True)
-class RuleResult:
-    """What came of a rule. ``gfx`` is "" for a rule that is about no single target.
-
-    ``suite`` is that of torch's own tests, "" for other rules. ``evidence`` are the ids of what it rests on;
-    ``overcome`` those of failures that later passes made good: they are shown, and never hidden. ``tip`` is
-    what to do about a failure.
-    """
-
-    rule: str
-    outcome: RuleOutcome
-    why: str
-    gfx: str = ""
-    evidence: tuple[str, ...] = ()
-    overcome: tuple[str, ...] = ()
-    tip: str = ""
-    suite: str = ""
-
-    @property
-    def title(self) -> str:
-        """The rule as people name it: ``smoke on gfx942``, ``tests (full) on gfx942``."""
-        rule = f"{self.rule} ({self.suite})" if self.suite else self.rule
-        return f"{rule} on {self.gfx}" if self.gfx else rule
-
-
-@dataclass(frozen=True)
-class TargetState:
-    """What is known of a target by all evidence that counts, whatever a channel needs.
-
-    It is tested by results that one of the policy's signers signed; a pass that nobody known signed is a
-    report. ``by`` are the kinds of tests that passed, ``pythons`` those that they passed with, ``when`` is
-    the day of the newest ("": none).
-    """
-
-    gfx: str
-    state: TargetTestState
-    by: tuple[str, ...] = ()
-    pythons: tuple[str, ...] = ()
-    when: str = ""
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What a gate says. ``ignored`` are evidence ids that cannot speak for the set, and why.
-
-    ``policy`` is the digest of the policy that it judged by.
-    """
-
-    set: str
-    family: str
-    channel: str
-    when: datetime
-    rules: tuple[RuleResult, ...]
-    targets: tuple[TargetState, ...] = ()
-    ignored: tuple[tuple[str, str], ...] = ()
-    notes: tuple[str, ...] = field(default=())
-    policy: str = ""
-
-    @property
-    def passed(self) -> bool:
-        """Tell whether the set may go to the channel: something was judged, and nothing failed."""
-        return bool(self.rules) and not self.failures
-
-    @property
-    def failures(self) -> tuple[RuleResult, ...]:
-        """The rules that hold it."""
-        return tuple(rule for rule in self.rules if rule.outcome == "fail")
-
-    @property
-    def next_step(self) -> str:
-        """The one thing to do next, "" when nothing is."""
-        return next((rule.tip for rule in self.failures if rule.tip), "")
-
-    def as_json(self) -> dict[str, object]:
-        """Return it as plain JSON values."""
-        return {
-            "schema": 1,
-            "set": self.set,
-            "family": self.family,
-            "channel": self.channel,
-            "when": f"{self.when:%Y-%m-%dT%H:%M:%SZ}",
-            "passed": self.passed,
-            "state": asdict(make_shown_state(self)),
-            "rules": [{"title": item.title, **asdict(item)} for item in self.rules],
-            "targets": [asdict(item) for item in self.targets],
-            "ignored": [{"evidence": name, "why": why} for name, why in self.ignored],
-            "notes": list(self.notes),
-            "policy": self.policy,
-            "next": self.next_step,
-        }
-
-
-@dataclass(frozen=True)
-class ShownState:
-    """What users are told on the pages of a set: one word, and lines of plain text."""
-
-    word: Literal["tested", "partly tested", "reported, unsigned", "untested", "tests failed"]
-    lines: tuple[str, ...]
-
-
-def make_shown_state(verdict: Verdict) -> ShownState:
-    """Return what the pages of a set tell of its tests: plain text, a line each, no markup.
-
-    What was bypassed or waived is told with who named it; a target that nobody tested is never left out.
-    """
-    lines = [_describe_target(item) for item in verdict.targets]
-    for item in verdict.rules:
-        if item.outcome in {"bypassed", "waived"}:
-            lines.append(f"{item.title}: {item.why}")
-    states = {item.state for item in verdict.targets}
-    if "failed" in states:
-        return ShownState("tests failed", tuple(lines))
-    if states == {"tested"}:
-        return ShownState("tested", tuple(lines))
-    if "tested" in states:
-        return ShownState("partly tested", tuple(lines))
-    return ShownState(REPORTED if REPORTED in states else "untested", tuple(lines))
-
-
-def _describe_target(target: TargetState) -> str:
-    if target.state == "failed":
-        return f"{target.gfx}: tests failed"
-    if target.state == "untested":
-        return f"{target.gfx}: untested"
-    pythons = f" with Python {', '.join(target.pythons)}" if any(target.pythons) else ""
-    return f"{target.gfx}: {target.state} ({' and '.join(target.by)}{pythons}, {target.when})"

@@ -19,8 +19,9 @@ from rocm_wheels.models.gfx import get_gfx_families, get_gfx_targets, strip_feat
 from rocm_wheels.release import channel as channels
 from rocm_wheels.release import gate, refresh, support, wheel_set
 from rocm_wheels.release.evidence.store import StoredEvidence, read_evidence
-from rocm_wheels.release.policy import REPORTED, Policy, TargetState
+from rocm_wheels.release.policy import Policy
 from rocm_wheels.release.store_paths import FamilyPaths
+from rocm_wheels.release.verdict import REPORTED, TargetState
 from rocm_wheels.stores.store import Store
 
 

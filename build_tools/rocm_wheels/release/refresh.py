@@ -27,16 +27,11 @@ from rocm_wheels.index.folder import HTML_PAGE, METADATA_SUFFIX
 from rocm_wheels.models import project_names
 from rocm_wheels.models.gfx import strip_features
 from rocm_wheels.release import channel as channels
-from rocm_wheels.release import gate, pages, signing, support, wheel_set
+from rocm_wheels.release import gate, pages, signing, support, verdict_text, wheel_set
 from rocm_wheels.release.evidence.store import StoredEvidence, read_evidence
-from rocm_wheels.release.policy import (
-    REPORTED,
-    Policy,
-    TargetTestState,
-    Verdict,
-    make_shown_state,
-)
+from rocm_wheels.release.policy import Policy
 from rocm_wheels.release.store_paths import SUPPORT_FILE, FamilyPaths
+from rocm_wheels.release.verdict import REPORTED, TargetTestState, Verdict
 from rocm_wheels.stores.store import RUN_AGAIN_TIP, ChangedInStoreError, Store, change_documents
 from rocm_wheels.wheels import dist_info
 
@@ -119,7 +114,7 @@ def make_set_status(
     """
     verdict = gate.judge_set(policy, channel, document, evidence, now)
     bad = {item.id for item in evidence if not item.evidence.passed}
-    failed = tuple(  # not for want of evidence, but by a failure or a change
+    failed: tuple[str, ...] = tuple(  # not for want of evidence, but by a failure or a change
         item.rule
         for item in verdict.failures
         if item.rule == "hashes" or (item.rule in {"audit", "resolver"} and bad.intersection(item.evidence))
@@ -129,7 +124,8 @@ def make_set_status(
         others = f" and {tables.format_count(len(lost) - 1, 'other')}" if lost[1:] else ""
         faults.append(f"files: {lost[0]}{others} gone or cut short: stage the same wheels again")
         failed = (*failed, "files")
-    shown = make_shown_state(verdict)
+    shown = verdict_text.make_shown_state(verdict)
+    notes = map(verdict_text.describe_reason, verdict.notes)
     project = "torch" if "torch" in document.projects else document.projects[0]
     wheels = [file for file in document.files if file.project == project]
     return SetStatus(
@@ -143,7 +139,7 @@ def make_set_status(
         kind=document.layout,
         origin=document.origin,
         state="checks failed" if failed and shown.word != "tests failed" else shown.word,
-        told=(*shown.lines, *faults, *verdict.notes, *entry.notes),
+        told=(*shown.lines, *faults, *notes, *entry.notes),
         targets=_list_targets(verdict),
         wheels=tuple(_make_wheel_status(file, document) for file in wheels),
         failed_checks=failed,

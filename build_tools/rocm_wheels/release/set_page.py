@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rocm_wheels.core import page_templates, tables
-from rocm_wheels.release import wheel_set
+from rocm_wheels.release import verdict_text, wheel_set
 from rocm_wheels.release.evidence.evidence import summarize_evidence
 from rocm_wheels.release.evidence.store import StoredEvidence
-from rocm_wheels.release.policy import Verdict, make_shown_state
+from rocm_wheels.release.verdict import Verdict
 
 _OUTCOMES = ("fail", "waived", "bypassed", "pass")  # what holds it comes first
 
@@ -31,8 +31,7 @@ class SetPage:
     @property
     def headline(self) -> str:
         """What became of it, in a line."""
-        may = "can go to" if self.verdict.passed else "cannot go to"
-        return f"{self.document.id} {may} {self.verdict.channel}"
+        return verdict_text.format_headline(self.verdict)
 
     def list_targets(self) -> list[tuple[str, str, str]]:
         """Return target, state, and how that was found."""
@@ -48,7 +47,7 @@ class SetPage:
     def list_rules(self) -> list[tuple[str, str, str]]:
         """Return outcome, rule, and reason; what holds the set comes first."""
         rules = sorted(self.verdict.rules, key=lambda rule: _OUTCOMES.index(rule.outcome))
-        return [(rule.outcome, rule.title, rule.why) for rule in rules]
+        return [(rule.outcome, rule.title, verdict_text.describe_rule(rule)) for rule in rules]
 
     def list_failures(self) -> list[tuple[str, str, tuple[str, ...]]]:
         """Return results that did not pass, newest first: of what, what came of it, all failed tests."""
@@ -81,7 +80,7 @@ class SetPage:
         """Return it as a page. Raises ModuleNotFoundError without what fills templates."""
         document = self.document
         facts = (
-            ("State", make_shown_state(self.verdict).word),
+            ("State", self.verdict.state),
             ("Family", document.family),
             ("Version", document.version),
             ("ROCm", document.rocm_in_words),

@@ -6,9 +6,10 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rocm_wheels.core import errors, parallel, tables
+from rocm_wheels.core import errors, parallel
 from rocm_wheels.package import provenance
-from rocm_wheels.release import policy, store_paths, wheel_set
+from rocm_wheels.release import policy, store_paths, verdict, wheel_set
+from rocm_wheels.release.verdict import reason
 from rocm_wheels.stores.store import NotInStoreError, Store
 from rocm_wheels.wheels import statement
 from rocm_wheels.wheels.statement import WheelOrigin
@@ -73,36 +74,32 @@ def read_set_statements(
     return {sha256: stored for sha256, stored in rows if stored is not None}
 
 
-def judge_stored_statements(statements: Mapping[str, StoredStatement]) -> policy.RuleResult | None:
-    """Return a failure where a statement is not what the set was staged with, or about another wheel."""
-    wrong = [stored.trouble for stored in statements.values() if stored.trouble]
-    tip = "put the file back from a copy of the store"
-    return policy.RuleResult("provenance", "fail", wrong[0], tip=tip) if wrong else None
+def judge_statements(
+    document: wheel_set.SetDocument,
+    rule: policy.ProvenanceRule | None,
+    statements: Mapping[str, StoredStatement],
+) -> verdict.RuleResult | None:
+    """Return whether it is known of every wheel how it was made, and who answers for that; None: not asked.
 
-
-def judge_provenance(
-    document: wheel_set.SetDocument, rule: policy.ProvenanceRule, statements: Mapping[str, StoredStatement]
-) -> policy.RuleResult:
-    """Return whether it is known of every wheel how it was made, and who answers for that; none is wrong."""
+    A statement that is not what the set was staged with, or is about another wheel, fails in each case.
+    """
     files = document.files
-    without = [file.name for file in files if file.sha256 not in statements]
-    named = {file.name: statements[file.sha256] for file in files if file.sha256 in statements}
-    unsigned = [name for name, stored in named.items() if stored.signer not in rule.signed_by]
-    signers = " or ".join(rule.signed_by)
+    wrong = [stored.trouble for stored in statements.values() if stored.trouble]
+    without = tuple(file.name for file in files if file.sha256 not in statements)
+    if wrong:
+        reasons = tuple(reason("bad-statement", fault=fault) for fault in wrong)
+        return verdict.RuleResult("provenance", "fail", reasons)
+    if rule is None:
+        return None
     if without:
-        why = f"no statement for {len(without)} of {tables.format_count(len(files), 'wheel')}: {without[0]}"
-        tip = "stage wheels with the statements that `rocm-wheels build` wrote beside them (.intoto.json)"
-    elif rule.signed_by and unsigned:
-        count = tables.format_count(len(files), "statement")
-        why = f"{len(unsigned)} of {count} not signed by {signers}: {unsigned[0]}"
-        tip = (
-            "where they were built: rocm-wheels provenance sign WHEELS --sign-with KEY; then stage them again"
-        )
-    else:
-        signed = f", signed by {signers}" if signers else ""
-        why = f"{tables.format_count(len(files), 'wheel')} with a statement{signed}"
-        return policy.RuleResult("provenance", "pass", why)
-    return policy.RuleResult("provenance", "fail", why, tip=tip)
+        lack = reason("no-statement", files=without, wheels=len(files))
+        return verdict.RuleResult("provenance", "fail", (lack,))
+    unsigned = tuple(file.name for file in files if statements[file.sha256].signer not in rule.signed_by)
+    if rule.signed_by and unsigned:
+        lack = reason("unsigned-statement", files=unsigned, wheels=len(files), signers=rule.signed_by)
+        return verdict.RuleResult("provenance", "fail", (lack,))
+    known = reason("statements", wheels=len(files), signers=rule.signed_by)
+    return verdict.RuleResult("provenance", "pass", (known,))
 
 
 def _read_if_there(store: Store, path: str) -> bytes | None:

@@ -20,7 +20,8 @@ from pydantic import Field, ValidationError
 from rocm_wheels.core import download, log, parallel, records, tables
 from rocm_wheels.core.files import write_atomically
 from rocm_wheels.models import lock
-from rocm_wheels.release import store_paths, wheel_set
+from rocm_wheels.release import store_paths, verdict, wheel_set
+from rocm_wheels.release.verdict import reason
 from rocm_wheels.stores.store import (
     RUN_AGAIN_TIP,
     ChangedInStoreError,
@@ -58,7 +59,7 @@ class StoredDigests:
 
     def list_wheel_faults(
         self, store: Store, paths: store_paths.FamilyPaths, document: wheel_set.SetDocument
-    ) -> list[str]:
+    ) -> list[verdict.Reason]:
         """Return which wheels of a set are gone or have other bytes than its document says, and how."""
         kept_file = self._locate_record(store, paths, document)
         before = self._load(kept_file)
@@ -74,22 +75,22 @@ class StoredDigests:
         wheel_faults = parallel.run_in_parallel(lambda wheel: self._find_wheel_fault(store, *wheel), looked)
         urls = [store.url_of(path) for _, path in wheels]
         self._keep(kept_file, before, urls)
-        return [fault for fault in wheel_faults if fault]
+        return [fault for fault in wheel_faults if fault is not None]
 
     def _find_wheel_fault(
         self, store: Store, file: wheel_set.SetFile, path: str, info: StoredFileInfo | None
-    ) -> str:
+    ) -> verdict.Reason | None:
         if info is None:
-            return f"{file.name} is gone"
+            return reason("gone", file=file.name)
         if info.size != file.size:
-            return f"{file.name} has {info.size} bytes and not {file.size}"
+            return reason("other-size", file=file.name, size=info.size, expected=file.size)
         try:
             sha256 = self._find_digest(store, path, info)
         except NotInStoreError:
-            return f"{file.name} is gone"
+            return reason("gone", file=file.name)
         except ChangedInStoreError:
-            return f"{file.name} was written to while it was read"
-        return "" if sha256 == file.sha256 else f"{file.name} has other bytes: their sha256 is {sha256}"
+            return reason("changing", file=file.name)
+        return None if sha256 == file.sha256 else reason("other-bytes", file=file.name, sha256=sha256)
 
     def _find_digest(self, store: Store, path: str, info: StoredFileInfo) -> str:
         if sha256 := self._recall(store, path, info):

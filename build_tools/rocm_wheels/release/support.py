@@ -47,7 +47,7 @@ from pydantic import Field, ValidationError
 from rocm_wheels.core import errors, records
 from rocm_wheels.core.log import log_warning
 from rocm_wheels.models import lock, project_names
-from rocm_wheels.release import pages, policy, wheel_set
+from rocm_wheels.release import pages, policy, verdict, wheel_set
 from rocm_wheels.release.store_paths import SUPPORT_FILE, FamilyPaths
 from rocm_wheels.stores.store import NotInStoreError, Store
 
@@ -62,7 +62,7 @@ class TargetStatus(records.Record):
     """What is known of a set on a GPU target, as the gate says it. ``when`` is "2026-11-21", or ""."""
 
     gfx: str
-    state: policy.TargetTestState
+    state: verdict.TargetTestState
     by: tuple[str, ...] = ()
     pythons: tuple[str, ...] = ()
     when: str = ""

@@ -1,0 +1,306 @@
+"""Make sentences of a verdict: why each rule came out as it did, what is to be done, what users see.
+
+The one place that does, for the command line, the page of a set, the pages of channels and errors.
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rocm_wheels.core import tables
+from rocm_wheels.models import torch_tests
+from rocm_wheels.release.evidence.evidence import OutcomeCounts
+from rocm_wheels.release.verdict import Reason, ReasonCode, RuleResult, SetState, TargetState, Verdict
+
+_LONGEST_TEST_NAME = 80
+_MOST_CELLS = 5
+_TEST_NAMES = {"smoke": "the smoke tests", "tests": "torch's own tests"}
+_FILE_FAULTS: tuple[ReasonCode, ...] = ("gone", "other-size", "other-bytes", "changing", "bad-statement")
+
+
+class _FactFormatter(string.Formatter):
+    """Fills a template with facts: ``{age:age}``, ``{files:some}``, ``{wheels:wheel}`` for a count."""
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        """Return a fact as its specification says; a number with its noun, where that is a noun."""
+        if format_spec == "age":
+            return tables.format_duration(value)
+        if format_spec == "minute":
+            return f"{value:%Y-%m-%d %H:%M} UTC"
+        if format_spec == "counts":
+            return str(OutcomeCounts(**value))
+        if format_spec == "list":
+            return ", ".join(map(str, value))
+        if format_spec == "some":  # the first, and how many more
+            rest = f" and {tables.format_count(len(value) - 1, 'other')}" if len(value) > 1 else ""
+            return f"{value[0]}{rest}"
+        if format_spec and isinstance(value, int):
+            noun, _, plural = format_spec.partition("/")
+            return tables.format_count(value, noun, plural)
+        return str(value)
+
+
+def count_part(part: int, total: int, noun: str) -> str:
+    """Return how many of how many: ``2 of 4 wheels``, ``all 4 wheels``, ``the only wheel``."""
+    if total == 1 and part == 1:
+        return f"the only {noun}"
+    if part == total:
+        return f"all {tables.format_count(total, noun)}"
+    return f"{part:,} of {tables.format_count(total, noun)}"
+
+
+def _with_pythons(pythons: Sequence[str]) -> str:
+    return f" with Python {', '.join(pythons)}" if any(pythons) else ""
+
+
+def _describe_failed(facts: Mapping[str, Any]) -> str:
+    text = _FactFormatter().format("{result} ({counts:counts}), {when:minute} on {host}", **facts)
+    if facts["before_gpu"]:
+        text = f"before it saw a GPU: {text}"
+    if facts["tests"]:
+        text += f": {', '.join(name[:_LONGEST_TEST_NAME] for name in facts['tests'])}"
+    elif facts["detail"]:
+        text += f" ({facts['detail']})"
+    if facts["others"]:
+        text += f", and {tables.format_count(facts['others'], 'other result')}"
+    return text
+
+
+def _describe_missing_cells(facts: Mapping[str, Any]) -> str:
+    cells = facts["cells"]
+    rest = " and others" if len(cells) > _MOST_CELLS else ""
+    # cells that nobody planned may be missing, too
+    count = count_part(len(cells), max(facts["planned"], len(cells)), "planned cell")
+    return f"missing {count}: {', '.join(cells[:_MOST_CELLS])}{rest}"
+
+
+def _describe_missing_shards(facts: Mapping[str, Any]) -> str:
+    verb = "is" if len(facts["missing"]) == 1 else "are"
+    return f"of {facts['shards']} shards {', '.join(map(str, facts['missing']))} {verb} not there"
+
+
+def _describe_exception(facts: Mapping[str, Any]) -> str:
+    state = "not tested enough" if facts["tested"] else "untested"
+    source = f"{facts['owner']}: {facts['why']}" if facts["owner"] else "the data of families names it"
+    return f"{state}: {facts['family']} is a named exception ({source})"
+
+
+def _describe_files(lack: str, noun: str = "wheel") -> Callable[[Mapping[str, Any]], str]:
+    def describe(facts: Mapping[str, Any]) -> str:
+        files = facts["files"]
+        count = count_part(len(files), facts["wheels"], noun)
+        rest = " and others" if len(files) > 1 else ""
+        signers = " or ".join(facts.get("signers", ()))
+        return f"{lack.format(count=count, signers=signers)}: {files[0]}{rest}"
+
+    return describe
+
+
+_REASONS: dict[ReasonCode, str | Callable[[Mapping[str, Any]], str]] = {
+    "no-channel": "the policy says nothing of {channel}, so nothing may go there",
+    "no-signers": "evidence must be signed, and the policy names nobody under `signers`",
+    "whole": "the id is that of its {wheels:wheel} and {locks:lock}",
+    "bytes-read": "their bytes are those",
+    "other-id": "what it lists is {id}: the document was changed, or is of another set",
+    "other-document": "the document says other things than when {evidence} was written",
+    "gone": "{file} is gone",
+    "other-size": "{file} has {size:byte} and not {expected}",
+    "other-bytes": "{file} has other bytes: their sha256 is {sha256}",
+    "changing": "{file} was written to while it was read",
+    "complete": "{planned:planned cell} (project × Python × target), none missing",
+    "missing-cells": _describe_missing_cells,
+    "no-plan": "the set has no list of planned cells: its completeness is unknown",
+    "statements": lambda facts: (
+        f"{tables.format_count(facts['wheels'], 'wheel')} with a statement"
+        + (f", signed by {' or '.join(facts['signers'])}" if facts["signers"] else "")
+    ),
+    "no-statement": _describe_files("no statement for {count}"),
+    "unsigned-statement": _describe_files("{count} not signed by {signers}", "statement"),
+    "bad-statement": "{fault}",
+    "passed": lambda facts: (
+        f"passed{_with_pythons(facts['pythons'])} "
+        + _FactFormatter().format("({counts:counts}; {age:age} ago on {host}, by {by})", **facts)
+    ),
+    "all-passed": "{wheels:wheel} passed",
+    "overcome": "after {failures:failure} on the same wheels",
+    "variants-only": "all wheels are variants, which are not chosen by version alone",
+    "failed": _describe_failed,
+    "uncovered": _describe_files("no evidence for {count}"),
+    "no-pass": "no evidence that {tests} pass",
+    "partial-pass": lambda facts: (
+        f"{facts['tests']} passed, but not{_with_pythons(facts['pythons'])}: "
+        + _FactFormatter().format("{files:some}", **facts)
+    ),
+    "unsigned": "{passes:pass/passes} not signed by a signer that the policy lists",
+    "too-old": "the newest is {age:age} old, and may be {limit:age}",
+    "selection": "only a selection of the tests ran ({selected})",
+    "too-few": "only {passed:test} passed: at least {needed} needed",
+    "too-flaky": "{flaky:test} failed and passed when tried again: at most {allowed} may",
+    "missing-shards": _describe_missing_shards,
+    "no-wheels": lambda facts: (
+        f"the set has no wheels of {', '.join(facts['projects']) or 'any project'} "
+        f"with code for {facts['gfx']}"
+    ),
+    "no-targets": "neither the set nor its family names its GPU targets",
+    "any-target": "one of {targets:list} is enough, and there is none",
+    "exception": _describe_exception,
+    "exception-refused": "that {family} is a named exception does not count here",
+    "no-runner": "no runner has a {gfx}, which excuses nothing",
+    "waived": "{owner} answers for it until {until}: {why}",
+    "refused": "{fault}",
+    "lost-gpu": "its GPU got lost, which says nothing of the wheels",
+    "not-in-set": "none of its wheels are in the set",
+    "trouble": "{fault}",
+    "other-set": "it is about {set}",
+    "other-wheels": lambda facts: (
+        f"{count_part(facts['count'], facts['wheels'], 'wheel').replace('the only', 'its only')} "
+        "not in the set"
+    ),
+    "future": "it is from the future: {when:minute}",
+    "not-signed": "no signer that the policy lists has signed it",
+    "waiver-ended": "{title}: the waiver of {owner} ended on {until}",
+    "waiver-too-long": "{title}: the waiver of {owner} is to hold until {until}: none counts for more than"
+    " {days} days",
+    "upgrade": "{fault}",
+}
+
+
+def describe_reason(reason: Reason, rule: str = "") -> str:
+    """Return a reason as a clause; ``rule`` is the one that it is of."""
+    template = _REASONS[reason.code]
+    facts = {**reason.facts, "tests": reason.facts.get("tests", _TEST_NAMES.get(rule, rule))}
+    return template(facts) if callable(template) else _FactFormatter().format(template, **facts)
+
+
+def describe_rule(result: RuleResult, *, tests: bool = True) -> str:
+    """Return why a rule came out as it did, in a line; of many damaged files the first is named.
+
+    ``tests``: tests that failed are named, too.
+    """
+    damaged = [item for item in result.reasons if item.code in _FILE_FAULTS]
+    if len(damaged) > 1:
+        return f"{describe_reason(damaged[0])}, and {tables.format_count(len(damaged) - 1, 'other file')}"
+    reasons = [item if tests else _without_tests(item) for item in result.reasons]
+    if result.outcome == "bypassed":  # the exception says so
+        reasons = [item for item in reasons if item.code != "no-pass"]
+    clauses = [describe_reason(item, result.rule) for item in reasons]
+    if result.outcome == "waived":
+        return f"{clauses[0]}; without that: {'; '.join(clauses[1:])}"
+    return "; ".join(clauses)
+
+
+def _without_tests(reason: Reason) -> Reason:
+    """Return a failure as if no test was named in it; others as they are."""
+    if reason.code != "failed" or not reason.facts["tests"]:
+        return reason
+    return Reason(reason.code, {**reason.facts, "tests": (), "detail": ""})
+
+
+# ---- what is to be done
+
+
+def find_next_step(verdict: Verdict, store: str = "STORE", options: str = "") -> str:
+    """Return the one thing to do next: the step of the first rule that holds the set, or its promotion.
+
+    ``store`` is the store in the words of a command line, ``options`` what commands about a set are given
+    besides (`` --family NAME``).
+    """
+    if verdict.passed:
+        return f"rocm-wheels set promote {store}{options} --set {verdict.set} --channel {verdict.channel}"
+    return next((find_step(verdict, rule, store, options) for rule in verdict.failures), "")
+
+
+def find_step(verdict: Verdict, result: RuleResult, store: str = "STORE", options: str = "") -> str:
+    """Return what to do about a rule that failed."""
+    facts = {item.code: item.facts for item in result.reasons}
+    sign = " --sign-with KEY" if verdict.signed else ""
+    named = f"{store}{options} --set {verdict.set}"
+    if result.rule == "channel":
+        return str(facts["refused"]["tip"])
+    for code, step in _STEPS.items():
+        if code in facts:
+            return step.format(channel=verdict.channel)
+    if result.rule in {"audit", "resolver"}:
+        return f"rocm-wheels set check {named} --wheels WHEELS{sign}"
+    if "failed" in facts:
+        failed = facts["failed"]
+        passes = "a pass" if failed["passes"] == 1 else f"{failed['passes']} passes in a row"
+        where = f" on machines of the kind {failed['machine']}" if failed["machine"] != "any" else ""
+        since = f"found after {failed['since']:%Y-%m-%d %H:%M} UTC"
+        show = f"show with {passes}{where}, {since}, that it was not the wheels"
+        return f"mend it, which makes another set; or {show}"
+    gfx = result.gfx or facts["any-target"]["targets"][0]
+    machine = result.runner or f"a machine with a {gfx}"
+    if result.rule == "smoke":
+        run = f"rocm-wheels test smoke --store {store} --set {verdict.set} --family {gfx} --output-dir smoke"
+        results = "smoke/results.json"
+    else:
+        suite = "" if result.suite == torch_tests.SUITE_NAMES[0] else f" --suite {result.suite}"
+        run = f"rocm-wheels test torch --family {gfx} --wheels WHEELS{suite} --output-dir torch"
+        results = "torch"
+    return f"on {machine}: {run}; then: rocm-wheels set evidence add {named} --from {results}{sign}"
+
+
+_STEPS: dict[ReasonCode, str] = {
+    "no-channel": "add {channel} to the channels of the policy",
+    "no-signers": "rocm-wheels set key NAME --policy POLICY makes a key and names it; add results with"
+    " --sign-with KEY",
+    "other-id": "stage the wheels again",
+    "other-document": "put set.json back from a copy of the store",
+    "gone": "put it back: `rocm-wheels set stage` with the same wheels; or build them again",
+    "other-size": "put it back: `rocm-wheels set stage` with the same wheels; or build them again",
+    "other-bytes": "put it back: `rocm-wheels set stage` with the same wheels; or build them again",
+    "changing": "put it back: `rocm-wheels set stage` with the same wheels; or build them again",
+    "missing-cells": "build them, and stage the whole set",
+    "no-plan": "stage it with a lock that names its Pythons and targets",
+    "bad-statement": "put the file back from a copy of the store",
+    "no-statement": "stage wheels with the statements that `rocm-wheels build` wrote beside them"
+    " (.intoto.json)",
+    "unsigned-statement": "where they were built: rocm-wheels provenance sign WHEELS --sign-with KEY; then"
+    " stage them again",
+    "no-targets": "stage the wheels of a GPU family",
+    "no-wheels": "build them, and stage the whole set; or waive the rule there",
+}
+
+
+# ---- what users are told
+
+
+@dataclass(frozen=True)
+class ShownState:
+    """What users are told on the pages of a set: one word, and lines of plain text."""
+
+    word: SetState
+    lines: tuple[str, ...]
+
+
+def make_shown_state(verdict: Verdict) -> ShownState:
+    """Return what the pages of a set tell of its tests: plain text, a line each, no markup.
+
+    What was bypassed or waived is told with who named it; a target that nobody tested is never left out.
+    """
+    lines = [_describe_target(target) for target in verdict.targets]
+    lines += [
+        f"{rule.title}: {describe_rule(rule)}"
+        for rule in verdict.rules
+        if rule.outcome in {"bypassed", "waived"}
+    ]
+    return ShownState(verdict.state, tuple(lines))
+
+
+def _describe_target(target: TargetState) -> str:
+    if target.state == "failed":
+        return f"{target.gfx}: tests failed"
+    if target.state == "untested":
+        return f"{target.gfx}: untested"
+    by = f"{' and '.join(target.by)}{_with_pythons(target.pythons)}, {target.when}"
+    return f"{target.gfx}: {target.state} ({by})"
+
+
+def format_headline(verdict: Verdict) -> str:
+    """Return what became of the set, in a line."""
+    may = "can go to" if verdict.passed else "cannot go to"
+    return f"{verdict.set} {may} {verdict.channel}"

@@ -1,0 +1,191 @@
+"""Sentences of verdicts: each reason has one, and nothing else makes any."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, get_args
+
+from judged_sets import NOW, SET
+from messages import take_down, transcript
+
+from rocm_wheels.release import verdict, verdict_text
+from rocm_wheels.release.verdict import ReasonCode, RuleResult, TargetState, Verdict, reason
+
+_ = transcript  # a fixture for every test here
+MESSAGES = "gate"
+
+FAILED = {
+    "evidence": "20261121T110000Z-0a1b2c3d4e5f",
+    "result": "fail",
+    "counts": {"passed": 70, "failed": 2},
+    "when": NOW - timedelta(hours=1),
+    "since": NOW,
+    "host": "runner-3",
+    "machine": "mi300x",
+    "tests": ("test_a", "test_b"),
+    "detail": "",
+    "before_gpu": False,
+    "others": 0,
+    "passes": 1,
+}
+PASSED = {"counts": {"passed": 70, "skipped": 3}, "age": 7200, "host": "runner-3", "by": "ann"}
+WHEELS, CELLS = ("torch.whl", "triton.whl", "vision.whl"), tuple(f"torch for Python 3.1{n}" for n in range(7))
+# every code, of one and of several
+EXAMPLES: dict[ReasonCode, list[dict[str, Any]]] = {
+    "no-channel": [{"channel": "stable"}],
+    "no-signers": [{}],
+    "whole": [{"wheels": 1, "locks": 1}, {"wheels": 4, "locks": 2}],
+    "bytes-read": [{}],
+    "other-id": [{"id": "2.9.1-0a1b2c3d4e5f"}],
+    "other-document": [{"evidence": "20261121T110000Z-0a1b2c3d4e5f"}],
+    "gone": [{"file": "torch.whl"}],
+    "other-size": [{"file": "torch.whl", "size": 1, "expected": 2}],
+    "other-bytes": [{"file": "torch.whl", "sha256": "0a" * 32}],
+    "changing": [{"file": "torch.whl"}],
+    "complete": [{"planned": 1}, {"planned": 8}],
+    "missing-cells": [
+        {"cells": CELLS[:1], "planned": 1},
+        {"cells": CELLS[:2], "planned": 2},
+        {"cells": CELLS, "planned": 8},
+        {"cells": CELLS[:2], "planned": 0},
+    ],
+    "no-plan": [{}],
+    "statements": [{"wheels": 1, "signers": ()}, {"wheels": 4, "signers": ("ann", "bob")}],
+    "no-statement": [{"files": WHEELS[:1], "wheels": 1}, {"files": WHEELS, "wheels": 4}],
+    "unsigned-statement": [
+        {"files": WHEELS[:1], "wheels": 1, "signers": ("ann",)},
+        {"files": WHEELS, "wheels": 4, "signers": ("ann", "bob")},
+    ],
+    "bad-statement": [{"fault": "torch.whl.intoto.json is gone"}],
+    "passed": [{"pythons": ("3.12",), **PASSED}, {"pythons": (), **PASSED}],
+    "all-passed": [{"wheels": 1}, {"wheels": 4}],
+    "overcome": [{"failures": 1}, {"failures": 2}],
+    "variants-only": [{}],
+    "failed": [
+        FAILED,
+        {**FAILED, "others": 1, "passes": 2, "machine": "any"},
+        {**FAILED, "tests": (), "detail": "1 of 2 reports is there", "others": 2},
+        {**FAILED, "before_gpu": True, "tests": ()},
+    ],
+    "uncovered": [
+        {"files": WHEELS[:1], "wheels": 1},
+        {"files": WHEELS[:1], "wheels": 3},
+        {"files": WHEELS, "wheels": 3},
+    ],
+    "no-pass": [{}],
+    "partial-pass": [{"files": WHEELS[:1], "pythons": ()}, {"files": WHEELS, "pythons": ("3.11", "3.12")}],
+    "unsigned": [{"passes": 1}, {"passes": 2}],
+    "too-old": [{"age": 15 * 86400, "limit": 14 * 86400}],
+    "selection": [{"selected": "-k conv"}],
+    "too-few": [{"passed": 1, "needed": 1000}, {"passed": 3, "needed": 1000}],
+    "too-flaky": [{"flaky": 1, "allowed": 0}, {"flaky": 2, "allowed": 1}],
+    "missing-shards": [{"shards": 2, "missing": (2,)}, {"shards": 6, "missing": (2, 3)}],
+    "no-wheels": [{"projects": (), "gfx": "gfx942"}, {"projects": ("torch", "triton"), "gfx": "gfx942"}],
+    "no-targets": [{}],
+    "any-target": [{"targets": ("gfx942", "gfx950")}],
+    "exception": [
+        {"family": "gfx120X-all", "owner": "", "why": "", "tested": False},
+        {"family": "gfx1031", "owner": "eve", "why": "no card", "tested": True},
+    ],
+    "exception-refused": [{"family": "gfx1031"}],
+    "no-runner": [{"gfx": "gfx942"}],
+    "waived": [{"owner": "bob", "until": "2026-12-24", "why": "known"}],
+    "refused": [{"fault": "torch.whl has other bytes in 2.9.1-0b", "tip": "demote 2.9.1-0b"}],
+    "lost-gpu": [{}],
+    "not-in-set": [{}],
+    "trouble": [{"fault": "its signature is not of what it says"}],
+    "other-set": [{"set": "2.9.1-0b1c2d3e4f5a"}],
+    "other-wheels": [{"count": 1, "wheels": 1}, {"count": 1, "wheels": 4}, {"count": 4, "wheels": 4}],
+    "future": [{"when": NOW}],
+    "not-signed": [{}],
+    "waiver-ended": [{"title": "smoke on gfx942", "owner": "bob", "until": "2026-11-01"}],
+    "waiver-too-long": [{"title": "smoke", "owner": "bob", "until": "2029-11-01", "days": 366}],
+    "upgrade": [{"fault": "2.9.1+rocm10 sorts below 2.9.1+rocm7"}],
+}
+
+
+def make_verdict(*rules: RuleResult, **more: Any) -> Verdict:
+    return Verdict(SET.id, SET.family, "nightly", NOW, rules, **more)
+
+
+def test_every_reason_has_its_sentence() -> None:
+    assert set(EXAMPLES) == set(get_args(ReasonCode))
+    for code, examples in EXAMPLES.items():
+        sentences = [verdict_text.describe_reason(reason(code, **facts), "smoke") for facts in examples]
+        take_down([code], 0, "\n".join(sentences))
+        for sentence in sentences:
+            assert sentence and "{" not in sentence and "()" not in sentence
+            for wrong in (" 1 wheels", " 1 failures", " 1 tests", "1 of 1 ", "passs"):
+                assert wrong not in f" {sentence}"
+
+
+def test_every_failure_has_a_next_step() -> None:
+    """For each rule and what can hold it, as commands that can be pasted."""
+    holding: dict[verdict.RuleName, list[ReasonCode]] = {
+        "signers": ["no-signers"],
+        "hashes": ["no-channel", "other-id", "other-document", "gone", "other-bytes", "changing"],
+        "audit": ["uncovered", "failed"],
+        "complete": ["missing-cells", "no-plan"],
+        "provenance": ["no-statement", "unsigned-statement", "bad-statement"],
+        "resolver": ["uncovered"],
+        "smoke": ["no-pass", "partial-pass", "failed", "no-targets", "no-wheels"],
+        "tests": ["no-pass"],
+        "channel": ["refused"],
+    }
+    assert set(holding) == set(verdict.RULE_NAMES)
+    for name, codes in holding.items():
+        for code in codes:
+            gfx, suite = ("gfx942" if name in {"smoke", "tests"} else ""), ("full" if name == "tests" else "")
+            rule = RuleResult(name, "fail", (reason(code, **EXAMPLES[code][0]),), gfx, suite)
+            step = verdict_text.find_next_step(make_verdict(rule, signed=True), "s3://bucket", " --family F")
+            take_down([f"{name}: {code}"], 0, step)
+            assert step
+    passed = make_verdict(RuleResult("hashes", "pass"))
+    take_down(["passed"], 0, verdict_text.find_next_step(passed))
+
+
+def test_reasons_of_a_rule_are_one_line() -> None:
+    old, lack = reason("too-old", **EXAMPLES["too-old"][0]), reason("no-pass")
+    waived, named = reason("waived", **EXAMPLES["waived"][0]), reason("exception", **EXAMPLES["exception"][1])
+    any_target = reason("any-target", **EXAMPLES["any-target"][0])
+    failed = reason("failed", **FAILED)
+    gone = [reason("gone", file=name) for name in WHEELS]
+    for rule in (
+        RuleResult("smoke", "fail", (any_target, lack, old)),
+        RuleResult("smoke", "waived", (waived, lack, old), "gfx942"),
+        RuleResult("smoke", "bypassed", (named, lack, old), "gfx942"),
+        RuleResult("hashes", "fail", tuple(gone)),
+        RuleResult("hashes", "fail", tuple(gone[:2])),
+    ):
+        take_down([rule.title, rule.outcome], 0, verdict_text.describe_rule(rule))
+    assert "test_a" not in verdict_text.describe_rule(RuleResult("smoke", "fail", (failed,)), tests=False)
+
+
+def test_what_users_are_told_names_every_target() -> None:
+    states = (
+        TargetState("gfx1030", "tested", ("smoke tests", "full tests"), ("3.12",), "2026-11-21"),
+        TargetState("gfx1031", "reported, unsigned", ("smoke tests",), ("",), "2026-11-21"),
+        TargetState("gfx1032", "failed"),
+        TargetState("gfx1033", "untested"),
+    )
+    waived = RuleResult(
+        "smoke", "waived", (reason("waived", **EXAMPLES["waived"][0]), reason("no-pass")), "gfx1033"
+    )
+    shown = verdict_text.make_shown_state(make_verdict(waived, targets=states))
+    take_down([shown.word], 0, "\n".join(shown.lines))
+    words = [
+        make_verdict(targets=chosen).state for chosen in (states[:1], states[:2], states[1:2], states[3:])
+    ]
+    assert words == ["tested", "partly tested", "reported, unsigned", "untested"]
+
+
+def test_json_has_facts_and_no_sentence() -> None:
+    rule = RuleResult("smoke", "fail", (reason("failed", **FAILED),), "gfx942", evidence=("a",))
+    (said,) = make_verdict(rule).as_json()["rules"]  # type: ignore[misc]
+    (failed,) = said["reasons"]
+    assert (failed["code"], failed["when"], failed["counts"]) == (
+        "failed",
+        "2026-11-21T11:00:00Z",
+        {"passed": 70, "failed": 2},
+    )
+    assert said["title"] == "smoke on gfx942" and "why" not in said and "tip" not in said
