@@ -7,6 +7,8 @@ import json
 import os
 import re
 import sys
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
@@ -25,6 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from judged_sets import policy, said
 
 from rocm_wheels.cli import boundary, main
+from rocm_wheels.core import errors
 from rocm_wheels.release import care, channel, store_paths, wheel_set
 from rocm_wheels.release.evidence.store import add_evidence
 from rocm_wheels.release.refresh import Refresher
@@ -356,6 +359,131 @@ def test_a_set_without_its_document_is_said_by_all_and_can_be_taken_away(
     assert run(*demote)[0] == 0
     assert named(check(store)) == set()
     assert run(*refresh_words)[0] == 0
+
+
+def test_whatever_was_cleared_or_cut_nothing_ends_in_a_traceback(
+    released: Released, tmp_path: Path, capsys: pytest.CaptureFixture[str], exhaustive: bool
+) -> None:
+    """Each folder of a store, each file alone, a document with all of a kind: commands say what is wrong."""
+    rules = tmp_path / "policy.yaml"
+    rules.write_text(RULES)
+    paths = [one.path for one in FolderStore(released.folder).listing("")]
+    folders = {
+        path.rsplit("/", depth)[0] + "/" for path in paths for depth in (1, 2, 3) if path.count("/") >= depth
+    }
+    pairs = [
+        (path, other)
+        for path in (DOCUMENT, released.path_of("set"))
+        for other in ("files/", "sets/", "evidence/")
+    ]
+    cases = [*((folder,) for folder in sorted(folders)), *((path,) for path in paths), *pairs]
+    for number, prefixes in enumerate(cases if exhaustive else cases[::3]):
+        store = released.copy(tmp_path / str(number))
+        for path in [path for path in paths if any(prefix in path for prefix in prefixes)]:
+            content = store.read(path).content
+            store.remove(path)
+            if number % 2 and path.endswith(".json"):
+                store.create(path, content[: len(content) // 2])
+        place, policy_words = str(store.folder), ("--policy", str(rules))
+        for words in (
+            ("store", "fsck", place),
+            ("set", "refresh", place, *policy_words),
+            ("set", "list", place, "--channel", "nightly", *policy_words),
+            (
+                "set",
+                "demote",
+                place,
+                "--channel",
+                "nightly",
+                "--set",
+                released.documents[1].id,
+                *policy_words,
+            ),
+            ("store", "prune", place, "--dry-run"),
+        ):
+            code = boundary.run_command(main.cli, list(words))
+            told = capsys.readouterr().err
+            assert code in {0, 2, 15} and (code == 0 or "error: " in told), (prefixes, words, told)
+
+
+@pytest.mark.parametrize("kind", ["channel", "set"])
+def test_a_damaged_document_is_named_with_what_to_do(
+    kind: str, released: Released, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A stage is done all the same, and warns; who changes the channel is refused."""
+    store, path = released.copy(tmp_path / "store"), released.path_of(kind)
+    DAMAGES["cut"](store, path)
+    rules = tmp_path / "policy.yaml"
+    rules.write_text(
+        RULES.replace("{nightly:", "{stable: {signed: false, rules: {audit: {fresh: 14d}}}, nightly:")
+    )
+    says = f"{store.url_of(path)} is not the document of a {kind}: Invalid JSON"
+    tip = "tip: put it back from a copy of the store"
+    newer = World(tmp_path / "newer", "2.9.3")
+    newer.wheels[0] = released.worlds[0].wheels[0]
+    assert boundary.run_command(main.cli, newer.words(str(store.folder))) == 0
+    told = capsys.readouterr().err
+    assert (
+        "warning: what `set promote` will say of it is not known: " in told and says in told and tip in told
+    )
+    document, now = wheel_set.find_set(store, "2.9.3"), datetime.now(timezone.utc)
+    add_evidence(store, document, said("audit", document=document, when=now, added=now).evidence)
+    promote = ["set", "promote", str(store.folder), "--set", "2.9.3", "--policy", str(rules), "--channel"]
+    for words, code in (
+        ([*promote, "nightly"], 2),
+        ([*promote, "stable"], 2),
+        (["set", "refresh", str(store.folder), "--policy", str(rules)], 15),
+    ):
+        assert boundary.run_command(main.cli, words) == code
+        told = capsys.readouterr().err
+        assert says in told and tip in told.partition(says)[2]
+
+
+class Crowded(FaultyStore):
+    """A store that knows how many reads there were at a time."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.running, self.most, self.lock = 0, 0, threading.Lock()
+
+    def _count(self, work: Callable[[], Any]) -> Any:
+        with self.lock:
+            self.running += 1
+            self.most = max(self.most, self.running)
+        try:
+            time.sleep(0.02)
+            return work()
+        finally:
+            with self.lock:
+                self.running -= 1
+
+    def read(self, path: str) -> Any:
+        return self._count(lambda: self.inner.read(path))
+
+    def head(self, path: str) -> Any:
+        return self._count(lambda: self.inner.head(path))
+
+
+def test_documents_of_a_store_are_read_several_at_a_time(
+    released: Released, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    inner = released.copy(tmp_path / "store")
+    for family in ("gfx110X-all", "gfx120X-all"):
+        (tmp_path / "store" / family / "sets").mkdir(parents=True)
+
+    def find_none(store: Store) -> None:
+        with pytest.raises(errors.ReleaseError, match="could be"):
+            wheel_set.find_set(store, "2.9.")
+
+    def list_all(store: Store) -> None:
+        monkeypatch.setattr("rocm_wheels.stores.store.open_existing_store", lambda *_: store)
+        assert boundary.run_command(main.cli, ["set", "list", "x", "--json"]) == 0
+
+    for work in (find_none, check, list_all):
+        store = Crowded(inner)
+        work(store)
+        assert store.most > 1
+    assert len(json.loads(capsys.readouterr().out)["sets"]) == 2
 
 
 def test_a_change_in_progress_is_no_damage(released: Released, tmp_path: Path, exhaustive: bool) -> None:

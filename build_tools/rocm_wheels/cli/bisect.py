@@ -137,7 +137,7 @@ def _make_request(
         if name not in available:
             suggestion = tables.suggest_name(name, available)
             raise errors.UsageError(
-                f"--project: none of the {len(documents)} sets has {name}{suggestion}",
+                f"--project: no set between the two has {name}{suggestion}",
                 tip=f"they have {', '.join(sorted(available))}",
             )
     for text in given["find_links"]:

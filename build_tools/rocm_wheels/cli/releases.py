@@ -12,7 +12,7 @@ import click
 from click.core import ParameterSource
 
 from rocm_wheels.cli import boundary, catalogue, command, evidence, options
-from rocm_wheels.core import errors, log, tables
+from rocm_wheels.core import errors, log, parallel, tables
 
 if TYPE_CHECKING:
     from rocm_wheels.release import queries, wheel_set
@@ -203,8 +203,9 @@ def _print_sets(query: queries.StoreQuery, gfx: str | None, *, as_json: bool) ->
 
     opened, family = query.store, query.family
     names = wheel_set.list_families(opened) if family is None else [family]
-    families = [wheel_set.read_family_sets(opened, name) for name in names]
-    results = {name: summarize_results(opened, name) for name in names}
+    families = parallel.run_in_parallel(lambda name: wheel_set.read_family_sets(opened, name), names)
+    summaries = parallel.run_in_parallel(lambda name: summarize_results(opened, name), names)
+    results = dict(zip(names, summaries, strict=True))
     documents = sorted(
         (document for sets in families for document in sets.documents),
         key=lambda document: (document.created, document.id),

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 
-from rocm_wheels.core import errors, records, tables
+from rocm_wheels.core import errors, parallel, records, tables
 from rocm_wheels.models import project_names
 from rocm_wheels.models.gfx import get_gfx_families, get_gfx_targets, strip_features
 from rocm_wheels.release import channel as channels
@@ -210,12 +210,14 @@ def list_passed_sets(
     """Return those of staged sets that passed on a target, in their order."""
     policy = query.policy
     takes_reports = any(policy.takes_reports(name) for name in policy.channels)
-    passed = []
-    for document in documents:
+
+    def has_passed(document: wheel_set.SetDocument) -> bool:
         if gfx not in wheel_set.list_set_targets(document):
-            continue
+            return False
         evidence = read_evidence(query.store, document, signers=policy.signers, env=query.env)
         state = find_state_on(document, evidence, gfx, policy, query.now)
-        if state is not None and (state.state == "tested" or (state.state == REPORTED and takes_reports)):
-            passed.append(document)
-    return passed
+        return state is not None and (state.state == "tested" or (state.state == REPORTED and takes_reports))
+
+    listed = list(documents)
+    passed = parallel.run_in_parallel(has_passed, listed)
+    return [document for document, has_it in zip(listed, passed, strict=True) if has_it]

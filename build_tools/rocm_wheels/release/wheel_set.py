@@ -41,7 +41,7 @@ _MOMENT_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 SET_LAYOUTS: tuple[SetLayout, ...] = ("per-family", "multi-arch", "variants")
 DAMAGED_TIP = (
     "what was edited cannot be known: put it back from a copy of the store, or remove it and stage the same "
-    "wheels again"
+    "wheels again; a channel that shows the set loses it by `rocm-wheels set demote`"
 )
 _NOT_IN_ID = re.compile(r"[^A-Za-z0-9._]+")
 _SET_ID_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._-]*-[0-9a-f]{12}"
@@ -282,13 +282,18 @@ def find_set(store: Store, set_id: str, *, family: str | None = None) -> SetDocu
     tip = f"`rocm-wheels set list {store.url}` lists those that are there"
     if not set_id:
         raise errors.UsageError("the id of the set is empty", tip=tip)
-    matches = [
-        (family_name, candidate)
-        for family_name in ([family] if family is not None else list_families(store))
-        for candidate in store.folders(FamilyPaths(family_name).sets_folder)
+    families = [family] if family is not None else list_families(store)
+    folders = parallel.run_in_parallel(lambda name: store.folders(FamilyPaths(name).sets_folder), families)
+    candidates = [
+        (name, candidate)
+        for name, names in zip(families, folders, strict=True)
+        for candidate in names
         if candidate.startswith(set_id)
-        and store.head(FamilyPaths(family_name).set_document(candidate)) is not None
     ]
+    heads = parallel.run_in_parallel(
+        lambda pair: store.head(FamilyPaths(pair[0]).set_document(pair[1])), candidates
+    )
+    matches = [pair for pair, head in zip(candidates, heads, strict=True) if head is not None]
     exact = [pair for pair in matches if pair[1] == set_id] or matches
     if len(exact) == 1:
         return read_set(store, *exact[0])
