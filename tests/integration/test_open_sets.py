@@ -39,7 +39,7 @@ def test_open_is_the_newest_of_each_torch_that_the_channel_neither_shows_nor_too
 ) -> None:
     store = folder.FolderStore(tmp_path / "store")
     paths, actor = store_paths.FamilyPaths(FAMILY), ChannelActor("ann@here", NOW)
-    promoter = Promoter(store, paths, "nightly", actor, allow_unpinned=True)
+    promoter = Promoter(store, paths, "nightly", actor)
     query = queries.StoreQuery(store, load_policy_for("nightly", None), MOMENT, {})
 
     def list_open(days: int = 3) -> list[str]:
@@ -52,7 +52,7 @@ def test_open_is_the_newest_of_each_torch_that_the_channel_neither_shows_nor_too
         set(list_open()) == {new.id, other.id} and early.id in list_open(30) and old.id not in list_open(30)
     )
     passed = verdict.Verdict("x", FAMILY, "nightly", MOMENT, (verdict.RuleResult("hashes", "pass"),))
-    promoter.promote(new, lambda: passed)
+    promoter.promote(new, lambda: passed, allow_unpinned=True)
     assert list_open() == [other.id]
     promoter.demote((new.id,))
     assert list_open() == [other.id], "what somebody took back does not come again by itself"

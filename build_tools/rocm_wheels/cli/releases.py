@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,63 +17,23 @@ if TYPE_CHECKING:
     from rocm_wheels.release import queries, wheel_set
 
 
-def channel_lines(channel_now: queries.ChannelNow) -> Iterator[str]:
+def _list_channel_lines(channel: Mapping[str, Any]) -> Iterator[str]:
     """Yield what a person reads of a channel: the newest set first."""
-    channel = channel_now.channel
-    shows = (
-        f"shows {tables.format_count(len(channel_now.sets), 'set')}" if channel_now.sets else "shows no set"
-    )
-    yield f"{channel.channel} of {channel.family} {shows}  {channel_now.index}"
-    if channel.pending is not None:
-        yield f"  pending: {channel.pending}; people may see parts of it until that is finished or undone"
-        yield f"    undo it: rocm-wheels set promote STORE --abandon {channel.change_id}"
-    for entry in channel_now.sets:
-        yield f"  {entry.entry.set}  ROCm {entry.document.rocm_in_words or 'unknown'}  {entry.now.os}"
-        yield f"    since {entry.entry.when}, by {entry.entry.by}"
-        yield f"    pages say: {_describe_state(*entry.then)}"
-        yield f"    known now: {_describe_state(entry.now.state, entry.now.told)}"
-        yield f"    index: {entry.index}"
-
-
-def channel_as_json(channel_now: queries.ChannelNow) -> dict[str, Any]:
-    """Return a channel as ``set list --help`` says."""
-    channel, pending = channel_now.channel, channel_now.channel.pending
-    change = pending and {
-        "id": channel.change_id,
-        "action": pending.action,
-        "sets": list(pending.sets),
-        "by": pending.by,
-        "began": pending.began,
-    }
-    return {
-        "family": channel.family,
-        "channel": channel.channel,
-        "revision": channel.revision,
-        "index": channel_now.index,
-        "pending": change,
-        "sets": [
-            {
-                "set": entry.entry.set,
-                "version": entry.document.version,
-                "rocm": entry.document.rocm_in_words or None,
-                "os": entry.now.os,
-                "since": entry.entry.when,
-                "by": entry.entry.by,
-                "index": entry.index,
-                "then": {"state": entry.then[0], "told": list(entry.then[1])},
-                "now": {
-                    "state": entry.now.state,
-                    "told": list(entry.now.told),
-                    "targets": [target.model_dump(mode="json") for target in entry.now.targets],
-                },
-            }
-            for entry in channel_now.sets
-        ],
-    }
-
-
-def _describe_state(word: str, lines: tuple[str, ...]) -> str:
-    return f"{word} ({'; '.join(lines)})" if lines else word
+    shows = f"shows {tables.format_count(len(channel['sets']), 'set')}" if channel["sets"] else "shows no set"
+    yield f"{channel['channel']} of {channel['family']} {shows}  {channel['index']}"
+    if change := channel["pending"]:
+        yield (
+            f"  pending: {change['action']} of {', '.join(change['sets'])} by {change['by']}, begun"
+            f" {change['began']}; people may see parts of it until that is finished or undone"
+        )
+        yield f"    undo it: rocm-wheels set promote STORE --abandon {change['id']}"
+    for shown in channel["sets"]:
+        yield f"  {shown['set']}  ROCm {shown['rocm'] or 'unknown'}  {shown['os']}"
+        yield f"    since {shown['since']}, by {shown['by']}"
+        for title, known in (("pages say", shown["then"]), ("known now", shown["now"])):
+            told = f" ({'; '.join(known['told'])})" if known["told"] else ""
+            yield f"    {title}: {known['state']}{told}"
+        yield f"    index: {shown['index']}"
 
 
 _HELP = """List the staged sets of STORE, newest first: version, ROCm, what is missing, their test state.
@@ -140,60 +99,44 @@ def list_command(  # noqa: PLR0917 - click passes them by name
     as_json: bool,
 ) -> None:
     """List sets."""
+    from rocm_wheels.release import gate, queries
     from rocm_wheels.stores.store import open_existing_store
 
-    if open_for is not None:
-        if channel is not None or passed is not None:
-            raise errors.UsageError("--open and --channel or --passed are several questions")
-        _print_open(store, family, open_for, within, outputs=outputs, as_json=as_json)
-        return
-    if outputs:
+    if open_for is not None and (channel is not None or passed is not None):
+        raise errors.UsageError("--open and --channel or --passed are several questions")
+    if outputs and open_for is None:
         raise errors.UsageError("--outputs goes with --open alone")
-    from rocm_wheels.release import gate, queries
-
-    asks = channel is not None or passed is not None
-    if not asks and click.get_current_context().get_parameter_source("policy") is ParameterSource.COMMANDLINE:
+    context = click.get_current_context()
+    if channel is passed is None and context.get_parameter_source("policy") is ParameterSource.COMMANDLINE:
         raise errors.UsageError("--policy has no effect here", tip="it goes with --channel and --passed")
-    rules = gate.load_policy_for(channel, policy)
+    rules = gate.load_policy_for(open_for or channel, None if open_for else policy)
     gfx = None if passed is None else queries.resolve_target(passed)
     env = boundary.read_environment()
     opened = open_existing_store(store, env)
     query = queries.StoreQuery(opened, rules, evidence.current_time(), env, family)
-    if channel is not None:
+    if open_for is not None:
+        _print_open(query, open_for, within, outputs=outputs, as_json=as_json)
+    elif channel is not None:
         _print_channels(query, channel, gfx, as_json=as_json)
     else:
         _print_sets(query, gfx, as_json=as_json)
 
 
 def _print_open(
-    place: str,
-    family: str | None,
-    channel: str,
-    within: float,
-    *,
-    outputs: bool,
-    as_json: bool,
+    query: queries.StoreQuery, channel: str, within: float, *, outputs: bool, as_json: bool
 ) -> None:
-    from rocm_wheels.release import gate, queries
-    from rocm_wheels.stores.store import open_existing_store
+    from rocm_wheels.release import queries
 
-    env = boundary.read_environment()
-    opened = open_existing_store(place, env)
-    query = queries.StoreQuery(
-        opened, gate.load_policy_for(channel, None), evidence.current_time(), env, family
-    )
     rows = queries.list_open_sets(query, channel, timedelta(seconds=within))
     if outputs:
         from rocm_wheels.ci import matrix_report
 
         matrix = matrix_report.format_github_matrix([{"set": row.id, "family": row.family} for row in rows])
-        matrix_report.set_outputs(env, {"sets": matrix, "sets_count": str(len(rows))})
-    if as_json:
-        click.echo(json.dumps({"open": [row.model_dump() for row in rows]}, indent=1))
-        return
-    for row in rows:
-        click.echo(f"{row.id}  {row.family}  {row.os}  {row.created}")
-    if not rows:
+        matrix_report.set_outputs(query.env, {"sets": matrix, "sets_count": str(len(rows))})
+    documents = [queries.make_set_row(row) for row in rows]
+    lines = [f"{row['id']}  {row['family']}  {row['os']}  {row['created']}" for row in documents]
+    options.print_result({"open": documents}, lines, as_json=as_json)
+    if not rows and not as_json:
         log.log_note(f"{channel} shows all that was made for it in the last {tables.format_duration(within)}")
 
 
@@ -215,31 +158,29 @@ def _print_sets(query: queries.StoreQuery, gfx: str | None, *, as_json: bool) ->
         _report_unfinished(families)
         tested = [document for document in documents if results[document.family].get(document.id)]
         documents = queries.list_passed_sets(query, tested, gfx)
-    rows = [queries.make_set_row(document) for document in documents]
-    if as_json:
-        sets = [{**row.model_dump(), "results": results[row.family].get(row.id, [])} for row in rows]
-        unfinished = [{"family": sets.family, "set": name} for sets in families for name in sets.unfinished]
-        click.echo(json.dumps({"sets": sets, "unfinished": unfinished}, indent=1))
-    else:
-        for row in rows:
-            click.echo(_describe_set(row, results[row.family].get(row.id, [])))
-        if not rows and gfx is None:
-            where = f" of {family}" if family else ""
-            log.log_note(f"there are no sets{where} in {opened.url}")
+    sets = [
+        {**queries.make_set_row(document), "results": results[document.family].get(document.id, [])}
+        for document in documents
+    ]
+    unfinished = [{"family": item.family, "set": name} for item in families for name in item.unfinished]
+    lines = [_describe_set(row) for row in sets]
+    options.print_result({"sets": sets, "unfinished": unfinished}, lines, as_json=as_json)
+    if not sets and gfx is None and not as_json:
+        where = f" of {family}" if family else ""
+        log.log_note(f"there are no sets{where} in {opened.url}")
     if gfx is None:
         _report_unfinished(families)
-    elif not rows:
+    elif not sets:
         raise _make_no_set_error(gfx, opened.url)
 
 
-def _describe_set(row: queries.SetRow, results: list[str]) -> str:
-    planned = tables.format_count(row.planned, "cell")
-    complete = f"{row.missing} of {planned} missing" if row.missing else "complete"
-    targets = " ".join(row.targets) or "no device code"
-    wheels = tables.format_count(row.wheels, "wheel")
-    headline = f"{row.id}  {row.family}  ROCm {row.rocm or 'unknown'}  {wheels}  {complete}"
-    results_text = "; ".join(results) or "no results"
-    return f"{headline}\n  {row.created}  {row.os}  {targets}  {results_text}"
+def _describe_set(row: Mapping[str, Any]) -> str:
+    planned = tables.format_count(row["planned"], "cell")
+    complete = f"{row['missing']} of {planned} missing" if row["missing"] else "complete"
+    targets = " ".join(row["targets"]) or "no device code"
+    wheels, results = tables.format_count(row["wheels"], "wheel"), "; ".join(row["results"]) or "no results"
+    headline = f"{row['id']}  {row['family']}  ROCm {row['rocm'] or 'unknown'}  {wheels}  {complete}"
+    return f"{headline}\n  {row['created']}  {row['os']}  {targets}  {results}"
 
 
 def _report_unfinished(families: list[wheel_set.FamilySets]) -> None:
@@ -256,19 +197,15 @@ def _report_unfinished(families: list[wheel_set.FamilySets]) -> None:
 def _print_channels(query: queries.StoreQuery, channel: str, gfx: str | None, *, as_json: bool) -> None:
     from rocm_wheels.release import queries
 
-    channels = queries.read_channels_now(query, channel, gfx)
-    if as_json:
-        documents = [channel_as_json(channel_now) for channel_now in channels]
-        click.echo(json.dumps({"channels": documents}, indent=1))
-    else:
-        for channel_now in channels:
-            click.echo("\n".join(channel_lines(channel_now)))
-        entries = [entry for channel_now in channels for entry in channel_now.sets]
-        if any(entry.then[0] != entry.now.state for entry in entries):
-            log.log_note("what is known is not what pages say: `rocm-wheels set refresh` brings it there")
-    if gfx is not None and not any(channel_now.sets for channel_now in channels):
+    shown = queries.read_channels_now(query, channel, gfx)
+    lines = [line for item in shown for line in _list_channel_lines(item)]
+    options.print_result({"channels": shown}, lines, as_json=as_json)
+    states = [(item["then"]["state"], item["now"]["state"]) for found in shown for item in found["sets"]]
+    if not as_json and any(then != now for then, now in states):
+        log.log_note("what is known is not what pages say: `rocm-wheels set refresh` brings it there")
+    if gfx is not None and not states:
         raise _make_no_set_error(gfx, f"{channel} of {query.store.url}")
-    if not channels and not as_json:
+    if not shown and not as_json:
         where = f" of {query.family}" if query.family else ""
         log.log_note(f"nothing was promoted to {channel}{where} in {query.store.url}")
 

@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
+from typing import Any
 
-from rocm_wheels.core import errors, parallel, records, tables
-from rocm_wheels.models import project_names
+from rocm_wheels.core import errors, parallel, tables
 from rocm_wheels.models.gfx import get_gfx_families, get_gfx_targets, strip_features
 from rocm_wheels.release import channel as channels
-from rocm_wheels.release import gate, refresh, support, wheel_set
+from rocm_wheels.release import gate, pages, refresh, support, wheel_set
 from rocm_wheels.release.evidence.store import StoredEvidence, read_evidence
 from rocm_wheels.release.policy import Policy
 from rocm_wheels.release.store_paths import FamilyPaths
@@ -25,46 +25,27 @@ from rocm_wheels.release.verdict import REPORTED, TargetState
 from rocm_wheels.stores.store import Store
 
 
-class SetRow(records.Record):
-    """A set in a line. ``wheels`` and ``bytes`` count its files, ``planned`` and ``missing`` its cells.
+def make_set_row(document: wheel_set.SetDocument) -> dict[str, Any]:
+    """Return a set as ``set list --json`` has it.
 
-    ``os`` is its platform.
+    ``wheels`` and ``bytes`` count its files, ``planned`` and ``missing`` its cells; ``os`` is its platform.
     """
-
-    id: str
-    created: str
-    version: str
-    rocm: str | None
-    family: str
-    layout: str
-    targets: tuple[str, ...]
-    projects: tuple[str, ...]
-    wheels: int
-    bytes: int
-    planned: int
-    missing: int
-    origin: str | None
-    os: project_names.Platform
-
-
-def make_set_row(document: wheel_set.SetDocument) -> SetRow:
-    """Return a set in a line."""
-    return SetRow(
-        id=document.id,
-        created=document.created,
-        version=document.version,
-        rocm=document.rocm_in_words or None,
-        family=document.family,
-        layout=document.layout,
-        targets=document.targets,
-        projects=document.projects,
-        wheels=len(document.files),
-        bytes=sum(file.size for file in document.files),
-        planned=len(document.planned),
-        missing=len(document.missing),
-        origin=document.origin,
-        os=wheel_set.find_set_platform(document),
-    )
+    return {
+        "id": document.id,
+        "created": document.created,
+        "version": document.version,
+        "rocm": document.rocm_in_words or None,
+        "family": document.family,
+        "layout": document.layout,
+        "targets": list(document.targets),
+        "projects": list(document.projects),
+        "wheels": len(document.files),
+        "bytes": sum(file.size for file in document.files),
+        "planned": len(document.planned),
+        "missing": len(document.missing),
+        "origin": document.origin,
+        "os": wheel_set.find_set_platform(document),
+    }
 
 
 def find_state_on(
@@ -103,29 +84,6 @@ class StoreQuery:
     family: str | None = None
 
 
-@dataclass(frozen=True)
-class ChannelNow:
-    """A channel of a family as it is now; ``sets`` are the newest first.
-
-    Each with its document, its index, and what pages tell of its tests beside what is known now.
-    """
-
-    channel: channels.Channel
-    index: str
-    sets: tuple[ChannelSetNow, ...]
-
-
-@dataclass(frozen=True)
-class ChannelSetNow:
-    """A set on a channel: what support.json told of its tests, and what is known now."""
-
-    entry: channels.ChannelSet
-    document: wheel_set.SetDocument
-    index: str
-    then: tuple[str, tuple[str, ...]]
-    now: refresh.SetStatus
-
-
 def resolve_target(name: str) -> str:
     """Return the target that is meant, without features. Raises UsageError for none."""
     target = strip_features(name)
@@ -153,43 +111,65 @@ def list_queried_families(query: StoreQuery) -> list[str]:
     return [query.family]
 
 
-def read_channels_now(query: StoreQuery, name: str, gfx: str | None = None) -> list[ChannelNow]:
-    """Return what a channel shows, for each family for which anything ever came to it.
+def read_channels_now(query: StoreQuery, name: str, gfx: str | None = None) -> list[dict[str, Any]]:
+    """Return what a channel shows, as ``set list --json`` has it, for each family that has the channel.
 
-    ``gfx``: of its sets only those that passed on this target, and no family without one.
+    Of each set, the newest first: what its pages tell (``then``), and what is known (``now``). With ``gfx``
+    only sets that passed on this target, and no family without one.
     """
     store, public = query.store, support.read_public(query.store)
     judge = refresh.Refresher(store, query.policy, "", query.now, query.env)
-    found = []
-    for family in list_queried_families(query):
-        paths = FamilyPaths(family)
+    shown_channels = []
+    for paths in map(FamilyPaths, list_queried_families(query)):
         record = channels.read_channel(store, paths, name)
         if record.tag is None:
             continue
-        documents = channels.read_shown_sets(store, paths, record.channel.sets)
-        notes = support.read_notes(store, paths, name)
-        rows = []
+        channel, pending = record.channel, record.channel.pending
+        documents = channels.read_shown_sets(store, paths, channel.sets)
+        notes, sets = support.read_notes(store, paths, name), []
         for entry, document, status in zip(
-            record.channel.sets, documents, judge.judge_sets(record.channel, documents), strict=True
+            channel.sets, documents, judge.judge_sets(channel, documents), strict=True
         ):
-            note = notes.get(document.id)
-            then = (note.state, note.lines) if note is not None else ("untested", ())
-            index = public.address_of(store, f"{paths.set_index(document.id)}/")
-            if gfx is None or status.passed_on(gfx):
-                rows.append(ChannelSetNow(entry, document, index, then, status))
-        if gfx is None or rows:
-            index = public.address_of(store, f"{paths.channel_pages(name)}/")
-            found.append(ChannelNow(record.channel, index, tuple(reversed(rows))))
-    return found
+            note = notes.get(document.id, pages.SetNote("untested"))
+            targets = [target.model_dump(mode="json") for target in status.targets]
+            shown = {
+                "set": entry.set,
+                "version": document.version,
+                "rocm": document.rocm_in_words or None,
+                "os": status.os,
+                "since": entry.when,
+                "by": entry.by,
+                "index": public.address_of(store, f"{paths.set_index(document.id)}/"),
+                "then": {"state": note.state, "told": list(note.lines)},
+                "now": {"state": status.state, "told": list(status.told), "targets": targets},
+            }
+            sets += [shown] if gfx is None or status.passed_on(gfx) else []
+        change = pending and {
+            "id": channel.change_id,
+            "action": pending.action,
+            "sets": list(pending.sets),
+            "by": pending.by,
+            "began": pending.began,
+        }
+        shown_channel = {
+            "family": paths.family,
+            "channel": name,
+            "revision": channel.revision,
+            "index": public.address_of(store, f"{paths.channel_pages(name)}/"),
+            "pending": change,
+            "sets": sets[::-1],
+        }
+        shown_channels += [shown_channel] if gfx is None or sets else []
+    return shown_channels
 
 
-def list_open_sets(query: StoreQuery, name: str, within: timedelta) -> list[SetRow]:
+def list_open_sets(query: StoreQuery, name: str, within: timedelta) -> list[wheel_set.SetDocument]:
     """Return the staged sets that a channel may get yet, of so long ago, those of one family after another.
 
     They were made for it: their local version begins with its name, ``2.13.0+nightly20261122.17.1.rocm10.1``.
     Of a torch on a platform that is the newest, unless the channel shows it or took it back.
     """
-    rows = []
+    open_sets = []
     for family in list_queried_families(query):
         channel = channels.read_channel(query.store, FamilyPaths(family), name).channel
         newest: dict[tuple[str, str], wheel_set.SetDocument] = {}
@@ -200,8 +180,8 @@ def list_open_sets(query: StoreQuery, name: str, within: timedelta) -> list[SetR
         for document in newest.values():
             created = datetime.fromisoformat(document.created.replace("Z", "+00:00"))
             if document.id not in {*channel.shown, *channel.demoted} and query.now - created <= within:
-                rows.append(make_set_row(document))
-    return rows
+                open_sets.append(document)
+    return open_sets
 
 
 def list_passed_sets(
