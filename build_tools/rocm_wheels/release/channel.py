@@ -222,13 +222,24 @@ def read_shown_sets(
     return documents
 
 
-def read_remaining_sets(store: Store, paths: FamilyPaths, ids: Iterable[str]) -> list[wheel_set.SetDocument]:
-    """Return those of sets of which a document is left that can be read: of others no page can be made."""
+def read_remaining_sets(
+    store: Store, paths: FamilyPaths, ids: Iterable[str], *, damaged_too: bool = True
+) -> list[wheel_set.SetDocument]:
+    """Return those of sets of which a document is left that can be read: of others no page can be made.
+
+    With ``damaged_too`` off one that is damaged is a DataError.
+    """
 
     def read(set_id: str) -> wheel_set.SetDocument | None:
+        path = paths.set_document(set_id)
+        stored = read_or_none(store, path)
+        if stored is None:
+            return None
         try:
-            return wheel_set.read_set(store, paths.family, set_id)
-        except (errors.ReleaseError, errors.DataError):
+            return wheel_set.parse_set(stored.content, where=store.url_of(path), expected=set_id)
+        except errors.DataError:
+            if not damaged_too:
+                raise
             return None
 
     return [document for document in parallel.run_in_parallel(read, ids) if document is not None]
@@ -262,28 +273,20 @@ def require_own_names(store: Store, document: wheel_set.SetDocument, channels: M
     A name belongs to its bytes in all channels of a store for good: it is in people's lock files. So all sets
     are looked at that a channel shows or has shown; of one that was pruned nothing is known any more.
     """
-    paths = FamilyPaths(document.family)
     ids = sorted({set_id for channel in channels.values() for set_id in channel.named} - {document.id})
-
-    def read(set_id: str) -> tuple[wheel_set.SetFile, ...]:
-        path = paths.set_document(set_id)
-        stored = read_or_none(store, path)
-        if stored is None:
-            return ()
-        return wheel_set.parse_set(stored.content, where=store.url_of(path), expected=set_id).files
-
     own = {file.name: file.sha256 for file in document.files}
+    others = read_remaining_sets(store, FamilyPaths(document.family), ids, damaged_too=False)
     taken = [
-        (file.name, set_id)
-        for set_id, files in zip(ids, parallel.run_in_parallel(read, ids), strict=True)
-        for file in files
+        (file.name, other.id)
+        for other in others
+        for file in other.files
         if own.get(file.name, file.sha256) != file.sha256
     ]
     if taken:
         name, set_id = taken[0]
-        others = f" and {tables.format_count(len(taken) - 1, 'other')}" if len(taken) > 1 else ""
+        more = f" and {tables.format_count(len(taken) - 1, 'other')}" if len(taken) > 1 else ""
         raise errors.ReleaseError(
-            f"{name}{others} of {document.id} has other bytes in {set_id}, which people got",
+            f"{name}{more} of {document.id} has other bytes in {set_id}, which people got",
             tip="a name belongs to its bytes for good, for it is in people's lock files: build the set with"
             f" another version; or demote {set_id} where it is shown, and stage these wheels with a build"
             " tag: rocm-wheels wheel retag --build-tag 1 WHEELS",
@@ -400,19 +403,18 @@ def require_pass(verdict: Verdict, store: Store, begun: Channel | None = None) -
     tip = verdict_text.find_next_step(verdict, store.url)
     if begun is not None:
         reasons += f"\nan earlier run had passed and was killed: {begun.pending}"
-        undo = f"undo what it did: {format_undo_command(store, begun)}"
+        undo = f"undo what it did: {_format_undo_command(store, begun)}"
         tip = f"{tip}; or {undo}" if tip else undo
     raise errors.ReleaseError(f"{verdict.set} cannot go to {verdict.channel}:\n{reasons}", tip=tip or None)
 
 
-def format_undo_command(store: Store, channel: Channel) -> str:
-    """Return the line that takes back the pending change of a channel."""
+def _format_undo_command(store: Store, channel: Channel) -> str:
     return shlex.join(["rocm-wheels", "set", "promote", store.url, "--abandon", channel.change_id])
 
 
 def make_pending_error(store: Store, channel: Channel) -> errors.ReleaseError:
     """Return the error of who finds that a channel is being changed by another."""
-    undo = format_undo_command(store, channel)
+    undo = _format_undo_command(store, channel)
     tip = f"wait for it; if that run is gone, run it again to finish it, or undo it: {undo}"
     if channel.pending is not None and channel.pending.action == "abandon":
         tip = f"wait for it; if that run is gone, finish it: {undo}"
@@ -505,6 +507,19 @@ class Promoter:
         """Return the channel as it is now."""
         return read_channel(self.store, self.paths, self.channel)
 
+    def read_signed(self) -> ChannelRecord:
+        """Return it as it is now.
+
+        Raises ReleaseError where it is not what was signed, UsageError where a change needs a key.
+        """
+        record = self.read_channel_record()
+        channel = record.channel
+        before = channel.without_pending() if channel.pending is not None else channel
+        possible = {before.to_json(), channel.to_json(), channel.finish_pending().to_json()}
+        is_new = before == Channel(family=channel.family, channel=channel.channel)
+        self.manifest.require_channel(possible, is_new=is_new)
+        return record
+
     def promote(
         self,
         document: wheel_set.SetDocument,
@@ -522,7 +537,7 @@ class Promoter:
         """
 
         def claim() -> _Claim:
-            record = self._read_signed()
+            record = self.read_signed()
             channel = record.channel
             if channel.pending is not None:
                 self._require_same_change(channel, "promote", (document.id,))
@@ -562,7 +577,7 @@ class Promoter:
         """
 
         def claim() -> _Claim:
-            record = self._read_signed()
+            record = self.read_signed()
             channel = record.channel
             if channel.pending is not None:
                 self._require_same_change(channel, "demote", set_ids)
@@ -581,7 +596,7 @@ class Promoter:
         """Put back what the channel showed before the pending change was begun, which has this id."""
 
         def claim() -> _Claim:
-            record = self._read_signed()
+            record = self.read_signed()
             channel, pending, history = record.channel, record.channel.pending, record.channel.history
             if pending is None and channel.change_id == change_id and history[-1].action == "abandon":
                 return _Claim(record)
@@ -595,7 +610,7 @@ class Promoter:
             if pending.action == "abandon":
                 return _Claim(record, resumed=True)
             self.manifest.begin_change(channel.without_pending().to_json())
-            return _Claim(self._claim(record, "abandon", pending.sets, channel.sets, adds=not pending.adds))
+            return _Claim(self._claim(record, "abandon", pending.sets, channel.sets))
 
         return self._make_change(claim)
 
@@ -612,19 +627,6 @@ class Promoter:
             self.store.replace(path, record.channel.without_pending().to_json(), record.tag)
             raise
 
-    def require_signed(self, record: ChannelRecord) -> None:
-        """Raise ReleaseError where it is not what was signed, UsageError where a change needs a key."""
-        channel = record.channel
-        before = channel.without_pending() if channel.pending is not None else channel
-        possible = {before.to_json(), channel.to_json(), channel.finish_pending().to_json()}
-        is_new = before == Channel(family=channel.family, channel=channel.channel)
-        self.manifest.require_channel(possible, is_new=is_new)
-
-    def _read_signed(self) -> ChannelRecord:
-        record = self.read_channel_record()
-        self.require_signed(record)
-        return record
-
     def _require_same_change(self, channel: Channel, action: ChannelAction, sets: Sequence[str]) -> None:
         pending = channel.pending
         if pending is None or pending.action != action or set(sets) != set(pending.sets):
@@ -637,22 +639,20 @@ class Promoter:
         sets: tuple[str, ...],
         goal: tuple[ChannelSet, ...],
         policy: str = "",
-        *,
-        adds: bool | None = None,
     ) -> ChannelRecord:
         """Write down what is to change. Raises ChangedInStoreError when somebody else wrote meanwhile."""
+        before, undone, adds = record.channel, record.channel.pending, action == "promote"
+        if undone is not None:  # an abandoned change goes back to what was before it
+            before, adds = before.without_pending(), not undone.adds
         pending = PendingChange(
             action=action,
             sets=sets,
             by=self.actor.by,
             began=self.actor.now,
             goal=goal,
-            adds=action == "promote" if adds is None else adds,
+            adds=adds,
             policy=policy,
         )
-        before = record.channel
-        if before.pending is not None:  # an abandoned change goes back to what was before it
-            before = before.without_pending()
         claimed = before.with_pending(pending)
         tag = self.store.replace(self.paths.channel_document(self.channel), claimed.to_json(), record.tag)
         return ChannelRecord(claimed, tag)

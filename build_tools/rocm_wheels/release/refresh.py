@@ -31,7 +31,7 @@ from rocm_wheels.release import gate, pages, signing, support, verdict_text, whe
 from rocm_wheels.release.evidence.store import StoredEvidence, read_evidence
 from rocm_wheels.release.policy import Policy
 from rocm_wheels.release.store_paths import SUPPORT_FILE, FamilyPaths
-from rocm_wheels.release.verdict import REPORTED, TargetTestState, Verdict
+from rocm_wheels.release.verdict import REPORTED, TargetTestState
 from rocm_wheels.stores.store import RUN_AGAIN_TIP, ChangedInStoreError, Store, change_documents
 from rocm_wheels.wheels import dist_info
 
@@ -140,17 +140,12 @@ def make_set_status(
         origin=document.origin,
         state="checks failed" if failed and shown.word != "tests failed" else shown.word,
         told=(*shown.lines, *faults, *notes, *entry.notes),
-        targets=_list_targets(verdict),
+        targets=tuple(
+            support.TargetStatus.model_validate(item, from_attributes=True) for item in verdict.targets
+        ),
         wheels=tuple(_make_wheel_status(file, document) for file in wheels),
         failed_checks=failed,
         takes_reports=policy.takes_reports(channel),
-    )
-
-
-def _list_targets(verdict: Verdict) -> tuple[support.TargetStatus, ...]:
-    return tuple(
-        support.TargetStatus(gfx=item.gfx, state=item.state, by=item.by, pythons=item.pythons, when=item.when)
-        for item in verdict.targets
     )
 
 
@@ -174,11 +169,8 @@ def find_newest_by_platform(sets: Iterable[SetStatus], channel: str, gfx: str = 
 
     With ``gfx``, of the newest version one that is tested there goes before those that are reported.
     """
-    newest = sorted(sets, key=lambda status: status.rank_for(channel, gfx), reverse=True)
-    by_platform = {
-        platform: [item for item in newest if item.os == platform] for platform in wheel_set.PLATFORM_ORDER
-    }
-    return tuple(items[0] for items in by_platform.values() if items)
+    newest = {status.os: status for status in sorted(sets, key=lambda item: item.rank_for(channel, gfx))}
+    return tuple(newest[platform] for platform in wheel_set.PLATFORM_ORDER if platform in newest)
 
 
 @dataclass(frozen=True)
@@ -269,13 +261,12 @@ class Refresher:
         store = self.store
         before, tag = support.read_document(store, paths.support_document)
         promoter = self.make_promoter(paths, name)
-        record = promoter.read_channel_record()
+        record = promoter.read_signed()
         if record.tag is None:
             return None
         channel = record.channel
         if channel.pending is not None:
             return RefreshResult(paths.family, name, changing=channel)
-        promoter.require_signed(record)
         results = self._list_results(paths, channel)
         documents = channels.read_shown_sets(store, paths, channel.sets)
         sets = self.judge_sets(channel, documents)
@@ -296,14 +287,18 @@ class Refresher:
             if (newest := find_newest_by_platform((item for item in sets if item.passed_on(gfx)), name, gfx))
         }
         by_id = {document.id: document for document in documents}
-        earlier = {
-            view.gfx: tuple(item.set for item in view.sets) for view in before.views if view.channel == name
+        old = {
+            (view.gfx, item.os): item.set
+            for view in before.views
+            if view.channel == name
+            for item in view.sets
         }
-        for gfx in sorted({*views, *earlier, *store.folders(paths.views_folder)}):
-            shown = {status.set: by_id[status.set] for status in views.get(gfx, ())}
-            view_pages, written = self._exchange_view(
-                paths, paths.view_pages(gfx, name), earlier.get(gfx, ()), shown, check
-            )
+        new = {(gfx, item.os): item.set for gfx, shown in views.items() for item in shown}
+        for gfx in sorted({*views, *(gfx for gfx, _ in old), *store.folders(paths.views_folder)}):
+            earlier = [set_id for (target, _), set_id in old.items() if target == gfx]
+            coming = {status.set: by_id[status.set] for status in views.get(gfx, ())}
+            folder = paths.view_pages(gfx, name)
+            view_pages, written = self._exchange_view(paths, folder, earlier, coming, check)
             shown_pages |= view_pages
             count += written
         public = support.read_public(store)
@@ -318,12 +313,17 @@ class Refresher:
         if (count or is_new or signed) and self._list_results(paths, channel) != results:
             # whoever knew of these may have been here before our last write, and have found nothing to do
             raise ChangedInStoreError(f"there are new results in {paths.family}", tip=RUN_AGAIN_TIP)
-        told = {item.set: item for item in before.releases if item.channel == name}
+        told = {item.set: (item.state, item.told) for item in before.releases if item.channel == name}
         return RefreshResult(
             paths.family,
             name,
-            tuple(item.set for item in part.releases if _tell(told.get(item.set)) != _tell(item)),
-            tuple(_list_view_changes(views, before, name)),
+            tuple(item.set for item in part.releases if told.get(item.set) != (item.state, item.told)),
+            tuple(
+                (gfx, old.get((gfx, platform)), new.get((gfx, platform)), platform)
+                for gfx in sorted({gfx for gfx, _ in (*old, *new)})
+                for platform in wheel_set.PLATFORM_ORDER
+                if old.get((gfx, platform)) != new.get((gfx, platform))
+            ),
             count,
             failing=tuple(status for status in sets if status.is_failing),
             signed=signed,
@@ -405,25 +405,3 @@ def derive_whole_support(store: Store, public: support.SupportDocument) -> suppo
         for family in wheel_set.list_families(store)
     ]
     return support.merge_documents(documents, public)
-
-
-def _tell(item: support.SupportRelease | None) -> tuple[object, ...]:
-    return () if item is None else (item.state, item.told)
-
-
-def _list_view_changes(
-    views: Mapping[str, Sequence[SetStatus]], before: support.SupportDocument, channel: str
-) -> Iterable[ViewChange]:
-    """Yield for each platform what became of a view."""
-    old = {
-        (view.gfx, item.os): item.set
-        for view in before.views
-        if view.channel == channel
-        for item in view.sets
-    }
-    new = {(gfx, item.os): item.set for gfx, shown in views.items() for item in shown}
-    for gfx in sorted({key[0] for key in (*old, *new)}):
-        for platform in wheel_set.PLATFORM_ORDER:
-            change = old.get((gfx, platform)), new.get((gfx, platform))
-            if change[0] != change[1]:
-                yield gfx, *change, platform
