@@ -151,18 +151,24 @@ def choose(
     platform: str | None = None,
     channel: str = "stable",
     pre: bool = False,
+    allow_cpu: bool = False,
 ) -> tuple[candidates.WheelChoice, ...]:
     """Choose a wheel for each requirement, all from one index, and say why: ``rocm-wheels choose``.
 
     ``gfx``, ``rocm``, ``python`` (``3.12``) and ``platform`` state another machine. HostError when
-    nothing fits.
+    nothing fits, and for a torch that serves no GPU of the machine, unless ``allow_cpu``.
     """
     from rocm_wheels.index import reader
+    from rocm_wheels.user import kernel_proof
     from rocm_wheels.user.choose import choose_wheels as chosen
     from rocm_wheels.user.host import StatedMachine, make_host
 
     host = make_host(dict(os.environ), StatedMachine(tuple(gfx), rocm, python, platform))
-    return chosen(requirements, index, host, reader.IndexReader(), channel=channel, pre=pre)
+    reach = reader.IndexReader()
+    choices = chosen(requirements, index, host, reach, channel=channel, pre=pre, allow_cpu=allow_cpu)
+    return (
+        choices if allow_cpu else tuple(kernel_proof.prove_choice(choice, host, reach) for choice in choices)
+    )
 
 
 def get_install_commands(

@@ -79,7 +79,8 @@ def run(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> tuple
 def test_over_http_one_request_a_page(
     server: IndexServer, capsys: pytest.CaptureFixture[str], gpus: str, label: str, noted: str
 ) -> None:
-    out, err = run(capsys, "torch", "--index", server.url, "--gfx", gpus, *LINUX, "--rocm", "none", "--json")
+    words = ["torch", "--index", server.url, "--gfx", gpus, *LINUX, "--rocm", "none", "--json", "--allow-cpu"]
+    out, err = run(capsys, *words)
     found: Any = json.loads(out)
     (choice,) = found["choices"]
     assert choice["picked"]["label"] == label
@@ -141,7 +142,8 @@ def test_families_of_an_index_of_ours(
             == 0
         )
     index = tmp_path / "index"
-    out, _ = run(capsys, "torch", "--index", str(index), "--gfx", gpu, *LINUX, "--rocm", "none", "--json")
+    words = ["torch", "--index", str(index), "--gfx", gpu, *LINUX, "--rocm", "none", "--json", "--allow-cpu"]
+    out, _ = run(capsys, *words)
     assert json.loads(out)["choices"][0]["picked"]["version"] == version
 
 

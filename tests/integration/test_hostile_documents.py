@@ -142,7 +142,17 @@ def list_index_documents(folder: Path) -> Iterator[Document]:
     update.add_wheels(index, wheels, now=NOW)
 
     def choose(place: Path) -> list[int]:
-        options = ("--gfx", "gfx942", "--rocm", "7.1", "--platform", "linux", "--python", "3.12")
+        options = (
+            "--allow-cpu",
+            "--gfx",
+            "gfx942",
+            "--rocm",
+            "7.1",
+            "--platform",
+            "linux",
+            "--python",
+            "3.12",
+        )
         return [run("choose", "torch", "--index", place, *options), run("index", "verify", place)]
 
     def read_json_page(place: Path) -> list[int]:

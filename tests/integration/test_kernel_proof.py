@@ -57,6 +57,10 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IndexServer]:
         yield server
 
 
+def choose(index: str, *words: str) -> int:
+    return boundary.run_command(main.cli, ["choose", "torch", "--index", index, "--rocm", "none", *words])
+
+
 def install(index: str, venv: Environment, *words: str) -> int:
     given = ["install", "torch", "--index", index, "--dependency-index", index, "--python", str(venv.prefix)]
     return boundary.run_command(main.cli, [*given, *words])
@@ -73,6 +77,11 @@ def test_a_cuda_torch_is_told_by_its_requirements_before_a_byte_of_a_wheel_is_fe
         message = capsys.readouterr().err
         assert "code for gfx1100: no: a build for NVIDIA GPUs (CUDA) (requires nvidia-cublas-cu12)" in message
         assert "rocm-wheels install --gfx gfx1100" in message and "tip: --allow-cpu" in message
+        assert choose(server.url, "--gfx", "gfx1100") == 17  # with the same words
+        assert capsys.readouterr().err == message
+        assert (
+            choose(server.url, "--gfx", "none") == choose(server.url, "--gfx", "gfx1100", "--allow-cpu") == 0
+        )
         assert not [request for request in server.requests if request.path.endswith(".whl")]
         assert venv.packages() == {}
         assert install(server.url, venv, "--gfx", "gfx1100", "--allow-cpu") == 0
@@ -93,9 +102,17 @@ def test_device_code_is_read_by_ranges_as_far_as_it_takes(
     assert kernels["gpus"] == [{"gfx": "gfx1101", "served": True, "how": "native"}]
     assert install(large.url, empty, "--gfx", "gfx942,gfx1101", "--dry-run") == 0  # one of them is served
     assert "code for gfx942: no: it has code for gfx1100, gfx1101" in capsys.readouterr().out
-    assert install(large.url, empty, "--gfx", "gfx942") == 17
+    for refused in (install(large.url, empty, "--gfx", "gfx942"), choose(large.url, "--gfx", "gfx942")):
+        assert refused == 17
+    message = "code for gfx942: no: it has code for gfx1100, gfx1101 (libtorch_hip.so)"
+    assert capsys.readouterr().err.count(message) == 2
+    assert choose(large.url, "--gfx", "gfx1101") == 0
+    said = capsys.readouterr().err
+    assert "code for gfx1101: yes" in said and "does not say which GPUs" not in said
     assert (
-        "code for gfx942: no: it has code for gfx1100, gfx1101 (libtorch_hip.so)" in capsys.readouterr().err
+        choose(large.url, "--gfx", "gfx942,gfx1101")
+        == choose(large.url, "--gfx", "gfx942", "--allow-cpu")
+        == 0
     )
     assert empty.packages() == {}
 

@@ -92,6 +92,11 @@ MACHINE_GFX = Entry(
     help="For these GPUs, not those found here: gfx942,gfx1100, a family, 'RX 7900 XTX'; none: for the CPU;"
     " new:gfx1399: newer than the tables.",
 )
+ALLOW_CPU = Entry(
+    "--allow-cpu",
+    is_flag=True,
+    help="Take a torch that computes on the CPU, where none has code for the GPU.",
+)
 FAMILY = Entry("--family", metavar="NAME", help="Only this GPU family [default: all].")
 FAMILIES = FAMILY.but(name="families")
 PYTHON = _Interpreter(

@@ -42,7 +42,9 @@ INDEX is any of
   an address with {family} in it              https://repo.example/v2/{family}/
   a folder or page that just lists wheels     dist/, https://repo.example/links.html
 
-The exit code is 17 when nothing fits; the wheel that came nearest is named.
+The exit code is 17 when nothing fits; the wheel that came nearest is named. So it is for a torch without code
+for the GPUs, as `install` does it: what serves them is listed. Where the index does not say, parts of the
+wheel are read.
 
 \b
 Examples:
@@ -66,6 +68,7 @@ Examples:
 )
 @command.option("--enable", multiple=True, metavar="NAMESPACE", help="Let an optional provider count.")
 @catalogue.takes(catalogue.INDEX_CHANNEL, catalogue.PRE, catalogue.RETRIES, catalogue.RELEASED_BY)
+@catalogue.ALLOW_CPU
 @catalogue.ALL.but(help="List every wheel that is out, not only the first ten.")
 @catalogue.JSON
 def choose_command(  # noqa: PLR0917 - click passes them by name
@@ -80,12 +83,13 @@ def choose_command(  # noqa: PLR0917 - click passes them by name
     pre: bool,
     retries: int,
     released_by: tuple[Path, ...],
+    allow_cpu: bool,
     everything: bool,
     as_json: bool,
 ) -> None:
     """Choose, and print what was chosen; 17 when something has no wheel that fits."""
     from rocm_wheels.index.reader import IndexReader
-    from rocm_wheels.user import choose
+    from rocm_wheels.user import choose, kernel_proof
     from rocm_wheels.user.host import StatedMachine, make_host
 
     refuse_index_and_channel(index, channel)
@@ -93,7 +97,11 @@ def choose_command(  # noqa: PLR0917 - click passes them by name
     if (signed := _require_released_by(released_by, env)) is not None:
         reader.page_check = signed.check_page
     host = make_host(env, StatedMachine(gfx, rocm, python, platform, enable))
-    choices = choose.choose_wheels(requirements, index, host, reader, channel=channel or "stable", pre=pre)
+    choices = choose.choose_wheels(
+        requirements, index, host, reader, channel=channel or "stable", pre=pre, allow_cpu=allow_cpu
+    )
+    if not allow_cpu:
+        choices = tuple(kernel_proof.prove_choice(choice, host, reader) for choice in choices)
     if as_json:
         whole = {"host": host_as_json(host), "choices": [choice_as_json(choice) for choice in choices]}
         click.echo(shell.hide_credentials(json.dumps(whole, indent=1)))
@@ -282,11 +290,9 @@ Examples:
 @catalogue.takes(catalogue.INDEX, catalogue.DEPENDENCY_INDEX)
 @catalogue.OTHER_ROCM_INDEX
 @catalogue.takes(catalogue.INDEX_CHANNEL, catalogue.PRE, catalogue.MACHINE_GFX)
-@command.option(
-    "--allow-cpu",
-    is_flag=True,
+@catalogue.ALLOW_CPU.but(
     help="Take a torch that computes on the CPU, where none has code for the GPU here (on a terminal:"
-    " without asking).",
+    " without asking)."
 )
 @catalogue.ROCM.but(metavar="VERSION", help="For this ROCm, not the one found here.")
 @catalogue.CACHE_DIR

@@ -276,7 +276,8 @@ def list_user_commands(folder: Path, index: str, uv: Path) -> Sequence[DemoComma
     environment = folder / "installed" / "by-rocm-wheels"
     python = str(find_program(environment, "python"))
     chosen = [
-        DemoCommand(ROCM_WHEELS, ("choose", "torch", "--index", index, "--gfx", gfx)) for gfx in MACHINES
+        DemoCommand(ROCM_WHEELS, ("choose", "torch", "--index", index, "--gfx", gfx, "--allow-cpu"))
+        for gfx in MACHINES
     ]
     make_environment = DemoCommand(str(uv), (*make_venv_arguments(), str(environment)))
     stated = ("--gfx", MACHINES[0])

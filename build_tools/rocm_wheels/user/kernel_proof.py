@@ -25,9 +25,20 @@ from rocm_wheels.gpus import vendors
 from rocm_wheels.gpus.gpu import Gpu, parse_override_version
 from rocm_wheels.index import reader
 from rocm_wheels.models.gfx import load_overrides
-from rocm_wheels.user import gpu_support, install_options, installed_packages, package_offers
+from rocm_wheels.user import (
+    candidates,
+    gpu_support,
+    index_pages,
+    install_options,
+    installed_packages,
+    match,
+    package_offers,
+)
 from rocm_wheels.user.host import PosedTarget, TargetHost, list_build_kinds
+from rocm_wheels.variants import markers
+from rocm_wheels.wheels import dist_info
 
+TorchWheel = package_offers.PackageOffer | candidates.ChoiceCandidate
 _DEVICE_PROJECT = re.compile(r"amd-torch-device-.+")
 # requirements by which a torch is one for these GPUs: those of the wheels on PyPI and download.pytorch.org
 _KIND_REQUIREMENTS: tuple[tuple[installed_packages.BuildKind, str], ...] = (
@@ -71,7 +82,7 @@ class KernelProof:
         support = self.check(gfx)
         if support is None:
             return f"{self.torch}: code for {gfx}: not read yet: {self.unread}"
-        if self.kind != "rocm":
+        if self.kind not in ("rocm", "unknown"):
             title = _KIND_TITLES.get(self.kind, self.kind)
             return f"{self.torch}: code for {gfx}: no: a build for {title} ({self.source})"
         answer = support.describe_support(gfx)
@@ -81,7 +92,7 @@ class KernelProof:
 
 
 _KIND_TITLES = {vendor.build_kind: f"{vendor.title} GPUs" for vendor in vendors.GPU_VENDORS.values()}
-_KIND_TITLES |= {"cuda": "NVIDIA GPUs (CUDA)", "cpu": "the CPU", "unknown": "what cannot be told"}
+_KIND_TITLES |= {"cuda": "NVIDIA GPUs (CUDA)", "cpu": "the CPU"}
 
 
 @dataclass(frozen=True)
@@ -144,33 +155,73 @@ def require_served(proof: KernelProof, demand: GpuDemand, host: TargetHost, note
     if faults := demand.list_faults(proof):
         posed = find_proven_pose(proof, demand.gpus, host.platform)
         hint = [f"{posed}: with --gfx {posed.option.target} this torch is taken"] if posed else []
-        raise install_options.make_unserved_error([*faults, *hint, *notes], demand.targets, host)
+        reasons = [*faults, *hint, *drop_open_questions(notes, proof)]
+        raise install_options.make_unserved_error(reasons, demand.targets, host)
 
 
 def prove_offers(
     offers: Sequence[package_offers.PackageOffer],
     project_offers: package_offers.PackageOffers,
     demand: GpuDemand,
-    markers: Mapping[str, str],
+    environment: Mapping[str, str],
 ) -> KernelProof | None:
     """Return what is known of the torch among ``offers`` without fetching it; None where there is none.
 
-    ``markers`` are those of the environment. Reading ends when a GPU of ``demand`` is served.
+    ``environment`` has the markers of the Python (PEP 508). Reading ends when a GPU of ``demand`` is served.
     """
     torch = next((offer for offer in offers if offer.project == "torch"), None)
     if torch is None or torch.is_sdist:
         return None
-    proof = KernelProof(f"torch {torch.version}")
     requirements = [Requirement(text) for text in project_offers.list_requirements(torch)]
-    if required := _find_kind_requirement(requirements, markers):
+    reach, devices = project_offers.reach, list_device_offers(offers)
+    return _prove_wheel(torch, requirements, demand, environment, reach, devices=devices)
+
+
+def prove_choice(
+    choice: candidates.WheelChoice, host: TargetHost, reach: reader.IndexReader
+) -> candidates.WheelChoice:
+    """Return a choice with what parts of its torch say of its code, where the index does not say it.
+
+    UnservedGpuError for a torch that serves no GPU of the machine, as ``install`` has it. HostError and
+    DataError where its METADATA cannot be had.
+    """
+    demand, torch = make_demand(host, choice.override_line), choice.picked
+    if demand is None or torch is None or choice.project != "torch" or any(yes for _, yes in choice.served):
+        return choice
+    link = reader.IndexLink(torch.name, torch.name, torch.url, metadata=torch.metadata, size=torch.size)
+    metadata = index_pages.read_wheel_metadata(link, reach)
+    metadata = markers.decide_markers(metadata, torch.name, torch.label or "", torch.supported)
+    requires = dist_info.parse_metadata(metadata, name=f"METADATA of {torch.name}").requires_dist
+    proof = _prove_wheel(torch, list(map(Requirement, requires)), demand, match.make_markers(host), reach)
+    require_served(proof, demand, host, choice.notes)
+    lines = [proof.describe(target) for target in demand.targets]
+    return replace(choice, notes=(*lines, *drop_open_questions(choice.notes, proof)))
+
+
+def drop_open_questions(notes: Sequence[str], proof: KernelProof) -> tuple[str, ...]:
+    """Return the notes without the one that nothing says whose code it is, where that was read."""
+    return tuple(note for note in notes if not (proof.is_complete and note.endswith(candidates.TARGETS_TIP)))
+
+
+def _prove_wheel(
+    torch: TorchWheel,
+    requirements: Sequence[Requirement],
+    demand: GpuDemand,
+    environment: Mapping[str, str],
+    reach: reader.IndexReader,
+    *,
+    devices: Sequence[package_offers.PackageOffer] = (),
+) -> KernelProof:
+    """Return what requirements tell of a torch, and what they do not parts of its files."""
+    proof = KernelProof(f"torch {torch.version}")
+    if required := _find_kind_requirement(requirements, environment):
         proof = replace(proof, kind=required[0], source=f"requires {required[1]}")
-    devices = list_device_offers(offers)
     is_host = any(is_device_project(canonicalize_name(entry.name)) for entry in requirements)
     if is_host and not devices:
         return replace(proof, targets=(), file="its kernels are in device wheels, and none of them is for it")
     if proof.is_complete:
         return proof
-    return _read_proof(torch, devices, demand, project_offers.reach, proof)
+    return _read_proof(torch, devices, demand, reach, proof)
 
 
 def is_device_project(project: str) -> bool:
@@ -205,14 +256,14 @@ def prove_installed(environment: installed_packages.PythonEnvironment) -> Kernel
 
 
 def _find_kind_requirement(
-    requirements: Sequence[Requirement], markers: Mapping[str, str]
+    requirements: Sequence[Requirement], environment: Mapping[str, str]
 ) -> tuple[installed_packages.BuildKind, str] | None:
     """Return the kind of build that requirements tell, and the one that tells it.
 
     PyPI's wheel for Windows requires NVIDIA's packages on Linux alone, and is for the CPU; device wheels are
     required by an extra.
     """
-    values = {**markers, "extra": ""}
+    values = {**environment, "extra": ""}
     for kind, pattern in _KIND_REQUIREMENTS:
         for requirement in requirements:
             name = canonicalize_name(requirement.name)
@@ -223,7 +274,7 @@ def _find_kind_requirement(
 
 
 def _read_proof(
-    torch: package_offers.PackageOffer,
+    torch: TorchWheel,
     devices: Sequence[package_offers.PackageOffer],
     demand: GpuDemand,
     reach: reader.IndexReader,

@@ -642,7 +642,7 @@ def _list_required(metadata: dist_info.WheelMetadata, extra: str, host: TargetHo
         marker, requirement.marker = requirement.marker, None
         if marker is None:
             continue
-        environment = _make_markers(host)
+        environment = make_markers(host)
         if marker.evaluate({**environment, "extra": extra}) and not marker.evaluate(
             {**environment, "extra": ""}
         ):
@@ -650,7 +650,7 @@ def _list_required(metadata: dist_info.WheelMetadata, extra: str, host: TargetHo
     return requirements
 
 
-def _make_markers(host: TargetHost) -> Mapping[str, str]:
+def make_markers(host: TargetHost) -> Mapping[str, str]:
     """Return the markers of a machine (PEP 508) that say what it is."""
     system, os_name, platform = {
         "linux": ("Linux", "posix", "linux"),

@@ -396,10 +396,8 @@ def plan_installation(
     override_line = choice.override_line if choice else None
     demand = kernel_proof.make_demand(host, override_line)
     proof = prove_torch(items, offers, demand, target, cache) if demand else None
-    if choice and proof and proof.is_complete:
-        choice = replace(
-            choice, notes=tuple(note for note in choice.notes if not note.endswith(candidates.TARGETS_TIP))
-        )
+    if choice and proof:
+        choice = replace(choice, notes=kernel_proof.drop_open_questions(choice.notes, proof))
     if proof and demand and not request.allow_cpu:
         kernel_proof.require_served(proof, demand, host, choice.notes if choice else ())
     items = _fill_sizes(items, reach)
