@@ -377,6 +377,21 @@ def test_a_build_for_another_vendor_never_wins(
         assert "is the wheel for the CPU" in choice.notes[0]
 
 
+def test_a_build_of_the_same_version_is_neither_older_nor_newer(shelf: Shelf) -> None:
+    for version in ("2.8.0+cpu", "2.9.1+cpu", "2.9.1+rocm7.2", "2.9.1+cu128", "2.9.1+rocm7.10"):
+        shelf.wheel(version)
+    choice = shelf.choose(on=machine("gfx942"))
+    reasons = {entry.version: entry.reason for entry in choice.candidates}
+    assert choice.picked and choice.picked.version == "2.9.1+rocm7.10"
+    assert reasons["2.9.1+cpu"] == "a build for the CPU: one for the GPU here comes first"
+    assert reasons["2.8.0+cpu"] == "older than 2.9.1+rocm7.10"
+    choice = shelf.choose("torch==2.9.1+cpu", on=machine("gfx942"))
+    assert not any("is newer" in note for note in choice.notes), choice.notes
+    choice = shelf.choose("torch<2.9.1.1", on=machine("gfx942", vendor="intel"))
+    assert choice.picked and choice.picked.version == "2.9.1+cpu"
+    assert not any("is newer" in note for note in choice.notes), choice.notes
+
+
 def test_the_index_of_nvidia_and_intel_is_named(shelf: Shelf) -> None:
     shelf.wheel("2.9.0+cpu")
     for vendor, address in (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import venv
 from dataclasses import replace
 from pathlib import Path
 
@@ -208,6 +209,37 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert said["settings"][0]["source"].startswith("https://") and said["targets"] == ["gfx1100"]
     assert boundary.run_command(configure_command, ["--gfx", "gfx1100"]) == 0
     assert "no variable is needed" in capsys.readouterr().out
+
+
+@pytest.mark.contract
+@pytest.mark.usefixtures("torch")
+@pytest.mark.parametrize("words", [[], ["--print"], ["--json"]])
+def test_a_torch_that_no_variable_helps_is_an_error(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert boundary.run_command(configure_command, ["--gfx", "gfx1201,gfx942", *words]) == 17
+    printed = capsys.readouterr()
+    assert "has no kernels for gfx1201, gfx942\ntip: `rocm-wheels doctor`" in printed.err
+    assert "no variable is needed" not in printed.out and (words == ["--json"]) == bool(printed.out)
+    assert boundary.run_command(configure_command, ["--gfx", "gfx1201,gfx1100", *words]) == 0
+
+
+@pytest.mark.contract
+@pytest.mark.skipif(sys.platform != "linux", reason="overrides are read on Linux")
+def test_a_stated_card_needs_no_torch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Then it is about the torch that would be installed: stable ones have none for gfx90c itself."""
+    python = tmp_path / "venv"
+    venv.create(python, symlinks=True)
+
+    def ask(card: str) -> tuple[int, str, str]:
+        code = boundary.run_command(configure_command, ["--print", "--python", str(python), "--gfx", card])
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
+
+    assert ask("gfx90c")[:2] == (0, "export HSA_OVERRIDE_GFX_VERSION=9.0.0\n")
+    assert ask("RX 7900 XTX")[:2] == (0, "")
+    code, out, err = ask("RX 580")
+    assert (code, out) == (17, "") and "no ROCm of today compiles for it" in err
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="overrides are read on Linux")

@@ -14,7 +14,7 @@ from rocm_wheels.cli import boundary, catalogue, command
 from rocm_wheels.core import errors, log
 
 if TYPE_CHECKING:
-    from rocm_wheels.user import selftest
+    from rocm_wheels.user import selftest, settings
 
 _SEVERITY_COLOURS = {"ok": "green", "info": "blue", "warning": "yellow", "error": "red"}
 
@@ -63,7 +63,9 @@ _CONFIGURE_HELP = """Say which variables this machine's GPUs need for the instal
 
 Most need none: a card with kernels of its own is left alone. HSA_OVERRIDE_GFX_VERSION is for a card that
 torch has no kernels for and that is known to run another's; HIP_VISIBLE_DEVICES hides cards that torch cannot
-use beside one that it can. What you have set yourself is never changed, only spoken of.
+use beside one that it can. What you have set yourself is never changed, only spoken of. The exit code is 17
+for a torch that can use no GPU here, whatever is set. With --gfx, where no torch is installed, it is about
+the one that `rocm-wheels install` takes.
 
 \b
   eval "$(rocm-wheels configure --print)"              in a shell
@@ -114,9 +116,11 @@ def configure_command(  # noqa: PLR0917 - click passes them by name
             "gpus": gpus,
         }
         click.echo(json.dumps(document, indent=1))
+        _require_served(advice)
         return
     for note in advice.notes:
         log.log_note(note)
+    _require_served(advice)
     if as_lines:
         for line in settings.format_settings(
             advice.settings,
@@ -131,6 +135,15 @@ def configure_command(  # noqa: PLR0917 - click passes them by name
         log.log_note('tip: eval "$(rocm-wheels configure --print)"')
     else:
         click.echo("no variable is needed")
+
+
+def _require_served(advice: settings.HostConfiguration) -> None:
+    """Raise HostError where torch can use no GPU, whatever is set."""
+    if advice.unserved:
+        raise errors.HostError(
+            f"{advice.machine.torch} has no kernels for {', '.join(advice.unserved)}",
+            tip="`rocm-wheels doctor` names the torch that has them",
+        )
 
 
 _OUTCOME_COLOURS = {"pass": "green", "skip": "dim", "fail": "red", "crash": "red", "timeout": "red"}

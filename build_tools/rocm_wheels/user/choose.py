@@ -261,7 +261,7 @@ def _explain_newer(facts: ChoiceFacts) -> Iterator[str]:
         wheel
         for wheel in facts.picked.rejected
         if version is not None
-        and wheel.offer.version > version
+        and Version(wheel.offer.version.public) > Version(version.public)
         and wheel.offer.stage not in (candidates.RejectionStage.VERSION, candidates.RejectionStage.YANKED)
         and facts.requirement.specifier.contains(wheel.offer.version)
     ]

@@ -451,10 +451,16 @@ def _list_unvisited(
         for offers in tier.values():
             for offer in offers:
                 if offer.file not in visited:
-                    older = offer.version < version
-                    reason = f"older than {version}" if older else "not a build for this machine's hardware"
-                    unvisited.append(RankedWheel(offer, {}, reason))
+                    unvisited.append(RankedWheel(offer, {}, _explain_unvisited(offer.version, version)))
     return unvisited
+
+
+def _explain_unvisited(version: Version, picked: Version) -> str:
+    """Say why a version was not looked at; the local parts of two builds of one version are no order."""
+    kind = get_build_kind(version)
+    if Version(version.public) >= Version(picked.public):
+        return f"a build for {_KIND_NAMES.get(kind, 'other hardware')}: one for the GPU here comes first"
+    return f"older than {picked}"
 
 
 def _make_candidates(ranking: VersionRanking, rejected: Sequence[RankedWheel]) -> tuple[ChoiceCandidate, ...]:

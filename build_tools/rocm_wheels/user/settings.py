@@ -395,11 +395,15 @@ class ConfiguredMachine:
 
 @dataclass(frozen=True)
 class HostConfiguration:
-    """The variables that are needed, notes for people, and what they follow from."""
+    """The variables that are needed, notes for people, and what they follow from.
+
+    ``unserved`` are the cards, where torch can use none of them whatever is set.
+    """
 
     settings: tuple[VariableSetting, ...]
     notes: tuple[str, ...]
     machine: ConfiguredMachine
+    unserved: tuple[str, ...] = ()
 
     @property
     def variables(self) -> dict[str, str]:
@@ -433,7 +437,11 @@ def make_configuration(
     settings, notes = make_settings(
         machine.hardware, machine.targets, env, platform, nodes=machine.nodes, rocm=machine.rocm, risky=risky
     )
-    return HostConfiguration((*_make_wsl_settings(machine, env, root), *settings), notes, machine)
+    order = sort_by_hip_index(gpu for gpu in machine.hardware.gpus if gpu.vendor == "amd")
+    judged = judge_cards(order, machine.targets or (), env, platform=platform, risky=risky)
+    is_served = platform == "darwin" or any(card.usable or not card.has_target for card in judged)
+    unserved = () if is_served else tuple(map(str, judged))
+    return HostConfiguration((*_make_wsl_settings(machine, env, root), *settings), notes, machine, unserved)
 
 
 def _make_wsl_settings(
@@ -460,19 +468,19 @@ def inspect_machine(
     installed = installed_packages.read_installed_packages(python, env)
     torch = installed.torch
     where = installed.environment.python
-    if torch is None or torch.folder is None:
-        targets, description = None, f"torch is not installed in {where}"
-    else:
+    targets: tuple[str, ...] | None = None
+    description = f"torch is not installed in {where}"
+    if torch is not None and torch.folder is not None:
         targets = gpu_support.list_kernel_targets(installed, "torch")
         description = f"torch {torch.version} ({torch.kind}) in {where}"
     if gfx:
         from rocm_wheels.user import host
 
-        return ConfiguredMachine(
-            host.make_host(env, host.StatedMachine(gfx=tuple(gfx), rocm="none")).hardware,
-            targets,
-            description,
-        )
+        hardware = host.make_host(env, host.StatedMachine(gfx=tuple(gfx), rocm="none")).hardware
+        if targets is None:
+            targets = _find_future_targets(hardware, platform, installed.environment.minor)
+            description += ": for the one that `rocm-wheels install` takes"
+        return ConfiguredMachine(hardware, targets, description)
     try:
         hardware = detect.detect_hardware(
             env, root=root, platform=platform, run=run, site_packages=installed.environment.path
@@ -489,6 +497,22 @@ def inspect_machine(
     )
     built = torch.build.version if torch is not None and torch.kind == "rocm" else ""
     return ConfiguredMachine(hardware, targets, description, tuple(node for _, node in numbered), built)
+
+
+def _find_future_targets(hardware: Hardware, platform: str, python: str) -> tuple[str, ...]:
+    """Return whose kernels the torch has that would be installed for stated cards, as far as tables say.
+
+    HostError, with what people do, where no index has a torch for any of them.
+    """
+    system = "windows" if platform == "win32" else "linux"
+    stated = dict.fromkeys(gpu.gfx for gpu in hardware.usable if gpu.gfx)
+    ways = [install_options.list_install_options(target, platform=system) for target in stated]
+    chosen = [install_options.pick_option(options, python) for options in ways]
+    targets = dict.fromkeys(option.target for option in chosen if option)
+    if stated and not targets:
+        message, line = install_options.explain_no_torch(next(iter(stated)))
+        raise errors.HostError(message, tip=line)
+    return tuple(targets)
 
 
 SHELL_NAMES = ("sh", "fish", "powershell", "cmd", "github")
