@@ -15,7 +15,7 @@ from packaging.utils import canonicalize_name
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import errors
-from rocm_wheels.core.extras import EXTRAS, explain_missing_module, find_uv, require_extras
+from rocm_wheels.core.extras import EXTRAS, adapt_commands, explain_missing_module, find_uv, require_extras
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -191,6 +191,37 @@ def test_the_line_is_for_how_we_were_started(
     assert tip.startswith(before) and tip.endswith(f"[s3]{after}")
     origin = Path(tip.removeprefix(before).removesuffix(f"[s3]{after}"))
     assert origin.exists()  # the clone: no index has us
+
+
+@pytest.mark.contract
+@pytest.mark.parametrize(
+    ("place", "program", "command"),
+    [
+        ("archive-v0/X1/pyvenv.cfg", "bin/rocm-wheels", "uvx --from {} rocm-wheels"),
+        ("cache/3f1/pipx_metadata.json", "bin/rocm-wheels", "pipx run --spec {} rocm-wheels"),
+        ("clone/.venv/pyvenv.cfg", ".venv/bin/rocm-wheels", ".venv/bin/rocm-wheels"),
+        ("tools/rocm-wheels/uv-receipt.toml", "{path}/rocm-wheels", "rocm-wheels"),
+        ("a-program/pyvenv.cfg", "serve.py", "rocm-wheels"),  # which imports rocm_wheels
+    ],
+)
+def test_advice_has_our_commands_as_they_were_started(
+    place: str, program: str, command: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for file in (tmp_path / place, tmp_path / "path/rocm-wheels"):
+        file.parent.mkdir(parents=True)
+        file.touch(0o755)
+    monkeypatch.setattr(sys, "prefix", str((tmp_path / place).parent))
+    monkeypatch.setattr(sys, "argv", [program.format(path=tmp_path / "path"), "doctor"])
+    monkeypatch.setenv("PATH", str(tmp_path / "path"))
+    text = (
+        "rocm-wheels install --venv v   # `rocm-wheels choose torch`; rocm-wheels itself; x/rocm-wheels test"
+    )
+    said = adapt_commands(text)
+    own = said.partition(" install --venv")[0]
+    assert own.startswith(command.partition("{}")[0]) and own.endswith(command.partition("{}")[2])
+    assert said == text.replace("rocm-wheels install", f"{own} install").replace(
+        "`rocm-wheels choose", f"`{own} choose"
+    )
 
 
 def test_uv_is_taken_from_path_where_it_is_not_installed(

@@ -258,14 +258,14 @@ def _invoke_command(command: click.Command, argv: list[str] | None) -> int:
         return click_error.exit_code
     except errors.RocmWheelsError as error:
         progress.show_live_line("")
-        log.log_error(errors.explain_error(error))
+        log.log_error(extras.adapt_commands(errors.explain_error(error)))
         return error.exit_code
     except (OSError, ModuleNotFoundError, RuntimeError) as failure:
         error_shown = _convert_failure(failure)
         if error_shown is None:
             raise
         progress.show_live_line("")
-        log.log_error(errors.explain_error(error_shown))
+        log.log_error(extras.adapt_commands(errors.explain_error(error_shown)))
         return error_shown.exit_code
 
 

@@ -9,6 +9,7 @@ late, or starts programs of an extra, calls ``require_extras`` before it begins.
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import shutil
 import sys
@@ -74,6 +75,47 @@ def _find_origin() -> str:
     return url2pathname(address.path) if address.scheme == "file" else "rocm-wheels"
 
 
+_PIPX_FILE = "pipx_metadata.json"
+# commands that are advised to users of a machine, as they stand in sentences: "rocm-wheels itself" is none
+_ADVISED_COMMANDS = "audit|build|checkout|choose|compat|configure|doctor|index|install|lock|targets|tests?"
+_ADVISED = re.compile(rf"(?<![\w./-])rocm-wheels(?= (?:{_ADVISED_COMMANDS})\b)")
+
+
+def _is_lent_by_uv(prefix: Path) -> bool:
+    """Tell whether an environment is one that ``uvx`` made for this run, in uv's cache."""
+    return prefix.parent.name.startswith("archive-v")
+
+
+def _is_of_pipx(prefix: Path) -> bool:
+    """Tell whether an environment is one of ``pipx run``, which nothing on PATH leads to."""
+    return Path(prefix, _PIPX_FILE).is_file() and prefix.parent.name != "venvs"
+
+
+def adapt_commands(text: str) -> str:
+    """Return advice with our commands in the form in which this process was started.
+
+    ``uvx rocm-wheels install``, ``pipx run …``, or the program of a clone that is not on PATH.
+    """
+    return _ADVISED.sub(lambda _: _find_own_command(Path(sys.prefix), Path(sys.argv[0])), text)
+
+
+@lru_cache(maxsize=1)
+def _find_own_command(prefix: Path, program: Path) -> str:
+    words = ["rocm-wheels"]
+    if _is_lent_by_uv(prefix) or _is_of_pipx(prefix):
+        runner, option = (["uvx"], "--from") if _is_lent_by_uv(prefix) else (["pipx", "run"], "--spec")
+        origin = _find_origin()
+        words = [*runner, *([option, origin] if origin != "rocm-wheels" else []), "rocm-wheels"]
+    elif program.stem == "rocm-wheels" and not _is_on_path(program):
+        words = [str(program)]
+    return shlex.join(words)
+
+
+def _is_on_path(program: Path) -> bool:
+    path = shutil.which(program.name)
+    return path is not None and Path(path).resolve() == program.resolve()
+
+
 def _make_error(purpose: str, missing: Mapping[str, list[str]]) -> errors.MissingExtraError:
     modules = ", ".join(dict.fromkeys(name for names in missing.values() for name in names))
     noun = "the extra" if len(missing) == 1 else "the extras"
@@ -90,14 +132,11 @@ def _make_tip(extras: Collection[str]) -> str:
     quickstart = prefix.parent / "build_tools" / "quickstart.py"
     if prefix.with_name(f"{prefix.name}.state").is_file() and set(extras) <= _STORE_EXTRAS:
         return f"python3 {shlex.quote(str(quickstart))} setup --store, then the same again"
-    if prefix.parent.name.startswith("archive-v"):  # of uv's cache
+    if _is_lent_by_uv(prefix):
         return f"uvx --from {with_extras} rocm-wheels …"
-    if Path(prefix, "pipx_metadata.json").is_file():
-        is_kept = prefix.parent.name == "venvs"
-        return (
-            f"pipx install --force {with_extras}"
-            if is_kept
-            else f"pipx run --spec {with_extras} rocm-wheels …"
-        )
+    if _is_of_pipx(prefix):
+        return f"pipx run --spec {with_extras} rocm-wheels …"
+    if Path(prefix, _PIPX_FILE).is_file():
+        return f"pipx install --force {with_extras}"
     installer = "uv tool install" if Path(prefix, "uv-receipt.toml").is_file() else "pip install"
     return f"{installer} {with_extras}"

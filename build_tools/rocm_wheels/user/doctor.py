@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rocm_wheels.core import errors, tables
+from rocm_wheels.core import errors, extras, tables
 from rocm_wheels.gpus import detect
 from rocm_wheels.gpus.gpu import Hardware
 from rocm_wheels.user import doctor_kernels, doctor_machine, doctor_packages, host, installed_packages
@@ -78,7 +78,7 @@ _SEVERITY_ORDER: tuple[errors.Severity, ...] = ("ok", "info", "warning", "error"
 def run_checks(subject: DoctorSubject) -> tuple[errors.Finding, ...]:
     """Run all checks; return their findings by group, in each the worst last."""
     findings = [
-        replace(finding, check=check.name, group=check.group)
+        replace(finding, check=check.name, group=check.group, tip=extras.adapt_commands(finding.tip or ""))
         for check in DOCTOR_CHECKS
         if not (check.local_only and subject.stated)
         and (subject.machine.platform.startswith("linux") or not check.local_only)

@@ -445,15 +445,41 @@ _SYSTEMS = {
 
 
 def check_requirements(subject: DoctorSubject) -> Iterator[errors.Finding]:
-    """Evaluate what packages require of packages that belong to torch and ROCm."""
-    markers = _make_markers(subject.installed.environment)
-    for package in subject.installed.packages:
-        if not package.shadowed:
-            yield from _check_package(subject, package, markers, ())
-    torch = subject.installed.torch
-    for extras, name in _list_extras(torch, markers) if torch else ():
-        if required := subject.installed.get(name):
-            yield from _check_package(subject, required, markers, extras)
+    """See that what torch's and ROCm's packages require is there, and what that requires in turn.
+
+    ``uv pip check`` looks the same up, of all that is installed.
+    """
+    environment = subject.installed.environment
+    markers = _make_markers(environment)
+    present = {
+        package.name: package.distribution for package in subject.installed.packages if not package.shadowed
+    }
+    pending: list[tuple[str, tuple[str, ...]]] = [(name, ()) for name in present]
+    for name, extras in pending:  # which grows
+        required, unreadable = _read_requirements(present[name], markers, extras)
+        for text in unreadable:
+            message = f"{name} requires {text!r}, which cannot be read"
+            yield errors.Finding("info", message, subject.make_pip_line("check"))
+        unread = {canonicalize_name(requirement.name) for requirement in required} - present.keys()
+        if unread:
+            pattern = re.compile("|".join(map(re.escape, unread)))
+            others, _ = installed_packages.read_distributions(environment.path, pattern)
+            for distribution in others:
+                present.setdefault(distribution.name, distribution)
+        for requirement in required:
+            dependency = present.get(canonicalize_name(requirement.name))
+            state = (
+                "which is not installed" if dependency is None else f"and {dependency.version} is installed"
+            )
+            if dependency is None or not _is_satisfied(dependency.version, requirement):
+                yield errors.Finding(
+                    "error",
+                    f"{name} {present[name].version} requires {requirement}, {state}",
+                    _suggest_fix(subject, name, requirement),
+                )
+            else:
+                asked = ((), tuple(sorted(requirement.extras)))
+                pending += [entry for wanted in asked if (entry := (dependency.name, wanted)) not in pending]
 
 
 def check_release_line(subject: DoctorSubject) -> Iterator[errors.Finding]:
@@ -480,53 +506,34 @@ def check_release_line(subject: DoctorSubject) -> Iterator[errors.Finding]:
             )
 
 
-def _check_package(
-    subject: DoctorSubject,
-    package: installed_packages.InstalledPackage,
-    markers: dict[str, str],
-    extras: tuple[str, ...],
-) -> Iterator[errors.Finding]:
-    for text in package.distribution.requires:
+def _read_requirements(
+    distribution: installed_packages.InstalledDistribution, markers: dict[str, str], extras: tuple[str, ...]
+) -> tuple[list[Requirement], list[str]]:
+    """Return what a package requires here (what ``extras`` add), without markers, and what cannot be read.
+
+    Markers of variants are no requirement that anybody but their installer reads.
+    """
+    required, unreadable = [], []
+    for text in distribution.requires:
         try:
-            required = Requirement(text)
+            requirement = Requirement(text)
         except InvalidRequirement:
-            if "variant_" not in text:
-                yield errors.Finding(
-                    "info",
-                    f"{package.name} requires {text!r}, which cannot be read",
-                    subject.make_pip_line("check"),
-                )
+            unreadable += [] if extras or "variant_" in text else [text]
             continue
-        name = canonicalize_name(required.name)
-        if not installed_packages.RELEVANT_PROJECTS.fullmatch(name) or not _is_applicable(
-            required, markers, extras
-        ):
-            continue
-        dependency = subject.installed.get(name)
-        if dependency is None:
-            yield errors.Finding(
-                "error",
-                f"{package.name} {package.version} requires {_format_requirement(required)}, which is "
-                "not installed",
-                _suggest_fix(subject, package, required),
-            )
-        elif not _is_satisfied(dependency.version, required):
-            yield errors.Finding(
-                "error",
-                f"{package.name} {package.version} requires {_format_requirement(required)}, "
-                f"and {dependency.version} is installed",
-                _suggest_fix(subject, package, required),
-            )
+        if _is_applicable(requirement, markers, extras):
+            requirement.marker = None
+            required.append(requirement)
+    return required, unreadable
 
 
-def _suggest_fix(
-    subject: DoctorSubject, package: installed_packages.InstalledPackage, required: Requirement
-) -> str:
-    """Return the line that brings a package: those of ROCm by pip, torch's companions with torch."""
+def _suggest_fix(subject: DoctorSubject, package: str, required: Requirement) -> str:
+    """Return the line that brings a package: ROCm's from AMD's index, torch's with torch, others by pip."""
     name = canonicalize_name(required.name)
     if name.startswith(("rocm", "amd-torch")):
-        return subject.make_rocm_pip_line(str(_remove_marker(required)), str(required.specifier))
-    names = dict.fromkeys([*(["torch"] if subject.installed.torch else []), package.name, name])
+        return subject.make_rocm_pip_line(str(required), str(required.specifier))
+    if not installed_packages.RELEVANT_PROJECTS.fullmatch(name):
+        return subject.make_pip_line("install", str(required))
+    names = dict.fromkeys([*(["torch"] if subject.installed.torch else []), package, name])
     torch_projects = [project for project in names if re.fullmatch(r"torch(vision|audio|ao)?", project)]
     return subject.make_install_line(*(torch_projects or ["torch"]))
 
@@ -538,19 +545,6 @@ def _is_applicable(required: Requirement, markers: dict[str, str], extras: tuple
     if not extras:
         return without
     return not without and any(required.marker.evaluate({**markers, "extra": extra}) for extra in extras)
-
-
-def _list_extras(
-    package: installed_packages.InstalledPackage, markers: dict[str, str]
-) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Yield the extras that a package asks of another one (``rocm[libraries]``)."""
-    for text in package.distribution.requires:
-        try:
-            required = Requirement(text)
-        except InvalidRequirement:
-            continue
-        if required.extras and _is_applicable(required, markers, ()):
-            yield tuple(sorted(required.extras)), canonicalize_name(required.name)
 
 
 def _make_markers(environment: installed_packages.PythonEnvironment) -> dict[str, str]:
@@ -579,13 +573,3 @@ def _is_satisfied(version: str, required: Requirement) -> bool:
         return required.specifier.contains(Version(version), prereleases=True)
     except InvalidVersion:
         return version in str(required.specifier)
-
-
-def _remove_marker(required: Requirement) -> Requirement:
-    bare = Requirement(str(required))
-    bare.marker = None
-    return bare
-
-
-def _format_requirement(required: Requirement) -> str:
-    return str(_remove_marker(required))
