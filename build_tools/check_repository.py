@@ -53,6 +53,4 @@ def check_repository(event: str, store: str, promote: str, branch: str, default_
         return
     note = f"Skipped: this repository does not set the variable ROCM_WHEELS_STORE ({_TIP})."
     click.echo(note)
-    if page := env.get("GITHUB_STEP_SUMMARY"):
-        with open(page, "a", encoding="utf-8") as file:
-            file.write(f"{note}\n")
+    boundary.append_step_summary(env, f"{note}\n")
