@@ -272,9 +272,10 @@ def contents(root: Path) -> Mapping[str, bytes]:
 
 
 CHANGES = {
-    "add": (["build", "{root}", "{new}", "{more}"], "torch==2.9.0"),
-    "family": (["build", "{root}", "{new}", "--family", "gfx1100"], "torch==2.9.0"),
-    "drop": (["build", "{root}", "--drop-missing"], ""),
+    "add": ["build", "{root}", "{new}", "{more}"],
+    "add for families": ["build", "{root}", "{new}"],
+    "family": ["build", "{root}", "{new}", "--family", "gfx1100"],
+    "drop": ["build", "{root}", "--drop-missing"],
 }
 
 
@@ -289,14 +290,15 @@ def test_the_same_command_finishes_a_change_that_was_killed(
     base = [wheel(fresh, version="2.9.0"), wheel(fresh, "triton", "3.5.0")]
     new, more = wheel(fresh, version="2.10.0"), wheel(fresh, "apex", "1.0")
     other = wheel(fresh, "vision", "1.0")
-    words = CHANGES[change][0]
 
     def made(name: str) -> tuple[Path, list[str]]:
         root = tmp_path / name
         assert boundary.run_command(main.cli, ["index", "build", str(root), *map(str, base)]) == 0
+        if change == "add for families":
+            update.add_wheels(root, [other], now=NOW, family="gfx1100")
         for file in root.rglob("*.whl") if change == "drop" else ():
             file.unlink()
-        return root, ["index", *(word.format(root=root, new=new, more=more) for word in words)]
+        return root, ["index", *(word.format(root=root, new=new, more=more) for word in CHANGES[change])]
 
     whole, argv = made("whole")
     before = contents(whole)
