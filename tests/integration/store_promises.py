@@ -9,7 +9,13 @@ import pytest
 
 from rocm_wheels.core import errors
 from rocm_wheels.stores import s3 as store_s3
-from rocm_wheels.stores.store import AlreadyInStoreError, ChangedInStoreError, NotInStoreError, Store
+from rocm_wheels.stores.store import (
+    AlreadyInStoreError,
+    ChangedInStoreError,
+    NotInStoreError,
+    Store,
+    read_files,
+)
 
 
 def require_promises(store: Store, tmp_path: Path) -> None:
@@ -26,6 +32,12 @@ def require_promises(store: Store, tmp_path: Path) -> None:
     with pytest.raises(ChangedInStoreError):
         store.replace("v2/f/other.json", b"six", second)
     assert store.replace("v2/f/new.json", b"new", None) == store.read("v2/f/new.json").tag
+    several = read_files(store, ("v2/f/new.json", "v2/f/missing", "v2/f/a+1.json"))
+    assert list(several.items()) == [
+        ("v2/f/new.json", b"new"),
+        ("v2/f/missing", None),
+        ("v2/f/a+1.json", b"two"),
+    ]
     for work in (store.read, store.digest):
         for path in ("v2/f/missing", "v2/f"):
             with pytest.raises(NotInStoreError):

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 
-from rocm_wheels.core import parallel
 from rocm_wheels.index.folder import HTML_PAGE, JSON_PAGE, IndexEntry, sort_entries
 from rocm_wheels.index.pages import (
     PAGE_TAIL,
@@ -26,7 +25,7 @@ from rocm_wheels.index.pages import (
 )
 from rocm_wheels.release import wheel_set
 from rocm_wheels.release.store_paths import FamilyPaths
-from rocm_wheels.stores.store import NotInStoreError, Store, put_file
+from rocm_wheels.stores.store import Store, put_file
 
 Check = Callable[[], None]  # raises when the change is not ours any more
 _UNTESTED_KEY = "_untested"  # PEP 691 leaves keys that begin with _ to each index
@@ -119,19 +118,6 @@ def _add_to_json(page: bytes, told: Sequence[tuple[str, SetNote]]) -> bytes:
     return (
         json.dumps({_UNTESTED_KEY: notes})[:-1].encode() + b", " + page.lstrip().removeprefix(b"{").lstrip()
     )
-
-
-def read_pages(store: Store, paths: Iterable[str]) -> dict[str, bytes | None]:
-    """Return what pages have for content now, None for those that are not there."""
-    listed = list(paths)
-
-    def read(path: str) -> bytes | None:
-        try:
-            return store.read(path).content
-        except NotInStoreError:
-            return None
-
-    return dict(zip(listed, parallel.run_in_parallel(read, listed), strict=True))
 
 
 def exchange_pages(

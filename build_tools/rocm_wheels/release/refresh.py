@@ -32,7 +32,7 @@ from rocm_wheels.release.evidence.store import StoredEvidence, read_evidence
 from rocm_wheels.release.policy import Policy
 from rocm_wheels.release.store_paths import SUPPORT_FILE, FamilyPaths
 from rocm_wheels.release.verdict import REPORTED, TargetTestState
-from rocm_wheels.stores.store import RUN_AGAIN_TIP, ChangedInStoreError, Store, change_documents
+from rocm_wheels.stores.store import RUN_AGAIN_TIP, ChangedInStoreError, Store, change_documents, read_files
 from rocm_wheels.wheels import dist_info
 
 ViewChange = tuple[str, str | None, str | None, project_names.Platform]
@@ -357,7 +357,7 @@ class Refresher:
         order, count = channels.sort_projects(store, paths, [*documents.values()], leaving), 0
         if documents and leaving:
             both = pages.make_index_pages(folder, paths, [*leaving, *documents.values()])
-            present = pages.read_pages(store, both)
+            present = read_files(store, both)
             if any(present[path] not in {both[path], wanted.get(path)} for path in both):
                 count += pages.exchange_pages(store, folder, both, order, check, adds=True)
             # else a run that was killed had let the new ones come: old ones go on going

@@ -10,7 +10,7 @@ from rocm_wheels.core import errors, parallel
 from rocm_wheels.package import provenance
 from rocm_wheels.release import policy, store_paths, verdict, wheel_set
 from rocm_wheels.release.verdict import reason
-from rocm_wheels.stores.store import NotInStoreError, Store
+from rocm_wheels.stores.store import Store, read_files
 from rocm_wheels.wheels import statement
 from rocm_wheels.wheels.statement import WheelOrigin
 
@@ -33,16 +33,14 @@ def read_stored_origin(
     if not file.statement:
         return None
     path = paths.pool_file(file.sha256, file.name) + statement.STATEMENT_SUFFIX
-    content = _read_if_there(store, path)
-    if content is None:
+    signature_path = paths.pool_file(file.sha256, file.name) + statement.STATEMENT_SIGNATURE_SUFFIX
+    stored = read_files(store, (path, signature_path))
+    if (content := stored[path]) is None:
         raise errors.DataError(f"{store.url_of(path)} is gone")
     if hashlib.sha256(content).hexdigest() != file.statement:
         raise errors.DataError(f"{store.url_of(path)} is not the statement that the set was staged with")
     provenance.parse_stored_statement(content, name=store.url_of(path), wheel=file.name, sha256=file.sha256)
-    signature = _read_if_there(
-        store, paths.pool_file(file.sha256, file.name) + statement.STATEMENT_SIGNATURE_SUFFIX
-    )
-    return WheelOrigin(file.name, file.sha256, content, signature)
+    return WheelOrigin(file.name, file.sha256, content, stored[signature_path])
 
 
 def read_set_statements(
@@ -100,10 +98,3 @@ def judge_statements(
         return verdict.RuleResult("provenance", "fail", (lack,))
     known = reason("statements", wheels=len(files), signers=rule.signed_by)
     return verdict.RuleResult("provenance", "pass", (known,))
-
-
-def _read_if_there(store: Store, path: str) -> bytes | None:
-    try:
-        return store.read(path).content
-    except NotInStoreError:
-        return None

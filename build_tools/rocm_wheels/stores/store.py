@@ -17,13 +17,13 @@ import hashlib
 import re
 import secrets
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
 from urllib.parse import urlsplit
 
-from rocm_wheels.core import errors, retry, shell
+from rocm_wheels.core import errors, parallel, retry, shell
 
 _PATH_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+!~-]*")
 RUN_AGAIN_TIP = "run the same command again; what is finished is kept"
@@ -173,6 +173,16 @@ def read_or_none(store: Store, path: str) -> StoredFile | None:
         return store.read(path)
     except NotInStoreError:
         return None
+
+
+def read_files(store: Store, paths: Iterable[str]) -> dict[str, bytes | None]:
+    """Return the contents of small files, read side by side, by their paths; None for what is not there."""
+
+    def read(path: str) -> tuple[str, bytes | None]:
+        stored = read_or_none(store, path)
+        return path, None if stored is None else stored.content
+
+    return dict(parallel.run_in_parallel(read, paths))
 
 
 def create_or_read(store: Store, path: str, content: bytes) -> bytes | None:
