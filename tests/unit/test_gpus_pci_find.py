@@ -102,6 +102,39 @@ def test_people_read_target_cards_and_sources() -> None:
     assert "more words find fewer" in many
 
 
+@pytest.mark.contract
+@pytest.mark.parametrize(
+    ("query", "title"),
+    [
+        ("RX7900GRE", "gfx1100  Radeon RX 7900 GRE"),
+        ("rx 7900 xt", "gfx1100  Radeon RX 7900 XT"),
+        ("7900", "gfx1100  Radeon RX 7900 XTX, Radeon RX 7900 XT, Radeon RX 7900 GRE, …"),  # none of 2012
+        ("1002:7448", "gfx1100  Navi 31 [Radeon Pro W7900]"),
+        ("gfx1100", "gfx1100  AMD RX 7900 XTX"),
+        ("Steam Deck", "gfx1033  Steam Deck OLED, Steam Deck"),
+        ("Ryzen Z2 Extreme", "gfx1150  Ryzen Z2 Extreme"),
+        ("Ryzen Z1 Extreme", "gfx1103  Ryzen Z1 Extreme"),
+    ],
+)
+def test_a_card_is_titled_as_it_was_asked_for(query: str, title: str) -> None:
+    lines = CliRunner().invoke(compat.gpu, query.split()).output.splitlines()
+    assert lines[0].startswith(title)
+    assert not any("rocm-wheels build" in line for line in lines), "no ROCm compiles for a card of 2012"
+
+
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [
+        ("Z2 Extreme", "gfx1150"),
+        ("Ryzen Z2", "gfx1103"),
+        ("Ryzen Z2 Go", "gfx1035"),
+        ("steam deck", "gfx1033"),
+    ],
+)
+def test_a_handheld_is_a_gpu_that_can_be_named(name: str, target: str) -> None:
+    assert gpu_cards.find_product_target(name, "--gfx") == target
+
+
 def test_programs_read_every_fact_with_its_source() -> None:
     found = json.loads(CliRunner().invoke(compat.gpu, ["mi300a", "--json"]).output)
     assert set(found) == {"query", "asked_by", "cards", "targets"}

@@ -248,7 +248,12 @@ def describe_cards(matches: gpu_cards.FoundCards) -> str:
             state = ", ".join(part for part in (source.at[:12].strip("-"), source.date) if part)
             source_rows.append((key, f"{source.where}{f' ({state})' if state else ''}"))
         lines += [f"  {line}" for line in tables.align_rows(source_rows)]
-    installs = [row for facts in matches.targets for row in _describe_install(facts)]
+    several = len(matches.targets) > 1
+    installs = [
+        f"{facts.target}: {row}" if several and facts.target else row
+        for facts in matches.targets
+        for row in _describe_install(facts)
+    ]
     return "\n".join([*lines, *(["", "install"] if installs else []), *(f"  {row}" for row in installs)])
 
 

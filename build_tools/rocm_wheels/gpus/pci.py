@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from .gpu import INTEGRATED_TARGETS, Gpu
+from .gpu import INTEGRATED_TARGETS, OLDER_TARGETS, Gpu
 from .programs import Runner, check_answer
 from .vendors import GPU_VENDORS, find_vendor
 
@@ -101,7 +101,9 @@ def list_pci_entries() -> tuple[PciEntry, ...]:
 
 
 def search_pci_entries(text: str) -> tuple[PciEntry, ...]:
-    """Return the GPUs of which one name has every word of ``text``, whatever the case; AMD's first.
+    """Return the GPUs of which one name has every word of ``text``, whatever the case.
+
+    AMD's first, of these the ones that no ROCm of today compiles for last: a 7900 is not of 2012.
 
     ``RX 7900 XTX``, ``rx7900xtx``, ``mi300x``, ``780M``, ``Strix Halo``. Where no GPU has the words whole,
     beginnings count: ``mi300`` finds MI300A and MI300X. No words, no GPUs.
@@ -119,7 +121,9 @@ def search_pci_entries(text: str) -> tuple[PciEntry, ...]:
             if terms and any(matches(terms, name_words) for name_words in names)
         )
         if matching:
-            return matching
+            return tuple(
+                sorted(matching, key=lambda entry: (entry.vendor != "amd", entry.gfx in OLDER_TARGETS))
+            )
     return ()
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from rocm_wheels.core import errors
@@ -13,6 +15,7 @@ from rocm_wheels.models.facts import FactKind, FactSource
 
 QueryKind = Literal["id", "target", "name", "product"]
 _MAX_NAMED = 6  # targets that are called the same
+_MAX_PRODUCTS = 3
 _PLATFORMS = ("linux", "windows")
 _SHOWN_ATTRIBUTES: tuple[gfx.TargetAttribute, ...] = (
     "families",
@@ -39,8 +42,9 @@ class TargetFacts:
     """What is known of a vendor's target, and what serves it.
 
     ``target`` is like ``gfx942``, a compute capability (``8.9``) of NVIDIA, None for Intel and when it is
-    not known. ``product`` and ``facts`` are empty for a target that ROCm's builds do not know. ``indexes``
-    are those of the stable channel by platform, the best first.
+    not known. ``product`` has the products that were asked for, else what the table calls the target; it and
+    ``facts`` are empty for a target that ROCm's builds do not know. ``indexes`` are those of the stable
+    channel by platform, the best first.
     """
 
     vendor: str
@@ -83,13 +87,16 @@ def find_gpu_cards(query: str) -> FoundCards:
     )
     if not cards and not spelled and (named := gfx.find_targets(text)):
         parts = tuple(entry for entry in pci.list_pci_entries() if entry.gfx in named and entry.integrated)
-        return FoundCards(text, "product", parts, tuple(get_target_facts(target) for target in named))
+        facts = tuple(_name_as_asked(get_target_facts(target), text, parts) for target in named)
+        return FoundCards(text, "product", parts, facts)
     if not cards:
         raise _make_unknown_id_error(text) if spelled else _make_unknown_name_error(text)
     cards = tuple(dict.fromkeys(cards))
     vendor_targets = dict.fromkeys((entry.vendor, entry.gfx or entry.capability) for entry in cards)
     facts = tuple(
-        get_target_facts(target, vendor) for vendor, target in vendor_targets if target or vendor != "amd"
+        _name_as_asked(get_target_facts(target, vendor), text, cards)
+        for vendor, target in vendor_targets
+        if target or vendor != "amd"
     )
     return FoundCards(text, "id" if by_id else "name", cards, facts)
 
@@ -102,10 +109,14 @@ def find_product_target(product: str, input_name: str) -> str:
     """
     prefix = f"{input_name}: " if input_name else ""
     try:
-        facts = find_gpu_cards(product).targets
+        found = find_gpu_cards(product)
     except errors.UsageError as cause:
         raise errors.UsageError(f"{prefix}{cause.message}", tip=cause.tip) from None
+    facts = found.targets
     targets = [entry.target for entry in facts if entry.vendor == "amd" and entry.target]
+    if len(targets) > 1:  # a Ryzen Z2 is none of the Z2 Extreme
+        called = [card for card in found.cards if _has_product(card, product)]
+        targets = list(dict.fromkeys(card.gfx for card in called if card.gfx)) or targets
     if len(targets) > 1:
         named = ", ".join([*targets[:_MAX_NAMED], *["…"] * (len(targets) > _MAX_NAMED)])
         raise errors.UsageError(
@@ -122,6 +133,27 @@ def find_product_target(product: str, input_name: str) -> str:
             f"{prefix}no table knows the target of {product!r}", tip="rocminfo prints it: gfx…"
         )
     return targets[0]
+
+
+def _has_product(card: pci.PciEntry, product: str) -> bool:
+    words = pci.split_words(product)
+    return any(pci.split_words(name) == words for name in card.products)
+
+
+def _name_as_asked(facts: TargetFacts, query: str, cards: Sequence[pci.PciEntry]) -> TargetFacts:
+    """Return facts under the names that a query means: gfx1100 is also the RX 7900 GRE."""
+    entry = gfx.get_gfx_targets().get(facts.target or "")
+    of_target = [card for card in cards if facts.target and card.gfx == facts.target]
+    products = [*(entry.products if entry else ()), *(name for card in of_target for name in card.products)]
+    asked = [name for name in dict.fromkeys(products) if _split_parts(query) <= _split_parts(name)]
+    if not asked and len(of_target) == 1:
+        asked = [of_target[0].name]
+    shown = ", ".join([*asked[:_MAX_PRODUCTS], *["…"] * (len(asked) > _MAX_PRODUCTS)])
+    return replace(facts, product=shown or facts.product)
+
+
+def _split_parts(name: str) -> set[str]:
+    return set(re.findall(r"[a-z]+|[0-9]+", name.lower()))
 
 
 def get_target_facts(target: str | None, vendor: str = "amd") -> TargetFacts:
