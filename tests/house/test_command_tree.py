@@ -152,7 +152,7 @@ def test_option_has_help(words: str) -> None:
 # Spelled alike, and not the same thing: each command has its own.
 HOMONYMS = {
     *("--cache", "--debug", "--details", "--exclude", "--explain", "--format", "--from"),
-    *("--keep", "--label", "--layout", "--packaging", "--platform"),
+    *("--keep", "--label", "--platform"),
     *("--platform-tag", "--print", "--release-type", "--repair", "--to", "--version"),
 }
 

@@ -165,17 +165,13 @@ def check_selection(table: ci.CiTable, selection: MatrixSelection) -> MatrixSele
             within = [family for family in table.all_families if bases & {*members[family]}]
             message = f"--family: {name} is built with {join_names(within)}"
             raise errors.UsageError(message, tip=f"--family {','.join(within)}")
-    pythons = {python for line in lines for python in (*line.pythons.values, *line.free_threaded.values)}
+    pythons = {name for line in lines for name in (*line.pythons.values, *line.free_threaded.values)}
+    ordered = sorted(pythons, key=facts.get_python_key)
     for option, noun, values, choices in (
         ("--trigger", "trigger", (selection.trigger,), [*table.triggers]),
         ("--family", "family", selection.families, [*table.all_families]),
         ("--line", "release line", selection.lines, [line.name for line in lines]),
-        (
-            "--python",
-            "Python that torch is built for",
-            selection.pythons,
-            sorted(pythons, key=facts.get_python_key),
-        ),
+        ("--python", "Python that torch is built for", selection.pythons, ordered),
         ("--suite", "suite", selection.suites, [*table.suites]),
     ):
         for value in values:

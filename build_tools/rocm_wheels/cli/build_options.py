@@ -251,8 +251,7 @@ _compiler_options = catalogue.takes(
 )
 # what is done beside building
 _extra_options = catalogue.takes(
-    option(
-        "--packaging",
+    catalogue.PACKAGING.but(
         type=click.Choice(project_names.PACKAGING_MODES),
         default="per-family",
         show_default=True,

@@ -112,6 +112,16 @@ PYTHON_WORDS = Entry("--python", metavar="PYTHON", help="A Python, by path, vers
 PLATFORM = Entry("--platform", type=_PLATFORM, help="Platform that wheels are for.")
 PROJECT = Entry("--project", metavar="NAME", help="Project that is meant.")
 ROCM = Entry("--rocm", metavar="V", help="Version of ROCm.")
+LAYOUT = Entry(
+    "--layout",
+    type=click.Choice(["per-family", "multi-arch"]),
+    help="Wheels for each family, or one set of them for all together.",
+)
+PACKAGING = Entry(
+    "--packaging",
+    type=click.Choice(["split", "fat"]),
+    help="Host and device wheels of all with device code; or a torch that carries its ROCm.",
+)
 STORE = Entry("--store", metavar="STORE", help="Where the set lies.")
 SET = Entry("--set", "set_id", metavar="ID", help="The set, or how its id begins.")
 CHANNEL = Entry("--channel", metavar="CHANNEL", help="nightly, prerelease or stable.")

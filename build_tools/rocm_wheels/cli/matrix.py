@@ -55,14 +55,11 @@ _selection_options = catalogue.takes(
         help="These torch lines, as 2.13 or nightly [default: those of the trigger].",
     ),
     catalogue.PLATFORM.but(envvar="ROCM_WHEELS_PLATFORM", help="Only this platform [default: both]."),
-    command.option(
-        "--layout",
+    catalogue.LAYOUT.but(
         envvar="ROCM_WHEELS_LAYOUT",
-        type=click.Choice(["per-family", "multi-arch"]),
         help="Wheels for each family, or one set of them for all together [default: as the trigger has it].",
     ),
-    command.option(
-        "--packaging",
+    catalogue.PACKAGING.but(
         envvar="ROCM_WHEELS_PACKAGING",
         type=click.Choice(project_names.MATRIX_PACKAGINGS),
         help="How sets are packaged: host and device wheels, fat, or as the layout [default: as the"

@@ -20,12 +20,7 @@ _BUILD_TAG = "1fat"
 
 @command.command("set package")
 @click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False), metavar="DIR")
-@command.option(
-    "--packaging",
-    type=click.Choice(["split", "fat"]),
-    required=True,
-    help="Host and device wheels of all with device code; or a torch that carries its ROCm.",
-)
+@catalogue.PACKAGING.but(required=True)
 @catalogue.takes(catalogue.ROCM_WHEELS, catalogue.ROCM_INDEX)
 @catalogue.GFX.but(help="Targets that a fat torch is for.")
 @catalogue.JSON

@@ -35,8 +35,7 @@ _MOST_CELLS = 10
     required=True,
     help="The GPU family that they are for, or multi-arch: wheels for all families.",
 )
-@command.option(
-    "--layout",
+@catalogue.LAYOUT.but(
     type=click.Choice(_LAYOUT_NAMES),
     help="What kind of wheels they are: for one family, for all GPUs, or variants with labels."
     "  [default: --family, where it is multi-arch or variants, else per-family]",
