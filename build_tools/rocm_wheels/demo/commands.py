@@ -400,20 +400,37 @@ class DemoRelease:
     def make_stage_command(self) -> DemoCommand:
         """Make a set of the wheels."""
         lock = ("--lock", str(self.folder / LOCK_NAME))
-        kind = ("--family", FAMILY, "--layout", "multi-arch")
+        kind = ("--family", FAMILY)
         return DemoCommand(
             ROCM_WHEELS, ("set", "stage", str(self.store), *map(str, self.wheels), *lock, *kind)
         )
 
     def make_test_commands(self) -> Sequence[DemoCommand]:
-        """Find out all that can be found out about the set without a GPU."""
-        chosen = ("--store", str(self.store), *self._make_set_options())
-        into = ("--venv", str(self.test_environment), "--output-dir", str(self.results / "smoke"))
-        smoke_words = ("test", "smoke", *chosen, "--rocm-index", str(self._rocm_packages), *into)
+        """Find out all that can be found out about the set without a GPU.
+
+        With one, ``test smoke --store --set`` installs the set and tests it.
+        """
         check_words = ("set", "check", str(self.store), *self._make_set_options())
+        index = self.store / FAMILY / "sets" / self.find_staged_set() / "simple"
+        kind = ("--gfx", TARGETS[0], "--rocm-index", str(self._rocm_packages))
+        python = str(find_program(self.test_environment, "python"))
+        tested = ("--python", python, "--wheels", str(self.folder / "wheels"))
+        words = ("test", "smoke", *tested, "--output-dir", str(self.results / "smoke"))
         return [
             DemoCommand(ROCM_WHEELS, (*check_words, "--output-dir", str(self.results))),
-            DemoCommand(ROCM_WHEELS, (*smoke_words, "--", "-k", SMOKE_SELECTION)),
+            DemoCommand(
+                ROCM_WHEELS,
+                (
+                    "install",
+                    *RELEASE_PROJECTS,
+                    "--index",
+                    str(index),
+                    "--venv",
+                    str(self.test_environment),
+                    *kind,
+                ),
+            ),
+            DemoCommand(ROCM_WHEELS, (*words, "--", "-k", SMOKE_SELECTION)),
         ]
 
     def make_evidence_command(self) -> DemoCommand:

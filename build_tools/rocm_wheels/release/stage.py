@@ -16,7 +16,6 @@ Of a set that is there, what the store has lost since is sent again, and nothing
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,97 +27,61 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from rocm_wheels.audit import contents
-from rocm_wheels.core import errors, extras, log, parallel, tables
+from rocm_wheels.core import errors, extras, log, parallel, records, tables
 from rocm_wheels.index.folder import JSON_PAGE, METADATA_SUFFIX
 from rocm_wheels.models import ci, gfx, project_names
 from rocm_wheels.models.lock import Lock
 from rocm_wheels.models.project import Project, load_project
 from rocm_wheels.package import version_edit
-from rocm_wheels.release import set_audit, set_conflicts, wheel_set
+from rocm_wheels.release import set_audit, set_conflicts, staged_wheels, wheel_set
 from rocm_wheels.release.pages import make_index_pages
-from rocm_wheels.release.staged_wheels import (
-    SetSources,
-    StagedWheel,
-    accepts_python,
-    find_lock_faults,
-    find_single_python,
-    find_sources,
-    find_wheel_recipe,
-    list_lock_projects,
-    make_staged_wheels,
-    read_staged_wheels,
-)
+from rocm_wheels.release.staged_wheels import SetSources, StagedWheel, accepts_python, find_single_python
 from rocm_wheels.release.store_paths import FamilyPaths
-from rocm_wheels.stores.store import (
-    RUN_AGAIN_TIP,
-    AlreadyInStoreError,
-    NotInStoreError,
-    Store,
-    change_documents,
-    create_or_read,
-    put_file,
-    size_of_content,
-)
+from rocm_wheels.stores import store as stores
+from rocm_wheels.stores.store import Store
 from rocm_wheels.wheels import statement
 from rocm_wheels.wheels.scan import WheelScan
 
+_MOST_FAULTS_SHOWN = 30
+_MOST_NAMES_SHOWN = 10
+_SEND_JOBS = 4  # a large file goes in parts, several at a time
+_NOT_STAGED = "1970-01-01T00:00:00Z"  # what a planned document says, until the store has a moment
 
-@dataclass(frozen=True)
-class PlannedCells:
-    """The cells of a set, and those that no wheel fills."""
 
-    planned: tuple[wheel_set.SetCell, ...]
-    missing: tuple[wheel_set.SetCell, ...]
+# ---- what a set should hold
 
 
 def plan_cells(
-    sources: SetSources,
-    family: str,
-    layout: wheel_set.SetLayout,
-    wheels: Sequence[StagedWheel],
-) -> PlannedCells:
-    """Return what the set of its locks should hold. What a lock leaves open is as the wheels have it.
+    sources: SetSources, family: str, layout: wheel_set.SetLayout, wheels: Sequence[StagedWheel]
+) -> tuple[tuple[wheel_set.SetCell, ...], tuple[wheel_set.SetCell, ...]]:
+    """Return the cells that the set of some locks should hold, and those of them that no wheel fills.
 
-    A target counts where the recipe has a library with code for all targets. A wheel whose code was moved out
-    has the targets of its parts (``…-device-…``). Of several locks, each wants wheels for its own ROCm;
-    one that serves any ROCm is enough for all.
+    What a lock leaves open is as the wheels have it. A target counts where the recipe has a library with code
+    for all targets. A wheel whose code was moved out has the targets of its parts (``…-device-…``). Of
+    several locks, each wants wheels for its own ROCm; one that serves any ROCm is enough for all.
     """
     planned: dict[wheel_set.SetCell, None] = {}
     missing: dict[wheel_set.SetCell, None] = {}
     for source in sources.all:
-        rocm = (source.rocm or "") if sources.has_several else ""
+        lock, rocm = source.lock, (source.rocm or "") if sources.has_several else ""
         usable = [
             wheel for wheel in wheels if not rocm or wheel.file.for_any_rocm or sources.rocm_of(wheel) == rocm
         ]
-        source_wheels = sources.wheels_of(source, wheels)
-        by_name = {
-            str(canonicalize_name(project.distribution)): project
-            for project in list_lock_projects(source.lock)
-        }
-        for cell in _list_cells(source.lock, family, layout, wheels, source_wheels):
-            rocm_cell = cell.model_copy(update={"rocm": rocm})
-            planned[rocm_cell] = None
-            if not _is_filled(cell, by_name[cell.project], usable):
-                missing[rocm_cell] = None
-    return PlannedCells(tuple(planned), tuple(missing))
-
-
-def _list_cells(
-    lock: Lock,
-    family: str,
-    layout: wheel_set.SetLayout,
-    wheels: Sequence[StagedWheel],
-    source_wheels: Sequence[StagedWheel],
-) -> tuple[wheel_set.SetCell, ...]:
-    targets = list_lock_targets(lock, family, layout) or sorted(
-        {target for wheel in source_wheels for target in wheel.file.targets}
-    )
-    pythons = lock.pythons or {python for wheel in wheels if (python := find_single_python(wheel.tags))}
-    expected_projects = [
-        (project.distribution, _has_code_for_all_targets(project, lock))
-        for project in list_lock_projects(lock)
-    ]
-    return wheel_set.make_planned_cells(expected_projects, sorted(pythons), targets)
+        targets = list_lock_targets(lock, family, layout) or sorted(
+            {target for wheel in sources.wheels_of(source, wheels) for target in wheel.file.targets}
+        )
+        pythons = lock.pythons or {python for wheel in wheels if (python := find_single_python(wheel.tags))}
+        for project in staged_wheels.list_lock_projects(lock):
+            rules = project.list_device_code_rules(lock.platform)
+            has_code = any(rule.expect == "all" and rule.required for rule in rules)
+            for cell in wheel_set.make_planned_cells(
+                [(project.distribution, has_code)], sorted(pythons), targets
+            ):
+                rocm_cell = cell.model_copy(update={"rocm": rocm})
+                planned[rocm_cell] = None
+                if not _is_filled(cell, project, usable):
+                    missing[rocm_cell] = None
+    return tuple(planned), tuple(missing)
 
 
 def list_lock_targets(lock: Lock, family: str, layout: wheel_set.SetLayout) -> list[str]:
@@ -131,39 +94,18 @@ def list_lock_targets(lock: Lock, family: str, layout: wheel_set.SetLayout) -> l
     return [target for target in bases if target in family_targets] or ([] if bases else list(family_targets))
 
 
-def _has_code_for_all_targets(project: Project, lock: Lock) -> bool:
-    return any(
-        rule.expect == "all" and rule.required for rule in project.list_device_code_rules(lock.platform)
-    )
-
-
 def _is_filled(cell: wheel_set.SetCell, project: Project, wheels: Sequence[StagedWheel]) -> bool:
-    for wheel in wheels:
-        if wheel.file.project != cell.project or not accepts_python(wheel.tags, cell.python):
-            continue
+    fitting = [wheel for wheel in wheels if accepts_python(wheel.tags, cell.python)]
+    for wheel in (wheel for wheel in fitting if wheel.file.project == cell.project):
         parts = [wheel]
         if wheel.elsewhere:
-            parts += [
-                candidate
-                for candidate in wheels
-                if find_wheel_recipe(candidate, [project]) and accepts_python(candidate.tags, cell.python)
-            ]
+            parts += [part for part in fitting if staged_wheels.find_wheel_recipe(part, [project])]
         if not cell.target or any(cell.target in part.file.targets for part in parts):
             return True
     return False
 
 
-_MOST_FAULTS_SHOWN = 30
-
-
-@dataclass(frozen=True)
-class StageSubject:
-    """All that the rules look at."""
-
-    wheels: Sequence[StagedWheel]
-    sources: SetSources
-    family: str
-    layout: wheel_set.SetLayout
+# ---- what is no set
 
 
 def find_usual_layout(family: str) -> wheel_set.SetLayout:
@@ -210,82 +152,97 @@ def find_set_version(wheels: Sequence[StagedWheel], version: str | None) -> str:
     return str(requested)
 
 
+@dataclass(frozen=True)
+class StageSubject:
+    """All that the rules look at."""
+
+    wheels: Sequence[StagedWheel]
+    sources: SetSources
+    family: str
+    layout: wheel_set.SetLayout
+
+
 def check_set(subject: StageSubject) -> None:
     """Raise ReleaseError that lists everything that is wrong."""
-    faults = [
-        f"{wheel.file.name}: {fault}" for wheel in subject.wheels for fault in _find_faults(wheel, subject)
+    ours = {
+        str(canonicalize_name(load_project(name).distribution)) for name in project_names.list_project_names()
+    }
+    by_project: dict[str, list[StagedWheel]] = {}
+    for wheel in subject.wheels:
+        by_project.setdefault(wheel.file.project, []).append(wheel)
+    faults = []
+    for wheel in subject.wheels:
+        lock = subject.sources.lock_of(wheel)
+        project = staged_wheels.find_wheel_recipe(wheel, staged_wheels.list_lock_projects(lock))
+        if project is None:
+            faults.append(f"{wheel.file.name}: nothing in the lock builds {wheel.file.project}")
+            continue
+        of_wheel = [
+            f"{finding.subject}: {finding.message}"
+            for finding in contents.find_disallowed_contents(wheel.scan.contents, wheel.file.project, project)
+        ]
+        of_wheel += _check_targets(wheel, project, subject)
+        of_wheel += _check_device_wheels(wheel, by_project)
+        of_wheel += staged_wheels.find_lock_faults(wheel, lock)
+        machine = _make_marker_environment(wheel, subject)
+        for requirement in wheel.requires:
+            if requirement.marker is None or requirement.marker.evaluate(machine):
+                of_wheel += _check_requirement(requirement, wheel, by_project, subject, ours)
+        faults += [f"{wheel.file.name}: {fault}" for fault in of_wheel]
+    files = [wheel.file for wheel in subject.wheels]
+    faults += [
+        f"{fat.name}: it carries its ROCm, and {thin.name} requires ROCm's packages: installers take either"
+        for fat, thin in set_conflicts.find_rivals(files, files)
+        if fat.carries_rocm and not thin.carries_rocm
     ]
     if faults:
-        rest_note = (
-            f"\n… and {len(faults) - _MOST_FAULTS_SHOWN} more" if len(faults) > _MOST_FAULTS_SHOWN else ""
-        )
-        raise errors.ReleaseError("\n".join(faults[:_MOST_FAULTS_SHOWN]) + rest_note, tip="nothing was sent")
+        shown = faults[:_MOST_FAULTS_SHOWN]
+        shown += [f"… and {len(faults) - len(shown)} more"] if len(faults) > len(shown) else []
+        raise errors.ReleaseError("\n".join(shown), tip="nothing was sent")
 
 
-def _find_faults(wheel: StagedWheel, subject: StageSubject) -> Iterator[str]:
-    project = find_wheel_recipe(wheel, list_lock_projects(subject.sources.lock_of(wheel)))
-    if project is None:
-        yield f"nothing in the lock builds {wheel.file.project}"
-        return
-    for finding in contents.find_disallowed_contents(wheel.scan.contents, wheel.file.project, project):
-        yield f"{finding.subject}: {finding.message}"
-    yield from _check_targets(wheel, subject)
-    yield from _check_parts(wheel, subject)
-    yield from find_lock_faults(wheel, subject.sources.lock_of(wheel))
-    machine = _make_marker_environment(wheel, subject)
-    for requirement in wheel.requires:
-        if requirement.marker is None or requirement.marker.evaluate(machine):
-            yield from _check_requirement(requirement, wheel, subject)
+def _check_device_wheels(
+    wheel: StagedWheel, by_project: Mapping[str, Sequence[StagedWheel]]
+) -> Iterator[str]:
+    """Tell which device wheels of a host wheel are missing.
 
-
-def _check_parts(wheel: StagedWheel, subject: StageSubject) -> Iterator[str]:
-    """Tell which device wheels of a host wheel are missing, and which thin wheel lies beside a fat one.
-
-    All device wheels are visible with their host or none is: an extra that leads nowhere cannot be installed.
+    All of them are visible with their host or none is: an extra that leads nowhere cannot be installed.
     """
     required = {requirement.name: requirement.specifier for requirement in wheel.requires}
     for name, specifier in required.items() if wheel.elsewhere else ():
-        if wheel_set.find_host_project(canonicalize_name(name)) == wheel.file.project and not any(
-            part.file.project == canonicalize_name(name)
-            and specifier.contains(part.file.version, prereleases=True)
-            and part.tags & wheel.tags
-            for part in subject.wheels
+        project = canonicalize_name(name)
+        if wheel_set.find_host_project(project) == wheel.file.project and not any(
+            specifier.contains(part.file.version, prereleases=True) and part.tags & wheel.tags
+            for part in by_project.get(project, ())
         ):
             yield f"its device wheel {name} {specifier} is not in the set"
-    if pair := set_conflicts.find_mixed_rocm_files([wheel.file], [other.file for other in subject.wheels]):
-        yield f"it carries its ROCm, and {pair[1].name} requires ROCm's packages: installers take either"
 
 
-def _check_targets(wheel: StagedWheel, subject: StageSubject) -> Iterator[str]:
-    if subject.layout == "per-family":
-        yield from _check_family_targets(wheel, subject)
-    if subject.layout == "variants" and not any(
-        _is_usable_variant(wheel, other, subject) for other in subject.wheels
-    ):
-        fault = f"it has device code for {', '.join(wheel.file.targets)} and no variant label"
-        yield f"{fault}, and no variant here is the same for installers that know of variants"
-
-
-def _check_family_targets(wheel: StagedWheel, subject: StageSubject) -> Iterator[str]:
+def _check_targets(wheel: StagedWheel, project: Project, subject: StageSubject) -> Iterator[str]:
     """Tell which code is not the family's; where a wheel may serve all of them, which of the family's is not.
 
     One that was built for another family alone would have none for the GPUs of this one.
     """
-    lock = subject.sources.lock_of(wheel)
-    lock_targets = list_lock_targets(lock, subject.family, "per-family")
-    other_targets = [
-        target for target in wheel.file.targets if target not in gfx.get_gfx_families()[subject.family]
-    ]
-    if not other_targets:
+    file, lock = wheel.file, subject.sources.lock_of(wheel)
+    if subject.layout == "variants" and not any(
+        _is_usable_variant(wheel, other, subject) for other in subject.wheels
+    ):
+        yield (
+            f"it has device code for {', '.join(file.targets)} and no variant label, and no variant here is"
+            " the same for installers that know of variants"
+        )
+    if subject.layout != "per-family":
+        return
+    family_targets = gfx.get_gfx_families()[subject.family]
+    if not (other_targets := [target for target in file.targets if target not in family_targets]):
         return
     fault = f"it has device code for {', '.join(other_targets)}, which {subject.family} has not"
-    project = find_wheel_recipe(wheel, list_lock_projects(lock))
-    if project is None or not project.serves_every_family(lock.platform):
+    lock_targets = list_lock_targets(lock, subject.family, "per-family")
+    missing = [target for target in lock_targets if target not in file.targets]
+    if not project.serves_every_family(lock.platform):
         yield f"{fault} (wheels for several families: --layout multi-arch)"
-    elif missing_targets := [target for target in lock_targets if target not in wheel.file.targets]:
-        yield (
-            f"{fault}, and none for {', '.join(missing_targets)}: built for all families, it would have both"
-        )
+    elif missing:
+        yield f"{fault}, and none for {', '.join(missing)}: built for all families, it would have both"
 
 
 def _is_usable_variant(wheel: StagedWheel, counterpart: StagedWheel, subject: StageSubject) -> bool:
@@ -305,7 +262,8 @@ def _is_usable_variant(wheel: StagedWheel, counterpart: StagedWheel, subject: St
 def _make_marker_environment(wheel: StagedWheel, subject: StageSubject) -> dict[str, str]:
     """Return what markers are asked about: the machine that a wheel is for; no extra is wanted."""
     pythons = [python for set_wheel in subject.wheels if (python := find_single_python(set_wheel.tags))]
-    python = (find_single_python(wheel.tags) or max(pythons, key=_python_number, default="3.12")).rstrip("t")
+    newest = max(pythons, key=wheel_set.python_number, default="3.12")
+    python = (find_single_python(wheel.tags) or newest).rstrip("t")
     windows = subject.sources.lock_of(wheel).platform == "windows"
     return {
         "extra": "",
@@ -320,19 +278,20 @@ def _make_marker_environment(wheel: StagedWheel, subject: StageSubject) -> dict[
     }
 
 
-def _python_number(python: str) -> Version:
-    return Version(python.rstrip("t"))
-
-
-def _check_requirement(requirement: Requirement, wheel: StagedWheel, subject: StageSubject) -> Iterator[str]:
+def _check_requirement(
+    requirement: Requirement,
+    wheel: StagedWheel,
+    by_project: Mapping[str, Sequence[StagedWheel]],
+    subject: StageSubject,
+    ours: set[str],
+) -> Iterator[str]:
     """Tell why a requirement cannot be met inside the set, from ROCm's index or from PyPI."""
     name = canonicalize_name(requirement.name)
-    set_wheels = [item for item in subject.wheels if item.file.project == name]
     if requirement.url:
         yield f"it requires {requirement}: a place, which is not in the set"
-    elif set_wheels:
+    elif name in by_project:
         python = find_single_python(wheel.tags)
-        fitting = [item for item in set_wheels if python is None or accepts_python(item.tags, python)]
+        fitting = [item for item in by_project[name] if python is None or accepts_python(item.tags, python)]
         versions = sorted({item.file.version for item in fitting})
         if not fitting:
             yield f"it requires {requirement}, and the set has no {name} for Python {python}"
@@ -342,16 +301,13 @@ def _check_requirement(requirement: Requirement, wheel: StagedWheel, subject: St
         rocm = subject.sources.rocm_of(wheel)
         if rocm and not requirement.specifier.contains(rocm, prereleases=True):
             yield f"it requires {requirement}, the lock says ROCm {rocm}"
-    elif name in _list_our_projects():
+    elif name in ours:
         yield f"it requires {requirement}, which is not in the set"
     elif any("+" in item.version for item in requirement.specifier):
         yield f"it requires {requirement}: PyPI has no versions with a local part"
 
 
-def _list_our_projects() -> set[str]:
-    return {
-        str(canonicalize_name(load_project(name).distribution)) for name in project_names.list_project_names()
-    }
+# ---- the set that is to be staged
 
 
 @dataclass(frozen=True)
@@ -413,9 +369,8 @@ def plan_stage(
     """
     check_family(paths.family, layout)
     extras.require_extras("the page of a set", "release")
-    document, sources, set_wheels = _make_document(
-        read_staged_wheels(wheels), locks, paths.family, layout, version, origin
-    )
+    read = staged_wheels.read_staged_wheels(wheels)
+    document, sources, set_wheels = _make_document(read, locks, paths.family, layout, version, origin)
     audit = set_audit.make_set_audit(document, set_wheels)
     return StagePlan(paths, set_wheels, document, sources.list_lock_files(), audit)
 
@@ -431,11 +386,11 @@ def _make_document(  # noqa: PLR0917 - what a set is of
     """Return the document of wheels, without a time, with their locks and the wheels as they are in it."""
     set_wheels = sorted(wheels, key=lambda wheel: wheel.file.name)
     set_version = find_set_version(set_wheels, version)
-    sources, set_wheels = find_sources(locks, set_wheels, layout)
+    sources, set_wheels = staged_wheels.find_sources(locks, set_wheels, layout)
     check_set(StageSubject(set_wheels, sources, family, layout))
     if layout == "per-family":
         set_wheels = [wheel.restrict_to_targets(gfx.get_gfx_families()[family]) for wheel in set_wheels]
-    cells = plan_cells(sources, family, layout, set_wheels)
+    planned, missing = plan_cells(sources, family, layout, set_wheels)
     files = tuple(wheel.file for wheel in set_wheels)
     document = wheel_set.SetDocument(
         id=wheel_set.make_set_id(set_version, ((file.name, file.sha256) for file in files), sources.digest),
@@ -447,8 +402,8 @@ def _make_document(  # noqa: PLR0917 - what a set is of
         files=files,
         locks=sources.list_set_locks(),
         origin=origin,
-        planned=cells.planned,
-        missing=cells.missing,
+        planned=planned,
+        missing=missing,
     )
     return document, sources, set_wheels
 
@@ -462,39 +417,38 @@ def find_document_faults(
     """
     try:
         check_family(document.family, document.layout)
-        wheels = make_staged_wheels(scans)
+        wheels = staged_wheels.make_staged_wheels(scans)
         expected, _, _ = _make_document(
             wheels, locks, document.family, document.layout, document.version, document.origin
         )
     except errors.RocmWheelsError as refusal:
         return refusal.message.splitlines()
-    faults = []
-    names = {file.name: file for file in expected.files}
+    made = {file.name: file for file in expected.files}
+    faults = [f"{file.name} was not there to be read" for file in document.files if file.name not in made]
+    faults += [f"{name} is not in the document" for name in made.keys() - {f.name for f in document.files}]
     for file in document.files:
-        made = names.pop(file.name, None)
-        for field_name in wheel_set.SetFile.model_fields if made is not None else ():
-            stated, value = getattr(file, field_name), getattr(made, field_name)
-            if stated != value and field_name != "statement":
-                faults.append(
-                    f"{file.name}: {field_name} is {_show(value)}, the document says {_show(stated)}"
-                )
-        if made is None:
-            faults.append(f"{file.name} was not there to be read")
-    faults += [f"{name} is not in the document" for name in names]
-    for field_name in ("id", "rocm", "locks", "planned", "missing"):
-        stated, value = getattr(document, field_name), getattr(expected, field_name)
-        if stated != value:
-            faults.append(f"{field_name} is {_show(value)}, the document says {_show(stated)}")
-    return faults
+        if file.name in made:
+            # the first copy of a statement counts, which a store may have had before
+            same = made[file.name].model_copy(update={"statement": file.statement})
+            faults += [f"{file.name}: {fault}" for fault in _list_differences(same, file, type(file))]
+    same_files = expected.model_copy(update={"files": document.files, "created": document.created})
+    return faults + _list_differences(same_files, document, type(document))
 
 
-def _show(value: object) -> str:
-    return ", ".join(map(str, value)) or "none" if isinstance(value, tuple) else str(value or "none")
+def _list_differences(made: records.Record, stated: records.Record, model: type[records.Record]) -> list[str]:
+    """Return what a record says otherwise than one that was made again, a line each."""
+
+    def show(value: object) -> str:
+        return ", ".join(map(str, value)) or "none" if isinstance(value, tuple) else str(value or "none")
+
+    return [
+        f"{name} is {show(getattr(made, name))}, the document says {show(getattr(stated, name))}"
+        for name in model.model_fields
+        if getattr(made, name) != getattr(stated, name)
+    ]
 
 
-_NOT_STAGED = "1970-01-01T00:00:00Z"  # what a planned document says, until the store has a moment
-_SEND_JOBS = 4  # a large file goes in parts, several at a time
-_MOST_NAMES_SHOWN = 10
+# ---- staging
 
 
 @dataclass(frozen=True)
@@ -516,7 +470,7 @@ def find_missing_files(store: Store, plan: StagePlan) -> dict[str, bytes | Path]
 
     def is_there(item: tuple[str, bytes | Path]) -> bool:
         info = store.head(item[0])
-        return info is not None and info.size == size_of_content(item[1])
+        return info is not None and info.size == stores.size_of_content(item[1])
 
     files = list(plan.list_files().items())
     presence = parallel.run_in_parallel(is_there, files)
@@ -531,14 +485,14 @@ def stage_set(store: Store, plan: StagePlan, *, now: str) -> StagedSet:
     plan = _adopt_statements(store, plan)
     published = _find_published(store, plan)
     missing = find_missing_files(store, plan)
-    sent_bytes = sum(size_of_content(content) for content in missing.values())
+    sent_bytes = sum(stores.size_of_content(content) for content in missing.values())
     digests = {plan.paths.pool_file(file.sha256, file.name): file.sha256 for file in plan.document.files}
 
     def send(item: tuple[str, bytes | Path]) -> None:
         path, content = item
         try:
             store.create(path, content, sha256=digests.get(path))
-        except AlreadyInStoreError:  # looked at below
+        except stores.AlreadyInStoreError:  # looked at below
             log.log_note(f"{path} was written by another process in the meantime")
         else:
             if isinstance(content, Path):
@@ -549,7 +503,7 @@ def stage_set(store: Store, plan: StagePlan, *, now: str) -> StagedSet:
     document = published or plan.finish_document(_find_begun(store, plan) or now)
     path = plan.paths.set_document(document.id)
     pages = _write_pages(store, plan, document)
-    new = published is None and create_or_read(store, path, document.to_json()) is None
+    new = published is None and stores.create_or_read(store, path, document.to_json()) is None
     if published is None and not new:  # whoever was first has said when
         document = _find_published(store, plan) or document
         pages = _write_pages(store, plan, document)
@@ -557,10 +511,11 @@ def stage_set(store: Store, plan: StagePlan, *, now: str) -> StagedSet:
     paths = [*plan.list_files(), path, *pages]
     lost = [info for info in parallel.run_in_parallel(store.head, paths) if info is None]
     if lost:
-        count = tables.format_count(len(lost), "file")
-        raise errors.ReleaseError(f"{document.id} has lost {count} to a prune meanwhile", tip=RUN_AGAIN_TIP)
-    there = len(plan.list_files()) - len(missing)
-    return StagedSet(document, len(missing), there, sent_bytes, new)
+        raise errors.ReleaseError(
+            f"{document.id} has lost {tables.format_count(len(lost), 'file')} to a prune meanwhile",
+            tip=stores.RUN_AGAIN_TIP,
+        )
+    return StagedSet(document, len(missing), len(plan.list_files()) - len(missing), sent_bytes, new)
 
 
 def _adopt_statements(store: Store, plan: StagePlan) -> StagePlan:
@@ -570,16 +525,11 @@ def _adopt_statements(store: Store, plan: StagePlan) -> StagePlan:
         if wheel.origin is None:
             return wheel
         path = plan.paths.pool_file(wheel.file.sha256, wheel.file.name) + statement.STATEMENT_SUFFIX
-        try:
-            present = store.read(path).content
-        except NotInStoreError:
-            return wheel
-        if present == wheel.origin.statement:
+        present = stores.read_or_none(store, path)
+        if present is None or present.content == wheel.origin.statement:
             return wheel
         log.log_note(f"{wheel.file.name} has a statement in {store.url} already, which stays")
-        origin = replace(wheel.origin, statement=present, signature=None)
-        digest = hashlib.sha256(present).hexdigest()
-        return replace(wheel, origin=origin, file=wheel.file.model_copy(update={"statement": digest}))
+        return wheel.with_origin(replace(wheel.origin, statement=present.content, signature=None))
 
     wheels = parallel.run_in_parallel(adopt, plan.wheels)
     document = plan.document.model_copy(update={"files": tuple(wheel.file for wheel in wheels)})
@@ -592,14 +542,14 @@ def _verify_files(store: Store, plan: StagePlan, digests: Mapping[str, str]) -> 
     def differs(item: tuple[str, bytes | Path]) -> bool:
         path, content = item
         info = store.head(path)
-        if info is None or info.size != size_of_content(content):
+        if info is None or info.size != stores.size_of_content(content):
             return True
-        if isinstance(content, bytes):
-            return (
-                not path.endswith(statement.STATEMENT_SIGNATURE_SUFFIX)
-                and store.read(path).content != content
-            )
-        return (info.sha256 or store.digest(path)) != digests[path]
+        if isinstance(content, Path):
+            return (info.sha256 or store.digest(path)) != digests[path]
+        is_signature = path.endswith(
+            statement.STATEMENT_SIGNATURE_SUFFIX
+        )  # which of several counts is no matter
+        return not is_signature and store.read(path).content != content
 
     files = list(plan.list_files().items())
     wrong = parallel.run_in_parallel(differs, files)
@@ -608,7 +558,7 @@ def _verify_files(store: Store, plan: StagePlan, digests: Mapping[str, str]) -> 
         raise errors.ReleaseError(
             f"{store.url} has {tables.format_count(len(wrong_paths), 'file')} unlike what was sent: "
             f"{', '.join(wrong_paths[:_MOST_NAMES_SHOWN])}",
-            tip=f"remove them from the store, then {RUN_AGAIN_TIP}",
+            tip=f"remove them from the store, then {stores.RUN_AGAIN_TIP}",
         )
 
 
@@ -618,11 +568,11 @@ def _write_pages(store: Store, plan: StagePlan, document: wheel_set.SetDocument)
 
     def write() -> None:
         for path, content in pages.items():
-            put_file(store, path, content)
+            stores.put_file(store, path, content)
 
-    change_documents(write, description=plan.index)  # of two at a time each means another moment
+    stores.change_documents(write, description=plan.index)  # of two at a time each means another moment
     for name, content in plan.audit.items():
-        create_or_read(store, f"{plan.paths.set_folder(document.id)}/{name}", content)
+        stores.create_or_read(store, f"{plan.paths.set_folder(document.id)}/{name}", content)
     return pages
 
 
@@ -632,7 +582,7 @@ def _find_begun(store: Store, plan: StagePlan) -> str | None:
     try:
         content = store.read(path).content
         when = wheel_set.check_moment(str(json.loads(content)["files"][0]["upload-time"]))
-    except (NotInStoreError, ValueError, LookupError, TypeError, RecursionError):
+    except (stores.NotInStoreError, ValueError, LookupError, TypeError, RecursionError):
         return None
     return when if plan.make_pages(when)[path] == content else None  # else it is not ours
 
@@ -640,15 +590,13 @@ def _find_begun(store: Store, plan: StagePlan) -> str | None:
 def _find_published(store: Store, plan: StagePlan) -> wheel_set.SetDocument | None:
     """Return the document of a set that is staged already. ReleaseError where it says something else."""
     path = plan.paths.set_document(plan.document.id)
-    try:
-        published = wheel_set.parse_set(store.read(path).content, where=store.url_of(path))
-    except NotInStoreError:
+    stored = stores.read_or_none(store, path)
+    if stored is None:
         return None
+    published = wheel_set.parse_set(stored.content, where=store.url_of(path))
     expected = plan.finish_document(published.created)
     differ = [
-        name
-        for name in wheel_set.SetDocument.model_fields
-        if getattr(published, name) != getattr(expected, name)
+        name for name in type(expected).model_fields if getattr(published, name) != getattr(expected, name)
     ]
     if differ:
         raise errors.ReleaseError(

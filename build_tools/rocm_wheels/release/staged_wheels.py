@@ -28,10 +28,10 @@ from rocm_wheels.package import provenance, version_edit
 from rocm_wheels.release import wheel_set
 from rocm_wheels.release.store_paths import LOCK_FILE
 from rocm_wheels.sources.lock import digest_lock, format_lock, parse_lock
+from rocm_wheels.variants.document import VARIANT_FILE_NAME, parse_wheel_document
 from rocm_wheels.wheels import statement
 from rocm_wheels.wheels.scan import WheelScan, scan_wheel
 
-_VARIANT_FILE = "variant.json"
 _CARRIED_ROCM = re.compile(r"[^/]+/_rocm/")
 
 
@@ -54,34 +54,62 @@ class StagedWheel:
 
     def restrict_to_targets(self, targets: Collection[str]) -> StagedWheel:
         """Return it as the set of a family has it: what code it has for others is no matter of this set."""
-        family_targets = tuple(target for target in self.file.targets if target in targets)
-        return replace(self, file=self.file.model_copy(update={"targets": family_targets}))
+        return self._with_file(targets=tuple(target for target in self.file.targets if target in targets))
+
+    def with_origin(self, origin: statement.WheelOrigin) -> StagedWheel:
+        """Return it with a statement that says how it was made."""
+        digest = hashlib.sha256(origin.statement).hexdigest()
+        return replace(self._with_file(statement=digest), origin=origin)
+
+    def with_lock(self, digest: str) -> StagedWheel:
+        """Return it as a set with several locks has it."""
+        return self._with_file(lock=digest)
+
+    def _with_file(self, **changes: object) -> StagedWheel:
+        return replace(self, file=self.file.model_copy(update=changes))
 
 
 def read_staged_wheels(paths: Sequence[Path]) -> list[StagedWheel]:
     """Read wheels, several at a time, with the statements beside them.
 
-    Raises ReleaseError that lists everything that is wrong with them.
+    Raises ReleaseError that lists everything that is wrong with them, also for a statement that is not about
+    its wheel.
     """
     names: dict[str, Path] = {}
     for path in paths:
         if (other := names.setdefault(path.name, path)) != path:
             raise errors.ReleaseError(f"{other} and {path} have one name: a set holds a name once")
-    scans = parallel.run_in_parallel(_scan_for_set, names.values(), jobs=os.cpu_count() or 1)
-    wheels = make_staged_wheels(scans)
-    known_origins = [_read_checked_origin(wheel) for wheel in wheels]
-    return [
-        wheel if origin is None else _add_origin(wheel, origin)
-        for wheel, origin in zip(wheels, known_origins, strict=True)
-    ]
+    scans = parallel.run_in_parallel(
+        lambda path: scan_wheel(path, leaks=True, symbols=True), names.values(), jobs=os.cpu_count() or 1
+    )
+    wheels = []
+    for wheel in make_staged_wheels(scans):
+        if statement.has_statement(wheel.path):
+            report = provenance.verify_provenance(wheel.path, sha256=wheel.file.sha256)
+            if not report.passed:
+                raise errors.ReleaseError(
+                    "\n".join(errors.format_finding(finding) for finding in report.findings),
+                    tip="a wheel may have no statement, and none that is wrong:"
+                    " see `rocm-wheels provenance verify`",
+                )
+            origin = statement.read_origin(wheel.path, sha256=wheel.file.sha256)
+            wheels.append(wheel.with_origin(origin) if origin is not None else wheel)
+        else:
+            wheels.append(wheel)
+    return wheels
 
 
 def make_staged_wheels(scans: Sequence[WheelScan]) -> list[StagedWheel]:
     """Return wheels that were scanned, without the statements beside them.
 
-    Raises ReleaseError that lists everything that is wrong with them.
+    Raises ReleaseError that lists everything that is wrong with them, and what is dangerous in any wheel:
+    which startup files are, the recipe says.
     """
-    faults = [fault for scan in scans for fault in (*scan.faults, *scan.repairable, *_list_hazards(scan))]
+    faults = []
+    for scan in scans:
+        hazards = [hazard for hazard in scan.hazards if hazard.severity == "error"]
+        faults += [*scan.faults, *scan.repairable]
+        faults += [f"{scan.path}: {hazard.member}: {hazard.text}" for hazard in hazards]
     if faults:
         raise errors.ReleaseError(
             "\n".join(faults), tip="`rocm-wheels audit` and `rocm-wheels wheel retag` show and repair wheels"
@@ -89,40 +117,10 @@ def make_staged_wheels(scans: Sequence[WheelScan]) -> list[StagedWheel]:
     return [_make_staged_wheel(scan) for scan in scans]
 
 
-def _add_origin(wheel: StagedWheel, origin: statement.WheelOrigin) -> StagedWheel:
-    digest = hashlib.sha256(origin.statement).hexdigest()
-    return replace(wheel, origin=origin, file=wheel.file.model_copy(update={"statement": digest}))
-
-
-def _read_checked_origin(wheel: StagedWheel) -> statement.WheelOrigin | None:
-    """Return a wheel with its statement. Raises ReleaseError for one that is not about this wheel."""
-    if not statement.has_statement(wheel.path):
-        return None
-    report = provenance.verify_provenance(wheel.path, sha256=wheel.file.sha256)
-    if not report.passed:
-        raise errors.ReleaseError(
-            "\n".join(errors.format_finding(finding) for finding in report.findings),
-            tip="a wheel may have no statement, and none that is wrong: see `rocm-wheels provenance verify`",
-        )
-    return statement.read_origin(wheel.path, sha256=wheel.file.sha256)
-
-
-def _list_hazards(scan: WheelScan) -> list[str]:
-    """Return what is dangerous in any wheel; which startup files are, the recipe says."""
-    hazards = [hazard for hazard in scan.hazards if hazard.severity == "error"]
-    return [f"{scan.path}: {hazard.member}: {hazard.text}" for hazard in hazards]
-
-
-def _scan_for_set(path: Path) -> WheelScan:
-    return scan_wheel(path, leaks=True, symbols=True)
-
-
 def _make_staged_wheel(scan: WheelScan) -> StagedWheel:
     name, metadata = scan.name, scan.metadata
+    texts = {member.partition("/")[2]: text for member, text in scan.texts.items() if ".dist-info/" in member}
     assert name is not None and metadata is not None  # else there are faults
-    content = _find_text(scan, "METADATA")
-    assert content is not None
-    lock_content, variant = _find_text(scan, LOCK_FILE), _read_variant(scan, name.label)
     targets = code_objects.list_code_targets(code for codes in scan.device_code.values() for code in codes)
     file = wheel_set.SetFile(
         name=scan.path.name,
@@ -131,31 +129,23 @@ def _make_staged_wheel(scan: WheelScan) -> StagedWheel:
         sha256=scan.sha256,
         size=scan.size,
         requires_python=str(metadata.requires_python),
-        metadata_sha256=hashlib.sha256(content).hexdigest(),
+        metadata_sha256=hashlib.sha256(texts["METADATA"]).hexdigest(),
         targets=tuple(sorted({gfx.strip_features(target) for target in targets})),
         label=name.label or "",
-        variant=variant,
+        variant=_read_variant(scan.path, texts.get(VARIANT_FILE_NAME), name.label) if name.label else "",
         carries_rocm=any(_CARRIED_ROCM.match(member.name) for member in scan.members),
     )
     requires = tuple(Requirement(requirement) for requirement in metadata.requires_dist)
-    lock = None if lock_content is None else lock_content.decode("utf-8", "replace")
-    return StagedWheel(scan.path, file, content, requires, name.tags, lock, bool(scan.moved_code), scan)
+    lock = texts[LOCK_FILE].decode("utf-8", "replace") if LOCK_FILE in texts else None
+    moved = bool(scan.moved_code)
+    return StagedWheel(scan.path, file, texts["METADATA"], requires, name.tags, lock, moved, scan)
 
 
-def _find_text(scan: WheelScan, file: str) -> bytes | None:
-    return next((text for name, text in scan.texts.items() if name.partition("/")[2] == file), None)
-
-
-def _read_variant(scan: WheelScan, label: str | None) -> str:
-    if label is None:
-        return ""
-    from rocm_wheels.variants import document
-
-    where = f"{scan.path}: {_VARIANT_FILE}"
-    content = _find_text(scan, _VARIANT_FILE)
+def _read_variant(path: Path, content: bytes | None, label: str) -> str:
+    where = f"{path}: {VARIANT_FILE_NAME}"
     if content is None:
         raise errors.ReleaseError(f"{where} is missing, and the file name has the label {label}")
-    return document.parse_wheel_document(content, name=where, label=label).to_json().decode()
+    return parse_wheel_document(content, name=where, label=label).to_json().decode()
 
 
 def accepts_python(tags: Iterable[Tag], python: str) -> bool:
@@ -292,11 +282,8 @@ def find_sources(
         raise errors.ReleaseError(
             f"no wheel is of {', nor of '.join(idle)}", tip="leave it out, or add its wheels"
         )
-    wheels_with_lock = [
-        replace(item, file=item.file.model_copy(update={"lock": source_by_wheel[item.file.name].digest}))
-        for item in wheels
-    ]
-    return SetSources(sources, source_by_wheel), wheels_with_lock
+    with_locks = [wheel.with_lock(source_by_wheel[wheel.file.name].digest) for wheel in wheels]
+    return SetSources(sources, source_by_wheel), with_locks
 
 
 def _find_rocm_name(lock: Lock, wheels: Sequence[StagedWheel]) -> str | None:
