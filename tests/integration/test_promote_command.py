@@ -21,7 +21,7 @@ from rocm_wheels.cli import boundary, main
 from rocm_wheels.release import store_paths, wheel_set
 from rocm_wheels.release.channel import ChannelActor, Promoter, read_channel
 from rocm_wheels.release.evidence.store import add_evidence
-from rocm_wheels.release.policy import RuleResult, Verdict
+from rocm_wheels.release.verdict import RuleResult, Verdict
 from rocm_wheels.stores import folder
 
 pytestmark = pytest.mark.contract
@@ -184,9 +184,8 @@ def test_the_lines_that_are_printed_lead_through(
     store = FaultyStore(folder.FolderStore(shop.place), at=f"replace {PATHS.channel_document('nightly')}")
     store.fault = "after"
     one = Promoter(store, PATHS, "nightly", ChannelActor("ann@there", NOW))
-    passed = Verdict(
-        new.id, FAMILY, "nightly", datetime.now(timezone.utc), (RuleResult("hashes", "pass", "yes"),)
-    )
+    now = datetime.now(timezone.utc)
+    passed = Verdict(new.id, FAMILY, "nightly", now, (RuleResult("hashes", "pass"),))
     with pytest.raises(Killed):
         one.promote(new, lambda: passed) if action == "promote" else one.demote([new.id])
     told = shop.change("demote" if action == "promote" else "promote", old, "nightly", 15)

@@ -170,7 +170,8 @@ def _read_word(word: str, input_name: str) -> NamedGpus:
             f"{prefix}{word} has an unknown feature", tip="features are :sramecc+ :sramecc- :xnack+ :xnack-"
         )
     try:
-        return NamedGpus(word, (gpu.parse_stated_target(mark + base),), colon + features)
+        stated = gpu.parse_stated_target(word[: len(mark + base)])  # as it was typed, for its errors
+        return NamedGpus(word, (stated,), colon + features)
     except ValueError as cause:
         near = [
             family for family in get_gfx_families() if "x" in base[3:] and family.lower().startswith(base)
