@@ -8,7 +8,7 @@ a set takes to be staged. ``stage`` looks again, after its document is written, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
@@ -65,14 +65,6 @@ class StoreReport:
         return [finding for finding in self.findings if finding.is_error]
 
 
-@dataclass(frozen=True)
-class _NamedFile:
-    path: str
-    sha256: str
-    size: int | None = None
-    is_wheel: bool = False
-
-
 def check_store(
     store: Store,
     families: Collection[str] | None = None,
@@ -90,7 +82,13 @@ def check_store(
     names = [name for name in wheel_set.list_families(store) if families is None or name in families]
     report = StoreReport(tuple(names))
     for family in names:
-        _check_family(store, FamilyPaths(family), report, hash_wheels=hash_wheels, jobs=jobs, on_hash=on_hash)
+        checked = _FamilyCheck(store, FamilyPaths(family), report)
+        checked.check_sets()
+        checked.check_files(hash_wheels=hash_wheels, jobs=jobs, on_hash=on_hash)
+        checked.check_evidence()
+        checked.check_channels()
+        checked.check_pages()
+        checked.note_unknown_files()
     if families is None and names:
         public, tag = support.read_document(store, SUPPORT_FILE)
         derived = refresh.derive_whole_support(store, public)
@@ -102,164 +100,184 @@ def check_store(
     return report
 
 
-def _check_family(
-    store: Store,
-    paths: FamilyPaths,
-    report: StoreReport,
-    *,
-    hash_wheels: bool,
-    jobs: int,
-    on_hash: Callable[[int, int], None],
-) -> None:
-    listed = {item.path: item for item in store.listing(paths.family)}
-    report.files += len(listed)
-    report.size += sum(item.size for item in listed.values())
-    known = {paths.support_document, *(paths.channel_manifest(name) for name in policy.CHANNEL_NAMES)}
-    findings, documents = report.findings, dict[str, wheel_set.SetDocument]()
+class _FamilyCheck:
+    """What lies in a store of a family, beside what its documents say; each check finds more of it.
 
-    def note(check: str, path: str, message: str, content: bytes | None = None) -> None:
-        findings.append(StoreFinding(check, path, message, content))
+    ``known`` are paths that something names. Of folders in ``free`` nothing follows: a document is damaged, or
+    is being changed. ``stated`` are digests of documents of sets, by those who looked at them.
+    """
 
-    sets = wheel_set.read_family_sets(store, paths.family)
-    documents = {document.id: document for document in sets.documents}
-    report.sets += len(documents)
-    free: list[str] = []  # folders of which nothing follows: a document is damaged, or is being changed
-    for path in listed:
-        if path.startswith(f"{paths.sets_folder}/") and path.endswith(f"/{SET_FILE}"):
-            known.add(path)
-            set_id = path.split("/")[2]
-            if set_id not in documents:
-                faults = [damage for damage in sets.damaged if f"/{set_id}/" in damage]
-                note("damaged-document", path, faults[0] if faults else "it was written meanwhile")
-                free += [paths.set_folder(set_id), paths.pool]
+    def __init__(self, store: Store, paths: FamilyPaths, report: StoreReport) -> None:
+        self.store, self.paths, self.report = store, paths, report
+        self.listed = {item.path: item for item in store.listing(paths.family)}
+        report.files += len(self.listed)
+        report.size += sum(item.size for item in self.listed.values())
+        manifests = (paths.channel_manifest(name) for name in policy.CHANNEL_NAMES)
+        self.known = {paths.support_document, *manifests}
+        self.free: list[str] = []
+        self.documents: dict[str, wheel_set.SetDocument] = {}
+        self.channels: list[channels.Channel] = []
+        self.stated: dict[str, set[str]] = {}
 
-    # files that documents name
-    named = {
-        item.path: item for document in documents.values() for item in _list_named_files(paths, document)
-    }
-    known |= _add_signatures(named)
-    for path, item in named.items():
-        if path not in listed:
-            note("missing-file", path, "it is gone: stage the same wheels again")
-        elif item.size is not None and listed[path].size != item.size:
-            note("other-bytes", path, f"it has {listed[path].size} bytes and not {item.size}")
-    wrong = {finding.path for finding in findings}
-    to_read = [
-        item for path, item in named.items() if path not in wrong and (hash_wheels or not item.is_wheel)
-    ]
-    total = sum(item.size or 0 for item in to_read if item.is_wheel)
+    def note(self, check: str, path: str, message: str, content: bytes | None = None) -> None:
+        """Note what is wrong with a path."""
+        self.report.findings.append(StoreFinding(check, path, message, content))
 
-    def read(item: _NamedFile) -> None:
-        try:
-            digest = store.digest(item.path)
-        except NotInStoreError:
-            note("missing-file", item.path, "it is gone")
-            return
-        if item.is_wheel:
-            report.hashed += item.size or 0
-            on_hash(report.hashed, total)
-        if digest != item.sha256:
-            note("other-bytes", item.path, f"its sha256 is {digest}, and not {item.sha256}")
+    def check_sets(self) -> None:
+        """Read the documents of sets."""
+        sets = wheel_set.read_family_sets(self.store, self.paths.family)
+        self.documents = {document.id: document for document in sets.documents}
+        self.report.sets += len(self.documents)
+        for path in self.listed:
+            if path.startswith(f"{self.paths.sets_folder}/") and path.endswith(f"/{SET_FILE}"):
+                self.known.add(path)
+                set_id = path.split("/")[2]
+                if set_id not in self.documents:
+                    faults = [damage for damage in sets.damaged if f"/{set_id}/" in damage]
+                    message = faults[0] if faults else "it was written meanwhile"
+                    self.note("damaged-document", path, message)
+                    self.free += [self.paths.set_folder(set_id), self.paths.pool]
 
-    parallel.run_in_parallel(read, to_read, jobs=jobs)
+    def check_files(self, *, hash_wheels: bool, jobs: int, on_hash: Callable[[int, int], None]) -> None:
+        """Compare all files that sets name: sizes as they are listed, and digests."""
+        named = _list_named_files(self.paths, self.documents.values())
+        self.known |= _add_signatures(named)
+        for set_id in self.documents:
+            self.known |= {f"{self.paths.set_folder(set_id)}/{name}" for name in set_audit.AUDIT_FILES}
+        to_read = []
+        for path, (_, size) in named.items():
+            if path not in self.listed:
+                self.note("missing-file", path, "it is gone: stage the same wheels again")
+            elif size is not None and self.listed[path].size != size:
+                self.note("other-bytes", path, f"it has {self.listed[path].size} bytes and not {size}")
+            elif hash_wheels or size is None:
+                to_read.append(path)
+        total = sum(named[path][1] or 0 for path in to_read)
 
-    # evidence, which outlives its set
-    stated: dict[str, set[str]] = {}  # the digests of documents of sets, by those who looked at them
-    for path in [path for path in listed if path.startswith(f"{paths.evidence_folder()}/")]:
-        known.add(path)
-        name = path.rpartition("/")[2].removesuffix(".json")
-        try:
-            evidence = parse_evidence(store.read(path).content, where=store.url_of(path), name=name)
-            if paths.evidence_folder(evidence.set) != path.rpartition("/")[0]:
-                note("damaged-document", path, f"it is about {evidence.set}")
+        def read(path: str) -> None:
+            sha256, size = named[path]
+            try:
+                digest = self.store.digest(path)
+            except NotInStoreError:
+                self.note("missing-file", path, "it is gone")
+                return
+            if size is not None:
+                self.report.hashed += size
+                on_hash(self.report.hashed, total)
+            if digest != sha256:
+                self.note("other-bytes", path, f"its sha256 is {digest}, and not {sha256}")
+
+        parallel.run_in_parallel(read, to_read, jobs=jobs)
+
+    def check_evidence(self) -> None:
+        """Read all evidence, which outlives its set."""
+        paths = [path for path in self.listed if path.startswith(f"{self.paths.evidence_folder()}/")]
+        self.known |= set(paths)
+        for path, content in pages.read_pages(self.store, paths).items():
+            folder, _, name = path.removesuffix(".json").rpartition("/")
+            try:
+                if content is None:  # somebody removed it meanwhile
+                    continue
+                evidence = parse_evidence(content, where=self.store.url_of(path), name=name)
+            except errors.DataError as fault:
+                self.note("damaged-document", path, errors.explain_error(fault))
+                continue
+            if self.paths.evidence_folder(evidence.set) != folder:
+                self.note("damaged-document", path, f"it is about {evidence.set}")
             elif evidence.about:
-                stated.setdefault(evidence.set, set()).add(evidence.about)
-        except NotInStoreError:
-            continue
-        except errors.DataError as fault:
-            note("damaged-document", path, errors.explain_error(fault))
+                self.stated.setdefault(evidence.set, set()).add(evidence.about)
 
-    # what channels show
-    shown_channels: list[channels.Channel] = []
-    for name in policy.CHANNEL_NAMES:
-        path = paths.channel_document(name)
-        if path not in listed:
-            continue
-        known.add(path)
-        try:
-            channel = channels.read_channel(store, paths, name).channel
-        except errors.DataError as fault:
-            note("damaged-document", path, errors.explain_error(fault))
-            free.append(paths.channel_pages(name))
-            continue
-        shown_channels.append(channel)
-        for entry in channel.sets:
-            stated.setdefault(entry.set, set()).add(entry.document)
-            if (path := paths.set_document(entry.set)) not in listed and path not in wrong:
-                wrong.add(path)
-                note("missing-file", path, f"it is gone, and {name} shows the set")
-    known |= {f"{paths.set_folder(set_id)}/{name}" for set_id in documents for name in set_audit.AUDIT_FILES}
-    for set_id, digests in stated.items():
-        if set_id in documents and digests != {documents[set_id].digest}:
-            message = "it was edited: results or a channel say so"
-            note("damaged-document", paths.set_document(set_id), message)
-            del documents[set_id]
-            free.append(paths.set_index(set_id))
+    def check_channels(self) -> None:
+        """Read the documents of channels, and find sets that were edited, or that channels show no more."""
+        for name in policy.CHANNEL_NAMES:
+            path = self.paths.channel_document(name)
+            if path not in self.listed:
+                continue
+            self.known.add(path)
+            try:
+                channel = channels.read_channel(self.store, self.paths, name).channel
+            except errors.DataError as fault:
+                self.note("damaged-document", path, errors.explain_error(fault))
+                self.free.append(self.paths.channel_pages(name))
+                continue
+            self.channels.append(channel)
+            for entry in channel.sets:
+                self.stated.setdefault(entry.set, set()).add(entry.document)
+        for set_id in sorted({set_id for channel in self.channels for set_id in channel.shown}):
+            if (path := self.paths.set_document(set_id)) not in self.listed:
+                shows = next(channel.channel for channel in self.channels if set_id in channel.shown)
+                self.note("missing-file", path, f"it is gone, and {shows} shows the set")
+        for set_id in self.documents.keys() & self.stated.keys():
+            if self.stated[set_id] != {self.documents[set_id].digest}:
+                message = "it was edited: results or a channel say so"
+                self.note("damaged-document", self.paths.set_document(set_id), message)
+                del self.documents[set_id]
+                self.free.append(self.paths.set_index(set_id))
 
-    # pages
-    expected: dict[str, bytes] = {}
-    for document in documents.values():
-        expected |= pages.make_index_pages(paths.set_index(document.id), paths, [document])
-    told, _ = support.read_document(store, paths.support_document)
-    for told_channel in told.channels:
-        if (path := paths.channel_document(told_channel.channel)) not in listed:
-            note("missing-file", path, "it is gone: put it back from a copy, it says what people get")
-            free += [paths.channel_pages(told_channel.channel), paths.views_folder]
-    for channel in shown_channels:
-        name = channel.channel
-        shown = [documents[entry.set] for entry in channel.sets if entry.set in documents]
-        notes = support.read_notes(store, paths, name)
-        untold = [entry.set for entry in channel.sets if entry.set not in notes]
-        if channel.pending is not None or len(shown) < len(channel.sets) or untold:
-            free += [paths.channel_pages(name), paths.views_folder]
-            if untold and channel.pending is None:
-                message = f"it does not tell of {untold[0]} on {name}: `set refresh` makes it again"
-                note("wrong-page", paths.support_document, message)
-            continue
-        entries = {entry.set: notes[entry.set].with_lines(entry.notes) for entry in channel.sets}
-        expected |= pages.make_channel_pages(paths, name, shown, entries)
-        for view in told.views:
-            members = [documents[item.set] for item in view.sets if item.set in documents]
-            if view.channel == name and members:
-                expected |= pages.make_index_pages(paths.view_pages(view.gfx, name), paths, members)
-    for path, content in expected.items():
-        known.add(path)
-        if path not in listed:
-            note("wrong-page", path, "it is gone", content)
-        elif listed[path].size != len(content) or store.read(path).content != content:
-            note("wrong-page", path, "it is not what follows from the documents", content)
+    def check_pages(self) -> None:
+        """Compare pages with what follows from documents."""
+        paths, expected = self.paths, dict[str, bytes]()
+        for document in self.documents.values():
+            expected |= pages.make_index_pages(paths.set_index(document.id), paths, [document])
+        told, _ = support.read_document(self.store, paths.support_document)
+        for index in told.channels:
+            if (path := paths.channel_document(index.channel)) not in self.listed:
+                self.note(
+                    "missing-file", path, "it is gone: put it back from a copy, it says what people get"
+                )
+                self.free += [paths.channel_pages(index.channel), paths.views_folder]
+        for channel in self.channels:
+            name, notes = channel.channel, support.read_notes(self.store, paths, channel.channel)
+            shown = [self.documents[set_id] for set_id in channel.shown if set_id in self.documents]
+            untold = [set_id for set_id in channel.shown if set_id not in notes]
+            if channel.pending is not None or len(shown) < len(channel.sets) or untold:
+                self.free += [paths.channel_pages(name), paths.views_folder]
+                if untold and channel.pending is None:
+                    message = f"it does not tell of {untold[0]} on {name}: `set refresh` makes it again"
+                    self.note("wrong-page", paths.support_document, message)
+                continue
+            entries = {entry.set: notes[entry.set].with_lines(entry.notes) for entry in channel.sets}
+            expected |= pages.make_channel_pages(paths, name, shown, entries)
+            for view in told.views:
+                members = [self.documents[item.set] for item in view.sets if item.set in self.documents]
+                if view.channel == name and members:
+                    expected |= pages.make_index_pages(paths.view_pages(view.gfx, name), paths, members)
+        self.known |= expected.keys()
+        present = pages.read_pages(self.store, expected.keys() & self.listed.keys())
+        for path, content in expected.items():
+            if path not in self.listed:
+                self.note("wrong-page", path, "it is gone", content)
+            elif present[path] != content:
+                self.note("wrong-page", path, "it is not what follows from the documents", content)
 
-    for path in sorted(set(listed) - known):
-        if not path.startswith(tuple(f"{folder}/" for folder in free)):
-            note("unknown-file", path, "nothing names it")
-
-
-def _list_named_files(paths: FamilyPaths, document: wheel_set.SetDocument) -> Iterator[_NamedFile]:
-    for file in document.files:
-        wheel = paths.pool_file(file.sha256, file.name)
-        yield _NamedFile(wheel, file.sha256, file.size, is_wheel=True)
-        yield _NamedFile(wheel + METADATA_SUFFIX, file.metadata_sha256)
-        if file.statement:
-            yield _NamedFile(wheel + statement.STATEMENT_SUFFIX, file.statement)
-    for lock in document.locks:
-        yield _NamedFile(paths.lock_file(lock.digest), lock.digest)
+    def note_unknown_files(self) -> None:
+        """Note what nothing names."""
+        free = tuple(f"{folder}/" for folder in self.free)
+        for path in sorted(self.listed.keys() - self.known):
+            if not path.startswith(free):
+                self.note("unknown-file", path, "nothing names it")
 
 
-def _add_signatures(paths: Iterable[str]) -> set[str]:
+def _list_named_files(
+    paths: FamilyPaths, documents: Iterable[wheel_set.SetDocument]
+) -> dict[str, tuple[str, int | None]]:
+    """Return the paths that sets name, with their sha256 and, of wheels, their sizes."""
+    named: dict[str, tuple[str, int | None]] = {}
+    for document in documents:
+        for file in document.files:
+            wheel = paths.pool_file(file.sha256, file.name)
+            named[wheel] = file.sha256, file.size
+            named[wheel + METADATA_SUFFIX] = file.metadata_sha256, None
+            if file.statement:
+                named[wheel + statement.STATEMENT_SUFFIX] = file.statement, None
+        named |= {paths.lock_file(lock.digest): (lock.digest, None) for lock in document.locks}
+    return named
+
+
+def _add_signatures(paths: Collection[str]) -> set[str]:
     """Return paths of files, and those of the signatures that statements among them may have."""
-    listed = set(paths)
     suffix = statement.STATEMENT_SIGNATURE_SUFFIX.removeprefix(statement.STATEMENT_SUFFIX)
-    return listed | {path + suffix for path in listed if path.endswith(statement.STATEMENT_SUFFIX)}
+    return {*paths, *(path + suffix for path in paths if path.endswith(statement.STATEMENT_SUFFIX))}
 
 
 def repair_pages(store: Store, report: StoreReport) -> list[StoreFinding]:
@@ -317,8 +335,7 @@ class Pruner:
             files = [file for file in document.files if (file.sha256, file.name) not in taken]
             freed[document.id] = sum(file.size for file in files)
             taken |= {(file.sha256, file.name) for file in files}
-        unnamed = tuple(self._list_unnamed(FamilyPaths(family), sets))
-        return PrunePlan(family, going, reasons, freed, unnamed)
+        return PrunePlan(family, going, reasons, freed, self._list_unnamed(FamilyPaths(family), sets))
 
     def prune(self, family: str) -> PrunePlan:
         """Remove what goes: documents of sets first, then what they alone named."""
@@ -342,16 +359,14 @@ class Pruner:
             and not item.path.endswith(f"/{SET_FILE}")
             and (set_id in gone or self._is_old(item))
         ]
-        owned = _add_signatures(
-            item.path for document in going for item in _list_named_files(paths, document)
-        )
-        kept = _add_signatures(item.path for document in sets for item in _list_named_files(paths, document))
+        owned = _add_signatures(_list_named_files(paths, going))
+        kept = _add_signatures(_list_named_files(paths, sets))
         removed = dict.fromkeys([*left, *sorted(owned - kept), *self._list_unnamed(paths, sets)])
         parallel.run_in_parallel(self.store.remove, removed)
         for document in self._read_sets(family):  # its stage looked before its files went
-            names = {item.path for item in _list_named_files(paths, document)}
-            names |= pages.make_index_pages(paths.set_index(document.id), paths, [document]).keys()
-            if document.id not in present and names.intersection(removed):
+            own_pages = pages.make_index_pages(paths.set_index(document.id), paths, [document])
+            names = _list_named_files(paths, [document]).keys() | own_pages.keys()
+            if document.id not in present and names & removed.keys():
                 raise errors.ReleaseError(
                     f"{document.id} was staged while files of it were pruned",
                     tip="stage the same wheels again: what is gone is sent",
@@ -361,17 +376,16 @@ class Pruner:
     def _read_sets(self, family: str) -> tuple[wheel_set.SetDocument, ...]:
         sets = wheel_set.read_family_sets(self.store, family)
         if sets.damaged:
-            raise errors.DataError(
-                sets.damaged[0], tip="put it back from a copy of the store: what it names must not go"
-            )
+            tip = "put it back from a copy of the store: what it names must not go"
+            raise errors.DataError(sets.damaged[0], tip=tip)
         return sets.documents
 
-    def _list_unnamed(self, paths: FamilyPaths, sets: Sequence[wheel_set.SetDocument]) -> Iterator[str]:
-        """Yield files of the pool that none of these sets names, and that nobody can be about to name."""
-        named = _add_signatures(item.path for document in sets for item in _list_named_files(paths, document))
-        for item in list(self.store.listing(paths.pool)):
-            if item.path not in named and self._is_old(item):
-                yield item.path
+    def _list_unnamed(self, paths: FamilyPaths, sets: Sequence[wheel_set.SetDocument]) -> tuple[str, ...]:
+        """Return files of the pool that none of these sets names, and that nobody can be about to name."""
+        named = _add_signatures(_list_named_files(paths, sets))
+        listed = [item for item in self.store.listing(paths.pool) if item.path not in named]
+        old = parallel.run_in_parallel(self._is_old, listed)
+        return tuple(item.path for item, is_old in zip(listed, old, strict=True) if is_old)
 
     def _is_old(self, item: ListedFile) -> bool:
         info = self.store.head(item.path)
@@ -382,11 +396,9 @@ class Pruner:
 
     def _find_reasons(self, family: str, documents: Mapping[str, wheel_set.SetDocument]) -> dict[str, str]:
         """Return why sets stay, by their ids. ``documents`` are the newest first."""
-        reasons: dict[str, str] = {}
         paths = FamilyPaths(family)
-        views = support.read_document(self.store, paths.support_document)[0].views
-        reasons |= self._list_shown(paths)
-        for view in views:
+        reasons = self._list_shown(paths)
+        for view in support.read_document(self.store, paths.support_document)[0].views:
             for item in view.sets:
                 reasons.setdefault(item.set, f"a view of {view.channel} shows it")
         counts: dict[tuple[str, str], int] = {}
@@ -414,12 +426,10 @@ class Pruner:
 
     def _find_age_reason(self, document: wheel_set.SetDocument) -> str:
         try:
-            created = datetime.fromisoformat(document.created.replace("Z", "+00:00"))
-            age = self.now - created
+            age = self.now - datetime.fromisoformat(document.created.replace("Z", "+00:00"))
         except (ValueError, TypeError):
-            raise errors.DataError(
-                f"{document.id} does not say when it was made: {document.created!r}"
-            ) from None
+            message = f"{document.id} does not say when it was made: {document.created!r}"
+            raise errors.DataError(message) from None
         if age < self.retention.keep_for:
             return f"younger than {policy.format_age(self.retention.keep_for)}"
         if age < self.retention.keep_passed_for and self._has_passed(document):
