@@ -103,7 +103,7 @@ def check_store(
 class _FamilyCheck:
     """What lies in a store of a family, beside what its documents say; each check finds more of it.
 
-    ``known`` are paths that something names. Of folders in ``free`` nothing follows: a document is damaged, or
+    ``known`` are paths that something names. Of folders in ``free`` nothing follows: a document is damaged or
     is being changed. ``stated`` are digests of documents of sets, by those who looked at them.
     """
 

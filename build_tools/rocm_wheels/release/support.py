@@ -49,10 +49,11 @@ from rocm_wheels.core.log import log_warning
 from rocm_wheels.models import lock, project_names
 from rocm_wheels.release import pages, policy, verdict, wheel_set
 from rocm_wheels.release.store_paths import SUPPORT_FILE, FamilyPaths
-from rocm_wheels.stores.store import NotInStoreError, Store
+from rocm_wheels.stores.store import Store, read_or_none
 
 _PYPI_URL = "https://pypi.org/simple/"
 _INDEX_PLACEHOLDER = "{index}"
+_LISTS = ("channels", "releases", "views")  # of the document, by channel
 ShownTestState = Literal[
     "tested", "partly tested", "reported, unsigned", "untested", "tests failed", "checks failed"
 ]
@@ -166,23 +167,18 @@ class SupportDocument(records.Record):
 
     def with_channel(self, name: str, part: SupportDocument) -> SupportDocument:
         """Return it with what another document says of a channel in place of what it says itself."""
-        kept = {
-            field: tuple(item for item in getattr(self, field) if item.channel != name)
-            for field in ("channels", "releases", "views")
-        }
-        order = policy.CHANNEL_NAMES.index
-        joined = {
-            field: tuple(sorted((*items, *getattr(part, field)), key=lambda item: order(item.channel)))
-            for field, items in kept.items()
-        }
+        joined = {}
+        for field in _LISTS:
+            items = [item for item in getattr(self, field) if item.channel != name]
+            items += getattr(part, field)
+            joined[field] = tuple(sorted(items, key=lambda item: policy.CHANNEL_NAMES.index(item.channel)))
         return self.model_copy(update=joined)
 
 
 def read_document(store: Store, path: str) -> tuple[SupportDocument, str | None]:
     """Return a document and its tag; an empty one where there is none (no tag), or it is damaged."""
-    try:
-        stored = store.read(path)
-    except NotInStoreError:
+    stored = read_or_none(store, path)
+    if stored is None:
         return SupportDocument(), None
     try:
         return SupportDocument.model_validate_json(stored.content), stored.tag
@@ -242,57 +238,53 @@ def make_channel_part(  # noqa: PLR0917 - what is said of a channel
     ``views`` the sets of each target's view.
     """
 
-    def describe(folder: str, shown: Sequence[PublishedSet]) -> dict[str, object]:
+    def describe(folder: str, shown: Sequence[PublishedSet], **details: object) -> dict[str, object]:
         url = f"{public.public_url}{folder}/" if public.public_url else None
-        sets = [
-            {
-                "os": item.os,
-                "set": item.set,
-                "version": item.version,
-                "install": _make_commands(url or _INDEX_PLACEHOLDER, item, public.other_indexes),
-            }
-            for item in shown
-        ]
+        install = [_make_commands(url or _INDEX_PLACEHOLDER, item, public.other_indexes) for item in shown]
         return {
             "family": paths.family,
             "channel": channel,
             "index": f"{folder.removeprefix(f'{paths.family}/')}/",
             "url": url,
-            "install": sets[0]["install"],
-            "sets": tuple(map(PlatformSet.model_validate, sets)),
+            "install": install[0],
+            "sets": tuple(
+                PlatformSet(os=item.os, set=item.set, version=item.version, install=commands)
+                for item, commands in zip(shown, install, strict=True)
+            ),
+            **details,
         }
 
     released = []
     for item in sorted(releases, key=lambda item: (item.created, item.set), reverse=True):
-        description = describe(paths.set_index(item.set), [item])
-        del description["sets"]
         details = {name: getattr(item, name) for name in PublishedSet.model_fields}
-        released.append(SupportRelease.model_validate({**description, **details}))
-    channels = []
-    if newest:
-        description = describe(paths.channel_pages(channel), newest)
-        channels.append(ChannelIndex.model_validate({**description, "current": releases[-1].set}))
-    view_indexes = []
-    for gfx, shown in views:
-        details = {"gfx": gfx, "set": shown[0].set, "version": shown[0].version}
-        description = describe(paths.view_pages(gfx, channel), shown)
-        view_indexes.append(ViewIndex.model_validate({**description, **details}))
-    return SupportDocument(channels=tuple(channels), releases=tuple(released), views=tuple(view_indexes))
-
-
-def merge_documents(documents: Iterable[SupportDocument], public: SupportDocument) -> SupportDocument:
-    """Return the document of all families. ``index`` is relative to where it lies, a folder above theirs."""
-    joined: dict[str, tuple[_SupportIndex, ...]] = {"channels": (), "releases": (), "views": ()}
-    for document in documents:
-        for field, items in joined.items():
-            below = [
-                item.model_copy(update={"index": f"{item.family}/{item.index}"})
-                for item in getattr(document, field)
-            ]
-            joined[field] = (*items, *below)
-    return SupportDocument().model_copy(
-        update={"public_url": public.public_url, "other_indexes": public.other_indexes, **joined}
+        description = describe(paths.set_index(item.set), [item], **details)
+        del description["sets"]
+        released.append(SupportRelease.model_validate(description))
+    folder = paths.channel_pages(channel)
+    channels = [describe(folder, newest, current=releases[-1].set)] if newest else []
+    view_indexes = [
+        describe(paths.view_pages(gfx, channel), shown, gfx=gfx, set=shown[0].set, version=shown[0].version)
+        for gfx, shown in views
+    ]
+    return SupportDocument(
+        channels=tuple(map(ChannelIndex.model_validate, channels)),
+        releases=tuple(released),
+        views=tuple(map(ViewIndex.model_validate, view_indexes)),
     )
+
+
+def merge_documents(documents: Sequence[SupportDocument], public: SupportDocument) -> SupportDocument:
+    """Return the document of all families. ``index`` is relative to where it lies, a folder above theirs."""
+    joined = {
+        field: tuple(
+            item.model_copy(update={"index": f"{item.family}/{item.index}"})
+            for document in documents
+            for item in getattr(document, field)
+        )
+        for field in _LISTS
+    }
+    known = {"public_url": public.public_url, "other_indexes": public.other_indexes}
+    return SupportDocument().model_copy(update={**known, **joined})
 
 
 def _make_commands(index: str, newest: PublishedSet, other_indexes: Sequence[str]) -> InstallCommands:
