@@ -454,25 +454,6 @@ def _find_channels(
     return channels
 
 
-def _refresh_channels(
-    refresher: refresh.Refresher, channels: list[tuple[str, str]]
-) -> tuple[list[refresh.RefreshResult], list[errors.RocmWheelsError]]:
-    """Refresh all channels, whatever becomes of one of them; return what was done, and failures."""
-    done, failures = [], list[errors.RocmWheelsError]()
-    for family, channel in channels:
-        try:
-            refreshed = refresher.refresh_channel(family, channel)
-        except errors.UsageError:
-            raise
-        except errors.RocmWheelsError as failure:
-            error = errors.ReleaseError(f"{channel} of {family} was not refreshed")
-            error.__cause__ = failure
-            failures.append(error)
-            continue
-        done += [refreshed] if refreshed is not None else []
-    return done, failures
-
-
 def _print_refreshed(
     run: ReleaseRun, done: list[refresh.RefreshResult], changed: list[str], report: care.StoreReport | None
 ) -> None:
