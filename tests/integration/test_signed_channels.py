@@ -93,8 +93,7 @@ class Signing:
         promoter = self.promoter(store)
         pending = promoter.read_channel_record().channel.pending
         assert pending is None or document.id in pending.sets
-        abandon(promoter)
-        self.refresh(store)
+        abandon(promoter)  # views had followed what it goes back to: nothing is left to refresh
 
     def begin(self, store: Store) -> None:
         """Sign for the first time what is there."""
