@@ -401,7 +401,7 @@ def test_variables_stand_for_options_and_empty_ones_say_nothing() -> None:
 def test_outputs_of_a_job_are_no_longer_than_github_takes() -> None:
     """1 MB for all of a job, in UTF-16: "Passing information between jobs". With every suite at once."""
     cells = plan_matrix(TABLE, select("release", suites=tuple(TABLE.suites))).built
-    jobs: tuple[tuple[matrix_report.RowKind, ...], ...] = (
+    jobs: tuple[tuple[project_names.RowKind, ...], ...] = (
         ("sets",),
         ("lines", "pythons", "first", "others", "companions", "tested"),
     )

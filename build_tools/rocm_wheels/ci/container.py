@@ -165,16 +165,16 @@ def _query_engine(name: EngineName, env: Mapping[str, str]) -> Engine:
 
 def _ask_engine(name: str, words: Sequence[str], env: Mapping[str, str]) -> dict[str, Any]:
     """Return what an engine says of itself. Raises EngineError with its refusal."""
-    asked, check = f"`{name} {words[0]}`", errors.EngineError
+    query, check = f"`{name} {words[0]}`", errors.EngineError
     output = process.capture_output(
-        [name, *words], env=env, timeout=_PATIENCE_SECONDS, check=check, description=asked, tip=_ANSWER_TIP
+        [name, *words], env=env, timeout=_PATIENCE_SECONDS, check=check, description=query, tip=_ANSWER_TIP
     )
     try:
         facts = json.loads(output)
     except ValueError:
         facts = None
     if not isinstance(facts, dict):
-        raise errors.EngineError(f"{asked} says nothing of itself as JSON: {output[:200]!r}")
+        raise errors.EngineError(f"{query} says nothing of itself as JSON: {output[:200]!r}")
     return facts
 
 

@@ -14,7 +14,7 @@ import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from rocm_wheels.ci import matrix
 from rocm_wheels.ci.matrix import BuiltCell, ExcludedCell, MatrixCell
@@ -26,9 +26,6 @@ _MOST_CELLS = 2
 _TEST_NAMES = {"tests": "torch's own"}
 _SHORT_TESTS: tuple[ci.ShortTest, ...] = get_args(ci.ShortTest)
 OUTPUT_VARIABLE = "GITHUB_OUTPUT"
-RowKind = Literal[
-    "lines", "sets", "pythons", "cells", "first", "others", "companions", "tested", "torch_tested"
-]
 MatrixRow = dict[str, Any]
 # minutes of a job on a GPU that are not its tests: to install, and to hand over what they found
 _SETUP_MINUTES = 25
@@ -226,7 +223,7 @@ def format_github_matrix(rows: Sequence[MatrixRow]) -> str:
     return json.dumps({"include": rows}, separators=(",", ":"))
 
 
-def make_rows(cells: Sequence[BuiltCell], table: ci.CiTable, kind: RowKind) -> list[MatrixRow]:
+def make_rows(cells: Sequence[BuiltCell], table: ci.CiTable, kind: project_names.RowKind) -> list[MatrixRow]:
     """Return what a matrix of GitHub includes: texts, numbers, booleans, matrices; keys are never renamed.
 
     ``lines``: a row a torch line and platform: a lock, a checkout. ``sets``: a row a set of wheels: a family

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from rocm_wheels.ci import matrix, matrix_report
 
 _MOST_FILES = 5
-_ROW_KINDS = (
-    *("lines", "sets", "pythons", "cells", "first", "others", "companions", "tested", "torch_tested"),
-)
 # what rows of a kind say nothing of: an option that is about nothing else is refused
 _UNTOLD_BY_ROWS = {
     "suites": {"lines", "pythons", "companions"},
@@ -105,7 +102,7 @@ _selection_options = catalogue.takes(
     "--rows",
     "kinds",
     multiple=True,
-    type=click.Choice(_ROW_KINDS),
+    type=click.Choice(project_names.ROW_KINDS),
     help="With --format github: a row a line (lock, checkout), a set of wheels, a Python (what families"
     " share, before there is a torch; companions: after), a build (cells; of them those that go first, the"
     " others), a cell that is tested, or a shard of torch's own tests of such a cell.  [default: lines]",
@@ -129,7 +126,7 @@ def matrix_command(  # noqa: PLR0917 - click passes them by name
     changed: tuple[str, ...],
     since: str | None,
     cheapest: bool,
-    kinds: tuple[matrix_report.RowKind, ...],
+    kinds: tuple[project_names.RowKind, ...],
     require_rows: bool,
     form: str | None,
     outputs: bool,
@@ -217,7 +214,7 @@ def matrix_command(  # noqa: PLR0917 - click passes them by name
         log.log_note(note)
 
 
-def _refuse_untold_options(kinds: set[matrix_report.RowKind]) -> None:
+def _refuse_untold_options(kinds: set[project_names.RowKind]) -> None:
     """Raise click's UsageError for an option of the command line that is nowhere in rows of these kinds."""
     context = click.get_current_context()
     for name, without in _UNTOLD_BY_ROWS.items():
@@ -251,7 +248,7 @@ def _make_selection(*, platform: Any, rocm_version: str | None, day: Any, **sele
 def _print_rows(
     planned: matrix.Matrix,
     cells: Sequence[matrix.BuiltCell],
-    kinds: Sequence[matrix_report.RowKind],
+    kinds: Sequence[project_names.RowKind],
     *,
     required: bool,
 ) -> dict[str, str]:

@@ -22,6 +22,10 @@ PACKAGING_MODES: tuple[PackagingMode, ...] = get_args(PackagingMode)
 RELEASE_TYPES = ("ci", "dev", "dev-bkc", "nightly", "nightly-bkc", "prerelease")
 MatrixPackaging = Literal["per-family", "multi-arch", "split", "fat"]  # of a set, as workflows stage it
 MATRIX_PACKAGINGS: tuple[MatrixPackaging, ...] = get_args(MatrixPackaging)
+RowKind = Literal[
+    "lines", "sets", "pythons", "cells", "first", "others", "companions", "tested", "torch_tested"
+]  # what the matrix of CI has rows of
+ROW_KINDS: tuple[RowKind, ...] = get_args(RowKind)
 DEFAULT_ROCM = ">1.0"
 """The version specifier of the ROCm packages where nobody says one."""
 RECIPES_GROUP = "rocm_wheels.recipes"
