@@ -20,7 +20,7 @@ from rocm_wheels.release import channel as channels
 from rocm_wheels.release import pages, policy, refresh, set_audit, support, wheel_set
 from rocm_wheels.release.evidence.evidence import Evidence, parse_evidence
 from rocm_wheels.release.store_paths import SET_FILE, SUPPORT_FILE, FamilyPaths
-from rocm_wheels.stores.store import ListedFile, NotInStoreError, Store, create_or_read, put_file
+from rocm_wheels.stores.store import ListedFile, NotInStoreError, Store, create_or_read, put_file, read_files
 from rocm_wheels.wheels import statement
 
 STORE_CHECKS = {
@@ -173,7 +173,7 @@ class _FamilyCheck:
         """Read all evidence, which outlives its set."""
         paths = [path for path in self.listed if path.startswith(f"{self.paths.evidence_folder()}/")]
         self.known |= set(paths)
-        for path, content in pages.read_pages(self.store, paths).items():
+        for path, content in read_files(self.store, paths).items():
             folder, _, name = path.removesuffix(".json").rpartition("/")
             try:
                 if content is None:  # somebody removed it meanwhile
@@ -243,7 +243,7 @@ class _FamilyCheck:
                 if view.channel == name and members:
                     expected |= pages.make_index_pages(paths.view_pages(view.gfx, name), paths, members)
         self.known |= expected.keys()
-        present = pages.read_pages(self.store, expected.keys() & self.listed.keys())
+        present = read_files(self.store, expected.keys() & self.listed.keys())
         for path, content in expected.items():
             if path not in self.listed:
                 self.note("wrong-page", path, "it is gone", content)
