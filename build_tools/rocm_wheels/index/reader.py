@@ -25,6 +25,7 @@ from packaging.utils import canonicalize_name
 from rocm_wheels.core import download, errors, files, log, retry, shell
 from rocm_wheels.index import pages
 from rocm_wheels.index.folder import HTML_PAGE, JSON_PAGE, METADATA_SUFFIX, parse_file_name
+from rocm_wheels.wheels import dist_info
 
 if TYPE_CHECKING:
     import requests
@@ -97,6 +98,10 @@ class _AnchorParser(HTMLParser):
             self.anchors[-1][""] += data
 
 
+class _NoPageError(ValueError):
+    """What is no page, in words for people."""
+
+
 def parse_page(content: bytes, kind: str, url: str, *, project: str = "") -> IndexPage:
     """Read a page of an index, given its content type and the URL that answered.
 
@@ -107,10 +112,10 @@ def parse_page(content: bytes, kind: str, url: str, *, project: str = "") -> Ind
     parse = _PARSERS.get(kind.partition(";")[0].strip().lower())
     try:
         if parse is None:
-            raise ValueError(f"it comes as {kind or 'no type'}, and not as {' or '.join(_PARSERS)}")
+            raise _NoPageError(f"it comes as {kind or 'no type'}, and not as {' or '.join(_PARSERS)}")
         return parse(content, url, project)
     except (ValueError, KeyError, TypeError, AttributeError, AssertionError, RecursionError) as cause:
-        reason = str(cause) if type(cause) is ValueError else "it is damaged, or of another form"
+        reason = str(cause) if isinstance(cause, _NoPageError) else "it is damaged, or of another form"
         raise UnreadablePageError(
             f"{shell.hide_credentials(url)} is not an index page that can be read: {reason}",
             tip=_UNREADABLE_TIP,
@@ -119,14 +124,14 @@ def parse_page(content: bytes, kind: str, url: str, *, project: str = "") -> Ind
 
 def _parse_html(content: bytes, url: str, project: str) -> IndexPage:
     if b"\0" in content:  # UTF-16 without its mark passes for UTF-8
-        raise ValueError("it is not UTF-8")
+        raise _NoPageError("it is not UTF-8")
     parser = _AnchorParser()
     parser.feed(content.decode("utf-8"))
     _require_version(parser.metas.get("pypi:repository-version", "1.0"))
     base = urljoin(url, parser.metas.get("base", ""))
     links = tuple(_parse_anchor(anchor, base) for anchor in parser.anchors if anchor.get("href"))
     if fault := _find_foreign_html(parser, links, url, project):
-        raise ValueError(fault)
+        raise _NoPageError(fault)
     return IndexPage(links)
 
 
@@ -226,7 +231,7 @@ def _parse_json_file(file: Mapping[str, Any], base: str) -> IndexLink:
 
 def _require_version(version: str) -> None:
     if version.partition(".")[0] != "1":
-        raise ValueError(f"it is of version {version} of the API; installers of today read 1.x")
+        raise _NoPageError(f"it is of version {version} of the API; installers of today read 1.x")
 
 
 _PARSERS: Mapping[str, Callable[[bytes, str, str], IndexPage]] = {
@@ -420,8 +425,14 @@ class IndexReader:
 
             with WheelArchive.open(path) as archive:
                 return wheel_file.read_metadata_and_variant(archive, path, label)
-        with self.open_archive(url, name, size) as archive:
-            return _read_remote_texts(archive, label)
+        with self.open_archive(url, name, size) as opened:
+
+            def read(member: str) -> bytes:
+                if opened.getinfo(member).file_size > _LARGEST_TEXT:
+                    raise errors.DataError(f"{name}: {member} is too large for a text file")
+                return opened.read(member)
+
+            return read_wheel_texts(opened.namelist(), read, name, label)[:2]
 
     @contextmanager
     def open_archive(self, url: str, name: str, size: int | None) -> Iterator[zipfile.ZipFile]:
@@ -489,25 +500,30 @@ def bypass_proxies_locally(session: requests.Session) -> requests.Session:
     return session
 
 
-def _read_remote_texts(archive: Any, label: str | None) -> tuple[bytes, str | None]:
-    names = [name for name in archive.namelist() if name.split("/", 1)[0].endswith(".dist-info")]
+def read_wheel_texts(
+    names: Collection[str], read: Callable[[str], bytes], name: str, label: str | None
+) -> tuple[bytes, str | None, tuple[str, ...]]:
+    """Return METADATA of a wheel, with a label its ``variant.json``, and what is to be noted of that.
 
-    def read(file: str) -> bytes:
-        paths = [name for name in names if name.partition("/")[2] == file]
-        if len(paths) != 1:
-            raise errors.DataError(f"{len(paths)} files {file} in .dist-info: a wheel has exactly one")
-        if archive.getinfo(paths[0]).file_size > _LARGEST_TEXT:
-            raise errors.DataError(f"{paths[0]} is too large for a text file")
-        content: bytes = archive.read(paths[0])
-        return content
-
-    content = read("METADATA")
+    ``names`` are those of its files, of which ``read`` gives the content; ``name`` is what it is called.
+    DataError when one is missing or wrong.
+    """
+    folders = dist_info.list_dist_info_folders(names)
+    if len(folders) != 1:
+        raise errors.DataError(f"{name}: {len(folders)} .dist-info folders: a wheel has exactly one")
+    where = f"{folders[0]}/METADATA"
+    if where not in names:
+        raise errors.DataError(f"{name}: {where} is missing")
+    metadata = read(where)
     if label is None:
-        return content, None
+        return metadata, None, ()
     from rocm_wheels.variants.document import VARIANT_FILE_NAME, read_wheel_document
 
-    document, _ = read_wheel_document(read(VARIANT_FILE_NAME), name=VARIANT_FILE_NAME, label=label)
-    return content, document.to_json().decode()
+    where = f"{folders[0]}/{VARIANT_FILE_NAME}"
+    if where not in names:
+        raise errors.DataError(f"{name}: {where} is missing, the file name has the label {label}")
+    document, notes = read_wheel_document(read(where), name=f"{name}: {where}", label=label)
+    return metadata, document.to_json().decode(), tuple(notes)
 
 
 def download_link(link: IndexLink, folder: Path, *, error: type[errors.RocmWheelsError]) -> Path:

@@ -23,6 +23,7 @@ from packaging.version import InvalidVersion, Version
 
 from rocm_wheels.core import errors, log, tables
 from rocm_wheels.core.files import hash_file
+from rocm_wheels.index import reader
 from rocm_wheels.index.folder import METADATA_SUFFIX, SDIST_SUFFIX, IndexEntry, parse_file_name
 from rocm_wheels.index.provenance_object import PROVENANCE_SUFFIX
 from rocm_wheels.wheels import dist_info, installer_slots
@@ -131,9 +132,14 @@ class FileReader:
             raise errors.DataError(
                 "\n".join(shown), tip=tip if is_allowable else "`rocm-wheels audit` says more of it"
             )
-        dist_folder = dist_info.list_dist_info_folders(member.name for member in scan.members)[0]
-        content = scan.texts[f"{dist_folder}/METADATA"]
-        variant = None if label is None else _read_variant(scan.texts.get, f"{path}: ", dist_folder, label)
+        content, variant, notes = reader.read_wheel_texts(
+            scan.texts, scan.texts.__getitem__, str(path), label
+        )
+        if notes:
+            log.log_note(
+                f"{path}: its variant.json is of an older form, which uv does not read; "
+                "`rocm-wheels wheel stamp --replace` gives it a new one"
+            )
         return IndexedFile(file, self._make_entry(file, scan.sha256, content, variant), content)
 
     def _read_sdist(self, file: FoundFile, path: Path, digest: str | None) -> IndexedFile:
@@ -172,42 +178,16 @@ def read_metadata_and_variant(
     archive: WheelArchive, path: Path, label: str | None
 ) -> tuple[bytes, str | None]:
     """Return METADATA of a wheel and, with a label, its ``variant.json``; DataError when one is wrong."""
-    folders = dist_info.list_dist_info_folders(entry.name for entry in archive.members)
-    if len(folders) != 1:
-        raise errors.DataError(f"{path}: {len(folders)} .dist-info folders: a wheel has exactly one")
-    files = {entry.name: entry for entry in archive.members}
-    where = f"{folders[0]}/METADATA"
-    if where not in files:
-        raise errors.DataError(f"{path}: {where} is missing")
-    content = archive.read(files[where])
-    metadata = dist_info.parse_metadata(content, name=f"{path}: {where}", variant_markers=True)
-    faults = dist_info.compare_names(dist_info.parse_wheel_name(path.name), folders[0], metadata)
+    members = {member.name: member for member in archive.members}
+    content, variant, _ = reader.read_wheel_texts(
+        members, lambda name: archive.read(members[name]), str(path), label
+    )
+    metadata = dist_info.parse_metadata(content, name=f"{path}: METADATA", variant_markers=True)
+    dist_folder = dist_info.list_dist_info_folders(members)[0]
+    faults = dist_info.compare_names(dist_info.parse_wheel_name(path.name), dist_folder, metadata)
     if faults:
         raise errors.DataError("\n".join(f"{path}: {fault}" for fault in faults))
-    if label is None:
-        return content, None
-
-    def read_file(name: str) -> bytes | None:
-        return archive.read(files[name]) if name in files else None
-
-    return content, _read_variant(read_file, f"{path}: ", folders[0], label)
-
-
-def _read_variant(read_file: Callable[[str], bytes | None], prefix: str, folder: str, label: str) -> str:
-    """Return the ``variant.json`` of a wheel with a label; DataError when it is missing or wrong."""
-    from rocm_wheels.variants.document import VARIANT_FILE_NAME, read_wheel_document
-
-    where = f"{folder}/{VARIANT_FILE_NAME}"
-    content = read_file(where)
-    if content is None:
-        raise errors.DataError(f"{prefix}{where} is missing, the file name has the label {label}")
-    document, notes = read_wheel_document(content, name=f"{prefix}{where}", label=label)
-    if notes:
-        log.log_note(
-            f"{prefix}{where} is of an older form, which uv does not read; "
-            "`rocm-wheels wheel stamp --replace` gives it a new one"
-        )
-    return document.to_json().decode()
+    return content, variant
 
 
 def read_requires_python(metadata: bytes, file_name: str) -> str:
