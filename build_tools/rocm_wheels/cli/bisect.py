@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,10 +11,11 @@ import click
 
 from rocm_wheels.cli import boundary, catalogue
 from rocm_wheels.cli.command import command, option
+from rocm_wheels.cli.options import print_result
 from rocm_wheels.core import errors, log, tables
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from rocm_wheels.release import bisect, wheel_set
     from rocm_wheels.stores.store import Store
@@ -89,27 +89,18 @@ def bisect_command(store: str, command: tuple[str, ...], dry_run: bool, as_json:
         )
     documents = bisect.list_sets_between(opened, given["good"], given["bad"], given["family"])
     if dry_run:
-        if as_json:
-            click.echo(json.dumps({"sets": [document.id for document in documents]}, indent=1))
-            return
-        for document in documents:
-            click.echo(_describe_set(document))
         between = len(documents) - 2
         most = (
             f"{tables.format_count(between, 'set')} between: at most {between.bit_length()} of them are tried"
         )
-        click.echo(f"{most}, as long as each can be tested")
+        lines = [*map(_describe_set, documents), f"{most}, as long as each can be tested"]
+        print_result({"sets": [document.id for document in documents]}, lines, as_json=as_json)
         return
     request = _make_request(opened, documents, command, given)
     good, bad, probes = bisect.bisect_sets(documents, request, env, trust_ends=given["trust_ends"])
     hidden = [document.id for document in documents[good + 1 : bad]]
     skipped = [probe for probe in probes if probe.set in hidden]
-    ends = documents[good], documents[bad]
-    lock_changes = _compare_locks(opened, *ends)
-    if as_json:
-        click.echo(json.dumps(_make_answer(*ends, probes, skipped, lock_changes), indent=1))
-    else:
-        click.echo("\n".join(_format_answer(*ends, skipped, lock_changes)))
+    _print_answer(opened, documents[good], documents[bad], probes, skipped, as_json=as_json)
 
 
 def _make_request(
@@ -192,31 +183,36 @@ def _describe_set(document: wheel_set.SetDocument) -> str:
     return f"{document.id}  ROCm {document.rocm_in_words or 'unknown'}  {document.created}"
 
 
-LockChanges = tuple["dict[str, Any] | None", str]  # as `lock diff --json`; without: why they are not known
-
-
-def _compare_locks(store: Store, good: wheel_set.SetDocument, bad: wheel_set.SetDocument) -> LockChanges:
-    from rocm_wheels.release import wheel_set
-    from rocm_wheels.sources import lock_diff
-
-    try:  # of several locks, that of the newest ROCm
-        old, new = (wheel_set.read_set_lock(store, one, one.locks[-1]) for one in (good, bad))
-        return lock_diff.compare_locks(old, new), ""
-    except errors.RocmWheelsError as failure:  # the search took long: it is answered all the same
-        return None, errors.explain_error(failure).splitlines()[0]
-
-
-def _make_answer(
+def _print_answer(
+    store: Store,
     good: wheel_set.SetDocument,
     bad: wheel_set.SetDocument,
     probes: Sequence[bisect.Probe],
     skipped: Sequence[bisect.Probe],
-    lock_changes: LockChanges,
-) -> dict[str, Any]:
-    from rocm_wheels.release import bisect
+    *,
+    as_json: bool,
+) -> None:
+    from rocm_wheels.release import bisect, wheel_set
+    from rocm_wheels.sources import lock_diff
 
     versions = bisect.list_version_changes(good, bad)
-    return {
+    differs = [f"{project}  {old} → {new}" for project, (old, new) in versions.items()]
+    if good.rocms != bad.rocms:
+        differs.append(f"ROCm  {good.rocm_in_words or 'unknown'} → {bad.rocm_in_words or 'unknown'}")
+    lock_changes, why_not = None, None
+    try:  # of several locks, that of the newest ROCm
+        old, new = (wheel_set.read_set_lock(store, end, end.locks[-1]) for end in (good, bad))
+        lock_changes = lock_diff.compare_locks(old, new)
+        differs += lock_diff.format_diff_report(lock_changes)
+    except errors.RocmWheelsError as failure:  # the search took long: it is answered all the same
+        why_not = errors.explain_error(failure).splitlines()[0]
+        differs.append(f"the locks cannot be compared: {why_not}")
+    lines = [f"the first bad set is {_describe_set(bad)}"]
+    if skipped:
+        lines = ["the first bad set is one of these; those that cannot be tested hide which:"]
+        lines += [*(f"  {probe.set}: {probe.why}" for probe in skipped), f"  {_describe_set(bad)}"]
+    lines += [f"the last good set is {_describe_set(good)}", "what differs:"]
+    answer = {
         "first_bad": bad.id,
         "last_good": good.id,
         "certain": not skipped,
@@ -225,35 +221,8 @@ def _make_answer(
         "differs": {
             "versions": {project: {"old": old, "new": new} for project, (old, new) in versions.items()},
             "rocm": {"old": good.rocm_in_words or None, "new": bad.rocm_in_words or None},
-            "lock": lock_changes[0],
-            "why_not": lock_changes[1] or None,
+            "lock": lock_changes,
+            "why_not": why_not,
         },
     }
-
-
-def _format_answer(
-    good: wheel_set.SetDocument,
-    bad: wheel_set.SetDocument,
-    skipped: Sequence[bisect.Probe],
-    lock_changes: LockChanges,
-) -> Iterator[str]:
-    from rocm_wheels.release import bisect
-    from rocm_wheels.sources import lock_diff
-
-    if skipped:
-        yield "the first bad set is one of these; those that cannot be tested hide which:"
-        yield from (f"  {probe.set}: {probe.why}" for probe in skipped)
-        yield f"  {_describe_set(bad)}"
-    else:
-        yield f"the first bad set is {_describe_set(bad)}"
-    yield f"the last good set is {_describe_set(good)}"
-    yield "what differs:"
-    for project, (old, new) in bisect.list_version_changes(good, bad).items():
-        yield f"  {project}  {old} → {new}"
-    if good.rocms != bad.rocms:
-        yield f"  ROCm  {good.rocm_in_words or 'unknown'} → {bad.rocm_in_words or 'unknown'}"
-    diff, why_not = lock_changes
-    if diff is None:
-        yield f"  the locks cannot be compared: {why_not}"
-    else:
-        yield from (f"  {text}".rstrip() for text in lock_diff.format_diff_report(diff))
+    print_result(answer, [*lines, *(f"  {line}".rstrip() for line in differs)], as_json=as_json)
