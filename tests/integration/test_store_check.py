@@ -417,15 +417,13 @@ def test_a_damaged_document_is_named_with_what_to_do(
     rules.write_text(
         RULES.replace("{nightly:", "{stable: {signed: false, rules: {audit: {fresh: 14d}}}, nightly:")
     )
-    says = f"{store.url_of(path)} is not the document of a {kind}: Invalid JSON"
-    tip = "tip: put it back from a copy of the store"
+    says = f"{store.url_of(path)} is not the document of a {kind}: it does not end in a seal"
+    tip = "put it back from a copy of the store"
     newer = World(tmp_path / "newer", "2.9.3")
     newer.wheels[0] = released.worlds[0].wheels[0]
     assert boundary.run_command(main.cli, newer.words(str(store.folder))) == 0
     told = capsys.readouterr().err
-    assert (
-        "warning: what `set promote` will say of it is not known: " in told and says in told and tip in told
-    )
+    assert "warning: `set promote` to " in told and says in told and tip in told
     document, now = wheel_set.find_set(store, "2.9.3"), datetime.now(timezone.utc)
     add_evidence(store, document, said("audit", document=document, when=now, added=now).evidence)
     promote = ["set", "promote", str(store.folder), "--set", "2.9.3", "--policy", str(rules), "--channel"]
