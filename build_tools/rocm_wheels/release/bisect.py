@@ -63,10 +63,11 @@ def list_sets_between(store: Store, good: str, bad: str, family: str | None) -> 
     old, new = ends = [wheel_set.find_set(store, end, family=family) for end in (good, bad)]
     if old.id == new.id and old.family == new.family:
         raise errors.UsageError(f"{old.id} cannot be both good and bad", tip="name two sets")
-    kinds = [f"{end.family}, {end.layout}, {wheel_set.find_set_platform(end)}" for end in ends]
+    kinds = [_list_kinds(end) for end in ends]
     if kinds[0] != kinds[1]:
         raise errors.ReleaseError(
-            f"there is no line between them: {old.id} is of {kinds[0]} and {new.id} of {kinds[1]}",
+            f"there is no line between them: {old.id} is of {', '.join(kinds[0])} and {new.id} of"
+            f" {', '.join(kinds[1])}",
             tip="name two sets of one family, layout and platform: `rocm-wheels set list STORE` says it",
         )
     if old.layout == "variants":
@@ -89,10 +90,14 @@ def list_sets_between(store: Store, good: str, bad: str, family: str | None) -> 
         document
         for document in sets.documents
         if first <= (document.created, document.id) <= last
-        and (document.layout, wheel_set.find_set_platform(document)) == (old.layout, kinds[0].split(", ")[2])
+        and _list_kinds(document) == kinds[0]
         and (len(lines) > 1 or _find_torch_line(document) in lines)
     ]
     return sorted(between, key=lambda document: (document.created, document.id))
+
+
+def _list_kinds(document: wheel_set.SetDocument) -> tuple[str, str, str]:
+    return document.family, document.layout, wheel_set.find_set_platform(document)
 
 
 def _find_torch_line(document: wheel_set.SetDocument) -> tuple[int, int] | None:

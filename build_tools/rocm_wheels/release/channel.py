@@ -50,35 +50,35 @@ class ChannelSet(records.Record):
     notes: tuple[str, ...] = ()
 
 
-class PendingChange(records.Record):
-    """A change that was begun. ``goal`` is what the channel shows when it is done, oldest first.
-
-    ``adds`` says whether ``sets`` come or go: that decides which pages change first. ``policy`` is the digest
-    of the policy by which they come.
-    """
+class _Change(records.Record):
+    """A change of a channel; ``policy`` is the digest of the policy by which sets came."""
 
     action: ChannelAction
     sets: tuple[wheel_set.SetId, ...] = Field(min_length=1)
     by: str
+    policy: str = ""
+
+
+class PendingChange(_Change):
+    """A change that was begun. ``goal`` is what the channel shows when it is done, oldest first.
+
+    ``adds`` says whether ``sets`` come or go: that decides which pages change first.
+    """
+
     began: str
     goal: tuple[ChannelSet, ...]
     adds: bool
-    policy: str = ""
 
     def __str__(self) -> str:
         """Return it for people."""
         return f"{self.action} of {', '.join(self.sets)} by {self.by}, begun {self.began}"
 
 
-class ChannelEvent(records.Record):
-    """A change that was made. ``policy`` is the digest of the policy by which sets came."""
+class ChannelEvent(_Change):
+    """A change that was made."""
 
-    action: ChannelAction
-    sets: tuple[wheel_set.SetId, ...]
-    by: str
     when: str
     revision: int
-    policy: str = ""
 
     def __str__(self) -> str:
         """Return it for people."""
@@ -157,14 +157,8 @@ class Channel(records.Record):
         change, revision = self.pending, self.revision + 1
         if change is None:
             return self
-        event = ChannelEvent(
-            action=change.action,
-            sets=change.sets,
-            by=change.by,
-            when=change.began,
-            revision=revision,
-            policy=change.policy,
-        )
+        made = {name: getattr(change, name) for name in _Change.model_fields}
+        event = ChannelEvent(**made, when=change.began, revision=revision)
         history = (*self.history, event)
         update = {"revision": revision, "sets": change.goal, "pending": None, "history": history}
         return self.model_copy(update=update)

@@ -365,13 +365,17 @@ class Refresher:
         count += pages.exchange_pages(store, folder, wanted, order, check, adds=adds)
         return wanted, count
 
-    def refresh_support(self) -> list[str]:
-        """Bring support.json of all families to what those of each say; return its path if that is new."""
+    def refresh_support(self, **changed: object) -> list[str]:
+        """Bring support.json of all families to what those of each say; return its path if that is new.
+
+        ``changed`` is what else it is to say: ``public_url`` and ``other_indexes``.
+        """
 
         def write() -> list[str]:
-            public, tag = support.read_document(self.store, SUPPORT_FILE)
+            before, tag = support.read_document(self.store, SUPPORT_FILE)
+            public = before.model_copy(update=changed)
             merged = derive_whole_support(self.store, public)
-            if merged == public and tag is not None:
+            if merged == before and tag is not None:
                 return []
             self.store.replace(SUPPORT_FILE, merged.to_json(), tag)
             if derive_whole_support(self.store, public) != merged:  # see _refresh_once
@@ -381,21 +385,14 @@ class Refresher:
         return change_documents(write, description=SUPPORT_FILE)
 
     def set_public(self, url: str | None, other_indexes: tuple[str, ...] | None) -> None:
-        """Write down where the store is seen from (``None``: as it was)."""
-        update: dict[str, object] = {}
+        """Write down where the store is seen from (``None``: as it was). UsageError for what is no URL."""
+        changed: dict[str, object] = {}
         if url is not None:
-            update["public_url"] = support.check_public_url(url) if url else ""
+            changed["public_url"] = support.check_public_url(url) if url else ""
         if other_indexes is not None:
-            addresses = tuple(support.check_public_url(address) for address in other_indexes if address)
-            update["other_indexes"] = addresses
-
-        def write() -> None:
-            public, tag = support.read_document(self.store, SUPPORT_FILE)
-            changed = public.model_copy(update=update)
-            if changed != public:
-                self.store.replace(SUPPORT_FILE, changed.to_json(), tag)
-
-        change_documents(write, description=SUPPORT_FILE)
+            addresses = (support.check_public_url(address) for address in other_indexes if address)
+            changed["other_indexes"] = tuple(addresses)
+        self.refresh_support(**changed)
 
 
 def derive_whole_support(store: Store, public: support.SupportDocument) -> support.SupportDocument:

@@ -17,7 +17,7 @@ from pathlib import Path
 from rocm_wheels.core import errors, ssh_signature
 from rocm_wheels.index import manifest
 from rocm_wheels.release.store_paths import FamilyPaths
-from rocm_wheels.stores.store import NotInStoreError, Store
+from rocm_wheels.stores.store import Store, read_or_none
 
 RESTORE_TIP = "it was edited, or an old one was put back: put the right one back from a copy of the store"
 ANEW_TIP = (
@@ -66,14 +66,10 @@ class ManifestKeeper:
 
         Raises ReleaseError for one that does not hold, unless it may be signed anew.
         """
-        try:
-            stored = self.store.read(self.path)
-        except NotInStoreError:
-            return None, None, 0
-        signer, where = self.signer, self.store.url_of(self.path)
-        title = f"the manifest of {self.channel} of {self.paths.family}"
-        if signer is None:
-            return None, stored.tag, 0
+        stored, signer = read_or_none(self.store, self.path), self.signer
+        if stored is None or signer is None:
+            return None, stored.tag if stored is not None else None, 0
+        where, title = self.store.url_of(self.path), f"the manifest of {self.channel} of {self.paths.family}"
         try:
             verified = manifest.verify_manifest(stored.content, where, signer.trusted, signer.env)
         except errors.DataError as cause:
@@ -139,11 +135,8 @@ class ManifestKeeper:
             path.removeprefix(folder): hashlib.sha256(content).hexdigest()
             for path, content in sorted(pages.items())
         }
-        stated = found is not None and (found.document, found.files) == (
-            hashlib.sha256(document).hexdigest(),
-            files,
-        )
-        if found is not None and stated:
+        digest = hashlib.sha256(document).hexdigest()
+        if found is not None and (found.document, found.files) == (digest, files):
             left = manifest.parse_manifest_time(found.expires) - signer.now
             if left >= timedelta(days=signer.valid_days) / 2:
                 return False
