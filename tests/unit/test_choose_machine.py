@@ -128,8 +128,10 @@ def test_stated_gpus(gfx: tuple[str, ...], chips: list[str], values: tuple[str, 
 def test_what_is_odd_of_a_stated_gpu_is_noted() -> None:
     new, mode = make_host({}, StatedMachine(gfx=("new:gfx1399,gfx90a:xnack+",), rocm="none")).hardware.gpus
     assert new.notes == ("no table here knows it: it is stated as new",)
-    (old,) = make_host({}, StatedMachine(gfx=("RX 580",), rocm="none")).hardware.gpus
+    old_host = make_host({}, StatedMachine(gfx=("RX 580",), rocm="none"))
+    (old,) = old_host.hardware.gpus
     assert (old.gfx, old.name, old.notes) == ("gfx803", "RX 580", ())
+    assert index_pages.find_unlisted_gpus(old_host, "stable") == ()  # no index is asked: it is no newer chip
     assert mode.notes == ("xnack+ is not a property of wheels: they are chosen for gfx90a",)
 
 

@@ -110,54 +110,10 @@ def test_the_features_of_the_page_are_all_there():
             assert (str(one.since), str(one.rocm)) == match.groups()
 
 
-@pytest.mark.parametrize(
-    ("name", "torch", "rocm", "target", "state"),
-    [
-        ("CUDAGraph", "1.10", "5.3", None, "supported"),
-        ("CUDAGraph", "1.9.1", "5.3", None, "too old"),  # 1.10 is newer than 1.9
-        ("CUDAGraph", "2.13.0+rocm7.2", "5.2", None, "too old"),
-        ("NVTX", "2.14", "7.14", None, "unsupported"),
-        ("enable_cudnn_sdp", "2.14", "7.14", None, "unsupported"),
-        ("enable_flash_sdp", "2.13.0", "7.2", "gfx942", "supported"),  # the page says no
-        ("enable_flash_sdp", "2.13.0", "7.2", "gfx1030", "other targets"),  # aotriton has nothing for it
-        ("enable_flash_sdp", "2.2", "5.7", "gfx942", "too old"),
-        ("matmul.allow_tf32", "2.10", "7.1", "gfx950", "supported"),
-        ("matmul.allow_tf32", "2.10", "7.1", "gfx1100", "other targets"),
-        ("matmul.allow_fp16_reduced_precision_reduction", "2.10", "7.1", "gfx942", "unsupported"),
-        ("Products of MX blocks", "2.13", "7.14", "gfx950:xnack+", "supported"),
-        ("ops", "2.13", "7.2", None, "not told"),  # nobody said which torchvision
-    ],
-)
-def test_whether_a_feature_is_there(name, torch, rocm, target, state):
-    answers = torch_features.list_feature_answers(Version(rocm), {"torch": Version(torch)}, target=target)
-    assert list(torch_features.get_features()) == [one.name for one in answers]
-    answer = next(one for one in answers if one.name == name)
-    assert answer.state == state
-    assert answer.reason or state in ("supported", "unsupported")
-
-
-def test_features_of_libraries_go_by_the_library():
-    versions = {"torch": Version("2.11"), "torchvision": Version("0.26"), "torchaudio": Version("0.8")}
-    answers = {one.name: one for one in torch_features.list_feature_answers(Version("7.2"), versions)}
-    assert answers["ops"].state == answers["io"].state == "supported"
-    assert (answers["transforms.MFCC"].state, answers["transforms.MFCC"].reason) == (
-        "too old",
-        "from torchaudio 0.9.0 on",
-    )
-    versions["torchvision"] = Version("0.20.1")
-    assert {one.name: one.state for one in torch_features.list_feature_answers(Version("7.2"), versions)}[
-        "io"
-    ] == "too old"
-
-
 def test_targets_of_features():
     assert torch_features.list_feature_targets("CUDAGraph") == tuple(gfx.get_gfx_targets())
     assert torch_features.list_feature_targets("matmul.allow_tf32") == ("gfx942", "gfx950")
     assert "gfx1030" not in torch_features.list_feature_targets("enable_flash_sdp")
-    with pytest.raises(errors.UsageError, match="no feature CUDAGraphs is known; did you mean CUDAGraph"):
-        torch_features.list_feature_targets("CUDAGraphs")
-    with pytest.raises(errors.UsageError, match="gfx94 is no GPU target"):
-        torch_features.list_feature_answers(Version("7.2"), {"torch": Version("2.13")}, target="gfx94")
 
 
 @pytest.mark.parametrize(

@@ -89,41 +89,22 @@ def test_what_is_left_without_a_library():
     found = {one.name: one for one in libraries.list_missing_libraries("gfx1030")}
     product = found["hipBLASLt"]
     assert product.issue == "https://github.com/ROCm/TheRock/issues/1062"
-    assert product.lost_apis == ("torch.nn.functional.scaled_mm", "torch._scaled_mm", "torch._int_mm")
-    assert "torch.matmul" in product.slower_apis and "torch.matmul" not in product.lost_apis
+    lost = product.library.lost
+    assert lost == ("torch.nn.functional.scaled_mm", "torch._scaled_mm", "torch._int_mm")
+    assert "torch.matmul" in product.library.all_apis and "torch.matmul" not in lost
     assert "rocBLAS" in product.library.without.text
-    assert found["hipTensor"].lost_apis == found["hipTensor"].slower_apis == ()
+    assert found["hipTensor"].library.lost == found["hipTensor"].library.all_apis == ()
     # the operations that dtypes lose with it are the APIs that raise
     calls = {one.call for one in dtypes.get_operations().values() if one.library == "hipBLASLt"}
-    assert calls <= set(product.lost_apis)
-
-
-@pytest.mark.parametrize(
-    ("library", "target", "names"),
-    [
-        ("hipFFT", "gfx1100", "float32 float64"),
-        ("hipBLASLt", "gfx942", "float16 bfloat16 float32 uint8 int8 float8_e4m3fnuz float8_e5m2fnuz"),
-        ("hipBLASLt", "gfx1201", "float8_e4m3fn float8_e5m2 float16 bfloat16 float32 uint8 int8"),
-        ("hipBLASLt", "gfx1100", "float16 bfloat16 float32 uint8 int8"),
-        ("hipBLASLt", "gfx1030", ""),  # not built for it
-        ("hipSPARSELt", "gfx950", "float8_e4m3fn float8_e5m2 float16 bfloat16 float32 uint8 int8 int32"),
-        ("hipRAND", "gfx90a", "float16 float32 float64 uint8 int8 int16 int32 int64"),
-        ("RPP", "gfx942", ""),  # the precision page has not got it
-    ],
-)
-def test_dtypes_of_a_library_on_a_target(library, target, names):
-    assert [row.name for row in dtypes.list_library_dtypes(library, target)] == names.split()
+    assert calls <= set(lost)
 
 
 def test_types_of_libraries_are_types_of_dtypes():
     known = {dtype.hip for dtype in dtypes.get_dtypes().values()}
-    assert {hip for name in PAGE for hip in libraries.list_hip_types(name)} <= known
+    types = libraries.load_library_table().types
+    assert {hip for row in types.values() for hip in row.hip} <= known
     untold = [name for name, one in libraries.get_rocm_libraries().items() if not one.types]
     assert untold == ["MIVisionX", "rocAL", "rocDecode", "rocJPEG", "RPP"]
-    with pytest.raises(
-        errors.UsageError, match="hipFTT is no ROCm library that torch uses; did you mean hipFFT"
-    ):
-        dtypes.list_library_dtypes("hipFTT", "gfx942")
 
 
 def test_every_fact_has_a_source_that_is_used_and_what_is_believed_says_why():

@@ -57,7 +57,8 @@ Examples:
 @click.argument("requirements", nargs=-1, required=True, metavar="REQUIREMENT...")
 @catalogue.INDEX.but(help="Where the wheels are [default: the best known one].")
 @catalogue.MACHINE_GFX.but(
-    help="GPUs of the machine, best first: gfx942,gfx1100 or 'RX 7900 XTX'; can be repeated [default: look]."
+    help="GPUs of the machine, best first: gfx942,gfx1100, a family, 'RX 7900 XTX'; new:gfx1399: newer than"
+    " the tables; can be repeated [default: look]."
 )
 @catalogue.ROCM.but(metavar="V|none", help="ROCm of the machine, like 7.2 [default: look].")
 @catalogue.PYTHON_VERSIONS.but(

@@ -24,7 +24,7 @@ _SEVERITY_COLOURS = {"ok": "green", "info": "blue", "warning": "yellow", "error"
     help="A Python or environment to look at [default: the active one, else that of this program]."
 )
 @catalogue.MACHINE_GFX.but(
-    help="The GPUs of a machine to be: gfx942,gfx1100 or 'RX 7900 XTX'; those here do not count then."
+    help="The GPUs of a machine to be: gfx942,gfx1100, a family, 'RX 7900 XTX'; those here do not count then."
 )
 @catalogue.JSON
 def doctor_command(python: Path | None, gfx: tuple[str, ...], as_json: bool) -> None:

@@ -285,22 +285,6 @@ def list_target_dtypes(
     return tuple(target_dtypes)
 
 
-def list_library_dtypes(library: str, target: str) -> tuple[TargetDtype, ...]:
-    """Return the dtypes that a ROCm library calculates with on a target, in the order of the table.
-
-    Of real or whole numbers: the precision page does not speak of complex ones. Nothing, where the library
-    is not built for the target, or the page has not got it. Raises UsageError for an unknown name.
-    """
-    types = libraries.list_hip_types(library)
-    if libraries.get_rocm_libraries()[library].project in libraries.get_exclusions(target):
-        return ()
-    return tuple(
-        row
-        for row in list_target_dtypes(target)
-        if row.dtype.torch and row.dtype.hip in types and row.level != "storage"
-    )
-
-
 def tabulate_dtypes() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Return header and rows of the table: a row a dtype, with the architectures by level."""
     header = ("dtype", "format", "bits", "torch", "ROCm", "calculated on", "held on", "kind", "source")

@@ -172,16 +172,6 @@ class MissingLibrary:
     library: RocmLibrary
     issue: str
 
-    @property
-    def lost_apis(self) -> tuple[str, ...]:
-        """APIs that raise."""
-        return self.library.lost
-
-    @property
-    def slower_apis(self) -> tuple[str, ...]:
-        """APIs that go another way."""
-        return tuple(api for api in self.library.all_apis if api not in self.library.lost)
-
 
 @lru_cache
 def load_library_table() -> LibraryTable:
@@ -209,24 +199,6 @@ def find_rocm_package(library: str) -> str | None:
 def is_rocm_library(name: str) -> bool:
     """Tell from a library's file name whether it is one of ROCm."""
     return find_rocm_package(name) is not None
-
-
-def list_hip_types(name: str) -> tuple[str, ...]:
-    """Return the types of HIP that a library calculates with; none, when the precision page has not got it.
-
-    Raises UsageError for an unknown library.
-    """
-    if name not in get_rocm_libraries():
-        raise errors.UsageError(
-            f"{name} is no ROCm library that torch uses{tables.suggest_name(name, get_rocm_libraries())}",
-            tip=f"libraries: {', '.join(get_rocm_libraries())}",
-        )
-    types = get_rocm_libraries()[name].types
-    return tuple(
-        hip
-        for type_name in (types.all_types if types else ())
-        for hip in load_library_table().types[type_name].hip
-    )
 
 
 def get_exclusions(target: str) -> Mapping[str, str]:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from packaging.version import Version
 from pydantic import model_validator
@@ -32,8 +32,6 @@ _CMAKE_ENDIF = re.compile(r"\s*endif\s*\(", re.IGNORECASE)
 _CMAKE_FIND = re.compile(
     r"\s*find_package_and_print_version\(\s*(?P<name>[A-Za-z][\w-]*)\s*(?P<words>[^)]*)\)", re.IGNORECASE
 )
-
-FeatureState = Literal["supported", "unsupported", "too old", "other targets", "not told"]
 
 
 class FeatureCorrection(facts.Fact):
@@ -88,17 +86,6 @@ class FeatureTable(facts.FactTable):
         return self
 
 
-@dataclass(frozen=True)
-class FeatureAnswer:
-    """Whether a feature is there, and the fact that says so (the page's or its correction)."""
-
-    name: str
-    feature: TorchFeature
-    state: FeatureState
-    reason: str
-    fact: facts.Fact
-
-
 @lru_cache
 def load_feature_table() -> FeatureTable:
     """Return the whole table."""
@@ -110,51 +97,8 @@ def get_features() -> Mapping[str, TorchFeature]:
     return load_feature_table().features
 
 
-def list_feature_answers(
-    rocm: Version, versions: Mapping[str, Version], *, target: str | None = None
-) -> tuple[FeatureAnswer, ...]:
-    """Return for every feature whether it is there.
-
-    ``versions``: torch and what there is beside it (``{"torch": Version("2.13"), "torchvision": …}``);
-    a feature of a library that is not among them is ``not told``. Raises UsageError for an unknown target.
-    """
-    if target is not None and gfx.strip_features(target) not in gfx.get_gfx_targets():
-        raise errors.UsageError(
-            f"{target} is no GPU target{tables.suggest_name(target, gfx.get_gfx_targets())}",
-            tip=f"targets: {', '.join(gfx.get_gfx_targets())}",
-        )
-    return tuple(
-        _judge_feature(name, feature, rocm, versions, target) for name, feature in get_features().items()
-    )
-
-
-def _judge_feature(
-    name: str, feature: TorchFeature, rocm: Version, versions: Mapping[str, Version], target: str | None
-) -> FeatureAnswer:
-    fact: FeatureCorrection | TorchFeature = feature.correction or feature
-    if fact.rocm is None:
-        return FeatureAnswer(name, feature, "unsupported", fact.note, fact)
-    if feature.project not in versions:
-        return FeatureAnswer(name, feature, "not told", f"which {feature.project} there is", fact)
-    for component, since, version in (
-        (feature.project, fact.since, versions[feature.project]),
-        ("ROCm", fact.rocm, rocm),
-    ):
-        if since is not None and version < since:
-            return FeatureAnswer(name, feature, "too old", f"from {component} {since} on", fact)
-    feature_targets = list_feature_targets(name)
-    if target is not None and gfx.strip_features(target) not in feature_targets:
-        return FeatureAnswer(name, feature, "other targets", f"on {' '.join(feature_targets)}", fact)
-    return FeatureAnswer(name, feature, "supported", fact.note, fact)
-
-
 def list_feature_targets(name: str) -> tuple[str, ...]:
-    """Return the targets on which a feature can be there. Raises UsageError for an unknown feature."""
-    if name not in get_features():
-        raise errors.UsageError(
-            f"no feature {name} is known{tables.suggest_name(name, get_features())}",
-            tip=f"features: {', '.join(get_features())}",
-        )
+    """Return the targets on which a feature of the table can be there."""
     fact = get_features()[name].correction or get_features()[name]
     if isinstance(fact, FeatureCorrection) and fact.aotriton:
         return tuple(target for target, record in gfx.get_gfx_targets().items() if record.aotriton)

@@ -17,7 +17,7 @@ from packaging.version import Version
 
 from rocm_wheels.core import errors, parallel, shell
 from rocm_wheels.gpus import variables
-from rocm_wheels.gpus.gpu import Gpu
+from rocm_wheels.gpus.gpu import OLDER_TARGETS, Gpu
 from rocm_wheels.index import folder, reader
 from rocm_wheels.models import package_indexes, torch_builds
 from rocm_wheels.models.gfx import load_overrides
@@ -332,12 +332,15 @@ def recommend_torch(host: TargetHost, channel: str = "stable") -> RecommendedTor
 
 
 def find_unlisted_gpus(host: TargetHost, channel: str) -> tuple[Gpu, ...]:
-    """Return the AMD GPUs, best first, that come before any GPU which an index serves by the tables."""
+    """Return the AMD GPUs, best first, that come before any GPU which an index serves by the tables.
+
+    Not those of which no newer index has code either.
+    """
     unlisted = []
     for gpu in list_usable_gpus(host):
         if _query_indexes(_get_target(gpu), gpu.vendor, host, channel):
             break
-        unlisted += [gpu] if gpu.vendor == "amd" else []
+        unlisted += [gpu] if gpu.vendor == "amd" and gpu.gfx not in OLDER_TARGETS else []
     return tuple(unlisted)
 
 
