@@ -29,6 +29,7 @@ def environment(
         path=(*also, place),
         site_packages=place,
         user_site=None,
+        markers={"python_full_version": version, "python_version": version.rpartition(".")[0]},
     )
 
 

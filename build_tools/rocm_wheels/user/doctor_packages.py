@@ -7,7 +7,7 @@ compatibility.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -437,20 +437,13 @@ def _get_python_minor(subject: DoctorSubject) -> str:
     return subject.installed.environment.minor
 
 
-_SYSTEMS = {
-    "linux": ("linux", "Linux", "posix"),
-    "win": ("win32", "Windows", "nt"),
-    "mac": ("darwin", "Darwin", "posix"),
-}
-
-
 def check_requirements(subject: DoctorSubject) -> Iterator[errors.Finding]:
     """See that what torch's and ROCm's packages require is there, and what that requires in turn.
 
     ``uv pip check`` looks the same up, of all that is installed.
     """
     environment = subject.installed.environment
-    markers = _make_markers(environment)
+    markers = environment.markers
     present = {
         package.name: package.distribution for package in subject.installed.packages if not package.shadowed
     }
@@ -507,7 +500,9 @@ def check_release_line(subject: DoctorSubject) -> Iterator[errors.Finding]:
 
 
 def _read_requirements(
-    distribution: installed_packages.InstalledDistribution, markers: dict[str, str], extras: tuple[str, ...]
+    distribution: installed_packages.InstalledDistribution,
+    markers: Mapping[str, str],
+    extras: tuple[str, ...],
 ) -> tuple[list[Requirement], list[str]]:
     """Return what a package requires here (what ``extras`` add), without markers, and what cannot be read.
 
@@ -538,34 +533,13 @@ def _suggest_fix(subject: DoctorSubject, package: str, required: Requirement) ->
     return subject.make_install_line(*(torch_projects or ["torch"]))
 
 
-def _is_applicable(required: Requirement, markers: dict[str, str], extras: tuple[str, ...]) -> bool:
+def _is_applicable(required: Requirement, markers: Mapping[str, str], extras: tuple[str, ...]) -> bool:
     if required.marker is None:
         return not extras
     without = required.marker.evaluate({**markers, "extra": ""})
     if not extras:
         return without
     return not without and any(required.marker.evaluate({**markers, "extra": extra}) for extra in extras)
-
-
-def _make_markers(environment: installed_packages.PythonEnvironment) -> dict[str, str]:
-    system = next(
-        (names for key, names in _SYSTEMS.items() if environment.platform.startswith(key)), _SYSTEMS["linux"]
-    )
-    machine = environment.platform.rsplit("-", 1)[-1]
-    cpython = environment.implementation == "cpython"
-    return {
-        "implementation_name": environment.implementation,
-        "implementation_version": environment.version,
-        "os_name": system[2],
-        "platform_machine": {"amd64": "AMD64"}.get(machine, machine),
-        "platform_python_implementation": "CPython" if cpython else environment.implementation,
-        "platform_release": "",
-        "platform_system": system[1],
-        "platform_version": "",
-        "python_full_version": environment.version,
-        "python_version": ".".join(environment.version.split(".")[:2]),
-        "sys_platform": system[0],
-    }
 
 
 def _is_satisfied(version: str, required: Requirement) -> bool:

@@ -5,7 +5,6 @@ Everything is known before anything is done: pure data, printed by ``--dry-run``
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sys
@@ -16,7 +15,7 @@ from typing import Any
 
 from packaging.version import Version
 
-from rocm_wheels.core import errors, process, shell
+from rocm_wheels.core import errors, shell
 from rocm_wheels.gpus.gpu import Gpu
 from rocm_wheels.user import (
     candidates,
@@ -29,30 +28,6 @@ from rocm_wheels.user import (
 
 LOCK_NAME = ".rocm-wheels"  # folder among the packages: held while somebody installs into an environment
 _ANY_PROJECT = re.compile(r".+")
-# PEP 668: an environment is managed when the file is beside the standard library and it is not a virtual one
-_TARGET_QUERY = """
-import json, os, platform, sys, sysconfig
-try:
-    from importlib.util import find_spec
-    pip = find_spec("pip") is not None
-except ImportError:
-    pip = False
-v = sys.implementation.version
-full = "%d.%d.%d" % v[:3] + ("" if v[3] == "final" else v[3][0] + str(v[4]))
-print(json.dumps({
-    "pip": pip, "purelib": sysconfig.get_path("purelib"), "platlib": sysconfig.get_path("platlib"),
-    "managed": sys.prefix == sys.base_prefix
-    and os.path.isfile(os.path.join(sysconfig.get_path("stdlib"), "EXTERNALLY-MANAGED")),
-    "markers": {
-        "implementation_name": sys.implementation.name, "implementation_version": full,
-        "os_name": os.name, "platform_machine": platform.machine(), "platform_release": platform.release(),
-        "platform_system": platform.system(), "platform_version": platform.version(),
-        "python_full_version": platform.python_version(),
-        "platform_python_implementation": platform.python_implementation(),
-        "python_version": ".".join(platform.python_version_tuple()[:2]), "sys_platform": sys.platform,
-    },
-}))
-"""
 
 
 @dataclass(frozen=True)
@@ -102,21 +77,22 @@ def inspect_target(python: Path | None, env: Mapping[str, str], *, changes: bool
         _refuse_own_environment(chosen_python)
     clean = {name: value for name, value in env.items() if name not in ("PYTHONHOME", "PYTHONPATH")}
     environment = installed_packages.read_environment(chosen_python, clean)
-    answer = _query_python(environment.python, clean)
     if environment.implementation != "cpython":
         raise errors.UsageError(
             f"{environment.python} is {environment.implementation}; wheels of torch are built for CPython",
             tip="name a CPython",
         )
-    folders = tuple(dict.fromkeys(Path(answer[name]) for name in ("purelib", "platlib")))
-    if changes and answer["managed"]:
+    folders = tuple(
+        dict.fromkeys((environment.site_packages, environment.platform_packages or environment.site_packages))
+    )
+    if changes and environment.is_managed:
         raise errors.HostError(
             f"{environment.python} belongs to the system, which forbids installing into it (PEP 668)",
             tip="install into an environment of your own: --venv .venv makes one",
         )
     for folder in folders if changes else ():
         require_writable_folder(folder)
-    return InstallTarget(environment, answer["markers"], folders, answer["pip"])
+    return InstallTarget(environment, environment.markers, folders, environment.has_pip)
 
 
 def state_target(python: str, env: Mapping[str, str]) -> InstallTarget:
@@ -161,22 +137,6 @@ def list_installed(target: InstallTarget) -> dict[str, installed_packages.Instal
     for distribution in installed_packages.read_distributions(target.environment.path, _ANY_PROJECT)[0]:
         distributions.setdefault(distribution.name, distribution)
     return distributions
-
-
-def _query_python(python: Path, env: Mapping[str, str]) -> dict[str, Any]:
-    output = process.capture_output(
-        [python, "-I", "-c", _TARGET_QUERY],
-        env=env,
-        timeout=60,
-        check=errors.UsageError,
-        description=f"asking {python} what it is",
-        tip="is it a Python 3 that runs on this machine?",
-    )
-    try:
-        answer: dict[str, Any] = json.loads(output)
-    except ValueError as cause:
-        raise errors.UsageError(f"{python}, asked what it is, said {output[:200]!r}") from cause
-    return answer
 
 
 def require_writable_folder(folder: Path) -> None:

@@ -13,9 +13,7 @@ import ast
 import json
 import os
 import re
-import site
 import sys
-import sysconfig
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from email.parser import HeaderParser
@@ -26,32 +24,22 @@ from urllib.parse import urlsplit
 
 from packaging.utils import canonicalize_name
 
-from rocm_wheels.core import errors, process, workspace
+from rocm_wheels.core import errors, process, python_facts, workspace
 from rocm_wheels.device_code import code_objects
 from rocm_wheels.models.project import find_project_of
 
 _QUERY_SECONDS = 60.0
 _PYTHON_TIP = "name a Python or a virtual environment: .venv/bin/python, or .venv"
-# -c puts "" (the current folder) in front: it says nothing of the environment
-_ENVIRONMENT_QUERY = """
-import json, site, sys, sysconfig
-print(json.dumps({
-    "executable": sys.executable, "version": "%d.%d.%d" % sys.version_info[:3],
-    "implementation": sys.implementation.name, "platform": sysconfig.get_platform(),
-    "free_threaded": bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
-    "prefix": sys.prefix, "base_prefix": sys.base_prefix, "path": [p for p in sys.path if p],
-    "site": sysconfig.get_path("purelib"), "user_site": site.getusersitepackages(),
-    "user_site_used": bool(site.ENABLE_USER_SITE),
-}))
-"""
 
 
 @dataclass(frozen=True)
 class PythonEnvironment:
     """A Python and the folders it imports from, in order.
 
-    ``site_packages`` is where installers put things; ``user_site`` the folder of this user's packages,
-    None when this Python does not look there.
+    ``site_packages`` is where installers put things, ``platform_packages`` where those with compiled code;
+    ``user_site`` the folder of this user's packages, None when this Python does not look there. ``markers``
+    are those of PEP 508. ``has_pip``: it has a pip of its own; ``is_managed``: it belongs to the system,
+    which forbids installing into it (PEP 668).
     """
 
     python: Path
@@ -64,6 +52,10 @@ class PythonEnvironment:
     path: tuple[Path, ...]
     site_packages: Path
     user_site: Path | None
+    markers: Mapping[str, str] = field(default_factory=dict, hash=False)
+    platform_packages: Path | None = None
+    has_pip: bool = False
+    is_managed: bool = False
 
     @property
     def minor(self) -> str:
@@ -112,12 +104,12 @@ def read_environment(python: Path | None, env: Mapping[str, str]) -> PythonEnvir
     ``python`` may also be the folder of a virtual environment. UsageError when it is no Python that runs.
     """
     if python is None:
-        return _make_environment(_describe_running_python())
+        return _make_environment(python_facts.describe_python())
     program = find_interpreter(python)
     if not os.access(program, os.X_OK):
         raise errors.UsageError(f"{program} is no program that can be started", tip=_PYTHON_TIP)
     output = process.capture_output(
-        [program, "-c", _ENVIRONMENT_QUERY],
+        [program, "-c", Path(python_facts.__file__).read_text(encoding="utf-8")],
         env=env,
         cwd=program.parent,
         timeout=_QUERY_SECONDS,
@@ -149,22 +141,6 @@ def find_interpreter(python: Path) -> Path:
     return path.absolute()  # not resolved: the link of a virtual environment is what makes it one
 
 
-def _describe_running_python() -> dict[str, Any]:
-    return {
-        "executable": sys.executable,
-        "version": ".".join(map(str, sys.version_info[:3])),
-        "implementation": sys.implementation.name,
-        "platform": sysconfig.get_platform(),
-        "free_threaded": sysconfig.get_config_var("Py_GIL_DISABLED"),
-        "prefix": sys.prefix,
-        "base_prefix": sys.base_prefix,
-        "path": [entry for entry in sys.path if entry],
-        "site": sysconfig.get_path("purelib"),
-        "user_site": site.getusersitepackages(),
-        "user_site_used": site.ENABLE_USER_SITE,
-    }
-
-
 def _make_environment(answer: Mapping[str, Any]) -> PythonEnvironment:
     folders = dict.fromkeys(Path(os.path.normpath(folder)) for folder in answer["path"])
     return PythonEnvironment(
@@ -176,8 +152,12 @@ def _make_environment(answer: Mapping[str, Any]) -> PythonEnvironment:
         prefix=Path(answer["prefix"]),
         base_prefix=Path(answer["base_prefix"]),
         path=tuple(folder for folder in folders if folder.is_dir()),
-        site_packages=Path(answer["site"]),
-        user_site=Path(answer["user_site"]) if answer["user_site_used"] else None,
+        site_packages=Path(answer["purelib"]),
+        user_site=Path(answer["user_site"]) if answer["user_site"] else None,
+        markers=answer["markers"],
+        platform_packages=Path(answer["platlib"]),
+        has_pip=bool(answer["has_pip"]),
+        is_managed=bool(answer["is_managed"]),
     )
 
 
