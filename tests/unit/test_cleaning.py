@@ -71,3 +71,11 @@ def test_reads_sizes(text: str, size: int) -> None:
 def test_refuses_what_is_no_size(text: Any) -> None:
     with pytest.raises(click.BadParameter, match="is not a size"):
         options.ByteSize().convert(text, None, None)
+
+
+@pytest.mark.parametrize("text", ["0d", "36501d", "99999999999d", "100y"])
+def test_wrong_lengths_of_time(text: str) -> None:
+    """A date so long ago that no year has a number would be a crash wherever ages are counted."""
+    with pytest.raises(click.BadParameter):
+        options.Duration().convert(text, None, None)
+    assert options.Duration().convert("36500d", None, None) == 36500 * 86400

@@ -67,6 +67,7 @@ def _read_python_version(word: str) -> str:
 
 
 _SECONDS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+_MOST_SECONDS = 100 * 365 * 86400
 _BYTES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
@@ -103,9 +104,11 @@ class Duration(_Quantity):
     def check_number(
         self, number: float, text: str, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        """Refuse no time at all."""
+        """Refuse no time at all, and more than lies between now and the first year that there is."""
         if not number:
             self.fail(f"{text!r} is not {self.description}", param, ctx)
+        if number > _MOST_SECONDS:
+            self.fail(f"{text!r} is longer than a hundred years", param, ctx)
         return number
 
 
