@@ -91,6 +91,19 @@ def test_a_step_summary_that_cannot_be_written_takes_nothing_away(
     assert "the step summary cannot be written: No such file or directory" in told.err
 
 
+def test_a_step_summary_is_cut_where_github_would_show_nothing_of_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    env = {"GITHUB_STEP_SUMMARY": str(tmp_path / "page")}
+    boundary.append_step_summary(env, "é of \udcff\n")
+    assert (tmp_path / "page").read_text(encoding="utf-8") == "é of \\udcff\n" and not capsys.readouterr().err
+    boundary.append_step_summary(env, "é" * (1 << 20))
+    page = (tmp_path / "page").read_bytes()
+    assert (1 << 20) - 2 <= len(page) <= 1 << 20 and page.startswith("é of ".encode())
+    assert page.decode("utf-8").endswith("é\n\n**cut here: GitHub takes 1 MiB of a summary**\n")
+    assert "the step summary is cut" in capsys.readouterr().err
+
+
 def test_an_output_folder_that_is_not_writable_is_refused_before_the_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -84,12 +84,26 @@ def leave_shell(env: dict[str, str]) -> dict[str, str]:
     return env
 
 
+_MOST_SUMMARY_BYTES = 1 << 20  # of a step: of a longer one GitHub shows nothing at all
+_SUMMARY_END = "\n\n**cut here: GitHub takes 1 MiB of a summary**\n"
+
+
 def append_step_summary(env: Mapping[str, str], text: str) -> None:
-    """Append Markdown to the page of a job at GitHub, if there is one; what fails there is a warning."""
+    """Append Markdown to the page of a job at GitHub, if there is one; what fails there is a warning.
+
+    What is too long for it is cut, and says so. What no UTF-8 can be made of, as of an odd file name, is
+    written with a backslash.
+    """
     if page := env.get("GITHUB_STEP_SUMMARY"):
+        content = text.encode("utf-8", errors="backslashreplace")
         try:
-            with open(page, "a", encoding="utf-8") as file:
-                file.write(text)
+            with open(page, "ab") as file:
+                room = _MOST_SUMMARY_BYTES - file.tell()
+                if len(content) > room:
+                    cut = content[: max(room - len(_SUMMARY_END), 0)].decode("utf-8", errors="ignore")
+                    content = f"{cut}{_SUMMARY_END}".encode()
+                    log.log_warning("the step summary is cut: GitHub takes 1 MiB of it")
+                file.write(content)
         except OSError as failure:
             log.log_warning(f"the step summary cannot be written: {failure.strerror} ({page})")
 
