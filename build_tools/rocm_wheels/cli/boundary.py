@@ -98,7 +98,7 @@ def append_step_summary(env: Mapping[str, str], text: str) -> None:
         content = text.encode("utf-8", errors="backslashreplace")
         try:
             with open(page, "ab") as file:
-                room = _MOST_SUMMARY_BYTES - file.tell()
+                room = _MOST_SUMMARY_BYTES - os.fstat(file.fileno()).st_size
                 if len(content) > room:
                     cut = content[: max(room - len(_SUMMARY_END), 0)].decode("utf-8", errors="ignore")
                     content = f"{cut}{_SUMMARY_END}".encode()
