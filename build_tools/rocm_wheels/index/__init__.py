@@ -4,7 +4,7 @@
 root pages, ``links.html``, ``<project>/`` pages beside wheels and ``.metadata``, variants files in
 ``<project>/variants/<digest>/`` (a page that somebody is reading stays true), ``.index/`` for writers.
 
-Writing: ``wheel_file`` → ``update`` → ``pages``, by which sets, channels and views of a store are written, too.
+Writing: ``wheel_file`` → ``update`` → ``pages``, which write sets, channels and views of a store, too.
 Reading, here or on a server: ``reader`` → ``verify``, ``resolve_check``.
 ``server`` serves a folder on this machine.
 """
