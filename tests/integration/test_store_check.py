@@ -359,6 +359,15 @@ def test_a_set_without_its_document_is_said_by_all_and_can_be_taken_away(
     assert run(*demote)[0] == 0
     assert named(check(store)) == set()
     assert run(*refresh_words)[0] == 0
+    # nor with all of the family but its channels
+    for kept in (PATHS.sets_folder, PATHS.pool):
+        for listed in list(store.listing(kept)):
+            store.remove(listed.path)
+    path = PATHS.set_document(released.documents[0].id)
+    code, printed = run("store", "fsck", place)
+    assert code == 15 and f"{path}: it is gone, and nightly shows the set" in printed
+    code, printed = run(*refresh_words)
+    assert code == 15 and f"there is no set {released.documents[0].id} of {FAMILY}" in printed
 
 
 def test_whatever_was_cleared_or_cut_nothing_ends_in_a_traceback(

@@ -43,6 +43,7 @@ DAMAGED_TIP = (
     "what was edited cannot be known: put it back from a copy of the store, or remove it and stage the same "
     "wheels again; a channel that shows the set loses it by `rocm-wheels set demote`"
 )
+_FAMILY_FOLDERS = {"sets", "files", "channels"}
 _NOT_IN_ID = re.compile(r"[^A-Za-z0-9._]+")
 _SET_ID_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._-]*-[0-9a-f]{12}"
 SetId = Annotated[
@@ -268,10 +269,10 @@ def list_set_ids(store: Store, family: str) -> list[str]:
 
 
 def list_families(store: Store) -> list[str]:
-    """Return the families of a store, sorted: what else may lie there has neither sets nor files."""
+    """Return the families of a store, sorted: what else may lie there has no sets, files or channels."""
     names = store.folders("")
     inside = parallel.run_in_parallel(store.folders, names)
-    return [name for name, folders in zip(names, inside, strict=True) if {"sets", "files"} & {*folders}]
+    return [name for name, folders in zip(names, inside, strict=True) if _FAMILY_FOLDERS & {*folders}]
 
 
 def find_set(store: Store, set_id: str, *, family: str | None = None) -> SetDocument:
