@@ -13,6 +13,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from index_server import serve_folder
 from index_wheels import NOW, files, wheel
+from our_pip import OLD_PIPS, get_pip
 from release_world import FAMILY, World
 
 from rocm_wheels.cli import boundary
@@ -120,6 +121,22 @@ def test_older_and_missing_ones_are_told(
     told = capsys.readouterr().out
     assert "error: torch, Python 3.13, uv: uv pip compile failed" in told
     assert "error: torch, Python 3.13, pip: pip install --dry-run failed" in told
+
+
+@pytest.mark.contract_slow
+@pytest.mark.parametrize("version", OLD_PIPS)
+def test_the_oldest_pips_are_asked_too(
+    version: str,
+    index: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    get_pip(version, tmp_path / "pip")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "pip"))
+    new = wheel(tmp_path / "new", version="2.12.0+rocmsdk.10.1.0a20260821", tag=TAGS["3.12"])
+    assert check(index, new) == 0
+    assert "torch, Python 3.12, pip: takes 2.12.0+rocmsdk.10.1.0a20260821" in capsys.readouterr().out
 
 
 WRONG = [

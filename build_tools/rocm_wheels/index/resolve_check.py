@@ -199,8 +199,9 @@ def _ask_pip(
     with tempfile.TemporaryDirectory(prefix="rocm-wheels-") as folder:
         report = Path(folder) / "report.json"
         words = [*pip, "--isolated", "install", "--dry-run", "--quiet", "--report", str(report)]
-        words += ["--ignore-installed", "--no-cache-dir", "--disable-pip-version-check"]
-        words += ["--python-version", python, "--implementation", "cp"]
+        # a pip before 23.3 asks for other platforms with --target only, to which a dry run writes nothing
+        words += ["--target", f"{folder}/target", "--ignore-installed", "--no-cache-dir"]
+        words += ["--disable-pip-version-check", "--python-version", python, "--implementation", "cp"]
         words += [word for tag in PLATFORM_TAGS[platform] for word in ("--platform", tag)]
         process.capture_output(
             [*words, *options, *requirements], env=kept, description="pip install --dry-run"
