@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from rocm_wheels.core import errors
+from rocm_wheels.core import errors, files
 from rocm_wheels.stores import folder
 from rocm_wheels.stores.store import AlreadyInStoreError, ChangedInStoreError, open_store
 
@@ -203,6 +203,19 @@ def test_what_is_no_file_of_a_store_is_left_out(store: folder.FolderStore) -> No
         (store.folder / f"{name}.txt").touch()
     assert [one.path for one in store.listing("")] == ["v2/a"]
     assert store.folders("v2") == []
+
+
+def test_a_writer_that_holds_the_store_for_too_long_is_named(
+    store: folder.FolderStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tag = store.create("pointer", b"old")
+    monkeypatch.setattr(folder, "_LOCK_PATIENCE", 0.1)
+    with (
+        files.lock_folder(store.folder / ".store", purpose="a test"),
+        pytest.raises(errors.ReleaseError, match=rf"in use by process {os.getpid()} \(a test\)"),
+    ):
+        store.replace("pointer", b"new", tag)
+    assert store.read("pointer").content == b"old"
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such files")

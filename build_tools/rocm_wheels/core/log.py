@@ -39,7 +39,7 @@ _SWAPPED = ("stream", "terminal", "colour", "result_colour", "github", "quiet", 
 _prefix: ContextVar[str] = ContextVar("prefix", default="")
 
 
-def configure_log(env: Mapping[str, str], *, stream: TextIO | None = None, quiet: bool = False) -> None:
+def configure_log(env: Mapping[str, str], *, stream: TextIO | None = None) -> None:
     """Decide, from the environment and the stream, how lines look.
 
     ``NO_COLOR`` (no-color.org), ``FORCE_COLOR`` (force-color.org), ``TERM=dumb`` and ``GITHUB_ACTIONS`` are
@@ -52,7 +52,7 @@ def configure_log(env: Mapping[str, str], *, stream: TextIO | None = None, quiet
     forced, refused = bool(env.get("FORCE_COLOR")), bool(env.get("NO_COLOR"))
     _screen.colour = (_screen.terminal or forced) and not refused
     _screen.result_colour = (forced or (sys.stdout.isatty() and env.get("TERM") != "dumb")) and not refused
-    _screen.quiet, _screen.detailed = quiet, False
+    _screen.quiet, _screen.detailed = False, False
 
 
 def set_log_level(level: Literal["quiet", "detail"]) -> None:

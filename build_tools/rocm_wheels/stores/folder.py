@@ -99,26 +99,16 @@ class FolderStore:
     def listing(self, prefix: str) -> Iterator[store.ListedFile]:
         """Yield the files below a folder, sorted by path."""
         start = store.prefix_of_folder(prefix)
-        try:
-            with os.scandir(self.folder / start) as scanned:
-                items = [item for item in scanned if store.is_store_path(item.name)]
-        except (FileNotFoundError, NotADirectoryError):
-            return
-        for item in sorted(items, key=lambda item: item.name + "/" * item.is_dir()):
+        for item in sorted(self._scan_folder(start), key=lambda item: item.name + "/" * item.is_dir()):
+            path = start + item.name
             if item.is_dir():
-                yield from self.listing(start + item.name)
-            else:
-                with contextlib.suppress(FileNotFoundError):  # removed since
-                    status = item.stat()
-                    yield store.ListedFile(start + item.name, status.st_size, _tag_of_stat(status))
+                yield from self.listing(path)
+            elif (info := self.head(path)) is not None:  # else it was removed since
+                yield store.ListedFile(path, info.size, info.tag)
 
     def folders(self, prefix: str) -> list[str]:
         """Return the names of the folders that lie directly in a folder."""
-        try:
-            with os.scandir(self.folder / store.prefix_of_folder(prefix)) as items:
-                return sorted(item.name for item in items if store.is_store_path(item.name) and item.is_dir())
-        except (FileNotFoundError, NotADirectoryError):
-            return []
+        return sorted(item.name for item in self._scan_folder(prefix) if item.is_dir())
 
     def remove(self, path: str) -> None:
         """Delete a file, if it is there, and the folders that it leaves empty: only files make folders."""
@@ -135,6 +125,13 @@ class FolderStore:
 
     def _path_of(self, path: str) -> Path:
         return self.folder / store.check_store_path(path)
+
+    def _scan_folder(self, prefix: str) -> list[os.DirEntry[str]]:
+        try:
+            with os.scandir(self.folder / store.prefix_of_folder(prefix)) as items:
+                return [item for item in items if store.is_store_path(item.name)]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
 
     def _open_file(self, path: str) -> BinaryIO:
         try:
@@ -187,7 +184,8 @@ class FolderStore:
 
     def _lock_state(self) -> contextlib.AbstractContextManager[None]:
         files.make_folders_like(self._state, self.folder)
-        return files.lock_folder(self._state, purpose="a write to the store", patience=_LOCK_PATIENCE)
+        purpose, kind = "a write to the store", errors.ReleaseError
+        return files.lock_folder(self._state, purpose=purpose, patience=_LOCK_PATIENCE, error=kind)
 
 
 def find_private_mode(folder: Path) -> str:

@@ -93,6 +93,7 @@ class S3Client:
         self.policy = policy
         self._env, self._credentials = env, credentials
         self._endpoint = env.get("AWS_ENDPOINT_URL_S3") or env.get("AWS_ENDPOINT_URL") or ""
+        self._region = env.get("AWS_REGION") or env.get("AWS_DEFAULT_REGION") or ""
         self._made: Any = None
         self._lock = threading.Lock()
 
@@ -100,7 +101,7 @@ class S3Client:
         """Return the URL of a bucket, without credentials."""
         if self._endpoint:
             return f"{shell.hide_credentials(self._endpoint).rstrip('/')}/{bucket}"
-        return "https://" + ".".join(filter(None, (bucket, "s3", _get_region(self._env), "amazonaws.com")))
+        return "https://" + ".".join(filter(None, (bucket, "s3", self._region, "amazonaws.com")))
 
     def call(
         self, operation: str, finish: Callable[[Any], Any] = lambda answer: answer, /, **parameters: Any
@@ -113,7 +114,7 @@ class S3Client:
         """
         with self._lock:
             if self._made is None:
-                self._made = _make_client(self._env, self._endpoint, self._credentials)
+                self._made = self._connect()
         from botocore import exceptions  # type: ignore[import-untyped]
         from botocore.parsers import ResponseParserError  # type: ignore[import-untyped]
         from urllib3.exceptions import HTTPError
@@ -175,50 +176,46 @@ class S3Client:
                 return
             parameters["ContinuationToken"] = answer["NextContinuationToken"]
 
+    def _connect(self) -> Any:
+        """Return botocore's client. Raises UsageError for settings that lead nowhere."""
+        env, endpoint, credentials = self._env, self._endpoint, self._credentials
+        if "@" in endpoint:
+            tip = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; the URL is printed and logged"
+            raise errors.UsageError("AWS_ENDPOINT_URL holds credentials", tip=tip)
+        if endpoint and not _SERVER_URL.fullmatch(endpoint):
+            tip = "for example: https://s3.example.org:9000"
+            raise errors.UsageError(f"AWS_ENDPOINT_URL={endpoint!r} is not the URL of a server", tip=tip)
+        extras.require_extras("a store in S3", "s3")
+        from botocore import UNSIGNED
+        from botocore.config import Config  # type: ignore[import-untyped]
+        from botocore.exceptions import BotoCoreError  # type: ignore[import-untyped]
+        from botocore.session import Session  # type: ignore[import-untyped]
 
-def _make_client(env: Mapping[str, str], endpoint: str, credentials: Credentials) -> Any:
-    """Return botocore's client. Raises UsageError for settings that lead nowhere."""
-    if "@" in endpoint:
-        tip = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; the URL is printed and logged"
-        raise errors.UsageError("AWS_ENDPOINT_URL holds credentials", tip=tip)
-    if endpoint and not _SERVER_URL.fullmatch(endpoint):
-        tip = "for example: https://s3.example.org:9000"
-        raise errors.UsageError(f"AWS_ENDPOINT_URL={endpoint!r} is not the URL of a server", tip=tip)
-    extras.require_extras("a store in S3", "s3")
-    from botocore import UNSIGNED
-    from botocore.config import Config  # type: ignore[import-untyped]
-    from botocore.exceptions import BotoCoreError  # type: ignore[import-untyped]
-    from botocore.session import Session  # type: ignore[import-untyped]
-
-    try:
-        session = Session(profile=env.get("AWS_PROFILE") or None)
-        if credentials == "if any" and not env.get("AWS_ACCESS_KEY_ID") and not session.get_credentials():
-            credentials = "none"
-        config = Config(
-            # s3v4: of URLs too, whose default is older
-            signature_version=UNSIGNED if credentials == "none" else "s3v4",
-            # newer checksums are unknown to many servers; what arrived is told by the ETag
-            request_checksum_calculation="when_required",
-            response_checksum_validation="when_required",
-            retries={"mode": "standard", "total_max_attempts": 1},  # ``call`` sees to them
-            max_pool_connections=32,
-            s3={"addressing_style": "path"} if endpoint else None,
-        )
-        return session.create_client(
-            "s3",
-            region_name=_get_region(env) or ("us-east-1" if endpoint else None),
-            endpoint_url=endpoint or None,
-            aws_access_key_id=env.get("AWS_ACCESS_KEY_ID"),
-            aws_secret_access_key=env.get("AWS_SECRET_ACCESS_KEY"),
-            aws_session_token=env.get("AWS_SESSION_TOKEN"),
-            config=config,
-        )
-    except (BotoCoreError, ValueError) as cause:  # a profile that is not there, a key without its secret
-        raise errors.UsageError("the settings of AWS cannot be used", tip=_SETTINGS_TIP) from cause
-
-
-def _get_region(env: Mapping[str, str]) -> str:
-    return env.get("AWS_REGION") or env.get("AWS_DEFAULT_REGION") or ""
+        try:
+            session = Session(profile=env.get("AWS_PROFILE") or None)
+            if credentials == "if any" and not env.get("AWS_ACCESS_KEY_ID") and not session.get_credentials():
+                credentials = "none"
+            config = Config(
+                # s3v4: of URLs too, whose default is older
+                signature_version=UNSIGNED if credentials == "none" else "s3v4",
+                # newer checksums are unknown to many servers; what arrived is told by the ETag
+                request_checksum_calculation="when_required",
+                response_checksum_validation="when_required",
+                retries={"mode": "standard", "total_max_attempts": 1},  # ``call`` sees to them
+                max_pool_connections=32,
+                s3={"addressing_style": "path"} if endpoint else None,
+            )
+            return session.create_client(
+                "s3",
+                region_name=self._region or ("us-east-1" if endpoint else None),
+                endpoint_url=endpoint or None,
+                aws_access_key_id=env.get("AWS_ACCESS_KEY_ID"),
+                aws_secret_access_key=env.get("AWS_SECRET_ACCESS_KEY"),
+                aws_session_token=env.get("AWS_SESSION_TOKEN"),
+                config=config,
+            )
+        except (BotoCoreError, ValueError) as cause:  # a profile that is not there, a key without its secret
+            raise errors.UsageError("the settings of AWS cannot be used", tip=_SETTINGS_TIP) from cause
 
 
 def _translate_error(response: Mapping[str, Any], operation: str, where: str) -> Exception:

@@ -83,9 +83,7 @@ class Store(Protocol):
     folder, and has done nothing that another attempt would stumble over.
     """
 
-    @property
-    def url(self) -> str:
-        """What people call the store; without credentials."""
+    url: str  # what people call the store; without credentials
 
     @property
     def folder(self) -> Path | None:
