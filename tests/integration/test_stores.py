@@ -19,6 +19,7 @@ from rocm_wheels.stores import s3 as store_s3
 from rocm_wheels.stores.store import (
     AlreadyInStoreError,
     ChangedInStoreError,
+    DryRunStore,
     Store,
     find_broken_promise,
     open_store,
@@ -39,6 +40,26 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
 @pytest.mark.contract
 def test_every_store_keeps_the_same_promises(store: Store, tmp_path: Path) -> None:
     require_promises(store, tmp_path)
+
+
+@pytest.mark.contract
+def test_a_store_of_a_dry_run_keeps_them_too_and_writes_nothing(tmp_path: Path) -> None:
+    inner = folder.FolderStore(tmp_path / "store")
+    rehearsal = DryRunStore(inner)
+    require_promises(rehearsal, tmp_path)
+    inner.create("u/kept", b"kept")
+    tag = inner.create("u/changed", b"old")
+    rehearsal.replace("u/changed", b"new", tag)
+    with pytest.raises(ChangedInStoreError):
+        rehearsal.replace("u/changed", b"newer", tag)
+    rehearsal.remove("u/kept")
+    assert rehearsal.head("u/kept") is None
+    assert [(one.path, one.size) for one in rehearsal.listing("u")] == [("u/changed", 3)]
+    assert rehearsal.writes[-2:] == ["replace u/changed", "remove u/kept"]
+    assert {one.path: inner.read(one.path).content for one in inner.listing("")} == {
+        "u/changed": b"old",
+        "u/kept": b"kept",
+    }
 
 
 @pytest.mark.parametrize("kind", ["folder", "s3"])

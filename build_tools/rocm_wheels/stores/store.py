@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 from urllib.parse import urlsplit
 
-from rocm_wheels.core import errors, parallel, retry, shell
+from rocm_wheels.core import errors, files, parallel, retry, shell
 
 _PATH_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+!~-]*")
 RUN_AGAIN_TIP = "run the same command again; what is finished is kept"
@@ -255,7 +255,7 @@ class DryRunStore:
 
     def fetch(self, path: str, target: Path) -> None:
         """Copy a file to this machine. Raises NotInStoreError."""
-        target.write_bytes(self.read(path).content)
+        files.write_atomically(target, self.read(path).content)
 
     def head(self, path: str) -> StoredFileInfo | None:
         """Return what is known of a file."""
@@ -298,8 +298,9 @@ class DryRunStore:
     def folders(self, prefix: str) -> list[str]:
         """Return the names of the folders that lie directly in a folder."""
         start = prefix_of_folder(prefix)
-        new = {path[len(start) :].split("/")[0] for path in self._changed if path.startswith(start)}
-        return sorted({*self._inner.folders(prefix), *new})
+        written = [path for path, content in self._changed.items() if content is not None]
+        below = [path.removeprefix(start) for path in written if path.startswith(start)]
+        return sorted({*self._inner.folders(prefix), *(path.split("/")[0] for path in below if "/" in path)})
 
     def remove(self, path: str) -> None:
         """Say that a file would be deleted."""
@@ -307,7 +308,7 @@ class DryRunStore:
         self.writes.append(f"remove {path}")
 
     def _write(self, action: str, path: str, content: bytes) -> str:
-        self._changed[path] = content
+        self._changed[check_store_path(path)] = content
         self.writes.append(f"{action} {path}")
         return hashlib.sha256(content).hexdigest()
 
@@ -318,9 +319,7 @@ _BUCKET_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 def split_bucket_url(url: str) -> tuple[str, str]:
     """Return bucket and prefix of ``s3://bucket/prefix``. Raises UsageError, which shows no credentials."""
     bucket, _, prefix = url.partition("://")[2].partition("/")
-    if re.search(
-        "[:@]", url[len("s3:") :].removeprefix("//")
-    ):  # s3://KEY:SECRET/bucket, s3://KEY:SECRET@bucket
+    if re.search("[:@]", url[len("s3:") :]):  # s3://KEY:SECRET/bucket, s3://KEY:SECRET@bucket
         raise errors.UsageError(
             "credentials have no place in a URL (s3://…): it is printed and logged",
             tip="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE; the URL is s3://bucket/prefix",
