@@ -46,7 +46,7 @@ def test_fat_beside_thin_is_refused_where_an_installer_would_choose(
         SimpleNamespace(name=path.name, project="torch", version="2.9.1", carries_rocm=path == fat)
         for path in (fat, thin)
     ]
-    assert (set_conflicts.find_mixed_rocm_files(files[:1], files[1:]) is not None) == same
+    assert list(set_conflicts.find_rivals(files[:1], files[1:])) == ([tuple(files)] if same else [])
     try:
         update.add_wheels(tmp_path / "index", [fat, thin], now=NOW)
     except errors.DataError as refusal:

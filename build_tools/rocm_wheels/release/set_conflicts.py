@@ -265,14 +265,6 @@ def find_rivals(
                 yield file, other
 
 
-def find_mixed_rocm_files(
-    files: Iterable[wheel_set.SetFile], other_files: Iterable[wheel_set.SetFile]
-) -> tuple[wheel_set.SetFile, wheel_set.SetFile] | None:
-    """Return a wheel that carries its ROCm and one that requires ROCm's packages in its place."""
-    pairs = find_rivals(files, other_files)
-    return next((pair for pair in pairs if pair[0].carries_rocm and not pair[1].carries_rocm), None)
-
-
 def refuse_overlaps(
     document: wheel_set.SetDocument, other_documents: Sequence[wheel_set.SetDocument]
 ) -> None:

@@ -65,13 +65,15 @@ def plan_cells(
     for source in sources.all:
         lock, rocm = source.lock, (source.rocm or "") if sources.has_several else ""
         usable = [
-            wheel for wheel in wheels if not rocm or wheel.file.for_any_rocm or sources.rocm_of(wheel) == rocm
+            wheel
+            for wheel in wheels
+            if not rocm or wheel.file.for_any_rocm or sources.source_of(wheel).rocm == rocm
         ]
         targets = list_lock_targets(lock, family, layout) or sorted(
             {target for wheel in sources.wheels_of(source, wheels) for target in wheel.file.targets}
         )
         pythons = lock.pythons or {python for wheel in wheels if (python := find_single_python(wheel.tags))}
-        for project in staged_wheels.list_lock_projects(lock):
+        for project in source.projects:
             rules = project.list_device_code_rules(lock.platform)
             has_code = any(rule.expect == "all" and rule.required for rule in rules)
             for cell in wheel_set.make_planned_cells(
@@ -99,7 +101,7 @@ def _is_filled(cell: wheel_set.SetCell, project: Project, wheels: Sequence[Stage
     for wheel in (wheel for wheel in fitting if wheel.file.project == cell.project):
         parts = [wheel]
         if wheel.elsewhere:
-            parts += [part for part in fitting if staged_wheels.find_wheel_recipe(part, [project])]
+            parts += [part for part in fitting if staged_wheels.find_recipe(part.file.project, [project])]
         if not cell.target or any(cell.target in part.file.targets for part in parts):
             return True
     return False
@@ -172,8 +174,8 @@ def check_set(subject: StageSubject) -> None:
         by_project.setdefault(wheel.file.project, []).append(wheel)
     faults = []
     for wheel in subject.wheels:
-        lock = subject.sources.lock_of(wheel)
-        project = staged_wheels.find_wheel_recipe(wheel, staged_wheels.list_lock_projects(lock))
+        source = subject.sources.source_of(wheel)
+        project = staged_wheels.find_recipe(wheel.file.project, source.projects)
         if project is None:
             faults.append(f"{wheel.file.name}: nothing in the lock builds {wheel.file.project}")
             continue
@@ -183,7 +185,7 @@ def check_set(subject: StageSubject) -> None:
         ]
         of_wheel += _check_targets(wheel, project, subject)
         of_wheel += _check_device_wheels(wheel, by_project)
-        of_wheel += staged_wheels.find_lock_faults(wheel, lock)
+        of_wheel += staged_wheels.find_lock_faults(wheel, source.lock)
         machine = _make_marker_environment(wheel, subject)
         for requirement in wheel.requires:
             if requirement.marker is None or requirement.marker.evaluate(machine):
@@ -223,7 +225,7 @@ def _check_targets(wheel: StagedWheel, project: Project, subject: StageSubject) 
 
     One that was built for another family alone would have none for the GPUs of this one.
     """
-    file, lock = wheel.file, subject.sources.lock_of(wheel)
+    file, lock = wheel.file, subject.sources.source_of(wheel).lock
     if subject.layout == "variants" and not any(
         _is_usable_variant(wheel, other, subject) for other in subject.wheels
     ):
@@ -255,7 +257,7 @@ def _is_usable_variant(wheel: StagedWheel, counterpart: StagedWheel, subject: St
         and (labelled.project, labelled.version, labelled.targets)
         == (wheel_file.project, wheel_file.version, wheel_file.targets)
         and counterpart.tags == wheel.tags
-        and subject.sources.lock_of(counterpart) is subject.sources.lock_of(wheel)
+        and subject.sources.source_of(counterpart) is subject.sources.source_of(wheel)
     )
 
 
@@ -264,7 +266,7 @@ def _make_marker_environment(wheel: StagedWheel, subject: StageSubject) -> dict[
     pythons = [python for set_wheel in subject.wheels if (python := find_single_python(set_wheel.tags))]
     newest = max(pythons, key=wheel_set.python_number, default="3.12")
     python = (find_single_python(wheel.tags) or newest).rstrip("t")
-    windows = subject.sources.lock_of(wheel).platform == "windows"
+    windows = subject.sources.source_of(wheel).lock.platform == "windows"
     return {
         "extra": "",
         "implementation_name": "cpython",
@@ -298,7 +300,7 @@ def _check_requirement(
         elif not any(requirement.specifier.contains(version, prereleases=True) for version in versions):
             yield f"it requires {requirement}, the set has {name} {', '.join(versions)}"
     elif version_edit.ROCM_PROJECT_NAMES.fullmatch(name):
-        rocm = subject.sources.rocm_of(wheel)
+        rocm = subject.sources.source_of(wheel).rocm
         if rocm and not requirement.specifier.contains(rocm, prereleases=True):
             yield f"it requires {requirement}, the lock says ROCm {rocm}"
     elif name in ours:

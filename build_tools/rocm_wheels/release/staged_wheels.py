@@ -181,6 +181,12 @@ class SetSource:
     digest: str
     rocm: str | None
 
+    @cached_property
+    def projects(self) -> Sequence[Project]:
+        """The recipes of all that the lock builds on its platform, in the order of their builds."""
+        projects = sort_projects(load_project(name) for name in self.lock.projects)
+        return [project for project in projects if self.lock.platform in project.build.platforms]
+
     def __str__(self) -> str:
         """Return it as people tell it from others."""
         targets = f" for {', '.join(self.lock.targets)}" if self.lock.targets else ""
@@ -204,13 +210,9 @@ class SetSources:
         """What stands for all of them in the id of a set."""
         return wheel_set.join_lock_digests(source.digest for source in self.all)
 
-    def lock_of(self, wheel: StagedWheel) -> Lock:
-        """Return the lock of a wheel."""
-        return self.by_wheel[wheel.file.name].lock
-
-    def rocm_of(self, wheel: StagedWheel) -> str | None:
-        """Return the ROCm that a wheel is for."""
-        return self.by_wheel[wheel.file.name].rocm
+    def source_of(self, wheel: StagedWheel) -> SetSource:
+        """Return the lock of a wheel, with what belongs to it."""
+        return self.by_wheel[wheel.file.name]
 
     def wheels_of(self, source: SetSource, wheels: Sequence[StagedWheel]) -> list[StagedWheel]:
         """Return the wheels that are of a lock."""
@@ -228,24 +230,10 @@ class SetSources:
         return {source.digest: format_lock(source.lock).encode() for source in self.all}
 
 
-def list_lock_projects(lock: Lock) -> list[Project]:
-    """Return the recipes of all that a lock builds on its platform, in the order of their builds."""
-    projects = sort_projects(load_project(name) for name in lock.projects)
-    return [project for project in projects if lock.platform in project.build.platforms]
-
-
-def find_wheel_recipe(wheel: StagedWheel, projects: Sequence[Project]) -> Project | None:
-    """Return the recipe that a wheel is of."""
-    return find_recipe(wheel.file.project, projects)
-
-
-def find_recipe(name: str, projects: Sequence[Project]) -> Project | None:
-    """Return the recipe of a name, or of what that is a part of (``amd-torch-device-gfx942``)."""
-    for project in projects:
-        distribution = canonicalize_name(project.distribution)
-        if name == distribution or wheel_set.find_host_project(name) == distribution:
-            return project
-    return None
+def find_recipe(project: str, recipes: Sequence[Project]) -> Project | None:
+    """Return the recipe of a project, or of what that is a part of (``amd-torch-device-gfx942``)."""
+    names = {project, wheel_set.find_host_project(project)}
+    return next((recipe for recipe in recipes if canonicalize_name(recipe.distribution) in names), None)
 
 
 def find_sources(
@@ -335,7 +323,7 @@ def _is_possible_source(wheel: StagedWheel, source: SetSource) -> bool:
     targets = {gfx.strip_features(target) for target in gfx.parse_targets(",".join(lock.targets))}
     python = find_single_python(wheel.tags)
     return (
-        find_wheel_recipe(wheel, list_lock_projects(lock)) is not None
+        find_recipe(wheel.file.project, source.projects) is not None
         and (not lock.pythons or python is None or python in lock.pythons)
         and (not targets or targets.issuperset(wheel.file.targets))
         and all(

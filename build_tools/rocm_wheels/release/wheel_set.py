@@ -360,13 +360,9 @@ def make_planned_cells(
     return tuple(
         SetCell(project=canonicalize_name(project), python=python, target=target)
         for project, has_code in projects
-        for python in sorted(pythons, key=_python_sort_key)
+        for python in sorted(pythons, key=python_number)
         for target in (targets if has_code else ("",))
     )
-
-
-def _python_sort_key(python: str) -> tuple[Version, str]:
-    return Version(python.rstrip("t")), python
 
 
 @dataclass(frozen=True)
