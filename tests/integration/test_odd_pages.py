@@ -144,7 +144,7 @@ def read(index: str, **options: object) -> type[BaseException] | int | None:
         page = reader.IndexReader(retries=0).read_page(base, f"{base}torch/", project="torch", **options)  # type: ignore[arg-type]
     except (reader.UnreachableError, reader.UnreadablePageError) as error:
         return type(error)
-    return None if page is None else len(page.links)
+    return None if page is None else len(page)
 
 
 @pytest.mark.parametrize("name", UNREADABLE)

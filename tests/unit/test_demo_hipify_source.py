@@ -26,7 +26,7 @@ BASE = "https://mirror.example/simple/torch/"
 
 def test_wheels_are_found_on_a_page_of_html() -> None:
     assert miniature.list_wheel_urls(
-        reader.parse_page(HTML.encode(), "text/html", BASE, project="torch").links
+        reader.parse_page(HTML.encode(), "text/html", BASE, project="torch")
     ) == [
         "https://files.example/torch-2.13.0-cp310-cp310-macosx_14_0_arm64.whl?a=1&b=2",
         "https://files.example/torch-2.13.0-cp312-cp312-manylinux_2_28_x86_64.whl",
@@ -38,7 +38,7 @@ def test_wheels_are_found_on_a_page_of_json() -> None:
     names = ["torch-2.13.0-cp312-cp312-win_amd64.whl", "torch-2.13.0-cp312-cp312-macosx_14_0_arm64.whl"]
     files = [{"filename": name, "url": f"files/{name}#sha256=00", "hashes": {}} for name in names]
     page = json.dumps({"meta": {"api-version": "1.0"}, "files": files}).encode()
-    assert miniature.list_wheel_urls(reader.parse_page(page, JSON_TYPE, BASE).links) == [
+    assert miniature.list_wheel_urls(reader.parse_page(page, JSON_TYPE, BASE)) == [
         f"{BASE}files/{name}" for name in reversed(names)
     ]
 

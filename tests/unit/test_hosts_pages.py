@@ -72,7 +72,7 @@ def test_digests_and_servers_of_links() -> None:
         '<a href="https://cdn.example/c-1.whl#md5=00">',
         '<a href="http://index.example/d-1.whl">',
     ]
-    links = reader.parse_page("\n".join(lines).encode(), "text/html", f"{INDEX}a/").links
+    links = reader.parse_page("\n".join(lines).encode(), "text/html", f"{INDEX}a/")
     assert [reader.require_link_digest(link) for link in links] == [digest.lower(), None, None, None]
     servers = [urlsplit(link.url).netloc for link in links]
     assert servers == ["me:secret@index.example"] * 2 + ["cdn.example", "index.example"]

@@ -144,13 +144,13 @@ def _describe_file(name: str) -> tuple[str, Version]:
 
 
 def _read_links(reader: IndexReader, url: str) -> tuple[IndexLink, ...]:
-    page = reader.read_page(url, url)
-    if page is None:
+    links = reader.read_page(url, url)
+    if links is None:
         raise errors.UsageError(
             f"there is no page of an index at {shell.hide_credentials(url)}",
             tip="`rocm-wheels index verify` tells what else is wrong with the index",
         )
-    return page.links
+    return links
 
 
 def _collect_lock(lock: Path, folder: Path) -> audited_set.SetFiles:

@@ -228,10 +228,10 @@ def _open_published_wheel(
             f"the package index cannot be asked for torch: {shell.hide_credentials(page_url)}",
             tip=_make_network_tip(env),
         ) from cause
-    page = reader.parse_page(
+    links = reader.parse_page(
         answer.content, answer.headers.get("Content-Type", ""), answer.url, project="torch"
     )
-    urls = list_wheel_urls(page.links)
+    urls = list_wheel_urls(links)
     if not urls:
         raise errors.SourceError(
             f"{shell.hide_credentials(page_url)} has no wheel of torch {HIPIFY_VERSION}",

@@ -58,14 +58,6 @@ class IndexLink:
     provenance: str = ""
 
 
-@dataclass(frozen=True)
-class IndexPage:
-    """The links of a page, and what else is wrong with it as a whole."""
-
-    links: tuple[IndexLink, ...]
-    faults: tuple[str, ...] = ()
-
-
 class _AnchorParser(HTMLParser):
     """Collects the attributes of each link, with its text as ``""``, and what tells the kind of page."""
 
@@ -102,8 +94,8 @@ class _NoPageError(ValueError):
     """What is no page, in words for people."""
 
 
-def parse_page(content: bytes, kind: str, url: str, *, project: str = "") -> IndexPage:
-    """Read a page of an index, given its content type and the URL that answered.
+def parse_page(content: bytes, kind: str, url: str, *, project: str = "") -> tuple[IndexLink, ...]:
+    """Return the links of a page of an index, given its content type and the URL that answered.
 
     ``project``: whose page it has to be, "" for one that lists projects or anything else. A page without
     links is right. UnreadablePageError when it is none, as pip and uv judge by the type, and PEP 629 by the
@@ -122,7 +114,7 @@ def parse_page(content: bytes, kind: str, url: str, *, project: str = "") -> Ind
         ) from None
 
 
-def _parse_html(content: bytes, url: str, project: str) -> IndexPage:
+def _parse_html(content: bytes, url: str, project: str) -> tuple[IndexLink, ...]:
     if b"\0" in content:  # UTF-16 without its mark passes for UTF-8
         raise _NoPageError("it is not UTF-8")
     parser = _AnchorParser()
@@ -132,7 +124,7 @@ def _parse_html(content: bytes, url: str, project: str) -> IndexPage:
     links = tuple(_parse_anchor(anchor, base) for anchor in parser.anchors if anchor.get("href"))
     if fault := _find_foreign_html(parser, links, url, project):
         raise _NoPageError(fault)
-    return IndexPage(links)
+    return links
 
 
 def _find_foreign_html(parser: _AnchorParser, links: tuple[IndexLink, ...], url: str, project: str) -> str:
@@ -184,19 +176,17 @@ def _find_sha256(text: str) -> str | None:
     return next((word[7:] for word in text.split("&") if word.startswith("sha256=")), None)
 
 
-def _parse_json(content: bytes, url: str, project: str) -> IndexPage:
+def _parse_json(content: bytes, url: str, project: str) -> tuple[IndexLink, ...]:
     top = json.loads(content)
     _require_version(str(top["meta"]["api-version"]))
     if "projects" in top and not project:
         names = [entry["name"] for entry in top["projects"]]
         if not all(isinstance(name, str) for name in names):
             raise TypeError("a name is text")
-        return IndexPage(tuple(IndexLink(name, f"{name}/", urljoin(url, f"{name}/")) for name in names))
+        return tuple(IndexLink(name, f"{name}/", urljoin(url, f"{name}/")) for name in names)
     if not isinstance(top["files"], list):
         raise TypeError("files are a list")
-    links = tuple(_parse_json_file(file, url) for file in top["files"])
-    is_stated = isinstance(top.get("versions"), list)
-    return IndexPage(links, () if is_stated else ("has no versions (PEP 700)",))
+    return tuple(_parse_json_file(file, url) for file in top["files"])
 
 
 def _parse_json_file(file: Mapping[str, Any], base: str) -> IndexLink:
@@ -234,7 +224,7 @@ def _require_version(version: str) -> None:
         raise _NoPageError(f"it is of version {version} of the API; installers of today read 1.x")
 
 
-_PARSERS: Mapping[str, Callable[[bytes, str, str], IndexPage]] = {
+_PARSERS: Mapping[str, Callable[[bytes, str, str], tuple[IndexLink, ...]]] = {
     pages.JSON_TYPE: _parse_json,
     pages.HTML_TYPE: _parse_html,
     "text/html": _parse_html,
@@ -364,8 +354,8 @@ class IndexReader:
 
     def read_page(
         self, base: str, url: str, *, project: str = "", absent: Collection[int] = _GONE_STATUSES
-    ) -> IndexPage | None:
-        """Return a page of the index at ``base``, in either form; None when it is not there (``absent``).
+    ) -> tuple[IndexLink, ...] | None:
+        """Return the links of a page of the index at ``base``, in either form; None for one that is ``absent``.
 
         ``project``: see ``parse_page``. These answers are told apart here for all who read indexes: a page,
         which may be empty; none; UnreachableError; UnreadablePageError. Also raises what the check does.

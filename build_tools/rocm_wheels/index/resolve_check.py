@@ -281,12 +281,8 @@ def find_candidates(
     base: str, project: str, new: Sequence[Path], reach: reader.IndexReader
 ) -> list[WheelCandidate]:
     """Return the wheels of a project in an index (none that is yanked) and among new files."""
-    page = reach.read_page(base, f"{base}{project}/", project=project)
-    listed = [
-        (reader.file_name_of_link(link), False)
-        for link in (page.links if page else ())
-        if link.yanked is None
-    ]
+    links = reach.read_page(base, f"{base}{project}/", project=project) or ()
+    listed = [(reader.file_name_of_link(link), False) for link in links if link.yanked is None]
     candidates = []
     for name, is_new in [*((path.name, True) for path in new), *listed]:
         try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -62,6 +63,7 @@ _LOCAL_FILE_DETAIL = "leads from a server to a file of this machine"
 VERIFY_JOBS = 8
 
 AnswerT = TypeVar("AnswerT")
+Links = tuple[reader.IndexLink, ...]
 
 
 def _make_finding(place: str, fault: str, detail: str) -> errors.Finding:
@@ -128,18 +130,19 @@ class _Crawl:
             return None
         return answer
 
-    def _parse(self, answer: reader.IndexAnswer, kind: str, project: str = "") -> reader.IndexPage | None:
-        page = self._try(
+    def _parse(self, answer: reader.IndexAnswer, kind: str, project: str = "") -> Links | None:
+        links = self._try(
             answer.url,
             "bad-page",
             "bad-page",
             lambda: reader.parse_page(answer.content, kind, answer.url, project=project),
         )
-        for fault in page.faults if page else ():
-            self.report(answer.url, "bad-page", fault)
-        return page
+        is_json = links is not None and project and kind.startswith(pages.JSON_TYPE)
+        if is_json and not isinstance(json.loads(answer.content).get("versions"), list):
+            self.report(answer.url, "bad-page", "has no versions (PEP 700)")
+        return links
 
-    def _parse_served(self, answer: reader.IndexAnswer, project: str = "") -> reader.IndexPage | None:
+    def _parse_served(self, answer: reader.IndexAnswer, project: str = "") -> Links | None:
         if answer.kind.lower().startswith(_READABLE_TYPES):
             return self._parse(answer, answer.kind, project)
         self.report(answer.url, "wrong-type", f"comes as {answer.kind or 'nothing'}")
@@ -178,7 +181,7 @@ class _Crawl:
             raise errors.UsageError(
                 f"{self.base} is not an index: {answer.status}", tip="name the folder of its root page"
             )
-        page = self._parse_served(answer)
+        links = self._parse_served(answer)
         missing = f"no-such-project-{secrets.token_hex(4)}"
         url = f"{self.base}{missing}/"
         absent = self._try(
@@ -188,7 +191,7 @@ class _Crawl:
             detail = f"{absent.status} instead of 404 for {missing}, which is not there"
             self.report(self.base, "forbidden", detail)
         projects: dict[str, str] = {}
-        for link in page.links if page else ():
+        for link in links or ():
             if self._leads_here(self.base, link):
                 continue
             name = canonicalize_name(link.name)
@@ -201,50 +204,48 @@ class _Crawl:
         """Read a project's page, and compare its two forms, where there are two."""
         project, url = item
         answer = self._fetch(url, "broken-link", url, f"the page of {project}", accept=reader.ACCEPT_PAGES)
-        page = self._parse_served(answer, project) if answer else None
-        if answer is None or page is None:
+        links = self._parse_served(answer, project) if answer else None
+        if answer is None or links is None:
             return None
-        page = self._compare_forms(url, page, answer)
-        self._links |= {link.url: link.sha256 for link in page.links}
-        links = [link for link in page.links if not self._leads_here(url, link)]
-        return _ProjectPage(project, url, {reader.file_name_of_link(link): link for link in links})
+        links = self._compare_forms(project, url, links, answer)
+        self._links |= {link.url: link.sha256 for link in links}
+        checked = [link for link in links if not self._leads_here(url, link)]
+        return _ProjectPage(project, url, {reader.file_name_of_link(link): link for link in checked})
 
-    def _compare_forms(
-        self, url: str, page: reader.IndexPage, answer: reader.IndexAnswer
-    ) -> reader.IndexPage:
+    def _compare_forms(self, project: str, url: str, links: Links, answer: reader.IndexAnswer) -> Links:
         """Compare with the other form of the page, where there is one; return the one that says more."""
         as_json = answer.kind.startswith(pages.JSON_TYPE)
         try:
             other = self._reach.get(url, accept="text/html") if as_json else self._reach.get(url + JSON_PAGE)
         except (reader.UnreachableError, reader.UnreadablePageError):
-            return page
+            return links
         if other.status != 200:
-            return page
-        second = self._parse(other, "text/html" if as_json else pages.JSON_TYPE)
+            return links
+        second = self._parse(other, "text/html" if as_json else pages.JSON_TYPE, project)
         if second is None:
-            return page
-        first, other_links = ({link.url: link for link in form.links} for form in (page, second))
+            return links
+        first, other_links = ({link.url: link for link in form} for form in (links, second))
         differences = [
             f"{reader.file_name_of_link((first | other_links)[link_url])} is in one only"
             for link_url in sorted(first.keys() ^ other_links.keys())
         ]
         for link_url in sorted(first.keys() & other_links.keys()):
             for key in _COMPARED:
-                values = [getattr(links[link_url], key) for links in (first, other_links)]
+                values = [getattr(form[link_url], key) for form in (first, other_links)]
                 if values[0] != values[1]:
                     differences.append(f"{first[link_url].name}: {key} is {values[0]!r} and {values[1]!r}")
         for difference in differences[:_MOST_DIFFERENCES]:
             self.report(url, "forms-differ", difference)
-        return page if as_json or differences else second
+        return links if as_json or differences else second
 
     def _check_links_page(self) -> None:
         """Compare the page for ``--find-links``, where there is one, with the project pages."""
         url = self.base + folder.LINKS_PAGE
         answer = self._try(url, "bad-page", "bad-page", lambda: self._reach.get(url))
-        page = self._parse(answer, "text/html") if answer and answer.status == 200 else None
-        if page is None:
+        links = self._parse(answer, "text/html") if answer and answer.status == 200 else None
+        if links is None:
             return
-        listed = {link.url: link.sha256 for link in page.links}
+        listed = {link.url: link.sha256 for link in links}
         for link_url in {*listed, *self._links}:
             if listed.get(link_url, "") != self._links.get(link_url, ""):
                 self.report(link_url, "forms-differ", f"{folder.LINKS_PAGE} and the project page disagree")

@@ -160,11 +160,7 @@ def fetch_rocm_wheels(index_url: str, request: FatRequest, folder: Path) -> tupl
         page = reader.read_page(url, f"{url}{project}/", project=project)
         if page is None and project.startswith(_DEVICE_PREFIX):
             continue  # ROCm that is not split has all kernels in its libraries
-        links = [
-            link
-            for link in (page.links if page else ())
-            if _fits(file_name_of_link(link), version, is_windows)
-        ]
+        links = [link for link in page or () if _fits(file_name_of_link(link), version, is_windows)]
         if not links:
             raise errors.PackageError(
                 f"{shell.hide_credentials(url)} has no wheel of {project} {version} for this platform"

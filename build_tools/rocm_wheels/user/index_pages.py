@@ -88,13 +88,11 @@ def _read_links(
     project: str = "",
     absent: tuple[int, ...] = _ABSENT_STATUSES,
 ) -> tuple[reader.IndexLink, ...] | None:
-    page = reach.read_page(base, url, project=project, absent=absent)
-    if page is None:
-        return None
-    if reader.path_of_url(url) is not None:
-        return page.links
+    links = reach.read_page(base, url, project=project, absent=absent)
+    if links is None or reader.path_of_url(url) is not None:
+        return links
     # a server has no say about the files of this machine
-    return tuple(link for link in page.links if urlsplit(link.url).scheme in ("http", "https"))
+    return tuple(link for link in links if urlsplit(link.url).scheme in ("http", "https"))
 
 
 FAMILY_PLACEHOLDER = "{family}"
