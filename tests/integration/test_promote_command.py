@@ -110,11 +110,12 @@ def test_from_the_gate_to_the_channel_and_back(tmp_path: Path, capsys: pytest.Ca
     assert [url.rsplit("/", 3)[1] for url in done["set_indexes"]] == [new]
     assert boundary.run_command(main.cli, words(new)) == 0
     assert "nothing to do; nightly of" in capsys.readouterr().out
-    back = ["set", "demote", str(place), "--channel", "nightly", "--to", old]
+    judged = ("--policy", str(policy))
+    back = ["set", "demote", str(place), *judged, "--channel", "nightly", "--to", old]
     assert boundary.run_command(main.cli, [*back, "--dry-run"]) == 0
     assert f"would replace {FAMILY}/simple/nightly/torch/index.json" in capsys.readouterr().out
     assert read_channel(store, PATHS, "nightly").channel.current == new
-    begins = ["set", "demote", str(place), "--channel", "nightly", "--set"]
+    begins = ["set", "demote", str(place), *judged, "--channel", "nightly", "--set"]
     assert boundary.run_command(main.cli, [*begins, "2.9."]) == 15
     assert f"2.9. could be {old}, {new}\ntip: give the whole id" in capsys.readouterr().err
     assert boundary.run_command(main.cli, [*begins, ""]) == 15
@@ -131,12 +132,7 @@ def test_from_the_gate_to_the_channel_and_back(tmp_path: Path, capsys: pytest.Ca
     assert "nothing to do" in capsys.readouterr().out
     assert boundary.run_command(main.cli, [*begins, new[:-3]]) == 0
     assert "nothing to do" in capsys.readouterr().out
-    assert (
-        boundary.run_command(
-            main.cli, ["set", "demote", str(place), "--channel", "nightly", "--set", "2.9.3-x"]
-        )
-        == 15
-    )
+    assert boundary.run_command(main.cli, [*begins, "2.9.3-x"]) == 15
     assert f"is not on nightly of {FAMILY}" in capsys.readouterr().err
     undo = ["set", "promote", str(place), "--abandon"]
     assert (

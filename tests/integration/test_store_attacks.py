@@ -168,6 +168,7 @@ def test_a_name_stays_with_its_bytes_when_they_are_taken_away(good: Attacked):
     for kind in ("audit", "smoke"):
         other.know(kind, "pass", 4)
     assert other.run("gate", "--channel", "nightly") == 0
+    assert other.run("gate", "--channel", "nightly", "--explain") == 15  # the channel is asked, too
     channel = attacked.place / PATHS.channel_document("nightly")
     for _ in range(2):
         before = channel.read_bytes()

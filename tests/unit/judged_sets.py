@@ -31,6 +31,11 @@ EVERY = (
 )
 
 
+def metadata_of(project: str) -> bytes:
+    """The METADATA of a wheel: torchvision needs the torch of its set."""
+    return METADATA + (b"Requires-Dist: torch==2.9.1+rocm7.1.0\n" if project == "torchvision" else b"")
+
+
 def sha(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -44,7 +49,7 @@ def wheel(
         {
             **found,
             "size": len(name),
-            "metadata_sha256": sha(METADATA.decode()),
+            "metadata_sha256": sha(metadata_of(project).decode()),
             "targets": tuple(targets),
             **more,
         },
@@ -120,9 +125,10 @@ def put_set(store: Store, document: wheel_set.SetDocument) -> None:
     """
     paths = store_paths.FamilyPaths(document.family)
     for file in document.files:
+        path = paths.pool_file(file.sha256, file.name)
         if file.sha256 == sha(file.name):
-            create_or_read(store, paths.pool_file(file.sha256, file.name), file.name.encode())
-        create_or_read(store, paths.pool_file(file.sha256, file.name) + METADATA_SUFFIX, METADATA)
+            create_or_read(store, path, file.name.encode())
+        create_or_read(store, path + METADATA_SUFFIX, metadata_of(file.project))
     for lock in document.locks:
         if lock.digest == LOCK:
             create_or_read(store, paths.lock_file(lock.digest), b"lock")

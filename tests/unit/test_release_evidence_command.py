@@ -406,7 +406,7 @@ def test_json_has_all_that_is_told_and_what_holds_it_is_told_first(world: World)
     assert json.loads(world.run("set", "show", *of, "--json", first["id"])[1]) == first
     lines = world.gate("--explain")[1].splitlines()
     words = [line.split()[0] for line in lines[1:] if line[2] != " "]
-    assert words == ["FAIL"] * 4 + ["pass"] * 3 + ["users"] * 2
+    assert words == ["FAIL"] * 4 + ["pass"] * 4 + ["users"] * 2 + ["next:"]
     failed = [line for line in lines if "failed: t.py" in line]
     assert len(failed) == 4
 

@@ -103,3 +103,16 @@ def test_the_policy_of_the_workflows_has_our_rules_and_names_signers_for_all_cha
     workflows = [path.read_text() for path in (clone / ".github" / "workflows").glob("*.yml")]
     lines = [line for text in workflows for line in text.splitlines() if "rocm-wheels set gate" in line]
     assert lines and all("--policy .github/release-policy.yaml" in line for line in lines)
+
+
+def test_the_policy_that_ships_judges_what_came_by_one_that_ships(tmp_path: Path) -> None:
+    """Of whichever version; where somebody named one, it has to be named again. A named one judges all."""
+    named = tmp_path / "named.yaml"
+    named.write_text((project_names.get_data_folder() / "release_policy.yaml").read_text())
+    shipped, own = load_policy(), load_policy(named)
+    assert shipped.digest == f"shipped-{own.digest}"
+    assert shipped.judges_after(shipped.digest) and shipped.judges_after("shipped-0123456789abcdef")
+    assert shipped.judges_after("") and not shipped.judges_after(own.digest)
+    assert all(map(own.judges_after, (shipped.digest, own.digest, "0123456789abcdef", "")))
+    retention = own.retention.model_copy(update={"keep": 9})
+    assert own.model_copy(update={"retention": retention}).digest != own.digest

@@ -90,6 +90,7 @@ EXAMPLES: dict[ReasonCode, list[dict[str, Any]]] = {
     "exception-refused": [{"family": "gfx1031"}],
     "no-runner": [{"gfx": "gfx942"}],
     "waived": [{"owner": "bob", "until": "2026-12-24", "why": "known"}],
+    "accepted": [{}],
     "refused": [{"fault": "torch.whl has other bytes in 2.9.1-0b", "tip": "demote 2.9.1-0b"}],
     "lost-gpu": [{}],
     "not-in-set": [{}],
@@ -133,15 +134,18 @@ def test_every_failure_has_a_next_step() -> None:
         "channel": ["refused"],
     }
     assert set(holding) == set(verdict.RULE_NAMES)
+    words = verdict_text.CommandWords("s3://bucket", "F", "my policy.yaml")
     for name, codes in holding.items():
         for code in codes:
             gfx, suite = ("gfx942" if name in {"smoke", "tests"} else ""), ("full" if name == "tests" else "")
             rule = RuleResult(name, "fail", (reason(code, **EXAMPLES[code][0]),), gfx, suite)
-            step = verdict_text.find_next_step(make_verdict(rule, signed=True), "s3://bucket", " --family F")
+            step = verdict_text.find_next_step(make_verdict(rule, signed=True), words)
             take_down([f"{name}: {code}"], 0, step)
             assert step
     passed = make_verdict(RuleResult("hashes", "pass"))
     take_down(["passed"], 0, verdict_text.find_next_step(passed))
+    take_down(["passed"], 0, verdict_text.find_next_step(passed, words))
+    take_down(["shown"], 0, verdict_text.find_next_step(passed, words, is_shown=True))
 
 
 def test_reasons_of_a_rule_are_one_line() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import getpass
 import json
 import platform
-import shlex
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from rocm_wheels.release import stored_digests, verdict, wheel_set
     from rocm_wheels.release.evidence.evidence import Evidence, EvidenceSubmission
     from rocm_wheels.release.evidence.store import StoredEvidence
+    from rocm_wheels.release.policy import Policy
     from rocm_wheels.stores.store import Store
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -48,11 +48,6 @@ class ChosenSet:
     store: str
     set_id: str
     family: str | None
-
-    @property
-    def options(self) -> str:
-        """What commands about the set are given besides, as it can be pasted: `` --family NAME``, or "" ."""
-        return f" --family {shlex.quote(self.family)}" if self.family else ""
 
     def open_set(self) -> tuple[Store, wheel_set.SetDocument]:
         """Open the store and return it with the set. Raises ReleaseError when there is none."""
@@ -476,7 +471,12 @@ def remember_digests() -> stored_digests.StoredDigests:
 @set_options
 @catalogue.CHANNEL.but(required=True)
 @catalogue.POLICY
-@option("--explain", is_flag=True, help="Print every rule with the evidence that it rests on.")
+@option(
+    "--explain",
+    is_flag=True,
+    help="Print every rule with the evidence that it rests on, what the channel would refuse, and the"
+    " command that is next.",
+)
 @catalogue.HTML
 @catalogue.OUTPUTS.but(
     help="Set `passed` as an output of the step of a workflow (GITHUB_OUTPUT): true or false. A set that"
@@ -494,8 +494,9 @@ def gate_command(  # noqa: PLR0917 - click passes them by name
 ) -> None:
     """Judge a staged set by its evidence: can it go to a channel?
 
-    What blocks it is printed first. The exit code is 15 when it cannot go, with what to do next; with
-    --outputs a workflow is told. Nothing is changed.
+    What blocks it is printed first. With --explain the channel is asked, too, what `set promote` would
+    refuse: names with other bytes, wheels that installers would join with those of other sets. The exit code
+    is 15 when it cannot go, with what to do next; with --outputs a workflow is told. Nothing is changed.
 
     \b
     Examples:
@@ -518,8 +519,12 @@ def gate_command(  # noqa: PLR0917 - click passes them by name
         env=boundary.read_environment(),
         digests=remember_digests(),
     )
-    judged = replace(judged, notes=(*judged.notes, *_find_upgrade_faults(store, document, channel)))
-    step = verdict_text.find_next_step(judged, shlex.quote(chosen.store), chosen.options)
+    shown, refusals, upgrades = _ask_channel(store, document, channel, rules)
+    judged = replace(judged, notes=(*judged.notes, *upgrades))
+    if explain:
+        judged = replace(judged, rules=(*judged.rules, gate.judge_channel(refusals)))
+    words = verdict_text.CommandWords(chosen.store, chosen.family, str(policy) if policy else None)
+    step = verdict_text.find_next_step(judged, words, is_shown=document.id in shown)
     if as_json:
         report = {**judged.as_json(), "policy": str(policy) if policy else None, "next": step}
         click.echo(
@@ -528,6 +533,8 @@ def gate_command(  # noqa: PLR0917 - click passes them by name
     else:
         by_id = {entry.id: entry for entry in evidence}
         click.echo("\n".join(_describe_verdict(chosen, judged, by_id, explain=explain)))
+        if explain:
+            click.echo(f"next: {step}")
     page = set_page.SetPage(document, judged, evidence, step)
     boundary.append_step_summary(boundary.read_environment(), page.format_markdown())
     if html is not None:
@@ -543,23 +550,35 @@ def gate_command(  # noqa: PLR0917 - click passes them by name
         raise errors.ReleaseError(f"{judged.set} cannot go to {channel}: {many} not pass", tip=step or None)
 
 
-def _find_upgrade_faults(store: Store, document: wheel_set.SetDocument, channel: str) -> list[verdict.Reason]:
+def _ask_channel(
+    store: Store, document: wheel_set.SetDocument, name: str, policy: Policy
+) -> tuple[Sequence[str], list[errors.RocmWheelsError], list[verdict.Reason]]:
+    """Return what a channel shows, what it would refuse of a set, and what people run into who upgrade."""
     from rocm_wheels.release import channel as channels
-    from rocm_wheels.release import verdict
+    from rocm_wheels.release import gate, verdict
     from rocm_wheels.release.store_paths import FamilyPaths
 
     paths = FamilyPaths(document.family)
+    refusals: list[errors.RocmWheelsError] = []
     try:
-        shown = channels.read_channel(store, paths, channel).channel
+        shown = channels.read_channel(store, paths, name).channel
+        refusals += channels.find_refusals(store, document, (name,))[name]
         faults = channels.find_upgrade_faults(store, paths, document, shown)
     except (errors.ReleaseError, errors.DataError) as fault:  # the verdict is told all the same
-        faults = [f"what upgrades do is not known: {errors.explain_error(fault).splitlines()[0]}"]
-    return [verdict.reason("upgrade", fault=fault) for fault in faults]
+        unknown = f"what upgrades do is not known: {errors.explain_error(fault).splitlines()[0]}"
+        return (), [*refusals, fault], [verdict.reason("upgrade", fault=unknown)]
+    try:
+        gate.require_own_policy(policy, shown)
+    except errors.UsageError as refusal:
+        refusals.append(refusal)
+    return shown.shown, refusals, [verdict.reason("upgrade", fault=fault) for fault in faults]
 
 
 def _format_show_command(chosen: ChosenSet, judged: verdict.Verdict, evidence: str = "") -> str:
-    store = f"{shlex.quote(chosen.store)}{chosen.options}"
-    return f"rocm-wheels set show {store} --set {judged.set} {evidence}".rstrip()
+    from rocm_wheels.release import verdict_text
+
+    named = verdict_text.CommandWords(chosen.store, chosen.family).format_set(judged.set)
+    return f"rocm-wheels set show {named} {evidence}".rstrip()
 
 
 def _describe_verdict(

@@ -164,6 +164,7 @@ def promote(
     refresher = run.make_refresher(rules)
     promoter = refresher.make_promoter(FamilyPaths(document.family), channel)
     shown = promoter.read_channel_record().channel
+    gate.require_own_policy(rules, shown)
     for fault in channels.find_upgrade_faults(run.store, promoter.paths, document, shown):
         log.log_warning(f"who upgrades: {fault}")
 
@@ -226,6 +227,7 @@ def demote(
     refresher = run.make_refresher(rules)
     promoter = refresher.make_promoter(FamilyPaths(families[0]), channel)
     shown = promoter.read_channel_record().channel
+    gate.require_own_policy(rules, shown)
     going: Sequence[str] = (channels.resolve_set_id(shown, set_id or back_to or ""),)
     if back_to is not None:
         going = channels.list_newer_sets(shown, *going)
@@ -382,6 +384,8 @@ def refresh_command(
       rocm-wheels set refresh s3://wheels --dry-run
     """
     from rocm_wheels.release import care, gate
+    from rocm_wheels.release.channel import read_channel
+    from rocm_wheels.release.store_paths import FamilyPaths
 
     rules = gate.load_policy_for(channel, run.policy)
     if (public_url is not None or other_indexes) and (family or channel):
@@ -389,6 +393,8 @@ def refresh_command(
             "--public-url and --other-index are of the whole store", tip="leave out --family and --channel"
         )
     named = _find_channels(run.store, _find_families(run.store, family), rules, channel)
+    for name_of_family, name in named:
+        gate.require_own_policy(rules, read_channel(run.store, FamilyPaths(name_of_family), name).channel)
     refresher = run.make_refresher(rules, anew=sign_anew)
     refresher.require_key(named)
     if public_url is not None or other_indexes:

@@ -11,7 +11,7 @@ import click
 
 from rocm_wheels.cli import boundary, catalogue, command, next_step, options
 from rocm_wheels.cli.index import read_source_date
-from rocm_wheels.core import log, tables
+from rocm_wheels.core import errors, log, tables
 
 if TYPE_CHECKING:
     from rocm_wheels.release import stage, wheel_set
@@ -77,7 +77,8 @@ def stage_command(  # noqa: PLR0917 - click passes them by name
     Examples:
       rocm-wheels set stage s3://wheels dist/*.whl --lock set.lock --family gfx110X-all
     """
-    from rocm_wheels.release import promotable, stage, wheel_set
+    from rocm_wheels.release import channel as channels
+    from rocm_wheels.release import stage, wheel_set
     from rocm_wheels.release.store_paths import FamilyPaths
     from rocm_wheels.sources import lock
     from rocm_wheels.stores.store import open_store, require_conditional_writes
@@ -98,7 +99,11 @@ def stage_command(  # noqa: PLR0917 - click passes them by name
         return
     require_conditional_writes(opened)
     staged = stage.stage_set(opened, plan, now=read_source_date(env))
-    for reason, names in promotable.list_refusals(opened, staged.document).items():
+    refusing: dict[str, list[str]] = {}
+    for name, refusals in channels.find_refusals(opened, staged.document).items():
+        for message, tip in map(errors.split_explanation, refusals):
+            refusing.setdefault(f"{message}; {tip}" if tip else message, []).append(name)
+    for reason, names in refusing.items():
         log.log_warning(f"`set promote` to {', '.join(names)} will refuse this set as things are: {reason}")
     _warn_of_private_folder(opened)
     if outputs:

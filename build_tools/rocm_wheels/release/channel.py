@@ -18,7 +18,7 @@ import hashlib
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Literal
 
 from packaging.requirements import Requirement
@@ -121,6 +121,13 @@ class Channel(records.Record):
     def shown(self) -> tuple[str, ...]:
         """The ids of the sets that it shows."""
         return tuple(channel_set.set for channel_set in self.sets)
+
+    @property
+    def policies(self) -> frozenset[str]:
+        """The digests of the policies by which the sets came that it shows, or is about to show."""
+        last = {set_id: event.policy for event in self.history if event.policy for set_id in event.sets}
+        came = {last[set_id] for set_id in self.shown if set_id in last}
+        return frozenset(came | {self.pending.policy} if self.pending is not None else came)
 
     @property
     def demoted(self) -> frozenset[str]:
@@ -322,32 +329,10 @@ def require_compatible(
 ) -> tuple[str, ...]:
     """Raise ReleaseError for a set that people should not get from a channel as it is now.
 
-    Its names belong to other bytes (``others`` are the other channels of its family, by name), or it does not
-    fit. Return what is allowed nevertheless.
+    Its names belong to other bytes (``others`` are the other channels of its family, by name), installers
+    would mix it with what is shown, or it takes GPUs from people. Return what is allowed nevertheless.
     """
     require_own_names(store, document, {**others, channel.channel: channel})
-    return require_fitting(
-        store,
-        document,
-        requires,
-        channel,
-        allow_unpinned=allow_unpinned,
-        allow_fewer_targets=allow_fewer_targets,
-    )
-
-
-def require_fitting(
-    store: Store,
-    document: wheel_set.SetDocument,
-    requires: set_conflicts.RequirementsByFile,
-    channel: Channel,
-    *,
-    allow_unpinned: bool = False,
-    allow_fewer_targets: bool = False,
-) -> tuple[str, ...]:
-    """Raise ReleaseError for a set that installers would mix with others that a channel shows, or that takes
-    GPUs from people. Return what is allowed nevertheless.
-    """
     shown = read_shown_sets(store, FamilyPaths(document.family), channel.sets)
     fewer_notes = set_conflicts.require_no_lost_targets(
         document, shown, channel.channel, allow=allow_fewer_targets
@@ -358,6 +343,44 @@ def require_fitting(
         *set_conflicts.require_ties(document, requires, shown, allow=allow_unpinned),
         *fewer_notes,
     )
+
+
+def find_refusals(
+    store: Store, document: wheel_set.SetDocument, names: Iterable[str] = CHANNEL_NAMES
+) -> dict[str, list[errors.ReleaseError | errors.DataError]]:
+    """Return what promotions of a set would refuse as things are, whatever the gate says, by channel.
+
+    Without what may be allowed (``allow_unpinned``, ``allow_fewer_targets``). A channel that shows the set
+    refuses nothing; a document that is damaged is refused, too: nothing is promoted until it is mended.
+    """
+    paths = FamilyPaths(document.family)
+    refusals: dict[str, list[errors.ReleaseError | errors.DataError]] = {name: [] for name in names}
+    try:
+        present = read_channels(store, paths)
+        requires = set_conflicts.read_requirements(store, paths, document)
+    except (errors.ReleaseError, errors.DataError) as fault:
+        return {name: [fault] for name in refusals}
+    for name, found in refusals.items():
+        channel = present.get(name, Channel(family=document.family, channel=name))
+        if document.id in channel.shown:
+            continue
+        try:
+            shown = read_shown_sets(store, paths, channel.sets)
+        except (errors.ReleaseError, errors.DataError) as fault:
+            found.append(fault)
+            continue
+        for require in (  # a name belongs to its bytes in all channels alike
+            partial(require_own_names, store, document, {**present, name: channel}),
+            partial(set_conflicts.require_no_lost_targets, document, shown, name),
+            partial(set_conflicts.refuse_overlaps, document, shown),
+            partial(set_conflicts.require_pins, document, requires),
+            partial(set_conflicts.require_ties, document, requires, shown),
+        ):
+            try:
+                require()
+            except (errors.ReleaseError, errors.DataError) as refusal:
+                found.append(refusal)
+    return refusals
 
 
 def resolve_set_id(channel: Channel, begins: str) -> str:
@@ -394,7 +417,7 @@ def require_pass(verdict: Verdict, store: Store, begun: Channel | None = None) -
     if verdict.passed:
         return verdict
     reasons = "\n".join(f"{rule.title}: {verdict_text.describe_rule(rule)}" for rule in verdict.failures)
-    tip = verdict_text.find_next_step(verdict, store.url)
+    tip = verdict_text.find_next_step(verdict, verdict_text.CommandWords(store.url))
     if begun is not None:
         reasons += f"\nan earlier run had passed and was killed: {begun.pending}"
         undo = f"undo what it did: {_format_undo_command(store, begun)}"

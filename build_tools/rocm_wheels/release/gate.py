@@ -19,6 +19,7 @@ from types import MappingProxyType
 
 from rocm_wheels.core import errors, tables
 from rocm_wheels.models.gfx import strip_features
+from rocm_wheels.release import channel as channels
 from rocm_wheels.release import set_statements, stored_digests, verdict, wheel_set
 from rocm_wheels.release.evidence import weighing
 from rocm_wheels.release.evidence.evidence import EvidenceKind
@@ -519,6 +520,22 @@ def judge_staged_set(
             faults.append(reason("other-bytes", file=name, sha256=digest))
     judged = judge_set(policy, channel, document, evidence, now, statements=statements, file_faults=faults)
     return judged, evidence
+
+
+def judge_channel(refusals: Sequence[errors.RocmWheelsError]) -> RuleResult:
+    """Return what a promotion to a channel would refuse of the set, as a rule; nobody can waive it."""
+    reasons = [reason("refused", fault=refusal.message, tip=refusal.tip or "") for refusal in refusals]
+    return RuleResult("channel", "fail" if reasons else "pass", tuple(reasons) or (reason("accepted"),))
+
+
+def require_own_policy(policy: Policy, channel: channels.Channel) -> None:
+    """Raise UsageError where the sets of a channel came by another policy, and none is named now."""
+    if not all(map(policy.judges_after, channel.policies)):
+        raise errors.UsageError(
+            f"the sets of {channel.channel} of {channel.family} came by another policy than the one that"
+            " ships with this tool",
+            tip="name it, or the one that is to judge them from now on: --policy FILE",
+        )
 
 
 def require_channel(policy: Policy, channel: str) -> None:

@@ -333,6 +333,13 @@ class Policy(records.Record):
         """What a policy is told from others by: 16 hex digits of the sha256 of all that it says."""
         return hashlib.sha256(self.model_dump_json(exclude_defaults=True).encode()).hexdigest()[:16]
 
+    def judges_after(self, digest: str) -> bool:
+        """Tell whether sets that came to a channel by the policy with this digest may be judged by this one.
+
+        A policy that somebody names is theirs to change.
+        """
+        return True
+
     @property
     def signer_keys(self) -> dict[str, str]:
         """The signers that have a key, by name; others are workflows."""
@@ -365,11 +372,35 @@ class Policy(records.Record):
         return "", ci.FamilyPlatform()
 
 
+_SHIPPED_PREFIX = "shipped-"
+
+
+class ShippedPolicy(Policy):
+    """The policy that ships with this tool, of whichever version. It is used where none is named."""
+
+    @property
+    def digest(self) -> str:
+        """The same, marked as one that ships."""
+        return f"{_SHIPPED_PREFIX}{super().digest}"
+
+    def judges_after(self, digest: str) -> bool:
+        """Tell whether the sets came by a policy that ships: where one was named, it has to be named again.
+
+        "" is the digest of none: of sets that nobody judged.
+        """
+        return not digest or digest.startswith(_SHIPPED_PREFIX)
+
+
 def load_policy(path: Path | None = None) -> Policy:
-    """Read a policy, by default our own. Raises DataError with file, line and column of a mistake."""
+    """Read a policy, by default our own (a ``ShippedPolicy``).
+
+    Raises DataError with file, line and column of a mistake.
+    """
     default_path = project_names.get_data_folder() / "release_policy.yaml"
     try:
-        return records.load_record(path or default_path, Policy)
+        if path is None:
+            return records.load_record(default_path, ShippedPolicy)
+        return records.load_record(path, Policy)
     except errors.DataError as wrong:
         if re.search(r"\bverify\b", wrong.message):
             wrong.tip = "the rule `verify` is called `audit`, and `rocm-wheels set check` adds what it needs"

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from rocm_wheels.core import errors, parallel, tables
+from rocm_wheels.core import errors, log, parallel, tables
 from rocm_wheels.models.gfx import get_gfx_families, get_gfx_targets, strip_features
 from rocm_wheels.release import channel as channels
 from rocm_wheels.release import gate, pages, refresh, support, wheel_set
@@ -125,6 +125,10 @@ def read_channels_now(query: StoreQuery, name: str, gfx: str | None = None) -> l
         if record.tag is None:
             continue
         channel, pending = record.channel, record.channel.pending
+        try:
+            gate.require_own_policy(query.policy, channel)
+        except errors.UsageError as other:  # what is known now may be less than what that one says
+            log.log_warning(errors.explain_error(other))
         documents = channels.read_shown_sets(store, paths, channel.sets)
         notes, sets = support.read_notes(store, paths, name), []
         for entry, document, status in zip(

@@ -60,6 +60,7 @@ ReasonCode = Literal[
     "exception-refused",  # and that does not count for this channel: family
     "no-runner",  # no machine of the fleet has this GPU: gfx
     "waived",  # owner, until, why
+    "accepted",  # `promote` would refuse nothing of the set on this channel
     "refused",  # `promote` would refuse the set on this channel: fault, tip
     # of evidence that says nothing
     "lost-gpu",

@@ -5,6 +5,7 @@ The one place that does, for the command line, the page of a set, the pages of c
 
 from __future__ import annotations
 
+import shlex
 import string
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -150,6 +151,7 @@ _REASONS: dict[ReasonCode, str | Callable[[Mapping[str, Any]], str]] = {
     "exception-refused": "that {family} is a named exception does not count here",
     "no-runner": "no runner has a {gfx}, which excuses nothing",
     "waived": "{owner} answers for it until {until}: {why}",
+    "accepted": "nothing that people get stands against it",
     "refused": "{fault}",
     "lost-gpu": "its GPU got lost, which says nothing of the wheels",
     "not-in-set": "none of its wheels are in the set",
@@ -202,29 +204,56 @@ def _without_tests(reason: Reason) -> Reason:
 # ---- what is to be done
 
 
-def find_next_step(verdict: Verdict, store: str = "STORE", options: str = "") -> str:
-    """Return the one thing to do next: the step of the first rule that holds the set, or its promotion.
+@dataclass(frozen=True)
+class CommandWords:
+    """What the next command is given, too, because this one was: the store, its family, a policy, a key."""
 
-    ``store`` is the store in the words of a command line, ``options`` what commands about a set are given
-    besides (`` --family NAME``).
+    store: str = "STORE"
+    family: str | None = None
+    policy: str | None = None
+
+    def format_store(self) -> str:
+        """Return the store as a command line has it."""
+        return self.store if self.store == "STORE" else shlex.quote(self.store)
+
+    def format_set(self, set_id: str) -> str:
+        """Return what names a set: the store, ``--set``, and ``--family`` where that was given."""
+        family = f" --family {shlex.quote(self.family)}" if self.family else ""
+        return f"{self.format_store()}{family} --set {set_id}"
+
+    def format_policy(self) -> str:
+        """Return `` --policy FILE``, "" where none was given."""
+        return f" --policy {shlex.quote(self.policy)}" if self.policy else ""
+
+
+_NO_WORDS = CommandWords()
+
+
+def find_next_step(verdict: Verdict, words: CommandWords = _NO_WORDS, *, is_shown: bool = False) -> str:
+    """Return the one thing to do next: of the first rule that holds the set, else its promotion.
+
+    ``is_shown``: the channel shows it already, so that its pages may follow.
     """
+    if verdict.passed and is_shown:
+        return f"rocm-wheels set refresh {words.format_store()}{words.format_policy()}"
     if verdict.passed:
-        return f"rocm-wheels set promote {store}{options} --set {verdict.set} --channel {verdict.channel}"
-    return next((find_step(verdict, rule, store, options) for rule in verdict.failures), "")
+        named = f"{words.format_set(verdict.set)} --channel {verdict.channel}{words.format_policy()}"
+        return f"rocm-wheels set promote {named}"
+    return next((find_step(verdict, rule, words) for rule in verdict.failures), "")
 
 
-def find_step(verdict: Verdict, result: RuleResult, store: str = "STORE", options: str = "") -> str:
+def find_step(verdict: Verdict, result: RuleResult, words: CommandWords = _NO_WORDS) -> str:
     """Return what to do about a rule that failed."""
     facts = {item.code: item.facts for item in result.reasons}
     sign = " --sign-with KEY" if verdict.signed else ""
-    named = f"{store}{options} --set {verdict.set}"
+    named = words.format_set(verdict.set)
     if result.rule == "channel":
-        return str(facts["refused"]["tip"])
+        return str(facts["refused"]["tip"]) or f"rocm-wheels store fsck {words.format_store()}"
     for code, step in _STEPS.items():
         if code in facts:
             return step.format(channel=verdict.channel)
     if result.rule in {"audit", "resolver"}:
-        return f"rocm-wheels set check {named} --wheels WHEELS{sign}"
+        return f"rocm-wheels set check {named}{sign}"
     if "failed" in facts:
         failed = facts["failed"]
         passes = "a pass" if failed["passes"] == 1 else f"{failed['passes']} passes in a row"
@@ -235,7 +264,8 @@ def find_step(verdict: Verdict, result: RuleResult, store: str = "STORE", option
     gfx = result.gfx or facts["any-target"]["targets"][0]
     machine = result.runner or f"a machine with a {gfx}"
     if result.rule == "smoke":
-        run = f"rocm-wheels test smoke --store {store} --set {verdict.set} --family {gfx} --output-dir smoke"
+        run = f"rocm-wheels test smoke --store {words.format_store()} --set {verdict.set}"
+        run += f" --family {gfx} --output-dir smoke"
         results = "smoke/results.json"
     else:
         suite = "" if result.suite == torch_tests.SUITE_NAMES[0] else f" --suite {result.suite}"
