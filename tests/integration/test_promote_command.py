@@ -124,7 +124,7 @@ def test_from_the_gate_to_the_channel_and_back(tmp_path: Path, capsys: pytest.Ca
     told = capsys.readouterr().out
     assert f"{new} demoted; nightly of {FAMILY} is at {old}" in told
     program, *again = shlex.split(told.partition("put it back: ")[2])  # the line that it prints does
-    assert program == "rocm-wheels" and boundary.run_command(main.cli, [*again, "--policy", str(policy)]) == 0
+    assert program == "rocm-wheels" and boundary.run_command(main.cli, again) == 0
     assert f"{new} promoted; nightly of {FAMILY} is at {new}" in capsys.readouterr().out
     assert boundary.run_command(main.cli, [*back[:-1], old[:-3]]) == 0
     capsys.readouterr()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -394,7 +395,8 @@ def refresh_command(
         )
     named = _find_channels(run.store, _find_families(run.store, family), rules, channel)
     for name_of_family, name in named:
-        gate.require_own_policy(rules, read_channel(run.store, FamilyPaths(name_of_family), name).channel)
+        with contextlib.suppress(errors.DataError):  # one that is damaged is told of below
+            gate.require_own_policy(rules, read_channel(run.store, FamilyPaths(name_of_family), name).channel)
     refresher = run.make_refresher(rules, anew=sign_anew)
     refresher.require_key(named)
     if public_url is not None or other_indexes:

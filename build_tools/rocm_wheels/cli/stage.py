@@ -101,7 +101,7 @@ def stage_command(  # noqa: PLR0917 - click passes them by name
     staged = stage.stage_set(opened, plan, now=read_source_date(env))
     refusing: dict[str, list[str]] = {}
     for name, refusals in channels.find_refusals(opened, staged.document).items():
-        for message, tip in map(errors.split_explanation, refusals):
+        for message, tip in map(errors.split_explanation, refusals[:1]):  # as promoting says
             refusing.setdefault(f"{message}; {tip}" if tip else message, []).append(name)
     for reason, names in refusing.items():
         log.log_warning(f"`set promote` to {', '.join(names)} will refuse this set as things are: {reason}")
