@@ -207,7 +207,7 @@ def demote(
       rocm-wheels set demote s3://wheels --channel nightly --family gfx110X-all --to 2.9.1-51aa
     """
     from rocm_wheels.release import channel as channels
-    from rocm_wheels.release import gate
+    from rocm_wheels.release import gate, queries
     from rocm_wheels.release.store_paths import FamilyPaths
 
     if change_id is not None:
@@ -221,7 +221,7 @@ def demote(
     if channel is None:
         raise errors.UsageError("no channel was named", tip="name it: --channel NAME")
     rules = gate.load_policy_for(channel, run.policy)
-    families = _find_families(run.store, family)
+    families = queries.find_families(run.store, family)
     if len(families) > 1:
         tip = f"name one with --family: {', '.join(families)}"
         raise errors.UsageError(f"{run.place} has several families", tip=tip)
@@ -384,7 +384,7 @@ def refresh_command(
     Examples:
       rocm-wheels set refresh s3://wheels --dry-run
     """
-    from rocm_wheels.release import care, gate
+    from rocm_wheels.release import care, gate, queries
     from rocm_wheels.release.channel import read_channel
     from rocm_wheels.release.store_paths import FamilyPaths
 
@@ -393,7 +393,7 @@ def refresh_command(
         raise errors.UsageError(
             "--public-url and --other-index are of the whole store", tip="leave out --family and --channel"
         )
-    named = _find_channels(run.store, _find_families(run.store, family), rules, channel)
+    named = _find_channels(run.store, queries.find_families(run.store, family), rules, channel)
     for name_of_family, name in named:
         with contextlib.suppress(errors.DataError):  # one that is damaged is told of below
             gate.require_own_policy(rules, read_channel(run.store, FamilyPaths(name_of_family), name).channel)
@@ -422,23 +422,6 @@ def refresh_command(
     report = None if run.dry_run else care.check_store(run.store, None if family is None else {family})
     _print_refreshed(run, done, changed, report)
     _raise_first_failure(run, done, failures, report)
-
-
-def _find_families(opened: Store, family: str | None) -> list[str]:
-    """Return the families that have sets, or the one that is named. Raises for none, and for another."""
-    from rocm_wheels.release import wheel_set
-
-    available = wheel_set.list_families(opened)
-    if not available:
-        raise errors.ReleaseError(
-            f"nothing was staged in {opened.url}", tip="`rocm-wheels set stage` makes sets of wheels"
-        )
-    if family is None:
-        return available
-    if family not in available:
-        near = tables.suggest_name(family, available)
-        raise errors.UsageError(f"{opened.url} has no {family}{near}", tip=f"it has {', '.join(available)}")
-    return [family]
 
 
 def _find_channels(

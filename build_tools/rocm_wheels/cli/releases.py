@@ -145,7 +145,7 @@ def _print_sets(query: queries.StoreQuery, gfx: str | None, *, as_json: bool) ->
     from rocm_wheels.release.evidence.store import summarize_results
 
     opened, family = query.store, query.family
-    names = wheel_set.list_families(opened) if family is None else [family]
+    names = queries.find_families(opened, family, some=False)
     families = parallel.run_in_parallel(lambda name: wheel_set.read_family_sets(opened, name), names)
     summaries = parallel.run_in_parallel(lambda name: summarize_results(opened, name), names)
     results = dict(zip(names, summaries, strict=True))

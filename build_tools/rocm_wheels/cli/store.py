@@ -52,7 +52,7 @@ def fsck_command(  # noqa: PLR0917 - click passes them by name
       rocm-wheels store fsck s3://wheels
       rocm-wheels store fsck s3://wheels --hash --repair
     """
-    from rocm_wheels.release import care
+    from rocm_wheels.release import care, queries
     from rocm_wheels.stores.store import open_existing_store, require_conditional_writes
 
     if list_checks:
@@ -62,11 +62,11 @@ def fsck_command(  # noqa: PLR0917 - click passes them by name
     if store is None:
         raise errors.UsageError("no store was named", tip="for example: rocm-wheels store fsck s3://wheels")
     opened = open_existing_store(store, boundary.read_environment())
+    families = queries.find_families(opened, family)
     begun = evidence.describe_origin("store fsck")
     try:
-        families = None if family is None else {family}
         report = care.check_store(
-            opened, families, hash_wheels=hash_wheels, jobs=jobs, on_hash=_show_progress
+            opened, family and families, hash_wheels=hash_wheels, jobs=jobs, on_hash=_show_progress
         )
         repaired: list[care.StoreFinding] = []
         if is_repair:
@@ -74,9 +74,6 @@ def fsck_command(  # noqa: PLR0917 - click passes them by name
             repaired = care.repair_pages(opened, report)
     finally:
         progress.show_live_line("")
-    if not report.families:
-        where = f"{opened.url} has no sets{f' of {family}' if family else ''}"
-        raise errors.UsageError(where, tip="correct the address, or --family")
     document = {
         **begun,
         "store": opened.url,
@@ -194,17 +191,14 @@ def prune_command(  # noqa: PLR0917 - click passes them by name
       rocm-wheels store prune s3://wheels --dry-run
       rocm-wheels store prune s3://wheels --keep 3 --keep-for 7d --keep-passed-for 30d
     """
-    from rocm_wheels.release import care, wheel_set
+    from rocm_wheels.release import care, queries
     from rocm_wheels.release.policy import load_policy
     from rocm_wheels.stores.store import open_existing_store, require_conditional_writes
 
     chosen = {"keep": keep, "keep_for": keep_for, "keep_passed_for": keep_passed_for}
     retention = _choose_retention(load_policy(policy).retention, chosen)
     opened = open_existing_store(store, boundary.read_environment())
-    families = [name for name in wheel_set.list_families(opened) if family in {None, name}]
-    if not families:
-        where = f"{opened.url} has no sets{f' of {family}' if family else ''}"
-        raise errors.UsageError(where, tip="correct the address, or --family")
+    families = queries.find_families(opened, family)
     if not dry_run:
         require_conditional_writes(opened)
     pruner = care.Pruner(opened, retention, evidence.current_time())

@@ -18,7 +18,8 @@ from rocm_wheels.core import errors, log, parallel
 from rocm_wheels.index.folder import METADATA_SUFFIX
 from rocm_wheels.release import channel as channels
 from rocm_wheels.release import pages, policy, refresh, set_audit, support, wheel_set
-from rocm_wheels.release.evidence.evidence import Evidence, parse_evidence
+from rocm_wheels.release.evidence.evidence import parse_evidence
+from rocm_wheels.release.evidence.store import read_evidence
 from rocm_wheels.release.store_paths import SET_FILE, SUPPORT_FILE, FamilyPaths
 from rocm_wheels.stores.store import ListedFile, NotInStoreError, Store, create_or_read, put_file, read_files
 from rocm_wheels.wheels import statement
@@ -438,14 +439,12 @@ class Pruner:
 
     def _has_passed(self, document: wheel_set.SetDocument) -> bool:
         """Tell whether tests on GPUs passed, the last on each, and none failed."""
-        folder = FamilyPaths(document.family).evidence_folder(document.id)
-        last: dict[tuple[str, str | None], Evidence] = {}
-        for item in list(self.store.listing(folder)):  # names begin with the time
-            name = item.path.rpartition("/")[2].removesuffix(".json")
-            evidence = parse_evidence(self.store.read(item.path).content, where=item.path, name=name)
-            if evidence.kind in {"smoke", "tests"}:
-                last[evidence.kind, evidence.gfx] = evidence
-        return bool(last) and all(evidence.passed for evidence in last.values())
+        last = {
+            (item.evidence.kind, item.evidence.gfx): item.evidence.passed
+            for item in read_evidence(self.store, document, signers={}, env={})
+            if item.evidence.kind in {"smoke", "tests"}
+        }
+        return bool(last) and all(last.values())
 
 
 def find_retention_line(document: wheel_set.SetDocument) -> str:

@@ -99,16 +99,24 @@ def resolve_target(name: str) -> str:
     )
 
 
-def list_queried_families(query: StoreQuery) -> list[str]:
-    """Return the families to look at. Raises ReleaseError for one that the store does not have."""
-    present = wheel_set.list_families(query.store)
-    if query.family is None:
+def find_families(store: Store, family: str | None, *, some: bool = True) -> list[str]:
+    """Return the families of a store, or the one that is named.
+
+    Raises UsageError for one that it does not have. With ``some`` a store that has none is a ReleaseError.
+    """
+    present = wheel_set.list_families(store)
+    if not present and some:
+        raise errors.ReleaseError(
+            f"nothing was staged in {store.url}",
+            tip="correct the address; or `rocm-wheels set stage` makes sets of wheels",
+        )
+    if family is None:
         return present
-    if query.family not in present:
-        message = f"there are no sets of {query.family} in {query.store.url}"
-        tip = f"it has {', '.join(present)}" if present else "rocm-wheels set stage puts sets there"
-        raise errors.ReleaseError(f"{message}{tables.suggest_name(query.family, present)}", tip=tip)
-    return [query.family]
+    if family not in present:
+        near = tables.suggest_name(family, present)
+        tip = f"it has {', '.join(present)}" if present else "`rocm-wheels set stage` makes sets of wheels"
+        raise errors.UsageError(f"{store.url} has no {family}{near}", tip=tip)
+    return [family]
 
 
 def read_channels_now(query: StoreQuery, name: str, gfx: str | None = None) -> list[dict[str, Any]]:
@@ -120,7 +128,7 @@ def read_channels_now(query: StoreQuery, name: str, gfx: str | None = None) -> l
     store, public = query.store, support.read_public(query.store)
     judge = refresh.Refresher(store, query.policy, "", query.now, query.env)
     shown_channels = []
-    for paths in map(FamilyPaths, list_queried_families(query)):
+    for paths in map(FamilyPaths, find_families(query.store, query.family, some=False)):
         record = channels.read_channel(store, paths, name)
         if record.tag is None:
             continue
@@ -174,7 +182,7 @@ def list_open_sets(query: StoreQuery, name: str, within: timedelta) -> list[whee
     Of a torch on a platform that is the newest, unless the channel shows it or took it back.
     """
     open_sets = []
-    for family in list_queried_families(query):
+    for family in find_families(query.store, query.family, some=False):
         channel = channels.read_channel(query.store, FamilyPaths(family), name).channel
         newest: dict[tuple[str, str], wheel_set.SetDocument] = {}
         for document in reversed(wheel_set.read_family_sets(query.store, family).documents):
