@@ -253,5 +253,6 @@ def test_a_damaged_document_is_refused(content: bytes, says: str, tmp_path: Path
     places = store_paths.FamilyPaths("gfx94X-dcgpu")
     store = folder.FolderStore(tmp_path)
     store.create(places.channel_document("stable"), content)
-    with pytest.raises(errors.DataError, match=says):
+    with pytest.raises(errors.DataError, match=says) as found:
         read_channel(store, places, "stable")
+    assert "put it back from a copy of the store" in str(found.value.tip)

@@ -78,10 +78,13 @@ class ReleaseRun:
 
     def print(self, document: Mapping[str, object], lines: Iterable[str]) -> None:
         """Print a result, and what a dry run would have written."""
-        writes = getattr(self.store, "writes", [])
-        if self.dry_run:
+        from rocm_wheels.stores.store import DryRunStore
+
+        if isinstance(self.store, DryRunStore):
+            writes = self.store.writes
             document = {**document, "dry_run": True, "writes": writes}
-        options.print_result(document, (*(f"would {line}" for line in writes), *lines), as_json=self.as_json)
+            lines = (*(f"would {line}" for line in writes), *lines)
+        options.print_result(document, lines, as_json=self.as_json)
 
 
 def _take_run(function: F) -> F:

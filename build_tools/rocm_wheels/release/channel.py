@@ -189,15 +189,13 @@ def read_channel(store: Store, paths: FamilyPaths, name: str) -> ChannelRecord:
     stored = read_or_none(store, path)
     if stored is None:
         return ChannelRecord(Channel(family=paths.family, channel=name), None)
+    tip = "put it back from a copy of the store: it says what people get"
     channel = sealed.parse_sealed(
-        stored.content,
-        Channel,
-        where=store.url_of(path),
-        title="the document of a channel",
-        tip="put it back from a copy of the store: it says what people get",
+        stored.content, Channel, where=store.url_of(path), title="the document of a channel", tip=tip
     )
     if (channel.family, channel.channel) != (paths.family, name):
-        raise errors.DataError(f"{store.url_of(path)} is of {channel.channel} of {channel.family}")
+        message = f"{store.url_of(path)} is of {channel.channel} of {channel.family}"
+        raise errors.DataError(message, tip=tip)
     return ChannelRecord(channel, stored.tag)
 
 
