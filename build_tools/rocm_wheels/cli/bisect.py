@@ -173,7 +173,7 @@ def _detect_targets(env: Mapping[str, str]) -> tuple[str, ...]:
     hardware = detect.detect_hardware(env, vendors=("amd",))
     for fault in hardware.faults:
         log.log_warning(fault)
-    targets = tuple(dict.fromkeys(gpu.gfx for gpu in hardware.usable if gpu.gfx))
+    targets = hardware.targets
     if not targets:
         log.log_note("no GPU was found here: sets for any are tried; --gfx says for which")
     return targets

@@ -82,9 +82,19 @@ class Hardware:
     tried: tuple[str, ...] = ()
 
     @property
+    def amd(self) -> tuple[Gpu, ...]:
+        """The AMD GPUs that a program may use, those with unknown targets too."""
+        return tuple(gpu for gpu in self.gpus if gpu.vendor == "amd" and gpu.visible)
+
+    @property
     def usable(self) -> tuple[Gpu, ...]:
         """The AMD GPUs that a program may use, with a known target."""
-        return tuple(gpu for gpu in self.gpus if gpu.vendor == "amd" and gpu.visible and gpu.gfx)
+        return tuple(gpu for gpu in self.amd if gpu.gfx)
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The targets of ``usable``, each once, that of the best GPU first."""
+        return tuple(dict.fromkeys(gpu.gfx for gpu in self.usable if gpu.gfx))
 
 
 GENERIC_TARGETS = {

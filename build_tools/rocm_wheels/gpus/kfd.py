@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from .gpu import INTEGRATED_TARGETS, Gpu, decode_target_number
-from .pci import find_card_entry
+from .pci import find_pci_entry
 
 TOPOLOGY_NODES = "sys/class/kfd/kfd/topology/nodes"
 _AMD_VENDOR_ID = 0x1002
@@ -115,7 +115,7 @@ def _make_gpu(node: _KfdNode, index: int | None, faults: list[str]) -> Gpu:
         if "device_id" in values
         else None
     )
-    entry = find_card_entry(pci_id)
+    entry = find_pci_entry(pci_id)
     chip = decode_target_number(number) or (entry.gfx if entry else None)
     if chip is None:
         version_text = f"gfx_target_version {number}" if number else "no gfx_target_version"

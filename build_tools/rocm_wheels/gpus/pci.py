@@ -78,9 +78,9 @@ def normalize_pci_id(text: str) -> str | None:
     return f"{match[1] or '1002'}:{match[2]}" if match else None
 
 
-def find_pci_entry(pci_id: str) -> PciEntry | None:
+def find_pci_entry(pci_id: str | None) -> PciEntry | None:
     """Return the GPU of a PCI id, None for one that the tables do not have and for what is no PCI id."""
-    normal = normalize_pci_id(pci_id)
+    normal = normalize_pci_id(pci_id or "")
     vendor = PCI_VENDORS.get(normal[:4]) if normal else None
     if normal is None or vendor is None:
         return None
@@ -182,14 +182,6 @@ def _parse_entry(line: str, vendor: str) -> PciEntry:
     )
 
 
-def find_card_entry(pci_id: str | None) -> PciEntry | None:
-    """Return what the table knows of a card (``1002:74a1``), None for one that it does not know."""
-    if pci_id is None:
-        return None
-
-    return find_pci_entry(pci_id)
-
-
 PCI_DEVICES = "sys/bus/pci/devices"
 _DEVICE_CLASSES = (0x03, 0x12)
 _ACCELERATOR = 0x1200  # Instinct cards have no display and say this
@@ -258,7 +250,7 @@ def make_gpu(card: PciCard, source: str) -> Gpu | None:
     vendor = find_vendor(card.pci_id)
     if vendor is None:
         return None
-    entry = find_card_entry(card.pci_id)
+    entry = find_pci_entry(card.pci_id)
     target = entry.gfx if entry else None
     is_known = target or (entry and vendor != "amd")
     integrated = entry.integrated if entry else None

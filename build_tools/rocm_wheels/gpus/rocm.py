@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from .gpu import INTEGRATED_TARGETS, Gpu, RocmInstallation, is_chip_name
-from .pci import find_card_entry
+from .pci import find_pci_entry
 from .programs import Runner
 from .variables import ForcedHardware, parse_major_minor, read_forced_hardware
 
@@ -268,7 +268,7 @@ def _get_part(card: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 
 def make_amd_gpu(chip: str, source: str, *, name: str = "", pci_id: str | None = None, **fields: Any) -> Gpu:
     """Return an AMD GPU as a tool described it; a name that is no target is looked up by the PCI id."""
-    entry = find_card_entry(pci_id)
+    entry = find_pci_entry(pci_id)
     is_named = is_chip_name(chip)
     target = chip if is_named else entry.gfx if entry else None
     if fields.get("integrated") is None:

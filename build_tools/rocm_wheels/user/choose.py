@@ -77,7 +77,7 @@ def make_no_match_error(
 
 def find_nearest(rejected: Sequence[match.RankedWheel], host: TargetHost) -> match.RankedWheel:
     """Return the wheel that came furthest: of variants the one that is made for the most similar GPU."""
-    chips = [gpu.gfx for gpu in host.hardware.usable if gpu.gfx]
+    chips = host.hardware.targets
 
     def rate_wheel(wheel: match.RankedWheel) -> tuple[object, ...]:
         targets = wheel.properties.get("amd", {}).get("gfx_arch", ())
@@ -165,9 +165,7 @@ def _explain_cpu(facts: ChoiceFacts) -> Iterator[str]:
         )
         yield f"{file} {verdict}: {_explain_missing_build(facts)}"
     elif facts.rocm:
-        but = (
-            "" if gpu_support.list_amd_gpus(facts.host.hardware) else ", and computes on the CPU without one"
-        )
+        but = "" if facts.host.hardware.amd else ", and computes on the CPU without one"
         yield (
             f"{file} requires {facts.rocm}, so it is a build for AMD GPUs{but}: "
             f"{_explain_missing_build(facts)}"
@@ -201,7 +199,7 @@ def _explain_missing_build(facts: ChoiceFacts) -> str:
 
 
 def _explain_missing_gpu(host: TargetHost) -> str:
-    if gpu_support.list_amd_gpus(host.hardware):
+    if host.hardware.amd:
         return "the target of the AMD GPU is unknown"
     hidden = dict.fromkeys(gpu.hidden_by for gpu in host.hardware.gpus if gpu.vendor == "amd")
     if not hidden:
@@ -220,7 +218,7 @@ def _explain_missing_gpu(host: TargetHost) -> str:
 
 def _explain_kernels(facts: ChoiceFacts) -> Iterator[str]:
     offer = facts.best.offer
-    gpus = gpu_support.list_amd_gpus(facts.host.hardware)
+    gpus = facts.host.hardware.amd
     if posed := find_needed_pose(facts):
         yield f"{posed}, which `rocm-wheels configure` sets"
     if facts.devices:
@@ -492,7 +490,7 @@ def _needs_metadata(picked: match.PickedVersion, host: TargetHost) -> bool:
     offer = picked.ranking.ranked[0].offer
     if not has_compiled_code(offer) or offer.name.label not in (None, NULL_LABEL):
         return False
-    if offer.name.label is None and gpu_support.list_amd_gpus(host.hardware):
+    if offer.name.label is None and host.hardware.amd:
         return True
     return _is_beside_variants(picked) and offer.link.metadata is not None
 
@@ -514,7 +512,7 @@ def _find_layout(
 ) -> tuple[str, gpu_support.ServedGpus]:
     """Return how the index serves GPUs, and which of this machine's the picked wheel has kernels for."""
     best = picked.ranking.ranked[0]
-    gpus = gpu_support.list_amd_gpus(host.hardware)
+    gpus = host.hardware.amd
     if variants := picked.document.metadata.variants:
         targets = best.properties.get("amd", {}).get("gfx_arch", ())
         is_unlabelled = best.offer.name.label in (None, NULL_LABEL)

@@ -51,7 +51,7 @@ def judge_kernels(subject: machine.DoctorSubject) -> list[KernelVerdict]:
         if package is None or not (codes or name == "torch"):
             continue
         targets = gpu_support.sort_target_ids(target for code in codes for target in code.targets)
-        for gfx in _list_gfx(subject):
+        for gfx in subject.hardware.targets:
             support = gpu_support.check_kernel_support(targets, gfx, xnack=subject.uses_xnack)
             verdicts.append(KernelVerdict(name, gfx, support, tuple(code.path for code in codes)))
     return verdicts
@@ -63,7 +63,7 @@ def check_torch_kernels(subject: machine.DoctorSubject) -> Iterator[errors.Findi
     if torch is None:
         return
     if torch.kind != "rocm":
-        for gfx in _list_gfx(subject):
+        for gfx in subject.hardware.targets:
             text = f"kernels of torch for {gfx}: no: torch {torch.version} is not built for ROCm"
             yield errors.Finding("error", text, subject.make_replace_torch_line())
         return
@@ -167,7 +167,7 @@ def check_library_kernels(subject: machine.DoctorSubject) -> Iterator[errors.Fin
         targets = gpu_support.sort_target_ids(
             target for library_files in matching for target in library_files.targets
         )
-        for gfx in _list_gfx(subject):
+        for gfx in subject.hardware.targets:
             if gpu_support.check_kernel_support(targets, gfx).runs:
                 yield errors.Finding("ok", f"{library} has files for {gfx} ({matching[0].folder})")
                 continue
@@ -187,14 +187,14 @@ def _judge_torch(
     content = machine.join_some(list(targets), 12) or "nothing"
     if not targets and codes[0].missing:
         content = f"{codes[0].missing[0]}, which no installed package brought"
-    if not _list_gfx(subject):
+    if not subject.hardware.targets:
         yield errors.Finding("ok", f"torch {torch.version} has kernels for {content} ({codes[0].path})")
     served = {
         gfx: gpu_support.check_kernel_support(targets, gfx, xnack=subject.uses_xnack)
-        for gfx in _list_gfx(subject)
+        for gfx in subject.hardware.targets
     }
     line = gpu_support.make_visible_line(
-        tuple((gpu, gpu.gfx is not None and served[gpu.gfx].runs) for gpu in subject.amd_gpus)
+        tuple((gpu, gpu.gfx is not None and served[gpu.gfx].runs) for gpu in subject.hardware.amd)
     )
     is_split = any(code.missing or code.archives for code in codes)
     for gfx, support in served.items():
@@ -218,7 +218,7 @@ def _judge_torch(
         if not line:
             yield errors.Finding("error", message, fix)
         else:
-            inside = all(gpu.integrated for gpu in subject.amd_gpus if gpu.gfx == gfx)
+            inside = all(gpu.integrated for gpu in subject.hardware.amd if gpu.gfx == gfx)
             text = f"{message}; programs must leave that GPU alone"
             yield errors.Finding("info" if inside else "warning", text, f"export {line}   # or: {fix}")
 
@@ -264,10 +264,6 @@ def _suggest_device_libraries(subject: machine.DoctorSubject, gfx: str) -> str:
 
 def _read_sound_code(package: installed_packages.InstalledPackage) -> list[gpu_support.InstalledCode]:
     return [code for code in gpu_support.read_installed_code(package) if not code.fault]
-
-
-def _list_gfx(subject: machine.DoctorSubject) -> list[str]:
-    return list(dict.fromkeys(gpu.gfx for gpu in subject.amd_gpus if gpu.gfx))
 
 
 _SERIOUS_EFFECTS = ("wrong", "crash", "hang", "kernels", "import")

@@ -63,7 +63,7 @@ def check_gpus(subject: DoctorSubject) -> Iterator[errors.Finding]:
 def check_hidden_gpus(subject: DoctorSubject) -> Iterator[errors.Finding]:
     """Tell of GPUs that a variable hides, and of those that are not there for this process."""
     hidden_gpus = [gpu for gpu in subject.hardware.gpus if not gpu.visible]
-    has_visible = any(gpu.vendor == "amd" for gpu in subject.amd_gpus)
+    has_visible = bool(subject.hardware.amd)
     for hidden_by in sorted({gpu.hidden_by for gpu in hidden_gpus}):
         counts = Counter(_describe_gpu(gpu) for gpu in hidden_gpus if gpu.hidden_by == hidden_by)
         gpu_names = join_some(
@@ -85,7 +85,7 @@ def check_hidden_gpus(subject: DoctorSubject) -> Iterator[errors.Finding]:
 
 def check_unknown_gpus(subject: DoctorSubject) -> Iterator[errors.Finding]:
     """Tell of AMD GPUs whose target is not known."""
-    for gpu in subject.amd_gpus:
+    for gpu in subject.hardware.amd:
         if gpu.gfx is None:
             yield errors.Finding(
                 "warning",
@@ -371,7 +371,7 @@ def check_caches(subject: DoctorSubject) -> Iterator[errors.Finding]:
 
 def _list_cards(subject: DoctorSubject) -> list[Gpu]:
     """Return the GPUs that programs use together: an integrated one beside a card is none of them."""
-    return [gpu for gpu in subject.amd_gpus if not gpu.integrated]
+    return [gpu for gpu in subject.hardware.amd if not gpu.integrated]
 
 
 _ALLOCATOR_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
@@ -446,11 +446,11 @@ def check_override(subject: DoctorSubject) -> Iterator[errors.Finding]:
         targets = gpu_support.list_kernel_targets(subject.installed, "torch")
     except errors.RocmWheelsError:  # the check of the kernels tells of it
         targets = ()
-    posing = [gpu for gpu in subject.amd_gpus if gpu.native and gpu.gfx and gpu.native != gpu.gfx]
+    posing = [gpu for gpu in subject.hardware.amd if gpu.native and gpu.gfx and gpu.native != gpu.gfx]
     for gpu in {(posing_gpu.native, posing_gpu.gfx): posing_gpu for posing_gpu in posing}.values():
         yield _judge_override(gpu, targets, statement, unset)
     if not posing:
-        native = any(gpu.native for gpu in subject.amd_gpus)
+        native = any(gpu.native for gpu in subject.hardware.amd)
         text = "changes nothing here" if native else "there is no GPU that it could be meant for"
         yield errors.Finding("info", f"{statement}: {text}", unset)
 
@@ -488,7 +488,7 @@ def check_architectures(subject: DoctorSubject) -> Iterator[errors.Finding]:
     except errors.RocmWheelsError as error:
         yield errors.Finding("warning", error.message, f"unset {gfx.TARGETS_VARIABLE}")
         return
-    absent = [gpu.gfx for gpu in subject.amd_gpus if gpu.gfx and gpu.gfx not in chosen]
+    absent = [target for target in subject.hardware.targets if target not in chosen]
     if absent:
         yield errors.Finding(
             "warning",

@@ -347,7 +347,7 @@ def _read_texts(table: Mapping[str, Any], key: str, name: str) -> list[str] | No
 def _select_packages(document: Mapping[str, Any], lock: Path, host: TargetHost) -> list[dict[str, Any]]:
     """Return the packages for a machine."""
     machines = _list_machines(document)
-    chips = [gpu.gfx for gpu in host.hardware.usable if gpu.gfx]
+    chips = host.hardware.targets
     packages = document["packages"]
     if not machines:
         return list(packages)  # of another program: for any machine

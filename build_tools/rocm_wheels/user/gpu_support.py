@@ -86,17 +86,12 @@ def _can_load(code: code_objects.TargetId, xnack: bool) -> bool:
 ServedGpus = tuple[tuple[Gpu, bool], ...]
 
 
-def list_amd_gpus(hardware: Hardware) -> list[Gpu]:
-    """Return the AMD GPUs that programs may use, those of unknown targets too."""
-    return [gpu for gpu in hardware.gpus if gpu.vendor == "amd" and gpu.visible]
-
-
 def find_served_gpus(targets: Sequence[str], hardware: Hardware) -> ServedGpus:
     """Tell of each GPU whether code for ``targets`` runs on it: for itself, or for its generic target."""
     spelled = {target.replace("-", "_") for target in targets}
     return tuple(
         (gpu, gpu.gfx is not None and not spelled.isdisjoint({gpu.gfx, find_generic_target(gpu.gfx)}))
-        for gpu in list_amd_gpus(hardware)
+        for gpu in hardware.amd
     )
 
 

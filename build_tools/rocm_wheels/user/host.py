@@ -143,7 +143,7 @@ def make_host(env: Mapping[str, str], stated_machine: StatedMachine | None = Non
 
 def _find_stated_pose(stated: Hardware, env: Mapping[str, str]) -> PosedTarget | None:
     """Return the card of this machine that runs kernels for a target that is stated in place of its own."""
-    targets = {gpu.gfx for gpu in stated.usable}
+    targets = stated.targets
     if sys.platform != "linux" or not targets:
         return None
     try:

@@ -152,8 +152,8 @@ def list_host_families(host: TargetHost) -> tuple[str, ...]:
     """Return the families to look in for a machine: those of all its GPUs first, then of each."""
     from rocm_wheels.models.gfx import find_families
 
-    chips = [gpu.gfx for gpu in host.hardware.usable if gpu.gfx]
-    groups = [chips, *([chip] for chip in chips)] if chips else []
+    chips = host.hardware.targets
+    groups = [chips, *((chip,) for chip in chips)] if chips else []
     return tuple(dict.fromkeys(family for group in groups for family in find_families(group)))
 
 
@@ -184,8 +184,7 @@ def _list_new_chips(host: TargetHost) -> list[str]:
     """Return the targets of a machine that the tables have no family of."""
     from rocm_wheels.models.gfx import find_families
 
-    chips = dict.fromkeys(gpu.gfx for gpu in host.hardware.usable if gpu.gfx)
-    return [chip for chip in chips if not find_families([chip])]
+    return [chip for chip in host.hardware.targets if not find_families([chip])]
 
 
 def _match_families(names: Collection[str], host: TargetHost) -> list[str]:
@@ -204,10 +203,8 @@ def _require_families(index: str, host: TargetHost, reach: reader.IndexReader) -
         names = _list_family_names(index.partition(FAMILY_PLACEHOLDER)[0], reach)
         family_list = (*family_list, *_match_families(names, host), *new_chips)
     if not family_list:
-        chips: Sequence[Gpu] = host.hardware.usable
-        reason = (
-            f"{', '.join(str(gpu.gfx) for gpu in chips)} is of none" if chips else "there is no AMD GPU here"
-        )
+        chips = ", ".join(host.hardware.targets)
+        reason = f"{chips} is of none" if chips else "there is no AMD GPU here"
         raise errors.HostError(
             f"{index} is for one GPU family each, and {reason}",
             tip="name an index for this machine: --index URL",

@@ -14,7 +14,6 @@ from rocm_wheels.gpus import variables
 from rocm_wheels.gpus.gpu import format_stated_target, is_known_target
 from rocm_wheels.models import facts, package_indexes
 from rocm_wheels.models.gfx import get_gfx_targets, load_overrides
-from rocm_wheels.user import gpu_support
 from rocm_wheels.user.host import TargetHost
 
 _VENV = ".venv"
@@ -189,8 +188,8 @@ def require_gpu_index(host: TargetHost, channel: str) -> None:
 
     For who has found no index of the channel for any GPU that is here.
     """
-    gpus = gpu_support.list_amd_gpus(host.hardware)
-    targets = tuple(dict.fromkeys(gpu.gfx for gpu in gpus if gpu.gfx))
+    gpus = host.hardware.amd
+    targets = host.hardware.targets
     if gpus and not targets:
         raise UnservedGpuError(
             f"the target of {gpus[0].name or 'the AMD GPU'} is not known, nor which torch has kernels for it",

@@ -121,8 +121,8 @@ def make_demand(host: TargetHost, override_line: str | None) -> GpuDemand | None
 
     A GPU that is to run the kernels of another one, by an override, is served by those as well.
     """
-    gpus = gpu_support.list_amd_gpus(host.hardware)
-    targets = [gpu.gfx for gpu in gpus if gpu.gfx]
+    gpus = host.hardware.amd
+    targets = [*host.hardware.targets]
     if targets and override_line:
         targets.append(parse_override_line(override_line))
     other_kinds = tuple(kind for kind in list_build_kinds(host) if kind != "rocm")

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rocm_wheels.core import shell
-from rocm_wheels.gpus.gpu import Gpu, Hardware, format_stated_target
+from rocm_wheels.gpus.gpu import Hardware, format_stated_target
 from rocm_wheels.user import installed_packages
 
 if TYPE_CHECKING:
@@ -273,11 +273,6 @@ class DoctorSubject:
     is_own: bool = False
 
     @property
-    def amd_gpus(self) -> tuple[Gpu, ...]:
-        """The AMD GPUs that a program may use, those with unknown targets too."""
-        return tuple(gpu for gpu in self.hardware.gpus if gpu.vendor == "amd" and gpu.visible)
-
-    @property
     def has_amd(self) -> bool:
         """Tell whether anything says that there is an AMD GPU here."""
         on_bus = bool(self.machine.amd_devices) and not self.stated
@@ -306,7 +301,7 @@ class DoctorSubject:
 
         channel = "nightly" if re.search(r"[0-9]a[0-9]|dev", version) else "stable"
         platform = "windows" if self.machine.platform == "win32" else "linux"
-        gfx = next((gpu.gfx for gpu in self.amd_gpus if gpu.gfx), None)
+        gfx = next(iter(self.hardware.targets), None)
         indexes = package_indexes.find_indexes(
             gfx, platform=platform, channel="prerelease" if "rc" in version else channel
         )
@@ -379,13 +374,13 @@ class DoctorSubject:
         from rocm_wheels.user import install_options
 
         platform = "windows" if self.machine.platform == "win32" else "linux"
-        targets = dict.fromkeys(gpu.gfx for gpu in self.amd_gpus if gpu.gfx)
-        return {gfx: install_options.list_install_options(gfx, platform=platform) for gfx in targets}
+        return {
+            gfx: install_options.list_install_options(gfx, platform=platform) for gfx in self.hardware.targets
+        }
 
     @property
     def _stated_gfx(self) -> str:
-        targets = dict.fromkeys(format_stated_target(gpu.gfx) for gpu in self.amd_gpus if gpu.gfx)
-        return ",".join(targets) if self.stated else ""
+        return ",".join(map(format_stated_target, self.hardware.targets)) if self.stated else ""
 
     @property
     def machine_name(self) -> str:

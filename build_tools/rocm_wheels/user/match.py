@@ -26,7 +26,7 @@ from rocm_wheels.core import errors, parallel, shell
 from rocm_wheels.gpus import vendors
 from rocm_wheels.gpus.gpu import Gpu, find_generic_target
 from rocm_wheels.index import reader
-from rocm_wheels.user import gpu_support, index_pages
+from rocm_wheels.user import index_pages
 from rocm_wheels.user.candidates import (
     ChoiceCandidate,
     OfferedWheel,
@@ -342,7 +342,7 @@ def pick_version(
                 unvisited = _list_unvisited(tiers, version, rejected, ranking)
                 candidates = _make_candidates(ranking, [*unsuitable, *rejected, *unvisited])
                 is_last = number + 1 == len(tiers)
-                is_null = _is_without_gpu(ranking, document) and gpu_support.list_amd_gpus(host.hardware)
+                is_null = _is_without_gpu(ranking, document) and host.hardware.amd
                 older = _find_older_variant(ranked_versions) if is_null else None
                 return PickedVersion(
                     version, document, ranking, candidates, (*unsuitable, *rejected), is_last, older
@@ -569,7 +569,7 @@ def choose_device_extras(
                 if offered
                 else "it has none of that kind: ask without",
             )
-    extra_by_gpu = {gpu: _find_extra(gpu, offered) for gpu in gpu_support.list_amd_gpus(source.host.hardware)}
+    extra_by_gpu = {gpu: _find_extra(gpu, offered) for gpu in source.host.hardware.amd}
     extras = named_extras or list(dict.fromkeys(extra for extra in extra_by_gpu.values() if extra))
     lacking = dict(zip(extras, _find_lacking(extras, metadata, source), strict=True))
     if unmet := [extra for extra in named_extras if lacking[extra]]:

@@ -505,12 +505,12 @@ def _find_future_targets(hardware: Hardware, platform: str, python: str) -> tupl
     HostError, with what people do, where no index has a torch for any of them.
     """
     system = "windows" if platform == "win32" else "linux"
-    stated = dict.fromkeys(gpu.gfx for gpu in hardware.usable if gpu.gfx)
+    stated = hardware.targets
     ways = [install_options.list_install_options(target, platform=system) for target in stated]
     chosen = [install_options.pick_option(options, python) for options in ways]
     targets = dict.fromkeys(option.target for option in chosen if option)
     if stated and not targets:
-        message, line = install_options.explain_no_torch(next(iter(stated)))
+        message, line = install_options.explain_no_torch(stated[0])
         raise errors.HostError(message, tip=line)
     return tuple(targets)
 
