@@ -168,7 +168,9 @@ def test_machines_are_offered_what_they_run_the_newer_rocm_first(
 )
 def test_people_are_told_which_wheel_is_for_their_machine(demo: Demo, machine: str, label: str) -> None:
     said = demo.log()
-    begin = next(n for n, line in enumerate(said.splitlines()) if line.endswith(f"--gfx {machine} --allow-cpu"))
+    begin = next(
+        n for n, line in enumerate(said.splitlines()) if line.endswith(f"--gfx {machine} --allow-cpu")
+    )
     index = str(demo.folder / "release" / "index")
     words = ["choose", "torch", "--index", index, "--gfx", machine, "--allow-cpu", "--json"]
     chosen = subprocess.run(

@@ -144,17 +144,11 @@ def test_programs_that_hang_fail_or_speak_utf16(tmp_path: Path, monkeypatch: pyt
         f"#!/bin/sh\ncat <<'END'\n{text('rocminfo_no_driver.txt')}END\nexit 1\n"
     )
     (tmp_path / "rocminfo").chmod(0o755)
-    (tmp_path / "rocm_agent_enumerator").write_text(
-        f"#!/bin/sh\ncat >&2 <<'END'\n{text('rocm_agent_enumerator_no_driver.txt')}END\nexit 1\n"
-    )
-    (tmp_path / "rocm_agent_enumerator").chmod(0o755)
     found = detect.detect_hardware(
         env, root=pci(tmp_path / "m", ("0000:05:00.0", "1002:74a1", 0x1200)), vendors=("amd",)
     )
     assert found.faults == (
         "rocminfo failed with exit code 1: ROCk module is NOT loaded, possibly no GPU devices",
-        "rocm_agent_enumerator failed with exit code 1: FileNotFoundError: [Errno 2] No such file or directory: "
-        "'/sys/class/kfd/kfd/topology/nodes/'",
     )
     assert [(one.gfx, one.confidence) for one in found.usable] == [("gfx942", "derived")]
     (tmp_path / "rocminfo").write_text("")
@@ -162,7 +156,7 @@ def test_programs_that_hang_fail_or_speak_utf16(tmp_path: Path, monkeypatch: pyt
     assert not programs.run_program(("no-such-program",), env, 1).installed
     assert programs.run_program(("rocminfo",), env, 5).fault.startswith("rocminfo cannot be started")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
-    assert "cannot be started: No such file" in programs.run_program(("rocm_agent_enumerator",), env, 5).fault
+    assert "cannot be started: No such file" in programs.run_program(("rocminfo",), env, 5).fault
 
 
 @pytest.mark.contract

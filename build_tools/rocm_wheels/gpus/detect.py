@@ -1,6 +1,6 @@
 """Detect the hardware of a machine: every GPU with its source, every ROCm, and whatever was odd.
 
-The order of trust: what variables state, the kernel driver's own files, ROCm's tools, the PCI bus with a
+The order of trust: what variables state, the kernel driver's own files, rocminfo, the PCI bus with a
 table. A tool that is missing, fails, hangs or prints rubbish is reported and never stops anything.
 """
 
@@ -245,11 +245,11 @@ class LinuxDetection:
             self.faults += _describe_unused_overrides(topology, overrides)
             return self._add_unnumbered_cards(_apply_overrides(topology, overrides))
         if self._bus_seen and not self._select_cards("1002") and not self._is_wsl():
-            self.tried.append("ROCm's tools: not asked, there is no AMD card on the PCI bus")
+            self.tried.append("rocminfo: not asked, there is no AMD card on the PCI bus")
             return []
-        from .rocm import query_rocm_tools
+        from .rocm import query_rocminfo
 
-        gpus = query_rocm_tools(self._env, self._run, self.faults, self.tried)
+        gpus = query_rocminfo(self._env, self._run, self.faults, self.tried)
         if gpus:
             return self._add_unnumbered_cards([_apply_override(gpu, overrides.get(None)) for gpu in gpus])
         if self._is_wsl():

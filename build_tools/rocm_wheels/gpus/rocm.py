@@ -1,6 +1,6 @@
-"""What ROCm on this machine says of its version and its GPUs: files, amd-smi, rocminfo, hipinfo.
+"""What ROCm on this machine says of its version and its GPUs: files, rocminfo.
 
-They run without the variables that hide GPUs or let them pose as others: those are applied later, so
+It runs without the variables that hide GPUs or let them pose as others: those are applied later, so
 that hidden GPUs are known too.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -141,35 +141,34 @@ def _read_text(path: Path, faults: list[str]) -> str:
 
 
 _HIDING_VARIABLES = ("_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "HSA_OVERRIDE_GFX_VERSION", "ROCM_TARGET_LST")
-_TIMEOUT = 10.0  # seconds; amd-smi takes two on a machine with eight cards
+_TIMEOUT = 10.0  # seconds
 _AGENT_HEADER = re.compile(r"^\*{3,}\s*\nAgent \d+\s*\n\*{3,}\s*$", re.MULTILINE)
-_TARGET_NAME = re.compile(r"gfx[0-9a-f]+")
 
 
 class ToolOutputError(Exception):
     """What a tool printed is not what it prints."""
 
 
-def query_rocm_tools(env: Mapping[str, str], run: Runner, faults: list[str], tried: list[str]) -> list[Gpu]:
-    """Return the GPUs of the first tool that names some; what is odd and what was asked is added."""
+def query_rocminfo(env: Mapping[str, str], run: Runner, faults: list[str], tried: list[str]) -> list[Gpu]:
+    """Return the GPUs that rocminfo names; what is odd and what was asked is added.
+
+    Where it says nothing, ROCm's other tools do not either: they read the kernel's files, as we did before.
+    """
     plain = {key: value for key, value in env.items() if not any(word in key for word in _HIDING_VARIABLES)}
     plain |= {"LC_ALL": "C", "PATH": os.pathsep.join(_list_program_folders(env))}
-    for words, read in _TOOLS:
-        answer = run(words, plain, _TIMEOUT)
-        if not answer.installed:
-            tried.append(f"{words[0]}: not installed")
-            continue
-        faults += [answer.fault] if answer.fault else []
-        try:
-            gpus = read(answer.out)  # amd-smi fails over one card of eight, and lists the others
-        except ToolOutputError as cause:
-            tried.append(f"{words[0]}: no answer")
-            faults += [] if answer.fault else [str(cause)]
-            continue
-        tried.append(f"{words[0]}: {len(gpus)} AMD GPUs")
-        if gpus:
-            return gpus
-    return []
+    answer = run(("rocminfo",), plain, _TIMEOUT)
+    if not answer.installed:
+        tried.append("rocminfo: not installed")
+        return []
+    faults += [answer.fault] if answer.fault else []
+    try:
+        gpus = parse_rocminfo(answer.out)
+    except ToolOutputError as cause:
+        tried.append("rocminfo: no answer")
+        faults += [] if answer.fault else [str(cause)]
+        return []
+    tried.append(f"rocminfo: {len(gpus)} AMD GPUs")
+    return gpus
 
 
 def parse_rocminfo(text: str) -> list[Gpu]:
@@ -215,57 +214,6 @@ def _make_agent_gpu(fields: Mapping[str, str], index: int) -> Gpu:
     )
 
 
-def parse_agent_enumerator(text: str) -> list[Gpu]:
-    """Read rocm_agent_enumerator: a name a line; gfx000 is the processor. Raises ToolOutputError."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    unexpected = next((line for line in lines if not _TARGET_NAME.match(line)), None)
-    if unexpected is not None:
-        raise ToolOutputError(f"rocm_agent_enumerator printed {unexpected!r} in place of the names of GPUs")
-    chips = [line.split(":")[0] for line in lines if not line.startswith("gfx000") and "generic" not in line]
-    return [make_amd_gpu(chip, "rocm_agent_enumerator", index=index) for index, chip in enumerate(chips)]
-
-
-def parse_amd_smi(text: str) -> list[Gpu]:
-    """Read the JSON of ``amd-smi static --asic --bus --json``: a list, in newer versions in ``gpu_data``.
-
-    ToolOutputError for anything else. amd-smi numbers by slot and not as HIP does, which matters only when
-    both say different things; there is no better source at this place.
-    """
-    import json
-
-    start = re.search(r"^[\[{]", text, re.MULTILINE)  # after warnings, of groups that the user is not in
-    try:
-        data: Any = json.loads(text[start.start() :] if start else text)
-    except (ValueError, RecursionError):
-        raise ToolOutputError(f"amd-smi printed no JSON, but {text.strip()[:60]!r}") from None
-    cards = data.get("gpu_data") if isinstance(data, dict) else data
-    if not isinstance(cards, list) or not all(isinstance(card, dict) for card in cards):
-        raise ToolOutputError("amd-smi printed JSON that is no list of GPUs")
-    return [_make_card_gpu(card, index) for index, card in enumerate(cards)]
-
-
-def _make_card_gpu(card: Mapping[str, Any], index: int) -> Gpu:
-    asic, bus = (_get_part(card, key) for key in ("asic", "bus"))
-    device = re.fullmatch(r"0x([0-9a-fA-F]{1,4})", str(asic.get("device_id", "")))
-    address = str(bus.get("bdf", card.get("bdf", ""))).lower()
-    name = str(asic.get("market_name", ""))
-    units = asic.get("num_compute_units")
-    return make_amd_gpu(
-        str(asic.get("target_graphics_version", "")).lower(),
-        "amd-smi",
-        index=index,
-        name="" if name in {"N/A", "0x0000"} else name,
-        pci_id=f"1002:{int(device[1], 16):04x}" if device else None,
-        address=address if re.fullmatch(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", address) else None,
-        simd_count=4 * units if isinstance(units, int) else None,
-    )
-
-
-def _get_part(card: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    part = card.get(key)
-    return part if isinstance(part, dict) else {}
-
-
 def make_amd_gpu(chip: str, source: str, *, name: str = "", pci_id: str | None = None, **fields: Any) -> Gpu:
     """Return an AMD GPU as a tool described it; a name that is no target is looked up by the PCI id."""
     entry = find_pci_entry(pci_id)
@@ -309,10 +257,3 @@ def _format_domain(fields: Mapping[str, str]) -> str:
 def _parse_number(text: str) -> int | None:
     match = re.match(r"\d+", text)
     return int(match[0]) if match else None
-
-
-_TOOLS: tuple[tuple[tuple[str, ...], Callable[[str], list[Gpu]]], ...] = (
-    (("rocminfo",), parse_rocminfo),
-    (("rocm_agent_enumerator",), parse_agent_enumerator),
-    (("amd-smi", "static", "--asic", "--bus", "--json"), parse_amd_smi),
-)
