@@ -355,7 +355,7 @@ class IndexReader:
     def read_page(
         self, base: str, url: str, *, project: str = "", absent: Collection[int] = _GONE_STATUSES
     ) -> tuple[IndexLink, ...] | None:
-        """Return the links of a page of the index at ``base``, in either form; None: it is ``absent``.
+        """Return the links of a page of the index at ``base``, of either form; None for an ``absent`` one.
 
         ``project``: see ``parse_page``. These answers are told apart here for all who read indexes: a page,
         which may be empty; none; UnreachableError; UnreadablePageError. Also raises what the check does.
