@@ -138,7 +138,7 @@ def build(  # noqa: PLR0917 - click passes them by name
 
 @command.command("index yank")
 @click.argument("folder", type=_PATH, metavar="DIR")
-@click.argument("what", nargs=-1, required=True, metavar="WHEEL|NAME==VERSION...")
+@click.argument("words", nargs=-1, required=True, metavar="WHEEL|NAME==VERSION...")
 @command.option("--reason", metavar="TEXT", help="Why: installers show it.")
 @command.option("--unyank", is_flag=True, help="Take it back.")
 @_family_option
@@ -146,7 +146,7 @@ def build(  # noqa: PLR0917 - click passes them by name
 @catalogue.JSON
 def yank(  # noqa: PLR0917 - click passes them by name
     folder: Path,
-    what: tuple[str, ...],
+    words: tuple[str, ...],
     reason: str | None,
     unyank: bool,
     family: str,
@@ -165,7 +165,8 @@ def yank(  # noqa: PLR0917 - click passes them by name
         raise errors.UsageError("--unyank takes no --reason", tip="leave one of them out")
     new_reason = None if unyank else reason or ""
     word = "unyanked" if unyank else "yanked"
-    names = list(update.yank_wheels(folder.absolute(), what, reason=new_reason, family=family, patience=wait))
+    root = folder.absolute()
+    names = update.yank_wheels(root, words, reason=new_reason, family=family, patience=wait)
     options.print_result({word: names}, [f"{word} {name}" for name in names], as_json=as_json)
 
 

@@ -30,11 +30,13 @@ _PREDICATE_TYPES = ("https://slsa.dev/provenance/v1", "https://docs.pypi.org/att
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
-def check_provenance_base(url: str) -> str:
-    """Return the URL under which people see an index, with a slash at its end.
+def check_provenance_base(url: str | None) -> str:
+    """Return the URL under which people see an index, with a slash at its end; "" for None.
 
     UsageError for one that pages cannot name: it must be whole, of a secure origin, and fit to be read.
     """
+    if url is None:
+        return ""
     parts = _split_url(url)
     is_secure = parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOOPBACK)
     if not is_secure or not parts.hostname or "@" in parts.netloc or parts.query or parts.fragment:

@@ -160,7 +160,7 @@ def _ask_installers(
     # counts
     rounds: list[list[str]] = []
     for requirement, name in names.items():
-        with_room = [asked for asked in rounds if not request.deps and name not in map(names.get, asked)]
+        with_room = [group for group in rounds if not request.deps and name not in map(names.get, group)]
         if with_room:
             with_room[0].append(requirement)
         else:
@@ -174,18 +174,18 @@ def _ask_installers(
         options = ["--only-binary", ":all:", "--find-links", folder, *["--no-deps"] * (not request.deps)]
         options += ["--index-url", base, *["--pre"] * request.pre]
 
-        def ask(tool: str, python: str, asked: Sequence[str]) -> dict[tuple[str, str, str], _Answer]:
+        def ask(tool: str, python: str, group: Sequence[str]) -> dict[tuple[str, str, str], _Answer]:
             try:
-                versions = _ASK[tool](asked, python, options, request.platform, env)
+                versions = _ASK[tool](group, python, options, request.platform, env)
             except errors.RocmWheelsError as failure:
-                if len(asked) == 1:
-                    return {(asked[0], python, tool): ({}, str(failure))}
-                apart = [ask(tool, python, [requirement]) for requirement in asked]  # which is it?
+                if len(group) == 1:
+                    return {(group[0], python, tool): ({}, str(failure))}
+                apart = [ask(tool, python, [requirement]) for requirement in group]  # which is it?
                 return {key: answer for answers in apart for key, answer in answers.items()}
-            return {(requirement, python, tool): (versions, "") for requirement in asked}
+            return {(requirement, python, tool): (versions, "") for requirement in group}
 
         questions = product(_ASK, pythons, rounds)
-        taken = parallel.run_in_parallel(lambda asked: ask(*asked), list(questions), jobs=os.cpu_count() or 1)
+        taken = parallel.run_in_parallel(lambda group: ask(*group), list(questions), jobs=os.cpu_count() or 1)
     return {key: answer for answers in taken for key, answer in answers.items()}
 
 

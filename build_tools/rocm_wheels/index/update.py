@@ -78,8 +78,7 @@ def add_wheels(
         _require_folder(root)
     if family:
         folder.check_family_name(root, family)
-    if public_url is not None:
-        provenance_object.check_provenance_base(public_url)
+    public_base = provenance_object.check_provenance_base(public_url)
     view = IndexFolder(root, family)
     place = "" if files_url is None else check_files_url(files_url)
     reading = wheel_file.FileReader(now, digests or {}, startup_files)
@@ -100,14 +99,14 @@ def add_wheels(
 
     read_wheels = parallel.run_in_parallel(read, paths.values(), jobs=os.cpu_count() or 1)
     new = set[str]()
-    with change_index(root, patience=patience, link=link, public_url=public_url) as change:
+    with change_index(root, patience=patience, link=link, public_base=public_base) as change:
         for project in projects:
             folder.refuse_family_name(root, project, change.families)
             entries = change.read_entries(view, project)
             own_wheels = [wheel for wheel in read_wheels if wheel.project == project]
             new |= change.take(view, project, own_wheels, entries, entries)
-    names = {is_new: tuple(name for name in paths if (name in new) == is_new) for is_new in (True, False)}
-    return AddedWheels(names[True], names[False])
+    unchanged = tuple(name for name in paths if name not in new)
+    return AddedWheels(tuple(name for name in paths if name in new), unchanged)
 
 
 @dataclass(frozen=True)
@@ -145,22 +144,23 @@ def build_index(
                 f"--family {family}: there is no folder {root / family}",
                 tip=f"`rocm-wheels index build {root} FILE --family {family}` makes one",
             )
+    public_base = provenance_object.check_provenance_base(public_url)
     reading = wheel_file.FileReader(now, digests or {}, startup_files)
     count, new, projects = 0, 0, set[str]()
-    with change_index(root, drop_missing=drop_missing, patience=patience, public_url=public_url) as change:
+    with change_index(root, drop_missing=drop_missing, patience=patience, public_base=public_base) as change:
         families = sorted({*change.families, *new_families})
         missing = [str(root / family) for family in change.lost_families]
         for view in [IndexFolder(root, family) for family in ["", *families]]:
             change.note_index(view)
-            for project, found in _scan_projects(view, families):
+            for project, present in _scan_projects(view, families):
                 folder.refuse_family_name(root, project, families)
                 entries = change.read_entries(view, project)
                 kept = {name: entry for name, entry in entries.items() if entry.is_remote}
-                gone = entries.keys() - kept.keys() - {file.name for file in found}
+                gone = entries.keys() - kept.keys() - {file.name for file in present}
                 for entry in [entries[name] for name in gone]:
                     missing.append(str(view.file_of(project, entry)))
                     change.drop(view, project, entry)
-                new += len(change.take(view, project, _read_files(reading, found, entries), entries, kept))
+                new += len(change.take(view, project, _read_files(reading, present, entries), entries, kept))
                 count += len(kept)
                 projects |= {project} if kept else set()
         if missing and not drop_missing:
@@ -185,10 +185,10 @@ def _scan_projects(
     skipped = {folder.STATE_FOLDER, *(() if view.family else families)}
     with os.scandir(view.folder) as listed:
         folders = {item.name for item in listed if item.is_dir() and item.name not in skipped}
-    known = set(view.list_projects())
+    listed_projects = set(view.list_projects())
     for project in sorted({*beside, *folders}):
-        found = beside.pop(project, [])
-        names, home = {file.name for file in found}, view.folder / project
+        present = beside.pop(project, [])
+        names, home = {file.name for file in present}, view.folder / project
         for file in wheel_file.find_files(home, "") if project in folders else ():
             project_of_file = folder.parse_file_name(file.name)[0]
             if project_of_file != project:
@@ -198,21 +198,21 @@ def _scan_projects(
                 )
             if file.name in names:
                 raise errors.DataError(f"{file.name} lies in {view.folder} and in {home}", tip="remove one")
-            found.append(file)
-        if found or project in known:
-            yield project, found
+            present.append(file)
+        if present or project in listed_projects:
+            yield project, present
 
 
 def _read_files(
     reading: wheel_file.FileReader,
-    found: Sequence[wheel_file.FoundFile],
+    present: Sequence[wheel_file.FoundFile],
     entries: Mapping[str, IndexEntry],
 ) -> list[wheel_file.IndexedFile]:
     """Read the files of a project, several at a time where that is worth it: most are known or listed."""
-    slow = [file for file in found if file.name not in entries and file.name not in reading.digests]
+    slow = [file for file in present if file.name not in entries and file.name not in reading.digests]
     jobs = os.cpu_count() or 1 if len(slow) > 1 else 0
     read = partial(parallel.run_in_parallel, jobs=jobs) if jobs else map
-    return list(read(lambda file: reading.read(file, entries.get(file.name)), found))
+    return list(read(lambda file: reading.read(file, entries.get(file.name)), present))
 
 
 def check_files_url(url: str) -> str:
@@ -337,11 +337,11 @@ class IndexChange:
     New contents lie in a folder beside until ``commit`` gives them their names.
     """
 
-    def __init__(self, root: Path, *, link: bool, public_url: str | None) -> None:
+    def __init__(self, root: Path, *, link: bool, public_base: str) -> None:
         self.root = root
         self.parts = root / folder.STATE_FOLDER / "parts"
         self._link = link  # instead of copying
-        self._public_url = public_url
+        self._public_base = public_base  # where people see the index, "" where nobody says
         self._part_count = 0
         self._steps: dict[Path, _Step] = {}
         self._names: dict[IndexFolder, set[str]] = {}  # projects of the indexes whose root pages may change
@@ -497,13 +497,13 @@ class IndexChange:
         name = folder.escape_file_name(entry.name) + PROVENANCE_SUFFIX
         if "://" in place:
             return f"{place}{name}"
-        if self._public_url is None and not entry.provenance:
+        if not self._public_base and not entry.provenance:
             raise errors.UsageError(
                 f"{entry.name} has a provenance object, which pages name by its whole URL",
                 tip="say where people see the index: --public-url https://…",
             )
-        page = f"{self._public_url}{view.family and view.family + '/'}{project}/"
-        return urljoin(page, f"{entry.place}{name}") if self._public_url else entry.provenance
+        page = f"{self._public_base}{view.family and view.family + '/'}{project}/"
+        return urljoin(page, f"{entry.place}{name}") if self._public_base else entry.provenance
 
     def set_entries(
         self, view: IndexFolder, project: str, entries: dict[str, IndexEntry], new: Collection[str]
@@ -643,7 +643,7 @@ def change_index(
     drop_missing: bool = False,
     patience: float = LOCK_PATIENCE,
     link: bool = False,
-    public_url: str | None = None,
+    public_base: str = "",
 ) -> Iterator[IndexChange]:
     """Hold an index and give a change to fill; it is made at the end, unless something is raised.
 
@@ -654,9 +654,8 @@ def change_index(
     if page.is_file() and pages.REPOSITORY_VERSION not in page.read_bytes():
         tip = "name another folder, or move that page away"
         raise errors.UsageError(f"{page} is not the page of an index made here", tip=tip)
-    base = None if public_url is None else provenance_object.check_provenance_base(public_url)
     with files.lock_folder(root / folder.STATE_FOLDER, purpose="a change of the index", patience=patience):
-        change = IndexChange(root, link=link, public_url=base)
+        change = IndexChange(root, link=link, public_base=public_base)
         shutil.rmtree(change.parts, ignore_errors=True)  # of a writer that was killed
         change.parts.mkdir()
         try:

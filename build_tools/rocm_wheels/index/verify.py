@@ -336,9 +336,9 @@ class _Crawl:
 
     def _check_digest(self, link: reader.IndexLink, stated: str) -> None:
         path, digest = reader.path_of_url(link.url), None
-        if path is not None and not self._full and (known := self._digests.get(path.resolve())):
+        if path is not None and not self._full and (noted := self._digests.get(path.resolve())):
             status = path.stat()
-            digest = known[2] if (status.st_size, status.st_mtime_ns) == known[:2] else None
+            digest = noted[2] if (status.st_size, status.st_mtime_ns) == noted[:2] else None
         if digest is None and (self._full or path is not None):
             try:
                 digest = self._reach.compute_digest(link.url)
