@@ -442,10 +442,13 @@ class IndexReader:
             elif size is not None and size <= _LARGEST_READ_WHOLE:
                 opened = zipfile.ZipFile(io.BytesIO(self.get(url).content))
             else:
-                opened = RemoteZip(url, session=self._get_session(), timeout=self._timeout)
+                try:
+                    opened = RemoteZip(url, session=self._get_session(), timeout=self._timeout)
+                except ValueError as cause:  # of an address that is none
+                    raise _make_unreachable_error(url, cause) from None
             with opened as archive:
                 yield archive
-        except (RemoteZipError, RequestException, HTTPError, OSError, ValueError) as cause:
+        except (RemoteZipError, RequestException, HTTPError, OSError) as cause:
             origin = cause.__context__ if isinstance(cause, RemoteZipError) else None  # which it hides
             response = getattr(origin, "response", None)
             refused = response is not None and response.status_code in _NO_RANGES_STATUSES
