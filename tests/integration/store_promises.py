@@ -48,21 +48,21 @@ def require_promises(store: Store, tmp_path: Path) -> None:
     assert store.read("w/b").content == b"two"
     assert store.digest("w/b") == hashlib.sha256(b"two").hexdigest()
     store.fetch("w/b", tmp_path / "new" / "fetched")
-    assert [one.name for one in (tmp_path / "new").iterdir()] == ["fetched"]
+    assert [listed.name for listed in (tmp_path / "new").iterdir()] == ["fetched"]
     with pytest.raises(errors.ReleaseError, match="has other bytes than when it was looked at"):
         store.create("w/c", tmp_path / "new" / "fetched", sha256="0" * 64)
     assert store.head("w/c") is None
-    listed = {one.path: (one.size, one.tag) for one in store.listing("v2")}
-    assert listed["v2/f/a+1.json"] == (3, second)
-    assert list(listed) == ["v2/f/a+1.json", "v2/f/new.json"]
-    assert [one.path for one in store.listing("")][-1] == "w/b"
+    by_path = {listed.path: (listed.size, listed.tag) for listed in store.listing("v2")}
+    assert by_path["v2/f/a+1.json"] == (3, second)
+    assert list(by_path) == ["v2/f/a+1.json", "v2/f/new.json"]
+    assert [listed.path for listed in store.listing("")][-1] == "w/b"
     assert (store.folders(""), store.folders("v2"), store.folders("v3")) == (["v2", "w"], ["f"], [])
     store.remove("w/b")
     store.remove("w/b")
     assert store.head("w/b") is None
     for path in ("v2/f.txt", "v2/f/a.txt", "v2/f-1/b.txt"):
         store.create(path, b"")
-    assert [one.path for one in store.listing("v2")] == [
+    assert [listed.path for listed in store.listing("v2")] == [
         "v2/f-1/b.txt",
         "v2/f.txt",
         "v2/f/a+1.json",

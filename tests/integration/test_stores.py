@@ -54,9 +54,9 @@ def test_a_store_of_a_dry_run_keeps_them_too_and_writes_nothing(tmp_path: Path) 
         rehearsal.replace("u/changed", b"newer", tag)
     rehearsal.remove("u/kept")
     assert rehearsal.head("u/kept") is None
-    assert [(one.path, one.size) for one in rehearsal.listing("u")] == [("u/changed", 3)]
+    assert [(listed.path, listed.size) for listed in rehearsal.listing("u")] == [("u/changed", 3)]
     assert rehearsal.writes[-2:] == ["replace u/changed", "remove u/kept"]
-    assert {one.path: inner.read(one.path).content for one in inner.listing("")} == {
+    assert {listed.path: inner.read(listed.path).content for listed in inner.listing("")} == {
         "u/changed": b"old",
         "u/kept": b"kept",
     }
@@ -130,7 +130,7 @@ def test_listings_of_many_pages_hold_the_files_of_a_store_alone(monkeypatch: pyt
         return ask(operation, **words, **({"MaxKeys": 2} if operation == "list_objects_v2" else {}))
 
     monkeypatch.setattr(store._client, "call", small_pages)
-    assert [one.path for one in store.listing("")] == paths
+    assert [listed.path for listed in store.listing("")] == paths
     assert store.folders("") == [f"f{number}" for number in range(5)]
     assert len(pages) >= 7
 
@@ -189,7 +189,7 @@ def test_parts_that_a_conflict_took_are_sent_again_where_nobody_else_was_faster(
         else:
             store.create("big", tmp_path / "big")
     assert len(set(conflicts)) == (1 if is_theirs else 2)
-    assert [one.size for one in direct.listing("")] == [6 if is_theirs else 6 << 20]
+    assert [listed.size for listed in direct.listing("")] == [6 if is_theirs else 6 << 20]
 
 
 def test_a_conflict_without_end_is_somebody_elses_write_where_it_is_there() -> None:
@@ -224,7 +224,7 @@ def test_parts_become_one_file_once(fault: str, tmp_path: Path, monkeypatch: pyt
         line.faults = lambda method, path: "lost" if method == "POST" and "uploadId" in path else ""
         store.create("b", tmp_path / "big")  # none of the answers comes, and it is there
         line.faults = lambda *_: ""
-        assert [one.size for one in store.listing("")] == [6 << 20, 6 << 20]
+        assert [listed.size for listed in store.listing("")] == [6 << 20, 6 << 20]
         line.faults = lambda method, path: "503" if method == "POST" and "uploadId" in path else ""
         with pytest.raises(errors.ReleaseError, match=r"cannot write s3://.*/where/c"):
             store.create("c", tmp_path / "big")
@@ -244,7 +244,7 @@ def test_reads_on_a_bad_line_are_whole(fault: str, tmp_path: Path) -> None:
         store.fetch("a", tmp_path / "a")
         assert (tmp_path / "a").read_bytes() == content
         line.faults = _first(2, fault, ("GET", "HEAD"))
-        assert [one.path for one in store.listing("")] == ["a"]
+        assert [listed.path for listed in store.listing("")] == ["a"]
 
 
 def test_what_comes_short_is_asked_for_again() -> None:
@@ -256,7 +256,7 @@ def test_what_comes_short_is_asked_for_again() -> None:
         line.faults = _first(2, "short", ("GET",))
         assert store.digest("a") == hashlib.sha256(b"all of it").hexdigest()
         line.faults = _first(2, "short", ("GET",))
-        assert [one.path for one in store.listing("")] == ["a"]
+        assert [listed.path for listed in store.listing("")] == ["a"]
 
 
 def test_weak_tags_of_a_proxy_are_those_of_the_server() -> None:
@@ -268,7 +268,7 @@ def test_weak_tags_of_a_proxy_are_those_of_the_server() -> None:
         second = store.replace("a", b"two", tag)
         with pytest.raises(ChangedInStoreError):
             store.replace("a", b"six", tag)
-        assert [one.tag for one in store.listing("")] == [second]
+        assert [listed.tag for listed in store.listing("")] == [second]
 
 
 def test_a_server_that_knows_no_conditions_is_refused() -> None:
@@ -292,7 +292,7 @@ def test_a_server_that_knows_no_conditions_for_parts_alone_takes_them(
         store.create("big", tmp_path / "big")
         with pytest.raises(AlreadyInStoreError):
             store.create("big", tmp_path / "big")
-    assert [one.size for one in store.listing("")] == [6 << 20]
+    assert [listed.size for listed in store.listing("")] == [6 << 20]
 
 
 @pytest.mark.parametrize(
@@ -376,7 +376,7 @@ def test_of_many_writers_one_is_told_that_it_won(kind: str, tmp_path: Path) -> N
     for thread in threads:
         thread.join()
     assert len(outcomes) == 4
-    assert [one for one in outcomes if one] == [store.read("pointer").content.decode()]
+    assert [outcome for outcome in outcomes if outcome] == [store.read("pointer").content.decode()]
 
 
 @pytest.mark.contract

@@ -69,7 +69,7 @@ def test_parts_of_killed_writers_go_after_a_day(store: folder.FolderStore) -> No
         (parts / name).write_bytes(b"half")
         os.utime(parts / name, (time.time() - age,) * 2)
     folder.FolderStore(store.folder).create("two", b"")
-    assert [one.name for one in parts.iterdir()] == ["new"]
+    assert [listed.name for listed in parts.iterdir()] == ["new"]
 
 
 def test_a_url_says_which_store(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_what_the_disk_refuses_is_said_with_what_may_help(
         store.replace("a", b"new", tag) if step == "replace" else store.create("b/c", b"new")
     assert (said.value.tip or "").startswith(tip)
     monkeypatch.undo()
-    assert [one.path for one in store.listing("")] == ["a"]
+    assert [listed.path for listed in store.listing("")] == ["a"]
     assert store.read("a").content == b"old"
     assert not list((store.folder / ".store" / "parts").iterdir())
 
@@ -201,7 +201,7 @@ def test_what_is_no_file_of_a_store_is_left_out(store: folder.FolderStore) -> No
         (store.folder / "v2" / name).mkdir()
         (store.folder / "v2" / name / "x").touch()
         (store.folder / f"{name}.txt").touch()
-    assert [one.path for one in store.listing("")] == ["v2/a"]
+    assert [listed.path for listed in store.listing("")] == ["v2/a"]
     assert store.folders("v2") == []
 
 
