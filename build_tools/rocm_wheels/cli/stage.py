@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -77,11 +76,12 @@ def stage_command(  # noqa: PLR0917 - click passes them by name
     Examples:
       rocm-wheels set stage s3://wheels dist/*.whl --lock set.lock --family gfx110X-all
     """
+    from rocm_wheels.ci import matrix_report
     from rocm_wheels.release import channel as channels
-    from rocm_wheels.release import stage, wheel_set
+    from rocm_wheels.release import stage, support, wheel_set
     from rocm_wheels.release.store_paths import FamilyPaths
     from rocm_wheels.sources import lock
-    from rocm_wheels.stores.store import open_store, require_conditional_writes
+    from rocm_wheels.stores.store import open_store, require_conditional_writes, size_of_content
 
     if outputs and dry_run:
         raise click.UsageError(
@@ -89,35 +89,65 @@ def stage_command(  # noqa: PLR0917 - click passes them by name
         )
     env = boundary.read_environment()
     opened, locks = open_store(store, env), [lock.read_lock(path) for path in lock_files]
-    places = FamilyPaths(family)
-    layout = layout or stage.find_usual_layout(family)
     if origin is not None:
         origin = wheel_set.find_set(opened, origin).id
-    plan = stage.plan_stage(wheels, locks, paths=places, layout=layout, version=version, origin=origin)
-    if dry_run:
-        _print_staged(opened, plan, as_json, **_measure_unsent(opened, plan))
-        return
-    require_conditional_writes(opened)
-    staged = stage.stage_set(opened, plan, now=read_source_date(env))
-    refusing: dict[str, list[str]] = {}
-    for name, refusals in channels.find_refusals(opened, staged.document).items():
-        for message, tip in map(errors.split_explanation, refusals[:1]):  # as promoting says
-            refusing.setdefault(f"{message}; {tip}" if tip else message, []).append(name)
-    for reason, names in refusing.items():
-        log.log_warning(f"`set promote` to {', '.join(names)} will refuse this set as things are: {reason}")
-    _warn_of_private_folder(opened)
-    if outputs:
-        _set_outputs(env, opened, plan)
-    _print_staged(
-        opened,
-        plan,
-        as_json,
-        new=staged.new,
-        sent=staged.sent,
-        had=staged.already_there,
-        bytes=staged.sent_bytes,
-        next=next_step.format_check(store, staged.document),
+    plan = stage.plan_stage(
+        wheels,
+        locks,
+        paths=FamilyPaths(family),
+        layout=layout or stage.find_usual_layout(family),
+        version=version,
+        origin=origin,
     )
+    document = plan.document
+    facts: dict[str, object] = {
+        "set": document.id,
+        "family": document.family,
+        "version": document.version,
+        "index": opened.url_of(plan.index),
+        "wheels": len(document.files),
+        "planned": len(document.planned),
+        "missing": [cell.model_dump() for cell in document.missing],
+        "rocm": list(document.rocms),
+        "without_lock": plan.list_unlocked(),
+    }
+    if dry_run:
+        unsent = stage.find_missing_files(opened, plan)
+        size, had = sum(map(size_of_content, unsent.values())), len(plan.list_files()) - len(unsent)
+        facts |= {"dry_run": True, "to_send": len(unsent), "had": had, "bytes": size}
+        sent = f"{tables.format_count(len(unsent), 'file')} to send ({tables.format_size(size)})"
+        lines = [f"would stage {document.id}: {sent}"]
+    else:
+        require_conditional_writes(opened)
+        staged = stage.stage_set(opened, plan, now=read_source_date(env))
+        refusing: dict[str, list[str]] = {}
+        for name, refusals in channels.find_refusals(opened, staged.document).items():
+            for message, tip in map(errors.split_explanation, refusals[:1]):  # as promoting says
+                refusing.setdefault(f"{message}; {tip}" if tip else message, []).append(name)
+        for reason, names in refusing.items():
+            log.log_warning(
+                f"`set promote` to {', '.join(names)} will refuse this set as things are: {reason}"
+            )
+        _warn_of_private_folder(opened)
+        if outputs:
+            index = support.read_public(opened).address_of(opened, plan.index)
+            matrix_report.set_outputs(env, {"set": document.id, "index": index})
+        step = next_step.format_check(store, document)
+        facts |= {"new": staged.new, "sent": staged.sent, "had": staged.already_there}
+        facts |= {"bytes": staged.sent_bytes, "next": step}
+        sent = f"{tables.format_count(staged.sent, 'file')} sent ({tables.format_size(staged.sent_bytes)})"
+        counts = f"{tables.format_count(len(document.files), 'wheel')}, {sent}"
+        done = "staged" if staged.new else "already staged"
+        lines = [
+            f"{document.id} {done} in {document.family}: {counts}, {staged.already_there} already there",
+            f"index: {opened.url_of(plan.index)}",
+            f"next: {step}",
+        ]
+    if as_json:
+        click.echo(json.dumps(facts, indent=1))
+        return
+    _warn_of_missing(plan)
+    click.echo("\n".join(lines))
 
 
 def _warn_of_private_folder(store: Store) -> None:
@@ -129,72 +159,6 @@ def _warn_of_private_folder(store: Store) -> None:
             f"{store.folder} is for its owner alone (mode {mode}): a web server of another user cannot read"
             f" it\ntip: chmod -R go+rX {store.folder}; what is made in it later follows"
         )
-
-
-def _measure_unsent(store: Store, plan: stage.StagePlan) -> dict[str, Any]:
-    from rocm_wheels.release import stage
-    from rocm_wheels.stores.store import size_of_content
-
-    missing = stage.find_missing_files(store, plan)
-    return {
-        "dry_run": True,
-        "to_send": len(missing),
-        "had": len(plan.list_files()) - len(missing),
-        "bytes": sum(size_of_content(content) for content in missing.values()),
-    }
-
-
-def _set_outputs(env: Mapping[str, str], store: Store, plan: stage.StagePlan) -> None:
-    """Tell a workflow which set it is, and where people find it."""
-    from rocm_wheels.ci import matrix_report
-    from rocm_wheels.release import support
-
-    index = support.read_public(store).address_of(store, plan.index)
-    matrix_report.set_outputs(env, {"set": plan.document.id, "index": index})
-
-
-def _print_staged(store: Store, plan: stage.StagePlan, as_json: bool, **figures: Any) -> None:
-    document = plan.document
-    if as_json:
-        summary = {
-            "set": document.id,
-            "family": document.family,
-            "version": document.version,
-            "index": store.url_of(plan.index),
-            "wheels": len(document.files),
-            "planned": len(document.planned),
-            "missing": [cell.model_dump() for cell in document.missing],
-            "rocm": list(document.rocms),
-            "without_lock": plan.list_unlocked(),
-            **figures,
-        }
-        click.echo(json.dumps(summary, indent=1))
-        return
-    _warn_of_missing(plan)
-    if figures.get("dry_run"):
-        click.echo(
-            f"would stage {document.id}: "
-            f"{tables.format_count(figures['to_send'], 'file')} to send "
-            f"({tables.format_size(figures['bytes'])})"
-        )
-        return
-    done, sent = describe_staged(figures)
-    click.echo(
-        f"{document.id} {done} in {document.family}: "
-        f"{tables.format_count(len(document.files), 'wheel')}, {sent}"
-    )
-    click.echo(f"index: {store.url_of(plan.index)}")
-    next_step.print_next(figures["next"])
-
-
-def describe_staged(figures: Mapping[str, Any]) -> tuple[str, str]:
-    """Return whether a set was new to the store, and what was sent of it, in words."""
-    done = "staged" if figures["new"] else "already staged"
-    return (
-        done,
-        f"{tables.format_count(figures['sent'], 'file')} sent ({tables.format_size(figures['bytes'])}), "
-        f"{figures['had']} already there",
-    )
 
 
 def _warn_of_missing(plan: stage.StagePlan) -> None:
