@@ -22,13 +22,7 @@ from rocm_wheels.core.files import write_atomically
 from rocm_wheels.models import lock
 from rocm_wheels.release import store_paths, verdict, wheel_set
 from rocm_wheels.release.verdict import reason
-from rocm_wheels.stores.store import (
-    RUN_AGAIN_TIP,
-    ChangedInStoreError,
-    NotInStoreError,
-    Store,
-    StoredFileInfo,
-)
+from rocm_wheels.stores.store import ChangedInStoreError, NotInStoreError, Store, StoredFileInfo
 
 _SETTLED_SECONDS = 2.0  # S3 keeps times of whole seconds, and some file systems do
 _LARGE = 256 << 20  # bytes that take so long to read that people are told
@@ -61,49 +55,45 @@ class StoredDigests:
         self, store: Store, paths: store_paths.FamilyPaths, document: wheel_set.SetDocument
     ) -> list[verdict.Reason]:
         """Return which wheels of a set are gone or have other bytes than its document says, and how."""
-        kept_file = self._locate_record(store, paths, document)
-        before = self._load(kept_file)
+        record = None
+        if self.folder is not None:
+            name = download.fingerprint_of_url(store.url_of(paths.set_folder(document.id)))
+            record = self.folder / f"{name}.json"
+        before = self._load(record)
         wheels = [(file, paths.pool_file(file.sha256, file.name)) for file in document.files]
         infos = parallel.run_in_parallel(lambda wheel: store.head(wheel[1]), wheels)
         looked = [(file, path, info) for (file, path), info in zip(wheels, infos, strict=True)]
         unread = [file.size for file, path, info in looked if info and not self._recall(store, path, info)]
         if sum(unread) >= _LARGE:
-            log.log_note(
-                f"reading {tables.format_count(len(unread), 'wheel')} of {document.id}, "
-                f"{tables.format_size(sum(unread))}"
-            )
-        wheel_faults = parallel.run_in_parallel(lambda wheel: self._find_wheel_fault(store, *wheel), looked)
-        urls = [store.url_of(path) for _, path in wheels]
-        self._keep(kept_file, before, urls)
-        return [fault for fault in wheel_faults if fault is not None]
+            count = tables.format_count(len(unread), "wheel")
+            log.log_note(f"reading {count} of {document.id}, {tables.format_size(sum(unread))}")
+        faults = parallel.run_in_parallel(lambda wheel: self._find_fault(store, *wheel), looked)
+        self._keep(record, before, [store.url_of(path) for _, path in wheels])
+        return [fault for fault in faults if fault is not None]
 
-    def _find_wheel_fault(
+    def _find_fault(
         self, store: Store, file: wheel_set.SetFile, path: str, info: StoredFileInfo | None
     ) -> verdict.Reason | None:
         if info is None:
             return reason("gone", file=file.name)
         if info.size != file.size:
             return reason("other-size", file=file.name, size=info.size, expected=file.size)
-        try:
-            sha256 = self._find_digest(store, path, info)
-        except NotInStoreError:
-            return reason("gone", file=file.name)
-        except ChangedInStoreError:
-            return reason("changing", file=file.name)
+        sha256 = self._recall(store, path, info)
+        if not sha256:
+            begun = self.clock()
+            try:
+                sha256 = store.digest(path)
+            except NotInStoreError:
+                return reason("gone", file=file.name)
+            except ChangedInStoreError:
+                return reason("changing", file=file.name)
+            if store.head(path) != info:  # the tag may be that of other bytes than were read
+                return reason("changing", file=file.name)
+            if info.changed is not None and begun - info.changed > _SETTLED_SECONDS:
+                self._remembered[store.url_of(path)] = _RememberedDigest(
+                    size=info.size, tag=info.tag, changed=info.changed, sha256=sha256
+                )
         return None if sha256 == file.sha256 else reason("other-bytes", file=file.name, sha256=sha256)
-
-    def _find_digest(self, store: Store, path: str, info: StoredFileInfo) -> str:
-        if sha256 := self._recall(store, path, info):
-            return sha256
-        begun = self.clock()
-        sha256 = store.digest(path)
-        if store.head(path) != info:  # else the tag may be that of other bytes than were read
-            raise ChangedInStoreError(f"{path} was written to while it was read", tip=RUN_AGAIN_TIP)
-        if info.changed is not None and begun - info.changed > _SETTLED_SECONDS:
-            self._remembered[store.url_of(path)] = _RememberedDigest(
-                size=info.size, tag=info.tag, changed=info.changed, sha256=sha256
-            )
-        return sha256
 
     def _recall(self, store: Store, path: str, info: StoredFileInfo) -> str:
         """Return the sha256 of a file as it was read before, "" where it may be another one now."""
@@ -113,36 +103,23 @@ class StoredDigests:
         seen = (remembered.size, remembered.tag, remembered.changed)
         return remembered.sha256 if seen == (info.size, info.tag, info.changed) else ""
 
-    def _locate_record(
-        self, store: Store, paths: store_paths.FamilyPaths, document: wheel_set.SetDocument
-    ) -> Path | None:
-        if self.folder is None:
-            return None
-        return (
-            self.folder / f"{download.fingerprint_of_url(store.url_of(paths.set_folder(document.id)))}.json"
-        )
-
-    def _load(self, kept_file: Path | None) -> Mapping[str, _RememberedDigest]:
+    def _load(self, record: Path | None) -> Mapping[str, _RememberedDigest]:
         """Read what another process has kept; what cannot be read is read from the store anew."""
-        if kept_file is None:
-            return {}
         try:
-            record = _DigestRecord.model_validate_json(kept_file.read_bytes())
+            files = _DigestRecord.model_validate_json(record.read_bytes()).files if record else {}
         except (OSError, ValidationError):
             return {}
-        self._remembered = {**record.files, **self._remembered}
-        return record.files
+        self._remembered = {**files, **self._remembered}
+        return files
 
     def _keep(
-        self, kept_file: Path | None, before: Mapping[str, _RememberedDigest], urls: Sequence[str]
+        self, record: Path | None, before: Mapping[str, _RememberedDigest], urls: Sequence[str]
     ) -> None:
         files = {url: self._remembered[url] for url in urls if url in self._remembered}
-        if kept_file is None or files == before:
+        if record is None or files == before:
             return
         try:
-            kept_file.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(kept_file, _DigestRecord(files=files).model_dump_json(by_alias=True))
+            record.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(record, _DigestRecord(files=files).model_dump_json(by_alias=True))
         except OSError as failure:
-            log.log_note(
-                f"{kept_file} cannot be written, so wheels are read anew each time: {failure.strerror}"
-            )
+            log.log_note(f"{record} cannot be written, so wheels are read anew each time: {failure.strerror}")
