@@ -47,7 +47,11 @@ def staged(wheels: list[Path], family: str, layout: wheel_set.SetLayout = "per-f
 
 
 def test_each_family_has_the_same_wheel_and_is_tested_for_itself(tmp_path: Path) -> None:
-    documents = [staged(wheels_of(tmp_path / one, one, *BOTH), one).document for one in (FIRST, SECOND)]
+    plans = [staged(wheels_of(tmp_path / one, one, *BOTH), one) for one in (FIRST, SECOND)]
+    for plan in plans:  # of each set alone, and by `set check` too
+        scans = [wheel.scan for wheel in plan.wheels]
+        assert stage.find_document_faults(plan.document, scans, [lock_of(plan.document.family)]) == []
+    documents = [plan.document for plan in plans]
     audio = [file for one in documents for file in one.files if file.project == "torchaudio"]
     assert len({file.sha256 for file in audio}) == 1
     for document, file in zip(documents, audio, strict=True):

@@ -53,6 +53,9 @@ def test_each_wheel_is_of_the_lock_inside_it_and_of_each_lock_all_is_there(tmp_p
         f"torch for Python {PYTHON} and gfx1100 with ROCm 7.1.0",
     ]
     assert wheel_set.parse_set(document.to_json(), where="x") == document
+    scans = [wheel.scan for wheel in found.wheels]
+    assert stage.find_document_faults(document, scans, LOCKS) == []
+    assert stage.find_document_faults(document, scans, LOCKS[:1]) != []
     files = found.list_files()
     for lock in LOCKS:
         assert files[found.paths.lock_file(digest_lock(lock))] == format_lock(lock).encode()
