@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,15 @@ from judged_sets import NOW, SET
 
 from rocm_wheels.core import errors
 from rocm_wheels.models.test_results import Results, Speed, TestResult
-from rocm_wheels.release.evidence.evidence import Evidence, EvidenceSubmission
+from rocm_wheels.release.evidence.evidence import (
+    Evidence,
+    EvidenceSubmission,
+    describe_evidence,
+    parse_evidence,
+)
 from rocm_wheels.release.evidence.results import read_results
+from rocm_wheels.release.evidence.store import add_evidence, summarize_results
+from rocm_wheels.stores.folder import FolderStore
 
 WHEELS = {file.name: file.sha256 for file in SET.files}
 FIRST, SECOND = list(WHEELS)[:2]
@@ -100,3 +108,63 @@ def test_results_of_other_wheels_and_of_no_form_are_refused(tmp_path: Path) -> N
     path.write_bytes(results(test_of("a")).to_json().replace(b'"passed"', b'"good"'))
     with pytest.raises(errors.DataError):
         read_results([path], EvidenceSubmission(SET, "ann", NOW, "here"))
+
+
+@pytest.mark.parametrize(
+    ("more", "part"),
+    [
+        ({}, ""),
+        ({"selected": "-k conv"}, "a part, chosen tests: -k conv"),
+        ({"suite": {"name": "full", "shard": 2, "shards": 6}}, "a part, shard 2 of 6"),
+        (
+            {"suite": {"name": "full", "shard": 2, "shards": 6}, "selected": "-k conv"},
+            "a part, shard 2 of 6; chosen tests: -k conv",
+        ),
+    ],
+)
+def test_evidence_of_a_part_of_the_tests_is_named_as_such(
+    more: dict[str, Any], part: str, tmp_path: Path
+) -> None:
+    (one,) = evidence(tmp_path, results(test_of("a"), kind="tests", **more))
+    assert one.part == part
+    suite = " (full)" if "suite" in more else ""
+    subject = f"tests{suite} on gfx1030{f' ({part})' if part else ''}"
+    assert describe_evidence(one).startswith(f"{subject}: pass (1 passed), ")
+    store = FolderStore(tmp_path / "store")
+    add_evidence(store, SET, one)
+    assert summarize_results(store, SET.family) == {SET.id: [f"{subject}: pass"]}
+
+
+HUGE = {"name": "full", "shard": 1, "shards": 10**15, "plan": "p"}
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"suite": HUGE}, "suite.shards"),
+        ({"when": "9999-12-31T23:59:59-14:00"}, "there is no such time in UTC"),
+        ({"when": "0001-01-01T00:00:00+14:00"}, "there is no such time in UTC"),
+        ({"when": "soon"}, "when"),
+    ],
+)
+def test_numbers_and_times_that_cannot_be_are_clear_errors(
+    change: dict[str, Any], says: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "results.json"
+    path.write_text(json.dumps({**json.loads(results(test_of("a"), kind="tests").to_json()), **change}))
+    with pytest.raises(errors.DataError) as caught:
+        read_results([path], EvidenceSubmission(SET, "ann", NOW, "here"))
+    assert says in str(caught.value)
+
+
+def test_a_result_of_the_last_second_there_is_is_from_the_future(tmp_path: Path) -> None:
+    (one,) = evidence(tmp_path, results(test_of("a"), when="9999-12-31T23:59:59Z"))
+    with pytest.raises(errors.UsageError, match="from the future"):
+        add_evidence(FolderStore(tmp_path / "store"), SET, one)
+
+
+def test_evidence_in_a_store_cannot_have_shards_without_end(tmp_path: Path) -> None:
+    (one,) = evidence(tmp_path, results(test_of("a"), kind="tests", suite={**HUGE, "shards": 2}))
+    content = one.to_json().replace(b'"shards": 2', b'"shards": 1000000000000000')
+    with pytest.raises(errors.DataError, match="cannot be read as evidence"):
+        parse_evidence(content, where="it", name=one.id)

@@ -319,7 +319,7 @@ def test_whole_results_satisfy_the_gate_and_known_failures_are_none(tmp_path: Pa
         "gfx1030",
     )
     assert (one.hashes, one.selected) == ((TORCH.sha256,), "")
-    assert one.detail == "suite full; tests of 111111111111; 1 failure known"
+    assert one.detail == "suite full; tests of 111111111111; 1 failure was known"
     outcome, why = gate(one)
     facts = why.facts_of("passed")
     assert outcome == "pass" and facts["pythons"] == ("3.12",)

@@ -627,7 +627,8 @@ def _describe_results(
         kind = f" ({result.host.kind})" if result.host.kind != "any" else ""
         signed = f", signed by {entry.signer}" if entry.signer else ""
         age = tables.format_duration((judged.when - result.when).total_seconds())
-        outcome = f"{result.outcome} ({result.counts}), {age} ago"
+        part = f" of {result.part}" if result.part else ""
+        outcome = f"{result.outcome} ({result.counts}){part}, {age} ago"
         who = f"on {result.host.short}{kind}, by {result.by}{signed}"
         lines.append(f"      {label}{entry.id}  {outcome} {who}")
         lines += [f"        failed: {test}" for test in result.failed[:_MOST_RESULTS]]

@@ -17,6 +17,7 @@ from rocm_wheels.models import lock, tested_machine
 ResultKind = Literal["audit", "resolver", "smoke", "tests"]
 RESULT_KINDS: tuple[ResultKind, ...] = get_args(ResultKind)
 TestOutcome = Literal["passed", "failed", "crashed", "timeout", "skipped", "missing"]
+MOST_SHARDS = 1000  # of a suite; what says more is no suite of torch's
 _Text = Annotated[str, StringConstraints(max_length=4000)]
 
 
@@ -59,7 +60,7 @@ class Suite(records.Record):
     """A suite of torch's own tests, or one ``shard`` of ``shards`` of it; ``plan`` says who has what."""
 
     name: _Text
-    shard: int = Field(default=1, ge=1)
+    shard: int = Field(default=1, ge=1, le=MOST_SHARDS)
     shards: int = Field(default=1, ge=1, le=MOST_SHARDS)
     plan: _Text = ""
 

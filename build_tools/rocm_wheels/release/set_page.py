@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rocm_wheels.core import page_templates, tables
 from rocm_wheels.release import verdict_text, wheel_set
-from rocm_wheels.release.evidence.evidence import summarize_evidence
+from rocm_wheels.release.evidence.evidence import name_subject, summarize_evidence
 from rocm_wheels.release.evidence.store import StoredEvidence
 from rocm_wheels.release.verdict import Verdict
 
@@ -55,7 +55,7 @@ class SetPage:
         for stored in reversed(self.evidence):
             item = stored.evidence
             if not item.passed:
-                what = f"{item.kind}{f' on {item.gfx}' if item.gfx else ''}"
+                what = name_subject(item)
                 said = f"{summarize_evidence(item)}{f': {item.detail}' if item.detail else ''}"
                 failures.append((what, said, item.failed))
         return failures

@@ -97,7 +97,7 @@ class TestedSuite(records.Record):
     __test__ = False  # pytest takes classes of this name for tests
 
     name: PrintableName
-    shard: int = Field(default=1, ge=1)
+    shard: int = Field(default=1, ge=1, le=test_results.MOST_SHARDS)
     shards: int = Field(default=1, ge=1, le=test_results.MOST_SHARDS)
     plan: PrintableLine = ""
 
@@ -191,6 +191,16 @@ class Evidence(records.Record):
         return self.outcome == "pass"
 
     @property
+    def part(self) -> str:
+        """Which part of the tests it is of, for people: a shard of a suite, chosen tests; "" for all."""
+        suite, parts = self.suite, []
+        if suite is not None and suite.shards > 1:
+            parts.append(f"shard {suite.shard} of {suite.shards}")
+        if self.selected:
+            parts.append(f"chosen tests: {self.selected}")
+        return f"a part, {'; '.join(parts)}" if parts else ""
+
+    @property
     def payload(self) -> bytes:
         """What is hashed and signed: canonical JSON (sorted, no spaces, ASCII) without ``added``."""
         return _canonical_json(self._dump("added", "signature"))
@@ -233,13 +243,18 @@ def parse_evidence(content: bytes, *, where: str, name: str) -> Evidence:
 
 
 def describe_evidence(evidence: Evidence) -> str:
-    """Return an evidence in a line: ``smoke on gfx942: pass (70 passed), 2026-11-21 18:00 on runner-3``."""
-    return f"{_name_subject(evidence)}: {summarize_evidence(evidence)}"
+    """Return an evidence in a line: ``smoke on gfx942: pass (70 passed), 2026-11-21 18:00 on runner-3``.
+
+    One of a part of the tests is named as such: ``smoke on gfx942 (a part, chosen tests: -k conv): …``.
+    """
+    return f"{name_subject(evidence)}: {summarize_evidence(evidence)}"
 
 
-def _name_subject(evidence: Evidence) -> str:
-    suite = f" ({evidence.suite})" if evidence.suite is not None else ""
-    return f"{evidence.kind}{suite}{f' on {evidence.gfx}' if evidence.gfx else ''}"
+def name_subject(evidence: Evidence) -> str:
+    """Return what an evidence is of: kind, suite, target, and which part of the tests, where not of all."""
+    suite = f" ({evidence.suite.name})" if evidence.suite is not None else ""
+    part = f" ({evidence.part})" if evidence.part else ""
+    return f"{evidence.kind}{suite}{f' on {evidence.gfx}' if evidence.gfx else ''}{part}"
 
 
 def summarize_evidence(evidence: Evidence) -> str:
@@ -304,10 +319,14 @@ class EvidenceSubmission:
 
         ``digest`` is the sha256 of a result that does. Raises UsageError where it is said to be younger.
         """
-        found_at = self.when or when or datetime.fromtimestamp(source.stat().st_mtime, timezone.utc)
-        if when is not None and found_at - when > CLOCK_SKEW:
+        try:
+            stated = when and _convert_to_utc(when)
+            found_at = self.when or stated or datetime.fromtimestamp(source.stat().st_mtime, timezone.utc)
+        except (ValueError, OverflowError, OSError) as wrong:  # of the year 0, or 10000
+            raise errors.DataError(f"{source} says when it was found, and {wrong}") from None
+        if stated is not None and found_at - stated > CLOCK_SKEW:
             raise errors.UsageError(
-                f"{source} says that it was found at {when.astimezone(timezone.utc):%Y-%m-%d %H:%M} UTC, "
+                f"{source} says that it was found at {stated:%Y-%m-%d %H:%M} UTC, "
                 f"and --when says later: no result becomes younger",
                 tip="run it again where it is too old; with a clock that is right, where that was wrong",
             )

@@ -24,6 +24,7 @@ from rocm_wheels.release.evidence.evidence import (
     Evidence,
     Signature,
     describe_evidence,
+    name_subject,
     parse_evidence,
 )
 from rocm_wheels.release.store_paths import FamilyPaths
@@ -156,7 +157,7 @@ def summarize_results(store: Store, family: str) -> dict[str, list[str]]:
         except errors.DataError:
             lines[path] = f"{name} cannot be read"
         else:
-            label = f"{evidence.kind} on {evidence.gfx}" if evidence.gfx else evidence.kind
+            label = name_subject(evidence)
             lines[label] = f"{label}: {evidence.outcome}"
     return {set_id: list(lines.values()) for set_id, lines in last.items()}
 
