@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -11,6 +12,9 @@ from rocm_wheels.cli import boundary, main
 from rocm_wheels.release.policy import load_policy
 
 pytestmark = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="OpenSSH is not installed")
+
+KEY = f"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI{'A' * 43}"
+CHANNELS = "channels: {nightly: {signed: false, rules: {audit: {fresh: 1d}}}}\n"
 
 
 def make(*words: str) -> int:
@@ -43,7 +47,7 @@ def test_a_policy_is_made_and_names_each_key_once(tmp_path: Path, capsys: pytest
     ("text", "code", "says"),
     [
         ("channels: {}", 2, "channels"),
-        ("signers: {}\nchannels: {nightly: {signed: false, rules: {audit: {fresh: 1d}}}}", 2, "signers"),
+        (f"signers:\n{CHANNELS}", 2, "signers"),
     ],
 )
 def test_a_policy_that_cannot_be_added_to_stays_as_it_is(
@@ -54,3 +58,70 @@ def test_a_policy_that_cannot_be_added_to_stays_as_it_is(
     assert make("lab", "--policy", str(policy)) == code
     assert says in capsys.readouterr().err
     assert policy.read_text() == text and list(tmp_path.iterdir()) == [policy]
+
+
+FORMS = {
+    "block": "# ours\nchannels:  # all\n  nightly: {signed: false, rules: {audit: {fresh: 1d}}}\n",
+    "without a line end": "channels: {nightly: {signed: false, rules: {audit: {fresh: 1d}}}}",
+    "with a signer": f"signers: # who\n  # the lab\n  ann: {KEY}  # ann's\n{CHANNELS}",
+    "with a signer, indented": f"{CHANNELS}signers:\n      ann: {KEY}\n",
+    "with a quoted signer": f"signers:\n  'ann b': \"{KEY}\"\n{CHANNELS}",
+    "flow signers": f"signers: {{ann: {KEY}}}  # in a line\n{CHANNELS}",
+    "no signers": f"signers: {{}}\n{CHANNELS}",
+    "flow signers in lines": f"signers: {{\n  ann: {KEY},  # ann's\n}}\n{CHANNELS}",
+    "all in flow": "{channels: {nightly: {signed: false, rules: {audit: {fresh: 1d}}}}}\n",
+    "all in flow with signers": f"{{signers: {{ann: {KEY}}},\n {CHANNELS.strip()}}}\n",
+    "JSON": '{\n "channels": {"nightly": {"signed": false, "rules": {"audit": {"fresh": "1d"}}}}\n}\n',
+    "a document": f"%YAML 1.1\n---\n# first\n{CHANNELS}...\n",
+    "indented": f"  signers:\n    ann: {KEY}\n  {CHANNELS}",
+    "an indented root": f"  {CHANNELS}",
+    "CRLF": f"signers:\r\n  ann: {KEY}\r\n{CHANNELS}".replace("\n", "\r\n").replace("\r\r", "\r"),
+    "CRLF without signers": CHANNELS.replace("\n", "\r\n"),
+    "an anchor": f"signers: &people\n  ann: &key {KEY}\n{CHANNELS}",
+    "an anchor of a flow": f"signers: &people {{ann: {KEY}}}\n{CHANNELS}",
+    "an alias": f"families: &none {{}}\nsigners: *none\n{CHANNELS}",
+    "a workflow": "signers:\n  ci:\n    identity: https://github.com/o/r/.github/workflows/f.yml@refs/heads/main\n"
+    f"    issuer: https://token.actions.githubusercontent.com\n{CHANNELS}",
+    "words that look like it": f"{CHANNELS}waivers:\n  - {{rule: complete, channels: [nightly], set: x,\n"
+    "     owner: a, reason: 'signers: nobody', expires: 2026-12-01}\n",
+    "a text of lines": f"{CHANNELS}families:\n  gfx1031:\n    owner: eve\n"
+    "    bypass_tests_for_releases: true\n    reason: >-\n      signers:\n      nobody\n",
+    "a byte order mark": f"\ufeff{CHANNELS}",
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_policy_of_any_form_gets_a_signer_and_keeps_all_else(form: str, tmp_path: Path) -> None:
+    policy, text = tmp_path / "policy.yaml", FORMS[form].encode()
+    policy.write_bytes(text)
+    before = load_policy(policy)
+    for name in ("lab", "2nd: lab"):
+        assert make(name, "--policy", str(policy), "--key", str(tmp_path / name[:3])) == 0
+        after = load_policy(policy)
+        assert set(after.signers) == {*before.signers, name}
+        assert after.model_copy(update={"signers": before.signers}) == before
+        rest = policy.read_bytes()  # all that was there is there, in its order
+        for word in re.findall(rb"[^\s{},]+", text.replace(b"*none", b"")):
+            assert word in rest, word
+            rest = rest[rest.index(word) + len(word) :]
+        before = after
+    assert policy.read_bytes().count(b"\r\n") in {0, policy.read_bytes().count(b"\n")}
+    assert policy.read_bytes().startswith(b"\xef\xbb\xbf") == (form == "a byte order mark")
+
+
+def test_a_form_that_is_not_known_is_left_as_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    policy, text = tmp_path / "policy.yaml", f"signers:\n  &people\n  ann: {KEY}\n{CHANNELS}"
+    policy.write_text(text)
+    assert make("lab", "--policy", str(policy)) == 2
+    assert "add by hand" in capsys.readouterr().err
+    assert policy.read_text() == text and list(tmp_path.iterdir()) == [policy]
+
+
+def test_a_policy_that_is_a_link_stays_one(tmp_path: Path) -> None:
+    policy, link = tmp_path / "policy.yaml", tmp_path / "link.yaml"
+    policy.write_text(CHANNELS)
+    link.symlink_to(policy)
+    assert make("lab", "--policy", str(link)) == 0
+    assert link.is_symlink() and set(load_policy(policy).signers) == {"lab"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import shlex
 from pathlib import Path
 
@@ -40,6 +41,7 @@ def key_command(name: str, policy: Path, key: Path | None) -> None:
     env, private = boundary.read_environment(), key or policy.parent / name
     rules = policies.load_policy(policy if policy.exists() else None)
     text = policies.read_policy_text(policy if policy.exists() else None)
+    has_mark = policy.exists() and policy.read_bytes().startswith(codecs.BOM_UTF8)
     if name in rules.signers:
         raise errors.UsageError(f"{policy} names a signer {name} already", tip="choose another name")
     is_new = not private.exists()
@@ -47,7 +49,9 @@ def key_command(name: str, policy: Path, key: Path | None) -> None:
         ssh_signature.make_key(private, name, env)
     try:
         public = " ".join(ssh_signature.read_public_key(private, env).split()[:2])
-        files.write_atomically(policy, policies.add_signer(text, name, public, where=str(policy)))
+        named = policies.add_signer(text, name, public, where=str(policy))
+        mark = codecs.BOM_UTF8 if has_mark else b""
+        files.write_atomically(policy.resolve(), mark + named.encode())
     except BaseException:
         if is_new:  # a key that no policy names is of no use
             private.unlink(missing_ok=True)

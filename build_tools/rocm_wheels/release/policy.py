@@ -5,13 +5,16 @@ Owns ``data/release_policy.yaml``, which is used where no other is given.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, timedelta
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
+import yaml
 from pydantic import (
     AfterValidator,
     BeforeValidator,
@@ -420,15 +423,35 @@ def add_signer(text: str, name: str, public_key: str, *, where: str) -> str:
 
     Raises DataError for a policy whose ``signers`` are written in a form that cannot be added to.
     """
-    line = f"  {name}: {public_key}"
-    head = re.search(r"^signers:[ \t]*(#.*)?$", text, re.MULTILINE)
-    if head is not None:
-        named = f"{text[: head.end()]}\n{line}{text[head.end() :]}"
-    else:
-        named = f"{text.rstrip()}\n\nsigners:\n{line}\n"
-    signers = records.parse_record(named, Policy, name=where).signers
-    if signers.get(name) != public_key:
-        raise errors.DataError(
-            f"{where} cannot be added to: `signers` is in one line", tip=f"add{line} by hand"
-        )
-    return named
+    before = records.parse_record(text, Policy, name=where)
+    wanted = before.model_copy(update={"signers": {**before.signers, name: public_key}})
+    item = f"{name if re.fullmatch(r'[A-Za-z][A-Za-z0-9_.-]*', name) else json.dumps(name)}: {public_key}"
+    newline = "\r\n" if "\r\n" in text else "\n"
+    root: Any = yaml.compose(text, Loader=yaml.BaseLoader)
+    key, signers = next(((key, value) for key, value in root.value if key.value == "signers"), (root, None))
+    begin, end = key.end_mark.index, key.end_mark.index
+    if signers is None and root.flow_style:
+        begin = end = text.index("{", root.start_mark.index) + 1
+        added = f"signers: {{{item}}}, "
+    elif signers is None:  # at the end, in line with the other keys
+        indent = " " * root.value[0][0].start_mark.column
+        gap = "" if text[:begin].endswith("\n") else newline
+        added = f"{gap}{newline}{indent}signers:{newline}{indent}  {item}{newline}"
+    elif signers.start_mark.index < key.start_mark.index:  # an alias of what is written further up
+        begin = text.index("*", begin)
+        end = begin + len(re.match(r"\*[^\s,}\]]*", text[begin:])[0])  # type: ignore[index]
+        added = json.dumps(wanted.model_dump(mode="json")["signers"])
+    elif signers.flow_style:
+        begin = end = text.index("{", signers.start_mark.index) + 1
+        added = f"{item}, " if signers.value else item
+    else:  # below its line, above comments of the first signer
+        begin = end = re.compile(r"\r?$", re.MULTILINE).search(text, begin).start()  # type: ignore[union-attr]
+        added = f"{newline}{' ' * signers.value[0][0].start_mark.column}{item}"
+    changed = f"{text[:begin]}{added}{text[end:]}"
+    with contextlib.suppress(errors.DataError):
+        if records.parse_record(changed, Policy, name=where) == wanted:
+            return changed
+    raise errors.DataError(
+        f"{where} cannot be added to: its `signers` are written in a form that is not known here",
+        tip=f"add by hand, below `signers`: {item}",
+    )
