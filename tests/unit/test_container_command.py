@@ -28,7 +28,9 @@ IMAGES = {
     "open": ci.PinnedImage(about="", image="ghcr.io/a/b", digest="unresolved", source="x", kind="documented"),
     "known": ci.PinnedImage(about="", image="ghcr.io/a/b", digest=DIGEST, source="x", kind="documented"),
 }
-OPTIONS = container.ContainerOptions(("make", "-j"), HERE, Path("/home/ada/cache"), None)
+BOX = container.Container(
+    ("make", "-j"), HERE, Path("/home/ada/cache"), None, container.ChosenImage(IMAGE), root=Path("/nowhere")
+)
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="containers are started from Linux")
 
@@ -40,16 +42,9 @@ def somebody(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def words(
-    engine: container.Engine = DOCKER,
-    env: dict[str, str] | None = None,
-    root: Path = Path("/nowhere"),
-    *,
-    shown_only: bool = False,
-    **changes: object,
+    engine: container.Engine = DOCKER, env: dict[str, str] | None = None, **changes: object
 ) -> list[str]:
-    options = replace(OPTIONS, **changes)  # type: ignore[arg-type]
-    image = container.choose_image(IMAGE, IMAGES, options.clone, allow_unresolved=False)
-    return container.compose_command(engine, options, image, env or {}, root=root, shown_only=shown_only)
+    return container.compose_command(engine, replace(BOX, **changes), env or {})  # type: ignore[arg-type]
 
 
 def machine(folder: Path, *, mode: int = 0o660, selinux: str = "0") -> Path:

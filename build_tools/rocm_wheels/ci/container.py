@@ -20,7 +20,7 @@ import stat
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -29,7 +29,6 @@ from rocm_wheels.core import errors, log, machine, process, shell, tables
 from rocm_wheels.models import ci, project_names
 
 EngineName = Literal["docker", "podman"]
-ENGINES: tuple[EngineName, ...] = ("docker", "podman")
 _PATIENCE_SECONDS = 60.0
 _STOP_SECONDS = 10
 _REMOVE_TRIES = 5  # an engine that is removing a container refuses to do it again, and lists it until then
@@ -44,9 +43,24 @@ _ENGINE_EXIT_CODES = {
     126: "the command is there and could not be started, as the engine says above",
     127: "the image has no such command",
 }
+# all files of an image of ours have the first date that every archive can hold, 1980-01-01
+_IMAGE_EPOCH = "315532800"
+# distribution/reference: [domain/]path[:tag][@digest]; a domain has a dot or a port, or is localhost
+_IMAGE_NAME = re.compile(
+    r"(?P<domain>(?:localhost|[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+|[A-Za-z0-9.-]+:[0-9]+)(?::[0-9]+)?/)?"
+    r"(?P<path>[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*)*)"
+    r"(?P<tag>:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?"
+    r"(?P<digest>@sha256:[0-9a-f]{64})?"
+)
+_COPY_LINE = re.compile(r"^COPY\s+(?:--\S+\s+)*(?P<paths>.+)$", re.IGNORECASE | re.MULTILINE)
 _MOST_FILES = 524288  # more makes programs slow that close every possible file before they start another
 _SOFT_FILES = 65536
 _MOUNT = re.compile(r"(?P<path>[^:]+)(?::(?P<inside>/[^:]*))?(?::(?P<mode>r[ow]))?")
+# what an image is made of: a folder of ours in its place would hide it; two are for sources of whoever comes
+_IMAGE_PLACE = re.compile(
+    r"/+(?:opt|run|var)?|/+usr(?!/(?:local/)?src(?:/|$))(?:/.*)?"
+    r"|/+(?:bin|boot|dev|etc|lib|lib64|proc|sbin|sys)(?:/.*)?"
+)
 _GROUP_OF = "group-of:"  # before a path: the group that owns it where a printed line is run
 # below the cache; HOME, because a number without a name has none, and caches of pip, uv and ccache
 _CACHE_FOLDERS = {
@@ -65,10 +79,9 @@ _CERTIFICATE_VARIABLES = (
     *("PIP_CERT", "CARGO_HTTP_CAINFO", "NODE_EXTRA_CA_CERTS"),
 )
 _STYLE_VARIABLES = ("SOURCE_DATE_EPOCH", "NO_COLOR", "FORCE_COLOR", "TERM")
-# what an image is made of: a folder of ours in its place would hide it
-_IMAGE_FOLDERS = ("bin", "boot", "dev", "etc", "lib", "lib64", "proc", "sbin", "sys", "usr")
-_IMAGE_PARENTS = ("opt", "run", "var")
-_SOURCE_FOLDERS = (Path("/usr/src"), Path("/usr/local/src"))
+
+
+# ---- engines
 
 
 @dataclass(frozen=True)
@@ -84,33 +97,14 @@ class Engine:
     keeps_groups: bool = True
 
 
-@dataclass(frozen=True)
-class ContainerOptions:
-    """What is to run in a container, and what it may see. ``clone``: the checkout of the tool, if it is one.
-
-    ``mounts`` are PATH[:INSIDE][:ro], ``variables`` NAME[=VALUE]; ``stdin`` passes standard input on.
-    """
-
-    command: tuple[str, ...]
-    here: Path
-    cache: Path
-    clone: Path | None
-    mounts: tuple[str, ...] = ()
-    variables: tuple[str, ...] = ()
-    gpu: bool = False
-    shared_memory: str | None = None
-    network: str | None = None
-    stdin: bool = False
-    tty: bool = False
-
-
 def find_engine(preferred: EngineName | None, env: Mapping[str, str]) -> Engine:
     """Return the engine that was asked for, else the first that answers: docker, podman.
 
     Raises EngineError, which says of each that is installed why it cannot be used.
     """
+    names: tuple[EngineName, ...] = (preferred,) if preferred else ("docker", "podman")
     refused: list[errors.EngineError] = []
-    for name in (preferred,) if preferred else ENGINES:
+    for name in names:
         if shutil.which(name, path=env.get("PATH")) is None:
             continue
         try:
@@ -121,11 +115,9 @@ def find_engine(preferred: EngineName | None, env: Mapping[str, str]) -> Engine:
         for error in refused:
             log.log_note(f"{name} is used, because {' '.join(error.message.split())}")
         return engine
-    if not refused:
-        raise errors.EngineError(
-            f"there is no {preferred or 'docker and no podman'} on PATH", tip=_INSTALL_TIP
-        )
-    raise errors.EngineError("; ".join(error.message for error in refused), tip=refused[0].tip)
+    if refused:
+        raise errors.EngineError("; ".join(error.message for error in refused), tip=refused[0].tip)
+    raise errors.EngineError(f"there is no {' and no '.join(names)} on PATH", tip=_INSTALL_TIP)
 
 
 def _query_engine(name: EngineName, env: Mapping[str, str]) -> Engine:
@@ -169,32 +161,21 @@ def _ask_engine(name: str, words: Sequence[str], env: Mapping[str, str]) -> dict
     output = process.capture_output(
         [name, *words], env=env, timeout=_PATIENCE_SECONDS, check=check, description=query, tip=_ANSWER_TIP
     )
-    try:
-        facts = json.loads(output)
-    except ValueError:
-        facts = None
-    if not isinstance(facts, dict):
-        raise errors.EngineError(f"{query} says nothing of itself as JSON: {output[:200]!r}")
-    return facts
+    with suppress(ValueError):
+        if isinstance(facts := json.loads(output), dict):
+            return facts
+    raise errors.EngineError(f"{query} says nothing of itself as JSON: {output[:200]!r}")
 
 
 def _try_engine(program: str, words: Sequence[str], env: Mapping[str, str]) -> str | None:
     """Return what an engine printed, ``None`` when it failed: there may be nothing left to stop."""
     argv, check = [program, *words], errors.EngineError
-    try:
+    with suppress(check):
         return process.capture_output(argv, env=env, timeout=_PATIENCE_SECONDS, check=check)
-    except errors.EngineError:
-        return None
+    return None
 
 
-# distribution/reference: [domain/]path[:tag][@digest]; a domain has a dot or a port, or is localhost
-_IMAGE_NAME = re.compile(
-    r"(?P<domain>(?:localhost|[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+|[A-Za-z0-9.-]+:[0-9]+)(?::[0-9]+)?/)?"
-    r"(?P<path>[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*)*)"
-    r"(?P<tag>:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?"
-    r"(?P<digest>@sha256:[0-9a-f]{64})?"
-)
-_COPY_LINE = re.compile(r"^COPY\s+(?:--\S+\s+)*(?P<paths>.+)$", re.IGNORECASE | re.MULTILINE)
+# ---- images
 
 
 @dataclass(frozen=True)
@@ -229,11 +210,13 @@ def choose_image(
         for file in (path, *(clone / name for name in list_copied_files(path.read_text(encoding="utf-8")))):
             digest.update(file.read_bytes() + b"\0")
         return ChosenImage(f"localhost/rocm-wheels-{text}:{digest.hexdigest()[:16]}", True, path)
+    if pinned is not None and pinned.is_resolved:
+        return ChosenImage(f"{pinned.image}@{pinned.digest}")
+    if pinned is not None and not allow_unresolved:
+        message = f"the digest of image {text} ({pinned.image}) is unresolved"
+        raise errors.DataError(message, tip=_ALLOW_TIP)
     if pinned is not None:
-        if not pinned.is_resolved and not allow_unresolved:
-            message = f"the digest of image {text} ({pinned.image}) is unresolved"
-            raise errors.DataError(message, tip=_ALLOW_TIP)
-        return ChosenImage(f"{pinned.image}@{pinned.digest}" if pinned.is_resolved else pinned.image)
+        return ChosenImage(pinned.image)
     if ci.IMAGE_DIGEST.fullmatch(text):  # the number of an image that is here
         return ChosenImage(text, made_here=True)
     match, near = _IMAGE_NAME.fullmatch(text), tables.suggest_name(text, images)
@@ -241,11 +224,9 @@ def choose_image(
         tip = f"one of {', '.join(images)}, or name@sha256:…"
         raise errors.UsageError(f"{text!r} is no name of an image{near}", tip=tip)
     if match["digest"] is None and not allow_unresolved:
-        raise errors.DataError(
-            f"image {text} has no digest: it can be another one tomorrow{near}",
-            tip=f"name it with its digest ({text}@sha256:…); {_ALLOW_TIP}; "
-            "`rocm-wheels compat show images` lists ours",
-        )
+        message = f"image {text} has no digest: it can be another one tomorrow{near}"
+        tip = f"name it with its digest ({text}@sha256:…); {_ALLOW_TIP}; "
+        raise errors.DataError(message, tip=f"{tip}`rocm-wheels compat show images` lists ours")
     domain, path_text = match["domain"], match["path"]
     if domain is None:
         domain, path_text = "docker.io/", path_text if "/" in path_text else f"library/{path_text}"
@@ -272,53 +253,70 @@ def choose_job_image(text: str, platform: project_names.Platform) -> tuple[str, 
         raise errors.UsageError(f"jobs on Windows run in no image, and {text} was asked for", tip="none")
     name = text or table.jobs
     pinned = table.images.get(name)
-    has_digest = ci.IMAGE_DIGEST.fullmatch(name.rpartition("@")[2]) is not None
-    is_pulled = has_digest and not name.startswith(("sha256:", "localhost/"))
-    if not (is_pulled if pinned is None else not pinned.dockerfile):
-        raise errors.UsageError(
-            f"jobs cannot build in {name}: it has no digest, or is on the machine that made it"
-            f"{tables.suggest_name(name, table.images)}",
-            tip=f"{table.jobs}, name@sha256:… of a registry, or none",
-        )
+    of_registry = re.fullmatch(rf"(?!sha256:|localhost/).*@{ci.IMAGE_DIGEST.pattern}", name)
+    if not of_registry if pinned is None else pinned.dockerfile:
+        near = tables.suggest_name(name, table.images)
+        message = f"jobs cannot build in {name}: it has no digest, or is on the machine that made it{near}"
+        raise errors.UsageError(message, tip=f"{table.jobs}, name@sha256:… of a registry, or none")
     reference = choose_image(name, table.images, None, allow_unresolved=False).reference
     platforms = {f"{each.image}@{each.digest}": each.platform for each in table.images.values()}
     return reference, platforms.get(reference) or "auto"
 
 
-def format_build_command(engine: Engine, image: ChosenImage, env: Mapping[str, str]) -> str:
-    """Return the line for a shell that makes an image of ours. Proxies are named only, without values.
+def require_image(engine: Engine, image: ChosenImage, env: Mapping[str, str]) -> None:
+    """Raise EngineError, with the line that makes it, when an image that is made here is not there."""
+    words = ["image", "inspect", "--format", "{{.Id}}", image.reference]
+    if _try_engine(engine.program, words, env) is not None:
+        return
+    how = "build or load it first"
+    if image.dockerfile is not None:
+        words = [engine.program, "build", "--file", str(image.dockerfile), "--tag", image.reference]
+        if engine.name == "podman":
+            words += ["--timestamp", _IMAGE_EPOCH]
+        else:  # before version 23 it knows `COPY --chmod` with BuildKit alone, which it must be told
+            words = ["DOCKER_BUILDKIT=1", *words, "--build-arg", f"SOURCE_DATE_EPOCH={_IMAGE_EPOCH}"]
+        # named only: the engine has the values
+        words += [f"--build-arg={name}" for name in _PROXY_VARIABLES if env.get(name)]
+        how = f"make it: {shell.format_command([*words, str(image.dockerfile.parent.parent)])}"
+    raise errors.EngineError(f"there is no image {image.reference} here", tip=how)
 
-    All files of it have the first date that every archive can hold. Docker before 23 knows ``COPY --chmod``
-    with BuildKit alone, which it must be told.
+
+# ---- the words of the command line
+
+
+@dataclass(frozen=True)
+class Container:
+    """What is to run in a container, and what it may see. ``clone``: the checkout of the tool, if it is one.
+
+    ``mounts`` are PATH[:INSIDE][:ro], ``variables`` NAME[=VALUE]; ``stdin`` passes standard input on.
+    ``shown_only``: the line is printed, and may be for a machine that has the GPUs. ``root``: where the files
+    of this machine are.
     """
-    assert image.dockerfile is not None
-    epoch = "315532800"  # 1980-01-01
-    words = [engine.program, "build", "--file", str(image.dockerfile), "--tag", image.reference]
-    if engine.name == "podman":
-        words += ["--timestamp", epoch]
-    else:
-        words = ["DOCKER_BUILDKIT=1", *words, "--build-arg", f"SOURCE_DATE_EPOCH={epoch}"]
-    words += [f"--build-arg={name}" for name in _PROXY_VARIABLES if env.get(name)]
-    return shell.format_command([*words, str(image.dockerfile.parent.parent)])
+
+    command: tuple[str, ...]
+    here: Path
+    cache: Path
+    clone: Path | None
+    image: ChosenImage
+    mounts: tuple[str, ...] = ()
+    variables: tuple[str, ...] = ()
+    gpu: bool = False
+    shared_memory: str | None = None
+    network: str | None = None
+    stdin: bool = False
+    tty: bool = False
+    shown_only: bool = False
+    root: Path = Path("/")
 
 
-def compose_command(
-    engine: Engine,
-    options: ContainerOptions,
-    image: ChosenImage,
-    env: Mapping[str, str],
-    *,
-    root: Path = Path("/"),
-    shown_only: bool = False,
-) -> list[str]:
+def compose_command(engine: Engine, box: Container, env: Mapping[str, str]) -> list[str]:
     """Return the words of the command that runs a container.
 
-    ``root``: where the files of this machine are. ``shown_only``: the line is printed, and may be for a
-    machine that has the GPUs. Raises what cannot be had before anything is started or made.
+    Raises what cannot be had before anything is started or made.
     """
     for option, value, pattern, noun, tip in (
-        ("--shm-size", options.shared_memory, r"[1-9][0-9]*[bkmgBKMG]?", "size", "as 16g or 512m"),
-        ("--network", options.network, r"[A-Za-z0-9][\w.:=,/-]*", "name of a network", "none, host, bridge"),
+        ("--shm-size", box.shared_memory, r"[1-9][0-9]*[bkmgBKMG]?", "size", "as 16g or 512m"),
+        ("--network", box.network, r"[A-Za-z0-9][\w.:=,/-]*", "name of a network", "none, host, bridge"),
     ):  # an engine would answer with a page of its help
         if value is not None and not re.fullmatch(pattern, value):
             raise errors.UsageError(f"{option} {value!r} is no {noun}", tip=tip)
@@ -327,88 +325,51 @@ def compose_command(
             "containers are started from Linux: paths of Windows mean nothing inside",
             tip="run this inside of WSL, where rocm-wheels and the engine are both at home",
         )
-    words = [engine.program, "run", "--rm", "--init", "--name", f"rocm-wheels-{secrets.token_hex(4)}"]
-    words += ["--interactive", "--tty"] if options.tty else ["--interactive"] if options.stdin else []
-    if engine.name == "podman" and engine.rootless:
-        words += ["--userns", "keep-id"]
-    else:  # root inside of rootless docker is whoever started it
-        words += ["--user", "0:0" if engine.rootless else f"{os.getuid()}:{os.getgid()}"]
-    for mount in _collect_mounts(options, env):
-        words += ["--volume", mount]
-    words += ["--workdir", str(options.here)]
-    for variable in _list_variables(options, image, env):
-        words += ["--env", variable]
-    if options.gpu:
-        words += _list_gpu_words(engine, root, shown_only=shown_only)
-        words += ["--security-opt", "seccomp=unconfined"]
-        words += ["--ipc", "host"] if options.shared_memory is None else []
-    enforce = root / "sys/fs/selinux/enforce"
-    if enforce.is_file() and enforce.read_text(encoding="ascii").strip() == "1":
-        words += ["--security-opt", "label=disable"]
+    certificates = _find_certificates(env)
+    mounts = _collect_mounts(box, certificates.values())
+    variables = _list_variables(box, env, certificates)
+    devices, groups = _find_gpus(engine, box) if box.gpu else ([], [])
+    keeps_numbers = engine.name == "podman" and engine.rootless
+    # root inside of rootless docker is whoever started it
+    user = "0:0" if engine.rootless else f"{os.getuid()}:{os.getgid()}"
+    enforce = box.root / "sys/fs/selinux/enforce"
+    is_enforced = enforce.is_file() and enforce.read_text(encoding="ascii").strip() == "1"
     files = _MOST_FILES
     if engine.name == "podman" or engine.rootless:  # which has no more than we have
         import resource
 
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         files = files if limit in {-1, resource.RLIM_INFINITY} else min(limit, files)
-    words += ["--ulimit", "core=0:0", "--ulimit", f"nofile={min(_SOFT_FILES, files)}:{files}"]
-    words += ["--shm-size", options.shared_memory] if options.shared_memory is not None else []
-    words += ["--network", options.network] if options.network is not None else []
-    words += ["--pull", "never"] if image.made_here else []
-    return [*words, image.reference, *options.command]
+    words = [engine.program, "run", "--rm", "--init", "--name", f"rocm-wheels-{secrets.token_hex(4)}"]
+    words += ["--interactive", "--tty"] if box.tty else ["--interactive"] if box.stdin else []
+    for word, values in (
+        ("--userns", ["keep-id"] if keeps_numbers else []),
+        ("--user", [] if keeps_numbers else [user]),
+        ("--volume", mounts),
+        ("--workdir", [str(box.here)]),
+        ("--env", variables),
+        ("--device", devices),
+        ("--group-add", groups),
+        ("--security-opt", ["seccomp=unconfined"] if box.gpu else []),
+        ("--ipc", ["host"] if box.gpu and box.shared_memory is None else []),
+        ("--security-opt", ["label=disable"] if is_enforced else []),
+        ("--ulimit", ["core=0:0", f"nofile={min(_SOFT_FILES, files)}:{files}"]),
+        ("--shm-size", [box.shared_memory or ""]),
+        ("--network", [box.network or ""]),
+        ("--pull", ["never"] if box.image.made_here else []),
+    ):  # why each is there: the table of the page about containers
+        words += [part for value in values if value for part in (word, value)]
+    return [*words, box.image.reference, *box.command]
 
 
-def _list_gpu_words(engine: Engine, root: Path, *, shown_only: bool) -> list[str]:
-    """Return the devices that ROCm opens, the compute interface and every render node, and their groups.
-
-    Groups by number: names differ between image and machine.
-    """
-    kfd, everyone = root / "dev/kfd", stat.S_IROTH | stat.S_IWOTH
-    nodes = sorted((root / "dev/dri").glob("renderD*"), key=lambda node: (len(node.name), node.name))
-    if kfd.exists() and nodes:
-        paths = [f"/{device.relative_to(root)}" for device in (kfd, *nodes)]
-        states = [device.stat() for device in (kfd, *nodes)]
-        closed = {state.st_gid for state in states if state.st_mode & everyone != everyone}
-        groups = [str(number) for number in sorted(closed)]
-    elif shown_only:
-        paths, groups = ["/dev/kfd", "/dev/dri"], [f"{_GROUP_OF}/dev/kfd", f"{_GROUP_OF}/dev/dri/renderD128"]
-    else:
-        raise errors.HostError(
-            "there is no /dev/kfd, or no render node in /dev/dri: no AMD GPU can be used here",
-            tip="`rocm-wheels doctor` says what is missing; without --gpu the container starts all the same;"
-            " `container run --print --gpu` gives the line for a machine that has GPUs",
-        )
-    words = [word for path in paths for word in ("--device", path)]
-    if not groups or (os.getuid() == 0 and not engine.rootless):
-        return words
-    if not engine.keeps_groups:
-        raise errors.EngineError(
-            f"{engine.name} cannot hand on your groups here, and {paths[0]} is open to its group alone",
-            tip="rootless podman does with crun as its runtime; docker with its daemon",
-        )
-    groups = ["keep-groups"] if engine.rootless else groups
-    return words + [word for group in groups for word in ("--group-add", group)]
-
-
-def expand_path(text: str, option: str) -> Path:
-    """Return a path of an option, absolute and without ``..``. Raises UsageError for ``~`` of nobody."""
-    try:
-        path = Path(text).expanduser().absolute()
-    except RuntimeError as nobody:
-        user = text.partition("/")[0]
-        message = f"{option}: there is no home folder {user}"
-        raise errors.UsageError(message, tip="give the whole path") from nobody
-    return path.resolve() if ".." in path.parts else path  # behind a symbolic link .. is elsewhere
-
-
-def _collect_mounts(options: ContainerOptions, env: Mapping[str, str]) -> list[str]:
+def _collect_mounts(box: Container, certificates: Iterable[Path]) -> list[str]:
     """Return what stands behind each ``--volume``, outer folders first: here, cache, clone, and those named.
 
     Repositories of worktrees and files of certificates go with them. Raises UsageError for a path that is
     not here, that engines cannot take, that hides the image, and for two at one place.
     """
     inside_of: dict[Path, tuple[Path, bool]] = {}  # by the place inside: the path here, and whether read-only
-    for text in options.mounts:
+    for text in box.mounts:
         match = _MOUNT.fullmatch(text)
         if match is None:
             tip = "PATH, PATH:ro, PATH:/INSIDE or PATH:/INSIDE:ro"
@@ -417,47 +378,52 @@ def _collect_mounts(options: ContainerOptions, env: Mapping[str, str]) -> list[s
         if not path.exists():
             tip = "make it first: an engine would make it as root"
             raise errors.UsageError(f"--mount {text}: there is no {path}", tip=tip)
-        inside = Path(os.path.normpath(match["inside"])) if match["inside"] else path
+        inside = Path(os.path.normpath(match["inside"] or path))
         mount = path, match["mode"] == "ro"
         if inside_of.setdefault(inside, mount) != mount:
             message = f"--mount: {path} and {inside_of[inside][0]} would be at one place inside, {inside}"
             raise errors.UsageError(message, tip="give each a place of its own: PATH:INSIDE")
-    trees = [tree for tree in (options.here, options.clone) if tree is not None]
-    if options.cache.exists() and not options.cache.is_dir():
-        raise errors.UsageError(f"--cache {options.cache} is no folder")
-    for folder in (*trees, options.cache, *filter(None, map(_find_worktree_repository, trees))):
+    if box.cache.exists() and not box.cache.is_dir():
+        raise errors.UsageError(f"--cache {box.cache} is no folder")
+    trees = [box.here, *([box.clone] if box.clone else [])]
+    for folder in (*trees, box.cache, *filter(None, map(_find_worktree_repository, trees))):
         inside_of.setdefault(folder, (folder, False))
     for inside, (path, _) in inside_of.items():
         if ":" in f"{path}{inside}" or "\n" in f"{path}{inside}":
             message = f"{str(path)!r} has a colon or a line break in it: engines cannot mount that"
             raise errors.UsageError(message, tip="use a folder with another name")
-        top = inside.parts[1:2]
-        hides = not top or (top[0] in _IMAGE_PARENTS and len(inside.parts) == 2)
-        of_image = top and top[0] in _IMAGE_FOLDERS and not any(map(inside.is_relative_to, _SOURCE_FOLDERS))
-        if (hides or of_image) and not path.is_file():
+        if _IMAGE_PLACE.fullmatch(str(inside)) and not path.is_file():
             tip = "mount another folder; commands run in the folder that you are in: change to another one"
             raise errors.UsageError(f"{inside} of the image would be hidden by a mount", tip=tip)
-    for path in _find_certificates(env).values():
+    for path in certificates:
         inside_of.setdefault(path, (path, True))
     ordered = sorted(inside_of.items(), key=lambda item: len(item[0].parts))
     return [f"{path}:{inside}{':ro' if read_only else ''}" for inside, (path, read_only) in ordered]
 
 
+def expand_path(text: str, option: str) -> Path:
+    """Return a path of an option, absolute and without ``..``. Raises UsageError for ``~`` of nobody."""
+    try:
+        path = Path(text).expanduser().absolute()
+    except RuntimeError as nobody:
+        message = f"{option}: there is no home folder {text.partition('/')[0]}"
+        raise errors.UsageError(message, tip="give the whole path") from nobody
+    return path.resolve() if ".." in path.parts else path  # behind a symbolic link .. is elsewhere
+
+
 def _find_worktree_repository(tree: Path) -> Path | None:
     """Return the repository of a `git worktree`, which is elsewhere; ``None`` where git needs no more.
 
-    gitrepository-layout(5): .git is a file then, and names a folder whose ``commondir`` names the repository.
+    gitrepository-layout(5): .git is a file then, and names a folder whose ``commondir`` names the repository;
+    a submodule has none.
     """
-
-    def read_path(file: Path) -> str:
-        return file.read_text(encoding="utf-8", errors="surrogateescape").removeprefix("gitdir:").strip()
-
-    if not (tree / ".git").is_file():
-        return None
-    git_dir = tree / read_path(tree / ".git")
-    common = git_dir / "commondir"  # a submodule has none
-    repository = Path(os.path.normpath(git_dir / (read_path(common) if common.is_file() else ".")))
-    return repository if repository.is_dir() else None
+    place = tree
+    for name in (".git", "commondir"):
+        if not (place / name).is_file():
+            break
+        text = (place / name).read_text(encoding="utf-8", errors="surrogateescape")
+        place = Path(os.path.normpath(place / text.removeprefix("gitdir:").strip()))
+    return place if place != tree and place.is_dir() else None
 
 
 def _find_certificates(env: Mapping[str, str]) -> dict[str, Path]:
@@ -474,36 +440,64 @@ def _find_certificates(env: Mapping[str, str]) -> dict[str, Path]:
     return certificates
 
 
-def _list_variables(options: ContainerOptions, image: ChosenImage, env: Mapping[str, str]) -> Iterable[str]:
+def _list_variables(box: Container, env: Mapping[str, str], certificates: Iterable[str]) -> list[str]:
     """Return what stands behind each ``--env``: a name alone has the value of the engine's environment.
 
     Raises UsageError for a secret value, and for a name without a value anywhere.
     """
-    passed = [*_PROXY_VARIABLES, *_find_certificates(env), *_STYLE_VARIABLES]
-    words = {name: name for name in passed if env.get(name) and (options.tty or name != "TERM")}
-    words |= {name: f"{name}={options.cache / folder}" for name, folder in _CACHE_FOLDERS.items()}
-    user = machine.find_user_name(env)
-    words |= {name: f"{name}={user}" for name in ("USER", "LOGNAME")}
-    words[machine.IMAGE_VARIABLE] = (
-        f"{machine.IMAGE_VARIABLE}={image.reference}"  # statements of wheels name it
-    )
-    if options.clone is not None:
-        words[_CHECKOUT_VARIABLE] = f"{_CHECKOUT_VARIABLE}={options.clone}"
-    for text in options.variables:
+    passed = [*_PROXY_VARIABLES, *certificates, *_STYLE_VARIABLES]
+    words = {name: name for name in passed if env.get(name) and (box.tty or name != "TERM")}
+    values = {name: str(box.cache / folder) for name, folder in _CACHE_FOLDERS.items()}
+    values |= dict.fromkeys(("USER", "LOGNAME"), machine.find_user_name(env))
+    values[machine.IMAGE_VARIABLE] = box.image.reference  # statements of wheels name it
+    if box.clone is not None:
+        values[_CHECKOUT_VARIABLE] = str(box.clone)
+    words |= {name: f"{name}={value}" for name, value in values.items()}
+    for text in box.variables:
         name, separator, value = text.partition("=")
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
             tip = "--env NAME or --env NAME=VALUE"
             raise errors.UsageError(f"--env {name!r} is no name of a variable", tip=tip)
         if value and shell.hide_variable_value(name, value) != value:
-            raise errors.UsageError(
-                f"--env {name}=… would show a secret in every list of processes",
-                tip=f"set {name} in your environment and give its name alone: --env {name}",
-            )
+            message = f"--env {name}=… would show a secret in every list of processes"
+            tip = f"set {name} in your environment and give its name alone: --env {name}"
+            raise errors.UsageError(message, tip=tip)
         if not separator and name not in env:
             tip = f"set it first, or give --env {name}=VALUE"
             raise errors.UsageError(f"--env {name}: there is no such variable here", tip=tip)
         words[name] = text
-    return words.values()
+    return [*words.values()]
+
+
+def _find_gpus(engine: Engine, box: Container) -> tuple[list[str], list[str]]:
+    """Return the devices that ROCm opens, the compute interface and every render node, and their groups.
+
+    Groups by number: names differ between image and machine.
+    """
+    kfd, everyone = box.root / "dev/kfd", stat.S_IROTH | stat.S_IWOTH
+    nodes = sorted((box.root / "dev/dri").glob("renderD*"), key=lambda node: (len(node.name), node.name))
+    if kfd.exists() and nodes:
+        devices = [f"/{device.relative_to(box.root)}" for device in (kfd, *nodes)]
+        states = [device.stat() for device in (kfd, *nodes)]
+        closed = {state.st_gid for state in states if state.st_mode & everyone != everyone}
+        groups = [str(number) for number in sorted(closed)]
+    elif box.shown_only:
+        devices = ["/dev/kfd", "/dev/dri"]
+        groups = [f"{_GROUP_OF}/dev/kfd", f"{_GROUP_OF}/dev/dri/renderD128"]
+    else:
+        raise errors.HostError(
+            "there is no /dev/kfd, or no render node in /dev/dri: no AMD GPU can be used here",
+            tip="`rocm-wheels doctor` says what is missing; without --gpu the container starts all the same;"
+            " `container run --print --gpu` gives the line for a machine that has GPUs",
+        )
+    if not groups or (os.getuid() == 0 and not engine.rootless):
+        return devices, []
+    if not engine.keeps_groups:
+        raise errors.EngineError(
+            f"{engine.name} cannot hand on your groups here, and {devices[0]} is open to its group alone",
+            tip="rootless podman does with crun as its runtime; docker with its daemon",
+        )
+    return devices, ["keep-groups"] if engine.rootless else groups
 
 
 def list_cache_folders(cache: Path) -> list[Path]:
@@ -521,14 +515,7 @@ def format_pasteable_line(argv: Sequence[str], cache: Path) -> str:
     return mkdir + re.sub(rf"(--group-add ){_GROUP_OF}(/dev/\S+)", r'\1"$(stat -c %g \2)"', line)
 
 
-def require_image(engine: Engine, image: ChosenImage, env: Mapping[str, str]) -> None:
-    """Raise EngineError, with the line that makes it, when an image that is made here is not there."""
-    words = ["image", "inspect", "--format", "{{.Id}}", image.reference]
-    if _try_engine(engine.program, words, env) is None:
-        how = "build or load it first"
-        if image.dockerfile:
-            how = f"make it: {format_build_command(engine, image, env)}"
-        raise errors.EngineError(f"there is no image {image.reference} here", tip=how)
+# ---- its end
 
 
 def run_container(engine: Engine, argv: Sequence[str], env: Mapping[str, str], *, stdin: bool) -> int:
@@ -536,7 +523,7 @@ def run_container(engine: Engine, argv: Sequence[str], env: Mapping[str, str], *
 
     At an interruption the container is stopped: politely, after 10 seconds by force. Then it goes on.
     """
-    name = argv[argv.index("--name") + 1]
+    name, code = argv[argv.index("--name") + 1], -1
 
     def stop() -> None:
         log.log_note(f"ending the container {name}; the command inside has {_STOP_SECONDS} seconds")
@@ -545,14 +532,13 @@ def run_container(engine: Engine, argv: Sequence[str], env: Mapping[str, str], *
 
     try:
         code = process.run_on_terminal(argv, env=env, stdin=stdin, end=stop, error=errors.EngineError)
-    except BaseException:
-        _remove_container(engine, name, env)  # also one that was not there yet when it was to be stopped
-        raise
+    finally:
+        if code < 0:  # without its client; also one that was not there yet when it was to be stopped
+            _remove_container(engine, name, env)
     if code < 0:
-        _remove_container(engine, name, env)
         raise errors.EngineError(f"{engine.program} was killed by signal {-code}; its container was ended")
-    if (why := _ENGINE_EXIT_CODES.get(code)) is not None:
-        log.log_note(f"exit code {code}: {why}; or the command itself ended with {code}")
+    if code in _ENGINE_EXIT_CODES:
+        log.log_note(f"exit code {code}: {_ENGINE_EXIT_CODES[code]}; or the command itself ended with {code}")
     return code
 
 

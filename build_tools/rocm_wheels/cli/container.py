@@ -110,37 +110,40 @@ def run(  # noqa: PLR0917 - click passes them by name
     except FileNotFoundError as missing:
         raise click.UsageError("the current folder no longer exists: change to another") from missing
     cache = cache or user_folders.find_cache_folder(env, sys.platform) / "containers"
-    settings = container.ContainerOptions(
+    clone = workspace.get_project_home() if workspace.is_clone() else None
+    cache = container.expand_path(str(cache), "--cache")
+    images = ci.load_container_table().images
+    box = container.Container(
         command=words,
         here=here,
-        cache=container.expand_path(str(cache), "--cache"),
-        clone=workspace.get_project_home() if workspace.is_clone() else None,
+        cache=cache,
+        clone=clone,
+        image=container.choose_image(image, images, clone, allow_unresolved=allow_unresolved),
         tty=sys.stdin.isatty() and sys.stdout.isatty(),
+        shown_only=only_print,
         **options,
     )
-    images = ci.load_container_table().images
-    chosen_image = container.choose_image(image, images, settings.clone, allow_unresolved=allow_unresolved)
     preferred = None if engine == "auto" else engine
     # what is wrong with the words themselves is said before any engine is asked
     chosen = container.Engine(preferred or "docker", preferred or "docker")
-    argv = container.compose_command(chosen, settings, chosen_image, env, shown_only=only_print)
+    argv = container.compose_command(chosen, box, env)
     try:
         chosen = container.find_engine(preferred, env)
     except errors.EngineError as missing:
         if not only_print:
-            log.log_note(f"would have been run: {container.format_pasteable_line(argv, settings.cache)}")
+            log.log_note(f"would have been run: {container.format_pasteable_line(argv, cache)}")
             raise
         log.log_warning(f"{missing.message}\nthe line is what {chosen.name} would be given")
-    argv = container.compose_command(chosen, settings, chosen_image, env, shown_only=only_print)
+    argv = container.compose_command(chosen, box, env)
     if only_print:
-        line = container.format_pasteable_line(argv, settings.cache)
+        line = container.format_pasteable_line(argv, cache)
         print_result({"engine": chosen.name, "line": line}, [line], as_json=as_json)
         return 0
-    if chosen_image.made_here:
-        container.require_image(chosen, chosen_image, env)
-    for folder in container.list_cache_folders(settings.cache):
+    if box.image.made_here:
+        container.require_image(chosen, box.image, env)
+    for folder in container.list_cache_folders(cache):
         folder.mkdir(parents=True, exist_ok=True)
-    return container.run_container(chosen, argv, env, stdin=settings.stdin or settings.tty)
+    return container.run_container(chosen, argv, env, stdin=box.stdin or box.tty)
 
 
 @container_group.command("container resolve")
