@@ -94,30 +94,21 @@ def make_channel_pages(
     pages = make_index_pages(folder, paths, documents)
     untested = [document for document in documents if notes[document.id].state != "tested"]
     for project in ("", *sorted({name for document in documents for name in document.projects})):
-        told = [
-            (document.id, notes[document.id])
-            for document in untested
-            if not project or project in document.projects
+        told = {item.id: notes[item.id] for item in untested if not project or project in item.projects}
+        if not told:
+            continue
+        html, text = (f"{folder}/{project}/{page}".replace("//", "/") for page in (HTML_PAGE, JSON_PAGE))
+        lines = [
+            f"<p>{escape('; '.join((f'{set_id}: {note.state}', *note.lines)))}</p>\n"
+            for set_id, note in told.items()
         ]
-        if told:
-            page = f"{folder}/{project}".rstrip("/")
-            pages[f"{page}/{HTML_PAGE}"] = _add_to_html(pages[f"{page}/{HTML_PAGE}"], told)
-            pages[f"{page}/{JSON_PAGE}"] = _add_to_json(pages[f"{page}/{JSON_PAGE}"], told)
+        pages[html] = pages[html].removesuffix(PAGE_TAIL) + "".join(lines).encode() + PAGE_TAIL
+        rows = [
+            {"set": set_id, "state": note.state, "told": list(note.lines)} for set_id, note in told.items()
+        ]
+        rest = pages[text].lstrip().removeprefix(b"{").lstrip()  # what is said first is read first
+        pages[text] = json.dumps({_UNTESTED_KEY: rows})[:-1].encode() + b", " + rest
     return pages
-
-
-def _add_to_html(page: bytes, told: Sequence[tuple[str, SetNote]]) -> bytes:
-    lines = [
-        f"<p>{escape('; '.join((f'{set_id}: {note.state}', *note.lines)))}</p>\n" for set_id, note in told
-    ]
-    return page.removesuffix(PAGE_TAIL) + "".join(lines).encode() + PAGE_TAIL
-
-
-def _add_to_json(page: bytes, told: Sequence[tuple[str, SetNote]]) -> bytes:
-    notes = [{"set": set_id, "state": note.state, "told": list(note.lines)} for set_id, note in told]
-    return (
-        json.dumps({_UNTESTED_KEY: notes})[:-1].encode() + b", " + page.lstrip().removeprefix(b"{").lstrip()
-    )
 
 
 def exchange_pages(
