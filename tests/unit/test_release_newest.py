@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from judged_sets import a_set, wheel
 from packaging.version import Version
 
 from rocm_wheels.cli import releases
@@ -48,11 +49,10 @@ def test_of_releases_finals_are_newer_than_pre_releases(channel: str) -> None:
 
 
 def test_a_line_is_two_numbers() -> None:
-    assert [wheel_set.parse_torch_line(one) for one in ("2.13.0a0+rocm7.1", "2.9.1", "3")] == [
-        (2, 13),
-        (2, 9),
-        (3, 0),
-    ]
+    versions = {"2.13.0a0+rocm7.1": (2, 13), "2.9.1": (2, 9), "3": (3, 0)}
+    for version, line in versions.items():
+        assert a_set().model_copy(update={"version": version}).torch_line == line
+    assert a_set(wheel("triton")).torch_line is None
 
 
 @pytest.mark.parametrize(

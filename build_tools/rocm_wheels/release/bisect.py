@@ -20,7 +20,6 @@ from rocm_wheels.stores.store import Store
 
 _SKIP_EXIT_CODE, _STOP_EXIT_CODE = 125, 128  # of `git bisect run`: cannot be tested; from here on: stop
 _LONGEST_MESSAGE = 240
-_READ_JOBS = 8
 _REQUIREMENTS_TIP = "--dependency-index and --find-links say where their requirements are, as ROCm's packages"
 
 
@@ -63,11 +62,11 @@ def list_sets_between(store: Store, good: str, bad: str, family: str | None) -> 
     old, new = ends = [wheel_set.find_set(store, end, family=family) for end in (good, bad)]
     if old.id == new.id and old.family == new.family:
         raise errors.UsageError(f"{old.id} cannot be both good and bad", tip="name two sets")
-    kinds = [_list_kinds(end) for end in ends]
-    if kinds[0] != kinds[1]:
+    kind, other_kind = ((end.family, end.layout, wheel_set.find_set_platform(end)) for end in ends)
+    if kind != other_kind:
         raise errors.ReleaseError(
-            f"there is no line between them: {old.id} is of {', '.join(kinds[0])} and {new.id} of"
-            f" {', '.join(kinds[1])}",
+            f"there is no line between them: {old.id} is of {', '.join(kind)} and {new.id} of"
+            f" {', '.join(other_kind)}",
             tip="name two sets of one family, layout and platform: `rocm-wheels set list STORE` says it",
         )
     if old.layout == "variants":
@@ -85,24 +84,14 @@ def list_sets_between(store: Store, good: str, bad: str, family: str | None) -> 
     sets = wheel_set.read_family_sets(store, old.family)
     for damage in sets.damaged:
         log.log_warning(f"left out: {damage}")
-    lines = {_find_torch_line(end) for end in ends}
-    between = [
+    lines = {end.torch_line for end in ends}
+    return [
         document
-        for document in sets.documents
+        for document in reversed(sets.documents)
         if first <= (document.created, document.id) <= last
-        and _list_kinds(document) == kinds[0]
-        and (len(lines) > 1 or _find_torch_line(document) in lines)
+        and (document.family, document.layout, wheel_set.find_set_platform(document)) == kind
+        and (len(lines) > 1 or document.torch_line in lines)
     ]
-    return sorted(between, key=lambda document: (document.created, document.id))
-
-
-def _list_kinds(document: wheel_set.SetDocument) -> tuple[str, str, str]:
-    return document.family, document.layout, wheel_set.find_set_platform(document)
-
-
-def _find_torch_line(document: wheel_set.SetDocument) -> tuple[int, int] | None:
-    has_torch = wheel_set.TORCH_PROJECT in document.projects
-    return wheel_set.parse_torch_line(document.version) if has_torch else None
 
 
 def narrow_down(outcomes: Sequence[str]) -> tuple[int, int, int | None]:
@@ -142,10 +131,9 @@ def bisect_sets(
 
     def probe(place: int) -> Probe:
         probed = _probe_set(documents[place], request, env)
-        word = (
-            f"is skipped ({probed.why})" if probed.outcome == "skip" else f"is {probed.outcome}: {probed.why}"
-        )
-        log.log_note(f"{probed.set} {word}")
+        skipped = f"is skipped ({probed.why})"
+        words = skipped if probed.outcome == "skip" else f"is {probed.outcome}: {probed.why}"
+        log.log_note(f"{probed.set} {words}")
         outcomes[place] = probed.outcome
         probes.append(probed)
         return probed
@@ -153,8 +141,8 @@ def bisect_sets(
     for place, expected in () if trust_ends else ((0, "good"), (len(documents) - 1, "bad")):
         log.log_note(f"trying {documents[place].id}, given as {expected}")
         if (end := probe(place)).outcome != expected:
-            what = "cannot be tested" if end.outcome == "skip" else f"is {end.outcome}"
-            tip = _REQUIREMENTS_TIP if end.outcome == "skip" else None
+            skipped = end.outcome == "skip"
+            what, tip = ("cannot be tested", _REQUIREMENTS_TIP) if skipped else (f"is {end.outcome}", None)
             if end.why.endswith((" 126", " 127")):
                 tip = "126 and 127 say that a program was not found"
             raise errors.ReleaseError(f"{end.set} was given as {expected}, but {what}: {end.why}", tip=tip)

@@ -315,9 +315,10 @@ def require_no_lost_targets(
     """
     if ci.MULTI_ARCH not in {document.family, document.layout}:
         return ()
-    line = _platform_and_line(document)
+    platform = wheel_set.find_set_platform(document)
+    alike = [shown for shown in shown_documents if shown.torch_line == document.torch_line]
     newest = max(
-        (shown for shown in shown_documents if _platform_and_line(shown) == line),
+        (shown for shown in alike if wheel_set.find_set_platform(shown) == platform),
         key=lambda shown: wheel_set.rank_set(
             shown.projects, shown.version, shown.created, shown.id, channel=channel
         ),
@@ -340,12 +341,6 @@ def require_no_lost_targets(
             tip="promote a set for all of them, or allow this with --allow-fewer-targets",
         )
     return (f"fewer targets: no code of {'; '.join(lost)}, which {newest.id} has",)
-
-
-def _platform_and_line(document: wheel_set.SetDocument) -> tuple[str, tuple[int, int] | None]:
-    has_torch = wheel_set.TORCH_PROJECT in document.projects
-    line = wheel_set.parse_torch_line(document.version) if has_torch else None
-    return wheel_set.find_set_platform(document), line
 
 
 def _list_code_targets(document: wheel_set.SetDocument) -> Mapping[str, set[str]]:

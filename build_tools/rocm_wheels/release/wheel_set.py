@@ -176,6 +176,12 @@ class SetDocument(records.Record):
         return not cell.rocm or file.for_any_rocm or self.rocm_of(file) == cell.rocm
 
     @property
+    def torch_line(self) -> tuple[int, int] | None:
+        """The numbers that its torch line is called by, ``(2, 13)`` of ``2.13.0a0+rocm7``; None: no torch."""
+        version = Version(self.version)
+        return (version.major, version.minor) if TORCH_PROJECT in self.projects else None
+
+    @property
     def is_complete(self) -> bool:
         """Whether every planned cell is there."""
         return not self.missing
@@ -520,9 +526,3 @@ def rank_set(
         created,
         set_id,
     )
-
-
-def parse_torch_line(version: str) -> tuple[int, int]:
-    """Return the two numbers that a torch line is called by: ``(2, 13)`` of ``2.13.0a0+rocm7.1``."""
-    torch_version = Version(version)
-    return torch_version.major, torch_version.minor
