@@ -25,7 +25,7 @@ from packaging.version import InvalidVersion, Version
 
 from rocm_wheels.core import errors, parallel
 from rocm_wheels.index import folder
-from rocm_wheels.models import ci, gfx
+from rocm_wheels.models import ci
 from rocm_wheels.package import version_edit
 from rocm_wheels.release import store_paths, wheel_set
 from rocm_wheels.stores.store import Store
@@ -348,7 +348,7 @@ def _list_code_targets(document: wheel_set.SetDocument) -> Mapping[str, set[str]
     targets: dict[str, set[str]] = defaultdict(set)
     for file in document.files:
         project = wheel_set.find_host_project(file.project) or file.project
-        targets[project] |= {gfx.strip_features(target) for target in file.targets}
+        targets[project] |= {*file.targets}
     return targets
 
 

@@ -13,6 +13,7 @@ without torch comes after those that have it.
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from rocm_wheels.core import errors, parallel, records, tables
 from rocm_wheels.models import project_names
-from rocm_wheels.models.gfx import get_card_kinds, get_gfx_families, strip_features
+from rocm_wheels.models.gfx import get_card_kinds, get_gfx_families
 from rocm_wheels.models.lock import Lock, Sha256Digest
 from rocm_wheels.release import sealed
 from rocm_wheels.release.store_paths import FamilyPaths
@@ -207,7 +208,8 @@ class SetDocument(records.Record):
 
         So results stay those of a set that is staged again after a prune.
         """
-        return hashlib.sha256(self.model_dump_json(by_alias=True, exclude={"created"}).encode()).hexdigest()
+        values = self.model_dump(mode="json", by_alias=True, exclude={"created"})
+        return hashlib.sha256(json.dumps(values).encode()).hexdigest()
 
     def to_json(self) -> bytes:
         """Return its file, which ends in a seal: the same set is the same bytes."""
@@ -216,12 +218,8 @@ class SetDocument(records.Record):
 
 def join_lock_digests(digests: Iterable[str]) -> str:
     """Return what stands for the locks of a set in its id: the digest of one, or that of all digests."""
-    sorted_digests = sorted(digests)
-    return (
-        sorted_digests[0]
-        if len(sorted_digests) == 1
-        else hashlib.sha256("".join(sorted_digests).encode()).hexdigest()
-    )
+    first, *others = sorted(digests)
+    return hashlib.sha256("".join([first, *others]).encode()).hexdigest() if others else first
 
 
 def make_set_id(version: str, files: Iterable[tuple[str, str]], lock_digest: str) -> str:
@@ -392,8 +390,7 @@ def find_set_platform(document: SetDocument) -> project_names.Platform:
 def list_set_targets(document: SetDocument) -> tuple[str, ...]:
     """Return the targets that a set is for, sorted: those inside and those planned, else its family's."""
     planned = {cell.target for cell in document.planned if cell.target}
-    targets = {strip_features(target) for target in {*document.targets, *planned}}
-    return tuple(sorted(targets)) or get_gfx_families().get(document.family, ())
+    return tuple(sorted({*document.targets, *planned})) or get_gfx_families().get(document.family, ())
 
 
 def list_families_of_target(document: SetDocument, gfx: str) -> tuple[str, ...]:
@@ -439,19 +436,15 @@ def _find_wheels_for_gpu(document: SetDocument, gfx: str) -> list[SetFile]:
 
     A variant for every machine (``null``) is for those that nothing else of its project fits.
     """
-    with_code = [
-        file for file in document.files if gfx in {strip_features(target) for target in file.targets}
-    ]
+    with_code = [file for file in document.files if gfx in file.targets]
     without_code = [file for file in document.files if not file.targets]
     special = {
         file.project
         for file in (*with_code, *without_code)
         if file.targets or file.label not in {"", NULL_LABEL}
     }
-    return [
-        *with_code,
-        *(file for file in without_code if file.label != NULL_LABEL or file.project not in special),
-    ]
+    for_all = [file for file in without_code if file.label != NULL_LABEL or file.project not in special]
+    return [*with_code, *for_all]
 
 
 def find_host_project(project: str) -> str | None:
@@ -461,12 +454,8 @@ def find_host_project(project: str) -> str | None:
 
 def make_device_extras(document: SetDocument, project: str, targets: Iterable[str]) -> str:
     """Return the extras that bring a project's kernels for targets (``[device-gfx942]``); "": it has none."""
-    held = {
-        strip_features(target)
-        for file in document.files
-        if find_host_project(file.project) == project
-        for target in file.targets
-    }
+    parts = [file for file in document.files if find_host_project(file.project) == project]
+    held = {target for file in parts for target in file.targets}
     extras = [f"device-{target}" for target in targets if target in held]
     return f"[{','.join(extras)}]" if extras else ""
 
@@ -518,11 +507,5 @@ def rank_set(
     if TORCH_PROJECT not in projects:
         return False, False, _NO_VERSION, tested, created, set_id
     torch_version = Version(version)
-    return (
-        True,
-        channel in _PRERELEASE_CHANNELS or not torch_version.is_prerelease,
-        torch_version,
-        tested,
-        created,
-        set_id,
-    )
+    counts = channel in _PRERELEASE_CHANNELS or not torch_version.is_prerelease
+    return True, counts, torch_version, tested, created, set_id
