@@ -64,7 +64,7 @@ EXAMPLES: dict[ReasonCode, list[dict[str, Any]]] = {
     "failed": [
         FAILED,
         {**FAILED, "others": 1, "passes": 2, "machine": "any"},
-        {**FAILED, "tests": (), "detail": "1 of 2 reports is there", "others": 2},
+        {**FAILED, "tests": (), "detail": "1 of 2 reports are there", "others": 2},
         {**FAILED, "before_gpu": True, "tests": ()},
     ],
     "uncovered": [

@@ -381,6 +381,17 @@ def test_a_half_run_is_no_pass(tmp_path: Path) -> None:
     assert gate(crashed, resumed)[0] == "fail"
 
 
+def test_a_share_of_a_file_without_end_is_a_missing_one(tmp_path: Path) -> None:
+    (one,) = evidence_in(edited(results(tmp_path / "share"), name="test_a 1/9999"))
+    assert one.outcome == "missing" and "test_a 2/9999 is not there" in one.detail
+    record = tmp_path / "share" / "results.json"
+    document = json.loads(record.read_text())
+    document["chosen"] |= {"shard": 1, "shards": 10**12}
+    record.write_text(json.dumps(document))
+    with pytest.raises(errors.DataError, match=r"chosen\.shards"):
+        evidence_in(record)
+
+
 def a_shard(folder: Path, number: int, *names: str, plan: str = "p", later: int = 0, **more: Any) -> Path:
     """Write results of one shard of two; each holds a file of its own."""
     chosen = ChosenTests(suite="full", shard=number, shards=2, plan=plan)

@@ -74,7 +74,7 @@ def check_command(
     if failed:
         first = failed[0].failed[0] if failed[0].failed else failed[0].detail
         raise errors.AuditError(
-            f"{len(failed)} of {tables.format_count(len(entries), 'result')} did not pass: {first}",
+            f"{tables.count_part(len(failed), len(entries), 'result')} did not pass: {first}",
             tip=f"`rocm-wheels set show {chosen.store} --set {document.id}` lists them",
         )
     if submission.write_payloads is None:

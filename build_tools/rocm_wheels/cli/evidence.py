@@ -331,11 +331,9 @@ def _find_evidence(
 ) -> StoredEvidence:
     matches = [entry for entry in entries if part in entry.id]
     if len(matches) != 1:
-        count_text = f"{len(matches)} have" if matches else "none has"
+        found = "no result has" if not matches else f"{len(matches)} results have"
         tip = f"`rocm-wheels set show {chosen.store} --set {document.id}` lists them"
-        raise errors.UsageError(
-            f"of {len(entries)} evidence of {document.id} {count_text} {part} in its id", tip=tip
-        )
+        raise errors.UsageError(f"{document.id}: {found} {part} in the id", tip=tip)
     return matches[0]
 
 
@@ -589,7 +587,7 @@ def _describe_verdict(
     headline = verdict_text.format_headline(judged).replace(judged.set, f"{judged.set} of {judged.family}")
     headline += f" ({judged.state})"
     if judged.failures:
-        headline += f": blocked by {verdict_text.count_part(len(judged.failures), len(judged.rules), 'rule')}"
+        headline += f": blocked by {tables.count_part(len(judged.failures), len(judged.rules), 'rule')}"
     lines = [headline]
     rules = sorted(judged.rules, key=lambda rule: list(_OUTCOME_WORDS).index(rule.outcome))
     rows = [

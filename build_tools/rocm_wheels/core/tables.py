@@ -143,6 +143,13 @@ def format_count(number: int, noun: str, plural: str = "") -> str:
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
+def count_part(part: int, total: int, noun: str) -> str:
+    """Return how many of how many: ``2 of 4 wheels``, ``all 4 wheels``, ``the only wheel``."""
+    if part == total:
+        return f"the only {noun}" if total == 1 else f"all {format_count(total, noun)}"
+    return f"{part:,} of {format_count(total, noun)}"
+
+
 def suggest_name(word: str, names: Iterable[str]) -> str:
     """Return ``"; did you mean X?"`` for the known word nearest to ``word``, or nothing.
 

@@ -44,15 +44,6 @@ class _FactFormatter(string.Formatter):
         return str(value)
 
 
-def count_part(part: int, total: int, noun: str) -> str:
-    """Return how many of how many: ``2 of 4 wheels``, ``all 4 wheels``, ``the only wheel``."""
-    if total == 1 and part == 1:
-        return f"the only {noun}"
-    if part == total:
-        return f"all {tables.format_count(total, noun)}"
-    return f"{part:,} of {tables.format_count(total, noun)}"
-
-
 def _with_pythons(pythons: Sequence[str]) -> str:
     return f" with Python {', '.join(pythons)}" if any(pythons) else ""
 
@@ -74,7 +65,7 @@ def _describe_missing_cells(facts: Mapping[str, Any]) -> str:
     cells = facts["cells"]
     rest = " and others" if len(cells) > _MOST_CELLS else ""
     # cells that nobody planned may be missing, too
-    count = count_part(len(cells), max(facts["planned"], len(cells)), "planned cell")
+    count = tables.count_part(len(cells), max(facts["planned"], len(cells)), "planned cell")
     return f"missing {count}: {', '.join(cells[:_MOST_CELLS])}{rest}"
 
 
@@ -92,7 +83,7 @@ def _describe_exception(facts: Mapping[str, Any]) -> str:
 def _describe_files(lack: str, noun: str = "wheel") -> Callable[[Mapping[str, Any]], str]:
     def describe(facts: Mapping[str, Any]) -> str:
         files = facts["files"]
-        count = count_part(len(files), facts["wheels"], noun)
+        count = tables.count_part(len(files), facts["wheels"], noun)
         rest = " and others" if len(files) > 1 else ""
         signers = " or ".join(facts.get("signers", ()))
         return f"{lack.format(count=count, signers=signers)}: {files[0]}{rest}"
@@ -158,7 +149,7 @@ _REASONS: dict[ReasonCode, str | Callable[[Mapping[str, Any]], str]] = {
     "trouble": "{fault}",
     "other-set": "it is about {set}",
     "other-wheels": lambda facts: (
-        f"{count_part(facts['count'], facts['wheels'], 'wheel').replace('the only', 'its only')} "
+        f"{tables.count_part(facts['count'], facts['wheels'], 'wheel').replace('the only', 'its only')} "
         "not in the set"
     ),
     "future": "it is from the future: {when:minute}",

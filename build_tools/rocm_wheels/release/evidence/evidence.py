@@ -22,7 +22,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, AwareDatetime, Field, StringConstraints, ValidationError, model_validator
 
-from rocm_wheels.core import errors, junit, records
+from rocm_wheels.core import errors, junit, records, tables
 from rocm_wheels.models import lock, test_results, tested_machine
 from rocm_wheels.release import wheel_set
 
@@ -454,7 +454,7 @@ def read_junit_run(files: Sequence[Path], expected: int | None = None) -> JunitR
     broken = [report.fault for report in reports if report.fault]
     faults = [*broken, *faults]
     if expected is not None and len(files) < expected:
-        faults.append(f"{len(files)} of {expected} reports are there")
+        faults.append(f"{len(files)} of {tables.format_count(expected, 'report is', 'reports are')} there")
     counts = OutcomeCounts(
         passed=sum(report.passed for report in reports),
         failed=sum(report.failed for report in reports),
