@@ -446,12 +446,6 @@ def _find_submitter() -> str:
         raise errors.UsageError("no --by names who submits it", tip="say it: --by NAME") from cause
 
 
-_OUTCOME_WORDS = {
-    "fail": "FAIL",
-    "waived": "waived",
-    "bypassed": "bypassed",
-    "pass": "pass",
-}  # what holds it comes first
 _MOST_RESULTS = 4  # results, and failed tests of each, under a rule
 
 
@@ -589,9 +583,13 @@ def _describe_verdict(
     if judged.failures:
         headline += f": blocked by {tables.count_part(len(judged.failures), len(judged.rules), 'rule')}"
     lines = [headline]
-    rules = sorted(judged.rules, key=lambda rule: list(_OUTCOME_WORDS).index(rule.outcome))
+    rules = judged.rules_by_outcome
     rows = [
-        (_OUTCOME_WORDS[result.outcome], result.title, verdict_text.describe_rule(result, tests=not explain))
+        (
+            "FAIL" if result.outcome == "fail" else result.outcome,
+            result.title,
+            verdict_text.describe_rule(result, tests=not explain),
+        )
         for result in rules
     ]
     for result, line in zip(rules, tables.align_rows(rows), strict=True):

@@ -16,8 +16,6 @@ from rocm_wheels.release.evidence.evidence import name_subject, summarize_eviden
 from rocm_wheels.release.evidence.store import StoredEvidence
 from rocm_wheels.release.verdict import Verdict
 
-_OUTCOMES = ("fail", "waived", "bypassed", "pass")  # what holds it comes first
-
 
 @dataclass(frozen=True)
 class SetPage:
@@ -46,8 +44,10 @@ class SetPage:
 
     def list_rules(self) -> list[tuple[str, str, str]]:
         """Return outcome, rule, and reason; what holds the set comes first."""
-        rules = sorted(self.verdict.rules, key=lambda rule: _OUTCOMES.index(rule.outcome))
-        return [(rule.outcome, rule.title, verdict_text.describe_rule(rule)) for rule in rules]
+        return [
+            (rule.outcome, rule.title, verdict_text.describe_rule(rule))
+            for rule in self.verdict.rules_by_outcome
+        ]
 
     def list_failures(self) -> list[tuple[str, str, tuple[str, ...]]]:
         """Return results that did not pass, newest first: of what, what came of it, all failed tests."""

@@ -18,6 +18,7 @@ RuleOutcome = Literal["pass", "fail", "waived", "bypassed"]
 TargetTestState = Literal["tested", "reported, unsigned", "failed", "untested"]
 SetState = Literal["tested", "partly tested", "reported, unsigned", "untested", "tests failed"]
 REPORTED: Final = "reported, unsigned"
+_OUTCOMES_IN_ORDER: tuple[RuleOutcome, ...] = ("fail", "waived", "bypassed", "pass")
 
 # codes, and the facts that each has; ages and limits are in seconds, moments in UTC
 ReasonCode = Literal[
@@ -201,6 +202,11 @@ class Verdict:
     def failures(self) -> tuple[RuleResult, ...]:
         """The rules that hold it."""
         return tuple(rule for rule in self.rules if rule.outcome == "fail")
+
+    @property
+    def rules_by_outcome(self) -> list[RuleResult]:
+        """All rules, what holds the set first, then what somebody answers for."""
+        return sorted(self.rules, key=lambda rule: _OUTCOMES_IN_ORDER.index(rule.outcome))
 
     @property
     def state(self) -> SetState:
