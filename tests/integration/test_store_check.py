@@ -354,7 +354,10 @@ def test_a_set_without_its_document_is_said_by_all_and_can_be_taken_away(
     refresh_words = ("set", "refresh", place, "--policy", str(rules))
     for words in (refresh_words, ("set", "list", place, "--channel", "nightly", "--policy", str(rules))):
         code, printed = run(*words)
-        assert code == 15 and f"there is no set {set_id} of {FAMILY}" in printed, words
+        assert code == 15 and f"there is no set {set_id} of {FAMILY}, and a channel shows it" in printed, (
+            words
+        )
+        assert "loses it by `rocm-wheels set demote`" in printed
     demote = ("set", "demote", place, "--channel", "nightly", "--set", set_id, "--policy", str(rules))
     assert run(*demote)[0] == 0
     assert named(check(store)) == set()

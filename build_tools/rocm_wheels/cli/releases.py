@@ -49,7 +49,7 @@ made for a channel, which does not show it, because its gate was not asked or di
 \b
 JSON (keys are added, never renamed):
   sets: [… os: linux|windows …], unfinished             without --channel and --open
-  channels: [family, channel, revision, index, pending,
+  channels: [family, channel, revision, index, pending: {id, action, sets, by, began} or null,
     sets: [set, version, rocm, os, since, by, index, then: {state, told},
       now: {state, told, targets: [gfx, state, by, pythons, when]}]]
   open: [… as sets]                                     with --open

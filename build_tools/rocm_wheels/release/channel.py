@@ -208,17 +208,26 @@ def read_channels(store: Store, paths: FamilyPaths) -> dict[str, Channel]:
 def read_shown_sets(
     store: Store, paths: FamilyPaths, channel_sets: Sequence[ChannelSet]
 ) -> list[wheel_set.SetDocument]:
-    """Return the sets of entries of a channel. DataError for one whose document is another than then."""
-    documents = parallel.run_in_parallel(
-        lambda entry: wheel_set.read_set(store, paths.family, entry.set), channel_sets
-    )
-    for entry, document in zip(channel_sets, documents, strict=True):
-        if document.digest != entry.document:
-            raise errors.DataError(
-                f"{store.url_of(paths.set_document(entry.set))} was changed after the set was promoted",
-                tip="put it back from a copy of the store",
+    """Return the sets of entries of a channel.
+
+    Raises ReleaseError for one whose document is gone, DataError where it is another than then.
+    """
+
+    def read(entry: ChannelSet) -> wheel_set.SetDocument:
+        path = paths.set_document(entry.set)
+        stored, where = read_or_none(store, path), store.url_of(path)
+        if stored is None:
+            message = (
+                f"there is no set {entry.set} of {paths.family}, and a channel shows it: {where} is gone"
             )
-    return documents
+            raise errors.ReleaseError(message, tip=wheel_set.DAMAGED_TIP)
+        document = wheel_set.parse_set(stored.content, where=where, expected=entry.set)
+        if document.digest != entry.document:
+            message = f"{where} was changed after the set was promoted"
+            raise errors.DataError(message, tip=wheel_set.DAMAGED_TIP)
+        return document
+
+    return parallel.run_in_parallel(read, channel_sets)
 
 
 def read_remaining_sets(
