@@ -198,7 +198,7 @@ def test_the_lines_that_are_printed_lead_through(
         str(tmp_path / "policy.yaml"),
     ]
     assert boundary.run_command(main.cli, listed) == 0
-    assert f"undo it: rocm-wheels set promote STORE --abandon {undo[-1]}\n" in capsys.readouterr().out
+    assert f"undo it: rocm-wheels set promote {shop.place} --abandon {undo[-1]}\n" in capsys.readouterr().out
     undo[1] = action  # either command undoes it
     assert boundary.run_command(main.cli, [*undo, "--dry-run"]) == 0
     assert f"dry run: {new.id} put back" in capsys.readouterr().out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from rocm_wheels.release import queries, wheel_set
 
 
-def _list_channel_lines(channel: Mapping[str, Any]) -> Iterator[str]:
+def _list_channel_lines(channel: Mapping[str, Any], place: str) -> Iterator[str]:
     """Yield what a person reads of a channel: the newest set first."""
     shows = f"shows {tables.format_count(len(channel['sets']), 'set')}" if channel["sets"] else "shows no set"
     yield f"{channel['channel']} of {channel['family']} {shows}  {channel['index']}"
@@ -26,7 +27,7 @@ def _list_channel_lines(channel: Mapping[str, Any]) -> Iterator[str]:
             f"  pending: {change['action']} of {', '.join(change['sets'])} by {change['by']}, begun"
             f" {change['began']}; people may see parts of it until that is finished or undone"
         )
-        yield f"    undo it: rocm-wheels set promote STORE --abandon {change['id']}"
+        yield f"    undo it: rocm-wheels set promote {shlex.quote(place)} --abandon {change['id']}"
     for shown in channel["sets"]:
         yield f"  {shown['set']}  ROCm {shown['rocm'] or 'unknown'}  {shown['os']}"
         yield f"    since {shown['since']}, by {shown['by']}"
@@ -198,7 +199,7 @@ def _print_channels(query: queries.StoreQuery, channel: str, gfx: str | None, *,
     from rocm_wheels.release import queries
 
     shown = queries.read_channels_now(query, channel, gfx)
-    lines = [line for item in shown for line in _list_channel_lines(item)]
+    lines = [line for item in shown for line in _list_channel_lines(item, query.store.url)]
     options.print_result({"channels": shown}, lines, as_json=as_json)
     states = [(item["then"]["state"], item["now"]["state"]) for found in shown for item in found["sets"]]
     if not as_json and any(then != now for then, now in states):
