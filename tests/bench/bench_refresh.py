@@ -17,7 +17,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "integration"))
 from faulty_store import FaultyStore
-from judged_sets import FAMILY, a_set, policy, put_set, said, sha, wheel
+from judged_sets import FAMILY, METADATA, a_set, policy, put_set, said, sha, wheel
 
 from rocm_wheels.index.folder import METADATA_SUFFIX
 from rocm_wheels.release import refresh, store_paths, wheel_set
@@ -29,7 +29,6 @@ from rocm_wheels.stores.store import StoredFile
 PATHS = store_paths.FamilyPaths(FAMILY)
 RULES = policy("channels: {nightly: {signed: false, rules: {audit: {fresh: 14d}, smoke: {fresh: 7d}}}}")
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc)
-METADATA = b"Metadata-Version: 2.1\nName: torch\nVersion: 2.9\n"
 PROJECTS = ("torch", "torchvision", "torchaudio", "triton", "apex")
 
 
@@ -45,7 +44,7 @@ class Counted(FaultyStore):
 
 
 def fill(store: FolderStore, sets: int, wheels: int) -> list[wheel_set.SetDocument]:
-    """Make documents: no wheel is read, and none is there; the METADATA are."""
+    """Make sets; no wheel is read, and the bytes of each are its name."""
     made, shown = [], []
     for number in range(sets):
         names = [(one, str(100 + build)) for build in range(wheels // len(PROJECTS)) for one in PROJECTS]
@@ -58,12 +57,10 @@ def fill(store: FolderStore, sets: int, wheels: int) -> list[wheel_set.SetDocume
             )
             for one, build in names
         ]
-        files = [one.model_copy(update={"sha256": sha(one.name)}) for one in files]
+        files = [one.model_copy(update={"sha256": sha(one.name), "size": len(one.name)}) for one in files]
         when = f"2026-{1 + number // 28:02}-{1 + number % 28:02}T00:00:00Z"
         document = a_set(*files, created=when, planned=())
         put_set(store, document)
-        for file in files:
-            store.create(PATHS.pool_file(file.sha256, file.name) + METADATA_SUFFIX, METADATA)
         for kind, gfx in (("audit", None), ("resolver", None), ("smoke", "gfx1030"), ("smoke", "gfx1031")):
             add(store, document, kind, gfx, 9)
         add(store, document, "tests", "gfx1030", 8)
