@@ -13,6 +13,7 @@ requires is in the index for this version and platform is looked up.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from hashlib import sha256
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from packaging.version import Version
+from packaging.version import InvalidVersion, Version
 
 from rocm_wheels.core import errors, parallel, shell
 from rocm_wheels.gpus import vendors
@@ -37,9 +38,9 @@ from rocm_wheels.user.candidates import (
     sift_files,
 )
 from rocm_wheels.user.host import TargetHost, list_build_kinds
-from rocm_wheels.user.namespaces import list_namespace_features
 from rocm_wheels.variants import markers
 from rocm_wheels.variants.document import (
+    ABI_NAMESPACE,
     NULL_LABEL,
     VARIANT_FILE_NAME,
     Properties,
@@ -206,13 +207,27 @@ class VersionRanking:
     support: Mapping[str, NamespaceSupport]
 
 
+def list_abi_features(versions: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    """Return for each project the versions that its ABI goes by (PEP 850), longest first: 2.9.1, 2.9, 2.
+
+    A version that none is, of a project that was not made to be published, says nothing.
+    """
+    features = {}
+    for name, text in versions.items():
+        with contextlib.suppress(InvalidVersion):
+            release = Version(text).release
+            features[canonicalize_name(name).replace("-", "_")] = tuple(
+                ".".join(map(str, release[:length])) for length in range(len(release), 0, -1)
+            )
+    return features
+
+
 def rank_wheels(
     offers: Sequence[OfferedWheel], document: VariantsDocument, host: TargetHost
 ) -> VersionRanking:
     """Rank the wheels of one version, which all fit the Python and the platform."""
     metadata = document.metadata
-    builtins = [provider.builtin for provider in metadata.providers.values() if provider.builtin]
-    machine = {**host.supported, **list_namespace_features([*metadata.namespaces, *builtins], host)}
+    machine = {**host.supported, ABI_NAMESPACE: list_abi_features(host.versions)}
     support = find_support(metadata, machine, host.enabled)
     supported = {namespace: answer.features for namespace, answer in support.items()}
     order = {label: number for number, label in enumerate(order_labels(metadata, supported))}

@@ -28,13 +28,9 @@ SupportedFeatures = Mapping[str, Mapping[str, Sequence[str]]]
 _SortKey = tuple[tuple[float, float, float], ...]
 _END = (float("inf"),) * 3  # of two lists with a common beginning the longer one is better
 
-KNOWN_PLUGINS = {  # the providers that are answered for here, with the namespace that they were written for
-    "rocm-bootstrap": "amd",
-    "rocm-variant-provider": "amd",
-    "amd-variant-provider": "amd",
-    "nvidia-variant-provider": "nvidia",
-    "provider-variant-x86-64": "x86_64",
-}
+AMD_PLUGINS = frozenset(
+    ("rocm-bootstrap", "rocm-variant-provider", "amd-variant-provider")
+)  # answered for here
 
 
 _MACHINE_FEATURES = {("amd", "gfx_arch")}  # never the same for every machine, whatever a document says
@@ -78,9 +74,9 @@ def find_support(
 ) -> dict[str, NamespaceSupport]:
     """Return what a machine supports of each namespace of a document (PEP 850).
 
-    ``plugins`` is what it supports of the namespaces in ``KNOWN_PLUGINS``; a namespace that a document names
-    no provider for (format 0.1.1) is looked up there. What another plugin would say is not known, so nothing
-    of it is supported. Optional providers count when their namespace is ``enabled``. GPU targets that a
+    ``plugins`` is what it supports of ``amd`` and of what builtin providers are for; a namespace that a
+    document names no provider for (format 0.1.1) is looked up there. What another plugin would say is not
+    known, so nothing of it is supported. Optional providers count when their namespace is ``enabled``. GPU targets that a
     document lists for every machine are narrowed to those of ``plugins`` and ranked as there, as the PEP
     allows: a wheel for another GPU is of no use, whoever lists it.
     """
@@ -106,9 +102,9 @@ def _find_namespace_support(
         source = "the versions of other projects here" if features else "no other project is here to go with"
         return NamespaceSupport(features, source)
     plugin = canonicalize_name(Requirement(provider.requires[0]).name)
-    if plugin not in KNOWN_PLUGINS:
+    if plugin not in AMD_PLUGINS:
         return NamespaceSupport({}, f"its provider {plugin} is not known here, and is not run")
-    return NamespaceSupport(plugins.get(KNOWN_PLUGINS[plugin], {}), f"this machine, for {plugin}")
+    return NamespaceSupport(plugins.get("amd", {}), f"this machine, for {plugin}")
 
 
 def _narrow_listed(
