@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import datetime
-import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from rocm_wheels.cli import boundary, catalogue, command, evidence, options
 from rocm_wheels.core import environment_numbers, errors, log, shell, tables
-
-if TYPE_CHECKING:
-    from rocm_wheels.index.verify import VerifiedIndex
 
 _PATH = click.Path(path_type=Path)
 _FILE = options.RegularFile()
@@ -208,24 +204,9 @@ def verify(  # noqa: PLR0917 - click passes them by name
     if index is None:
         raise errors.UsageError("no index is named", tip="for example: rocm-wheels index verify DIR")
     report = verify_index(index, full=full, jobs=jobs, retries=retries, timeout=timeout)
-    if as_json:
-        click.echo(shell.hide_credentials(json.dumps(_report_as_json(index, report), indent=1)))
-    else:
-        for finding in report.findings:
-            click.echo(shell.hide_credentials(f"{finding.severity}: {errors.format_finding(finding)}"))
-        click.echo(
-            shell.hide_credentials(
-                f"{index}: {tables.format_count(report.files, 'file')} of "
-                f"{tables.format_count(report.projects, 'project')}"
-            )
-        )
-    if report.errors:
-        raise errors.AuditError(f"{tables.format_count(len(report.errors), 'fault')} in {index}")
-
-
-def _report_as_json(index: str, report: VerifiedIndex) -> dict[str, object]:
-    return {
-        "index": index,
+    hide = shell.hide_credentials
+    document = {
+        "index": hide(index),
         "projects": report.projects,
         "files": report.files,
         "passed": not report.errors,
@@ -233,12 +214,18 @@ def _report_as_json(index: str, report: VerifiedIndex) -> dict[str, object]:
             {
                 "fault": finding.check,
                 "severity": finding.severity,
-                "where": finding.subject,
-                "what": finding.message,
+                "where": hide(finding.subject),
+                "what": hide(finding.message),
             }
             for finding in report.findings
         ],
     }
+    lines = [f"{finding.severity}: {hide(errors.format_finding(finding))}" for finding in report.findings]
+    count = tables.format_count(report.files, "file")
+    lines.append(f"{hide(index)}: {count} of {tables.format_count(report.projects, 'project')}")
+    options.print_result(document, lines, as_json=as_json)
+    if report.errors:
+        raise errors.AuditError(f"{tables.format_count(len(report.errors), 'fault')} in {index}")
 
 
 _RESOLVE_HELP = """Find out what pip and uv would pick from INDEX (a folder or URL) and new wheels.
@@ -318,14 +305,13 @@ def resolve_command(  # noqa: PLR0917 - click passes them by name
     )
     begun = evidence.describe_origin("resolve-check")
     checks = resolve_check.check_picks(index, request, boundary.read_environment())
-    if as_json:
-        document = {"checks": [asdict(check) for check in checks], **begun}
-        click.echo(json.dumps(document, indent=1))
-    else:
-        for check in checks:
-            outcome = check.fault or f"takes {check.picked}{check.why and f' ({check.why})'}"
-            state = "error: " if check.fault else ""
-            click.echo(f"{state}{check.requirement}, Python {check.python}, {check.tool}: {outcome}")
+    lines = []
+    for check in checks:
+        outcome = check.fault or f"takes {check.picked}{check.why and f' ({check.why})'}"
+        state = "error: " if check.fault else ""
+        lines.append(f"{state}{check.requirement}, Python {check.python}, {check.tool}: {outcome}")
+    document = {"checks": [asdict(check) for check in checks], **begun}
+    options.print_result(document, lines, as_json=as_json)
     for tip in dict.fromkeys(check.tip for check in checks if check.tip):
         log.log_note(f"tip: {tip}")
     failed = sum(bool(check.fault) for check in checks)
