@@ -130,7 +130,12 @@ class _Crawl:
             return None
         return answer
 
-    def _parse(self, answer: reader.IndexAnswer, kind: str, project: str = "") -> Links | None:
+    def _parse(self, answer: reader.IndexAnswer, project: str = "", kind: str = "") -> Links | None:
+        """Return the links of a page, of a known ``kind`` or as the server says; None after a fault."""
+        kind = kind or answer.kind
+        if not kind.lower().startswith(_READABLE_TYPES):
+            self.report(answer.url, "wrong-type", f"comes as {kind or 'nothing'}")
+            return None
         links = self._try(
             answer.url,
             "bad-page",
@@ -141,12 +146,6 @@ class _Crawl:
         if is_json and not isinstance(json.loads(answer.content).get("versions"), list):
             self.report(answer.url, "bad-page", "has no versions (PEP 700)")
         return links
-
-    def _parse_served(self, answer: reader.IndexAnswer, project: str = "") -> Links | None:
-        if answer.kind.lower().startswith(_READABLE_TYPES):
-            return self._parse(answer, answer.kind, project)
-        self.report(answer.url, "wrong-type", f"comes as {answer.kind or 'nothing'}")
-        return None
 
     def _leads_here(self, place: str, link: reader.IndexLink) -> bool:
         """Tell whether a server links to the disk of whoever reads its pages: that is not looked at."""
@@ -181,7 +180,7 @@ class _Crawl:
             raise errors.UsageError(
                 f"{self.base} is not an index: {answer.status}", tip="name the folder of its root page"
             )
-        links = self._parse_served(answer)
+        links = self._parse(answer)
         missing = f"no-such-project-{secrets.token_hex(4)}"
         url = f"{self.base}{missing}/"
         absent = self._try(
@@ -204,7 +203,7 @@ class _Crawl:
         """Read a project's page, and compare its two forms, where there are two."""
         project, url = item
         answer = self._fetch(url, "broken-link", url, f"the page of {project}", accept=reader.ACCEPT_PAGES)
-        links = self._parse_served(answer, project) if answer else None
+        links = self._parse(answer, project) if answer else None
         if answer is None or links is None:
             return None
         links = self._compare_forms(project, url, links, answer)
@@ -221,7 +220,7 @@ class _Crawl:
             return links
         if other.status != 200:
             return links
-        second = self._parse(other, "text/html" if as_json else pages.JSON_TYPE, project)
+        second = self._parse(other, project, "text/html" if as_json else pages.JSON_TYPE)
         if second is None:
             return links
         first, other_links = ({link.url: link for link in form} for form in (links, second))
@@ -242,7 +241,7 @@ class _Crawl:
         """Compare the page for ``--find-links``, where there is one, with the project pages."""
         url = self.base + folder.LINKS_PAGE
         answer = self._try(url, "bad-page", "bad-page", lambda: self._reach.get(url))
-        links = self._parse(answer, "text/html") if answer and answer.status == 200 else None
+        links = self._parse(answer, kind="text/html") if answer and answer.status == 200 else None
         if links is None:
             return
         listed = {link.url: link.sha256 for link in links}
