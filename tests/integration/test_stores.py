@@ -213,6 +213,15 @@ def test_a_conflict_without_end_is_somebody_elses_write_where_it_is_there() -> N
     assert direct.read("a").content == b"theirs, too"
 
 
+@pytest.mark.parametrize("refusal", ["412 PreconditionFailed", "404 NoSuchKey"])
+def test_whose_write_it_was_is_not_guessed_where_the_server_says_no_more(refusal: str) -> None:
+    with s3_servers.bad_line(lambda method, _path: refusal if method == "PUT" else "503") as line:
+        store = s3_servers.a_store(line.url)
+        for tag in (None, '"of-somebody"'):
+            with pytest.raises(store_s3.S3UnansweredError, match=r"cannot look at s3://.*/where/a"):
+                store.replace("a", b"ours", tag)
+
+
 @pytest.mark.parametrize("fault", ["409 OperationAborted", "500", "lost"])
 def test_parts_become_one_file_once(fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever becomes of the answers to the requests that begin and end an upload."""

@@ -305,11 +305,18 @@ class S3Store:
             return self._write(path, digest, None, send)
         payload = content if isinstance(content, bytes) else content.read_bytes()
         store.require_digest(hashlib.sha256(payload).hexdigest(), sha256, content)
-        return self._put(path, payload, None)
+        return self.replace(path, payload, None)
 
     def replace(self, path: str, content: bytes, tag: str | None) -> str:
         """Exchange the file that has this tag. Raises ChangedInStoreError."""
-        return self._put(path, content, tag)
+
+        def send(target: Mapping[str, Any]) -> Any:
+            condition = {"IfNoneMatch": "*"}
+            if tag is not None:
+                condition = {"IfMatch": tag.strip('"') if self._bare_tags else tag}
+            return self._client.call("put_object", **target, **_make_body(content), **condition)
+
+        return self._write(path, hashlib.sha256(content).hexdigest(), tag, send)
 
     def listing(self, prefix: str) -> Iterator[store.ListedFile]:
         """Yield the files below a folder, sorted by path."""
@@ -358,17 +365,6 @@ class S3Store:
                 raise errors.ReleaseError(
                     f"{self.url}/{path} changed while it was read", tip=store.RUN_AGAIN_TIP
                 ) from None
-
-    def _put(self, path: str, content: bytes, tag: str | None) -> str:
-        """Write a file in one request, where it has this tag."""
-
-        def send(target: Mapping[str, Any]) -> Any:
-            condition = {"IfNoneMatch": "*"}
-            if tag is not None:
-                condition = {"IfMatch": tag.strip('"') if self._bare_tags else tag}
-            return self._client.call("put_object", **target, **_make_body(content), **condition)
-
-        return self._write(path, hashlib.sha256(content).hexdigest(), tag, send)
 
     def _send_parts(self, target: Mapping[str, Any], source: Path, sha256: str) -> Any:
         """Send all parts of a new file, and make it of them; the parts go when that fails."""
@@ -423,7 +419,9 @@ class S3Store:
                 except store.NotInStoreError:
                     stored = {}
                 except S3UnansweredError:
-                    raise failure from failure.__cause__
+                    if isinstance(failure, S3UnansweredError):
+                        raise failure from failure.__cause__
+                    raise  # the refusal may have been of a second attempt, after our own write
                 stored_tag = normalize_etag(stored["ETag"]) if stored else None
                 if stored_tag and stored["Metadata"].get("write") == mark:
                     return stored_tag
