@@ -321,8 +321,9 @@ def split_bucket_url(url: str) -> tuple[str, str]:
     bucket, _, prefix = url.partition("://")[2].partition("/")
     if re.search("[:@]", url[len("s3:") :]):  # s3://KEY:SECRET/bucket, s3://KEY:SECRET@bucket
         raise errors.UsageError(
-            "credentials have no place in a URL (s3://…): it is printed and logged",
-            tip="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE; the URL is s3://bucket/prefix",
+            "credentials have no place in a URL (s3://…), nor have servers: it is printed and logged",
+            tip="s3://bucket/prefix is all; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE; "
+            "AWS_ENDPOINT_URL names another server than Amazon's",
         )
     if not _BUCKET_NAME.fullmatch(bucket):
         fault = f"names no bucket: {bucket!r} cannot be one" if bucket else "names no bucket"
