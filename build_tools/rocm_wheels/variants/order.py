@@ -76,9 +76,9 @@ def find_support(
 
     ``plugins`` is what it supports of ``amd`` and of what builtin providers are for; a namespace that a
     document names no provider for (format 0.1.1) is looked up there. What another plugin would say is not
-    known, so nothing of it is supported. Optional providers count when their namespace is ``enabled``. GPU targets that a
-    document lists for every machine are narrowed to those of ``plugins`` and ranked as there, as the PEP
-    allows: a wheel for another GPU is of no use, whoever lists it.
+    known, so nothing of it is supported. Optional providers count when their namespace is ``enabled``. GPU
+    targets that a document lists for every machine are narrowed to those of ``plugins`` and ranked as there,
+    as the PEP allows: a wheel for another GPU is of no use, whoever lists it.
     """
     return {
         namespace: _find_namespace_support(namespace, metadata.providers.get(namespace), plugins, enabled)
