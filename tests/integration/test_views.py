@@ -404,15 +404,8 @@ def test_the_command_tells_what_failed_and_how_to_take_it_away(
     (bad,) = one["failing"]
     assert bad["command"].endswith(f" --policy {rules}")
     assert (bad["set"], bad["told"]) == (sets.new.id, [f"{TARGET}: tests failed"])
-    taken = [
-        "demote",
-        "--channel",
-        "nightly",
-        "--set",
-        sets.old.id,
-        "--dry-run",
-        *chosen,
-    ]  # the failed one is left
+    # the failed one is left
+    taken = ["demote", *chosen, "--channel", "nightly", "--set", sets.old.id, "--dry-run"]
     assert f"\n{sets.new.id}: tests failed; {TARGET}: tests failed\n  take it away: " in call(*taken)
     assert json.loads(call(*taken, "--json"))["failing"] == [bad]
     program, *words = shlex.split(bad["command"])
