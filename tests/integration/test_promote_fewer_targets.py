@@ -78,10 +78,10 @@ def test_a_set_for_all_gpus_that_lacks_some_is_refused_unless_it_is_meant(
         assert "tip: promote a set for all of them, or allow this with --allow-fewer-targets" in said
     assert bench.files() == before
     gate = ["set", "gate", str(bench.store.folder), "--set", part.id, "--channel", "nightly"]
-    assert (
-        boundary.run_command(main.cli, [*gate, "--policy", str(bench.root / "policy.yaml")]) == 0
-    )  # as it was
-    capsys.readouterr()
+    gate += ["--policy", str(bench.root / "policy.yaml")]
+    assert boundary.run_command(main.cli, gate) == 0  # as it was
+    assert boundary.run_command(main.cli, [*gate, "--explain"]) == 15  # the channel would refuse it
+    assert f"{part.id} has no code of torch for gfx942" in capsys.readouterr().out
     promote(part, "--allow-fewer-targets")
     told = f"fewer targets: no code of torch for gfx942; torchvision for gfx942, which {whole.id} has"
     page = json.loads(bench.store.read(PAGE).content)
