@@ -13,6 +13,7 @@ from edited_documents import edit_sealed
 from release_world import FAMILY, NOW, ROCM, World, a_lock
 
 from rocm_wheels.cli import boundary, main
+from rocm_wheels.core import errors
 from rocm_wheels.models import test_results
 from rocm_wheels.release import stage, store_paths, wheel_set
 from rocm_wheels.release.evidence.store import read_evidence
@@ -56,6 +57,18 @@ def test_what_fails_is_evidence_and_named(
     assert any(test.is_bad and test.detail for test in audited.tests)
     assert {test.name.rpartition(", ")[2] for test in asked.tests} == {"pip", "uv"}
     assert {name for test in asked.tests for name in test.wheels} == set(asked.wheels)
+
+
+def test_a_finding_of_thousands_of_letters_is_cut(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A finding may name every file of a wheel; a test says what is wrong in a line."""
+    store = folder.FolderStore(tmp_path / "store")
+    document = stage.stage_set(store, world.plan(), now=NOW).document
+    monkeypatch.setattr(errors, "format_finding", lambda _: "x" * 9000)
+    assert check(str(store.folder), document, "--output-dir", str(tmp_path)) == 14
+    audited = test_results.Results.model_validate_json((tmp_path / "audit.json").read_bytes())
+    assert max(len(test.detail) for test in audited.tests) == 1000
 
 
 EDITS: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rocm_wheels.release import wheel_set
     from rocm_wheels.stores.store import Store
 
-_MOST_LETTERS = 1000  # of what is wrong with a document
+_MOST_LETTERS = 1000  # of what a test says is wrong: a finding may list a thousand files
 
 
 @command.command("set check")
@@ -108,7 +108,7 @@ def _audit_set(store: Store, document: wheel_set.SetDocument, path: Path) -> tes
     ]
     for report in done.reports:
         about: tuple[str, ...] = ()
-        faults = {finding.check: errors.format_finding(finding) for finding in report.errors}
+        faults = {finding.check: errors.format_finding(finding)[:_MOST_LETTERS] for finding in report.errors}
         if isinstance(report, audited_wheel.AuditReport):
             about = (report.wheel.name, *dict(report.parts))
             if not report.recipe and report.wheel.name not in held:
@@ -158,7 +158,7 @@ def _ask_installers(document: wheel_set.SetDocument, index: Path, wheels: list[P
             test_results.TestResult(
                 name=f"{check.requirement}, Python {check.python}, {check.tool}",
                 outcome=outcome,
-                detail=(check.fault.splitlines() or [""])[0],
+                detail=(check.fault.splitlines() or [""])[0][:_MOST_LETTERS],
                 wheels=tuple(path.name for path in wheels if results.covers_wheel({question}, path.name)),
             )
         )
