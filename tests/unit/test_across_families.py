@@ -90,7 +90,7 @@ def test_wheels_of_other_projects_hold_their_family_alone(tmp_path: Path) -> Non
     (tmp_path / "v").mkdir()
     vision = drafts(targets=BOTH)["torchvision"]
     with pytest.raises(
-        errors.ReleaseError, match=r"torchvision.*has device code for gfx942.*--layout multi-arch"
+        errors.ReleaseError, match=r"torchvision.*has device code for gfx942.*--family multi-arch"
     ):
         staged(
             [*(one for one in wheels if "torchvision" not in one.name), vision.write(tmp_path / "v")], SECOND

@@ -126,7 +126,7 @@ def check_family(family: str, layout: wheel_set.SetLayout) -> None:
     if layout == "per-family" and family not in gpu_families:
         raise errors.UsageError(
             f"--family {family} is no GPU family{tables.suggest_name(family, gpu_families)}",
-            tip=f"families: {', '.join(gpu_families)}; or say what the wheels are: --layout multi-arch",
+            tip=f"families: {', '.join(gpu_families)}; or multi-arch, for wheels of all of them",
         )
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", family):
         raise errors.UsageError(f"--family {family!r} cannot be the name of a folder in a store")
@@ -242,7 +242,7 @@ def _check_targets(wheel: StagedWheel, project: Project, subject: StageSubject) 
     lock_targets = list_lock_targets(lock, subject.family, "per-family")
     missing = [target for target in lock_targets if target not in file.targets]
     if not project.serves_every_family(lock.platform):
-        yield f"{fault} (wheels for several families: --layout multi-arch)"
+        yield f"{fault} (wheels for several families: --family multi-arch)"
     elif missing:
         yield f"{fault}, and none for {', '.join(missing)}: built for all families, it would have both"
 
