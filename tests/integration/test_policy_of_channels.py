@@ -69,7 +69,9 @@ def test_the_policy_that_ships_judges_no_set_that_came_by_another(
     assert {path: path.read_bytes() for path in attacked.files("")} == before
     assert run("set", "list", place, "--channel", "nightly") == 0
     assert "came by another policy" in capsys.readouterr().err
-    assert any("came by another policy" in fault for fault in refusals(judge(attacked, capsys)))
+    verdict = judge(attacked, capsys)
+    assert any("came by another policy" in fault for fault in refusals(verdict))
+    assert "--policy FILE" in verdict["next"]
     # another one that somebody names is theirs to choose
     stricter = attacked.policy.with_name("stricter.yaml")
     stricter.write_text(attacked.policy.read_text().replace("14d", "13d"))
@@ -128,4 +130,4 @@ def test_the_gate_names_all_that_the_channel_refuses_and_the_command_that_is_nex
     held = judge(replace(attacked, document=other), capsys, *policy)
     taken = f"{file.name} of {other.id} has other bytes in {attacked.document.id}"
     assert any(taken in fault for fault in refusals(held))
-    assert not held["passed"] and attacked.document.id in held["rules"][-1]["reasons"][0]["tip"]
+    assert not held["passed"] and attacked.document.id in held["rules"][0]["reasons"][0]["tip"]

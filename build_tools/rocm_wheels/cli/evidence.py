@@ -514,7 +514,8 @@ def gate_command(  # noqa: PLR0917 - click passes them by name
     shown, refusals, upgrades = _ask_channel(store, document, channel, rules)
     judged = replace(judged, notes=(*judged.notes, *upgrades))
     if explain:
-        judged = replace(judged, rules=(*judged.rules, gate.judge_channel(refusals)))
+        # first: what the channel refuses in each case need not be tested
+        judged = replace(judged, rules=(gate.judge_channel(refusals), *judged.rules))
     words = verdict_text.CommandWords(chosen.store, chosen.family, str(policy) if policy else None)
     step = verdict_text.find_next_step(judged, words, is_shown=document.id in shown)
     if as_json:
