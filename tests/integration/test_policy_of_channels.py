@@ -131,3 +131,19 @@ def test_the_gate_names_all_that_the_channel_refuses_and_the_command_that_is_nex
     taken = f"{file.name} of {other.id} has other bytes in {attacked.document.id}"
     assert any(taken in fault for fault in refusals(held))
     assert not held["passed"] and attacked.document.id in held["rules"][0]["reasons"][0]["tip"]
+    # and a change that another run has begun
+    path = attacked.place / PATHS.channel_document("nightly")
+    channel = json.loads(path.read_bytes())
+    del channel["seal"]
+    pending = {
+        "action": "demote",
+        "sets": [attacked.document.id],
+        "by": "ann",
+        "began": "2026-11-21T00:00:00Z",
+    }
+    pending |= {"goal": [], "adds": False}
+    begun_channel = channels.Channel.model_validate({**channel, "pending": pending})
+    path.unlink()
+    path.write_bytes(begun_channel.to_json())
+    begun = refusals(judge(replace(attacked, document=other), capsys, *policy))
+    assert any(f"is being changed: demote of {attacked.document.id} by ann" in fault for fault in begun)

@@ -387,6 +387,8 @@ def find_refusals(
                 require()
             except (errors.ReleaseError, errors.DataError) as refusal:
                 found.append(refusal)
+        if channel.pending is not None and document.id not in channel.pending.sets:
+            found.append(make_pending_error(store, channel))
     return refusals
 
 
