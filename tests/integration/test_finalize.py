@@ -173,7 +173,7 @@ def test_a_candidate_becomes_a_set_that_uv_installs_and_the_gate_knows_nothing_o
     assert after["torch/version.py"] == f"__version__ = '2.9.1+rocm7.1.0'\nhip = '{RC}'\n".encode()
     run("audit", torch)
     gate = run("set", "gate", place, "--set", new.id, "--channel", "nightly", code=15)
-    assert "no evidence for 3 of 3 wheels" in gate
+    assert "no evidence for all 3 wheels" in gate
 
     update.add_wheels(place / "rocm", [rocm_wheel(tmp_path)], now=NOW)
     env = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "no_proxy": "127.0.0.1", "NO_PROXY": "127.0.0.1"}
