@@ -15,9 +15,10 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import islice, product
-from typing import Literal, TypeVar, get_args
+from operator import attrgetter
+from typing import Literal, NamedTuple, TypeVar, get_args
 
 from packaging.version import InvalidVersion, Version
 
@@ -25,12 +26,12 @@ from rocm_wheels.core import errors, tables
 from rocm_wheels.models import ci, facts, gfx, project_names, release_lines, torch_tests
 from rocm_wheels.models.project import Project, get_step_costs, list_projects
 
+T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 _TIME_MARGIN = 2.0  # a job may take so many times what is expected of it
 
 
-@dataclass(frozen=True)
-class MatrixCell:
+class MatrixCell(NamedTuple):
     """A family of GPUs, a Python (``3.12``, ``3.14t``), a torch line and a platform."""
 
     family: str
@@ -101,7 +102,7 @@ class BuiltCell:
     @property
     def build(self) -> MatrixCell:
         """What it is built as: itself, or all families of its Python together."""
-        return replace(self.cell, family=self.staged_as)
+        return self.cell._replace(family=self.staged_as)
 
     @property
     def layout(self) -> ci.MatrixLayout:
@@ -154,8 +155,9 @@ def check_selection(table: ci.CiTable, selection: MatrixSelection) -> MatrixSele
     members, lines = gfx.get_gfx_families(), release_lines.get_release_lines()
     for name in selection.families:
         if name == ci.MULTI_ARCH:
-            reason = f"{name} is no family, but all of a run together: --layout {name}"
-            raise errors.UsageError(f"--family: {reason}")
+            raise errors.UsageError(
+                f"--family: {name} is no family, but all of a run together: --layout {name}"
+            )
         if name not in table.all_families:
             try:
                 targets = gfx.parse_targets(name, input_name="--family")
@@ -213,17 +215,13 @@ def plan_matrix(table: ci.CiTable, selection: MatrixSelection) -> Matrix:
     in_turn = group_cells(own.values(), turn_key) | group_cells(every.values(), turn_key)
     free = {platform: ci.generate_labels(machines.builders) for platform, machines in table.platforms.items()}
     builders: dict[MatrixCell, str] = {}
-    testers: dict[tuple[ci.CiRunner, ...], Iterator[str]] = {}
-
-    def take_testers(runners: tuple[ci.CiRunner, ...], number: int) -> tuple[str, ...]:
-        return tuple(islice(testers.setdefault(runners, ci.generate_labels(runners)), number))
-
+    testers = cache(ci.generate_labels)  # machines go on where they were, whatever they are asked for
     planned = {}
     for cell, built_cell in {**every, **own}.items():
         if built_cell.build not in builders:
             builders[built_cell.build] = next(free[cell.platform])
         on, suites, absent = get_machines(table, cell), [], []
-        tester = take_testers(on.runners, 1)[0] if built_cell.tests else ""
+        tester = next(testers(on.runners)) if built_cell.tests else ""
         cadences = table.triggers[chosen.trigger].suites
         if cell in own and chosen.suites:
             cadences = dict.fromkeys(chosen.suites, ci.SuiteCadence())
@@ -233,8 +231,8 @@ def plan_matrix(table: ci.CiTable, selection: MatrixSelection) -> Matrix:
                 absent.append((name, reason))
             else:
                 shards, gpus = table.count_shards(name), torch_tests.load_torch_tests().suites[name].gpus
-                labels = take_testers(_list_suite_runners(name, on), shards)
-                suites.append(PlannedSuite(name, shards, gpus, labels))
+                labels = islice(testers(_list_suite_runners(name, on)), shards)
+                suites.append(PlannedSuite(name, shards, gpus, tuple(labels)))
         planned[cell] = replace(
             built_cell,
             builder=builders[built_cell.build],
@@ -287,7 +285,7 @@ def list_exclusions(
         reason = f"AMD has released no ROCm with torch {line.name}: --rocm says which to build it with"
         yield ExcludedCell(cell, reason, line.rocm.amd.source)
     for rule in table.excluded:
-        if rule.covers_cell(cell.family, cell.python, cell.line, cell.platform):
+        if rule.covers_cell(*cell):
             yield ExcludedCell(cell, rule.reason, table.sources[rule.source].url)
     name, trigger = selection.trigger, table.triggers[selection.trigger]
     if not selection.families and not table.has_begun(family.since, name):
@@ -338,21 +336,15 @@ def _make_built_cell(table: ci.CiTable, selection: MatrixSelection, cell: Matrix
         tests = tuple(test for test in usual if all(test not in row.tests for row in exceptions))
         why = "; ".join(row.reason for row in exceptions) or f"{trigger} tests nothing"
         untested = "" if tests else why
-    return BuiltCell(
-        cell,
-        gfx.get_gfx_families()[cell.family],
-        ci.MULTI_ARCH if selection.layout == ci.MULTI_ARCH else cell.family,
-        selection.rocm or find_line(cell.line).rocm.amd.values[-1],
-        selection.packaging,
-        tests,
-        untested,
-    )
+    targets, rocm = gfx.get_gfx_families()[cell.family], find_line(cell.line).rocm
+    staged_as = ci.MULTI_ARCH if selection.layout == ci.MULTI_ARCH else cell.family
+    version = selection.rocm or rocm.amd.values[-1]
+    return BuiltCell(cell, targets, staged_as, version, selection.packaging, tests, untested)
 
 
 def find_untested(table: ci.CiTable, cell: MatrixCell) -> list[ci.UntestedCells]:
     """Return the tests that a cell cannot have, and why."""
-    place = (cell.family, cell.python, cell.line, cell.platform)
-    return [row for row in table.untested if row.covers_cell(*place)]
+    return [row for row in table.untested if row.covers_cell(*cell)]
 
 
 # ---- suites of torch's own tests
@@ -436,31 +428,19 @@ def take_turns(choices: Sequence[K], number: int | None, turn: int) -> list[K]:
 # ---- what is built as one, and what cells share
 
 
-def turn_key(built_cell: BuiltCell) -> tuple[str, project_names.Platform, str]:
-    """Return what Pythons take turns of: line, platform and family."""
-    return *line_key(built_cell), built_cell.cell.family
+# what a lock and a checkout are for; what wheels for every family are for; what a set of wheels is for, which
+# is a family or ``multi-arch``; what Pythons take turns of
+line_key = attrgetter("cell.line", "cell.platform")
+python_key = attrgetter("cell.line", "cell.platform", "cell.python")
+set_key = attrgetter("cell.line", "cell.platform", "staged_as")
+turn_key = attrgetter("cell.line", "cell.platform", "cell.family")
 
 
-def line_key(built_cell: BuiltCell) -> tuple[str, project_names.Platform]:
-    """Return what a lock and a checkout are for: line and platform."""
-    return built_cell.cell.line, built_cell.cell.platform
-
-
-def python_key(built_cell: BuiltCell) -> tuple[str, project_names.Platform, str]:
-    """Return what wheels for every family are for: line, platform and Python."""
-    return *line_key(built_cell), built_cell.cell.python
-
-
-def set_key(built_cell: BuiltCell) -> tuple[str, project_names.Platform, str]:
-    """Return what a set of wheels is for: line, platform, and a family or ``multi-arch``."""
-    return *line_key(built_cell), built_cell.staged_as
-
-
-def group_cells(cells: Iterable[BuiltCell], key: Callable[[BuiltCell], K]) -> dict[K, list[BuiltCell]]:
+def group_cells(cells: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
     """Return cells by what they share."""
-    groups: dict[K, list[BuiltCell]] = {}
-    for built_cell in cells:
-        groups.setdefault(key(built_cell), []).append(built_cell)
+    groups: dict[K, list[T]] = {}
+    for cell in cells:
+        groups.setdefault(key(cell), []).append(cell)
     return groups
 
 
@@ -507,13 +487,10 @@ def is_shared_wheel(project: Project, platform: project_names.Platform) -> bool:
     return project.serves_every_family(platform) and all(is_shared_wheel(other, platform) for other in users)
 
 
-def split_projects(
-    platform: project_names.Platform, line: str
-) -> tuple[list[Project], list[Project], list[Project]]:
+def split_projects(platform: project_names.Platform, line: str) -> tuple[list[Project], ...]:
     """Return what is built once for all families before any torch, of each family, and against one torch."""
-    before: list[Project] = []
-    own: list[Project] = []
-    companions: list[Project] = []
+    parts: tuple[list[Project], ...] = ([], [], [])
+    before, own, companions = parts
     for project in list_line_projects(platform, line):  # in the order of their builds
         if not is_shared_wheel(project, platform):
             own.append(project)
@@ -521,7 +498,7 @@ def split_projects(
             before.append(project)
         else:
             companions.append(project)
-    return before, own, companions
+    return parts
 
 
 # ---- hours and minutes, and what will not do
@@ -537,16 +514,11 @@ def estimate_hours(
     return (seconds + sum(time.get_core_seconds(targets) for time in times) / cores) / 3600
 
 
-def estimate_build_hours(table: ci.CiTable, build: BuiltCell) -> float:
-    """Return the hours of a build that does all by itself."""
+def rank_cost(build: BuiltCell, table: ci.CiTable) -> tuple[float, str]:
+    """Return the hours of a build that does all by itself, and its name: the order of builds is fixed."""
     projects = [project.name for project in list_line_projects(build.cell.platform, build.cell.line)]
     names = ["checkout", "install-rocm", "install-tools", *projects]
-    return estimate_hours(table, names, len(build.targets), build.cell.platform)
-
-
-def rank_cost(build: BuiltCell, table: ci.CiTable) -> tuple[float, str]:
-    """Return what puts builds in the order of their costs, the same every time."""
-    return estimate_build_hours(table, build), str(build.cell)
+    return estimate_hours(table, names, len(build.targets), build.cell.platform), str(build.cell)
 
 
 def choose_cheapest(
@@ -570,7 +542,7 @@ def list_warnings(cells: Sequence[BuiltCell], table: ci.CiTable) -> list[str]:
     """Return what will not do: builds that take too long, projects without a place, uneven sets."""
     messages = []
     for (_, platform), group in group_cells(combine_builds(cells), line_key).items():
-        hours, name = max((estimate_build_hours(table, build), str(build.cell)) for build in group)
+        hours, name = max(rank_cost(build, table) for build in group)
         machines, limits = table.platforms[platform], table.limits
         most = (limits.hosted_job_hours if machines.hosted else limits.own_job_hours).value
         if hours > most:
@@ -578,7 +550,7 @@ def list_warnings(cells: Sequence[BuiltCell], table: ci.CiTable) -> list[str]:
                 f"{name} takes {hours:.1f} h on {machines.cores} cores, and a job ends after {most} h:"
                 " more cores, fewer targets, or a job for each step of its plan (`rocm-wheels run-step`)"
             )
-    messages += describe_unplaced_projects(built_cell.cell for built_cell in cells)
+    messages += describe_projects(built_cell.cell for built_cell in cells)[1]
     # a set wants each Python for all of its targets: without some its gate holds it
     shared = [built_cell for built_cell in cells if built_cell.layout == ci.MULTI_ARCH]
     for (line, platform, family), group in group_cells(shared, set_key).items():
@@ -592,28 +564,25 @@ def list_warnings(cells: Sequence[BuiltCell], table: ci.CiTable) -> list[str]:
     return messages
 
 
-def describe_unplaced_projects(cells: Iterable[MatrixCell]) -> list[str]:
-    """Return what to say of each torch line and platform that lacks the place of a project."""
-    messages = []
+def describe_projects(cells: Iterable[MatrixCell]) -> tuple[list[str], list[str]]:
+    """Return what to say of torch lines that have projects on other platforms only: nobody builds them there.
+
+    And, second, of those that lack the place of a project.
+    """
+    lines_without: dict[tuple[str, project_names.Platform], list[str]] = {}
+    unplaced = []
     for name, platform in dict.fromkeys((cell.line, cell.platform) for cell in cells):
         line, projects = find_line(name), list_line_projects(platform, name)
-        lacking = [project.name for project in projects if line.get_checkout(project, platform) is None]
-        if lacking:
-            messages.append(
+        if lacking := [each.name for each in projects if line.get_checkout(each, platform) is None]:
+            unplaced.append(
                 f"torch {name} on {platform} has no place to check out {', '.join(lacking)} from:"
                 " there is no lock unless the torch tree pins it, or `rocm-wheels lock` is told"
             )
-    return messages
-
-
-def describe_absent_projects(cells: Iterable[MatrixCell]) -> list[str]:
-    """Return what to say of each project that torch lines have on other platforms only: nobody builds it."""
-    lines: dict[tuple[str, project_names.Platform], list[str]] = {}
-    for name, platform in dict.fromkeys((cell.line, cell.platform) for cell in cells):
         for project in _list_buildable(platform):
-            if find_line(name).leaves_out(project, platform):
-                lines.setdefault((project.name, platform), []).append(name)
-    return [
+            if line.leaves_out(project, platform):
+                lines_without.setdefault((project.name, platform), []).append(name)
+    absent = [
         f"{platform}: torch {', '.join(names)} without {project}, which release_lines.yaml has elsewhere only"
-        for (project, platform), names in lines.items()
+        for (project, platform), names in lines_without.items()
     ]
+    return absent, unplaced

@@ -72,9 +72,7 @@ def _join_pythons(cells: Iterable[BuiltCell]) -> str:
 
 def _describe_tests(group: Sequence[BuiltCell]) -> str:
     """Return what is tested where, every machine; Pythons are named where not all are tested alike."""
-    kinds: dict[str, list[BuiltCell]] = {}
-    for built_cell in group:
-        kinds.setdefault(built_cell.untested or _name_tests(built_cell), []).append(built_cell)
+    kinds = matrix.group_cells(group, lambda built_cell: built_cell.untested or _name_tests(built_cell))
     parts = []
     for kind, mine in kinds.items():
         machines = ", ".join(dict.fromkeys(built_cell.tester for built_cell in mine if built_cell.tester))
@@ -96,13 +94,11 @@ def _join_test_names(tests: Sequence[ci.CiTest]) -> str:
 
 def format_excluded(excluded: Sequence[ExcludedCell]) -> str:
     """Return every reason for which cells are left out, with how many and which."""
-    reasons: dict[str, list[MatrixCell]] = {}
-    for entry in excluded:
-        reasons.setdefault(entry.reason, []).append(entry.cell)
     rows = []
-    for reason, cells in reasons.items():
-        more = f" and {len(cells) - _MOST_CELLS} more" if len(cells) > _MOST_CELLS else ""
-        rows.append((str(len(cells)), f"{reason}: {', '.join(map(str, cells[:_MOST_CELLS]))}{more}"))
+    for reason, group in matrix.group_cells(excluded, lambda entry: entry.reason).items():
+        names = ", ".join(str(entry.cell) for entry in group[:_MOST_CELLS])
+        more = f" and {len(group) - _MOST_CELLS} more" if len(group) > _MOST_CELLS else ""
+        rows.append((str(len(group)), f"{reason}: {names}{more}"))
     count = tables.format_count(len(excluded), "cell")
     title = f"{count} left out (--explain CELL says where a reason is stated):"
     return "\n  ".join([title, *tables.align_rows(rows, right=[0])])
@@ -123,7 +119,7 @@ def explain_cell(
     if built is not None:
         for row in matrix.find_untested(table, cell):
             notes.append(f"without {_join_test_names(row.tests)} tests: {row.reason}")
-        notes += matrix.describe_absent_projects([cell]) + matrix.describe_unplaced_projects([cell])
+        notes += [note for part in matrix.describe_projects([cell]) for note in part]
         together = f" as part of {built.build}" if built.build != cell else ""
         details = f"for {', '.join(built.targets)} against ROCm {built.rocm} on {built.builder}{together}"
         details += _describe_packaging(built)
@@ -145,27 +141,24 @@ def explain_cell(
 def matrix_as_json(planned: matrix.Matrix, cells: Sequence[BuiltCell]) -> dict[str, Any]:
     """Return everything: keys are added later, never renamed."""
     facts = ("targets", "rocm", "tests", "tester", "untested", "builder")
+    rows = [
+        {**entry.cell._asdict(), "cell": str(entry.cell), "build": str(entry.build)}
+        | {name: getattr(entry, name) for name in facts}
+        | {"suites": [asdict(suite) for suite in entry.suites], "absent_suites": dict(entry.absent_suites)}
+        for entry in cells
+    ]
+    builds = [
+        {"build": str(build.cell), "targets": build.targets, "builder": build.builder}
+        for build in matrix.combine_builds(cells)
+    ]
     return {
         "schema": 1,
         "trigger": planned.selection.trigger,
         "date": str(planned.selection.day),
         "layout": planned.selection.layout,
         "packaging": planned.selection.packaging,
-        "cells": [
-            {
-                **asdict(built_cell.cell),
-                "cell": str(built_cell.cell),
-                "build": str(built_cell.build),
-                **{name: getattr(built_cell, name) for name in facts},
-                "suites": [asdict(suite) for suite in built_cell.suites],
-                "absent_suites": dict(built_cell.absent_suites),
-            }
-            for built_cell in cells
-        ],
-        "builds": [
-            {"build": str(build.cell), "targets": build.targets, "builder": build.builder}
-            for build in matrix.combine_builds(cells)
-        ],
+        "cells": rows,
+        "builds": builds,
         "left_out": [{**asdict(entry), "cell": str(entry.cell)} for entry in planned.excluded],
     }
 
@@ -235,35 +228,38 @@ def make_rows(cells: Sequence[BuiltCell], table: ci.CiTable, kind: project_names
     row a cell with a machine to test on, which names what it is ``built`` as; ``suite_rows`` is the matrix
     of its suites of torch's own tests. ``torch_tested``: a row a ``shard`` of each of these suites.
     """
+    if kind == "torch_tested":
+        suites = [suite for entry in cells for suite in _make_suite_rows(entry, table)]
+        return [row for suite in suites for row in suite["shards"]["include"]]
+    rows: list[MatrixRow] = []
     builds = matrix.combine_builds(cells)
     first = {build.cell for build in matrix.choose_cheapest(builds, table)}
-    rows: list[MatrixRow] = []
     if kind == "lines":
-        rows = [_make_line_row(group, table) for group in matrix.group_cells(cells, matrix.line_key).values()]
+        for (line, platform), group in matrix.group_cells(cells, matrix.line_key).items():
+            rows.append(_make_row(group, table, ["checkout"], name=f"{line}-{platform}", cells=len(group)))
     elif kind == "sets":
         groups = matrix.group_cells(cells, matrix.set_key).values()
         labels = ci.share_jobs(table.staging, len(groups))
         rows = [_make_set_row(group, table, label) for group, label in zip(groups, labels, strict=True)]
+    elif kind in {"pythons", "companions"}:
+        for (line, platform, _), group in matrix.group_cells(builds, matrix.python_key).items():
+            before, _, companions = matrix.split_projects(platform, line)
+            projects = before if kind == "pythons" else companions
+            if not projects:
+                continue
+            # what has no device code (triton) is built against none of a GPU's packages, which are gigabytes
+            needs_devices = any(project.has_device_code for project in projects)
+            targets = matrix.collect_targets(group) if needs_devices else ()
+            facts = {"name": _name_shared(group[0].cell), "extras": _join_extras(targets)}
+            if kind == "companions":
+                by_cost = sorted(group, key=lambda build: matrix.rank_cost(build, table))
+                facts["torch"], facts["reserve"], *_ = [*(_name_cell(build.cell) for build in by_cost), ""]
+            rows.append(_make_row(group, table, projects=projects, **facts))
     elif kind == "tested":
         for entry in cells:
             if entry.tester:
                 row = _make_cell_row(entry, table, first=entry.cell in first)
                 rows.append({**row, "suite_rows": {"include": _make_suite_rows(entry, table)}})
-    elif kind == "torch_tested":
-        for entry in cells:
-            for part in _make_suite_rows(entry, table):
-                rows += part["shards"]["include"]
-    elif kind in {"pythons", "companions"}:
-        for group in matrix.group_cells(builds, matrix.python_key).values():
-            before, _, companions = matrix.split_projects(group[0].cell.platform, group[0].cell.line)
-            if kind == "pythons" and before:
-                rows.append(_make_shared_row(group, table, before))
-            elif kind == "companions" and companions:
-                by_cost = sorted(group, key=lambda build: matrix.rank_cost(build, table))
-                torch, reserve, *_ = [*(_name_cell(build.cell) for build in by_cost), ""]
-                rows.append(
-                    {**_make_shared_row(group, table, companions), "torch": torch, "reserve": reserve}
-                )
     else:
         for build in builds:
             if kind in {"cells", "first" if build.cell in first else "others"}:
@@ -271,10 +267,21 @@ def make_rows(cells: Sequence[BuiltCell], table: ci.CiTable, kind: project_names
     return rows
 
 
-def _make_group_row(group: Sequence[BuiltCell]) -> MatrixRow:
-    """Return what rows of all kinds say of cells of one line and platform."""
-    first, cell = group[0], group[0].cell
-    return {
+def _make_row(
+    group: Sequence[BuiltCell],
+    table: ci.CiTable,
+    steps: Sequence[str] = (),
+    projects: Sequence[Project] = (),
+    **own: Any,
+) -> MatrixRow:
+    """Return what rows of all kinds say of cells of one line and platform, and what one says on its ``own``.
+
+    Of a job that does ``steps``, or builds ``projects`` for one Python, also where and how long; ``wheels``
+    are globs, in lines. Its limit of time is that with a cold cache: one that was lost, or never filled, must
+    cost nobody a night.
+    """
+    first, cell, targets = group[0], group[0].cell, matrix.collect_targets(group)
+    row: MatrixRow = {
         "line": cell.line,
         "platform": cell.platform,
         "rocm": first.rocm,
@@ -282,98 +289,76 @@ def _make_group_row(group: Sequence[BuiltCell]) -> MatrixRow:
         "families": " ".join(dict.fromkeys(each.cell.family for each in group)),
         "layout": first.layout,
         "packaging": first.packaging,
-        "targets": ",".join(matrix.collect_targets(group)),
+        "targets": ",".join(targets),
     }
-
-
-def _make_job_row(group: Sequence[BuiltCell], table: ci.CiTable, steps: Iterable[str]) -> MatrixRow:
-    """Return what rows say of a job that does these steps for the targets of builds.
-
-    Its limit of time is that with a cold cache: one that was lost, or never filled, must cost nobody a night.
-    """
-    platform, targets = group[0].cell.platform, len(matrix.collect_targets(group))
-    hours = matrix.estimate_hours(table, steps, targets, platform)
-    minutes = matrix.limit_minutes(table, hours, hosted=table.platforms[platform].hosted)
-    return {**_make_group_row(group), "builder": group[0].builder, "minutes": minutes}
-
-
-def _make_build_row(group: Sequence[BuiltCell], table: ci.CiTable, projects: Sequence[Project]) -> MatrixRow:
-    """Return what rows say of a job that builds projects for one Python; ``wheels`` are globs, in lines."""
     names = [project.name for project in projects]
-    files = [project.distribution.replace("-", "_") for project in projects]
-    return {
-        **_make_job_row(group, table, ["install-rocm", "install-tools", *names]),
-        "python": group[0].cell.python,
-        "projects": " ".join(names),
-        "wheels": "\n".join(f"wheels/{file}-*.whl*" for file in files),
-    }
-
-
-def _make_line_row(group: Sequence[BuiltCell], table: ci.CiTable) -> MatrixRow:
-    row = _make_job_row(group, table, ["checkout"])
-    return {**row, "name": f"{row['line']}-{row['platform']}", "cells": len(group)}
+    if steps := steps or (names and ["install-rocm", "install-tools", *names]):
+        hours = matrix.estimate_hours(table, steps, len(targets), cell.platform)
+        minutes = matrix.limit_minutes(table, hours, hosted=table.platforms[cell.platform].hosted)
+        row |= {"builder": first.builder, "minutes": minutes}
+    if projects:
+        files = [project.distribution.replace("-", "_") for project in projects]
+        wheels = "\n".join(f"wheels/{file}-*.whl*" for file in files)
+        row |= {"python": cell.python, "projects": " ".join(names), "wheels": wheels}
+    return row | own
 
 
 def _make_set_row(group: Sequence[BuiltCell], table: ci.CiTable, label: str) -> MatrixRow:
     """Return the row of a set; it is staged on GitHub's machine, if its disk will do, else on ``label``."""
-    row, size = _make_group_row(group), 0.0
+    family, cell, size = group[0].staged_as, group[0].cell, 0.0
     for build in matrix.combine_builds(group):
-        for project in matrix.list_line_projects(build.cell.platform, build.cell.line):
+        for project in matrix.list_line_projects(cell.platform, cell.line):
             if (wheel := get_step_costs(project.name).wheel) is not None:
                 size += wheel.get_bytes(len(build.targets))
     fits = size * _SIZE_MARGIN + _TOOL_BYTES <= table.limits.hosted_disk_gb.value * _GB
-    return {
-        **row,
-        "name": f"{group[0].staged_as}-{row['line']}-{row['platform']}",
-        "family": group[0].staged_as,
-        "cells": len(group),
-        "tested": any(each.tester for each in group),
-        "gib": round(size / (1 << 30), 1),
-        "stager": ci.HOSTED_RUNNER if fits else label,
-        "rows": {"include": make_rows(group, table, "tested")},
-    }
-
-
-def _make_shared_row(group: Sequence[BuiltCell], table: ci.CiTable, projects: Sequence[Project]) -> MatrixRow:
-    row = _make_build_row(group, table, projects)
-    # what has no device code (triton) is built against none of a GPU's packages, which are gigabytes
-    devices = row["targets"].split(",") if any(project.has_device_code for project in projects) else []
-    extras = ",".join(f"device-{target}" for target in devices)
-    return {**row, "name": _name_shared(group[0].cell), "extras": extras}
+    return _make_row(
+        group,
+        table,
+        name=f"{family}-{cell.line}-{cell.platform}",
+        family=family,
+        cells=len(group),
+        tested=any(each.tester for each in group),
+        gib=round(size / (1 << 30), 1),
+        stager=ci.HOSTED_RUNNER if fits else label,
+        rows={"include": make_rows(group, table, "tested")},
+    )
 
 
 def _make_cell_row(build: BuiltCell, table: ci.CiTable, *, first: bool) -> MatrixRow:
     """Return the row of a build, or of a tested cell: what is built of it where, and tested where."""
-    cell, tests = build.cell, [test for test in _SHORT_TESTS if test in build.tests]
+    cell, tests = build.cell, [table.tests[test] for test in _SHORT_TESTS if test in build.tests]
     before, own, companions = matrix.split_projects(cell.platform, cell.line)
-    minutes = [table.tests[test].minutes for test in tests]
-    short = matrix.limit_minutes(table, sum(minutes) / 60, hosted=False) if minutes else 0
-    packages = dict.fromkeys(name for test in tests for name in table.tests[test].packages)
-    return {
-        **_make_build_row([build], table, own),
-        "cell": str(cell),
-        "name": _name_cell(cell),
-        "built": _name_cell(build.build),
-        "family": cell.family,
-        "extras": ",".join(f"device-{target}" for target in build.targets),
-        "packages": " ".join(project.distribution for project in [*own, *before, *companions]),
-        "given": " ".join(project.name for project in before),
-        "shared": _name_shared(cell),
-        "first": first,
-        "tests": " ".join(build.tests),
-        "test_packages": " ".join(packages),
-        "tester": build.tester,
-        "container_options": _find_container_options(build, table, build.tester),
-        "suites": " ".join(suite.name for suite in build.suites),
-        "test_minutes": short,
-        "test_step_minutes": max(short - _SETUP_MINUTES, 0),
-        "untested": build.untested,
-    }
+    hours = sum(test.minutes for test in tests) / 60
+    minutes = matrix.limit_minutes(table, hours, hosted=False) if tests else 0
+    return _make_row(
+        [build],
+        table,
+        projects=own,
+        cell=str(cell),
+        name=_name_cell(cell),
+        built=_name_cell(build.build),
+        family=cell.family,
+        extras=_join_extras(build.targets),
+        packages=" ".join(project.distribution for project in [*own, *before, *companions]),
+        given=" ".join(project.name for project in before),
+        shared=_name_shared(cell),
+        first=first,
+        tests=" ".join(build.tests),
+        test_packages=" ".join(dict.fromkeys(name for test in tests for name in test.packages)),
+        tester=build.tester,
+        container_options=_find_container_options(build, table, build.tester),
+        suites=" ".join(suite.name for suite in build.suites),
+        test_minutes=minutes,
+        test_step_minutes=max(minutes - _SETUP_MINUTES, 0),
+        untested=build.untested,
+    )
 
 
 def _make_suite_rows(build: BuiltCell, table: ci.CiTable) -> list[MatrixRow]:
     """Return a row a suite: its shards, a matrix, are one result, and wait for no other suite."""
-    suites = []
+    suites, cell, name = [], build.cell, _name_cell(build.cell)
+    targets = ",".join(build.targets)
+    where = {"family": cell.family, "targets": targets, "python": cell.python, "platform": cell.platform}
     for suite in build.suites:
         hours = table.suites[suite.name].hours / suite.shards
         minutes = matrix.limit_minutes(table, hours, hosted=False)
@@ -382,12 +367,9 @@ def _make_suite_rows(build: BuiltCell, table: ci.CiTable) -> list[MatrixRow]:
             part = f"-{shard}of{suite.shards}" if suite.shards > 1 else ""
             rows.append(
                 {
-                    "name": f"{_name_cell(build.cell)}-{suite.name}{part}",
-                    "tested": _name_cell(build.cell),
-                    "family": build.cell.family,
-                    "targets": ",".join(build.targets),
-                    "python": build.cell.python,
-                    "platform": build.cell.platform,
+                    "name": f"{name}-{suite.name}{part}",
+                    "tested": name,
+                    **where,
                     "suite": suite.name,
                     "shard": shard,
                     "shards": suite.shards,
@@ -409,6 +391,10 @@ def _find_container_options(build: BuiltCell, table: ci.CiTable, label: str) -> 
     on = matrix.get_machines(table, build.cell)
     runner = next(runner for runner in (*on.runners, *on.several_gpus) if runner.label == label)
     return " ".join(table.get_container_options(runner, build.cell.platform))
+
+
+def _join_extras(targets: Iterable[str]) -> str:
+    return ",".join(f"device-{target}" for target in targets)
 
 
 def _name_cell(cell: MatrixCell) -> str:
@@ -486,8 +472,7 @@ def classify_changes(table: ci.CiTable, paths: Iterable[str]) -> list[ChangedFil
     lines = [line.name for line in release_lines.get_release_lines()]
     patterns = {"**": ".*", "*": "[^/]*"}
     for kind, names in (("project", project_names.list_project_names()), ("line", lines)):
-        longest_first = sorted(map(re.escape, names), key=len, reverse=True)
-        patterns[f"{{{kind}}}"] = f"(?P<{kind}>{'|'.join(longest_first)})"
+        patterns[f"{{{kind}}}"] = f"(?P<{kind}>{'|'.join(map(re.escape, names))})"
     rules = []
     for touch in table.touches:
         for glob in touch.paths:
@@ -499,10 +484,9 @@ def classify_changes(table: ci.CiTable, paths: Iterable[str]) -> list[ChangedFil
         owner = next((name for name, place in recipes.items() if place.endswith(f"/{path}")), None)
         if owner is not None:
             changes.append(ChangedFile(path, "project", owner))
-            continue
-        match, what = next((match, what) for rule, what in rules if (match := rule.fullmatch(path)))
-        named = match.groupdict()
-        changes.append(ChangedFile(path, what, named.get("project", ""), named.get("line", "")))
+        else:
+            match, what = next((match, what) for rule, what in rules if (match := rule.fullmatch(path)))
+            changes.append(ChangedFile(path, what, **match.groupdict()))
     return changes
 
 

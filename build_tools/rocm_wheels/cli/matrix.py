@@ -186,7 +186,7 @@ def matrix_command(  # noqa: PLR0917 - click passes them by name
         return
 
     warnings = matrix.list_warnings(cells, table)
-    notes = matrix.describe_absent_projects(built_cell.cell for built_cell in cells)
+    notes, _ = matrix.describe_projects(built_cell.cell for built_cell in cells)
     if form == "json":
         document = {**matrix_report.matrix_as_json(planned, cells), "warnings": warnings, "notes": notes}
         if changes is not None:
