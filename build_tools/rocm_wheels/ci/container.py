@@ -70,7 +70,6 @@ _CACHE_FOLDERS = {
     "UV_CACHE_DIR": "uv",
     "PIP_CACHE_DIR": "pip",
 }
-_CHECKOUT_VARIABLE = "ROCM_WHEELS_CHECKOUT"  # what rocm-wheels of our images is started from
 _PROXY_NAMES = ("http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy")
 _PROXY_VARIABLES = (*_PROXY_NAMES, *(name.upper() for name in _PROXY_NAMES))
 # certificates: what OpenSSL, requests, curl, git, pip, uv and cargo read
@@ -450,8 +449,8 @@ def _list_variables(box: Container, env: Mapping[str, str], certificates: Iterab
     values = {name: str(box.cache / folder) for name, folder in _CACHE_FOLDERS.items()}
     values |= dict.fromkeys(("USER", "LOGNAME"), machine.find_user_name(env))
     values[machine.IMAGE_VARIABLE] = box.image.reference  # statements of wheels name it
-    if box.clone is not None:
-        values[_CHECKOUT_VARIABLE] = str(box.clone)
+    if box.clone is not None:  # what rocm-wheels of our images is started from
+        values["ROCM_WHEELS_CHECKOUT"] = str(box.clone)
     words |= {name: f"{name}={value}" for name, value in values.items()}
     for text in box.variables:
         name, separator, value = text.partition("=")

@@ -83,12 +83,14 @@ class BuiltCell:
     """A cell that is built. ``tests`` are those that run on a ``tester``; ``untested`` says why none do.
 
     ``suites`` are torch's own tests, ``absent_suites`` those of its trigger that it has not, each with why.
-    ``staged_as`` is the family of its wheels: its own, or ``multi-arch`` where they are for others, too.
-    ``rocm`` is the version that it is built against, ``builder`` and ``tester`` are labels of machines.
+    ``on`` are the machines with its GPUs. ``staged_as`` is the family of its wheels: its own, or
+    ``multi-arch`` where they are for others, too. ``rocm`` is the version that it is built against,
+    ``builder`` and ``tester`` are labels of machines.
     """
 
     cell: MatrixCell
     targets: tuple[str, ...]
+    on: ci.FamilyPlatform
     staged_as: str
     rocm: str
     packaging: project_names.MatrixPackaging
@@ -220,8 +222,8 @@ def plan_matrix(table: ci.CiTable, selection: MatrixSelection) -> Matrix:
     for cell, built_cell in {**every, **own}.items():
         if built_cell.build not in builders:
             builders[built_cell.build] = next(free[cell.platform])
-        on, suites, absent = get_machines(table, cell), [], []
-        tester = next(testers(on.runners)) if built_cell.tests else ""
+        suites, absent = [], []
+        tester = next(testers(built_cell.on.runners)) if built_cell.tests else ""
         cadences = table.triggers[chosen.trigger].suites
         if cell in own and chosen.suites:
             cadences = dict.fromkeys(chosen.suites, ci.SuiteCadence())
@@ -231,7 +233,7 @@ def plan_matrix(table: ci.CiTable, selection: MatrixSelection) -> Matrix:
                 absent.append((name, reason))
             else:
                 shards, gpus = table.count_shards(name), torch_tests.load_torch_tests().suites[name].gpus
-                labels = islice(testers(_list_suite_runners(name, on)), shards)
+                labels = islice(testers(_list_suite_runners(name, built_cell.on)), shards)
                 suites.append(PlannedSuite(name, shards, gpus, tuple(labels)))
         planned[cell] = replace(
             built_cell,
@@ -314,17 +316,12 @@ def find_line(name: str) -> release_lines.TorchLine:
     return next(line for line in release_lines.get_release_lines() if line.name == name)
 
 
-def get_machines(table: ci.CiTable, cell: MatrixCell) -> ci.FamilyPlatform:
-    """Return what there is of machines with GPUs for a cell that is built."""
-    machines = table.all_families[cell.family].get_platform(cell.platform)
-    assert machines is not None  # else it is left out
-    return machines
-
-
 def _make_built_cell(table: ci.CiTable, selection: MatrixSelection, cell: MatrixCell) -> BuiltCell:
     """Return a cell with what the first job on a GPU tests, and why not where nothing is."""
-    on, trigger = get_machines(table, cell), selection.trigger
-    assert selection.packaging is not None
+    on, trigger = table.all_families[cell.family].get_platform(cell.platform), selection.trigger
+    assert (
+        on is not None and selection.packaging is not None
+    )  # else it is left out; checked selections say it
     tests: tuple[ci.CiTest, ...] = ()
     if not on.runners:
         untested = "no runner has such a GPU"
@@ -339,7 +336,7 @@ def _make_built_cell(table: ci.CiTable, selection: MatrixSelection, cell: Matrix
     targets, rocm = gfx.get_gfx_families()[cell.family], find_line(cell.line).rocm
     staged_as = ci.MULTI_ARCH if selection.layout == ci.MULTI_ARCH else cell.family
     version = selection.rocm or rocm.amd.values[-1]
-    return BuiltCell(cell, targets, staged_as, version, selection.packaging, tests, untested)
+    return BuiltCell(cell, targets, on, staged_as, version, selection.packaging, tests, untested)
 
 
 def find_untested(table: ci.CiTable, cell: MatrixCell) -> list[ci.UntestedCells]:
@@ -357,15 +354,14 @@ def _list_suite_runners(name: str, on: ci.FamilyPlatform) -> tuple[ci.CiRunner, 
 
 def _find_suite_obstacle(table: ci.CiTable, name: str, built_cell: BuiltCell) -> str:
     """Return why a cell cannot have a suite on any day, "" when it can."""
-    on = get_machines(table, built_cell.cell)
     if not built_cell.tests:  # tests of torch follow the short ones
         return built_cell.untested
-    if on.only_sanity:
+    if built_cell.on.only_sanity:
         return "its runners only test whether torch starts"
     exceptions = find_untested(table, built_cell.cell)
     if reasons := [row.reason for row in exceptions if ci.TORCH_TESTS in row.tests]:
         return "; ".join(reasons)
-    runners, suite = _list_suite_runners(name, on), table.suites[name]
+    runners, suite = _list_suite_runners(name, built_cell.on), table.suites[name]
     if not runners:
         return "none of its machines has several GPUs"
     machines = sum(map(table.count_machines, runners))

@@ -23,8 +23,6 @@ from rocm_wheels.models import ci, project_names, release_lines
 from rocm_wheels.models.project import Project, get_step_costs
 
 _MOST_CELLS = 2
-_TEST_NAMES = {"tests": "torch's own"}
-_SHORT_TESTS: tuple[ci.ShortTest, ...] = get_args(ci.ShortTest)
 OUTPUT_VARIABLE = "GITHUB_OUTPUT"
 MatrixRow = dict[str, Any]
 # minutes of a job on a GPU that are not its tests: to install, and to hand over what they found
@@ -89,7 +87,7 @@ def _name_tests(built_cell: BuiltCell) -> str:
 
 def _join_test_names(tests: Sequence[ci.CiTest]) -> str:
     """Return kinds of tests as people say them: ``smoke and torch's own``."""
-    return " and ".join(_TEST_NAMES.get(test, test) for test in tests)
+    return " and ".join("torch's own" if test == ci.TORCH_TESTS else test for test in tests)
 
 
 def format_excluded(excluded: Sequence[ExcludedCell]) -> str:
@@ -326,7 +324,7 @@ def _make_set_row(group: Sequence[BuiltCell], table: ci.CiTable, label: str) -> 
 
 def _make_cell_row(build: BuiltCell, table: ci.CiTable, *, first: bool) -> MatrixRow:
     """Return the row of a build, or of a tested cell: what is built of it where, and tested where."""
-    cell, tests = build.cell, [table.tests[test] for test in _SHORT_TESTS if test in build.tests]
+    cell, tests = build.cell, [table.tests[test] for test in get_args(ci.ShortTest) if test in build.tests]
     before, own, companions = matrix.split_projects(cell.platform, cell.line)
     hours = sum(test.minutes for test in tests) / 60
     minutes = matrix.limit_minutes(table, hours, hosted=False) if tests else 0
@@ -388,8 +386,8 @@ def _find_container_options(build: BuiltCell, table: ci.CiTable, label: str) -> 
     """Return what a container on a machine with GPUs needs, as a workflow passes it; "" without one."""
     if not label:
         return ""
-    on = matrix.get_machines(table, build.cell)
-    runner = next(runner for runner in (*on.runners, *on.several_gpus) if runner.label == label)
+    runners = (*build.on.runners, *build.on.several_gpus)
+    runner = next(runner for runner in runners if runner.label == label)
     return " ".join(table.get_container_options(runner, build.cell.platform))
 
 
