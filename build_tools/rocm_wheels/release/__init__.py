@@ -5,6 +5,7 @@ channel needs, ``Verdict`` the facts that the gate finds, of which ``verdict_tex
 ``Channel`` lists the sets that people get.
 
 Data goes: wheels → ``staged_wheels`` → ``stage`` → store; results → ``evidence/`` → store;
-both → ``gate`` → ``promote`` → pages; later results → ``channel`` → ``refresh`` → ``views``, with
-``support.json``. ``queries`` filters sets, ``bisect`` searches in them.
+both → ``gate`` → ``channel`` → ``pages``; later results → ``refresh`` → views, with ``support.json``.
+``sealed`` writes and reads the documents of sets and channels; ``promotable`` says what a channel would
+refuse, by ``set_conflicts``. ``queries`` filters sets, ``bisect`` searches in them.
 """
