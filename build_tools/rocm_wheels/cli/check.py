@@ -88,46 +88,40 @@ def _list_files(paths: tuple[Path, ...]) -> list[Path]:
 def _audit_set(store: Store, document: wheel_set.SetDocument, path: Path) -> test_results.Results:
     """Return what the checks of a set in a folder, and of each of its wheels by its recipe, found."""
     from rocm_wheels.audit import audited_wheel
-    from rocm_wheels.models import test_results
     from rocm_wheels.release import stage, wheel_set
 
     begun = evidence.describe_origin("set check")
     done = audit.audit_wheels(audit.AuditRequest((), audit.ExpectedBuild(by_recipe=True), place=str(path)))
-    held = {name for report in done.wheels if report.recipe for name in dict(report.parts)}
     try:
         locks = [wheel_set.read_set_lock(store, document, item) for item in document.locks]
         wrong = stage.find_document_faults(document, done.scans, locks)
     except (errors.DataError, errors.ReleaseError) as fault:  # a lock that is gone, or another
         wrong = [fault.message]
-    tests = [
-        test_results.TestResult(
-            name="set: document",
-            outcome="failed" if wrong else "passed",
-            detail="; ".join(wrong)[:_MOST_LETTERS],
-        )
-    ]
+    tests = [_make_test("set: document", "; ".join(wrong))]
+    held = {name for report in done.wheels if report.recipe for name in dict(report.parts)}
     for report in done.reports:
         about: tuple[str, ...] = ()
-        faults = {finding.check: errors.format_finding(finding)[:_MOST_LETTERS] for finding in report.errors}
+        faults = {finding.check: errors.format_finding(finding) for finding in report.errors}
         if isinstance(report, audited_wheel.AuditReport):
             about = (report.wheel.name, *dict(report.parts))
             if not report.recipe and report.wheel.name not in held:
                 faults["recipe"] = "no recipe says what it must be"
         title = about[0] if about else "set"
         for check in dict.fromkeys((*report.ran, *faults)):
-            outcome: test_results.TestOutcome = "failed" if check in faults else "passed"
-            tests.append(
-                test_results.TestResult(
-                    name=f"{title}: {check}", outcome=outcome, detail=faults.get(check, ""), wheels=about
-                )
-            )
-        tests += [
-            test_results.TestResult(
-                name=f"{title}: {skip.check}", outcome="skipped", detail=skip.reason, wheels=about
-            )
-            for skip in report.skipped
-        ]
+            tests.append(_make_test(f"{title}: {check}", faults.get(check, ""), about))
+        for skip in report.skipped:
+            skipped = _make_test(f"{title}: {skip.check}", skip.reason, about)
+            tests.append(skipped.model_copy(update={"outcome": "skipped"}))
     return _make_results("audit", document, tests, begun)
+
+
+def _make_test(name: str, fault: str, wheels: tuple[str, ...] = ()) -> test_results.TestResult:
+    """Return a test that failed, with the first line of why, or ("") passed."""
+    from rocm_wheels.models import test_results
+
+    detail = fault.partition("\n")[0][:_MOST_LETTERS]
+    outcome: test_results.TestOutcome = "failed" if fault else "passed"
+    return test_results.TestResult(name=name, outcome=outcome, detail=detail, wheels=wheels)
 
 
 def _ask_installers(document: wheel_set.SetDocument, index: Path, wheels: list[Path]) -> test_results.Results:
@@ -135,7 +129,6 @@ def _ask_installers(document: wheel_set.SetDocument, index: Path, wheels: list[P
     from packaging.version import Version
 
     from rocm_wheels.index import resolve_check
-    from rocm_wheels.models import test_results
     from rocm_wheels.release.evidence import results
 
     begun = evidence.describe_origin("set check")
@@ -148,20 +141,11 @@ def _ask_installers(document: wheel_set.SetDocument, index: Path, wheels: list[P
     tests = []
     for check in resolve_check.check_picks(str(index), request, boundary.read_environment()):
         # a pick speaks of what was picked, a failure of all that was asked for
-        question = (
-            results.parse_project(check.requirement),
-            check.python,
-            "" if check.fault else check.picked,
-        )
-        outcome: test_results.TestOutcome = "failed" if check.fault else "passed"
-        tests.append(
-            test_results.TestResult(
-                name=f"{check.requirement}, Python {check.python}, {check.tool}",
-                outcome=outcome,
-                detail=(check.fault.splitlines() or [""])[0][:_MOST_LETTERS],
-                wheels=tuple(path.name for path in wheels if results.covers_wheel({question}, path.name)),
-            )
-        )
+        picked = "" if check.fault else check.picked
+        question = (results.parse_project(check.requirement), check.python, picked)
+        about = tuple(path.name for path in wheels if results.covers_wheel({question}, path.name))
+        name = f"{check.requirement}, Python {check.python}, {check.tool}"
+        tests.append(_make_test(name, check.fault, about))
     return _make_results("resolver", document, tests, begun)
 
 
