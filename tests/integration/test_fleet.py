@@ -139,12 +139,6 @@ def test_pip_and_uv_install_a_lock_of_one_machine_and_we_one_of_uv(
         ('lock-version = "2.0"\ncreated-by = "x"\npackages = []\n', 2, "2.0"),
         (f'{HEAD}packages = []\n[tool.rocm-wheels]\nmachines = "gfx942"\n', 2, "is not a list of texts"),
         (f"{HEAD}packages = []\n[tool]\nrocm-wheels = 1\n", 2, "is not a list of texts"),
-        (
-            f'{HEAD}[[packages]]\nname = "a"\nversion = "1"\nwheels = [{{url = "https://x/a-1-py3-none-any.whl",'
-            ' hashes = {sha256 = "00"}}]\n[packages.tool.rocm-wheels]\nsupported = ["amd"]\n',
-            2,
-            "is no property",
-        ),
     ],
 )
 def test_what_is_no_lock(

@@ -1,4 +1,4 @@
-"""Documents of 2025 and of other producers, and requirements with variant markers."""
+"""Documents of 2025 and of other producers."""
 
 from __future__ import annotations
 
@@ -6,19 +6,13 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from packaging.requirements import Requirement
 
 from rocm_wheels.core import errors
-from rocm_wheels.variants import markers
 from rocm_wheels.variants.document import (
     ROCM_BOOTSTRAP_PROVIDER,
-    make_properties,
     read_any_format,
     read_wheel_document,
 )
-from rocm_wheels.wheels import dist_info
 
 # format 0.0.3, as torch's experimental indexes of 2025 had it
 OLD: dict[str, Any] = {
@@ -114,91 +108,3 @@ def test_a_wheel_of_any_form_is_read_as_one_of_today() -> None:
     assert (same, none) == (document, ())
     with pytest.raises(errors.DataError, match=r"format 2\.0 is newer"):
         read_any_format(json.dumps({**OLD, "$schema": "https://x/v2.0.0.json"}).encode(), name="new.json")
-
-
-# --- markers ---
-
-ONE = make_properties([("amd", "gfx_arch", ["gfx942"]), ("rocm", "version", ["7.2"])])
-TWO = make_properties([("amd", "gfx_arch", ["gfx942", "gfx1100"])])
-ARCH = '"amd :: gfx_arch :: gfx942" in variant_properties'
-
-
-@pytest.mark.parametrize(
-    ("requirement", "decided"),
-    [
-        (f"kernels-gfx942==1.0; {ARCH}", "kernels-gfx942==1.0"),
-        (f"x ; not_real == 'a' or {ARCH}", "x"),
-        ("x; 'amd :: gfx_arch :: gfx1201' in variant_properties", None),
-        ("x; 'nvidia' in variant_namespaces", None),
-        ("x; 'nvidia' not in variant_namespaces", "x"),
-        ("x; 'amd :: gfx_arch' in variant_features and 'rocm :: other' not in variant_features", "x"),
-        ("x[extra]>=1; variant_label == 'one'", "x[extra]>=1"),
-        ("x; 'two' == variant_label or variant_label != 'one'", None),
-        (f"x; {ARCH} and platform_system == 'Linux'", "x ; platform_system == 'Linux'"),
-        (
-            f"x; ({ARCH} and python_version < '3.12') or platform_system == 'Linux'",
-            "x ; python_version < '3.12' or platform_system == 'Linux'",
-        ),
-        (
-            f"x; (python_version < '3.12' or os_name == 'nt') and {ARCH} and extra == 'e'",
-            "x ; (python_version < '3.12' or os_name == 'nt') and extra == 'e'",
-        ),
-    ],
-)
-def test_a_marker_that_the_wheel_decides_is_decided(requirement: str, decided: str | None) -> None:
-    assert markers.decide_requirement(requirement, "one", ONE) == decided
-    if decided:
-        Requirement(decided)
-
-
-@pytest.mark.parametrize(
-    ("requirement", "message"),
-    [
-        ("x; variant_label in 'one'", "in with variant_label has no meaning here"),
-        ("x; 'amd' == variant_namespaces", "'amd' == variant_namespaces has no meaning here"),
-        (
-            "x; 'amd :: gfx_arch' in variant_namespaces",
-            "'amd :: gfx_arch' is not what variant_namespaces holds",
-        ),
-        ("x; amd in variant_namespaces", "amd is not a text in quotes"),
-        ("x; ('amd' in variant_namespaces", "its marker ends too early"),
-        ("x; 'amd' in variant_namespaces) ", ") is not expected there"),
-        ("x; 'amd' in variant_namespaces ?", "'?' is no marker"),
-    ],
-)
-def test_a_marker_that_the_wheel_does_not_decide_is_refused_with_the_reason(
-    requirement: str, message: str
-) -> None:
-    with pytest.raises(errors.DataError) as failure:
-        markers.decide_requirement(requirement, "one", TWO)
-    assert message in str(failure.value)
-    assert dist_info.has_variant_marker(requirement)
-
-
-plain = st.sampled_from(["python_version < '3'", "python_version >= '3'", "os_name == 'none'"])
-ours = st.sampled_from(["'amd' in variant_namespaces", "'x' in variant_namespaces", "variant_label == 'one'"])
-trees = st.recursive(
-    plain | ours,
-    lambda inner: st.builds(
-        lambda a, how, b: f"({a} {how} {b})", inner, st.sampled_from(["and", "or"]), inner
-    ),
-)
-
-
-STANDS_FOR = {
-    "'amd' in variant_namespaces": "os_name != 'none'",
-    "variant_label == 'one'": "os_name != 'none'",
-    "'x' in variant_namespaces": "os_name == 'none'",
-}
-
-
-@given(trees)
-def test_deciding_keeps_the_meaning_of_the_rest(tree: str) -> None:
-    known = tree
-    for marker, plain_marker in STANDS_FOR.items():
-        known = known.replace(marker, plain_marker)
-    wanted = Requirement(f"x; {known}").marker
-    decided = markers.decide_requirement(f"x; {tree}", "one", ONE)
-    left = Requirement(decided).marker if decided else None
-    assert wanted is not None
-    assert (decided is not None and (left is None or left.evaluate())) == wanted.evaluate()

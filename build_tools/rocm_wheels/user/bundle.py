@@ -228,8 +228,6 @@ def _place_files(
         if offer.is_sdist:
             wheel = install.build_sdist(planned, offer, source, staging, env)
             digests[wheel.name] = hash_file(wheel)
-        elif install.write_decided_wheel(offer, source, staging):
-            digests[wheel.name] = hash_file(wheel)
         else:
             link_or_copy(source, wheel)
             digests[wheel.name] = file.sha256
@@ -246,7 +244,7 @@ def _place_files(
 def _make_placed_offer(
     offer: package_offers.PackageOffer, path: Path, sha256: str
 ) -> package_offers.PackageOffer:
-    """Return a file of a bundle: it has no label and no variant markers any more."""
+    """Return a file of a bundle: it has no label any more."""
     return replace(
         offer,
         installer_name=path.name,
@@ -256,7 +254,6 @@ def _make_placed_offer(
         size=path.stat().st_size,
         label=None,
         properties=None,
-        supported={},
     )
 
 

@@ -32,8 +32,7 @@ class ChoiceCandidate:
 
     ``sha256`` (hex) and ``size`` (bytes) are None where the index does not say. ``label`` is None for a
     wheel that is no variant. ``reason`` says why it stands where it does, or why it is out. ``yanked`` is
-    the reason why it was withdrawn ("" when none is given), None when it was not. ``supported`` are those of
-    its properties that the machine has: markers of its requirements are about these. ``metadata`` is as on
+    the reason why it was withdrawn ("" when none is given), None when it was not. ``metadata`` is as on
     ``IndexLink``.
     """
 
@@ -48,7 +47,6 @@ class ChoiceCandidate:
     reason: str
     requires_python: str
     yanked: str | None
-    supported: document.Properties = field(default_factory=dict)
     metadata: str | None = None
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,6 @@ from rocm_wheels.index import reader
 from rocm_wheels.models.gfx import load_overrides
 from rocm_wheels.user import installation, kernel_proof, package_offers, plan_install, wheel_cache
 from rocm_wheels.user.host import PosedTarget, StatedMachine, TargetHost, make_host
-from rocm_wheels.variants.document import Properties, make_properties
 from rocm_wheels.wheels import dist_info
 
 TOOL = "rocm-wheels"  # our table in the lock
@@ -51,13 +50,12 @@ class FleetMember:
 
 @dataclass(frozen=True)
 class LockedFile:
-    """A file of a lock: ``place`` is a URL, or a path beside the lock; ``supported`` as on PackageOffer."""
+    """A file of a lock: ``place`` is a URL, or a path beside the lock."""
 
     name: str
     place: str
     sha256: str
     size: int | None = None
-    supported: Properties = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True)
@@ -203,7 +201,7 @@ def _lock_file(offer: package_offers.PackageOffer, places: Mapping[str, str]) ->
     parts = urlsplit(offer.url)
     address = parts.netloc.rpartition("@")[2]  # a lock is passed around: no password of the index in it
     place = places.get(sha256) or urlunsplit(parts._replace(netloc=address))
-    return LockedFile(offer.installer_name, place, sha256, offer.size, offer.supported)
+    return LockedFile(offer.installer_name, place, sha256, offer.size)
 
 
 def _list_pythons(members: Iterable[FleetMember], gfx: Sequence[str]) -> tuple[str, ...]:
@@ -220,18 +218,7 @@ def _format_package(package: LockedPackage, gfx: Sequence[str], pythons: Sequenc
         lines += ["wheels = [", *(f"    {_format_file(wheel)}," for wheel in wheels), "]"]
     lines += [f"sdist = {_format_file(file)}" for file in package.files if file not in wheels]
     tool = [f"machines = {_format_list(package.gfx)}"] if package.gfx != tuple(gfx) else []
-    properties = sorted({text for file in package.files for text in _list_properties(file)})
-    tool += [f"supported = {_format_list(properties)}"] if properties else []
     return [*lines, f"[packages.tool.{TOOL}]", *tool] if tool else lines
-
-
-def _list_properties(file: LockedFile) -> list[str]:
-    return [
-        f"{namespace} :: {feature} :: {value}"
-        for namespace, features in file.supported.items()
-        for feature, values in features.items()
-        for value in values
-    ]
 
 
 def _format_file(file: LockedFile) -> str:
@@ -391,18 +378,11 @@ def _select_files(
 ) -> list[package_offers.PackageOffer]:
     from packaging.pylock import Pylock, PylockSelectError
 
-    properties = {
-        (package["name"], package.get("version")): _parse_properties(
-            _read_texts(package, "supported", package["name"]) or (), package["name"]
-        )
-        for package in packages
-    }
     whole = Pylock.from_dict({"lock-version": _LOCK_VERSION, "created-by": TOOL, "packages": packages})
     offers = []
     try:
         for package, file in whole.select(environment=dict(target.markers), tags=tags):  # type: ignore[arg-type]
-            supported = properties[package.name, str(package.version)]
-            offers.append(_make_offer(package, file, supported, lock))
+            offers.append(_make_offer(package, file, lock))
     except PylockSelectError as cause:
         raise errors.HostError(
             f"{lock} has nothing that fits Python {target.environment.minor} here: {cause}",
@@ -411,7 +391,7 @@ def _select_files(
     return offers
 
 
-def _make_offer(package: Any, file: Any, supported: Properties, lock: Path) -> package_offers.PackageOffer:
+def _make_offer(package: Any, file: Any, lock: Path) -> package_offers.PackageOffer:
     if not hasattr(file, "filename") or package.version is None:
         raise errors.DataError(
             f"{lock}: {package.name} is neither a wheel nor a source distribution with a version",
@@ -435,19 +415,4 @@ def _make_offer(package: Any, file: Any, supported: Properties, lock: Path) -> p
         sha256=sha256,
         size=file.size,
         label=label,
-        supported=supported,
     )
-
-
-def _parse_properties(texts: Sequence[str], name: str) -> Properties:
-    values: dict[tuple[str, str], list[str]] = {}
-    for text in texts:
-        parts = text.split(" :: ")
-        if len(parts) != 3:
-            raise errors.DataError(
-                f"tool.{TOOL}.supported of {name}: {text!r} is no property like amd :: gfx_arch :: gfx942",
-                tip="`rocm-wheels lock install` makes the lock again",
-            )
-        namespace, feature, value = parts
-        values.setdefault((namespace, feature), []).append(value)
-    return make_properties((*names, listed) for names, listed in values.items())

@@ -64,16 +64,16 @@ def carry_out_plan(
     ):
         plan_install.make_venv(plan, env)
         _require_unchanged(plan)
-        downloaded = _download_files(plan, cache, policy)
-        _prove_downloads(plan, downloaded)
+        files = _download_files(plan, cache, policy)
+        _prove_downloads(plan, files)
         folder = plan.find_folder(cache)
-        files = _link_files(plan, downloaded, folder)
+        _link_files(plan, files, folder)
         _build_sdists(planned, folder, env)
         _remove_partial_records(plan)
         _run_installer(plan, files, folder, env, cached=cached)
         summary = check_installation(plan, files)
         if keep_wheels is not None:
-            _keep_wheels(plan, downloaded, keep_wheels)
+            _keep_wheels(plan, files, keep_wheels)
         shutil.rmtree(folder, ignore_errors=True)
     return summary
 
@@ -236,48 +236,19 @@ def _keep_wheels(plan: installation.InstallPlan, files: Mapping[str, Path], fold
             link_or_copy(files[item.offer.project].resolve(), folder / item.offer.name)
 
 
-def _link_files(plan: installation.InstallPlan, files: Mapping[str, Path], folder: Path) -> dict[str, Path]:
+def _link_files(plan: installation.InstallPlan, files: Mapping[str, Path], folder: Path) -> None:
     """Put the files into one folder, under the names that installers read: they know no variant labels.
 
-    Those with variant markers are written anew without them, which no installer reads either. Returns the
-    files by project as they are installed. A hard link is a change of the file (its ctime), after which uv
-    unpacks it anew.
+    A hard link is a change of the file (its ctime), after which uv unpacks it anew.
     """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    installed = dict(files)
     for item in plan.changed:
         source, name = files[item.offer.project].resolve(), folder / item.offer.installer_name
-        if write_decided_wheel(item.offer, source, folder):
-            installed[item.offer.project] = name
-            continue
         try:
             name.symlink_to(source)
         except OSError:  # Windows, without the right to
             link_or_copy(source, name)
-    return installed
-
-
-def write_decided_wheel(offer: package_offers.PackageOffer, source: Path, folder: Path) -> bool:
-    """Write a wheel with its variant markers decided for the machine into ``folder``; False: it has none."""
-    if offer.is_sdist:
-        return False
-    from rocm_wheels.index import wheel_file
-    from rocm_wheels.wheels import rewrite
-    from rocm_wheels.wheels.archive import WheelArchive
-    from rocm_wheels.wheels.edit import WheelEdit, get_field_values, read_metadata_fields
-
-    with WheelArchive.open(source) as archive:
-        metadata = wheel_file.read_metadata_and_variant(archive, source, None)[0]
-    decided = package_offers.decide_offer_markers(offer, metadata)
-    if decided == metadata:
-        return False
-    requirements = get_field_values(read_metadata_fields(decided, offer.name)[0], "Requires-Dist")
-    edit = WheelEdit(label="", requirements=lambda _texts: list(requirements))
-    written = rewrite.rewrite_wheel(source, folder, edit)
-    if written.path.name != offer.installer_name:
-        raise errors.HostError(f"{offer.name} was written as {written.path.name}, not {offer.installer_name}")
-    return True
 
 
 def _build_sdists(planned: plan_install.PlannedInstall, folder: Path, env: Mapping[str, str]) -> None:

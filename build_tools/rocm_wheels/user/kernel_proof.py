@@ -35,7 +35,6 @@ from rocm_wheels.user import (
     package_offers,
 )
 from rocm_wheels.user.host import PosedTarget, TargetHost, list_build_kinds
-from rocm_wheels.variants import markers
 from rocm_wheels.wheels import dist_info
 
 TorchWheel = package_offers.PackageOffer | candidates.ChoiceCandidate
@@ -190,7 +189,6 @@ def prove_choice(
         return choice
     link = reader.IndexLink(torch.name, torch.name, torch.url, metadata=torch.metadata, size=torch.size)
     metadata = index_pages.read_wheel_metadata(link, reach)
-    metadata = markers.decide_markers(metadata, torch.name, torch.label or "", torch.supported)
     requires = dist_info.parse_metadata(metadata, name=f"METADATA of {torch.name}").requires_dist
     proof = _prove_wheel(torch, list(map(Requirement, requires)), demand, match.make_markers(host), reach)
     require_served(proof, demand, host, choice.notes)

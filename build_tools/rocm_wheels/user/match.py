@@ -38,7 +38,6 @@ from rocm_wheels.user.candidates import (
     sift_files,
 )
 from rocm_wheels.user.host import TargetHost, list_build_kinds
-from rocm_wheels.variants import markers
 from rocm_wheels.variants.document import (
     ABI_NAMESPACE,
     NULL_LABEL,
@@ -53,7 +52,6 @@ from rocm_wheels.variants.order import (
     NamespaceSupport,
     explain_order,
     find_support,
-    list_supported_properties,
     list_unsupported,
     order_labels,
     rank_properties,
@@ -185,15 +183,11 @@ _GPU_FEATURE, _HOST_ROCM_FEATURE = ("amd", "gfx_arch"), ("amd", "rocm_version")
 
 @dataclass(frozen=True)
 class RankedWheel:
-    """A wheel with its place among those of its version, and the reason for it.
-
-    ``supported`` are those of its properties that the machine has.
-    """
+    """A wheel with its place among those of its version, and the reason for it."""
 
     offer: OfferedWheel
     properties: Properties
     reason: str
-    supported: Properties = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -255,8 +249,7 @@ def rank_wheels(
             reason = _explain_lower(ranked[number - 1], offer, document, supported)
         else:
             reason = _explain_first(offer, document, supported)
-        usable = list_supported_properties(properties, supported)
-        ranked_wheels.append(RankedWheel(offer, properties, reason, usable))
+        ranked_wheels.append(RankedWheel(offer, properties, reason))
     return VersionRanking(tuple(ranked_wheels), tuple(rejected), support)
 
 
@@ -502,7 +495,6 @@ def _make_candidate(wheel: RankedWheel, rank: int | None) -> ChoiceCandidate:
         reason=wheel.reason,
         requires_python=link.requires_python,
         yanked=link.yanked,
-        supported=wheel.supported,
         metadata=link.metadata,
     )
 
@@ -538,8 +530,7 @@ class DeviceExtras:
 def read_offer_metadata(offer: OfferedWheel, reach: reader.IndexReader) -> dist_info.WheelMetadata:
     """Read METADATA of a wheel. HostError when it cannot be had, DataError when it is not what it must be."""
     content = index_pages.read_wheel_metadata(offer.link, reach)
-    decided = markers.decide_markers(content, offer.file, NULL_LABEL if offer.name.label else "", {})
-    return dist_info.parse_metadata(decided, name=f"METADATA of {offer.file}")
+    return dist_info.parse_metadata(content, name=f"METADATA of {offer.file}")
 
 
 def find_rocm_requirement(metadata: dist_info.WheelMetadata) -> str:

@@ -36,7 +36,7 @@ from rocm_wheels.core import errors, parallel
 from rocm_wheels.index import reader
 from rocm_wheels.models.project import is_closed_project
 from rocm_wheels.user import candidates, index_pages, installed_packages
-from rocm_wheels.variants import document, markers
+from rocm_wheels.variants import document
 from rocm_wheels.wheels import dist_info
 
 PYPI_URL = "https://pypi.org/simple/"
@@ -125,8 +125,7 @@ class PackageOffer:
     """One file of one version: ``installer_name`` is its name for installers, which know no variant labels.
 
     ``source`` is ``index``, ``dependencies`` or ``installed`` (it is there already, and fits).
-    ``properties`` are those that a variant was chosen by, None of a wheel that was not; ``supported`` those
-    of them that the machine has.
+    ``properties`` are those that a variant was chosen by, None of a wheel that was not.
     """
 
     project: str
@@ -142,7 +141,6 @@ class PackageOffer:
     yanked: str | None = None
     metadata: str | None = None
     properties: document.Properties | None = field(default=None, hash=False)
-    supported: document.Properties = field(default_factory=dict, hash=False)
 
     @property
     def is_sdist(self) -> bool:
@@ -179,7 +177,6 @@ class PackageOffers:
         self.reach = reach
         self._offers: dict[str, tuple[PackageOffer, ...]] = {}
         self._texts: dict[str, bytes] = {}
-        self._decided: set[str] = set()
         self._lock = threading.Lock()
         self._busy: dict[
             str, threading.Lock
@@ -229,21 +226,14 @@ class PackageOffers:
         )
 
     def read_metadata(self, offer: PackageOffer) -> bytes:
-        """Return METADATA of a wheel: from the page's own file, by ranges, or from the whole wheel.
-
-        Its variant markers are decided for the machine: no installer reads them.
-        """
+        """Return METADATA of a wheel: from the page's own file, by ranges, or from the whole wheel."""
         with self._get_lock(offer.url):
             if offer.url not in self._texts:
                 content = self._load_metadata(offer)
-                self._texts[offer.url] = decide_offer_markers(offer, content)
-                if self._texts[offer.url] != content:
-                    self._decided.add(offer.url)
+                if b"variant_" in content:  # in a marker it is refused here: uv would only call it invalid
+                    dist_info.parse_metadata(content, name=f"METADATA of {offer.name}")
+                self._texts[offer.url] = content
             return self._texts[offer.url]
-
-    def has_decided_markers(self, offer: PackageOffer) -> bool:
-        """Tell whether METADATA of a wheel had variant markers, so that it is installed with another."""
-        return not offer.is_sdist and bool(self.read_metadata(offer)) and offer.url in self._decided
 
     def list_requirements(self, offer: PackageOffer) -> tuple[str, ...]:
         """Return what a wheel requires; () of a source distribution, which says it when it is built."""
@@ -352,11 +342,6 @@ class PackageOffers:
         )
 
 
-def decide_offer_markers(offer: PackageOffer, metadata: bytes) -> bytes:
-    """Return METADATA with its variant markers decided for the machine; DataError for a wrong one."""
-    return markers.decide_markers(metadata, offer.name, offer.label or "", offer.supported)
-
-
 def select_same_build(offers: Sequence[PackageOffer], torch: Version) -> tuple[PackageOffer, ...]:
     """Leave out builds that are for another torch, by the local part of their versions.
 
@@ -389,7 +374,7 @@ def _make_candidate_offer(project: str, candidate: candidates.ChoiceCandidate) -
         project, Version(candidate.version), replace(fields, label="").file_name,
         candidate.name, candidate.url, "index",
         candidate.sha256, candidate.size, candidate.label, candidate.requires_python, candidate.yanked,
-        properties=candidate.properties if candidate.label else None, supported=candidate.supported,
+        properties=candidate.properties if candidate.label else None,
         metadata=candidate.metadata,
     )  # fmt: skip
 

@@ -610,8 +610,6 @@ def _is_installed(
     if offer.is_sdist:
         return True  # its version is pinned, and what it was built into is not known beforehand
     entries = compare_installed.read_wheel_record(offer, path)
-    if entries is not None and offers.has_decided_markers(offer):
-        entries = [entry for entry in entries if not entry.path.endswith(".dist-info/METADATA")]
     return entries is not None and not compare_installed.list_differences(entries, current)
 
 

@@ -134,17 +134,6 @@ def list_unsupported(properties: document.Properties, supported: SupportedFeatur
     ]
 
 
-def list_supported_properties(
-    properties: document.Properties, supported: SupportedFeatures
-) -> document.Properties:
-    """Return those properties of a variant that a machine supports: what its markers are decided by."""
-    return document.make_properties(
-        (namespace, feature, set(values).intersection(supported.get(namespace, {}).get(feature, ())))
-        for namespace, features in properties.items()
-        for feature, values in features.items()
-    )
-
-
 def is_supported(properties: document.Properties, supported: SupportedFeatures) -> bool:
     """Tell whether each feature has a value that the machine supports."""
     return not list_unsupported(properties, supported)

@@ -353,8 +353,10 @@ def parse_metadata(content: bytes, *, name: str, variant_markers: bool = False) 
         python = SpecifierSet(raw.get("requires_python", ""))
         requirements = tuple(raw.get("requires_dist", ()))
         for requirement in requirements:
-            is_decided_later = variant_markers and has_variant_marker(requirement)
-            Requirement(requirement.partition(";")[0] if is_decided_later else requirement)
+            is_marked = has_variant_marker(requirement)
+            if is_marked and not variant_markers:
+                raise errors.DataError(f"{name} {_MARKER_FAULT}")
+            Requirement(requirement.partition(";")[0] if is_marked else requirement)
     except (InvalidVersion, InvalidSpecifier, InvalidRequirement, RecursionError) as cause:
         raise errors.DataError(f"{name}: a field cannot be read") from cause
     return WheelMetadata(
