@@ -301,7 +301,7 @@ def test_no_network_is_no_property_of_a_set(
     ("words", "code", "said"),
     [
         (["--gfx", "gfx1100"], 15, "it is for gfx942, not for gfx1100"),
-        (["--gfx", "gfx9423"], 2, "--gfx: gfx9423 is no GPU target or family; did you mean gfx942"),
+        (["--gfx", "gfx9423"], 2, "--gfx: gfx9423 is no GPU target; did you mean gfx942"),
         (["--project", "torchvison"], 2, "no set between the two has torchvison; did you mean torchvision?"),
         (["--python", "nowhere"], 2, "--python: 'nowhere' is not a Python"),
         (["--find-links", "nowhere"], 2, "--find-links nowhere is not a folder"),

@@ -152,10 +152,11 @@ def is_known_target(name: str) -> bool:
     return name in KNOWN_TARGETS or name in OLDER_TARGETS
 
 
-def parse_stated_target(text: str) -> str:
+def parse_stated_target(text: str, *, newer: bool = True) -> str:
     """Return the target that somebody states: one that is known, or a newer one behind ``new:``.
 
-    Features are taken off. ValueError, with what may be meant, for anything else.
+    Features are taken off. ValueError, with what may be meant, for anything else; without ``newer`` it does
+    not speak of newer ones.
     """
     marked = text.strip().lower()
     name = marked.removeprefix(NEW_MARK).split(":", 1)[0].removesuffix("-strict").replace("-", "_")
@@ -166,8 +167,9 @@ def parse_stated_target(text: str) -> str:
         raise ValueError(f"{text.strip()} is code for several GPUs, and none of them; say which: {covered}")
     near = " or ".join(", ".join(find_near_targets(name)).rsplit(", ", 1))
     hint = f"; did you mean {near}?" if near else ""
-    newer = f" ({NEW_MARK}{name} states one that is newer than the tables)" if is_chip_name(name) else ""
-    raise ValueError(f"{text.strip()} is no GPU target{hint}{newer}")
+    if newer and is_chip_name(name):
+        hint += f" ({NEW_MARK}{name} states one that is newer than the tables)"
+    raise ValueError(f"{text.strip()} is no GPU target{hint}")
 
 
 def find_near_targets(name: str) -> list[str]:

@@ -145,16 +145,17 @@ class NamedGpus:
     card: str = ""
 
 
-def read_gpu_words(text: str, *, input_name: str = TARGETS_OPTION) -> list[NamedGpus]:
+def read_gpu_words(text: str, *, input_name: str = TARGETS_OPTION, newer: bool = True) -> list[NamedGpus]:
     """Read what every ``--gfx`` takes: targets, families and cards, parted by commas, semicolons or spaces.
 
     Any target that is known may be named, and a newer one behind ``new:`` (new:gfx1399). Raises UsageError,
-    with what may be meant, for anything else; ``input_name`` names the input.
+    with what may be meant, for anything else; ``input_name`` names the input. Without ``newer`` its message
+    does not speak of newer ones, which the caller cannot take.
     """
-    return [_read_word(word, input_name) for word in split_target_words(text)]
+    return [_read_word(word, input_name, newer=newer) for word in split_target_words(text)]
 
 
-def _read_word(word: str, input_name: str) -> NamedGpus:
+def _read_word(word: str, input_name: str, *, newer: bool) -> NamedGpus:
     lower, prefix = word.lower(), f"{input_name}: " if input_name else ""
     families = {family.lower(): members for family, members in get_gfx_families().items()}
     if lower in families:
@@ -170,8 +171,8 @@ def _read_word(word: str, input_name: str) -> NamedGpus:
             f"{prefix}{word} has an unknown feature", tip="features are :sramecc+ :sramecc- :xnack+ :xnack-"
         )
     try:
-        stated = gpu.parse_stated_target(word[: len(mark + base)])  # as it was typed, for its errors
-        return NamedGpus(word, (stated,), colon + features)
+        typed = word[: len(mark + base)]  # as errors name it
+        return NamedGpus(word, (gpu.parse_stated_target(typed, newer=newer),), colon + features)
     except ValueError as cause:
         near = [
             family for family in get_gfx_families() if "x" in base[3:] and family.lower().startswith(base)
@@ -191,7 +192,7 @@ def parse_targets(text: str, *, input_name: str = TARGETS_OPTION) -> tuple[str, 
     and without a feature, which the compiler refuses (LLVM, AMDGPU target IDs).
     """
     parsed: dict[str, None] = {}
-    for named in read_gpu_words(text, input_name=input_name):
+    for named in read_gpu_words(text, input_name=input_name, newer=False):
         for target in named.targets:
             if target not in get_gfx_targets():
                 raise errors.UsageError(

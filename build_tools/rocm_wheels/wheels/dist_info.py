@@ -460,7 +460,7 @@ def read_dist_info(file_name: str, members: Iterable[str], texts: Mapping[str, b
             return None
         return _try_parse(lambda: parse(content, f"{folder}/{file}"), faults)
 
-    metadata = read_file("METADATA", _parse_checked_metadata)
+    metadata = read_file("METADATA", lambda content, place: parse_metadata(content, name=place))
     wheel = read_file("WHEEL", lambda content, place: parse_wheel_file(content, name=place))
     record = read_file(
         "RECORD", lambda content, place: parse_wheel_record(content, name=place, files=len(names))
@@ -470,18 +470,6 @@ def read_dist_info(file_name: str, members: Iterable[str], texts: Mapping[str, b
     if name and wheel:
         faults += compare_tags(name, wheel)
     return DistInfo(name, folder, metadata, wheel, record, faults)
-
-
-def _parse_checked_metadata(content: bytes, place: str) -> WheelMetadata:
-    """Read METADATA; DataError says of variant markers alone that they are there."""
-    try:
-        return parse_metadata(content, name=place)
-    except errors.DataError as fault:
-        try:
-            parse_metadata(content, name=place, variant_markers=True)
-        except errors.DataError:
-            raise fault  # noqa: B904 - with its own cause
-        raise errors.DataError(f"{place} {_MARKER_FAULT}") from None
 
 
 def _try_parse(parse: Callable[[], ParsedT], faults: list[str]) -> ParsedT | None:
