@@ -201,8 +201,8 @@ def test_the_lines_that_are_printed_lead_through(
     assert f"undo it: rocm-wheels set promote {shop.place} --abandon {undo[-1]}\n" in capsys.readouterr().out
     undo[1] = action  # either command undoes it
     assert boundary.run_command(main.cli, [*undo, "--dry-run"]) == 0
-    assert f"dry run: {new.id} put back" in capsys.readouterr().out
-    for said_so in (f"{new.id} put back; nightly of", "nothing to do; nightly of"):
+    assert f"dry run: change of {new.id} undone" in capsys.readouterr().out
+    for said_so in (f"change of {new.id} undone; nightly of", "nothing to do; nightly of"):
         assert boundary.run_command(main.cli, undo) == 0
         assert said_so in capsys.readouterr().out
     document = PATHS.channel_document("nightly")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rocm_wheels.stores.store import Store
 
 F = TypeVar("F", bound=Callable[..., Any])
-_DONE_WORDS = {"promote": "promoted", "demote": "demoted", "abandon": "put back"}
+_DONE_WORDS = {"promote": "{} promoted", "demote": "{} demoted", "abandon": "change of {} undone"}
 
 
 @dataclass(frozen=True)
@@ -285,7 +285,7 @@ def _print_change(
     index, *set_indexes = (public.address_of(run.store, f"{folder}/") for folder in folders)
     words = ("--family", channel.family, "--channel", channel.channel, "--set")
     put_back = [run.format_line("promote", *words, set_id) for set_id in done.sets if done.action == "demote"]
-    did = f"{', '.join(done.sets)} {_DONE_WORDS[done.action]}" if done.action else "nothing to do"
+    did = _DONE_WORDS[done.action].format(", ".join(done.sets)) if done.action else "nothing to do"
     begun = " (an earlier run had begun it)" if done.finished else ""
     head = "dry run: " if run.dry_run else ""
     lines = [
