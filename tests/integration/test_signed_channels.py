@@ -241,10 +241,10 @@ def forge_pending(channel: dict[str, Any], action: str, goal: list[Any]) -> None
         "action": action,
         "sets": [channel["sets"][-1]["set"]],
         "by": "eve",
+        "policy": "",
         "began": "x",
         "goal": goal,
         "adds": False,
-        "policy": "",
     }
     channel["pending"] = pending
     channel["revision"] += 1

@@ -26,7 +26,8 @@ from staged import LATER, killed_again_and_again, require_whole, small_plan, sta
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import errors, process
 from rocm_wheels.index import update
-from rocm_wheels.release import promotable, wheel_set
+from rocm_wheels.release import channel as channels
+from rocm_wheels.release import wheel_set
 from rocm_wheels.release.stage import StagePlan
 from rocm_wheels.stores.folder import FolderStore
 from rocm_wheels.wheels import archive
@@ -226,8 +227,10 @@ def test_names_belong_to_the_bytes_that_people_got_until_they_get_a_build_tag(
     retagged_set = wheel_set.find_set(store, other.plan().document.id)
     with pytest.raises(errors.ReleaseError, match="in the same version as"):
         promote(store, retagged_set)
-    assert promotable.list_refusals(store, retagged_set, ["stable"]) == {}  # which shows nothing
-    assert list(promotable.list_refusals(store, retagged_set, ["nightly"]).values()) == [["nightly"]]
+    refusals = channels.find_refusals(store, retagged_set, ["stable", "nightly"])
+    assert refusals["stable"] == []  # which shows nothing
+    (refusal,) = refusals["nightly"]
+    assert "in the same version as" in refusal.message
     promoter(store).demote([plan.document.id])  # as both said
     assert boundary.run_command(main.cli, other.words(place)) == 0
     printed = capsys.readouterr()

@@ -42,10 +42,10 @@ def test_a_target_that_nobody_knows_is_refused_by_all_commands_with_the_same_wor
     words = [text.format(folder=tmp_path) for text in command]
     assert boundary.run_command(main.cli, [*words, word, *source]) == 2
     said = capsys.readouterr().err
-    suggestion, hint, _ = message.partition(" (new:")
+    suggestion = message.partition(" (new:")[0]
     takes_new = command[0] not in ("build", "audit")  # which go by tables of what compilers know
     assert (message if takes_new else suggestion) in said
-    assert (" (new:" in said) == (takes_new and bool(hint))
+    assert takes_new or " (new:" not in said
 
 
 @pytest.mark.contract
