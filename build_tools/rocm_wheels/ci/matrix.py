@@ -112,6 +112,9 @@ class BuiltCell:
         return ci.MULTI_ARCH if self.staged_as == ci.MULTI_ARCH else "per-family"
 
 
+Cells = Sequence[BuiltCell]
+
+
 @dataclass(frozen=True)
 class ExcludedCell:
     """A cell that is left out, and why; ``source`` is where that is stated, "" for our own policy."""
@@ -157,9 +160,8 @@ def check_selection(table: ci.CiTable, selection: MatrixSelection) -> MatrixSele
     members, lines = gfx.get_gfx_families(), release_lines.get_release_lines()
     for name in selection.families:
         if name == ci.MULTI_ARCH:
-            raise errors.UsageError(
-                f"--family: {name} is no family, but all of a run together: --layout {name}"
-            )
+            message = f"--family: {name} is no family, but all of a run together: --layout {name}"
+            raise errors.UsageError(message)
         if name not in table.all_families:
             try:
                 targets = gfx.parse_targets(name, input_name="--family")
@@ -212,20 +214,20 @@ def plan_matrix(table: ci.CiTable, selection: MatrixSelection) -> Matrix:
     """
     chosen = check_selection(table, selection)
     whole = MatrixSelection(chosen.trigger, layout=chosen.layout, packaging=chosen.packaging, day=chosen.day)
-    own, excluded = _sort_cells(table, chosen)
-    every, _ = _sort_cells(table, whole)
-    in_turn = group_cells(own.values(), turn_key) | group_cells(every.values(), turn_key)
+    own, every = _sort_cells(table, chosen), _sort_cells(table, whole)
+    own_cells = {built_cell.cell for built_cell in own.built}
+    in_turn = group_cells(own.built, turn_key) | group_cells(every.built, turn_key)
     free = {platform: ci.generate_labels(machines.builders) for platform, machines in table.platforms.items()}
     builders: dict[MatrixCell, str] = {}
     testers = cache(ci.generate_labels)  # machines go on where they were, whatever they are asked for
     planned = {}
-    for cell, built_cell in {**every, **own}.items():
+    for cell, built_cell in {entry.cell: entry for entry in (*every.built, *own.built)}.items():
         if built_cell.build not in builders:
             builders[built_cell.build] = next(free[cell.platform])
         suites, absent = [], []
         tester = next(testers(built_cell.on.runners)) if built_cell.tests else ""
         cadences = table.triggers[chosen.trigger].suites
-        if cell in own and chosen.suites:
+        if cell in own_cells and chosen.suites:
             cadences = dict.fromkeys(chosen.suites, ci.SuiteCadence())
         for name, cadence in cadences.items():
             together = in_turn[turn_key(built_cell)]
@@ -243,15 +245,12 @@ def plan_matrix(table: ci.CiTable, selection: MatrixSelection) -> Matrix:
             suites=tuple(suites),
             absent_suites=tuple(absent),
         )
-    return Matrix(chosen, tuple(planned[cell] for cell in own), tuple(excluded))
+    return replace(own, built=tuple(planned[built_cell.cell] for built_cell in own.built))
 
 
-def _sort_cells(
-    table: ci.CiTable, selection: MatrixSelection
-) -> tuple[dict[MatrixCell, BuiltCell], list[ExcludedCell]]:
+def _sort_cells(table: ci.CiTable, selection: MatrixSelection) -> Matrix:
     """Return the cells of a checked selection that are built, without machines and suites, and the others."""
-    built: dict[MatrixCell, BuiltCell] = {}
-    excluded = []
+    built, excluded = [], []
     trigger = table.triggers[selection.trigger]
     for platform, line, python, family in product(
         selection.platforms or ci.CI_PLATFORMS,
@@ -263,13 +262,11 @@ def _sort_cells(
         if exclusion := next(list_exclusions(table, selection, cell), None):
             excluded.append(exclusion)
         else:
-            built[cell] = _make_built_cell(table, selection, cell)
-    return built, excluded
+            built.append(_make_built_cell(table, selection, cell))
+    return Matrix(selection, tuple(built), tuple(excluded))
 
 
-def list_exclusions(
-    table: ci.CiTable, selection: MatrixSelection, cell: MatrixCell
-) -> Iterator[ExcludedCell]:
+def list_exclusions(table: ci.CiTable, chosen: MatrixSelection, cell: MatrixCell) -> Iterator[ExcludedCell]:
     """Yield every reason against a cell: what cannot be first, then what policy leaves out."""
     line, family = find_line(cell.line), table.all_families[cell.family]
     if family.get_platform(cell.platform) is None:
@@ -283,20 +280,20 @@ def list_exclusions(
         which = f"{'without a GIL ' if free else ''}{join_names(pythons.values)}"
         reason = f"torch {line.name} is not released for Python {cell.python} ({which})"
         yield ExcludedCell(cell, reason, pythons.source)
-    if selection.rocm is None and not line.rocm.amd.values:
+    if chosen.rocm is None and not line.rocm.amd.values:
         reason = f"AMD has released no ROCm with torch {line.name}: --rocm says which to build it with"
         yield ExcludedCell(cell, reason, line.rocm.amd.source)
     for rule in table.excluded:
         if rule.covers_cell(*cell):
             yield ExcludedCell(cell, rule.reason, table.sources[rule.source].url)
-    name, trigger = selection.trigger, table.triggers[selection.trigger]
-    if not selection.families and not table.has_begun(family.since, name):
+    name, trigger = chosen.trigger, table.triggers[chosen.trigger]
+    if not chosen.families and not table.has_begun(family.since, name):
         yield ExcludedCell(cell, f"the family is built since {family.since}, not in {name}")
     for option, part, noun, named, usual in (
-        ("--family", cell.family, "", selection.families, (cell.family,)),
-        ("--python", cell.python, "Python ", selection.pythons, trigger.pythons),
-        ("--line", cell.line, "torch ", selection.lines, choose_lines(trigger.lines)),
-        ("--platform", cell.platform, "", selection.platforms, ci.CI_PLATFORMS),
+        ("--family", cell.family, "", chosen.families, (cell.family,)),
+        ("--python", cell.python, "Python ", chosen.pythons, trigger.pythons),
+        ("--line", cell.line, "torch ", chosen.lines, choose_lines(trigger.lines)),
+        ("--platform", cell.platform, "", chosen.platforms, ci.CI_PLATFORMS),
     ):
         if named and part not in named:
             yield ExcludedCell(cell, f"{option} does not name {part}")
@@ -319,9 +316,8 @@ def find_line(name: str) -> release_lines.TorchLine:
 def _make_built_cell(table: ci.CiTable, selection: MatrixSelection, cell: MatrixCell) -> BuiltCell:
     """Return a cell with what the first job on a GPU tests, and why not where nothing is."""
     on, trigger = table.all_families[cell.family].get_platform(cell.platform), selection.trigger
-    assert (
-        on is not None and selection.packaging is not None
-    )  # else it is left out; checked selections say it
+    # a cell without machines is left out, and a checked selection says how wheels are packaged
+    assert on is not None and selection.packaging is not None
     tests: tuple[ci.CiTest, ...] = ()
     if not on.runners:
         untested = "no runner has such a GPU"
@@ -381,7 +377,7 @@ def _find_suite_absence(
     cadence: ci.SuiteCadence,
     built_cell: BuiltCell,
     *,
-    together: Sequence[BuiltCell],
+    together: Cells,
 ) -> str:
     """Return why a cell does not have a suite on the day of a selection, "" when it does.
 
@@ -440,7 +436,7 @@ def group_cells(cells: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
     return groups
 
 
-def combine_builds(cells: Iterable[BuiltCell]) -> list[BuiltCell]:
+def combine_builds(cells: Cells) -> list[BuiltCell]:
     """Return what is built as one, in the order of the cells.
 
     Where that is all families of a Python, ``multi-arch`` stands in the place of the family, and the build
@@ -457,7 +453,7 @@ def combine_builds(cells: Iterable[BuiltCell]) -> list[BuiltCell]:
     return builds
 
 
-def collect_targets(cells: Iterable[BuiltCell]) -> tuple[str, ...]:
+def collect_targets(cells: Cells) -> tuple[str, ...]:
     """Return the targets of all cells."""
     return tuple(dict.fromkeys(target for built_cell in cells for target in built_cell.targets))
 
@@ -517,9 +513,7 @@ def rank_cost(build: BuiltCell, table: ci.CiTable) -> tuple[float, str]:
     return estimate_hours(table, names, len(build.targets), build.cell.platform), str(build.cell)
 
 
-def choose_cheapest(
-    cells: Iterable[BuiltCell], table: ci.CiTable, *, tested: bool = False
-) -> list[BuiltCell]:
+def choose_cheapest(cells: Cells, table: ci.CiTable, *, tested: bool = False) -> list[BuiltCell]:
     """Return the cheapest cell of each line and platform; of those that are ``tested``, where any is."""
     chosen = []
     for group in group_cells(cells, line_key).values():
@@ -534,7 +528,7 @@ def limit_minutes(table: ci.CiTable, hours: float, *, hosted: bool) -> int:
     return min(int(hours * 60 * _TIME_MARGIN) + 30, most * 60)
 
 
-def list_warnings(cells: Sequence[BuiltCell], table: ci.CiTable) -> list[str]:
+def list_warnings(cells: Cells, table: ci.CiTable) -> list[str]:
     """Return what will not do: builds that take too long, projects without a place, uneven sets."""
     messages = []
     for (_, platform), group in group_cells(combine_builds(cells), line_key).items():

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from rocm_wheels.ci import matrix
-from rocm_wheels.ci.matrix import BuiltCell, ExcludedCell, MatrixCell
+from rocm_wheels.ci.matrix import BuiltCell, Cells, ExcludedCell, MatrixCell
 from rocm_wheels.core import errors, log, tables
 from rocm_wheels.models import ci, project_names, release_lines
 from rocm_wheels.models.project import Project, get_step_costs
@@ -35,7 +35,7 @@ _SIZE_MARGIN = 1.5  # times what wheels are stated to take
 # ---- for people
 
 
-def format_cells(cells: Sequence[BuiltCell], *, width: int | None = None) -> str:
+def format_cells(cells: Cells, *, width: int | None = None) -> str:
     """Return a line for each set of wheels, with its Pythons, and the sum; ``width`` is a terminal's.
 
     Below a set for all families is a line for each of them: what is tested of it.
@@ -64,11 +64,11 @@ def _describe_packaging(built_cell: BuiltCell) -> str:
     return "" if is_usual else f", packaged {built_cell.packaging}"
 
 
-def _join_pythons(cells: Iterable[BuiltCell]) -> str:
+def _join_pythons(cells: Cells) -> str:
     return " ".join(dict.fromkeys(built_cell.cell.python for built_cell in cells))
 
 
-def _describe_tests(group: Sequence[BuiltCell]) -> str:
+def _describe_tests(group: Cells) -> str:
     """Return what is tested where, every machine; Pythons are named where not all are tested alike."""
     kinds = matrix.group_cells(group, lambda built_cell: built_cell.untested or _name_tests(built_cell))
     parts = []
@@ -136,7 +136,7 @@ def explain_cell(
     return document, lines
 
 
-def matrix_as_json(planned: matrix.Matrix, cells: Sequence[BuiltCell]) -> dict[str, Any]:
+def matrix_as_json(planned: matrix.Matrix, cells: Cells) -> dict[str, Any]:
     """Return everything: keys are added later, never renamed."""
     facts = ("targets", "rocm", "tests", "tester", "untested", "builder")
     rows = [
@@ -214,7 +214,7 @@ def format_github_matrix(rows: Sequence[MatrixRow]) -> str:
     return json.dumps({"include": rows}, separators=(",", ":"))
 
 
-def make_rows(cells: Sequence[BuiltCell], table: ci.CiTable, kind: project_names.RowKind) -> list[MatrixRow]:
+def make_rows(cells: Cells, table: ci.CiTable, kind: project_names.RowKind) -> list[MatrixRow]:
     """Return what a matrix of GitHub includes: texts, numbers, booleans, matrices; keys are never renamed.
 
     ``lines``: a row a torch line and platform: a lock, a checkout. ``sets``: a row a set of wheels: a family
@@ -266,11 +266,7 @@ def make_rows(cells: Sequence[BuiltCell], table: ci.CiTable, kind: project_names
 
 
 def _make_row(
-    group: Sequence[BuiltCell],
-    table: ci.CiTable,
-    steps: Sequence[str] = (),
-    projects: Sequence[Project] = (),
-    **own: Any,
+    group: Cells, table: ci.CiTable, steps: Sequence[str] = (), projects: Sequence[Project] = (), **own: Any
 ) -> MatrixRow:
     """Return what rows of all kinds say of cells of one line and platform, and what one says on its ``own``.
 
@@ -301,7 +297,7 @@ def _make_row(
     return row | own
 
 
-def _make_set_row(group: Sequence[BuiltCell], table: ci.CiTable, label: str) -> MatrixRow:
+def _make_set_row(group: Cells, table: ci.CiTable, label: str) -> MatrixRow:
     """Return the row of a set; it is staged on GitHub's machine, if its disk will do, else on ``label``."""
     family, cell, size = group[0].staged_as, group[0].cell, 0.0
     for build in matrix.combine_builds(group):
@@ -502,7 +498,7 @@ def widen_selection(
     return replace(selection, lines=tuple(dict.fromkeys((*usual, *named))))
 
 
-def find_affected_cells(cells: Sequence[BuiltCell], changes: Sequence[ChangedFile]) -> list[BuiltCell]:
+def find_affected_cells(cells: Cells, changes: Sequence[ChangedFile]) -> list[BuiltCell]:
     """Return the cells that a change has to do with: what it builds of them, or how they are tested."""
     affected = []
     for built_cell in cells:

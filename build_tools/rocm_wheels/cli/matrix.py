@@ -247,7 +247,7 @@ def _make_selection(*, platform: Any, rocm_version: str | None, day: Any, **sele
 
 def _print_rows(
     planned: matrix.Matrix,
-    cells: Sequence[matrix.BuiltCell],
+    cells: matrix.Cells,
     kinds: Sequence[project_names.RowKind],
     *,
     required: bool,
