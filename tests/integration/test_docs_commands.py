@@ -76,7 +76,7 @@ def test_lines_of_a_release_pass_the_gate(
         if "set stage" in line:
             set_id = expected.rpartition(" --set ")[2]
     shown = run_lines([f"rocm-wheels set list {store} --channel nightly"], demo, programs, tmp_path, **env)
-    assert nexts == 3 and set_id and set_id in shown.stdout
+    assert nexts >= 3 and set_id and set_id in shown.stdout
 
 
 def lines_of_a_release(page: str, demo: Demo, store: str) -> list[str]:
