@@ -28,7 +28,7 @@ COMMANDS = (
     [
         ("gfx110", "gfx110 is no GPU target; did you mean gfx1100, gfx1101, gfx1102 or gfx1103?"),
         ("gfx1110", "gfx1110 is no GPU target; did you mean gfx1100? (new:gfx1110 states one that is newer"),
-        ("gfx943", "gfx943 is no GPU target; did you mean gfx942?"),
+        ("gfx943", "gfx943 is no GPU target; did you mean gfx942? (new:gfx943 states one that is newer"),
         ("gfx1399", "gfx1399 is no GPU target (new:gfx1399 states one that is newer than the tables)"),
         ("gfx110X", "gfx110X is no GPU target; did you mean gfx110X-all or gfx110X-dgpu or gfx110X-igpu?"),
         ("gfx11-generic", "gfx11-generic is code for several GPUs, and none of them; say which: gfx1100,"),
