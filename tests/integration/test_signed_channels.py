@@ -35,7 +35,7 @@ from rocm_wheels.release.evidence.store import add_evidence
 from rocm_wheels.release.refresh import Refresher, RefreshResult
 from rocm_wheels.release.signing import ReleaseSigner
 from rocm_wheels.stores.folder import FolderStore
-from rocm_wheels.stores.store import Store
+from rocm_wheels.stores.store import Store, StoredFile
 
 _ = sets  # a fixture
 pytestmark = pytest.mark.skipif(
@@ -191,6 +191,29 @@ def test_an_abandoned_change_that_is_killed_is_finished_and_signed(
         with pytest.raises(Killed):
             signing.promote(sets.store(start, at, "after"), new)
         kill_at_each(sets, start, keys[0], signing.abandon, new, every=1 if exhaustive else 2)
+
+
+@pytest.mark.parametrize("at", [f"replace {CHANNEL}", f"replace {MANIFEST}"])
+def test_a_claim_stays_where_it_cannot_be_read_what_other_channels_show(
+    sets: Sets, signed: Path, keys: list[Path], tmp_path: Path, at: str
+) -> None:
+    """It may be signed already, and people may have got it: nothing is taken back for want of an answer."""
+    signing, new, place = Signing(keys[0]), sets.documents[1], linked(signed, tmp_path / "store")
+    with pytest.raises(Killed):
+        signing.promote(sets.store(place, at, "after"), new)
+    silent = sets.store(place)
+
+    def read(path: str) -> StoredFile:
+        if path == PATHS.channel_document("stable"):
+            raise errors.ReleaseError("no answer")
+        return silent.inner.read(path)
+
+    silent.read = read  # type: ignore[method-assign]
+    with pytest.raises(errors.ReleaseError, match="no answer"):
+        signing.promote(silent, new)
+    assert silent.writes == []
+    signing.promote(sets.store(place), new)
+    require_signed(sets, place, keys[0])
 
 
 @pytest.mark.contract

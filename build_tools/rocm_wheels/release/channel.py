@@ -275,8 +275,12 @@ def sort_projects(
     return set_conflicts.sort_by_dependencies(known, requires)
 
 
+class NameTakenError(errors.ReleaseError):
+    """A file name of a set belongs to other bytes."""
+
+
 def require_own_names(store: Store, document: wheel_set.SetDocument, channels: Mapping[str, Channel]) -> None:
-    """Raise ReleaseError where a file name of a set belongs to other bytes.
+    """Raise NameTakenError where a file name of a set belongs to other bytes.
 
     A name belongs to its bytes in all channels of a store for good: it is in people's lock files. So all sets
     are looked at that a channel shows or has shown; of one that was pruned nothing is known any more.
@@ -293,7 +297,7 @@ def require_own_names(store: Store, document: wheel_set.SetDocument, channels: M
     if taken:
         name, set_id = taken[0]
         more = f" and {tables.format_count(len(taken) - 1, 'other')}" if len(taken) > 1 else ""
-        raise errors.ReleaseError(
+        raise NameTakenError(
             f"{name}{more} of {document.id} has other bytes in {set_id}, which people got",
             tip="a name belongs to its bytes for good, for it is in people's lock files: build the set with"
             f" another version; or demote {set_id} where it is shown, and stage these wheels with a build"
@@ -641,16 +645,18 @@ class Promoter:
         return self._make_change(claim)
 
     def _require_names_still_own(self, record: ChannelRecord, document: wheel_set.SetDocument) -> None:
-        """Raise ReleaseError where names of a set that is claimed belong to others; the claim is taken back.
+        """Raise NameTakenError where names of a claimed set belong to others; the claim is taken back.
 
-        Who claims another channel sees our claim, or we see that one, before any page is written.
+        Who claims another channel sees our claim, or we see that one, before any page is written. Where it
+        cannot be read what others have, the claim stays: the same command looks again.
         """
         try:
             require_own_names(self.store, document, self._read_other_channels())
-        except errors.ReleaseError:  # as it was, which a manifest may state
+        except NameTakenError:
+            before = record.channel.without_pending().to_json()
             self._exchange_pages(record, record.channel.sets, (document.id,), adds=False)
-            path = self.paths.channel_document(self.channel)
-            self.store.replace(path, record.channel.without_pending().to_json(), record.tag)
+            self.manifest.begin_change(before)  # it may state what was to be
+            self.store.replace(self.paths.channel_document(self.channel), before, record.tag)
             raise
 
     def _require_same_change(self, channel: Channel, action: ChannelAction, sets: Sequence[str]) -> None:
