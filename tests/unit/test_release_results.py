@@ -168,3 +168,25 @@ def test_evidence_in_a_store_cannot_have_shards_without_end(tmp_path: Path) -> N
     content = one.to_json().replace(b'"shards": 2', b'"shards": 1000000000000000')
     with pytest.raises(errors.DataError, match="cannot be read as evidence"):
         parse_evidence(content, where="it", name=one.id)
+
+
+@pytest.mark.parametrize("gfx", ["gfx1031", "none"])
+def test_the_gpu_that_is_stated_must_be_that_of_the_results(tmp_path: Path, gfx: str) -> None:
+    path = tmp_path / "results.json"
+    path.write_bytes(results(test_of("a")).to_json())
+    with pytest.raises(errors.UsageError, match=f"ran on gfx1030, not on {gfx}"):
+        read_results([path], EvidenceSubmission(SET, "ann", NOW, "here", gfx=gfx))
+
+
+@pytest.mark.parametrize(
+    "suite",
+    [
+        {"name": ""},
+        {"name": "full", "shard": 3, "shards": 2},
+        {"name": "a\nb"},
+        {"name": "a", "plan": "x" * 2000},
+    ],
+)
+def test_a_suite_that_evidence_cannot_hold_is_an_error_with_the_file(tmp_path: Path, suite: object) -> None:
+    with pytest.raises(errors.DataError, match=r"results\.json: suite: "):
+        evidence(tmp_path, results(test_of("a"), kind="tests", suite=suite))

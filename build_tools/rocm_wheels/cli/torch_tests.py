@@ -197,14 +197,20 @@ def smoke_command(  # noqa: PLR0917 - one parameter an option
     policy: DevicePolicy = next((policy for policy in DEVICE_POLICIES if policy == gpu_policy), "unique")
     hardware = detect.detect_hardware(env, vendors=("amd",))
     document = None
-    for old in (*output_dir.glob("results*.json"), output_dir / "junit.xml"):
-        old.unlink(missing_ok=True)  # whatever ends this run, no results of another one are taken for its own
     if store is not None and set_id is not None:
         if wheels:
             raise errors.UsageError("--wheels and --set say two things", tip="the set says which wheels")
         opened = open_existing_store(store, env)
         document = wheel_set.find_set(opened, set_id)
+    for old in (*output_dir.glob("results*.json"), output_dir / "junit.xml"):
+        old.unlink(missing_ok=True)  # whatever ends this run, no results of another one are taken for its own
+    if document is not None:
         asked_targets = targets
+        if document.targets and asked_targets and not set(asked_targets) & set(document.targets):
+            raise errors.UsageError(
+                f"{document.id} has no code for {', '.join(asked_targets)}",
+                tip=f"it has code for {', '.join(document.targets)}",
+            )
         if document.targets:  # else its wheels are tested on the CPU
             targets = targets or wheel_set.list_set_targets(document)
         if targets is not None and not choose_gpus(hardware.usable, policy, targets):
@@ -454,7 +460,7 @@ class _SeveralWords(Command):
 @option("--include", multiple=True, metavar="FILE", help="Run these files of test/ instead (test_nn).")
 @option("--exclude", multiple=True, metavar="FILE", help="Leave these files out.")
 @option("--shard", type=click.IntRange(0), metavar="N", help="Run the Nth part of the files; 0: all.")
-@option("--num-shards", type=click.IntRange(0, 10_000), metavar="N", help="Share the files out into N parts.")
+@option("--num-shards", type=click.IntRange(0, 1000), metavar="N", help="Share the files out into N parts.")
 @option(
     "--durations",
     type=GivenPath(),

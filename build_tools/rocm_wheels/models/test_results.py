@@ -17,7 +17,7 @@ from rocm_wheels.models import lock, tested_machine
 ResultKind = Literal["audit", "resolver", "smoke", "tests"]
 RESULT_KINDS: tuple[ResultKind, ...] = get_args(ResultKind)
 TestOutcome = Literal["passed", "failed", "crashed", "timeout", "skipped", "missing"]
-MOST_SHARDS = 1000  # of a suite; what says more is no suite of torch's
+MOST_SHARDS = 1000  # of a suite: who puts them together counts to it
 _Text = Annotated[str, StringConstraints(max_length=4000)]
 
 
@@ -51,9 +51,6 @@ class Speed(records.Record):
     name: _Text
     value: float = Field(gt=0)
     unit: Literal["TFLOP/s", "GB/s"]
-
-
-MOST_SHARDS = 10_000  # who puts them together counts to it: a number of one bad file ends nobody's memory
 
 
 class Suite(records.Record):

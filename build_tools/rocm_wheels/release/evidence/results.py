@@ -13,7 +13,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
@@ -165,6 +165,14 @@ def _find_target(
     raise UsageError(f"{source} {f'ran on {target}' if target else 'saw no GPU'}, not on {submission.gfx}")
 
 
+def _make_suite(source: Path, **values: Any) -> TestedSuite:
+    """Return the suite that a result names. DataError for a name, shard or plan that evidence cannot hold."""
+    try:
+        return TestedSuite(**values)
+    except ValidationError as wrong:
+        raise DataError(f"{source}: suite: {summarize_faults(wrong, TestedSuite)}") from None
+
+
 def _join_digests(digests: Iterable[str]) -> str:
     """Return the sha256 of one file, or of several together."""
     files = sorted(digests)
@@ -182,6 +190,10 @@ def make_results_evidence(
     And one of each that something is said of, with the tests that are about it.
     """
     tested = find_tested_hashes(results.wheels, source, submission, tip="test the wheels of the set")
+    has_failed = results.lost_gpu or any(test.is_bad for test in results.tests)
+    seen = [results.gfx] if results.gfx else []
+    gfx = _find_target(source, seen, submission, may_have_died=bool(has_failed))
+    suite = _make_suite(source, **results.suite.model_dump()) if results.suite is not None else None
     names = [name for name, sha256 in results.wheels.items() if sha256 in tested]
     about = {
         name: [test for test in results.tests if not test.wheels or name in test.wheels] for name in names
@@ -211,7 +223,7 @@ def make_results_evidence(
                 tool=results.tool,
                 when=results.when,
                 host=results.host,
-                gfx=results.gfx,
+                gfx=gfx,
                 outcome="lost" if results.lost_gpu else None,
                 detail="; ".join(filter(None, detail)),
                 failed=[
@@ -223,7 +235,7 @@ def make_results_evidence(
                 selected=results.selected,
                 digest=hash_file(source),
                 machine=results.machine,
-                suite=TestedSuite(**results.suite.model_dump()) if results.suite is not None else None,
+                suite=suite,
                 speeds=results.speeds,
             )
         )
@@ -618,9 +630,10 @@ def _join_runs(records: Sequence[tuple[Path, _TorchRun]], submission: EvidenceSu
             counts.update(part.counts)
     parts = [part for run in runs for part in run.parts]
     known, left_out = counts.pop("known", 0), counts.pop("left_out", 0)
-    suite = TestedSuite(name=chosen.suite)
+    suite = _make_suite(path, name=chosen.suite)
     if len(runs) < chosen.shards:
-        suite = TestedSuite(name=chosen.suite, shard=chosen.shard, shards=chosen.shards, plan=chosen.plan)
+        shard = {"shard": chosen.shard, "shards": chosen.shards, "plan": chosen.plan}
+        suite = _make_suite(path, name=chosen.suite, **shard)
     faults = [*_list_untested(first, parts, whole=suite.shards == 1)]
     total = OutcomeCounts(**{**counts, "skipped": counts["skipped"] + known})
     outcome = total.decide_outcome()
