@@ -412,3 +412,16 @@ def test_what_users_see_of_a_tested_set():
         judged(ONE, VERIFIED, both[0], said(outcome="fail", gfx="gfx1031"))
     )
     assert failed.lines[1] == "gfx1031: tests failed"
+
+
+def test_a_failure_of_tests_that_the_channel_does_not_ask_for_holds_the_set_unless_it_is_waived():
+    """People get it otherwise, and the next refresh says that it is to be taken away."""
+    failed = said("tests", "fail", suite={"name": "default"})
+    held = held_by(ONE, *GREEN, failed)
+    assert (held.title, held.evidence) == ("tests (default) on gfx1030", (failed.id,))
+    assert judged(ONE, *GREEN, said("tests", suite={"name": "default"})).passed
+    waiver = WAIVER.replace("smoke", "tests").replace("WHOM", "gfx: gfx1030").replace("DAY", "2026-12-01")
+    verdict = judged(f"{ONE}\nwaivers: [{waiver}]", *GREEN, failed)
+    assert verdict.passed and outcomes(verdict)["tests (default) on gfx1030"] == "waived"
+    asks_no_smoke = "channels: {nightly: {signed: false, rules: {audit: {fresh: 14d}}}}"
+    assert held_by(asks_no_smoke, VERIFIED, said("smoke", "crash")).title == "smoke on gfx1030"

@@ -135,11 +135,6 @@ class ReleaseKeys:
     released_by: tuple[Path, ...]
     valid_days: int
 
-    def read_trusted(self, env: Mapping[str, str]) -> dict[str, str] | None:
-        """Return the public keys by name, that of the signer among them; None where nobody named any."""
-        keys = (*self.released_by, *([self.sign_with] if self.sign_with else []))
-        return read_signers(keys, env) or None
-
     def make_signer(
         self, env: Mapping[str, str], now: datetime, *, anew: bool = False, dry_run: bool = False
     ) -> signing.ReleaseSigner | None:

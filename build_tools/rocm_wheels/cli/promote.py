@@ -57,9 +57,12 @@ class ReleaseRun:
         return refresh.Refresher(self.store, rules, evidence.name_user_and_host(), now, env, signer)
 
     def format_line(self, action: str, *words: str) -> str:
-        """Return the line of another command for the same store, by the same policy where one was named."""
-        policy = ["--policy", str(self.policy)] if self.policy is not None else []
-        return shlex.join(["rocm-wheels", "set", action, self.place, *words, *policy])
+        """Return the line of another command for the same store, with the policy and key that were named."""
+        given = ["--policy", str(self.policy)] if self.policy is not None else []
+        source = click.get_current_context().get_parameter_source("sign_with")
+        if self.keys.sign_with is not None and source is ParameterSource.COMMANDLINE:
+            given += ["--sign-with", str(self.keys.sign_with)]
+        return shlex.join(["rocm-wheels", "set", action, self.place, *words, *given])
 
     def list_failing(self, done: refresh.RefreshResult | None) -> list[dict[str, Any]]:
         """Return what a channel shows although something of it failed since, with what takes it away."""

@@ -465,10 +465,18 @@ def find_change(store: Store, change_id: str) -> tuple[FamilyPaths, str]:
 
     Raises ReleaseError for an id that no channel of the store knows.
     """
+    damaged: errors.DataError | None = None
     for paths in map(FamilyPaths, wheel_set.list_families(store)):
-        for name, channel in read_channels(store, paths).items():
+        for name in CHANNEL_NAMES:
+            try:
+                channel = read_channel(store, paths, name).channel
+            except errors.DataError as fault:  # of another channel, perhaps
+                damaged = damaged or fault
+                continue
             if change_id and channel.change_id == change_id:
                 return paths, name
+    if damaged is not None:
+        raise damaged
     raise errors.ReleaseError(
         f"no change {change_id} is pending in {store.url}",
         tip=f"`rocm-wheels set list {shlex.quote(store.url)} --channel NAME` says which one is",

@@ -10,7 +10,7 @@ state facts; ``verdict_text`` makes sentences of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from functools import cached_property
@@ -195,9 +195,16 @@ def judge_torch_tests(case: GateCase, rule: TestsRule) -> Iterator[RuleResult]:
     """Yield what came of the suites that a rule asks for, and the failures of others."""
     for suite in rule.suites:
         yield from judge_on_gpus(case, "tests", rule, suite)
-    for other in sorted(case.scales.list_suites().difference(rule.suites)):
+    yield from _judge_failures(case, "tests", rule, case.scales.list_suites().difference(rule.suites))
+
+
+def _judge_failures(
+    case: GateCase, kind: EvidenceKind, rule: GpuRule, suites: Iterable[str]
+) -> Iterator[RuleResult]:
+    """Yield the failures of what a channel does not ask for: they hold a set as well, unless waived."""
+    for suite in sorted(suites):
         for gfx in case.targets:
-            result, is_absent = _judge_target(case, "tests", rule, gfx, other)
+            result, is_absent = _judge_target(case, kind, rule, gfx, suite)
             if result.outcome != "pass" and not is_absent:
                 yield result
 
@@ -468,8 +475,12 @@ def judge_set(
         results.append(_judge_files(case, "resolver", rules.resolver))
     if rules.smoke is not None:
         results += judge_on_gpus(case, "smoke", rules.smoke)
+    else:
+        results += _judge_failures(case, "smoke", _find_gpu_rule(case, "smoke"), {""})
     if rules.tests is not None:
         results += judge_torch_tests(case, rules.tests)
+    else:
+        results += _judge_failures(case, "tests", _find_gpu_rule(case, "tests"), case.scales.list_suites())
     return Verdict(
         set=document.id,
         family=document.family,

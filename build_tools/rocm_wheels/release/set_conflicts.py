@@ -71,16 +71,6 @@ def read_requirements(
     }
 
 
-def read_requirements_of(
-    store: Store, paths: store_paths.FamilyPaths, documents: Sequence[wheel_set.SetDocument]
-) -> RequirementsByFile:
-    """Return what the wheels of several sets require of each other: a name belongs to its bytes."""
-    requires: dict[str, Sequence[Requirement]] = {}
-    for document in documents:
-        requires |= read_requirements(store, paths, document)
-    return requires
-
-
 # ---- pins
 
 

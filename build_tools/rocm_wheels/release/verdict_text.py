@@ -265,6 +265,10 @@ def find_step(verdict: Verdict, result: RuleResult, words: CommandWords = _NO_WO
     return f"on {machine}: {run}; then: rocm-wheels set evidence add {named} --from {results}{sign}"
 
 
+_OTHER_BYTES_TIP = (
+    "`rocm-wheels store fsck --hash` names the file: remove it, then `rocm-wheels set stage` with the same"
+    " wheels sends it again"
+)
 _STEPS: dict[ReasonCode, str] = {
     "no-channel": "add {channel} to the channels of the policy",
     "no-signers": "rocm-wheels set key NAME --policy POLICY makes a key and names it; add results with"
@@ -272,9 +276,9 @@ _STEPS: dict[ReasonCode, str] = {
     "other-id": "stage the wheels again",
     "other-document": "put set.json back from a copy of the store",
     "gone": "put it back: `rocm-wheels set stage` with the same wheels; or build them again",
-    "other-size": "put it back: `rocm-wheels set stage` with the same wheels; or build them again",
-    "other-bytes": "put it back: `rocm-wheels set stage` with the same wheels; or build them again",
-    "changing": "put it back: `rocm-wheels set stage` with the same wheels; or build them again",
+    "other-size": _OTHER_BYTES_TIP,
+    "other-bytes": _OTHER_BYTES_TIP,
+    "changing": "run the same command again",
     "missing-cells": "build them, and stage the whole set",
     "no-plan": "stage it with a lock that names its Pythons and targets",
     "bad-statement": "put the file back from a copy of the store",
