@@ -168,6 +168,21 @@ def test_a_damaged_document_is_made_again(tmp_path: Path, capsys: pytest.Capture
         store.remove(PATHS.support_document)
 
 
+@pytest.mark.parametrize(
+    ("rows", "change"),
+    [("releases", {"channel": "beta"}), ("views", {"channel": "beta"}), ("views", {"gfx": "../.."})],
+)
+def test_a_row_of_no_channel_or_no_target_is_damage(
+    rows: str, change: dict[str, str], tmp_path: Path
+) -> None:
+    """A refresh sorts by channels, and looks into the folder of each view that was there."""
+    store = folder.FolderStore(tmp_path)
+    document = json.loads(documents(SupportDocument())[0].to_json())
+    document[rows][0].update(change)
+    tag = store.create(PATHS.support_document, json.dumps(document).encode())
+    assert support.read_document(store, PATHS.support_document) == (SupportDocument(), tag)
+
+
 # ---- support.json
 
 
