@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -216,7 +217,32 @@ def test_pages_are_the_same_bytes_and_link_up_to_the_files(tmp_path: Path) -> No
         ("cp313-abi3-linux_x86_64", "3.12", False),
         ("cp310-abi3-linux_x86_64", "3.13t", False),
         ("py3-none-any", "3.14", True),
+        ("cp37-cp37m-linux_x86_64", "3.7", True),
+        ("cp37-cp37m-linux_x86_64", "3.12", False),
+        ("cp3-abi3-linux_x86_64", "3.12", False),
     ],
 )
 def test_which_python_takes_a_wheel(tag: str, python: str, fits: bool) -> None:
     assert staged_wheels.accepts_python(dist_info.parse_wheel_name(f"x-1-{tag}.whl").tags, python) is fits
+
+
+@pytest.mark.parametrize(
+    ("tag", "python"),
+    [
+        ("cp312-cp312-any", "3.12"),
+        ("cp313-cp313t-any", "3.13t"),
+        ("cp37-cp37m-any", "3.7"),
+        ("cp3-abi3-any", None),
+        ("cp3-cp3-any", None),
+        ("py3-none-any", None),
+    ],
+)
+def test_which_python_alone_a_wheel_is_for(tag: str, python: str | None) -> None:
+    assert staged_wheels.find_single_python(dist_info.parse_wheel_name(f"x-1-{tag}.whl").tags) == python
+
+
+@pytest.mark.parametrize("tag", ["cp37-cp37m-linux_x86_64", "cp3-abi3-linux_x86_64"])
+def test_odd_tags_of_a_wheel_leave_cells_open(tag: str, tmp_path: Path) -> None:
+    made = drafts()
+    made["torchvision"] = replace(made["torchvision"], tag=tag, requires=[])
+    assert {cell.project for cell in plan(tmp_path, made).document.missing} == {"torchvision"}

@@ -155,19 +155,20 @@ def accepts_python(tags: Iterable[Tag], python: str) -> bool:
 
 
 def _accepts_tag(tag: Tag, minor: int, free_threaded: bool) -> bool:
-    if tag.abi == "abi3":
-        return not free_threaded and tag.interpreter.startswith("cp3") and int(tag.interpreter[3:]) <= minor
+    if tag.abi == "abi3":  # no installer takes cp3-abi3
+        first = re.fullmatch(r"cp3(\d+)", tag.interpreter)
+        return not free_threaded and first is not None and int(first[1]) <= minor
     if tag.interpreter in ("py3", f"py3{minor}"):
         return True
     abi = f"cp3{minor}{'t' if free_threaded else ''}"
-    return tag.interpreter == f"cp3{minor}" and tag.abi in (abi, "none")
+    return tag.interpreter == f"cp3{minor}" and tag.abi in (abi, f"{abi}m", "none")  # cp37m
 
 
 def find_single_python(tags: Iterable[Tag]) -> str | None:
     """Return the one Python that a wheel is for (``3.12``, ``3.13t``), ``None`` when it is for several."""
     abis = {tag.abi for tag in tags}
-    abi = next(iter(abis)) if len(abis) == 1 else ""
-    return f"3.{abi[3:]}" if abi.startswith("cp3") else None
+    match = re.fullmatch(r"cp3(\d+)m?(t?)", abis.pop()) if len(abis) == 1 else None
+    return f"3.{match[1]}{match[2]}" if match else None
 
 
 @dataclass(frozen=True)
