@@ -43,7 +43,7 @@ def sha(text: str) -> str:
 def wheel(
     project: str, python: str = "312", targets: Iterable[str] = TARGETS, **more: Any
 ) -> wheel_set.SetFile:
-    name = f"{project}-2.9.1+rocm7.1.0-cp{python}-cp{python}-linux_x86_64.whl"
+    name = f"{project.replace('-', '_')}-2.9.1+rocm7.1.0-cp{python}-cp{python}-linux_x86_64.whl"
     found = {"name": name, "project": project, "version": "2.9.1+rocm7.1.0", "sha256": sha(name)}
     return wheel_set.SetFile.model_validate(
         {

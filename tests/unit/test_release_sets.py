@@ -81,6 +81,13 @@ def test_a_document_that_says_what_it_cannot_is_refused(change: dict[str, Any], 
         wheel_set.parse_set(content, where="x")
 
 
+@pytest.mark.parametrize("name", ["../../x", "../torch-2.9.1-cp312-cp312-linux_x86_64.whl", "a.whl", ""])
+def test_a_file_that_is_no_wheel_is_refused(name: str) -> None:
+    content = edit_sealed(a_set().to_json(), lambda document: document["files"][0].update(name=name))
+    with pytest.raises(errors.DataError, match=r"files\.0\.name: .* is not the name of a wheel"):
+        wheel_set.parse_set(content, where="x")
+
+
 @pytest.mark.parametrize(
     ("edit", "said"),
     [

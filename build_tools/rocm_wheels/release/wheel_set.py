@@ -66,6 +66,14 @@ def _check_version(text: str) -> str:
     return text
 
 
+def _check_wheel_name(text: str) -> str:
+    try:
+        dist_info.parse_wheel_name(text)
+    except errors.DataError as fault:
+        raise ValueError(fault.message) from None
+    return text
+
+
 VersionText = Annotated[str, AfterValidator(_check_version)]  # as PEP 440 normalizes it
 
 
@@ -78,7 +86,7 @@ class SetFile(records.Record):
     was made, where it has one. ``carries_rocm``: it needs no package of ROCm.
     """
 
-    name: str
+    name: Annotated[str, AfterValidator(_check_wheel_name)]
     project: str
     version: VersionText
     sha256: Sha256Digest
