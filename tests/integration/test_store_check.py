@@ -271,15 +271,9 @@ def test_an_edited_page_is_written_again(what: str, released: Released, tmp_path
     assert everything(store) == before
 
 
-@pytest.mark.parametrize("kind", ["a channel shows it", "there are results"])
-def test_an_edited_document_is_named_and_no_page_follows_from_it(
-    kind: str, released: Released, tmp_path: Path
-) -> None:
+def test_an_edited_document_is_named_and_no_page_follows_from_it(released: Released, tmp_path: Path) -> None:
     """Its id is that of its wheels, and says nothing of the rest; who edited it has sealed it again."""
     store, path = released.copy(tmp_path / "store"), released.path_of("set")
-    if kind == "there are results":
-        promoter(store, "2026-11-23T00:00:00Z").demote([released.documents[-1].id])
-        refresh(store)
     before = everything(store)
     rewrite(store, path, lambda document: document.update(rocm="7.0.0"))
     edited = store.read(path).content
@@ -287,6 +281,23 @@ def test_an_edited_document_is_named_and_no_page_follows_from_it(
     assert named(report) == {("damaged-document", path)}
     assert care.repair_pages(store, report) == []
     assert everything(store) == {**before, path: hashlib.sha256(edited).hexdigest()}
+
+
+@pytest.mark.parametrize("shown", [True, False])
+def test_a_result_that_names_another_document_is_noted_and_makes_no_damage(
+    shown: bool, released: Released, tmp_path: Path
+) -> None:
+    """Nobody signed it: else anybody who may add results could stop every refresh."""
+    store, document = released.copy(tmp_path / "store"), released.documents[-1]
+    if not shown:
+        promoter(store, "2026-11-23T00:00:00Z").demote([document.id])
+        refresh(store)
+    result = released.result.model_copy(update={"about": "0" * 64})
+    add_evidence(store, document, result)
+    path = f"{PATHS.evidence_folder(document.id)}/{result.id}.json"
+    report = check(store)
+    assert [(finding.check, finding.path) for finding in report.findings] == [("other-document", path)]
+    assert report.errors == []
 
 
 def test_unknown_files_are_noted_and_stay(released: Released, tmp_path: Path) -> None:

@@ -29,9 +29,10 @@ STORE_CHECKS = {
     "other-bytes": "a file has another size than its document says or, with --hash, other bytes",
     "damaged-document": "a document cannot be read, or says what it is not",
     "wrong-page": "a page or support.json is not what follows from the documents (--repair writes it)",
+    "other-document": "a result is of another document of its set than is there (a note: anybody may say so)",
     "unknown-file": "nothing says what a file is (a note)",
 }
-_ERRORS = frozenset(STORE_CHECKS) - {"unknown-file"}
+_ERRORS = frozenset(STORE_CHECKS) - {"other-document", "unknown-file"}
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ class _FamilyCheck:
     """What lies in a store of a family, beside what its documents say; each check finds more of it.
 
     ``known`` are paths that something names. Of folders in ``free`` nothing follows: a document is damaged or
-    is being changed. ``stated`` are digests of documents of sets, by those who looked at them.
+    is being changed. ``stated`` are digests of documents of sets, as channels have them.
     """
 
     def __init__(self, store: Store, paths: FamilyPaths, report: StoreReport) -> None:
@@ -177,7 +178,11 @@ class _FamilyCheck:
         parallel.run_in_parallel(read, to_read, jobs=jobs)
 
     def check_evidence(self) -> None:
-        """Read all evidence, which outlives its set."""
+        """Read all evidence, which outlives its set.
+
+        That it was made of another document is a note: the gate, which knows who signs, weighs it.
+        """
+        digests = {set_id: document.digest for set_id, document in self.documents.items()}
         paths = [path for path in self.listed if path.startswith(f"{self.paths.evidence_folder()}/")]
         self.known |= set(paths)
         for path, content in read_files(self.store, paths).items():
@@ -191,8 +196,8 @@ class _FamilyCheck:
                 continue
             if self.paths.evidence_folder(evidence.set) != folder:
                 self.note("damaged-document", path, f"it is about {evidence.set}")
-            elif evidence.about:
-                self.stated.setdefault(evidence.set, set()).add(evidence.about)
+            elif evidence.about and evidence.about != digests.get(evidence.set, evidence.about):
+                self.note("other-document", path, f"it is of another document of {evidence.set}")
 
     def check_channels(self) -> None:
         """Read the documents of channels, and find sets that were edited, or that channels show no more."""
@@ -216,7 +221,7 @@ class _FamilyCheck:
                 self.note("missing-file", path, f"it is gone, and {shows} shows the set")
         for set_id in self.documents.keys() & self.stated.keys():
             if self.stated[set_id] != {self.documents[set_id].digest}:
-                message = "it was edited: results or a channel say so"
+                message = "it was edited: a channel says so"
                 self.note("damaged-document", self.paths.set_document(set_id), message)
                 del self.documents[set_id]
                 self.free.append(self.paths.set_index(set_id))
