@@ -24,6 +24,7 @@ from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import errors
 from rocm_wheels.release import care, policy, refresh, store_paths, verdict, wheel_set
 from rocm_wheels.release.channel import ChannelActor, Promoter, read_channel
+from rocm_wheels.release.evidence.evidence import Signature
 from rocm_wheels.release.evidence.store import add_evidence
 from rocm_wheels.release.stage import StagePlan, plan_stage
 from rocm_wheels.stores.folder import FolderStore
@@ -312,6 +313,18 @@ def test_files_of_no_set_go_when_no_stage_can_be_at_them_any_more(staged: Staged
     assert findings(store) == [] and len(visible(store)) == 6
     stage(store, plan)
     assert findings(store) == []
+
+
+def test_no_signature_is_looked_at(staged: Staged, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A set stays as one that passed where there is no ssh-keygen, too."""
+    store = staged.copy(tmp_path / "copy")
+    document = staged.read(store, PLAIN)
+    result = said("smoke", gfx=TARGET, document=document, when=NOW, added=NOW).evidence
+    signature = Signature(key=f"ssh-ed25519 {'A' * 68}", value="-----BEGIN SSH SIGNATURE-----")
+    add_evidence(store, document, result.model_copy(update={"signature": signature}))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    plan = pruner(store).plan(FAMILY)
+    assert plan.kept[document.id].startswith("it passed")
 
 
 def test_the_command_says_what_goes_and_why_the_rest_stays(

@@ -19,7 +19,7 @@ from rocm_wheels.index.folder import METADATA_SUFFIX
 from rocm_wheels.release import channel as channels
 from rocm_wheels.release import pages, policy, refresh, set_audit, support, wheel_set
 from rocm_wheels.release.evidence.evidence import parse_evidence
-from rocm_wheels.release.evidence.store import read_evidence
+from rocm_wheels.release.evidence.store import read_all_evidence
 from rocm_wheels.release.store_paths import SET_FILE, SUPPORT_FILE, FamilyPaths
 from rocm_wheels.stores.store import ListedFile, NotInStoreError, Store, create_or_read, put_file, read_files
 from rocm_wheels.wheels import statement
@@ -455,9 +455,9 @@ class Pruner:
     def _has_passed(self, document: wheel_set.SetDocument) -> bool:
         """Tell whether tests on GPUs passed, the last on each, and none failed."""
         last = {
-            (item.evidence.kind, item.evidence.gfx): item.evidence.passed
-            for item in read_evidence(self.store, document, signers={}, env={})
-            if item.evidence.kind in {"smoke", "tests"}
+            (evidence.kind, evidence.gfx): evidence.passed
+            for evidence in read_all_evidence(self.store, document)
+            if evidence.kind in {"smoke", "tests"}
         }
         return bool(last) and all(last.values())
 

@@ -117,16 +117,24 @@ def read_evidence(
 ) -> list[StoredEvidence]:
     """Return all that is known of a set, oldest first, with who signed it (``signers`` by name).
 
-    Raises DataError for a file that cannot be read, or that was changed.
+    Raises as ``read_all_evidence`` does.
     """
-    folder = FamilyPaths(document.family).evidence_folder(document.id)
-    stored = [
-        StoredEvidence(name, parse_evidence(content, where=store.url_of(f"{folder}/{name}.json"), name=name))
-        for name, content in _read_files(store, document)
-    ]
+    stored = [StoredEvidence(evidence.id, evidence) for evidence in read_all_evidence(store, document)]
     return parallel.run_in_parallel(
         lambda item: _check_signature(item, signers, env), stored, jobs=_SIGNATURE_JOBS
     )
+
+
+def read_all_evidence(store: Store, document: wheel_set.SetDocument) -> list[Evidence]:
+    """Return all that anybody said of a set, oldest first; no signature is looked at.
+
+    Raises DataError for a file that cannot be read, or that was changed.
+    """
+    folder = FamilyPaths(document.family).evidence_folder(document.id)
+    return [
+        parse_evidence(content, where=store.url_of(f"{folder}/{name}.json"), name=name)
+        for name, content in _read_files(store, document)
+    ]
 
 
 def _read_files(store: Store, document: wheel_set.SetDocument) -> list[tuple[str, bytes]]:
