@@ -16,7 +16,7 @@ from s3_servers import a_store
 
 from rocm_wheels.release import stage, store_paths, stored_digests, verdict, wheel_set
 from rocm_wheels.stores import folder
-from rocm_wheels.stores.store import Store
+from rocm_wheels.stores.store import Store, StoredFileInfo
 
 PATHS = store_paths.FamilyPaths(FAMILY)
 LATER, LONG_AGO = 1e12, 0.0  # seconds since the epoch: all was written before, or only just
@@ -116,4 +116,26 @@ def test_a_wheel_that_is_exchanged_while_it_is_read_is_not_taken_for_another(wor
     store = Flickering(bucket)
     bucket.replace(path, wrong, bucket.head(path).tag)
     (fault,) = stored_digests.StoredDigests().list_wheel_faults(store, PATHS, document)
+    assert fault == verdict.reason("changing", file=file.name)
+
+
+def test_a_wheel_of_a_bucket_that_is_written_while_it_is_read_is_named(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    """The server refuses the rest of what is no longer there."""
+    bucket = a_store()
+    document = stage.stage_set(bucket, world.plan(), now=NOW).document
+    file = document.files[0]
+    path = PATHS.pool_file(file.sha256, file.name)
+    require_head = bucket._require_head
+
+    def change_after(asked: str) -> StoredFileInfo:
+        info = require_head(asked)
+        if asked == path:
+            bucket.replace(path, b"of somebody else", info.tag)
+        return info
+
+    monkeypatch.setattr(bucket, "head", require_head)
+    monkeypatch.setattr(bucket, "_require_head", change_after)
+    (fault,) = stored_digests.StoredDigests().list_wheel_faults(bucket, PATHS, document)
     assert fault == verdict.reason("changing", file=file.name)

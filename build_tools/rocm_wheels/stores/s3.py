@@ -362,7 +362,7 @@ class S3Store:
             try:
                 yield self._client.read_object(size=size, **self._object_key(path), **span)[1]
             except S3ConditionError:
-                raise errors.ReleaseError(
+                raise store.ChangedInStoreError(
                     f"{self.url}/{path} changed while it was read", tip=store.RUN_AGAIN_TIP
                 ) from None
 
