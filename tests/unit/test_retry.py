@@ -33,7 +33,9 @@ def test_a_server_that_asks_for_a_wait_gets_it_up_to_the_limit() -> None:
     assert policy.compute_wait(1, 3600) == 10
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("120", 120), ("0", 0), ("", 0), ("soon", 0), ("-5", 0)])
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("120", 120), ("0", 0), ("", 0), ("soon", 0), ("-5", 0), ("\u00b2", 0)]
+)
 def test_seconds_of_retry_after(text: str, seconds: float) -> None:
     assert retry.parse_retry_after(text) == seconds
 

@@ -91,7 +91,7 @@ def run_with_retries(
 
 def parse_retry_after(text: str) -> float:
     """Return the seconds that a ``Retry-After`` asks for (RFC 9110: a number or a date), 0 for none."""
-    if text.strip().isdigit():
+    if text.strip().isdecimal():
         return float(text)
     from datetime import datetime, timezone
     from email.utils import parsedate_to_datetime
