@@ -352,7 +352,7 @@ def open_store(url: str, env: Mapping[str, str]) -> Store:
         from urllib.request import url2pathname
 
         parts = urlsplit(url)
-        if parts.netloc not in ("", "localhost") or parts.query or parts.fragment:
+        if parts.netloc not in ("", "localhost") or parts.query or parts.fragment or not parts.path:
             raise errors.UsageError(
                 f"{shell.hide_credentials(url)} is no folder of this machine",
                 tip=f"three slashes, and a whole path: file:///{parts.netloc}{parts.path}",
