@@ -7,8 +7,8 @@ Then it is written:
 
 1. the files of the pool, each at the place that its sha256 says; what is there is not sent again
 2. a look at all of them in the store
-3. ``set.json``: the set is there
-4. its pages, and its audit
+3. its pages, and its audit
+4. ``set.json``: the set is there
 5. a look at what was found present: a prune may have taken what no document named
 
 Of a set that is there, what the store has lost since is sent again, and nothing else is touched.
