@@ -100,10 +100,7 @@ def make_damage_error(report: care.StoreReport, store: str) -> errors.ReleaseErr
     if all(finding.content is not None for finding in report.errors):
         tip = f"`rocm-wheels store fsck {store} --repair` writes the pages again"
     else:
-        tip = (
-            "`rocm-wheels set stage` with the same wheels sends what is gone; documents come from a copy, or"
-        )
-        tip += " are removed and staged again"
+        tip = "`rocm-wheels set stage` with the same wheels sends what is gone; documents come from a copy"
     return errors.ReleaseError(f"{store} is damaged in {count}", tip=tip)
 
 

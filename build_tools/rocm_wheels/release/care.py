@@ -151,11 +151,8 @@ class _FamilyCheck:
             if path not in self.listed:
                 self.note("missing-file", path, "it is gone: stage the same wheels again")
             elif size is not None and self.listed[path].size != size:
-                self.note(
-                    "other-bytes",
-                    path,
-                    f"it has {self.listed[path].size} bytes and not {size}: {_remove_first(path)}",
-                )
+                fault = f"it has {self.listed[path].size} bytes and not {size}"
+                self.note("other-bytes", path, f"{fault}: {_remove_first(path)}")
             elif hash_wheels or size is None:
                 to_read.append(path)
         total = sum(named[path][1] or 0 for path in to_read)
@@ -171,9 +168,8 @@ class _FamilyCheck:
                 self.report.hashed += size
                 on_hash(self.report.hashed, total)
             if digest != sha256:
-                self.note(
-                    "other-bytes", path, f"its sha256 is {digest}, and not {sha256}: {_remove_first(path)}"
-                )
+                fault = f"its sha256 is {digest}, and not {sha256}"
+                self.note("other-bytes", path, f"{fault}: {_remove_first(path)}")
 
         parallel.run_in_parallel(read, to_read, jobs=jobs)
 
