@@ -102,6 +102,7 @@ ELSEWHERE = {  # what is taken down in other tests: each entry is of a test ther
     "containers": "unit/test_container_command.py",
     "doctor": "unit/test_doctor.py",
     "evidence": "unit/test_release_evidence_command.py",
+    "gate": "unit/test_release_verdict_text.py",
     "lock-files": "unit/test_lock_file.py",
     "policy": "unit/test_release_gate_policy.py",
     "releases": "integration/test_release_queries.py",

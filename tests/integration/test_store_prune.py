@@ -21,7 +21,7 @@ from judged_sets import policy as make_policy
 from judged_sets import said
 
 from rocm_wheels.cli import boundary, main
-from rocm_wheels.core import errors
+from rocm_wheels.core import errors, parallel
 from rocm_wheels.release import care, policy, refresh, store_paths, verdict, wheel_set
 from rocm_wheels.release.channel import ChannelActor, Promoter, read_channel
 from rocm_wheels.release.evidence.evidence import Signature
@@ -194,9 +194,11 @@ def test_a_prune_that_is_killed_is_carried_on(staged: Staged, tmp_path: Path, ex
 
 @pytest.mark.parametrize("at", ["remove", "looked"])
 def test_who_stages_what_is_pruned_is_told_and_the_same_command_carries_on(
-    staged: Staged, tmp_path: Path, at: str
+    staged: Staged, tmp_path: Path, at: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """He finds a wheel present, and then it goes."""
+    # one file after another: else his last look may see the wheel's METADATA go, and tell him first
+    monkeypatch.setattr(parallel, "run_in_parallel", lambda work, items, **_: [work(item) for item in items])
     store, torch = staged.copy(tmp_path / "copy"), f"torch-2.9.{FAILED + 1}"
     wheels = [
         wheel.path for wheel in staged.plans[FAILED].wheels if wheel.file.name.startswith((torch, "triton-"))
