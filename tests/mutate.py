@@ -44,7 +44,6 @@ WITHDRAWN = {
     "*/bundle.py": "likewise",
     "*/package_offers.py": "uv resolves from its own index",
     "*/wheel_cache.py": "uv's cache",
-    "variants/markers.py": "no installer reads them",
     "audit/set_page.py": "tables",
     "demo/*.py": "a script outside of the package",
 }

@@ -43,7 +43,7 @@ def smoke(document: wheel_set.SetDocument, *words: str) -> int:
 
 @pytest.mark.parametrize(
     ("chips", "words"),
-    [("", ()), ("", ("--family", FAMILY)), ("gfx1100", ()), (TARGET, ("--family", "gfx1100"))],
+    [("", ()), ("", ("--family", FAMILY)), ("gfx1100", ()), ("gfx1100", ("--family", TARGET))],
 )
 def test_without_its_gpu_nothing_is_installed_and_there_are_no_results(
     chips: str,
@@ -64,10 +64,23 @@ def test_without_its_gpu_nothing_is_installed_and_there_are_no_results(
     for name in ("results.json", "results-gfx942.json", "junit.xml"):
         (tmp_path / "results" / name).write_text("of another run")
     assert smoke(document, *words) == 16
-    target = "gfx1100" if "gfx1100" in words else TARGET
     said = capsys.readouterr().err
-    assert f"no GPU of {target}" in said and f"{document.id} is not installed" in said
+    assert f"no GPU of {TARGET}" in said and f"{document.id} is not installed" in said
     assert installed == [] and list((tmp_path / "results").iterdir()) == []
+
+
+def test_a_gpu_that_the_set_has_no_code_for_is_a_wrong_word_and_leaves_results(
+    document: wheel_set.SetDocument,
+    installed: list[list[str]],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "results.json").write_text("of another run")
+    assert smoke(document, "--family", "gfx1100") == 2
+    said = capsys.readouterr().err
+    assert f"{document.id} has no code for gfx1100\ntip: it has code for {TARGET}" in said
+    assert installed == [] and [path.name for path in (tmp_path / "results").iterdir()] == ["results.json"]
 
 
 def test_with_its_gpu_it_is_installed_for_that(

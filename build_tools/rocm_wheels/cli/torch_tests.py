@@ -202,15 +202,15 @@ def smoke_command(  # noqa: PLR0917 - one parameter an option
             raise errors.UsageError("--wheels and --set say two things", tip="the set says which wheels")
         opened = open_existing_store(store, env)
         document = wheel_set.find_set(opened, set_id)
+        if document.targets and targets and not set(targets) & set(document.targets):
+            raise errors.UsageError(
+                f"{document.id} has no code for {', '.join(targets)}",
+                tip=f"it has code for {', '.join(document.targets)}",
+            )
     for old in (*output_dir.glob("results*.json"), output_dir / "junit.xml"):
         old.unlink(missing_ok=True)  # whatever ends this run, no results of another one are taken for its own
     if document is not None:
         asked_targets = targets
-        if document.targets and asked_targets and not set(asked_targets) & set(document.targets):
-            raise errors.UsageError(
-                f"{document.id} has no code for {', '.join(asked_targets)}",
-                tip=f"it has code for {', '.join(document.targets)}",
-            )
         if document.targets:  # else its wheels are tested on the CPU
             targets = targets or wheel_set.list_set_targets(document)
         if targets is not None and not choose_gpus(hardware.usable, policy, targets):
