@@ -69,6 +69,7 @@ def test_a_document_is_read_as_it_was_written() -> None:
         ({"version": "2.9.2"}, "and what it lists is 2.9.2-"),
         ({"version": "nightly"}, "version: Invalid version"),
         ({"version": "2.9.01"}, "version: the version is written 2.9.1"),
+        ({"family": "../other"}, "family: it must be the name of a family"),
         ({"created": ""}, "created"),
         ({"created": "yesterday"}, "created"),
         ({"created": "2026-11-21T12:00:00+00:00"}, "created"),
@@ -152,3 +153,9 @@ def test_what_is_planned_is_a_cell_a_target_only_where_there_is_device_code() ->
         "torchaudio for Python 3.13",
     ]
     assert cells[-1] == wheel_set.SetCell(project="torchaudio", python="3.13")
+
+
+def test_a_target_that_is_none_is_refused_for_folders_are_called_by_it() -> None:
+    content = edit_sealed(a_set().to_json(), lambda document: document["files"][0].update(targets=["../.."]))
+    with pytest.raises(errors.DataError, match=r"files\.0\.targets\.0: it must be a GPU target"):
+        wheel_set.parse_set(content, where="x")

@@ -39,7 +39,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Literal
+from typing import Literal
 from urllib.parse import urlsplit
 
 from pydantic import Field, ValidationError
@@ -53,7 +53,6 @@ from rocm_wheels.stores.store import Store, read_or_none
 
 _PYPI_URL = "https://pypi.org/simple/"
 _INDEX_PLACEHOLDER = "{index}"
-_GfxName = Annotated[str, records.require_pattern(r"gfx[0-9a-z-]+", "a GPU target such as gfx942")]
 _LISTS = ("channels", "releases", "views")  # of the document, by channel
 ShownTestState = Literal[
     "tested", "partly tested", "reported, unsigned", "untested", "tests failed", "checks failed"
@@ -120,7 +119,7 @@ class ChannelIndex(_SupportIndex):
 class ViewIndex(_SupportIndex):
     """A view: one set of each platform, which others follow. ``set`` is the first."""
 
-    gfx: _GfxName  # a folder is called by it
+    gfx: wheel_set.TargetName  # a folder is called by it
     set: wheel_set.SetId
     version: str
     sets: tuple[PlatformSet, ...]

@@ -47,6 +47,8 @@ DAMAGED_TIP = (
 _FAMILY_FOLDERS = {"sets", "files", "channels"}
 _NOT_IN_ID = re.compile(r"[^A-Za-z0-9._]+")
 _SET_ID_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._-]*-[0-9a-f]{12}"
+# folders of views are called by it
+TargetName = Annotated[str, records.require_pattern(r"gfx[0-9a-z-]+", "a GPU target such as gfx942")]
 SetId = Annotated[
     str, records.require_pattern(_SET_ID_PATTERN, "the id of a set: a name, - and 12 hexadecimal digits")
 ]
@@ -93,7 +95,7 @@ class SetFile(records.Record):
     size: int
     requires_python: str = ""
     metadata_sha256: Sha256Digest
-    targets: tuple[str, ...] = ()
+    targets: tuple[TargetName, ...] = ()
     label: str = ""
     variant: str = ""
     lock: str = ""
@@ -143,7 +145,7 @@ class SetDocument(records.Record):
     created: Annotated[str, AfterValidator(check_moment)]
     version: VersionText
     rocm: str | None = None
-    family: str
+    family: Annotated[str, records.require_pattern(r"[A-Za-z0-9][A-Za-z0-9._-]*", "the name of a family")]
     layout: SetLayout
     files: tuple[SetFile, ...] = Field(min_length=1)
     locks: tuple[SetLock, ...] = Field(min_length=1)
