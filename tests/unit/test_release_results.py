@@ -190,3 +190,12 @@ def test_the_gpu_that_is_stated_must_be_that_of_the_results(tmp_path: Path, gfx:
 def test_a_suite_that_evidence_cannot_hold_is_an_error_with_the_file(tmp_path: Path, suite: object) -> None:
     with pytest.raises(errors.DataError, match=r"results\.json: suite: "):
         evidence(tmp_path, results(test_of("a"), kind="tests", suite=suite))
+
+
+def test_the_form_on_the_page_is_taken(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs/pages/how-to/release.md").read_text(encoding="utf-8")
+    form = json.loads(page.partition("```json\n")[2].partition("```")[0])
+    known = Results.model_validate(form)
+    assert [test.is_bad for test in known.tests] == [False, False]
+    (one,) = evidence(tmp_path, Results.model_validate({**form, "wheels": WHEELS, "gfx": "gfx1030"}))
+    assert (one.kind, one.outcome, one.counts.flaky, one.counts.skipped) == ("smoke", "pass", 1, 1)
