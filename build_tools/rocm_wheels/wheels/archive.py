@@ -171,10 +171,10 @@ class WheelArchive:
                     zip_layout.make_reader(file), size, folding=_folds_names(path.name)
                 )
             except (OSError, zip_layout.UnreadableError) as cause:
-                raise errors.DataError(
-                    f"{path} is not a readable wheel: cut short or damaged",
-                    tip="build it, or fetch it, again",
-                ) from cause
+                fault, tip = "cut short or damaged", "build it, or fetch it, again"
+                if path.suffix != ".whl":
+                    fault, tip = "it is another kind of file", "name wheels: *.whl"
+                raise errors.DataError(f"{path} is not a readable wheel: {fault}", tip=tip) from cause
             archive = cls(path, file, layout, size)
             if not as_it_is:
                 archive._require_sound()

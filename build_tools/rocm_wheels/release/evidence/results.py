@@ -762,7 +762,7 @@ def _describe_torch_selection(runs: Sequence[_TorchRun], parts: Sequence[_TorchP
 
 
 def _make_junit_evidence(paths: Sequence[Path], submission: EvidenceSubmission) -> Evidence:
-    source = paths[0]
+    source, files = paths[0], list_report_files(paths, submission.reports)
     if submission.gfx is None:
         raise UsageError(
             "JUnit reports do not say which GPU the tests ran on",
@@ -775,7 +775,7 @@ def _make_junit_evidence(paths: Sequence[Path], submission: EvidenceSubmission) 
             f"tests run with one Python, and the wheels are for {', '.join(sorted(several))}",
             tip="name the wheels that were installed: --wheels FILE",
         )
-    run = read_junit_run(list_report_files(paths, submission.reports), submission.reports)
+    run = read_junit_run(files, submission.reports)
     return submission.make_evidence(
         "tests",
         run.counts,
