@@ -59,6 +59,27 @@ def test_what_fails_is_evidence_and_named(
     assert {name for test in asked.tests for name in test.wheels} == set(asked.wheels)
 
 
+@pytest.mark.parametrize("damage", ["other bytes", "gone"])
+def test_a_damaged_store_is_no_result_about_wheels(
+    world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: str
+) -> None:
+    """It would hold the set until the next check, and the wheels are all right."""
+    store = folder.FolderStore(tmp_path / "store")
+    document = stage.stage_set(store, world.plan(), now=NOW).document
+    torch = next(file for file in document.files if file.project == "torch")
+    stored = store.folder / store_paths.FamilyPaths(FAMILY).pool_file(torch.sha256, torch.name)
+    content = stored.read_bytes()
+    stored.unlink()
+    if damage == "other bytes":
+        stored.write_bytes(content[:-1] + b"x")
+    assert check(str(store.folder), document) == 15
+    said = capsys.readouterr().err
+    assert (
+        f"{torch.name} of {document.id} is gone, or has other bytes" in said and "store fsck --hash" in said
+    )
+    assert found(store, document) == {}
+
+
 def test_a_finding_of_thousands_of_letters_is_cut(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
