@@ -57,10 +57,6 @@ def check_command(
         set_copy.open_copy(store, document, by_digest) as root,
         tempfile.TemporaryDirectory(prefix="rocm-wheels-check-") as own,
     ):
-        if by_digest is None:
-            _require_own_bytes(
-                store, document, [root / paths.pool_file(f.sha256, f.name) for f in document.files]
-            )
         folder = output_dir or Path(own)
         folder.mkdir(parents=True, exist_ok=True)
         found = [_audit_set(store, document, root / paths.set_document(document.id))]
@@ -89,27 +85,24 @@ def _list_files(paths: tuple[Path, ...]) -> list[Path]:
     return [file for path in paths for file in (sorted(path.glob("*.whl")) if path.is_dir() else [path])]
 
 
-def _require_own_bytes(store: Store, document: wheel_set.SetDocument, places: list[Path]) -> None:
-    """Raise ReleaseError where a stored wheel is not that of the set: that is no result about the wheels."""
-    from rocm_wheels.core import files, parallel
+def _audit_set(store: Store, document: wheel_set.SetDocument, path: Path) -> test_results.Results:
+    """Return what the checks of a set in a folder, and of each of its wheels by its recipe, found.
 
-    digests = parallel.run_in_parallel(lambda path: files.hash_file(path) if path.is_file() else "", places)
-    wrong = [file.name for file, digest in zip(document.files, digests, strict=True) if digest != file.sha256]
+    ReleaseError where a stored wheel is not that of the set: that is no result about the wheels.
+    """
+    from rocm_wheels.audit import audited_wheel
+    from rocm_wheels.release import stage, wheel_set
+
+    begun = evidence.describe_origin("set check")
+    done = audit.audit_wheels(audit.AuditRequest((), audit.ExpectedBuild(by_recipe=True), place=str(path)))
+    read = {scan.path.name: scan.sha256 for scan in done.scans}
+    wrong = [file.name for file in document.files if read.get(file.name) != file.sha256]
     if wrong:
         more = f" and {tables.format_count(len(wrong) - 1, 'other')}" if wrong[1:] else ""
         raise errors.ReleaseError(
             f"{store.url} is damaged: {wrong[0]}{more} of {document.id} is gone, or has other bytes",
             tip="`rocm-wheels store fsck --hash` names the file: remove it, and stage the same wheels again",
         )
-
-
-def _audit_set(store: Store, document: wheel_set.SetDocument, path: Path) -> test_results.Results:
-    """Return what the checks of a set in a folder, and of each of its wheels by its recipe, found."""
-    from rocm_wheels.audit import audited_wheel
-    from rocm_wheels.release import stage, wheel_set
-
-    begun = evidence.describe_origin("set check")
-    done = audit.audit_wheels(audit.AuditRequest((), audit.ExpectedBuild(by_recipe=True), place=str(path)))
     try:
         locks = [wheel_set.read_set_lock(store, document, item) for item in document.locks]
         wrong = stage.find_document_faults(document, done.scans, locks)

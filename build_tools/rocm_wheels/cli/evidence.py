@@ -511,11 +511,12 @@ def gate_command(  # noqa: PLR0917 - click passes them by name
         env=boundary.read_environment(),
         digests=remember_digests(),
     )
-    shown, refusals, upgrades = _ask_channel(store, document, channel, rules)
+    shown, upgrades = _find_upgrade_faults(store, document, channel)
     judged = replace(judged, notes=(*judged.notes, *upgrades))
     if explain:
         # first: what the channel refuses in each case need not be tested
-        judged = replace(judged, rules=(gate.judge_channel(refusals), *judged.rules))
+        refused = gate.judge_channel(_list_refusals(store, document, channel, rules))
+        judged = replace(judged, rules=(refused, *judged.rules))
     words = verdict_text.CommandWords(chosen.store, chosen.family, str(policy) if policy else None)
     step = verdict_text.find_next_step(judged, words, is_shown=document.id in shown)
     if as_json:
@@ -543,28 +544,41 @@ def gate_command(  # noqa: PLR0917 - click passes them by name
         raise errors.ReleaseError(f"{judged.set} cannot go to {channel}: {many} not pass", tip=step or None)
 
 
-def _ask_channel(
-    store: Store, document: wheel_set.SetDocument, name: str, policy: Policy
-) -> tuple[Sequence[str], list[errors.RocmWheelsError], list[verdict.Reason]]:
-    """Return what a channel shows, what it would refuse of a set, and what people run into who upgrade."""
+def _find_upgrade_faults(
+    store: Store, document: wheel_set.SetDocument, name: str
+) -> tuple[Sequence[str], list[verdict.Reason]]:
+    """Return which sets a channel shows, and what people run into who upgrade from these."""
     from rocm_wheels.release import channel as channels
-    from rocm_wheels.release import gate, verdict
+    from rocm_wheels.release import verdict
     from rocm_wheels.release.store_paths import FamilyPaths
 
     paths = FamilyPaths(document.family)
-    refusals: list[errors.RocmWheelsError] = []
     try:
         shown = channels.read_channel(store, paths, name).channel
-        refusals += channels.find_refusals(store, document, (name,))[name]
         faults = channels.find_upgrade_faults(store, paths, document, shown)
     except (errors.ReleaseError, errors.DataError) as fault:  # the verdict is told all the same
         unknown = f"what upgrades do is not known: {errors.explain_error(fault).splitlines()[0]}"
-        return (), [*refusals, fault], [verdict.reason("upgrade", fault=unknown)]
+        return (), [verdict.reason("upgrade", fault=unknown)]
+    return shown.shown, [verdict.reason("upgrade", fault=fault) for fault in faults]
+
+
+def _list_refusals(
+    store: Store, document: wheel_set.SetDocument, name: str, policy: Policy
+) -> list[errors.RocmWheelsError]:
+    """Return what a promotion to a channel would refuse of a set, whatever the gate says."""
+    from rocm_wheels.release import channel as channels
+    from rocm_wheels.release import gate
+    from rocm_wheels.release.store_paths import FamilyPaths
+
+    refusals: list[errors.RocmWheelsError] = [*channels.find_refusals(store, document, (name,))[name]]
     try:
+        shown = channels.read_channel(store, FamilyPaths(document.family), name).channel
         gate.require_own_policy(policy, shown)
+    except errors.DataError:
+        pass  # it is among the refusals
     except errors.UsageError as refusal:
         refusals.append(refusal)
-    return shown.shown, refusals, [verdict.reason("upgrade", fault=fault) for fault in faults]
+    return refusals
 
 
 def _format_show_command(chosen: ChosenSet, judged: verdict.Verdict, evidence: str = "") -> str:
