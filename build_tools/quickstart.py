@@ -153,11 +153,11 @@ def main() -> int:
 
 def hand_over(command: str, output_dir: "str | None", rest: "list[str]") -> int:
     """Run what was asked for inside the environment."""
-    program = venv_python().parent / "rocm-wheels"
     if command == "setup":
+        program = venv_python().parent / "rocm-wheels"
         print(f"ready: {program} (the scripts in build_tools/ and repos/ find it by themselves)")
         return 0
-    argv = [str(program), "demo"]
+    argv = [str(venv_python()), str(BUILD_TOOLS / "demo.py")]
     if output_dir:
         argv += ["--output-dir", str(Path(output_dir).absolute())]
     if command == "test":

@@ -25,10 +25,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import miniature
+from miniature import ROCM_VERSION, TARGETS
 from peer_lines import check_lines
-
-from rocm_wheels.cli import demo
-from rocm_wheels.demo.commands import ROCM_VERSION, ROCM_WHEELS, TARGETS, list_build_commands
 
 CLONE = Path(__file__).resolve().parents[2]
 TORCH = "repos/pytorch_torch_repo.py"
@@ -61,11 +61,30 @@ def run(argv: list[str], env: dict[str, str]) -> Spent:
 
 
 def ours(folder: Path, urls: dict[str, str]) -> list[list[str]]:
-    lines = []
-    for call in list_build_commands(folder, urls)[1:]:
-        door = ["-m", "rocm_wheels"] if call.program == ROCM_WHEELS else [str(CLONE / call.program)]
-        lines.append([sys.executable, *door, *call.arguments])
-    return lines
+    """As the demo does it: lock, checkout, build."""
+    command, lock = [sys.executable, "-m", "rocm_wheels"], str(folder / "sources.lock.json")
+    sources = ["--lock", lock, "--source-dir", str(folder / "sources")]
+    return [
+        [*command, "lock", "make", "--pytorch-origin", urls["pytorch"], "--triton-origin", urls["triton"],
+         "--rocm", ROCM_VERSION, "--gfx", ",".join(TARGETS), "-o", lock],
+        [*command, "checkout", *sources],
+        [sys.executable, str(CLONE / "build_tools/build_prod_wheels.py"), "build", *sources, "--install-rocm",
+         "--find-links", str(folder / "rocm-packages" / "dist"),
+         "--rocm-extras", ",".join(f"device-{target}" for target in TARGETS),
+         "--output-dir", str(folder / "wheels")],
+    ]  # fmt: skip
+
+
+def make_inputs(folder: Path, env: dict[str, str]) -> dict[str, str]:
+    """Make the repositories and the packages of ROCm; return the URLs."""
+    hipify = miniature.fetch_hipify(folder / "hipify", env=env)
+    upstream = miniature.make_repositories(miniature.SOURCE, folder / "upstream", hipify=hipify, env=env)
+    artifacts, rocm = folder / "rocm-artifacts", miniature.SOURCE / "rocm"
+    miniature.make_artifacts(rocm, artifacts, version=ROCM_VERSION, targets=TARGETS, env=env)
+    script = str(CLONE / "build_tools/build_python_packages.py")
+    words = ["--artifact-dir", str(artifacts), "--output-dir", str(folder / "rocm-packages")]
+    run([sys.executable, script, *words], env)
+    return {name: repository.url for name, repository in upstream.items()}
 
 
 def of_edited_sources(build: list[str]) -> list[str]:
@@ -125,9 +144,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         env = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
-        urls = dict(demo.prepare_inputs(folder, env))
-        packages = list_build_commands(folder, urls)[0]
-        run([sys.executable, str(CLONE / packages.program), *packages.arguments], env)
+        urls = make_inputs(folder, env)
         python = folder / "venv" / "bin" / "python"
         allow = {
             "GIT_CONFIG_COUNT": "1",

@@ -23,8 +23,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rocm_wheels.core import workspace
-from rocm_wheels.demo import miniature
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import miniature
 
 TARGETS = ("gfx942", "gfx1100")
 KERNEL = "aten/src/ATen/native/cuda/Saxpy.cu"
@@ -98,7 +98,7 @@ def make_loops(folder: Path) -> tuple[Loop, Loop]:
     env = {
         name: value for name, value in os.environ.items() if not name.startswith(("ROCM", "HIP", "PYTORCH"))
     }
-    home = workspace.get_project_home() / "tests" / "miniature"
+    home = miniature.SOURCE
     hipify = miniature.fetch_hipify(folder / "hipify", env=env)
     torch = miniature.make_repositories(home, folder / "upstream", hipify=hipify, env=env)["pytorch"]
     miniature.make_artifacts(home / "rocm", folder / "artifacts", version="7.1.0", targets=TARGETS, env=env)

@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
+import miniature
 from audit_wheels import library
 from stub_setup import WORK
-
-from rocm_wheels.core import workspace
-from rocm_wheels.demo import miniature
 
 CLONE = Path(__file__).resolve().parents[2]
 ROCM, TARGET = "7.1.0", "gfx942"
@@ -85,7 +84,7 @@ def make_stubs(folder: Path, rounds: int) -> Stubs:
     """Make packages and trees; nothing is installed or built."""
     env = {name: value for name, value in os.environ.items() if not name.startswith(DROPPED)}
     env["PYTHONPATH"] = str(CLONE / "build_tools")
-    source = workspace.get_project_home() / "tests" / "miniature" / "rocm"
+    source = miniature.SOURCE / "rocm"
     made = miniature.make_artifacts(source, folder / "artifacts", version=ROCM, targets=[TARGET], env=env)
     door = CLONE / "build_tools" / "build_python_packages.py"
     words = ["--artifact-dir", str(made), "--output-dir", str(folder / "packages")]

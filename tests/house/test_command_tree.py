@@ -21,7 +21,6 @@ from rocm_wheels.models import libraries
 
 # commands without a result that a program would read: what they print is a program's own output, or a script
 WITHOUT_JSON = {
-    "demo",
     "help",
     "recipe new",
     "run-step",

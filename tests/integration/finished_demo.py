@@ -11,12 +11,12 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
+import miniature
 import pytest
 from programs import Ended
 from source_trees import CLONE
 from warm_python import warm_python
 
-from rocm_wheels.demo import commands
 from rocm_wheels.wheels import wheel_code
 
 
@@ -31,11 +31,11 @@ class Demo:
         return [sys.executable, str(CLONE / door), *words]
 
     def build_words(
-        self, *more: str, output: str = "wheels", targets: str = ",".join(commands.TARGETS)
+        self, *more: str, output: str = "wheels", targets: str = ",".join(miniature.TARGETS)
     ) -> list[str]:
         """Build triton, torch and torchaudio: three say what five would, in less time."""
         usual = {
-            "--rocm": f"=={commands.ROCM_VERSION}",
+            "--rocm": f"=={miniature.ROCM_VERSION}",
             "--source-dir": str(self.folder / "sources"),
             "--output-dir": str(self.folder / output),
             "--gfx": targets,
@@ -49,7 +49,7 @@ class Demo:
         ]
 
     def build(
-        self, *more: str, output: str = "wheels", targets: str = ",".join(commands.TARGETS), **env: str
+        self, *more: str, output: str = "wheels", targets: str = ",".join(miniature.TARGETS), **env: str
     ) -> Ended:
         return self.run(*self.build_words(*more, output=output, targets=targets), **env)
 
@@ -103,7 +103,7 @@ def finish_demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
 
 
 def run_demo(demo: Demo) -> Ended:
-    argv = [*warm_python(), "-m", "rocm_wheels", "demo", "--output-dir", str(demo.folder)]
+    argv = [*warm_python(), str(CLONE / "build_tools/demo.py"), "--output-dir", str(demo.folder)]
     ended = subprocess.run(
         argv, env=demo.env, cwd=demo.folder.parent, capture_output=True, text=True, check=False
     )

@@ -9,15 +9,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import miniature
 import pytest
 from filelock import FileLock
 
 from rocm_wheels.compile import sdk_tree
-from rocm_wheels.core import workspace
-from rocm_wheels.demo import miniature
 from rocm_wheels.sdk.artifacts import merge_artifacts, read_artifacts, read_requirements
 
-SOURCE = workspace.get_project_home() / "tests" / "miniature" / "rocm"
+SOURCE = miniature.SOURCE / "rocm"
 TARGETS = ["gfx942", "gfx1100"]
 ENV = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/")}
 

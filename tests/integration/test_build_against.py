@@ -11,13 +11,12 @@ import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import miniature
 import pytest
 from finished_demo import Demo, required, targets_in
 from programs import Ended
 from split_torch import ARCHIVE, LIBRARY, split_torch
 from uv import find_uv_bin
-
-from rocm_wheels.demo import commands
 
 pytestmark = [pytest.mark.contract_slow, pytest.mark.slow, pytest.mark.network]
 ONLY_TORCH = ("--no-build-triton", "--no-build-pytorch-audio")
@@ -40,7 +39,7 @@ def another(demo: Demo, *words: str | Path) -> Ended:
     """Build torchvision with a work directory of its own, in which nobody has built torch."""
     packages, work = demo.folder / "rocm-packages" / "dist", demo.folder / "work of vision"
     more = ["--install-rocm", "--find-links", packages, "--work-dir", work]
-    more += ["--rocm-extras", ",".join(f"device-{target}" for target in commands.TARGETS)]
+    more += ["--rocm-extras", ",".join(f"device-{target}" for target in miniature.TARGETS)]
     return demo.build(*ONLY_VISION, *map(str, [*more, *words]), output="vision")
 
 
@@ -62,7 +61,7 @@ def test_a_companion_alone_against_a_wheel_is_what_it_is_beside_its_torch(demo: 
     assert f"(--pytorch-wheel: {torch})" in ended.err
     made = vision(demo.folder / "vision")
     assert required(made) == required(there)
-    assert targets_in(made) == set(commands.TARGETS)
+    assert targets_in(made) == set(miniature.TARGETS)
     work = demo.folder / "work of vision"
     record = next((work / "runs").glob("*/events.jsonl")).read_text().splitlines()
     begun = next(event for event in map(json.loads, record) if event["event"] == "run-begun")
@@ -199,7 +198,7 @@ def test_a_companion_is_built_against_a_split_torch(demo: Demo, tmp_path: Path) 
     verify = (
         "audit",
         "--gfx",
-        ",".join(commands.TARGETS),
+        ",".join(miniature.TARGETS),
         "--json",
         str(host),
         *map(str, parts.values()),
@@ -207,7 +206,7 @@ def test_a_companion_is_built_against_a_split_torch(demo: Demo, tmp_path: Path) 
     ended = demo.run(*verify, door="build_tools/rocm_wheels/__main__.py")
     assert ended.code == 0, ended.err
     [report] = json.loads(ended.out)["wheels"]
-    assert set(report["targets"]) == set(commands.TARGETS) == set(parts)
+    assert set(report["targets"]) == set(miniature.TARGETS) == set(parts)
 
     words = (*ONLY_VISION, "--pytorch-wheel", str(host), "--dry-run")
     assert ARCHIVE not in demo.build(*words).err
@@ -219,7 +218,7 @@ def test_a_companion_is_built_against_a_split_torch(demo: Demo, tmp_path: Path) 
     assert ended.code == 0, ended.err
     assert f"its device code is in {ARCHIVE}, which is not here" in ended.err
     made = vision(demo.folder / "vision")
-    assert targets_in(made) == set(commands.TARGETS)
+    assert targets_in(made) == set(miniature.TARGETS)
     assert required(made) == required(vision(demo.folder / "wheels"))
 
     ended = another(demo, "--dry-run")
@@ -255,11 +254,10 @@ def test_the_torch_of_an_active_environment(demo: Demo, tmp_path: Path) -> None:
     install += [
         "--find-links",
         demo.folder / "rocm-packages" / "dist",
-        f"rocm[devel]=={commands.ROCM_VERSION}",
+        f"rocm[devel]=={miniature.ROCM_VERSION}",
     ]
-    extras = (
-        f"rocm[devel,{','.join(f'device-{target}' for target in commands.TARGETS)}]=={commands.ROCM_VERSION}"
-    )
+    devices = ",".join(f"device-{target}" for target in miniature.TARGETS)
+    extras = f"rocm[devel,{devices}]=={miniature.ROCM_VERSION}"
     subprocess.run([*install, extras], env=demo.env, check=True)
     words = (*ONLY_VISION, "--current-env", "--work-dir", str(tmp_path / "work"))
     ended = demo.build(*words, output="current", VIRTUAL_ENV=str(venv))

@@ -6,11 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import miniature
 import pytest
 from finished_demo import Demo
 from uv import find_uv_bin
-
-from rocm_wheels.demo import commands
 
 pytestmark = [pytest.mark.contract_slow, pytest.mark.slow, pytest.mark.network]
 ONLY_TRITON = ("--no-build-pytorch", "--no-build-pytorch-audio", "--build-triton")
@@ -20,7 +19,7 @@ def test_rocm_is_installed_there_and_then_built_with(demo: Demo, tmp_path: Path)
     venv, packages = tmp_path / "mine", demo.folder / "rocm-packages" / "dist"
     subprocess.run([find_uv_bin(), "venv", "-q", "--python", sys.executable, venv], env=demo.env, check=True)
     words = [*ONLY_TRITON, "--current-env", "--install-rocm", "--find-links", str(packages)]
-    words += ["--rocm-extras", ",".join(f"device-{target}" for target in commands.TARGETS)]
+    words += ["--rocm-extras", ",".join(f"device-{target}" for target in miniature.TARGETS)]
     words += ["--work-dir", str(tmp_path / "work")]
     ended = demo.build(*words, output="into mine", VIRTUAL_ENV=str(venv))
     assert ended.code == 0, ended.err

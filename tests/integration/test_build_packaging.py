@@ -14,11 +14,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import miniature
 import pytest
 from finished_demo import Demo, targets_in
 from programs import Ended
 
-from rocm_wheels.demo import commands
 from rocm_wheels.wheels import dist_info, rewrite, scan, wheel_code
 
 pytestmark = [
@@ -111,7 +111,7 @@ def test_a_fat_torch_is_installed_alone_and_companions_come_beside_it(demo: Demo
     torch = folder / found["pytorch"]["wheel"]
     metadata = dist_info.parse_metadata(rewrite.read_dist_info_files(torch)["METADATA"], name="METADATA")
     assert not [line for line in metadata.requires_dist if line.startswith("rocm")]
-    assert targets_in(torch) == set(commands.TARGETS)
+    assert targets_in(torch) == set(miniature.TARGETS)
     site = tmp_path / "site"
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", site]
     run(*pip, *(folder / row["wheel"] for row in found.values()))
@@ -131,7 +131,7 @@ def test_a_split_set_is_a_host_wheel_and_one_for_each_target(demo: Demo) -> None
     assert not any(wheel_code.read_wheel_code(hosts["pytorch"]).values())
     devices = sorted(path.name.split("-")[0] for path in folder.glob("amd_*.whl"))
     expected = [
-        f"amd_{name}_device_{target}" for name in ("torch", "torchaudio") for target in commands.TARGETS
+        f"amd_{name}_device_{target}" for name in ("torch", "torchaudio") for target in miniature.TARGETS
     ]
     assert devices == sorted(expected)
     lost = next(folder.glob("amd_torch_device_gfx942-*.whl"))
@@ -191,7 +191,7 @@ def test_a_split_set_is_staged_whole_or_not_at_all(demo: Demo, tmp_path: Path) -
     (document,) = (tmp_path / "store").rglob("set.json")
     missing = json.loads(document.read_text())["missing"]
     assert {cell["project"] for cell in missing} == {"apex", "torchvision"}, "nobody built those here"
-    verified = cli(demo, "audit", *wheels, "--gfx", ",".join(commands.TARGETS), "--json")
+    verified = cli(demo, "audit", *wheels, "--gfx", ",".join(miniature.TARGETS), "--json")
     (tmp_path / "audit.json").write_text(verified.out)
     words = ("--set", document.parent.name, "--from", tmp_path / "audit.json", "--json")
     ended = cli(demo, "set", "evidence", "add", tmp_path / "store", *words)
@@ -224,7 +224,7 @@ def test_wheels_of_several_machines_are_packaged_together(demo: Demo, tmp_path: 
     assert cli(demo, "set", "package", folder, "--packaging", "split").code == 0
     assert not any(wheel_code.read_wheel_code(wheel) for wheel in folder.glob("torch*.whl"))
     devices = {path.name.split("-")[0] for path in folder.glob("*.whl")} - before
-    assert {name.partition("_device_")[2] for name in devices} == set(commands.TARGETS) and len(devices) == 6
+    assert {name.partition("_device_")[2] for name in devices} == set(miniature.TARGETS) and len(devices) == 6
     assert stage(demo, tmp_path / "store", sorted(folder.glob("*.whl"))).code == 0
     again = cli(demo, "set", "package", folder, "--packaging", "split", "--json")
     assert (again.code, json.loads(again.out)["written"]) == (0, [])

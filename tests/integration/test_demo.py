@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import miniature
 import pytest
 from docs_pages import list_blocks
 from finished_demo import Demo, changed_since, dist_info_file, run_demo, snapshot, targets_in
@@ -27,7 +28,6 @@ from sbom_schema import require_valid
 from source_trees import CLONE
 from warm_python import warm_python
 
-from rocm_wheels.demo import commands
 from rocm_wheels.wheels import sbom
 from rocm_wheels.wheels.statement import TOOL_URN
 
@@ -42,7 +42,7 @@ def test_wheels_hold_real_code_for_exactly_the_targets(demo: Demo) -> None:
         assert targets_in(wheels.pop(name)) == set()
     for wheel in wheels.values():
         assert "+rocm7.1.0.miniature-" in wheel.name
-        assert targets_in(wheel) == set(commands.TARGETS)
+        assert targets_in(wheel) == set(miniature.TARGETS)
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/pages/tutorials/demo.md"])
@@ -85,7 +85,7 @@ def test_the_index_holds_the_variants_of_one_release(demo: Demo) -> None:
     wheels = {name: file for name, file in listed.items() if name.endswith(".whl") and "rocm_sdk" not in name}
     assert {name for name in wheels if name.startswith("rocm-")} == {
         f"rocm-{version}-py3-none-any.whl"
-        for version in (commands.ROCM_VERSION, commands.EARLIER_ROCM_VERSION)
+        for version in (miniature.ROCM_VERSION, miniature.EARLIER_ROCM_VERSION)
     }
     wheels = {name: file for name, file in wheels.items() if not name.startswith("rocm-")}
     assert {name.split("-")[0]: name.split("-")[1] for name in wheels} == {
@@ -108,8 +108,8 @@ def test_the_index_holds_the_variants_of_one_release(demo: Demo) -> None:
             assert document.get("variants", {"null": {}}) == {"null": {}}
             continue
         earlier = "-rocm7.0_" in name
-        assert held == ({"gfx942"} if earlier else set(commands.TARGETS))
-        rocm = commands.EARLIER_ROCM_VERSION if earlier else commands.ROCM_VERSION
+        assert held == ({"gfx942"} if earlier else set(miniature.TARGETS))
+        rocm = miniature.EARLIER_ROCM_VERSION if earlier else miniature.ROCM_VERSION
         extras = (
             "device-gfx942,libraries" if earlier else "libraries"
         )  # of one target: its device package, too
@@ -328,16 +328,16 @@ def test_the_smoke_tests_of_a_demo_were_run_and_the_rest_is_named(demo: Demo) ->
     assert results["gfx"] == []
     assert set(results["files"]) == {wheel.name for wheel in demo.wheels().values()}
     said = demo.log()
-    assert "of the CPU half of the smoke tests those that calculate nothing" in said
+    assert "the smoke tests of the CPU half that calculate nothing" in said
 
 
 def test_torch_requires_its_rocm_and_its_triton(demo: Demo) -> None:
     with zipfile.ZipFile(demo.wheels()["torch"]) as torch:
         metadata = next(torch.read(n).decode() for n in torch.namelist() if n.endswith("/METADATA"))
-        assert f"Requires-Dist: rocm[libraries]=={commands.ROCM_VERSION}" in metadata
+        assert f"Requires-Dist: rocm[libraries]=={miniature.ROCM_VERSION}" in metadata
         triton = demo.wheels()["triton"].name.split("-")[1]
         assert f"Requires-Dist: triton=={triton}" in metadata
-        assert f'check_version="{commands.ROCM_VERSION}"' in torch.read("torch/_rocm_init.py").decode()
+        assert f'check_version="{miniature.ROCM_VERSION}"' in torch.read("torch/_rocm_init.py").decode()
 
 
 def test_tritons_version_names_the_upstream_commit(demo: Demo) -> None:
@@ -353,7 +353,7 @@ def test_a_second_run_does_nothing_and_says_so(demo: Demo) -> None:
     assert log.count("nothing to do: every wheel is up to date") == 4
     assert "fat is up to date" in log and "split is up to date" in log
     assert "by-pip is up to date" in log and "by-uv is up to date" in log
-    assert "the results of 2.13.0a0-rocm7.1.0.miniature-" in log
+    assert "releases/results is up to date" in log
     assert "nothing to do; nightly of multi-arch is at 2.13.0a0-rocm7.1.0.miniature-" in log
     assert "from-the-release is up to date" in log
     assert "added " not in log
@@ -459,7 +459,7 @@ def test_each_wheel_holds_what_it_was_built_from(demo: Demo) -> None:
     }
     for lock in held.values():
         assert lock["projects"].items() <= whole["projects"].items()
-        assert (lock["rocm"], lock["targets"]) == (commands.ROCM_VERSION, list(commands.TARGETS))
+        assert (lock["rocm"], lock["targets"]) == (miniature.ROCM_VERSION, list(miniature.TARGETS))
     with zipfile.ZipFile(demo.wheels()["torch"]) as torch:
         version = torch.read("torch/version.py").decode()
     upstream = whole["projects"]["pytorch"]["commit"]
@@ -545,7 +545,7 @@ def test_the_table_at_the_end_names_the_bytes(demo: Demo) -> None:
         wheel = demo.folder / "wheels" / row["wheel"]
         assert row["sha256"] == hashlib.sha256(wheel.read_bytes()).hexdigest()
         assert row["size"] == wheel.stat().st_size
-        assert sorted(row["targets"]) == ([] if row["project"] == "triton" else sorted(commands.TARGETS))
+        assert sorted(row["targets"]) == ([] if row["project"] == "triton" else sorted(miniature.TARGETS))
         assert row["checked"] == "verified"
 
 
@@ -748,7 +748,7 @@ def test_apex_is_compiled_where_it_is_used_or_while_it_is_built(demo: Demo, tmp_
     ended = demo.build(*words, *asked, "--pytorch-wheel", torch, output="compiled apex")
     assert ended.code == 0, ended.err
     (compiled,) = (demo.folder / "compiled apex").glob("apex-*.whl")
-    assert targets_in(compiled) == set(commands.TARGETS)
+    assert targets_in(compiled) == set(miniature.TARGETS)
 
     python = environment_python(demo)
     root = subprocess.run(

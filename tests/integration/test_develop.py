@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import miniature
 import pytest
 from finished_demo import Demo
 from programs import Ended
 from source_trees import CLONE
 
 from rocm_wheels.core import process
-from rocm_wheels.demo import commands
 
 pytestmark = [
     pytest.mark.contract_slow,
@@ -46,7 +46,7 @@ class Branch:
         return self.demo.run(name, "torch", *places, *words, door=PROGRAM, **env)
 
     def develop(self, *words: str) -> Any:
-        ended = self.run("dev", "--rocm", f"=={commands.ROCM_VERSION}", "--gfx", "gfx942", "--json", *words)
+        ended = self.run("dev", "--rocm", f"=={miniature.ROCM_VERSION}", "--gfx", "gfx942", "--json", *words)
         assert ended.code == 0, ended.err
         return json.loads(ended.out)
 
@@ -105,7 +105,7 @@ def test_an_edit_costs_hipify_and_ninja_alone_and_all_else_is_noticed(branch: Br
     assert branch.runs() == runs
 
     branch.edit(KERNEL, "int wrong = ;\n")
-    failed = branch.run("dev", "--rocm", f"=={commands.ROCM_VERSION}", "--gfx", "gfx942", "--json")
+    failed = branch.run("dev", "--rocm", f"=={miniature.ROCM_VERSION}", "--gfx", "gfx942", "--json")
     assert (failed.code, failed.out) == (BUILD, "")
     assert "Saxpy.hip:" in failed.err and "expected expression" in failed.err
     assert f"in the source: {branch.torch / KERNEL}:" in failed.err

@@ -11,13 +11,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import miniature
 import pytest
 import s3_servers
 from docs_pages import CLONE, PAGES, DocsBlock, list_blocks
 from finished_demo import Demo
 from warm_python import warm_python, write_script
 
-from rocm_wheels.demo import commands
 from rocm_wheels.gpus import variables
 
 pytestmark = [pytest.mark.contract_slow, pytest.mark.slow, pytest.mark.network]
@@ -54,7 +54,7 @@ def test_lines_of_a_release_pass_the_gate(
     """
     for place, link in {"wheels": "dist", "sources.lock.json": "set.lock"}.items():
         (tmp_path / link).symlink_to(demo.folder / place)
-    env = {variables.GFX_VARIABLES[0]: commands.TARGETS[0]}
+    env = {variables.GFX_VARIABLES[0]: miniature.TARGETS[0]}
     store = "store"
     if kind == "bucket":
         store, moto = f"s3://{s3_servers.a_bucket()}/rocm", s3_servers.environment(s3_servers.moto())
@@ -101,7 +101,7 @@ def imitate_gpu(results: Path) -> None:
     document = json.loads(results.read_text(encoding="utf-8"))
     del document["selection"]
     tests = [{"name": f"test_matmul.py::test_{name}[gpu]", "outcome": "passed"} for name in ("mm", "bmm")]
-    changes = {"tool": "rocm-wheels 1 smoke tests", "gfx": [commands.TARGETS[0]], "counts": {"passed": 2}}
+    changes = {"tool": "rocm-wheels 1 smoke tests", "gfx": [miniature.TARGETS[0]], "counts": {"passed": 2}}
     results.write_text(json.dumps({**document, **changes, "tests": tests}), encoding="utf-8")
 
 

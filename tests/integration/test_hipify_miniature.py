@@ -9,12 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from miniature import SOURCE, fetch_hipify, make_repositories
 from programs import run_program
 from source_trees import content, isolated_environment, times
 from warm_python import warm_python
 
-from rocm_wheels.core import workspace
-from rocm_wheels.demo.miniature import fetch_hipify, make_repositories
 from rocm_wheels.models import project
 from rocm_wheels.sources import checkout, hipify, hipify_record, pins, trees
 
@@ -26,7 +25,7 @@ def test_from_clone_to_one_edit(tmp_path: Path) -> None:
     real = {k: v for k, v in os.environ.items() if k not in ("PIP_FIND_LINKS", "UV_FIND_LINKS")}
     env, python = isolated_environment(tmp_path / "home"), Path(sys.executable)
     made = make_repositories(
-        workspace.get_project_home() / "tests/miniature",
+        SOURCE,
         tmp_path / "repositories",
         hipify=fetch_hipify(tmp_path / "cache", env=real),
         env=env,
@@ -72,10 +71,10 @@ def test_from_clone_to_one_edit(tmp_path: Path) -> None:
 @pytest.mark.contract_slow
 def test_what_hipify_cannot_translate_is_named_and_the_tree_stays(tmp_path: Path) -> None:
     real = {k: v for k, v in os.environ.items() if k not in ("PIP_FIND_LINKS", "UV_FIND_LINKS")}
-    env, miniature = isolated_environment(tmp_path / "home"), workspace.get_project_home() / "tests/miniature"
+    env = isolated_environment(tmp_path / "home")
     made, tree = tmp_path / "made", tmp_path / "pytorch"
-    shutil.copytree(miniature / "pytorch", made)
-    shutil.copytree(miniature / "minigemm", made / "third_party/minigemm")
+    shutil.copytree(SOURCE / "pytorch", made)
+    shutil.copytree(SOURCE / "minigemm", made / "third_party/minigemm")
     shutil.copytree(fetch_hipify(tmp_path / "cache", env=real), made / "torch/utils/hipify")
     kernels, outside = "aten/src/ATen/native/cuda", tmp_path / "outside.cuh"
     for odd in (made / "docs/latin.cu", made / kernels / "table.bin"):  # hipify reads neither

@@ -8,12 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import miniature
 import pytest
-
-from rocm_wheels.core import workspace
-from rocm_wheels.demo import miniature
-
-MINIATURE = workspace.get_project_home() / "tests" / "miniature"
 
 pytestmark = pytest.mark.network
 
@@ -32,8 +28,8 @@ def test_it_is_read_from_the_index_once(hipify: Path) -> None:
 
 def test_it_translates_the_tree_and_the_submodule(hipify: Path, tmp_path: Path) -> None:
     tree = tmp_path / "pytorch"
-    shutil.copytree(MINIATURE / "pytorch", tree)
-    shutil.copytree(MINIATURE / "minigemm", tree / "third_party" / "minigemm")
+    shutil.copytree(miniature.SOURCE / "pytorch", tree)
+    shutil.copytree(miniature.SOURCE / "minigemm", tree / "third_party" / "minigemm")
     shutil.copytree(hipify, tree / "torch" / "utils" / "hipify")
     before = {path for path in tree.rglob("*") if path.is_file()}
     script = [sys.executable, "-B", tree / "tools/amd_build/build_amd.py"]

@@ -9,11 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from miniature import HIPIFY_DIGESTS, Repository, make_repositories
+from miniature import SOURCE as MINIATURE
 
-from rocm_wheels.core import workspace
-from rocm_wheels.demo.miniature import HIPIFY_DIGESTS, DemoRepository, make_repositories
-
-MINIATURE = workspace.get_project_home() / "tests" / "miniature"
 ENV = {"PATH": os.environ["PATH"]}
 
 
@@ -35,7 +33,7 @@ def _git(*words: str | Path, cwd: Path | None = None) -> str:
     return subprocess.run(words, cwd=cwd, env=env, check=True, capture_output=True, text=True).stdout.strip()
 
 
-def _commits(made: Mapping[str, DemoRepository]) -> dict[str, str]:
+def _commits(made: Mapping[str, Repository]) -> dict[str, str]:
     return {name: repository.commit for name, repository in made.items()}
 
 

@@ -10,11 +10,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import miniature
 import pytest
 from small_rocm import ENV, SOURCE, TARGETS, beside_ziglang, lay_out
 
 from rocm_wheels.core import errors
-from rocm_wheels.demo import miniature
 from rocm_wheels.device_code import code_objects
 from rocm_wheels.sdk.artifacts import merge_artifacts, read_artifacts
 
@@ -88,7 +88,7 @@ def test_a_compiler_that_fails_leaves_the_folder_as_it_was(tmp_path: Path) -> No
 
 def test_the_runtime_answers_as_without_a_gpu(artifacts: Path) -> None:
     tree = merge_artifacts(read_artifacts(artifacts))
-    for library in miniature.MINIATURE_LIBRARIES:
+    for library in miniature.LIBRARIES:
         ctypes.CDLL(str(tree[f"{library.folder}/{library.soname}"].path))
         assert tree[f"{library.folder}/lib{library.name}.so"].link == library.soname
     hip = ctypes.CDLL(str(tree["lib/libamdhip64.so.7"].path))

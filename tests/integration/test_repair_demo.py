@@ -8,10 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import miniature
 import pytest
 from finished_demo import Demo, targets_in
 
-from rocm_wheels.demo import commands
 from rocm_wheels.wheels import edit, scan
 
 pytestmark = [
@@ -62,7 +62,7 @@ def test_repaired_wheels_are_those_that_were_built(demo: Demo, tmp_path: Path) -
             assert name == "apex" and new.read_bytes() == old.read_bytes(), "it alone has no library"
     assert "libamdhip64.so.7" in repaired["torch"]["excluded"]
     assert "libtorch_hip.so" in repaired["torchaudio"]["excluded"]
-    assert targets_in(Path(repaired["torch"]["path"])) == set(commands.TARGETS)
+    assert targets_in(Path(repaired["torch"]["path"])) == set(miniature.TARGETS)
     site = tmp_path / "site"
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", site]
     rocm = [path for path in packages.glob("*.whl") if "devel" not in path.name]

@@ -35,7 +35,7 @@ def installed(project_wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.mark.slow
-def test_recipes_patches_and_the_miniature_come_with_the_wheel(installed: Path, tmp_path: Path) -> None:
+def test_recipes_patches_and_smoke_tests_come_with_the_wheel(installed: Path, tmp_path: Path) -> None:
     import json
 
     env = {**os.environ, "PYTHONPATH": str(installed)}
@@ -45,8 +45,7 @@ def test_recipes_patches_and_the_miniature_come_with_the_wheel(installed: Path, 
     assert Path(home).is_relative_to(installed) and not in_clone
     assert distributions == ["apex", "torch", "torchaudio", "torchvision", "triton"]
     listed = subprocess.run(
-        ["git", "ls-files", "-co", "--exclude-standard", "repos/*.yaml", "patches", "smoke-tests",
-         "tests/miniature"],
+        ["git", "ls-files", "-co", "--exclude-standard", "repos/*.yaml", "patches", "smoke-tests"],
         cwd=CLONE, capture_output=True, text=True, check=True,
     )  # fmt: skip
     there = {name for name in listed.stdout.splitlines() if (CLONE / name).is_file()}

@@ -16,13 +16,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from miniature import SOURCE, fetch_hipify, make_artifacts, make_repositories
 from source_trees import isolated_environment
 from uv import find_uv_bin
 
 from rocm_wheels.compile import build_request, failure, frontend, sdk_tree
 from rocm_wheels.compile.environment import compose_environment
 from rocm_wheels.core import errors, workspace
-from rocm_wheels.demo.miniature import fetch_hipify, make_artifacts, make_repositories
 from rocm_wheels.models.project import Project, load_project
 from rocm_wheels.sdk import interpreters, rocm_sdk
 from rocm_wheels.sources import checkout, pins
@@ -113,15 +113,15 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     folder = tmp_path_factory.mktemp("two pythons")
     real = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "ROCM", "HIP"))}
     env = {**isolated_environment(folder / "home"), "PATH": real["PATH"]}
-    miniature, python = workspace.get_project_home() / "tests" / "miniature", Path(sys.executable)
+    python = Path(sys.executable)
     hipify = fetch_hipify(folder / "cache", env=real)
-    made = make_repositories(miniature, folder / "repositories", hipify=hipify, env=env)
+    made = make_repositories(SOURCE, folder / "repositories", hipify=hipify, env=env)
     project = load_project("pytorch")
     pin = pins.choose_pin(project, origin=made["pytorch"].url, ref="nightly")
     torch = folder / "pytorch"
     request = checkout.CheckoutRequest(project, torch, pin, depth=1, commit_hipify=True, local_origin=True)
     checkout.checkout_project(request, env=env, python=python)
-    make_artifacts(miniature / "rocm", folder / "artifacts", version=ROCM, targets=TARGETS, env=real)
+    make_artifacts(SOURCE / "rocm", folder / "artifacts", version=ROCM, targets=TARGETS, env=real)
     words = ["--artifact-dir", folder / "artifacts", "--output-dir", folder / "packages"]
     subprocess.run(
         [python, workspace.get_project_home() / "build_tools/build_python_packages.py", *words],

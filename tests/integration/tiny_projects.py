@@ -22,13 +22,12 @@ from typing import Any
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
+import miniature
 from audit_wheels import library
 from programs import Ended
 from source_trees import CLONE, commit_files
 from warm_python import warm_python
 
-from rocm_wheels.core import workspace
-from rocm_wheels.demo import miniature
 from rocm_wheels.pipeline import run_record
 
 TAG = f"cp{sys.version_info[0]}{sys.version_info[1]}"
@@ -248,7 +247,7 @@ def make_world(folder: Path) -> World:
     env["TINY_PLACE"] = str(folder / "place")
     world = World(folder, env, folder / "work", folder / "wheels")
     world.place.mkdir(parents=True)
-    source = workspace.get_project_home() / "tests" / "miniature" / "rocm"
+    source = miniature.SOURCE / "rocm"
     made = miniature.make_artifacts(source, folder / "artifacts", version="7.1.0", targets=[TARGET], env=env)
     door = CLONE / "build_tools" / "build_python_packages.py"
     packages = ["--artifact-dir", str(made), "--output-dir", str(folder / "packages")]

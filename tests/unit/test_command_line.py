@@ -17,8 +17,6 @@ import click
 import pytest
 
 from rocm_wheels.cli import boundary, build
-from rocm_wheels.core import workspace
-from rocm_wheels.demo import commands
 from rocm_wheels.pipeline import run, status
 
 pytestmark = pytest.mark.contract
@@ -154,24 +152,11 @@ def test_quickstart_runs_the_copy_that_it_lies_in(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(os, "execve", lambda *words: started.append(words) or 1 / 0)
     with pytest.raises(ZeroDivisionError):
         script.hand_over("demo", None, [])
-    (program, _, env) = started[0]
-    assert program == str(CLONE / ".venv" / "bin" / "rocm-wheels")
+    (program, words, env) = started[0]
+    assert program == str(CLONE / ".venv" / "bin" / "python")
+    assert words[1:] == [str(CLONE / "build_tools" / "demo.py")]
     assert "PYTHONPATH" not in env
     assert env["KEPT"] == "1"
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="the script has another name there")
-def test_the_demo_prints_how_its_clone_starts_us(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    call = commands.DemoCommand(commands.ROCM_WHEELS, ("lock", "-o", "a lock.json"))
-    script = tmp_path / "my clone/.venv/bin/rocm-wheels"
-    monkeypatch.setattr(workspace, "get_project_home", lambda: tmp_path / "my clone")
-    monkeypatch.setattr(sys, "executable", str(script.parent / "python"))
-    assert call.format_line().startswith(f"'{script.parent}/python' -m rocm_wheels lock -o ")
-    script.parent.mkdir(parents=True)
-    script.touch()
-    assert call.format_line() == ".venv/bin/rocm-wheels lock -o 'a lock.json'"
-    monkeypatch.setattr(workspace, "get_project_home", lambda: tmp_path / "elsewhere")
-    assert call.format_line() == f"'{script}' lock -o 'a lock.json'"
 
 
 def test_quickstart_can_be_read_by_a_python_that_it_refuses() -> None:

@@ -151,7 +151,6 @@ def test_a_command_without_its_extra_is_one_error(
     hide(monkeypatch, *{module for modules in EXTRAS.values() for module in modules})
     for words, extras in [
         (["build", "--output-dir", "dist"], "[build]'"),
-        (["demo"], "[build,release]'"),
         (["set", "list", "s3://bucket/store"], "[s3]'"),
     ]:
         assert boundary.run_command(main.cli, words) == 2, words

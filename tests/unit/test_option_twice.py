@@ -17,6 +17,7 @@ from rocm_wheels.cli.command import Command, Group, Option
 BUILD_TOOLS = Path(__file__).resolve().parents[2] / "build_tools"
 SCRIPTS = (
     "check_repository",
+    "demo",
     "refresh_known_failures",
     "refresh_pci_ids",
 )

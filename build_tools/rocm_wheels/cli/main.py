@@ -52,7 +52,6 @@ SECTIONS = {
         "container": ("container:container_group", "Run a command in an image to build or test in."),
     },
     "rocm-wheels": {
-        "demo": ("demo:demo_command", "Build real wheels from a miniature of everything."),
         "settings": ("config:settings_command", "Check and print the configuration file."),
         "help": ("show_help:help_command", "Show the help of a command, or the list of all commands."),
     },

@@ -1,6 +1,6 @@
 """Find the project's own files, and name those of a work directory.
 
-``get_project_home`` finds recipes, patches and the miniature, in a clone and in an installed wheel alike.
+``get_project_home`` finds recipes, patches and smoke tests, in a clone and in an installed wheel alike.
 ``Workspace`` names every place below a work directory.
 """
 
@@ -17,7 +17,7 @@ _PACKAGE = Path(__file__).resolve().parent.parent
 
 
 def get_project_home() -> Path:
-    """Return the folder that holds ``repos/``, ``patches/``, ``smoke-tests/`` and ``tests/miniature/``.
+    """Return the folder that holds ``repos/``, ``patches/`` and ``smoke-tests/``.
 
     In a clone that is the clone; in an installed wheel the same files are under the
     package (the build back end puts them there).

@@ -1,4 +1,4 @@
-"""Where hipify is looked for, and what is refused."""
+"""How the miniature is made: folders once, hipify from where it may come, a ROCm of all its libraries."""
 
 from __future__ import annotations
 
@@ -6,12 +6,69 @@ import json
 import zipfile
 from pathlib import Path
 
+import miniature
 import pytest
 import requests
 
 from rocm_wheels.core import errors
-from rocm_wheels.demo import miniature
 from rocm_wheels.index import reader
+
+
+def _fill_with(text: str):  # type: ignore[no-untyped-def]
+    return lambda folder: (folder / "file").write_text(text)
+
+
+def test_it_is_made_once_for_one_input(tmp_path: Path) -> None:
+    folder = tmp_path / "deep" / "folder"
+    miniature.make_folder(folder, "a", _fill_with("one"))
+    miniature.make_folder(folder, "a", _fill_with("never written"))
+    assert (folder / "file").read_text() == "one"
+    miniature.make_folder(folder, "b", _fill_with("two"))
+    assert (folder / "file").read_text() == "two"
+    assert [path.name for path in folder.parent.iterdir()] == ["folder"]
+
+
+def test_a_failure_leaves_the_old_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    miniature.make_folder(folder, "a", _fill_with("one"))
+
+    def fail(beside: Path) -> None:
+        (beside / "half").touch()
+        raise RuntimeError("no")
+
+    with pytest.raises(RuntimeError):
+        miniature.make_folder(folder, "b", fail)
+    assert miniature.read_mark(folder) == "a"
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]
+
+
+@pytest.mark.parametrize("leftover", [".folder.part", ".folder.old"])
+def test_what_a_killed_run_left_is_cleared(tmp_path: Path, leftover: str) -> None:
+    (tmp_path / leftover).mkdir()
+    (tmp_path / leftover / "half").touch()
+    miniature.make_folder(tmp_path / "folder", "a", _fill_with("one"))
+    assert sorted(path.name for path in (tmp_path / "folder").iterdir()) == [".made-from", "file"]
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]
+
+
+def test_somebodys_files_are_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("mine")
+    with pytest.raises(errors.DataError, match="holds files that were not made here"):
+        miniature.make_folder(tmp_path, "a", _fill_with("one"))
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_the_fingerprint_sees_names_contents_and_facts(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("x")
+    first = miniature.fingerprint_folders([tmp_path], "7.1.0")
+    assert miniature.fingerprint_folders([tmp_path], "7.1.0") == first
+    assert miniature.fingerprint_folders([tmp_path], "7.2.0") != first
+    (tmp_path / "__pycache__").mkdir()
+    (tmp_path / "__pycache__" / "a.pyc").write_text("x")
+    assert miniature.fingerprint_folders([tmp_path], "7.1.0") == first
+    (tmp_path / "a").rename(tmp_path / "b")
+    assert miniature.fingerprint_folders([tmp_path], "7.1.0") != first
+
 
 JSON_TYPE = "application/vnd.pypi.simple.v1+json"
 HTML = """<!DOCTYPE html><html><body>
@@ -90,14 +147,17 @@ def _incomplete(folder: Path) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("prepare", "message"),
     [
-        (_changed, "__init__.py of hipify in {}/torch-2.13.0-cp311-cp311-linux_x86_64.whl is not the one of"),
+        (
+            _changed,
+            "{}/torch-2.13.0-cp311-cp311-linux_x86_64.whl\n  because __init__.py is not the one of torch",
+        ),
         (_not_a_zip, "hipify cannot be read from {}/torch-2.13.0-cp311-cp311-linux_x86_64.whl"),
         (_incomplete, "hipify cannot be read from {}/torch-2.13.0-cp311-cp311-linux_x86_64.whl"),
         (lambda _: {"PIP_NO_INDEX": "1"}, "PIP_NO_INDEX forbids to ask the index"),
         (lambda _: {"UV_OFFLINE": "true"}, "UV_OFFLINE forbids to ask the index"),
         (
             lambda _: {"PIP_INDEX_URL": "file:///srv/simple"},
-            "the index file:///srv/simple/torch/ is a folder",
+            "cannot be read from file:///srv/simple/torch/\n  because it has no wheel of torch 2.13.0",
         ),
     ],
 )
@@ -118,6 +178,23 @@ def test_a_certificate_that_nobody_knows_is_told_from_a_network_that_is_not_ther
         raise requests.exceptions.SSLError("CERTIFICATE_VERIFY_FAILED")
 
     monkeypatch.setattr(requests.Session, "get", refuse)
-    with pytest.raises(errors.SourceError, match="is not trusted") as refused:
+    with pytest.raises(
+        errors.SourceError, match=r"cannot be read from https://pypi\.org/simple/torch/"
+    ) as refused:
         miniature.fetch_hipify(tmp_path / "cache", env={})
-    assert "REQUESTS_CA_BUNDLE" in (refused.value.tip or "")
+    assert "certificate of the server is not trusted (REQUESTS_CA_BUNDLE" in errors.explain_error(
+        refused.value
+    )
+    assert "PIP_FIND_LINKS" in (refused.value.tip or "")
+
+
+@pytest.mark.parametrize("version", ["", "7", "7.1", "seven", "7.1.0/../..", "7.1.0\n"])
+def test_a_version_has_three_numbers(tmp_path: Path, version: str) -> None:
+    with pytest.raises(errors.DataError, match="is not a ROCm version"):
+        miniature.make_artifacts(tmp_path, tmp_path / "made", version=version, targets=["gfx942"], env={})
+    assert not (tmp_path / "made").exists()
+
+
+def test_libraries_have_names_of_their_own() -> None:
+    assert len({library.soname for library in miniature.LIBRARIES}) == len(miniature.LIBRARIES) == 22
+    assert len({library.name.replace("-", "_") for library in miniature.LIBRARIES}) == 22  # of functions
