@@ -10,7 +10,7 @@ import pytest
 from judged_sets import EVERY, NOW, ONE, SET, a_set, judged, outcomes, said, sha, wheel
 
 from rocm_wheels.models import ci
-from rocm_wheels.release import policy, verdict, verdict_text
+from rocm_wheels.release import next_step, policy, verdict, verdict_text
 from rocm_wheels.release.evidence import store
 from rocm_wheels.release.verdict import reason
 
@@ -26,7 +26,7 @@ def held_by(text: str, *known: store.StoredEvidence, **more: Any) -> verdict.Rul
     found = judged(text, *known, **more)
     assert not found.passed
     (one,) = found.failures
-    assert verdict_text.find_next_step(found) == verdict_text.find_step(found, one)
+    assert next_step.find_next_step(found) == next_step.find_step(found, one)
     return one
 
 
@@ -79,7 +79,7 @@ def test_audit_covers_every_wheel_and_the_later_result_holds(
     assert facts.items() <= found.facts_of(codes[0]).items()
     assert (found.outcome == "pass") == (codes[0] == "all-passed")
     if found.outcome == "fail":
-        step = verdict_text.find_step(verdict_, found)
+        step = next_step.find_step(verdict_, found)
         assert step == f"rocm-wheels set check STORE --set {SET.id}"
 
 
@@ -183,7 +183,7 @@ def test_no_runner_blocks_and_the_next_step_names_the_machine():
     found = judged(text, VERIFIED)
     there, none = rule_of(found, "smoke on gfx1030"), rule_of(found, "smoke on gfx1031")
     assert there.runner == "linux-gfx1030-gpu-rocm" and "no-runner" not in there.codes
-    assert verdict_text.find_step(found, there) == (
+    assert next_step.find_step(found, there) == (
         f"on linux-gfx1030-gpu-rocm: rocm-wheels test smoke --store STORE --set {SET.id} --family gfx1030"
         f" --output-dir smoke; then: rocm-wheels set evidence add STORE --set {SET.id}"
         " --from smoke/results.json"
@@ -304,7 +304,7 @@ def test_only_signed_evidence_counts_where_that_is_needed():
     assert {why.code for _, why in verdict.ignored} == {"not-signed"}
     assert [one.rule for one in verdict.failures] == ["audit", "smoke"]
     assert all(one.facts_of("unsigned") == {"passes": 1} for one in verdict.failures)
-    steps = [verdict_text.find_step(verdict, one) for one in verdict.failures]
+    steps = [next_step.find_step(verdict, one) for one in verdict.failures]
     assert all(step.endswith(" --sign-with KEY") for step in steps)
     assert judged(ONE, *plain).passed and judged(ONE, *plain).state == "reported, unsigned"
     assert judged(text, said("audit", signer="ann"), said(signer="ann")).passed
@@ -315,7 +315,7 @@ def test_where_nobody_could_sign_the_gate_says_what_to_do():
     text = ONE.replace("signed: false", "signed: true")
     verdict = judged(text, *GREEN)
     assert [one.rule for one in verdict.failures] == ["signers"]
-    step = verdict_text.find_next_step(verdict)
+    step = next_step.find_next_step(verdict)
     assert "set key NAME --policy POLICY" in step and "--sign-with KEY" in step
 
 

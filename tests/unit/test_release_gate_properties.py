@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from judged_sets import NOW, SET, a_set, policy, said, wheel
 
-from rocm_wheels.release import gate, verdict_text
+from rocm_wheels.release import gate, next_step, verdict_text
 from rocm_wheels.release.evidence import store
 from rocm_wheels.release.evidence.evidence import OutcomeCounts, TestedSuite
 from rocm_wheels.release.policy import Policy
@@ -143,7 +143,7 @@ def test_a_verdict_is_whole_and_the_order_of_evidence_does_not_matter(
     found = verdict(POLICIES[rules], known)
     assert {one.rule for one in found.rules} >= {"hashes", "audit", "smoke"}
     assert all(one.reasons and verdict_text.describe_rule(one) for one in found.rules)
-    assert all(verdict_text.find_step(found, one) for one in found.failures)
+    assert all(next_step.find_step(found, one) for one in found.failures)
     assert all(map(verdict_text.describe_reason, (*found.notes, *dict(found.ignored).values())))
     ids = {one.id for one in known}
     assert all({*one.evidence, *one.overcome} <= ids for one in found.rules)

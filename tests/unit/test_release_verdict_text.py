@@ -8,7 +8,7 @@ from typing import Any, get_args
 from judged_sets import NOW, SET
 from messages import take_down, transcript
 
-from rocm_wheels.release import verdict, verdict_text
+from rocm_wheels.release import next_step, verdict, verdict_text
 from rocm_wheels.release.verdict import ReasonCode, RuleResult, TargetState, Verdict, reason
 
 _ = transcript  # a fixture for every test here
@@ -134,18 +134,18 @@ def test_every_failure_has_a_next_step() -> None:
         "channel": ["refused"],
     }
     assert set(holding) == set(verdict.RULE_NAMES)
-    words = verdict_text.CommandWords("s3://bucket", "F", "my policy.yaml")
+    words = next_step.CommandWords("s3://bucket", "F", "my policy.yaml")
     for name, codes in holding.items():
         for code in codes:
             gfx, suite = ("gfx942" if name in {"smoke", "tests"} else ""), ("full" if name == "tests" else "")
             rule = RuleResult(name, "fail", (reason(code, **EXAMPLES[code][0]),), gfx, suite)
-            step = verdict_text.find_next_step(make_verdict(rule, signed=True), words)
+            step = next_step.find_next_step(make_verdict(rule, signed=True), words)
             take_down([f"{name}: {code}"], 0, step)
             assert step
     passed = make_verdict(RuleResult("hashes", "pass"))
-    take_down(["passed"], 0, verdict_text.find_next_step(passed))
-    take_down(["passed"], 0, verdict_text.find_next_step(passed, words))
-    take_down(["shown"], 0, verdict_text.find_next_step(passed, words, is_shown=True))
+    take_down(["passed"], 0, next_step.find_next_step(passed))
+    take_down(["passed"], 0, next_step.find_next_step(passed, words))
+    take_down(["shown"], 0, next_step.find_next_step(passed, words, is_shown=True))
 
 
 def test_reasons_of_a_rule_are_one_line() -> None:

@@ -22,7 +22,7 @@ from rocm_wheels.core import errors, records
 from rocm_wheels.core.files import hash_file
 from rocm_wheels.gpus import gpu
 from rocm_wheels.models import ci, torch_tests
-from rocm_wheels.release import policy, verdict_text
+from rocm_wheels.release import next_step, policy
 from rocm_wheels.release.evidence import store
 from rocm_wheels.release.evidence.evidence import Evidence, EvidenceSubmission, TestedSuite
 from rocm_wheels.release.evidence.results import read_results
@@ -333,7 +333,7 @@ def test_without_evidence_the_gate_says_what_to_type() -> None:
     verdict = judged(RULES, said("audit"))
     (rule,) = verdict.failures
     assert "no-pass" in rule.codes
-    step = verdict_text.find_next_step(verdict)
+    step = next_step.find_next_step(verdict)
     assert (
         ": rocm-wheels test torch --family gfx1030 --wheels WHEELS --suite full --output-dir torch; " in step
     )

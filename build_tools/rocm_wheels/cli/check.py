@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rocm_wheels.cli import audit, boundary, catalogue, command, evidence, next_step
+from rocm_wheels.cli import audit, boundary, catalogue, command, evidence, options
 from rocm_wheels.core import errors, log, tables
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def check_command(
       rocm-wheels set check s3://wheels --set 2.9.1-93bf --wheels dist
     """
     from rocm_wheels.core import files
-    from rocm_wheels.release import set_copy
+    from rocm_wheels.release import next_step, set_copy
     from rocm_wheels.release.evidence import results
     from rocm_wheels.release.store_paths import FamilyPaths
 
@@ -78,7 +78,8 @@ def check_command(
             tip=f"`rocm-wheels set show {chosen.store} --set {document.id}` lists them",
         )
     if submission.write_payloads is None:
-        next_step.print_next(next_step.format_tests(chosen.store, document), beside_json=submission.as_json)
+        step = next_step.format_tests(document, next_step.CommandWords(chosen.store))
+        options.print_next(step, beside_json=submission.as_json)
 
 
 def _list_files(paths: tuple[Path, ...]) -> list[Path]:

@@ -495,7 +495,7 @@ def gate_command(  # noqa: PLR0917 - click passes them by name
       rocm-wheels set gate s3://wheels --set 2.9.1-93bf --channel nightly --explain
     """
     from rocm_wheels.core.files import write_atomically
-    from rocm_wheels.release import gate, set_page, verdict_text
+    from rocm_wheels.release import gate, next_step, set_page
     from rocm_wheels.release.policy import load_policy
 
     if html is not None:
@@ -517,8 +517,8 @@ def gate_command(  # noqa: PLR0917 - click passes them by name
         # first: what the channel refuses in each case need not be tested
         refused = gate.judge_channel(_list_refusals(store, document, channel, rules))
         judged = replace(judged, rules=(refused, *judged.rules))
-    words = verdict_text.CommandWords(chosen.store, chosen.family, str(policy) if policy else None)
-    step = verdict_text.find_next_step(judged, words, is_shown=document.id in shown)
+    words = next_step.CommandWords(chosen.store, chosen.family, str(policy) if policy else None)
+    step = next_step.find_next_step(judged, words, is_shown=document.id in shown)
     if as_json:
         report = {**judged.as_json(), "policy": str(policy) if policy else None, "next": step}
         click.echo(
@@ -582,10 +582,10 @@ def _list_refusals(
 
 
 def _format_show_command(chosen: ChosenSet, judged: verdict.Verdict, evidence: str = "") -> str:
-    from rocm_wheels.release import verdict_text
+    from rocm_wheels.release import next_step
 
-    named = verdict_text.CommandWords(chosen.store, chosen.family).format_set(judged.set)
-    return f"rocm-wheels set show {named} {evidence}".rstrip()
+    words = next_step.CommandWords(chosen.store, chosen.family)
+    return words.format_line("set show", judged.set, *evidence.split())
 
 
 def _describe_verdict(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rocm_wheels.cli import boundary, catalogue, command, next_step, options
+from rocm_wheels.cli import boundary, catalogue, command, options
 from rocm_wheels.cli.index import read_source_date
 from rocm_wheels.core import errors, log, tables
 
@@ -78,7 +78,7 @@ def stage_command(  # noqa: PLR0917 - click passes them by name
     """
     from rocm_wheels.ci import matrix_report
     from rocm_wheels.release import channel as channels
-    from rocm_wheels.release import stage, support, wheel_set
+    from rocm_wheels.release import next_step, stage, support, wheel_set
     from rocm_wheels.release.store_paths import FamilyPaths
     from rocm_wheels.sources import lock
     from rocm_wheels.stores.store import open_store, require_conditional_writes, size_of_content
@@ -132,7 +132,7 @@ def stage_command(  # noqa: PLR0917 - click passes them by name
         if outputs:
             index = support.read_public(opened).address_of(opened, plan.index)
             matrix_report.set_outputs(env, {"set": document.id, "index": index})
-        step = next_step.format_check(store, document)
+        step = next_step.CommandWords(store).format_line("set check", document.id)
         facts |= {"new": staged.new, "sent": staged.sent, "had": staged.already_there}
         facts |= {"bytes": staged.sent_bytes, "next": step}
         sent = f"{tables.format_count(staged.sent, 'file')} sent ({tables.format_size(staged.sent_bytes)})"

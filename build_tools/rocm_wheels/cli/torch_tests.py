@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from rocm_wheels.cli import boundary, catalogue, checkout_options, next_step
+from rocm_wheels.cli import boundary, catalogue, checkout_options
 from rocm_wheels.cli.command import Command, command, option
-from rocm_wheels.cli.options import GivenPath, print_result
+from rocm_wheels.cli.options import GivenPath, print_next, print_result
 from rocm_wheels.core import errors, log, tables
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ def smoke_command(  # noqa: PLR0917 - one parameter an option
     """Run the tests, write down the results, show them."""
     from rocm_wheels.core import workspace
     from rocm_wheels.gpus import detect
-    from rocm_wheels.release import wheel_set
+    from rocm_wheels.release import next_step, wheel_set
     from rocm_wheels.sdk import interpreters
     from rocm_wheels.stores.store import open_existing_store
     from rocm_wheels.testing import inspect_machine
@@ -247,7 +247,10 @@ def smoke_command(  # noqa: PLR0917 - one parameter an option
     _write_outcome(ran, output_dir, env, as_json=as_json)
     if document is not None:
         results = str(output_dir / "results.json")
-        next_step.print_next(next_step.format_evidence(str(store), document, results), beside_json=as_json)
+        step = next_step.CommandWords(str(store)).format_line(
+            "set evidence add", document.id, "--from", results
+        )
+        print_next(step, beside_json=as_json)
     return (
         ran.code if ran.code >= 0 else errors.ChecksError.exit_code
     )  # killed: what it did not come to, is told

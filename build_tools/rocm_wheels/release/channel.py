@@ -26,7 +26,16 @@ from pydantic import Field, model_validator
 
 from rocm_wheels.core import errors, parallel, process, records, tables
 from rocm_wheels.models import lock
-from rocm_wheels.release import pages, sealed, set_conflicts, signing, support, verdict_text, wheel_set
+from rocm_wheels.release import (
+    next_step,
+    pages,
+    sealed,
+    set_conflicts,
+    signing,
+    support,
+    verdict_text,
+    wheel_set,
+)
 from rocm_wheels.release.policy import CHANNEL_NAMES
 from rocm_wheels.release.store_paths import FamilyPaths
 from rocm_wheels.release.verdict import Verdict
@@ -430,7 +439,7 @@ def require_pass(verdict: Verdict, store: Store, begun: Channel | None = None) -
     if verdict.passed:
         return verdict
     reasons = "\n".join(f"{rule.title}: {verdict_text.describe_rule(rule)}" for rule in verdict.failures)
-    tip = verdict_text.find_next_step(verdict, verdict_text.CommandWords(store.url))
+    tip = next_step.find_next_step(verdict, next_step.CommandWords(store.url))
     if begun is not None:
         reasons += f"\nan earlier run had passed and was killed: {begun.pending}"
         undo = f"undo what it did: {_format_undo_command(store, begun)}"

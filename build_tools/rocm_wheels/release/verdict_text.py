@@ -1,18 +1,16 @@
-"""Make sentences of a verdict: why each rule came out as it did, what is to be done, what users see.
+"""Make sentences of a verdict: why each rule came out as it did, and what users see.
 
 The one place that does, for the command line, the page of a set, the pages of channels and errors.
 """
 
 from __future__ import annotations
 
-import shlex
 import string
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rocm_wheels.core import tables
-from rocm_wheels.models import torch_tests
 from rocm_wheels.release.evidence.evidence import OutcomeCounts
 from rocm_wheels.release.verdict import Reason, ReasonCode, RuleResult, SetState, TargetState, Verdict
 
@@ -190,108 +188,6 @@ def _without_tests(reason: Reason) -> Reason:
     if reason.code != "failed" or not reason.facts["tests"]:
         return reason
     return Reason(reason.code, {**reason.facts, "tests": (), "detail": ""})
-
-
-# ---- what is to be done
-
-
-@dataclass(frozen=True)
-class CommandWords:
-    """What the next command is given, too, because this one was: the store, its family, a policy, a key."""
-
-    store: str = "STORE"
-    family: str | None = None
-    policy: str | None = None
-
-    def format_store(self) -> str:
-        """Return the store as a command line has it."""
-        return self.store if self.store == "STORE" else shlex.quote(self.store)
-
-    def format_set(self, set_id: str) -> str:
-        """Return what names a set: the store, ``--set``, and ``--family`` where that was given."""
-        family = f" --family {shlex.quote(self.family)}" if self.family else ""
-        return f"{self.format_store()}{family} --set {set_id}"
-
-    def format_policy(self) -> str:
-        """Return `` --policy FILE``, "" where none was given."""
-        return f" --policy {shlex.quote(self.policy)}" if self.policy else ""
-
-
-_NO_WORDS = CommandWords()
-
-
-def find_next_step(verdict: Verdict, words: CommandWords = _NO_WORDS, *, is_shown: bool = False) -> str:
-    """Return the one thing to do next: of the first rule that holds the set, else its promotion.
-
-    ``is_shown``: the channel shows it already, so that its pages may follow.
-    """
-    if verdict.passed and is_shown:
-        return f"rocm-wheels set refresh {words.format_store()}{words.format_policy()}"
-    if verdict.passed:
-        named = f"{words.format_set(verdict.set)} --channel {verdict.channel}{words.format_policy()}"
-        return f"rocm-wheels set promote {named}"
-    return next((find_step(verdict, rule, words) for rule in verdict.failures), "")
-
-
-def find_step(verdict: Verdict, result: RuleResult, words: CommandWords = _NO_WORDS) -> str:
-    """Return what to do about a rule that failed."""
-    facts = {item.code: item.facts for item in result.reasons}
-    sign = " --sign-with KEY" if verdict.signed else ""
-    named = words.format_set(verdict.set)
-    if result.rule == "channel":
-        return str(facts["refused"]["tip"]) or f"rocm-wheels store fsck {words.format_store()}"
-    for code, step in _STEPS.items():
-        if code in facts:
-            return step.format(channel=verdict.channel)
-    if result.rule in {"audit", "resolver"}:
-        return f"rocm-wheels set check {named}{sign}"
-    if "failed" in facts:
-        failed = facts["failed"]
-        passes = "a pass" if failed["passes"] == 1 else f"{failed['passes']} passes in a row"
-        where = f" on machines of the kind {failed['machine']}" if failed["machine"] != "any" else ""
-        since = f"found after {failed['since']:%Y-%m-%d %H:%M} UTC"
-        show = f"show with {passes}{where}, {since}, that it was not the wheels"
-        return f"mend it, which makes another set; or {show}"
-    gfx = result.gfx or facts["any-target"]["targets"][0]
-    machine = result.runner or f"a machine with a {gfx}"
-    if result.rule == "smoke":
-        run = f"rocm-wheels test smoke --store {words.format_store()} --set {verdict.set}"
-        run += f" --family {gfx} --output-dir smoke"
-        results = "smoke/results.json"
-    else:
-        suite = "" if result.suite == torch_tests.SUITE_NAMES[0] else f" --suite {result.suite}"
-        run = f"rocm-wheels test torch --family {gfx} --wheels WHEELS{suite} --output-dir torch"
-        results = "torch"
-    return f"on {machine}: {run}; then: rocm-wheels set evidence add {named} --from {results}{sign}"
-
-
-_OTHER_BYTES_TIP = (
-    "`rocm-wheels store fsck --hash` names the file: remove it, then `rocm-wheels set stage` with the same"
-    " wheels sends it again"
-)
-_STEPS: dict[ReasonCode, str] = {
-    "no-channel": "add {channel} to the channels of the policy",
-    "no-signers": "rocm-wheels set key NAME --policy POLICY makes a key and names it; add results with"
-    " --sign-with KEY",
-    "other-id": "stage the wheels again",
-    "other-document": "put set.json back from a copy of the store",
-    "gone": "put it back: `rocm-wheels set stage` with the same wheels; or build them again",
-    "other-size": _OTHER_BYTES_TIP,
-    "other-bytes": _OTHER_BYTES_TIP,
-    "changing": "run the same command again",
-    "missing-cells": "build them, and stage the whole set",
-    "no-plan": "stage it with a lock that names its Pythons and targets",
-    "bad-statement": "put the file back from a copy of the store",
-    "no-statement": "stage wheels with the statements that `rocm-wheels build` wrote beside them"
-    " (.intoto.json)",
-    "unsigned-statement": "where they were built: rocm-wheels provenance sign WHEELS --sign-with KEY; then"
-    " stage them again",
-    "no-targets": "stage the wheels of a GPU family",
-    "no-wheels": "build them, and stage the whole set; or waive the rule there",
-}
-
-
-# ---- what users are told
 
 
 @dataclass(frozen=True)
