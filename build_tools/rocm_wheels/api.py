@@ -277,7 +277,7 @@ def doctor(*, python: Path | None = None) -> tuple[errors.Finding, ...]:
     """
     from rocm_wheels.core import errors
     from rocm_wheels.gpus import detect
-    from rocm_wheels.user import installed_packages, machine
+    from rocm_wheels.user import doctor_subject, installed_packages, machine
     from rocm_wheels.user.doctor import run_checks
 
     env = dict(os.environ)
@@ -287,7 +287,7 @@ def doctor(*, python: Path | None = None) -> tuple[errors.Finding, ...]:
     except ValueError as cause:
         raise errors.UsageError(str(cause)) from None
     return run_checks(
-        machine.DoctorSubject(hardware, installed, machine.read_machine_facts(env), env, python=python)
+        doctor_subject.DoctorSubject(hardware, installed, machine.read_machine_facts(env), env, python=python)
     )
 
 

@@ -24,8 +24,9 @@ from rocm_wheels.cli.machine import doctor_command
 from rocm_wheels.core import errors
 from rocm_wheels.gpus.gpu import Gpu, Hardware, RocmInstallation
 from rocm_wheels.gpus.kfd import NO_DEVICE_FILES
-from rocm_wheels.user import doctor, doctor_machine, installed_packages
-from rocm_wheels.user.machine import DeviceFile, DoctorSubject, MachineFacts, ProcessUser, read_machine_facts
+from rocm_wheels.user import doctor, doctor_variables, installed_packages
+from rocm_wheels.user.doctor_subject import DoctorSubject
+from rocm_wheels.user.machine import DeviceFile, MachineFacts, ProcessUser, read_machine_facts
 
 _ = transcript  # a fixture for every test here
 MESSAGES = "doctor"
@@ -344,8 +345,8 @@ def test_a_torch_of_the_user_and_one_of_the_environment(tmp_path: Path) -> None:
     install_torch(place.site_packages, "gfx1100")
     texts = [one.message for one in found(doctor.run_checks(subject(tmp_path, place=place)), "twice")]
     assert [text.split(":")[0].split(",")[0] for text in texts] == [
-        "torch is installed twice",
         f"torch 2.7.0 is in the user's own folder {user}",
+        "torch is installed twice",
     ]
 
 
@@ -536,9 +537,7 @@ def test_tags_that_a_python_can_use(tmp_path: Path, tag: str, version: str, fits
 
 
 def test_devices_that_are_open_to_root_alone_get_a_rule(tmp_path: Path) -> None:
-    closed = machine(
-        tmp_path, refused=errno.EACCES, kfd=DeviceFile(Path("/dev/kfd"), errno.EACCES, 0o600, 0, 0)
-    )
+    closed = machine(tmp_path, refused=errno.EACCES, kfd=DeviceFile(Path("/dev/kfd"), errno.EACCES, 0o600, 0))
     said = found(doctor.run_checks(subject(tmp_path, machine=closed)), "kfd")
     assert "open to root alone" in said[0].message and "/etc/udev/rules.d/70-amdgpu.rules" in said[0].tip
 
@@ -618,7 +617,7 @@ def test_an_issue_of_machines_without_a_device_is_told_there_alone(tmp_path: Pat
 
 
 def test_the_table_of_variables_is_whole() -> None:
-    table = doctor_machine.load_variable_harms()
+    table = doctor_variables.load_variable_harms()
     for name, cases in table.variables.items():
         assert name.isupper() and all(case.text and case.source in table.sources for case in cases)
     assert list(table.allocator_keys.keys) == sorted(table.allocator_keys.keys)

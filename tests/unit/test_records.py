@@ -400,7 +400,7 @@ TABLES = {
     "ci": "models.ci:CiTable",
     "container_images": "models.torch_builds:ImageTable",
     "containers": "models.ci:ContainerTable",
-    "doctor_variables": "user.doctor_machine:VariableHarms",
+    "doctor_variables": "user.doctor_variables:VariableHarms",
     "domain_libraries": "models.libraries:DomainTable",
     "dtypes": "models.dtypes:DtypeTable",
     "estimates": "models.estimates:EstimateTable",

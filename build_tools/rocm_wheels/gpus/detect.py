@@ -16,7 +16,7 @@ from pathlib import Path
 from .gpu import INTEGRATED_TARGETS, Gpu, Hardware
 from .kfd import KfdTopology, read_topology
 from .pci import PciCard, count_cards, make_gpu, query_lspci, read_pci_cards
-from .programs import Runner, run_program
+from .programs import Runner, read_text, run_program
 from .rocm import find_rocm_installations
 from .variables import (
     CUDA_VERSION_VARIABLE,
@@ -279,10 +279,10 @@ class LinuxDetection:
         """Return the version of the amdgpu driver: its own, or the kernel's that it is a part of."""
         if not os.path.isdir(self._root / _AMDGPU_MODULE):  # noqa: PTH112
             return None
-        version = _read_text(self._root / _AMDGPU_MODULE / "version")
+        version = read_text(self._root / _AMDGPU_MODULE / "version")
         return (
             version
-            or f"in Linux {_read_text(self._root / 'proc/sys/kernel/osrelease') or 'of unknown version'}"
+            or f"in Linux {read_text(self._root / 'proc/sys/kernel/osrelease') or 'of unknown version'}"
         )
 
     def _select_cards(self, vendor: str) -> list[PciCard]:
@@ -341,10 +341,3 @@ def _apply_override(gpu: Gpu, target: str | None) -> Gpu:
         gfx=target,
         notes=(*gpu.notes, f"{OVERRIDE_VARIABLE} makes {gpu.native or 'it'} pose as {target}"),
     )
-
-
-def _read_text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="ascii", errors="replace").strip()
-    except OSError:
-        return ""

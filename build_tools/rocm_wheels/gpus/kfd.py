@@ -16,6 +16,7 @@ from pathlib import Path
 
 from .gpu import INTEGRATED_TARGETS, Gpu, decode_target_number
 from .pci import find_pci_entry
+from .programs import read_text
 
 TOPOLOGY_NODES = "sys/class/kfd/kfd/topology/nodes"
 _AMD_VENDOR_ID = 0x1002
@@ -121,7 +122,7 @@ def _make_gpu(node: _KfdNode, index: int | None, faults: list[str]) -> Gpu:
         version_text = f"gfx_target_version {number}" if number else "no gfx_target_version"
         faults.append(f"node {node.folder.name} of the amdgpu driver is a GPU with {version_text}")
     missing = not node.reachable
-    node_name = _read_text(node.folder / "name")
+    node_name = read_text(node.folder / "name")
     return Gpu(
         vendor="amd",
         gfx=chip,
@@ -188,10 +189,3 @@ def _list_names(folder: Path) -> frozenset[str]:
         return frozenset(path.name for path in folder.iterdir())
     except OSError:
         return frozenset()
-
-
-def _read_text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return ""

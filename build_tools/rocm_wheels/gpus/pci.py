@@ -193,11 +193,17 @@ _LSPCI_LINE = re.compile(
 
 @dataclass(frozen=True)
 class PciCard:
-    """A card: vendor:device, its slot, and a name when something says it."""
+    """A card: vendor:device, its slot, a name when something says it, and the kernel's driver that has it."""
 
     pci_id: str
     address: str
     name: str = ""
+    driver: str = ""
+
+    @property
+    def vendor(self) -> str | None:
+        """The maker (``amd``), None for one that matters to no wheel."""
+        return find_vendor(self.pci_id)
 
 
 def read_pci_cards(root: Path) -> tuple[list[PciCard], bool]:
@@ -213,7 +219,7 @@ def read_pci_cards(root: Path) -> tuple[list[PciCard], bool]:
         if kind is not None and kind >> 16 in _DEVICE_CLASSES:  # of hundreds of devices a few
             vendor, device = _read_hex(f"{folder}/vendor"), _read_hex(f"{folder}/device")
             if vendor is not None and device is not None and _is_card(kind >> 8, f"{vendor:04x}"):
-                cards.append(PciCard(f"{vendor:04x}:{device:04x}", slot))
+                cards.append(PciCard(f"{vendor:04x}:{device:04x}", slot, driver=_read_driver(folder)))
     return cards, True
 
 
@@ -286,3 +292,11 @@ def _read_hex(path: str) -> int | None:
             return int(file.read(), 16)
     except (OSError, ValueError):
         return None
+
+
+def _read_driver(folder: str) -> str:
+    """Return the name of the kernel's driver that has a device, "" when none has."""
+    try:
+        return Path(folder, "driver").readlink().name
+    except OSError:
+        return ""

@@ -1,4 +1,4 @@
-"""Run the programs that detection asks: they may be missing, fail, print rubbish or hang."""
+"""Read files and run programs that detection asks: they may be missing, fail, print rubbish or hang."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO
 
 _COLOR_CODES = re.compile(r"\x1b\[[0-9;]*m")  # rocminfo prints its complaints in red, into files too
@@ -23,6 +24,14 @@ class ProgramAnswer:
     out: str = ""
     fault: str = ""
     installed: bool = True
+
+
+def read_text(path: Path) -> str:
+    """Return what a file holds, without the blanks around it; "" for one that is not there or closed."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
 
 
 def check_answer(answer: ProgramAnswer, name: str, faults: list[str], tried: list[str]) -> bool:

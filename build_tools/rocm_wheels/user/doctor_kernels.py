@@ -6,24 +6,27 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
-from rocm_wheels.core import errors
+from rocm_wheels.core.errors import Finding
 from rocm_wheels.models import torch_builds
 from rocm_wheels.models.gfx import load_overrides
-from rocm_wheels.models.project import list_projects
-from rocm_wheels.user import gpu_support, host, installed_packages, machine
+from rocm_wheels.user import gpu_support, host
+from rocm_wheels.user.doctor_subject import DoctorSubject, error, info, join_some, ok, warning
+from rocm_wheels.user.installed_packages import parse_optional_version
 
-_OTHERS_WITH_CODE = ("torchao", "flash-attn", "xformers", "bitsandbytes", "vllm")  # without a recipe of ours
 _ARCHIVE_RUNTIME = "*/*rocm_kpack*"  # lib/librocm_kpack.so.0, bin/rocm_kpack.dll
 _UPGRADE_FIX = (
     "nothing, unless you need it (aotriton: flash attention, rccl: several GPUs); newer releases serve more"
 )
 _LIBRARY_CONSEQUENCES = {  # what happens without files of a library
-    "rocBLAS": ("warning", "matrix products fail with 'Cannot read TensileLibrary'"),
-    "hipBLASLt": ("info", "torch then uses rocBLAS, which is slower for some shapes"),
-    "MIOpen": ("info", "convolutions are tuned and compiled when they are first used, which takes minutes"),
+    "rocBLAS": (warning, "matrix products fail with 'Cannot read TensileLibrary'"),
+    "hipBLASLt": (info, "torch then uses rocBLAS, which is slower for some shapes"),
+    "MIOpen": (info, "convolutions are tuned and compiled when they are first used, which takes minutes"),
 }
+_SERIOUS_EFFECTS = ("wrong", "crash", "hang", "kernels", "import")
+_CHECKED_EFFECTS = ("kernels", "install", "documentation")  # other checks look, instead of knowing by hearsay
+_PLATFORM_NAMES = {"linux": "linux", "win32": "windows"}
 
 
 @dataclass(frozen=True)
@@ -36,28 +39,30 @@ class KernelVerdict:
     files: tuple[Path, ...]
 
 
-def _list_companions_with_code() -> list[str]:
-    """Return what may have device code beside torch: by recipes, and others that are known."""
-    built = [project.normalized_name for project in list_projects() if project.has_device_code]
-    return [name for name in dict.fromkeys([*built, *_OTHERS_WITH_CODE]) if name != "torch"]
-
-
-def judge_kernels(subject: machine.DoctorSubject) -> list[KernelVerdict]:
+def judge_kernels(subject: DoctorSubject) -> list[KernelVerdict]:
     """Return a verdict for torch, and every companion with device code, for each kind of GPU."""
     verdicts = []
-    for name in ("torch", *_list_companions_with_code()):
+    for name, codes in subject.codes.items():
         package = subject.installed.get(name)
-        codes = _read_sound_code(package) if package and package.kind in {"rocm", "unknown"} else []
-        if package is None or not (codes or name == "torch"):
+        sound = [code for code in codes if not code.fault]
+        if package is None or package.kind not in {"rocm", "unknown"}:
+            sound = []
+        if not sound and name != "torch":
             continue
-        targets = gpu_support.sort_target_ids(target for code in codes for target in code.targets)
+        targets = gpu_support.sort_target_ids(target for code in sound for target in code.targets)
+        files = tuple(code.path for code in sound)
         for gfx in subject.hardware.targets:
             support = gpu_support.check_kernel_support(targets, gfx, xnack=subject.uses_xnack)
-            verdicts.append(KernelVerdict(name, gfx, support, tuple(code.path for code in codes)))
+            verdicts.append(KernelVerdict(name, gfx, support, files))
     return verdicts
 
 
-def check_torch_kernels(subject: machine.DoctorSubject) -> Iterator[errors.Finding]:
+def _list_served(verdicts: list[KernelVerdict]) -> list[str]:
+    """Return the GPUs that torch itself serves: of the others, nothing else matters."""
+    return [verdict.gfx for verdict in verdicts if verdict.project == "torch" and verdict.support.runs]
+
+
+def check_torch_kernels(subject: DoctorSubject) -> Iterator[Finding]:
     """Say yes or no for each kind of GPU: does torch have kernels for it?"""
     torch = subject.installed.torch
     if torch is None:
@@ -65,76 +70,124 @@ def check_torch_kernels(subject: machine.DoctorSubject) -> Iterator[errors.Findi
     if torch.kind != "rocm":
         for gfx in subject.hardware.targets:
             text = f"kernels of torch for {gfx}: no: torch {torch.version} is not built for ROCm"
-            yield errors.Finding("error", text, subject.make_replace_torch_line())
+            yield error(text, subject.format_other_torch())
         return
-    codes = gpu_support.read_installed_code(torch)
-    for code in codes:
+    codes = [code for code in subject.codes["torch"] if not code.fault]
+    for code in subject.codes["torch"]:
         if code.fault:
-            yield errors.Finding("error", f"damaged: {code.fault}", subject.make_reinstall_line(torch.name))
-    sound_codes = [code for code in codes if not code.fault]
+            yield error(f"damaged: {code.fault}", subject.format_reinstallation("torch"))
+    if not subject.codes["torch"]:
+        text = f"{torch.folder or torch.distribution.info}: torch says that it is for ROCm, "
+        text += "and no library of it holds device code"
+        yield error(text, subject.format_reinstallation("torch"))
     if not codes:
-        yield errors.Finding(
-            "error",
-            f"{torch.folder or torch.distribution.info}: torch says that it is for ROCm, "
-            "and no library of it holds device code",
-            subject.make_reinstall_line(torch.name),
-        )
-    elif sound_codes:
-        yield from _judge_torch(subject, torch, sound_codes)
+        return
+
+    targets = gpu_support.sort_target_ids(target for code in codes for target in code.targets)
+    content = join_some(list(targets), 12) or "nothing"
+    if not targets and codes[0].missing:
+        content = f"{codes[0].missing[0]}, which no installed package brought"
+    if not subject.hardware.targets:
+        yield ok(f"torch {torch.version} has kernels for {content} ({codes[0].path})")
+    served = {
+        gfx: gpu_support.check_kernel_support(targets, gfx, xnack=subject.uses_xnack)
+        for gfx in subject.hardware.targets
+    }
+    hiding = gpu_support.make_visible_line(
+        tuple((gpu, gpu.gfx is not None and served[gpu.gfx].runs) for gpu in subject.hardware.amd)
+    )
+    is_split = any(code.missing or code.archives for code in codes)
+    for gfx, support in served.items():
+        archives = [archive for code in codes for archive in code.archives if gfx in archive.name]
+        file = archives[0] if archives else codes[0].path
+        text = f"kernels of torch for {gfx}: {support.describe_support(gfx)}"
+        if support.runs:
+            yield ok(f"{text} ({file})")
+            continue
+        text += f" ({file})" if support.kind == "setting" else f": {file} has {content}"
+        text += f"; {subject.lack}" if subject.lack else ""
+        if is_split and support.kind == "no":
+            text += f"; the device wheel amd-torch-device-{gfx} is missing"
+        if support.kind == "setting":
+            fix = _suggest_setting(support.by, subject)
+        elif is_split:
+            fix = subject.format_rocm_pip(f"torch[device-{gfx}]=={torch.version}", torch.version)
+        else:
+            fix = subject.format_torch() + _suggest_posing(gfx, targets)
+        if hiding:
+            inside = all(gpu.integrated for gpu in subject.hardware.amd if gpu.gfx == gfx)
+            tell = info if inside else warning
+            yield tell(f"{text}; programs must leave that GPU alone", f"export {hiding}   # or: {fix}")
+        else:
+            yield error(text, fix)
 
 
-def check_torch_libraries(subject: machine.DoctorSubject) -> Iterator[errors.Finding]:
+def _suggest_setting(target: str, subject: DoctorSubject) -> str:
+    if "xnack+" in target:
+        return "export HSA_XNACK=1"
+    if "xnack-" in target and subject.uses_xnack:
+        return "unset HSA_XNACK"
+    return "install a torch whose code leaves this setting open: " + subject.format_torch("torch")
+
+
+def _suggest_posing(gfx: str, targets: tuple[str, ...]) -> str:
+    """Return, as a comment, the override by which the GPU runs kernels that torch has."""
+    for option in load_overrides().cards.get(gfx, ()):
+        if not option.risky and gpu_support.check_kernel_support(targets, option.target).runs:
+            posed = host.PosedTarget(gfx, option)
+            return f"   # or, as {posed.ability}: export {posed.line}"
+    return ""
+
+
+def check_torch_libraries(subject: DoctorSubject) -> Iterator[Finding]:
     """Name the libraries inside torch that have kernels, and none for a GPU that torch itself serves."""
     torch = subject.installed.torch
     if torch is None or torch.kind != "rocm":
         return
-    served = [
-        entry.gfx for entry in judge_kernels(subject) if entry.project == "torch" and entry.support.runs
-    ]
+    served = _list_served(judge_kernels(subject))
     other_codes = gpu_support.read_installed_code(torch, everything=True)[1:] if served else ()
     for gfx in served:
-        without = [
-            entry.path.name
-            for entry in other_codes
-            if entry.targets and not gpu_support.check_kernel_support(entry.targets, gfx).runs
-        ]
+        without = sorted(
+            code.path.name
+            for code in other_codes
+            if code.targets and not gpu_support.check_kernel_support(code.targets, gfx).runs
+        )
         if without:
-            text = f"torch serves {gfx}, these of its libraries do not: {machine.join_some(sorted(without))}"
-            yield errors.Finding("info", f"{text}; what they are for is slower or missing", _UPGRADE_FIX)
+            text = f"torch serves {gfx}, these of its libraries do not: {join_some(without)}"
+            yield info(f"{text}; what they are for is slower or missing", _UPGRADE_FIX)
 
 
-def check_companion_kernels(subject: machine.DoctorSubject) -> Iterator[errors.Finding]:
+def check_companion_kernels(subject: DoctorSubject) -> Iterator[Finding]:
     """Say the same of the packages beside torch: their own kernels."""
-    kernel_verdicts = judge_kernels(subject)
-    served = {entry.gfx for entry in kernel_verdicts if entry.project == "torch" and entry.support.runs}
-    for verdict in kernel_verdicts:
+    verdicts = judge_kernels(subject)
+    served = _list_served(verdicts)
+    for verdict in verdicts:
         if verdict.project == "torch" or verdict.gfx not in served:
             continue
-        message = (
+        text = (
             f"kernels of {verdict.project} for {verdict.gfx}: {verdict.support.describe_support(verdict.gfx)}"
         )
-        files = machine.join_some([entry.name for entry in verdict.files], 2)
+        text += f" ({join_some([path.name for path in verdict.files], 2)})"
+        package = subject.installed.get(verdict.project)
         if verdict.support.runs:
-            yield errors.Finding("ok", f"{message} ({files})")
+            yield ok(text)
+        elif package and _is_split(subject, verdict.project):  # the device wheel has its code
+            requirement = f"{package.name}[device-{verdict.gfx}]=={package.version}"
+            yield warning(text, subject.format_rocm_pip(requirement, package.version))
         else:
-            yield errors.Finding("warning", f"{message} ({files})", _suggest_companion(subject, verdict))
-    for name in _list_companions_with_code():
-        package = subject.installed.get(name)
-        for code in gpu_support.read_installed_code(package) if package else ():
-            if code.fault:
-                yield errors.Finding("error", f"damaged: {code.fault}", subject.make_install_line(name))
+            yield warning(text, subject.format_install(verdict.project))
+    for name, codes in subject.codes.items():
+        for code in codes:
+            if code.fault and name != "torch":
+                yield error(f"damaged: {code.fault}", subject.format_install(name))
 
 
-def _suggest_companion(subject: machine.DoctorSubject, verdict: KernelVerdict) -> str:
-    """Return the line that brings kernels: the device wheel of a package that has its code in archives."""
-    package = subject.installed.get(verdict.project)
-    if package and any(code.missing or code.archives for code in gpu_support.read_installed_code(package)):
-        requirement = f"{package.name}[device-{verdict.gfx}]=={package.version}"
-        return subject.make_rocm_pip_line(requirement, package.version)
-    return subject.make_install_line(verdict.project)
+def _is_split(subject: DoctorSubject, project: str) -> bool:
+    """Tell whether a project has its kernels in archives, which device wheels bring."""
+    return any(code.missing or code.archives for code in subject.codes[project])
 
 
-def check_archive_runtime(subject: machine.DoctorSubject) -> Iterator[errors.Finding]:
+def check_archive_runtime(subject: DoctorSubject) -> Iterator[Finding]:
     """See that ROCm reads archives where a package has its kernels in them: HIP up to 7.2 does not say."""
     roots = [
         folder
@@ -144,134 +197,35 @@ def check_archive_runtime(subject: machine.DoctorSubject) -> Iterator[errors.Fin
     ]
     if not roots or any(library for root in roots for library in root.glob(_ARCHIVE_RUNTIME)):
         return
-    for name in ("torch", *_list_companions_with_code()):
+    for name in subject.codes:
         package = subject.installed.get(name)
-        codes = gpu_support.read_installed_code(package) if package else ()
-        if package and any(code.missing or code.archives for code in codes):
-            yield errors.Finding(
-                "error",
-                f"{name} {package.version} has its kernels in archives, and {roots[0].name} has no"
-                " librocm_kpack to read them: every kernel fails",
-                subject.make_install_line("torch"),
-            )
+        if package and _is_split(subject, name):
+            text = f"{name} {package.version} has its kernels in archives, and {roots[0].name} has no "
+            text += "librocm_kpack to read them: every kernel fails"
+            yield error(text, subject.format_install("torch"))
 
 
-def check_library_kernels(subject: machine.DoctorSubject) -> Iterator[errors.Finding]:
+def check_library_kernels(subject: DoctorSubject) -> Iterator[Finding]:
     """See that ROCm's libraries have files for each kind of GPU; they are loaded by name."""
-    torch = subject.installed.torch
+    torch, version = subject.installed.torch, subject.installed.rocm_version
     if torch is None or torch.kind != "rocm":
         return
     files = gpu_support.list_library_files(gpu_support.list_library_roots(subject.installed))
-    for library in dict.fromkeys(library_files.library for library_files in files):
-        matching = [library_files for library_files in files if library_files.library == library]
-        targets = gpu_support.sort_target_ids(
-            target for library_files in matching for target in library_files.targets
-        )
+    for library in dict.fromkeys(entry.library for entry in files):
+        folders = [entry for entry in files if entry.library == library]
+        targets = gpu_support.sort_target_ids(target for entry in folders for target in entry.targets)
         for gfx in subject.hardware.targets:
             if gpu_support.check_kernel_support(targets, gfx).runs:
-                yield errors.Finding("ok", f"{library} has files for {gfx} ({matching[0].folder})")
+                yield ok(f"{library} has files for {gfx} ({folders[0].folder})")
                 continue
-            severity, consequence = _LIBRARY_CONSEQUENCES[library]
-            text = f"{library} has no files for {gfx} in {matching[0].folder}: {consequence}"
-            yield errors.Finding(
-                "warning" if severity == "warning" else "info", text, _suggest_device_libraries(subject, gfx)
-            )
+            tell, consequence = _LIBRARY_CONSEQUENCES[library]
+            fix = subject.format_install("torch")
+            if version:
+                fix = subject.format_rocm_pip(f"rocm-sdk-device-{gfx}=={version}", version)
+            yield tell(f"{library} has no files for {gfx} in {folders[0].folder}: {consequence}", fix)
 
 
-def _judge_torch(
-    subject: machine.DoctorSubject,
-    torch: installed_packages.InstalledPackage,
-    codes: list[gpu_support.InstalledCode],
-) -> Iterator[errors.Finding]:
-    targets = gpu_support.sort_target_ids(target for code in codes for target in code.targets)
-    content = machine.join_some(list(targets), 12) or "nothing"
-    if not targets and codes[0].missing:
-        content = f"{codes[0].missing[0]}, which no installed package brought"
-    if not subject.hardware.targets:
-        yield errors.Finding("ok", f"torch {torch.version} has kernels for {content} ({codes[0].path})")
-    served = {
-        gfx: gpu_support.check_kernel_support(targets, gfx, xnack=subject.uses_xnack)
-        for gfx in subject.hardware.targets
-    }
-    line = gpu_support.make_visible_line(
-        tuple((gpu, gpu.gfx is not None and served[gpu.gfx].runs) for gpu in subject.hardware.amd)
-    )
-    is_split = any(code.missing or code.archives for code in codes)
-    for gfx, support in served.items():
-        text, file = (
-            f"kernels of torch for {gfx}: {support.describe_support(gfx)}",
-            _find_code_file(gfx, codes),
-        )
-        if support.runs:
-            yield errors.Finding("ok", f"{text} ({file})")
-            continue
-        fix = (
-            _suggest_setting(support.by, subject)
-            if support.kind == "setting"
-            else _suggest_fix(subject, torch, codes, gfx, targets)
-        )
-        message = f"{text} ({file})" if support.kind == "setting" else f"{text}: {file} has {content}"
-        if subject.has_no_torch:
-            message += f"; {subject.describe_no_torch()}"
-        if is_split and support.kind == "no":
-            message += f"; the device wheel amd-torch-device-{gfx} is missing"
-        if not line:
-            yield errors.Finding("error", message, fix)
-        else:
-            inside = all(gpu.integrated for gpu in subject.hardware.amd if gpu.gfx == gfx)
-            text = f"{message}; programs must leave that GPU alone"
-            yield errors.Finding("info" if inside else "warning", text, f"export {line}   # or: {fix}")
-
-
-def _find_code_file(gfx: str, codes: list[gpu_support.InstalledCode]) -> Path:
-    """Return the archive for a GPU where there is one, else the library."""
-    archives = [archive for code in codes for archive in code.archives]
-    return next((archive for archive in archives if gfx in archive.name), codes[0].path)
-
-
-def _suggest_fix(
-    subject: machine.DoctorSubject,
-    torch: installed_packages.InstalledPackage,
-    codes: list[gpu_support.InstalledCode],
-    gfx: str,
-    targets: tuple[str, ...],
-) -> str:
-    if any(code.missing or code.archives for code in codes):
-        return subject.make_rocm_pip_line(f"torch[device-{gfx}]=={torch.version}", torch.version)
-    options = [option for option in load_overrides().cards.get(gfx, ()) if not option.risky]
-    nearest_option = next(
-        (option for option in options if gpu_support.check_kernel_support(targets, option.target).runs), None
-    )
-    posed = host.PosedTarget(gfx, nearest_option) if nearest_option else None
-    posing = f"   # or, as {posed.ability}: export {posed.line}" if posed else ""
-    return subject.make_torch_line() + posing
-
-
-def _suggest_setting(target: str, subject: machine.DoctorSubject) -> str:
-    if "xnack+" in target:
-        return "export HSA_XNACK=1"
-    if "xnack-" in target and subject.uses_xnack:
-        return "unset HSA_XNACK"
-    return "install a torch whose code leaves this setting open: " + subject.make_torch_line("torch")
-
-
-def _suggest_device_libraries(subject: machine.DoctorSubject, gfx: str) -> str:
-    version = subject.installed.rocm_version
-    if version:
-        return subject.make_rocm_pip_line(f"rocm-sdk-device-{gfx}=={version}", version)
-    return subject.make_install_line("torch")
-
-
-def _read_sound_code(package: installed_packages.InstalledPackage) -> list[gpu_support.InstalledCode]:
-    return [code for code in gpu_support.read_installed_code(package) if not code.fault]
-
-
-_SERIOUS_EFFECTS = ("wrong", "crash", "hang", "kernels", "import")
-_CHECKED_EFFECTS = ("kernels", "install", "documentation")  # other checks look, instead of knowing by hearsay
-_PLATFORM_NAMES = {"linux": "linux", "win32": "windows"}
-
-
-def check_known_issues(subject: machine.DoctorSubject) -> Iterator[errors.Finding]:
+def check_known_issues(subject: DoctorSubject) -> Iterator[Finding]:
     """Tell of issues that somebody has met with this torch, this ROCm and a GPU of this machine."""
     torch = subject.installed.torch
     if torch is None or torch.kind != "rocm":
@@ -279,30 +233,22 @@ def check_known_issues(subject: machine.DoctorSubject) -> Iterator[errors.Findin
     version, rocm = parse_optional_version(torch.version), find_rocm_release(subject)
     platform = _PLATFORM_NAMES.get(subject.machine.platform)
     gpus: dict[torch_builds.KnownIssue, list[str]] = {}
-    served = [
-        verdict.gfx
-        for verdict in judge_kernels(subject)
-        if verdict.project == "torch" and verdict.support.runs
-    ]
-    for gfx in served if version and rocm else ():
+    for gfx in _list_served(judge_kernels(subject)) if version and rocm else ():
         for issue in torch_builds.find_issues(version, rocm, gfx, platform):
             if issue.without_device and subject.machine.kfd.refused is not None:
                 continue  # it is there, whoever may open it
             if issue.effect not in _CHECKED_EFFECTS or issue.targets:
                 gpus.setdefault(issue, []).append(gfx)
     for issue, targets in gpus.items():
-        where = f" on {machine.join_some(targets)}" if issue.targets else ""
+        where = f" on {join_some(targets)}" if issue.targets else ""
         state = f"; fixed: {issue.fixed}" if issue.fixed else ""
-        message = f"torch {torch.version} with ROCm {rocm}{where}: {issue.title}"
-        yield errors.Finding(
-            "warning" if issue.effect in _SERIOUS_EFFECTS else "info",
-            f"{message} ({issue.effect}, {issue.kind}{state})",
-            issue.workaround or f"read {torch_builds.get_issue_url(issue)}",
-            source=torch_builds.get_issue_url(issue),
-        )
+        text = f"torch {torch.version} with ROCm {rocm}{where}: {issue.title} "
+        url = torch_builds.get_issue_url(issue)
+        tell = warning if issue.effect in _SERIOUS_EFFECTS else info
+        yield tell(f"{text}({issue.effect}, {issue.kind}{state})", issue.workaround or f"read {url}", url)
 
 
-def find_rocm_release(subject: machine.DoctorSubject) -> Version | None:
+def find_rocm_release(subject: DoctorSubject) -> Version | None:
     """Return the release of ROCm that torch was built with, else that of pip's packages, else HIP's."""
     torch = subject.installed.torch
     if torch is None:
@@ -312,11 +258,3 @@ def find_rocm_release(subject: machine.DoctorSubject) -> Version | None:
         hip = ".".join(version.split(".")[:2])  # the third part of HIP's version is no release of ROCm
         return parse_optional_version(subject.installed.rocm_version or hip)
     return parse_optional_version(version)
-
-
-def parse_optional_version(text: str) -> Version | None:
-    """Return a version, None for what is none."""
-    try:
-        return Version(text)
-    except InvalidVersion:
-        return None

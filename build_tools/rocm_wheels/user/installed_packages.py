@@ -23,6 +23,7 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
 
 from rocm_wheels.core import errors, process, python_facts, workspace
 from rocm_wheels.device_code import code_objects
@@ -513,6 +514,14 @@ class InstalledSet:
         """Return the version of the ROCm packages in the environment, ``None`` without."""
         package = self.get("rocm-sdk-core") or self.get("rocm")
         return package.version if package else None
+
+
+def parse_optional_version(text: str) -> Version | None:
+    """Return a version, None for what is none."""
+    try:
+        return Version(text)
+    except InvalidVersion:
+        return None
 
 
 def read_installed_packages(python: Path | None, env: Mapping[str, str]) -> InstalledSet:
