@@ -242,19 +242,18 @@ def install(
     return tuple(carry_out_plan(planned, cache, dict(os.environ)))
 
 
-def configure(*, risky: bool = False) -> dict[str, str]:
+def configure() -> dict[str, str]:
     """Set the variables that this machine's GPUs need for the torch of this Python; call it before torch.
 
     Most machines need none. What is set already is left as it is. Returns what was set: name → value. Warns
-    when torch is imported already, because the ROCm runtime may have read its variables. ``risky`` also sets
-    what is known to hang some machines. What there is to know besides goes to the logger ``rocm_wheels``.
-    HostError when there is an AMD GPU and no torch.
+    when torch is imported already, because the ROCm runtime may have read its variables. What there is to
+    know besides goes to the logger ``rocm_wheels``. HostError when there is an AMD GPU and no torch.
     """
     import logging
 
     from rocm_wheels.user import settings
 
-    configuration = settings.make_configuration(dict(os.environ), risky=risky)
+    configuration = settings.make_configuration(dict(os.environ))
     for note in configuration.notes:
         logging.getLogger("rocm_wheels").info(note)
     if configuration.variables and "torch" in sys.modules:

@@ -16,14 +16,12 @@ from installed_trees import install_torch
 
 from rocm_wheels.cli import boundary
 from rocm_wheels.cli.machine import configure_command
+from rocm_wheels.core import shell
 from rocm_wheels.gpus import variables
 from rocm_wheels.gpus.gpu import Gpu, Hardware, RocmInstallation, find_generic_target
 from rocm_wheels.models import gfx
 from rocm_wheels.user.settings import (
-    SHELL_NAMES,
-    VariableSetting,
     detect_shell,
-    format_settings,
     list_possible_overrides,
     make_configuration,
     make_settings,
@@ -118,12 +116,6 @@ def test_what_the_platform_does_not_read_is_not_set() -> None:
     settings, _ = make_settings(Hardware(), None, {}, "darwin")
     assert [(one.name, one.value) for one in settings] == [("PYTORCH_ENABLE_MPS_FALLBACK", "1")]
     assert make_settings(Hardware(), None, {"PYTORCH_ENABLE_MPS_FALLBACK": "0"}, "darwin")[0] == ()
-
-
-def test_risks_are_the_users_own() -> None:
-    settings, notes = make_settings(machine("gfx1103"), ["gfx1100"], {}, "linux", risky=True)
-    assert [(one.name, one.value) for one in settings] == [(OVERRIDE, "11.0.0")]
-    assert "hang" in notes[0]
 
 
 def test_old_runtimes_override_all_cards_or_none() -> None:
@@ -294,13 +286,17 @@ def test_wrong_words(words: list[str], code: int, said: str, capsys: pytest.Capt
 
 
 def test_lines_are_what_each_shell_reads() -> None:
-    settings = [VariableSetting("A", "0,1", "", ""), VariableSetting("B", "it's", "", "")]
-    assert {shell: format_settings(settings, shell) for shell in SHELL_NAMES} == {
+    lines = {
         "sh": ["export A=0,1", "export B='it'\"'\"'s'"],
-        "fish": ["set -gx A 0,1", "set -gx B 'it'\"'\"'s'"],
-        "powershell": ["$env:A = '0,1'", "$env:B = 'it''s'"],
+        "fish": ["set -gx A '0,1'", "set -gx B 'it\\'s'"],
+        "powershell": ["$Env:A = '0,1'", "$Env:B = 'it''s'"],
         "cmd": ['set "A=0,1"', 'set "B=it\'s"'],
         "github": ["A=0,1", "B=it's"],
     }
+    for name, expected in lines.items():
+        values = {"A": "0,1", "B": "it's"}
+        assert [
+            shell.format_variable(variable, value, name) for variable, value in values.items()
+        ] == expected
     assert detect_shell({"SHELL": "/usr/bin/fish"}, "linux") == "fish"
     assert (detect_shell({}, "linux"), detect_shell({}, "win32")) == ("sh", "powershell")

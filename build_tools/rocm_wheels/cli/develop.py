@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -193,7 +192,7 @@ def shell_command(
       eval "$(rocm-wheels shell pytorch --print sh)"
     """
     from rocm_wheels.core import extras, process
-    from rocm_wheels.core.shell import compare_environments
+    from rocm_wheels.core.shell import compare_environments, format_variable
     from rocm_wheels.pipeline import edit_loop
 
     words = (*words, *ctx.meta.get(_COMMAND_KEY, ()))
@@ -236,14 +235,3 @@ def _restore_paths(parameters: dict[str, Any]) -> dict[str, Any]:
     names = ("root_checkout_dir", "work_dir", "pip_cache_dir", "rocm_path", "venv")
     paths = {name: Path(parameters[name]) for name in names if parameters[name] is not None}
     return {**parameters, **paths}
-
-
-def format_variable(name: str, value: str | None, shell: str) -> str:
-    """Return the line that sets or removes a variable."""
-    if shell == "fish":
-        text = None if value is None else value.replace("\\", "\\\\").replace("'", "\\'")
-        return f"set -e {name}" if text is None else f"set -gx {name} '{text}'"
-    if shell == "powershell":
-        text = None if value is None else value.replace("'", "''")
-        return f"Remove-Item Env:{name}" if text is None else f"$Env:{name} = '{text}'"
-    return f"unset {name}" if value is None else f"export {name}={shlex.quote(value)}"

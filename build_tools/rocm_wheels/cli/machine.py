@@ -88,16 +88,11 @@ Examples:
 @catalogue.MACHINE_GFX.but(
     metavar="LIST", help="Cards in place of a look, as the runtime numbers them: gfx1030,gfx1100."
 )
-@command.option("--risky", is_flag=True, help="Also settings that are known to hang some machines.")
-def configure_command(  # noqa: PLR0917 - click passes them by name
-    as_lines: bool,
-    shell: str | None,
-    as_json: bool,
-    python: Path | None,
-    gfx: tuple[str, ...],
-    risky: bool,
+def configure_command(
+    as_lines: bool, shell: str | None, as_json: bool, python: Path | None, gfx: tuple[str, ...]
 ) -> None:
     """Look, decide, print."""
+    from rocm_wheels.core.shell import format_variable
     from rocm_wheels.user import settings
 
     if shell and not as_lines:
@@ -105,15 +100,14 @@ def configure_command(  # noqa: PLR0917 - click passes them by name
     if as_lines and as_json:
         raise errors.UsageError("--print and --json exclude each other", tip="leave one of them out")
     env = boundary.read_environment()
-    advice = settings.make_configuration(env, python=python, gfx=gfx, risky=risky)
+    advice = settings.make_configuration(env, python=python, gfx=gfx)
     if as_json:
-        gpus = [asdict(gpu) for gpu in advice.machine.hardware.gpus]
         document = {
             "settings": [asdict(setting) for setting in advice.settings],
             "notes": advice.notes,
-            "torch": advice.machine.torch,
-            "targets": advice.machine.targets,
-            "gpus": gpus,
+            "torch": advice.torch,
+            "targets": advice.targets,
+            "gpus": [asdict(gpu) for gpu in advice.hardware.gpus],
         }
         click.echo(json.dumps(document, indent=1))
         _require_served(advice)
@@ -122,13 +116,11 @@ def configure_command(  # noqa: PLR0917 - click passes them by name
         log.log_note(note)
     _require_served(advice)
     if as_lines:
-        for line in settings.format_settings(
-            advice.settings,
-            _SHELL_ALIASES.get(shell or "", shell) or settings.detect_shell(env, sys.platform),
-        ):
-            click.echo(line)
+        reader = _SHELL_ALIASES.get(shell or "", shell) or settings.detect_shell(env, sys.platform)
+        for setting in advice.settings:
+            click.echo(format_variable(setting.name, setting.value, reader))
         return
-    log.log_note(advice.machine.torch)
+    log.log_note(advice.torch)
     for setting in advice.settings:
         click.echo(f"{setting.name}={setting.value}\n  {setting.why}\n  {setting.source}")
     if advice.settings:
@@ -141,7 +133,7 @@ def _require_served(advice: settings.HostConfiguration) -> None:
     """Raise HostError where torch can use no GPU, whatever is set."""
     if advice.unserved:
         raise errors.HostError(
-            f"{advice.machine.torch} has no kernels for {', '.join(advice.unserved)}",
+            f"{advice.torch} has no kernels for {', '.join(advice.unserved)}",
             tip="`rocm-wheels doctor` names the torch that has them",
         )
 
