@@ -90,11 +90,7 @@ def is_own_environment(active: Path | None) -> bool:
     prefix = Path(sys.prefix).resolve()
     if sys.prefix == sys.base_prefix or (active is not None and active.resolve() != prefix):
         return False
-    return active is None or _is_for_this_program(prefix)
-
-
-def _is_for_this_program(prefix: Path) -> bool:
-    if any((prefix / name).is_file() for name in _TOOL_FILES):
+    if active is None or any((prefix / name).is_file() for name in _TOOL_FILES):
         return True
     return prefix.name in _CLONE_ENVIRONMENTS and prefix.parent == workspace.get_project_home().resolve()
 
@@ -128,15 +124,11 @@ def find_interpreter(python: Path) -> Path:
     """Return the interpreter that a path names: itself, or that of a virtual environment's folder."""
     path = python.expanduser()
     if path.is_dir():
-        interpreter = next(
-            (path / name for name in ("bin/python", "Scripts/python.exe") if (path / name).exists()), None
-        )
-        if interpreter is None:
-            raise errors.UsageError(
-                f"{python} is a folder, and no virtual environment (no bin/python in it)",
-                tip=_PYTHON_TIP,
-            )
-        path = interpreter
+        programs = [path / name for name in ("bin/python", "Scripts/python.exe") if (path / name).exists()]
+        if not programs:
+            text = f"{python} is a folder, and no virtual environment (no bin/python in it)"
+            raise errors.UsageError(text, tip=_PYTHON_TIP)
+        path = programs[0]
     if not path.is_file():
         raise errors.UsageError(f"there is no Python {python}", tip=_PYTHON_TIP)
     return path.absolute()  # not resolved: the link of a virtual environment is what makes it one
@@ -177,9 +169,8 @@ class InstalledDistribution:
 
     ``name`` is normalised, ``version`` as it is written. ``info`` is its ``.dist-info`` folder,
     ``site_folder`` the folder on the path that it is in. ``installer`` is ``pip``, ``uv``, … ("" when
-    nothing says). ``origin`` is the URL or folder that it was installed from when that was named directly,
-    ``editable`` the source tree that is imported instead of a copy. ``tags`` are those of its wheel;
-    ``external`` is what it requires of the system.
+    nothing says). ``editable`` is the source tree that is imported instead of a copy. ``tags`` are those of
+    its wheel; ``external`` is what it requires of the system.
     """
 
     name: str
@@ -190,7 +181,6 @@ class InstalledDistribution:
     requires: tuple[str, ...] = ()
     external: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
-    origin: str = ""
     editable: Path | None = None
 
     @property
@@ -238,6 +228,10 @@ def _list_info_folders(folder: Path, only: re.Pattern[str], faults: list[str]) -
 
 
 def _read_distribution(info: Path, site_folder: Path) -> InstalledDistribution:
+    def read(name: str) -> str:
+        path = info / name
+        return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+
     metadata_file = info
     if info.is_dir():
         metadata_file = info / ("METADATA" if info.suffix == ".dist-info" else "PKG-INFO")
@@ -245,38 +239,30 @@ def _read_distribution(info: Path, site_folder: Path) -> InstalledDistribution:
     name, version = message.get("Name", ""), message.get("Version", "")
     if not name or not version:
         raise ValueError(f"{metadata_file.name} has no name or no version")
-    origin, editable = _read_origin(info / "direct_url.json")
     return InstalledDistribution(
         name=canonicalize_name(name),
         version=version.strip(),
         info=info,
         site_folder=site_folder,
-        installer=_read_text(info / "INSTALLER").strip(),
+        installer=read("INSTALLER").strip(),
         requires=tuple(message.get_all("Requires-Dist", [])),
         external=tuple(message.get_all("Requires-External", [])),
-        tags=tuple(HeaderParser().parsestr(_read_text(info / "WHEEL")).get_all("Tag", [])),
-        origin=origin,
-        editable=editable,
+        tags=tuple(HeaderParser().parsestr(read("WHEEL")).get_all("Tag", [])),
+        editable=_find_source_tree(read("direct_url.json")),
     )
 
 
-def _read_text(path: Path) -> str:
-    return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
-
-
-def _read_origin(path: Path) -> tuple[str, Path | None]:
-    """Return the URL that was named to the installer, and the source tree when it is imported from there."""
-    if not path.is_file():
-        return "", None
-    record = json.loads(path.read_text(encoding="utf-8"))
+def _find_source_tree(direct_url: str) -> Path | None:
+    """Return the tree that a distribution is imported from, by its ``direct_url.json``; None for a copy."""
+    record = json.loads(direct_url) if direct_url else {"url": ""}
     if not isinstance(record, dict) or not isinstance(record.get("url"), str):
         raise ValueError("direct_url.json has no url")
-    url, folder = record["url"], record.get("dir_info")
-    if isinstance(folder, dict) and folder.get("editable") and url.startswith("file:"):
+    folder = record.get("dir_info")
+    if isinstance(folder, dict) and folder.get("editable") and record["url"].startswith("file:"):
         from urllib.request import url2pathname  # it brings http, ssl and email along
 
-        return url, Path(url2pathname(urlsplit(url).path))
-    return url, None
+        return Path(url2pathname(urlsplit(record["url"]).path))
+    return None
 
 
 BuildKind = Literal["rocm", "cuda", "xpu", "cpu", "unknown"]
@@ -332,13 +318,29 @@ def find_package_folder(distribution: InstalledDistribution) -> Path | None:
 
 
 def detect_build(distribution: InstalledDistribution) -> PackageBuild:
-    """Return what a distribution was built for."""
+    """Return what a distribution was built for: by its version.py, its libraries, its name, its label."""
+    name = distribution.name
     package = find_package_folder(distribution)
     version_values = read_version_file(package / "version.py") if package else {}
-    if distribution.name == "torch":
-        return _detect_torch_build(distribution, package, version_values)
-    if "triton" in distribution.name:
-        return _detect_triton_build(distribution)
+    label_kind, label_version = _parse_label(distribution.label)
+    source = f"version {distribution.version}" if label_kind != "unknown" else ""
+    labelled = PackageBuild(label_kind, label_version, source, version_values)
+    if name == "torch":
+        kind = (
+            detect_torch_kind(version_values, lambda file: (package / file).exists())
+            if package
+            else "unknown"
+        )
+        if kind == "unknown":
+            return labelled
+        number = next((version_values[key] for key, _ in _VERSION_KEYS if version_values.get(key)), "")
+        if kind == "rocm" and number:  # HIP counts on its own: torch 2.13.0+rocm10.0.0 has HIP 7.15
+            number = version_values.get("rocm") or label_version or number
+        return PackageBuild(kind, number, str(package), version_values)
+    if "triton" in name:
+        named: dict[str, BuildKind] = {"rocm": "rocm", "xpu": "xpu"}
+        by_name = named.get(name.rpartition("-")[2])
+        return PackageBuild(by_name, "", f"name {name}") if by_name else labelled
     for key, kind in _VERSION_KEYS:
         if version_values.get(key):
             return PackageBuild(kind, version_values[key], f"{package}/version.py", version_values)
@@ -346,13 +348,12 @@ def detect_build(distribution: InstalledDistribution) -> PackageBuild:
     for kind, pattern in _LINKED_KINDS:
         for library in linked:
             if any(re.match(pattern, needed) for needed in library.needed):
-                return PackageBuild(kind, _parse_label(distribution)[1], str(library.path), version_values)
-    built = _make_labelled_build(distribution, version_values)
-    if built.kind == "unknown" and any(
-        re.match(r"lib(torch|c10)", n) for linked_library in linked for n in linked_library.needed
+                return PackageBuild(kind, label_version, str(library.path), version_values)
+    if label_kind == "unknown" and any(
+        re.match(r"lib(torch|c10)", needed) for library in linked for needed in library.needed
     ):
         return PackageBuild("cpu", "", str(linked[0].path), version_values)
-    return built
+    return labelled
 
 
 def read_version_file(path: Path) -> dict[str, str]:
@@ -369,17 +370,13 @@ def parse_version_values(text: str) -> dict[str, str]:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):
         return {}
-    values = {}
+    values: dict[str, object] = {}
     for node in tree.body:
-        if isinstance(node, ast.Assign):
-            targets = node.targets
-        elif isinstance(node, ast.AnnAssign):
-            targets = [node.target]
-        else:
-            continue
-        if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
-            values.update({target.id: node.value.value for target in targets if isinstance(target, ast.Name)})
-    return values
+        if isinstance(node, (ast.Assign, ast.AnnAssign)) and isinstance(node.value, ast.Constant):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names = [target.id for target in targets if isinstance(target, ast.Name)]
+            values |= dict.fromkeys(names, node.value.value)
+    return {name: value for name, value in values.items() if isinstance(value, str)}
 
 
 def read_libraries(package: Path) -> Iterator[code_objects.LibraryTargets]:
@@ -403,44 +400,14 @@ def detect_torch_kind(version_values: Mapping[str, str], has_file: Callable[[str
     return next(named, None) or next(linked, None) or ("cpu" if version_values else "unknown")
 
 
-def _detect_torch_build(
-    distribution: InstalledDistribution, package: Path | None, version_values: dict[str, str]
-) -> PackageBuild:
-    if package is None:
-        return _make_labelled_build(distribution, version_values)
-    kind = detect_torch_kind(version_values, lambda name: (package / name).exists())
-    if kind == "unknown":
-        return _make_labelled_build(distribution, version_values)
-    number = next((version_values[key] for key, _ in _VERSION_KEYS if version_values.get(key)), "")
-    if kind == "rocm" and number:  # HIP counts on its own: torch 2.13.0+rocm10.0.0 has HIP 7.15
-        number = version_values.get("rocm") or _parse_label(distribution)[1] or number
-    return PackageBuild(kind, number, str(package), version_values)
-
-
-def _detect_triton_build(distribution: InstalledDistribution) -> PackageBuild:
-    if distribution.name.endswith("-rocm"):
-        return PackageBuild("rocm", "", f"name {distribution.name}")
-    if distribution.name.endswith("-xpu"):
-        return PackageBuild("xpu", "", f"name {distribution.name}")
-    return _make_labelled_build(distribution, {})
-
-
-def _make_labelled_build(distribution: InstalledDistribution, version_values: dict[str, str]) -> PackageBuild:
-    kind, version = _parse_label(distribution)
-    return PackageBuild(
-        kind, version, f"version {distribution.version}" if kind != "unknown" else "", version_values
-    )
-
-
-def _parse_label(distribution: InstalledDistribution) -> tuple[BuildKind, str]:
+def _parse_label(label: str) -> tuple[BuildKind, str]:
     """Return what the local part of a version says: ``rocm7.1`` → ROCm 7.1, ``cu128`` → CUDA 12.8."""
-    label = distribution.label
     for kind, pattern in _LABEL_KINDS:
         if match := re.search(pattern, label):
-            numbers = _LABEL_VERSION.match(label[match.end() :])
             if kind == "cuda" and (digits := re.search(r"cu([0-9]+)([0-9])\b", label)):
                 return kind, f"{digits[1]}.{digits[2]}"
-            return kind, numbers[1] if numbers and kind == "rocm" else ""
+            version = _LABEL_VERSION.match(label, match.end())
+            return kind, version[1] if version and kind == "rocm" else ""
     return "unknown", ""
 
 
