@@ -12,6 +12,7 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 from rocm_wheels.core import download, errors, user_folders
+from rocm_wheels.index import reader
 from rocm_wheels.models.project import is_closed_project
 from rocm_wheels.user import (
     candidates,
@@ -22,6 +23,7 @@ from rocm_wheels.user import (
     resolve,
     wheel_cache,
 )
+from rocm_wheels.wheels import dist_info
 
 MARKERS = {"python_version": "3.12", "sys_platform": "linux", "platform_machine": "x86_64", "extra": ""}
 
@@ -128,9 +130,9 @@ def test_torch_is_chosen_where_it_is_part_of_it(words: list[str], wanted: str | 
 
 def choice(requires: str) -> candidates.WheelChoice:
     version = requires.partition("==")[2]
-    picked = candidates.ChoiceCandidate(
-        "torch.whl", "http://x/torch.whl", None, None, version, None, {}, 1, "", "", None
-    )
+    name = f"torch-{version}-py3-none-any.whl"
+    link = reader.IndexLink(name, name, f"http://x/{name}")
+    picked = candidates.ChoiceCandidate(link, dist_info.parse_wheel_name(name), rank=1)
     return candidates.WheelChoice(
         "torch", "torch", (), "http://x/", "plain", picked, (picked,), (requires,), (), (), None
     )

@@ -163,14 +163,14 @@ def choice_as_json(choice: WheelChoice) -> dict[str, object]:
         "extras": list(choice.extras),
         "index": choice.index,
         "layout": choice.layout,
-        "picked": asdict(choice.picked) if choice.picked else None,
+        "picked": choice.picked.as_json() if choice.picked else None,
         "requires": list(choice.requires),
         "served": [{"index": gpu.index, "gfx": gpu.gfx, "served": good} for gpu, good in choice.served],
         "visible_line": choice.visible_line,
         "override_line": choice.override_line,
         "known": [asdict(entry) for entry in choice.known],
         "notes": list(choice.notes),
-        "candidates": [asdict(entry) for entry in choice.candidates],
+        "candidates": [candidate.as_json() for candidate in choice.candidates],
     }
 
 

@@ -1,20 +1,19 @@
-"""Sort the files of a project: the wheels that a Python and platform can use, and why others are rejected.
+"""Wheels to choose from: what a page has of a project, and why a Python, platform or version is not served.
 
 The rules are pip's: specifiers and pre-releases as ``packaging`` reads them, yanked files (PEP 592) only
-for a version that is pinned, ``Requires-Python`` of the page, tags of the file name. ``WheelChoice`` and
-``ChoiceCandidate`` are what choosing results in: every wheel with its rank or the reason against it.
+for a version that is pinned, ``Requires-Python`` of the page, tags of the file name. A ``ChoiceCandidate``
+goes from the page to the answer: its rank, or the reason why it is out, is written where that is decided.
 """
 
 from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from packaging.requirements import Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
-from packaging.tags import Tag
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
@@ -26,28 +25,98 @@ from rocm_wheels.variants import document
 from rocm_wheels.wheels import dist_info
 
 
+class RejectionStage(enum.IntEnum):
+    """How far a wheel came before it was out: the further, the nearer a miss."""
+
+    VERSION = 1
+    TAGS = 2
+    PYTHON = 3
+    YANKED = 4
+    BUILD = 5
+    PROPERTIES = 6
+    USABLE = 7
+
+
 @dataclass(frozen=True)
 class ChoiceCandidate:
     """A wheel of an index: ``rank`` is 1 for the best, None for one that this machine cannot use.
 
-    ``sha256`` (hex) and ``size`` (bytes) are None where the index does not say. ``label`` is None for a
-    wheel that is no variant. ``reason`` says why it stands where it does, or why it is out. ``yanked`` is
-    the reason why it was withdrawn ("" when none is given), None when it was not. ``metadata`` is as on
-    ``IndexLink``.
+    ``tag_rank`` is the place of its best tag among the machine's. ``properties`` are those of a variant.
+    ``reason`` says why it stands where it does, or why it is out, "" while that is open; ``stage`` how far it
+    came.
     """
 
-    name: str
-    url: str
-    sha256: str | None
-    size: int | None
-    version: str
-    label: str | None
-    properties: document.Properties
-    rank: int | None
-    reason: str
-    requires_python: str
-    yanked: str | None
-    metadata: str | None = None
+    link: reader.IndexLink
+    wheel: dist_info.WheelName
+    tag_rank: int = 0
+    properties: document.Properties = field(default_factory=dict, hash=False)
+    rank: int | None = None
+    reason: str = ""
+    stage: RejectionStage = RejectionStage.USABLE
+
+    @property
+    def name(self) -> str:
+        """The name of its file."""
+        return reader.file_name_of_link(self.link)
+
+    @property
+    def url(self) -> str:
+        """Where the file is."""
+        return self.link.url
+
+    @property
+    def sha256(self) -> str | None:
+        """The digest (hex), None where the index does not say. DataError for what is none."""
+        return reader.require_link_digest(self.link)
+
+    @property
+    def size(self) -> int | None:
+        """Bytes, None where the index does not say."""
+        return self.link.size
+
+    @property
+    def version(self) -> str:
+        """Its version, as text."""
+        return str(self.wheel.version)
+
+    @property
+    def label(self) -> str | None:
+        """The label of a variant; None for a wheel that is none."""
+        return self.wheel.label
+
+    @property
+    def requires_python(self) -> str:
+        """The Pythons that the page says, "" without."""
+        return self.link.requires_python
+
+    @property
+    def yanked(self) -> str | None:
+        """Why it was withdrawn ("" when no reason is given), None when it was not."""
+        return self.link.yanked
+
+    @property
+    def metadata(self) -> str | None:
+        """The digest of the METADATA beside it, as on ``IndexLink``."""
+        return self.link.metadata
+
+    @property
+    def has_compiled_code(self) -> bool:
+        """Tell whether it is for one platform: others have no compiled code, and none for GPUs."""
+        return any(tag.platform != "any" for tag in self.wheel.tags)
+
+    @property
+    def is_unlabelled(self) -> bool:
+        """Tell whether its name says nothing of GPUs: no variant, or ``null``."""
+        return self.label in (None, document.NULL_LABEL)
+
+    def reject(self, stage: RejectionStage, reason: str) -> ChoiceCandidate:
+        """Return it with the reason why it is out."""
+        return replace(self, stage=stage, reason=reason)
+
+    def as_json(self) -> dict[str, object]:
+        """Return what ``--json`` prints of it."""
+        names = "name url sha256 size version label properties rank reason requires_python yanked metadata"
+        return {name: getattr(self, name) for name in names.split()}
 
 
 @dataclass(frozen=True)
@@ -93,164 +162,108 @@ _DOCUMENT_SUFFIX = "-variants.json"
 _SOURCE_SUFFIXES = (".tar.gz", ".zip", ".tar.bz2")
 
 
-class RejectionStage(enum.IntEnum):
-    """How far a wheel came before it was out: the further, the nearer a miss."""
-
-    NAME = 0
-    VERSION = 1
-    TAGS = 2
-    PYTHON = 3
-    YANKED = 4
-    BUILD = 5
-    PROPERTIES = 6
-    USABLE = 7
-
-
 @dataclass(frozen=True)
-class OfferedWheel:
-    """A wheel that a page offers. ``tag_rank`` is that of its best tag among the machine's; ``reason`` says
-    why it is out, "" while it is not, and ``stage`` how far it came.
+class ProjectFiles:
+    """``wheels`` of a project, each with the reason why it is out; ``documents`` of variants by version.
+
+    ``unread`` are names that no installer reads; ``sources`` is how many source distributions there are.
     """
 
-    link: reader.IndexLink
-    file: str
-    name: dist_info.WheelName
-    tag_rank: int
-    reason: str = ""
-    stage: RejectionStage = RejectionStage.USABLE
-
-    @property
-    def version(self) -> Version:
-        """Its version."""
-        return self.name.version
-
-    def reject(self, stage: RejectionStage, reason: str) -> OfferedWheel:
-        """Return it with the reason why it is out."""
-        return replace(self, stage=stage, reason=reason)
-
-
-@dataclass(frozen=True)
-class SiftedFiles:
-    """``usable`` by version, newest first; ``rejected`` what is not; ``documents`` variant documents by
-    version; ``unread`` names that no installer reads; ``sources`` how many source distributions there are.
-    """
-
-    usable: Mapping[Version, Sequence[OfferedWheel]]
-    rejected: tuple[OfferedWheel, ...]
+    wheels: tuple[ChoiceCandidate, ...]
     documents: Mapping[Version, reader.IndexLink]
     unread: tuple[str, ...] = ()
     sources: int = 0
 
+    def list_usable(self) -> dict[Version, list[ChoiceCandidate]]:
+        """Return the wheels that are not out, by version, the newest first."""
+        versions: dict[Version, list[ChoiceCandidate]] = {}
+        for wheel in sorted(self.wheels, key=lambda wheel: wheel.wheel.version, reverse=True):
+            if not wheel.reason:
+                versions.setdefault(wheel.wheel.version, []).append(wheel)
+        return versions
 
-@dataclass
-class _ProjectFiles:
-    offers: list[OfferedWheel] = field(default_factory=list)
-    documents: dict[Version, reader.IndexLink] = field(default_factory=dict)
-    unread: list[str] = field(default_factory=list)
-    sources: int = 0
 
-
-def sift_files(
+def read_project_files(
     links: Iterable[reader.IndexLink], requirement: Requirement, host: TargetHost, *, pre: bool = False
-) -> SiftedFiles:
-    """Sort the files of a project by what this requirement and machine can use."""
-    read = _read_project_files(links, canonicalize_name(requirement.name), host)
-    marked = [_check_machine(offer, host) for offer in read.offers]
-    fitting = [offer for offer in marked if not offer.reason]
-    marked = _check_versions(fitting, requirement, pre=pre) + [offer for offer in marked if offer.reason]
-    usable: dict[Version, list[OfferedWheel]] = {}
-    for offer in sorted(marked, key=lambda offer: offer.version, reverse=True):
-        if not offer.reason:
-            usable.setdefault(offer.version, []).append(offer)
-    rejected = tuple(offer for offer in marked if offer.reason)
-    return SiftedFiles(usable, rejected, read.documents, tuple(read.unread), read.sources)
-
-
-def _read_project_files(links: Iterable[reader.IndexLink], project: str, host: TargetHost) -> _ProjectFiles:
+) -> ProjectFiles:
+    """Sort the links of a page by what they are, and say of each wheel why it is out, if it is."""
+    project = canonicalize_name(requirement.name)
     tag_ranks = {tag: tag_rank for tag_rank, tag in reversed(list(enumerate(host.tags)))}
-    read = _ProjectFiles()
+    wheels: list[ChoiceCandidate] = []
+    documents: dict[Version, reader.IndexLink] = {}
+    unread: list[str] = []
+    sources = 0
     for link in links:
         file = reader.file_name_of_link(link)
         if file.endswith(_DOCUMENT_SUFFIX):
-            if version := _document_version(file, project):
-                read.documents[version] = link
+            distribution, _, version = file.removesuffix(_DOCUMENT_SUFFIX).partition("-")
+            try:
+                if canonicalize_name(distribution) == project:
+                    documents[Version(version)] = link
+            except InvalidVersion:
+                continue
         elif file.endswith(_SOURCE_SUFFIXES):
-            read.sources += canonicalize_name(file.rpartition("-")[0]) == project
+            sources += canonicalize_name(file.rpartition("-")[0]) == project
         elif file.endswith(".whl"):
             try:
                 name = dist_info.parse_wheel_name(file)
             except errors.DataError:
-                read.unread.append(file)
+                unread.append(file)
                 continue
             if name.name == project:
+                reader.require_link_digest(
+                    link
+                )  # a page that makes digests up is an error, whatever is taken
                 tag_rank = min((tag_ranks[tag] for tag in name.tags if tag in tag_ranks), default=-1)
-                read.offers.append(OfferedWheel(link, file, name, tag_rank))
-    return read
-
-
-def _document_version(file: str, project: str) -> Version | None:
-    distribution, _, version = file.removesuffix(_DOCUMENT_SUFFIX).partition("-")
-    try:
-        return Version(version) if canonicalize_name(distribution) == project else None
-    except InvalidVersion:
-        return None
-
-
-def _check_machine(offer: OfferedWheel, host: TargetHost) -> OfferedWheel:
-    if offer.tag_rank < 0:
-        return offer.reject(RejectionStage.TAGS, _explain_tags(offer.name.tags, host))
-    required = offer.link.requires_python
-    if not required:
-        return offer
-    python = host.full_python or host.python.removesuffix("t")
-    try:
-        fits = SpecifierSet(required).contains(python, prereleases=True)
-    except InvalidSpecifier:
-        return offer  # as pip does: what cannot be read asks for nothing
-    return (
-        offer if fits else offer.reject(RejectionStage.PYTHON, f"wants Python {required}, this is {python}")
+                wheels.append(_check_machine(ChoiceCandidate(link, name, tag_rank), host))
+    return ProjectFiles(
+        tuple(_check_versions(wheels, requirement.specifier, pre=pre)), documents, tuple(unread), sources
     )
 
 
-def _explain_tags(tags: Iterable[Tag], host: TargetHost) -> str:
-    """Say which part of a wheel's tags is for another machine."""
-    platforms = {tag.platform for tag in host.tags}
-    sorted_tags = sorted(tags, key=str)
-    matching = [tag for tag in sorted_tags if tag.platform in platforms]
-    if not matching:
-        names = ", ".join(dict.fromkeys(tag.platform for tag in sorted_tags))
-        return f"for {names}, this is {host.platform} on {host.machine}"
-    names = ", ".join(dict.fromkeys(f"{tag.interpreter}-{tag.abi}" for tag in matching))
-    return f"for {names}, this is Python {host.python}"
+def _check_machine(wheel: ChoiceCandidate, host: TargetHost) -> ChoiceCandidate:
+    if wheel.tag_rank < 0:
+        platforms = {tag.platform for tag in host.tags}
+        tags = sorted(wheel.wheel.tags, key=str)
+        if matching := [tag for tag in tags if tag.platform in platforms]:
+            names = ", ".join(dict.fromkeys(f"{tag.interpreter}-{tag.abi}" for tag in matching))
+            return wheel.reject(RejectionStage.TAGS, f"for {names}, this is Python {host.python}")
+        names = ", ".join(dict.fromkeys(tag.platform for tag in tags))
+        return wheel.reject(RejectionStage.TAGS, f"for {names}, this is {host.platform} on {host.machine}")
+    python = host.full_python or host.python.removesuffix("t")
+    try:
+        fits = SpecifierSet(wheel.requires_python).contains(python, prereleases=True)
+    except InvalidSpecifier:
+        return wheel  # as pip does: what cannot be read asks for nothing
+    reason = f"wants Python {wheel.requires_python}, this is {python}"
+    return wheel if fits else wheel.reject(RejectionStage.PYTHON, reason)
 
 
 def _check_versions(
-    offers: Sequence[OfferedWheel], requirement: Requirement, *, pre: bool
-) -> list[OfferedWheel]:
+    wheels: list[ChoiceCandidate], specifier: SpecifierSet, *, pre: bool
+) -> list[ChoiceCandidate]:
     """Mark the wheels whose version is not asked for, and those that were yanked."""
-    specifier = requirement.specifier
-    inside = set(specifier.filter({offer.version for offer in offers}, prereleases=True if pre else None))
-    chosen = [offer for offer in offers if offer.version in inside]
+    fitting = [wheel for wheel in wheels if not wheel.reason]
+    versions = {wheel.wheel.version for wheel in fitting}
+    inside = set(specifier.filter(versions, prereleases=True if pre else None))
     pinned = any(
         clause.operator == "===" or (clause.operator == "==" and not clause.version.endswith(".*"))
         for clause in specifier
     )
-    forgiven = pinned and all(offer.link.yanked is not None for offer in chosen)
+    yanked = [wheel.yanked is not None for wheel in fitting if wheel.wheel.version in inside]
+    forgiven = pinned and all(yanked)
     marked = []
-    for offer in offers:
-        if offer.version not in inside:
-            is_prerelease = specifier.contains(offer.version, prereleases=True)
-            reason = (
-                "a pre-release, and there is a release"
-                if is_prerelease
-                else f"{offer.version} is not {specifier}"
-            )
-            marked.append(offer.reject(RejectionStage.VERSION, reason))
-        elif offer.link.yanked is not None and not forgiven:
-            reason = f"yanked: {offer.link.yanked}" if offer.link.yanked else "yanked"
-            marked.append(offer.reject(RejectionStage.YANKED, reason))
+    for wheel in wheels:
+        if not wheel.reason and wheel.wheel.version not in inside:
+            is_prerelease = specifier.contains(wheel.wheel.version, prereleases=True)
+            reason = f"{wheel.version} is not {specifier}"
+            reason = "a pre-release, and there is a release" if is_prerelease else reason
+            marked.append(wheel.reject(RejectionStage.VERSION, reason))
+        elif not wheel.reason and wheel.yanked is not None and not forgiven:
+            reason = f"yanked: {wheel.yanked}" if wheel.yanked else "yanked"
+            marked.append(wheel.reject(RejectionStage.YANKED, reason))
         else:
-            marked.append(offer)
+            marked.append(wheel)
     return marked
 
 

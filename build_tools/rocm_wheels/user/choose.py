@@ -1,7 +1,8 @@
-"""Choose wheels for a machine and explain the choice: per requirement the file, and why none of the others.
+"""Choose wheels for a machine: per requirement the file, and why none of the others.
 
-The notes state plainly when a wheel is for the CPU, which GPUs are served and what an index lacks. When
-nothing fits, the error names the wheel that came nearest.
+Versions come first (newest first), builds for this machine's GPUs before others, then variants within
+a version. The notes state plainly when a wheel is for the CPU, which GPUs are served and what an index
+lacks. When nothing fits, the error names the wheel that came nearest.
 """
 
 from __future__ import annotations
@@ -15,310 +16,26 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from rocm_wheels.core import errors, parallel, shell
-from rocm_wheels.gpus import vendors
-from rocm_wheels.gpus.variables import CUDA_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES
+from rocm_wheels.gpus import variables, vendors
 from rocm_wheels.index import reader
-from rocm_wheels.user import candidates, gpu_support, index_pages, match
+from rocm_wheels.user import candidates, device_extras, gpu_support, index_pages, variant_wheels
+from rocm_wheels.user.candidates import ChoiceCandidate, ProjectFiles, RejectionStage, WheelChoice
 from rocm_wheels.user.host import PosedTarget, TargetHost, get_main_vendor, list_build_kinds
 from rocm_wheels.variants import order
-from rocm_wheels.variants.document import NULL_LABEL
+from rocm_wheels.wheels import dist_info
 
 if TYPE_CHECKING:
     from rocm_wheels.models import package_indexes
 
-_STAGE_TIPS = {
-    candidates.RejectionStage.VERSION: "ask for another version, or with --pre for pre-releases too",
-    candidates.RejectionStage.TAGS: "take a Python that there are wheels for, or another index",
-    candidates.RejectionStage.PYTHON: "take a Python that there are wheels for, or another index",
-    candidates.RejectionStage.YANKED: "a yanked version must be requested exactly: ==",
-    candidates.RejectionStage.BUILD: (
-        "name an index for this machine, or none: then the one for its GPU is taken"
-    ),
-    candidates.RejectionStage.PROPERTIES: (
-        "nor has the index a wheel for the CPU: name another one, with --index"
-    ),
-}
-
-
-def make_no_match_error(
-    requirement: Requirement,
-    located: index_pages.LocatedProject,
-    sifted: candidates.SiftedFiles,
-    picked: match.PickedVersion,
-    host: TargetHost,
-) -> errors.HostError:
-    """Return the error for a requirement that no wheel fits."""
-    where = shell.hide_credentials(located.index)
-    if not picked.rejected:
-        content = f"{sifted.sources} source distributions" if sifted.sources else "no wheels"
-        return errors.HostError(
-            f"{where} has {content} of {requirement.name}", tip="name another index: --index URL"
-        )
-    nearest_wheel = find_nearest(picked.rejected, host)
-    count = len({wheel.offer.file for wheel in picked.rejected})
-    nearest_text = (
-        f"of {count} wheels the nearest is {nearest_wheel.offer.file}"
-        if count > 1
-        else nearest_wheel.offer.file
-    )
-    foreign = (
-        nearest_wheel.offer.stage is candidates.RejectionStage.TAGS
-        and "this is Python" not in nearest_wheel.reason
-    )
-    tip = (
-        "name an index with wheels for this platform: --index URL"
-        if foreign
-        else _STAGE_TIPS[nearest_wheel.offer.stage]
-    )
-    failure = errors.HostError(f"no wheel of {requirement} in {where} fits this machine", tip=tip)
-    failure.__cause__ = errors.HostError(f"{nearest_text}: {nearest_wheel.reason}")
-    return failure
-
-
-def find_nearest(rejected: Sequence[match.RankedWheel], host: TargetHost) -> match.RankedWheel:
-    """Return the wheel that came furthest: of variants the one that is made for the most similar GPU."""
-    chips = host.hardware.targets
-
-    def rate_wheel(wheel: match.RankedWheel) -> tuple[object, ...]:
-        targets = wheel.properties.get("amd", {}).get("gfx_arch", ())
-        alike = max((_count_shared_prefix(chip, target) for chip in chips for target in targets), default=0)
-        return wheel.offer.stage, wheel.offer.version, alike, -wheel.reason.count(";"), wheel.offer.file
-
-    return max(rejected, key=rate_wheel)
-
-
-def _count_shared_prefix(first: str, second: str) -> int:
-    matches = [a == b for a, b in zip(first, second, strict=False)]
-    return matches.index(False) if False in matches else len(matches)
-
-
-_MAX_LISTED = 5
-_IS_CPU_WHEEL = "is the wheel for the CPU"
-
-
-@dataclass(frozen=True)
-class ChoiceFacts:
-    """All that is known of a choice when it is made.
-
-    ``rocm`` is by which requirement the wheel that is taken says that it is built for ROCm, "" by none.
-    """
-
-    requirement: Requirement
-    host: TargetHost
-    sifted: candidates.SiftedFiles
-    picked: match.PickedVersion
-    layout: str
-    served: gpu_support.ServedGpus
-    devices: match.DeviceExtras | None = None
-    rocm: str = ""
-
-    @property
-    def best(self) -> match.RankedWheel:
-        """The wheel that is taken."""
-        return self.picked.ranking.ranked[0]
-
-
-def explain_choice(facts: ChoiceFacts) -> tuple[str, ...]:
-    """Return sentences for people, the most important first."""
-    groups = (
-        _explain_cpu(facts),
-        _explain_kernels(facts),
-        _explain_newer(facts),
-        _explain_older_builds(facts),
-        _explain_documents(facts),
-        _explain_files(facts),
-    )
-    return tuple(dict.fromkeys(note for group in groups for note in group))
-
-
-def is_for_cpu(facts: ChoiceFacts) -> bool:
-    """Tell whether the wheel that is taken is one without code for GPUs, as far as the index says.
-
-    A release whose only variant is ``null`` has none for GPUs: that one is for every machine.
-    """
-    offer = facts.best.offer
-    if facts.rocm:
-        return False
-    if facts.layout == "variants":
-        return offer.name.label in (None, NULL_LABEL) and any(
-            facts.picked.document.metadata.variants.values()
-        )
-    return candidates.get_build_kind(offer.version) == "cpu"
-
-
-def find_needed_pose(facts: ChoiceFacts) -> PosedTarget | None:
-    """Return what a GPU of the machine must pass for to run the wheel, as far as the index says."""
-    if is_for_cpu(facts) or (facts.served and not any(is_served for _, is_served in facts.served)):
-        return None
-    return facts.host.posed
-
-
-def _explain_cpu(facts: ChoiceFacts) -> Iterator[str]:
-    file, vendor = facts.best.offer.file, get_main_vendor(facts.host)
-    if is_for_cpu(facts):
-        unsaid = (
-            facts.best.offer.name.label is None
-            and candidates.get_build_kind(facts.best.offer.version) != "cpu"
-        )
-        verdict = (
-            "has no label, and is the wheel for the CPU as far as anything says" if unsaid else _IS_CPU_WHEEL
-        )
-        yield f"{file} {verdict}: {_explain_missing_build(facts)}"
-    elif facts.rocm:
-        but = "" if facts.host.hardware.amd else ", and computes on the CPU without one"
-        yield (
-            f"{file} requires {facts.rocm}, so it is a build for AMD GPUs{but}: "
-            f"{_explain_missing_build(facts)}"
-        )
-    elif facts.picked.second_best:
-        yield f"{file} is made for GPUs, and there is none here: it computes on the CPU"
-    maker = vendors.GPU_VENDORS.get(vendor)
-    other_kinds = {other.build_kind for other in vendors.GPU_VENDORS.values()} - {"", "rocm"}
-    is_served = candidates.get_build_kind(facts.best.offer.version) in other_kinds
-    if maker is not None and maker.build_kind in other_kinds and not is_served:
-        vendor_index = index_pages.find_vendor_index(facts.host)
-        where = f": their wheels are at {vendor_index.url}" if vendor_index else ""
-        which = "better GPU" if facts.host.hardware.usable else "GPU"
-        yield f"the {which} here is one of {maker.title}{where}"
-
-
-def _explain_missing_build(facts: ChoiceFacts) -> str:
-    missed = [
-        wheel for wheel in facts.picked.rejected if wheel.offer.stage is candidates.RejectionStage.PROPERTIES
-    ]
-    same_version = [wheel for wheel in missed if wheel.offer.version == facts.picked.version]
-    if not facts.host.hardware.usable:
-        return _explain_missing_gpu(facts.host)
-    if not same_version:
-        return "the index has no build for AMD GPUs that fits"
-    nearest_wheel = find_nearest(same_version, facts.host)
-    return (
-        f"no variant fits this machine; the nearest is {nearest_wheel.offer.name.label}: "
-        f"{nearest_wheel.reason}"
-    )
-
-
-def _explain_missing_gpu(host: TargetHost) -> str:
-    if host.hardware.amd:
-        return "the target of the AMD GPU is unknown"
-    hidden = dict.fromkeys(gpu.hidden_by for gpu in host.hardware.gpus if gpu.vendor == "amd")
-    if not hidden:
-        return "there is no AMD GPU here"
-    variables = all(
-        reason_text in (ROCR_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES, CUDA_VISIBLE_DEVICES)
-        for reason_text in hidden
-    )
-    reason_text = " and ".join(hidden)
-    return (
-        f"{reason_text} hides the AMD GPU"
-        if variables
-        else f"the AMD GPU is not for this process, by {reason_text}"
-    )
-
-
-def _explain_kernels(facts: ChoiceFacts) -> Iterator[str]:
-    offer = facts.best.offer
-    gpus = facts.host.hardware.amd
-    if posed := find_needed_pose(facts):
-        yield f"{posed}, which `rocm-wheels configure` sets"
-    if facts.devices:
-        yield from facts.devices.notes
-    if facts.served and not is_for_cpu(facts):
-        served = [str(gpu.gfx) for gpu, is_served in facts.served if is_served]
-        unserved = [
-            gpu.gfx or gpu.name or "an unknown GPU" for gpu, is_served in facts.served if not is_served
-        ]
-        if served and unserved:
-            listing = f"{_join_unique(served)}; not {_join_unique(unserved)}"
-            yield f"{len(served)} of {len(facts.served)} GPUs are served: {listing}"
-        elif unserved:
-            yield f"{offer.file} has no kernels for {_join_unique(unserved)}: it computes on the CPU at best"
-    elif (
-        gpus
-        and not facts.served
-        and has_compiled_code(offer)
-        and offer.name.label is None
-        and not is_for_cpu(facts)
-    ):
-        yield (f"the index does not say which GPUs {offer.file} has code for; {candidates.TARGETS_TIP}")
-
-
-def _join_unique(names: Iterable[str]) -> str:
-    return ", ".join(dict.fromkeys(names))
-
-
-def has_compiled_code(offer: candidates.OfferedWheel) -> bool:
-    """Tell whether a wheel is for one platform: others have no compiled code, and none for GPUs."""
-    return any(tag.platform != "any" for tag in offer.name.tags)
-
-
-def _explain_newer(facts: ChoiceFacts) -> Iterator[str]:
-    """Say why a newer version was not taken, when it would have been asked for."""
-    version = facts.picked.version
-    newer = [
-        wheel
-        for wheel in facts.picked.rejected
-        if version is not None
-        and Version(wheel.offer.version.public) > Version(version.public)
-        and wheel.offer.stage not in (candidates.RejectionStage.VERSION, candidates.RejectionStage.YANKED)
-        and facts.requirement.specifier.contains(wheel.offer.version)
-    ]
-    if newer:
-        top = max(wheel.offer.version for wheel in newer)
-        nearest_wheel = find_nearest([wheel for wheel in newer if wheel.offer.version == top], facts.host)
-        yield (
-            f"{top} is newer and has nothing for this machine: {nearest_wheel.offer.file}: "
-            f"{nearest_wheel.reason}"
-        )
-    if facts.best.offer.link.yanked is not None:
-        why = facts.best.offer.link.yanked or "no reason is given"
-        yield f"{facts.best.offer.file} was yanked ({why}); taken because it is pinned exactly"
-
-
-def _explain_older_builds(facts: ChoiceFacts) -> Iterator[str]:
-    """Say which older version has a build for the GPU here, where the newest has none."""
-    older = facts.picked.older
-    if older is not None:
-        offer = older.offer
-        yield (
-            f"{offer.version} is older than {facts.picked.version} and has a build for this machine's GPU, "
-            f"{offer.name.label}: ask for it with '{facts.requirement.name}=={offer.version}'"
-        )
-
-
-def _explain_documents(facts: ChoiceFacts) -> Iterator[str]:
-    document = facts.picked.document
-    yield from document.notes
-    providers = {*document.metadata.providers, *facts.picked.ranking.support}
-    for namespace in sorted(facts.host.enabled - providers):
-        yield f"--enable {namespace} changes nothing: no variant of this release has a provider of that name"
-    for namespace, answer in facts.picked.ranking.support.items():
-        if answer.source == order.NARROWED_SOURCE:
-            yield (
-                f"the document lists {namespace} :: gfx_arch for every machine, and uv takes it so; "
-                "here it is compared with the GPUs of this machine"
-            )
-        if not answer.features and not answer.source.startswith("this machine"):
-            yield f"nothing of namespace {namespace} is supported: {answer.source}"
-    link = facts.sifted.documents.get(facts.best.offer.version)
-    if link is None:
-        return
-    files = [wheel.offer for wheel in (*facts.picked.ranking.ranked, *facts.picked.rejected)]
-    same_version = [offer for offer in files if offer.version == facts.best.offer.version]
-    if missing := match.list_missing_labels(document, same_version):
-        yield f"{reader.file_name_of_link(link)} lists {', '.join(missing)}, and the index has no such wheel"
-
-
-def _explain_files(facts: ChoiceFacts) -> Iterator[str]:
-    if facts.sifted.unread:
-        names = ", ".join(facts.sifted.unread[:_MAX_LISTED])
-        remaining = len(facts.sifted.unread) - _MAX_LISTED
-        yield f"no names of wheels, left out: {names}{f' and {remaining} more' if remaining > 0 else ''}"
-    if facts.sifted.sources:
-        yield f"{facts.sifted.sources} source distributions are left out: wheels are chosen here"
-
-
 _JOBS = 8
+_MAX_LISTED = 5
+_KIND_NAMES = {vendor.build_kind: f"{vendor.title} GPUs" for vendor in vendors.GPU_VENDORS.values()}
+_KIND_NAMES |= {"cpu": "the CPU"}
+_VISIBLE_VARIABLES = (
+    variables.ROCR_VISIBLE_DEVICES,
+    variables.HIP_VISIBLE_DEVICES,
+    variables.CUDA_VISIBLE_DEVICES,
+)
 
 
 def choose_wheels(
@@ -330,7 +47,7 @@ def choose_wheels(
     channel: str = "stable",
     pre: bool = False,
     allow_cpu: bool = True,
-) -> tuple[candidates.WheelChoice, ...]:
+) -> tuple[WheelChoice, ...]:
     """Choose a wheel for each requirement, all from one index.
 
     ``index`` is a URL, a folder, or a URL with ``{family}`` in it; None: of the indexes of ``channel`` that
@@ -346,73 +63,55 @@ def choose_wheels(
             reader.resolve_index_url(index)  # says what is wrong with it
         return _choose_from_index(index, parsed, host, reach, pre=pre)
 
-    if unlisted := _choose_for_unlisted(parsed, host, channel, reach, pre=pre):
-        return unlisted
+    def ask(
+        known: package_indexes.PackageIndex, host: TargetHost
+    ) -> tuple[WheelChoice, ...] | errors.HostError:
+        try:
+            return _choose_from_index(known.url, parsed, host, reach, pre=pre)
+        except reader.UnreachableError as failure:  # what it has is not known: a worse one is no answer
+            message = f"cannot ask {known.name}, a {known.reason}"
+            raise reader.UnreachableError(message, tip=failure.tip) from failure
+        except errors.HostError as failure:
+            return failure
+
+    # tables are older than indexes: what those have for a GPU, their extras, variants and families tell
+    unlisted_gpus = index_pages.find_unlisted_gpus(host, channel)
+    for known in index_pages.list_open_indexes(host, channel) if unlisted_gpus else ():
+        answer = ask(known, host)
+        if isinstance(answer, errors.HostError):
+            continue
+        for gpu, is_served in (entry for choice in answer for entry in choice.served):
+            if is_served and gpu in unlisted_gpus:
+                note = f"{known.name} was taken: it has code for {gpu.gfx}, which no table lists of it"
+                return tuple(_prepend_notes(choice, (note,)) for choice in answer)
+
     host = index_pages.pose_host(host, channel)
     indexes, notes = index_pages.find_host_indexes(host, channel, allow_cpu=allow_cpu)
     failures: list[errors.HostError] = []
-    unserved: tuple[candidates.WheelChoice, ...] = ()
-    for known_index in indexes:
-        try:
-            choices = _choose_from_index(known_index.url, parsed, host, reach, pre=pre)
-        except reader.UnreachableError as failure:  # what it has is not known: a worse one is no answer
-            raise _make_unasked_error(known_index, failure) from failure
-        except errors.HostError as failure:
-            failures.append(failure)
+    unserved: tuple[WheelChoice, ...] = ()
+    for known in indexes:
+        answer = ask(known, host)
+        if isinstance(answer, errors.HostError):
+            failures.append(answer)
             continue
-        passed = tuple(f"passed over: {failure}" for failure in failures)
-        index_notes = (f"{known_index.name} was taken: {known_index.reason}", *notes, *passed)
-        noted = tuple(_prepend_notes(choice, index_notes) for choice in choices)
-        if not _is_without_kernels(choices):
+        passed = (f"passed over: {failure}" for failure in failures)
+        index_notes = (f"{known.name} was taken: {known.reason}", *notes, *passed)
+        noted = tuple(_prepend_notes(choice, index_notes) for choice in answer)
+        verdicts = [is_served for choice in answer for _, is_served in choice.served]
+        if any(verdicts) or not verdicts:
             return noted
         unserved = unserved or noted
-        failures.append(
-            errors.HostError(f"{known_index.name} has no kernels for the GPUs here, whatever tables say")
-        )
+        message = f"{known.name} has no kernels for the GPUs here, whatever tables say"
+        failures.append(errors.HostError(message))
     if unserved:
         return unserved
-    last = errors.HostError(f"none of the {len(indexes)} {channel} indexes for this machine has what fits")
-    raise last from _join_failures(failures)
+    message = f"none of the {len(indexes)} {channel} indexes for this machine has what fits"
+    reasons = errors.HostError("; ".join(map(str, failures)), tip=failures[-1].tip)
+    raise errors.HostError(message) from reasons
 
 
-def _is_without_kernels(choices: Sequence[candidates.WheelChoice]) -> bool:
-    """Tell whether an index says of every GPU that it has nothing for it."""
-    verdicts = [is_served for choice in choices for _, is_served in choice.served]
-    return bool(verdicts) and not any(verdicts)
-
-
-def _choose_for_unlisted(
-    requirements: Sequence[Requirement],
-    host: TargetHost,
-    channel: str,
-    reach: reader.IndexReader,
-    *,
-    pre: bool,
-) -> tuple[candidates.WheelChoice, ...]:
-    """Choose from an index that has code for the best GPU, which no index has by the tables; () without.
-
-    Tables are older than indexes: what those have for a GPU, their extras, variants and families tell.
-    """
-
-    gpus = index_pages.find_unlisted_gpus(host, channel)
-    for index in index_pages.list_open_indexes(host, channel) if gpus else ():
-        try:
-            choices = _choose_from_index(index.url, requirements, host, reach, pre=pre)
-        except reader.UnreachableError as failure:
-            raise _make_unasked_error(index, failure) from failure
-        except errors.HostError:
-            continue
-        served = [gpu for choice in choices for gpu, is_served in choice.served if is_served and gpu in gpus]
-        if served:
-            note = f"{index.name} was taken: it has code for {served[0].gfx}, which no table lists of it"
-            return tuple(_prepend_notes(choice, (note,)) for choice in choices)
-    return ()
-
-
-def _make_unasked_error(
-    index: package_indexes.PackageIndex, failure: reader.UnreachableError
-) -> reader.UnreachableError:
-    return reader.UnreachableError(f"cannot ask {index.name}, a {index.reason}", tip=failure.tip)
+def _prepend_notes(choice: WheelChoice, notes: tuple[str, ...]) -> WheelChoice:
+    return replace(choice, notes=(*notes, *choice.notes))
 
 
 def _parse_requirement(text: str) -> Requirement:
@@ -433,146 +132,420 @@ def _parse_requirement(text: str) -> Requirement:
 
 def _choose_from_index(
     index: str, requirements: Sequence[Requirement], host: TargetHost, reach: reader.IndexReader, *, pre: bool
-) -> tuple[candidates.WheelChoice, ...]:
-    def choose_wheel(requirement: Requirement) -> candidates.WheelChoice:
+) -> tuple[WheelChoice, ...]:
+    def choose_wheel(requirement: Requirement) -> WheelChoice:
         located = index_pages.locate_project(index, canonicalize_name(requirement.name), host, reach)
-        sifted = candidates.sift_files(located.links, requirement, host, pre=pre)
-        return _choose_wheel(requirement, located, sifted, host, reach)
+        files = candidates.read_project_files(located.links, requirement, host, pre=pre)
+        return _choose_wheel(requirement, located, files, host, reach)
 
     return tuple(parallel.run_in_parallel(choose_wheel, requirements, jobs=_JOBS))
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """What was decided for a requirement, which the notes are about.
+
+    ``out`` are the wheels that are not taken, the newest first. ``is_last_resort``: it is a build that is not
+    for this machine's GPU, taken for want of one that is; ``older`` is the best variant for this GPU of an
+    older version, where the newest has none. ``devices`` are the extras of a host wheel. ``rocm`` is by which
+    requirement the wheel says that it is built for ROCm, "" by none.
+    """
+
+    requirement: Requirement
+    host: TargetHost
+    files: ProjectFiles
+    release: variant_wheels.RankedRelease
+    out: tuple[ChoiceCandidate, ...]
+    is_last_resort: bool = False
+    older: ChoiceCandidate | None = None
+    devices: device_extras.DeviceExtras | None = None
+    rocm: str = ""
+    layout: str = "plain"
+    served: gpu_support.ServedGpus = ()
+
+    @property
+    def best(self) -> ChoiceCandidate:
+        """The wheel that is taken."""
+        return self.release.ranked[0]
+
+    @property
+    def is_for_cpu(self) -> bool:
+        """Whether the wheel is one without code for GPUs, as far as the index says.
+
+        A release whose only variant is ``null`` has none for GPUs: that one is for every machine.
+        """
+        if self.rocm:
+            return False
+        if self.layout == "variants":
+            return self.best.is_unlabelled and self.release.has_variants
+        return candidates.get_build_kind(self.best.wheel.version) == "cpu"
+
+    @property
+    def posed(self) -> PosedTarget | None:
+        """What a GPU of the machine must pass for to run the wheel, as far as the index says."""
+        unserved = self.served and not any(is_served for _, is_served in self.served)
+        return None if self.is_for_cpu or unserved else self.host.posed
 
 
 def _choose_wheel(
     requirement: Requirement,
     located: index_pages.LocatedProject,
-    sifted: candidates.SiftedFiles,
+    files: ProjectFiles,
     host: TargetHost,
     reach: reader.IndexReader,
-) -> candidates.WheelChoice:
-    picked = match.pick_version(sifted, requirement, host, reach)
-    if picked.version is None:
-        raise make_no_match_error(requirement, located, sifted, picked, host)
-    best = picked.ranking.ranked[0].offer
-    devices, rocm = None, ""
+) -> WheelChoice:
+    chosen = _pick_release(requirement, files, host, reach)
+    if isinstance(chosen, list):
+        raise _make_no_match_error(requirement, located, files, chosen, host)
+    best = chosen.best
+
+    # METADATA says which extras the best wheel has; and, where variants say what they are for and this one
+    # does not, whether it is for ROCm
+    kind = candidates.get_build_kind(best.wheel.version)
     names_device = any(extra.startswith("device-") for extra in requirement.extras)
-    metadata = (
-        match.read_offer_metadata(best, reach) if names_device or _needs_metadata(picked, host) else None
-    )
-    if metadata and (names_device or best.name.label is None):
-        source = match.DeviceSource(host, located.index, reach, located.links)
-        devices = match.choose_device_extras(best, metadata, sorted(requirement.extras), source)
-    if metadata and not devices and _is_beside_variants(picked):
-        rocm = match.find_rocm_requirement(metadata)
-    layout, served = _find_layout(picked, devices, located, host)
-    served = () if rocm else served  # it has code, and nothing says for which GPUs
-    first = picked.candidates[0]
-    facts = ChoiceFacts(requirement, host, sifted, picked, layout, served, devices, rocm)
-    posed = find_needed_pose(facts)
-    return candidates.WheelChoice(
+    is_beside_variants = best.is_unlabelled and kind != "cpu" and chosen.release.has_variants
+    if names_device or (
+        best.has_compiled_code
+        and ((best.label is None and host.hardware.amd) or (is_beside_variants and best.metadata is not None))
+    ):
+        content = index_pages.read_wheel_metadata(best.link, reach)
+        metadata = dist_info.parse_metadata(content, name=f"METADATA of {best.name}")
+        if names_device or best.label is None:
+            extras = sorted(requirement.extras)
+            devices = device_extras.choose_device_extras(
+                best, metadata, extras, located=located, host=host, reach=reach
+            )
+            chosen = replace(chosen, devices=devices)
+        if is_beside_variants and not chosen.devices:
+            chosen = replace(chosen, rocm=gpu_support.find_rocm_requirement(metadata.requires_dist))
+    layout, served = _find_layout(chosen, located)
+    # a plain wheel that requires ROCm has code, and nothing says for which GPUs
+    chosen = replace(chosen, layout=layout, served=() if chosen.rocm else served)
+
+    extras = sorted({*requirement.extras, *(chosen.devices.extras if chosen.devices else ())})
+    extras_text = f"[{','.join(extras)}]" if extras else ""
+    return WheelChoice(
         requirement=str(requirement),
         project=str(canonicalize_name(requirement.name)),
         extras=tuple(sorted(requirement.extras)),
         index=located.index,
         layout=layout,
-        picked=first,
-        candidates=picked.candidates,
-        requires=(_format_pin(requirement, first, devices),),
-        notes=explain_choice(facts),
-        served=served,
-        visible_line=gpu_support.make_visible_line(served),
-        override_line=posed.line if posed else None,
-        known=_list_known_features(picked),
+        picked=best,
+        candidates=(*chosen.release.ranked, *chosen.out),
+        requires=(f"{requirement.name}{extras_text}=={best.version}",),
+        notes=tuple(dict.fromkeys(_explain_choice(chosen))),
+        served=chosen.served,
+        visible_line=gpu_support.make_visible_line(chosen.served),
+        override_line=chosen.posed.line if chosen.posed else None,
+        known=chosen.release.list_known_features(),
     )
 
 
-def _needs_metadata(picked: match.PickedVersion, host: TargetHost) -> bool:
-    """Tell whether METADATA can say more of the best wheel: what extras it has, or that it is for ROCm."""
-    offer = picked.ranking.ranked[0].offer
-    if not has_compiled_code(offer) or offer.name.label not in (None, NULL_LABEL):
-        return False
-    if offer.name.label is None and host.hardware.amd:
-        return True
-    return _is_beside_variants(picked) and offer.link.metadata is not None
+def _pick_release(
+    requirement: Requirement, files: ProjectFiles, host: TargetHost, reach: reader.IndexReader
+) -> _Choice | list[ChoiceCandidate]:
+    """Pick the newest version of which a wheel fits: builds for this machine's GPUs come before others.
+
+    ``+rocm7.2``, ``+cu128``, ``+xpu`` and ``+cpu`` tell what a build is for. A build for the GPU of a vendor
+    that is not here is out, and never taken in place of one for the CPU. One that is asked for by its local
+    version is. Where no wheel fits: why each is out.
+    """
+    kinds = list_build_kinds(host)
+    first = kinds or ("cpu",)
+    is_local = any("+" in clause.version for clause in requirement.specifier)
+    tiers: list[dict[Version, list[ChoiceCandidate]]] = [{} for _ in (*first, "the rest")]
+    out = {wheel.name: wheel for wheel in files.wheels if wheel.reason}
+    for version, wheels in files.list_usable().items():
+        kind = candidates.get_build_kind(version)
+        if is_local or not kind:
+            tiers[0][version] = wheels
+        elif kind in first:
+            tiers[first.index(kind)][version] = wheels
+        elif kind == "cpu" or not kinds:
+            tiers[-1][version] = wheels
+        else:
+            machine_kinds = " and ".join(_KIND_NAMES[kind] for kind in kinds)
+            reason = f"a build for {_KIND_NAMES[kind]} (+{version.local}); this machine has {machine_kinds}"
+            out |= {wheel.name: wheel.reject(RejectionStage.BUILD, reason) for wheel in wheels}
+
+    for tier in tiers:
+        releases = _rank_releases(tier, files, host, reach)
+        for release in releases:
+            out |= {wheel.name: wheel for wheel in release.out}
+            if not release.ranked:
+                continue
+            is_null = not release.ranked[0].properties and release.has_variants
+            older = _find_older_variant(releases) if is_null and host.hardware.amd else None
+            for wheel in files.wheels:
+                if wheel.name not in out:
+                    reason = _explain_unvisited(wheel.wheel.version, release.version)
+                    out[wheel.name] = replace(wheel, reason=reason)
+            for wheel in release.ranked:
+                del out[wheel.name]
+            return _Choice(
+                requirement, host, files, release, _sort_out(out.values()), tier is tiers[-1], older
+            )
+    return list(_sort_out(out.values()))
 
 
-def _is_beside_variants(picked: match.PickedVersion) -> bool:
-    """Tell whether the best wheel says by nothing but its METADATA what it is for, and others say it."""
-    offer = picked.ranking.ranked[0].offer
-    is_labelled = (
-        offer.name.label not in (None, NULL_LABEL) or candidates.get_build_kind(offer.version) == "cpu"
-    )
-    return not is_labelled and any(picked.document.metadata.variants.values())
+def _sort_out(wheels: Iterable[ChoiceCandidate]) -> tuple[ChoiceCandidate, ...]:
+    """Sort wheels that are out: the newest first, of a version those that came furthest."""
+    by_name = sorted(wheels, key=lambda wheel: wheel.name)
+    return tuple(sorted(by_name, key=lambda wheel: (wheel.wheel.version, wheel.stage), reverse=True))
 
 
-def _find_layout(
-    picked: match.PickedVersion,
-    devices: match.DeviceExtras | None,
-    located: index_pages.LocatedProject,
+def _rank_releases(
+    tier: dict[Version, list[ChoiceCandidate]],
+    files: ProjectFiles,
     host: TargetHost,
-) -> tuple[str, gpu_support.ServedGpus]:
+    reach: reader.IndexReader,
+) -> Iterator[variant_wheels.RankedRelease]:
+    """Rank version after version; the document of the newest is read alone, then several side by side.
+
+    One that cannot be read is an error when its turn comes, and not before.
+    """
+
+    def rank(version: Version) -> variant_wheels.RankedRelease:
+        return variant_wheels.rank_release(version, tier[version], files.documents.get(version), host, reach)
+
+    versions = list(tier)
+    for batch in (versions[:1], *(versions[at : at + _JOBS] for at in range(1, len(versions), _JOBS))):
+        for release in parallel.try_in_parallel(rank, batch, jobs=_JOBS):
+            if isinstance(release, Exception):
+                raise release
+            yield release
+
+
+def _find_older_variant(releases: Iterator[variant_wheels.RankedRelease]) -> ChoiceCandidate | None:
+    """Return the best variant of the next version that has one for a GPU; None where it cannot be read."""
+    try:
+        for release in releases:
+            if release.ranked and "gfx_arch" in release.ranked[0].properties.get("amd", {}):
+                return release.ranked[0]
+    except (errors.DataError, errors.HostError):
+        return None  # what an older version has is worth a note, and no failure
+    return None
+
+
+def _explain_unvisited(version: Version, picked: Version) -> str:
+    """Say why a version was not looked at; the local parts of two builds of one version are no order."""
+    if Version(version.public) >= Version(picked.public):
+        kind = _KIND_NAMES.get(candidates.get_build_kind(version), "other hardware")
+        return f"a build for {kind}: one for the GPU here comes first"
+    return f"older than {picked}"
+
+
+def _find_layout(chosen: _Choice, located: index_pages.LocatedProject) -> tuple[str, gpu_support.ServedGpus]:
     """Return how the index serves GPUs, and which of this machine's the picked wheel has kernels for."""
-    best = picked.ranking.ranked[0]
-    gpus = host.hardware.amd
-    if variants := picked.document.metadata.variants:
+    best, host = chosen.best, chosen.host
+    kind = candidates.get_build_kind(best.wheel.version)
+    if variants := chosen.release.metadata.variants:
         targets = best.properties.get("amd", {}).get("gfx_arch", ())
-        is_unlabelled = best.offer.name.label in (None, NULL_LABEL)
-        names_targets = is_unlabelled and any(
-            "gfx_arch" in properties.get("amd", {}) for properties in variants.values()
-        )
-        return "variants", gpu_support.find_served_gpus(
-            targets, host.hardware
-        ) if targets or names_targets else ()
-    if devices:
-        return "multi-arch", devices.served
+        names_targets = any("gfx_arch" in properties.get("amd", {}) for properties in variants.values())
+        is_said = targets or (best.is_unlabelled and names_targets)
+        return "variants", gpu_support.find_served_gpus(targets, host.hardware) if is_said else ()
+    if chosen.devices:
+        return "multi-arch", chosen.devices.served
     family = located.family or index_pages.find_family(located.index, host)
     layout = "per-family" if family else "plain"
-    kind = candidates.get_build_kind(best.offer.version)
-    if not gpus or not has_compiled_code(best.offer):
+    if not host.hardware.amd or not best.has_compiled_code:
         return layout, ()
     if kind and kind != "rocm":  # for another GPU that is here, or for none
-        return layout, () if kind in list_build_kinds(host) else gpu_support.find_served_gpus(
-            (), host.hardware
-        )
+        is_other = kind in list_build_kinds(host)
+        return layout, () if is_other else gpu_support.find_served_gpus((), host.hardware)
     if family:
-        return layout, gpu_support.find_served_gpus(
-            index_pages.list_family_targets(family, host), host.hardware
-        )
+        targets = index_pages.list_family_targets(family, host)
+        return layout, gpu_support.find_served_gpus(targets, host.hardware)
     if reader.path_of_url(located.index) is not None:
         return layout, ()
-
-    torch = Version(best.offer.version.public) if best.offer.name.name == "torch" else None
+    torch = Version(best.wheel.version.public) if best.wheel.name == "torch" else None
     targets = index_pages.list_index_targets(located.index, host.platform, torch)
     return layout, gpu_support.find_served_gpus(targets, host.hardware) if targets else ()
 
 
-def _format_pin(
-    requirement: Requirement, picked: candidates.ChoiceCandidate, devices: match.DeviceExtras | None
-) -> str:
-    extras = sorted({*requirement.extras, *(devices.extras if devices else ())})
-    extras_text = f"[{','.join(extras)}]" if extras else ""
-    return f"{requirement.name}{extras_text}=={picked.version}"
+# --- what is said of it ---
 
 
-def _list_known_features(picked: match.PickedVersion) -> tuple[candidates.KnownFeature, ...]:
-    """Return what was compared: of every feature that a variant has, what the machine supports."""
-    known_features = []
-    used = {
-        (namespace, feature)
-        for properties in picked.document.metadata.variants.values()
-        for namespace, features in properties.items()
-        for feature in features
-    }
-    for namespace, answer in picked.ranking.support.items():
-        for feature in sorted(feature for ns, feature in used if ns == namespace):
-            values = tuple(answer.features.get(feature, ()))
-            known_features.append(candidates.KnownFeature(namespace, feature, values, answer.source))
-    return tuple(known_features)
+def _explain_choice(chosen: _Choice) -> Iterator[str]:
+    """Yield sentences for people, the most important first."""
+    yield from _explain_kind(chosen)
+    yield from _explain_kernels(chosen)
+    yield from _explain_versions(chosen)
+    yield from _explain_documents(chosen)
+    if unread := chosen.files.unread:
+        more = f" and {len(unread) - _MAX_LISTED} more" if len(unread) > _MAX_LISTED else ""
+        yield f"no names of wheels, left out: {', '.join(unread[:_MAX_LISTED])}{more}"
+    if chosen.files.sources:
+        yield f"{chosen.files.sources} source distributions are left out: wheels are chosen here"
 
 
-def _prepend_notes(choice: candidates.WheelChoice, notes: tuple[str, ...]) -> candidates.WheelChoice:
-    return replace(choice, notes=(*notes, *choice.notes))
+def _explain_kind(chosen: _Choice) -> Iterator[str]:
+    """Say when the wheel is for the CPU, or for other GPUs than the best one here, and why."""
+    host, best = chosen.host, chosen.best
+    kind = candidates.get_build_kind(best.wheel.version)
+    if chosen.is_for_cpu or chosen.rocm:
+        missed = [
+            wheel
+            for wheel in chosen.out
+            if wheel.stage is RejectionStage.PROPERTIES and wheel.wheel.version == best.wheel.version
+        ]
+        if not host.hardware.usable:
+            why = _explain_missing_gpu(host)
+        elif not missed:
+            why = "the index has no build for AMD GPUs that fits"
+        else:
+            nearest = _find_nearest(missed, host)
+            why = f"no variant fits this machine; the nearest is {nearest.label}: {nearest.reason}"
+        if chosen.rocm:
+            but = "" if host.hardware.amd else ", and computes on the CPU without one"
+            verdict = f"requires {chosen.rocm}, so it is a build for AMD GPUs{but}"
+        elif best.label is None and kind != "cpu":
+            verdict = "has no label, and is the wheel for the CPU as far as anything says"
+        else:
+            verdict = "is the wheel for the CPU"
+        yield f"{best.name} {verdict}: {why}"
+    elif chosen.is_last_resort:
+        yield f"{best.name} is made for GPUs, and there is none here: it computes on the CPU"
+    maker = vendors.GPU_VENDORS.get(get_main_vendor(host))
+    other_kinds = {other.build_kind for other in vendors.GPU_VENDORS.values()} - {"", "rocm"}
+    if maker is not None and maker.build_kind in other_kinds and kind not in other_kinds:
+        vendor_index = index_pages.find_vendor_index(host)
+        where = f": their wheels are at {vendor_index.url}" if vendor_index else ""
+        yield f"the {'better GPU' if host.hardware.usable else 'GPU'} here is one of {maker.title}{where}"
 
 
-def _join_failures(failures: Sequence[errors.HostError]) -> errors.HostError:
-    """Return several failures as one that says each."""
-    return errors.HostError("; ".join(str(failure) for failure in failures), tip=failures[-1].tip)
+def _explain_missing_gpu(host: TargetHost) -> str:
+    if host.hardware.amd:
+        return "the target of the AMD GPU is unknown"
+    hidden = dict.fromkeys(gpu.hidden_by for gpu in host.hardware.gpus if gpu.vendor == "amd")
+    if not hidden:
+        return "there is no AMD GPU here"
+    if all(reason in _VISIBLE_VARIABLES for reason in hidden):
+        return f"{' and '.join(hidden)} hides the AMD GPU"
+    return f"the AMD GPU is not for this process, by {' and '.join(hidden)}"
+
+
+def _explain_kernels(chosen: _Choice) -> Iterator[str]:
+    best = chosen.best
+    if chosen.posed:
+        yield f"{chosen.posed}, which `rocm-wheels configure` sets"
+    if chosen.devices:
+        yield from chosen.devices.notes
+    if chosen.is_for_cpu:
+        return
+    served, unserved = (
+        ", ".join(
+            dict.fromkeys(
+                gpu.gfx or gpu.name or "an unknown GPU"
+                for gpu, is_served in chosen.served
+                if is_served is wanted_answer
+            )
+        )
+        for wanted_answer in (True, False)
+    )
+    if served and unserved:
+        count = sum(is_served for _, is_served in chosen.served)
+        yield f"{count} of {len(chosen.served)} GPUs are served: {served}; not {unserved}"
+    elif unserved:
+        yield f"{best.name} has no kernels for {unserved}: it computes on the CPU at best"
+    elif not served and chosen.host.hardware.amd and best.has_compiled_code and best.label is None:
+        yield f"the index does not say which GPUs {best.name} has code for; {candidates.TARGETS_TIP}"
+
+
+def _explain_versions(chosen: _Choice) -> Iterator[str]:
+    """Say why a newer version was not taken, and which older one has a build for the GPU."""
+    best, specifier = chosen.best, chosen.requirement.specifier
+    stages = (RejectionStage.VERSION, RejectionStage.YANKED, RejectionStage.USABLE)
+    newer = [
+        wheel
+        for wheel in chosen.out
+        if Version(wheel.wheel.version.public) > Version(best.wheel.version.public)
+        and wheel.stage not in stages
+        and specifier.contains(wheel.wheel.version)
+    ]
+    if newer:
+        newest = [wheel for wheel in newer if wheel.wheel.version == newer[0].wheel.version]
+        nearest = _find_nearest(newest, chosen.host)
+        yield (
+            f"{nearest.version} is newer and has nothing for this machine: {nearest.name}: {nearest.reason}"
+        )
+    if best.yanked is not None:
+        why = best.yanked or "no reason is given"
+        yield f"{best.name} was yanked ({why}); taken because it is pinned exactly"
+    if older := chosen.older:
+        yield (
+            f"{older.version} is older than {best.version} and has a build for this machine's GPU, "
+            f"{older.label}: ask for it with '{chosen.requirement.name}=={older.version}'"
+        )
+
+
+def _explain_documents(chosen: _Choice) -> Iterator[str]:
+    release = chosen.release
+    yield from release.notes
+    for namespace in sorted(chosen.host.enabled - {*release.metadata.providers, *release.support}):
+        yield f"--enable {namespace} changes nothing: no variant of this release has a provider of that name"
+    for namespace, answer in release.support.items():
+        if answer.source == order.NARROWED_SOURCE:
+            yield (
+                f"the document lists {namespace} :: gfx_arch for every machine, and uv takes it so; "
+                "here it is compared with the GPUs of this machine"
+            )
+        if not answer.features and not answer.source.startswith("this machine"):
+            yield f"nothing of namespace {namespace} is supported: {answer.source}"
+    link = chosen.files.documents.get(release.version)
+    labels = {wheel.label for wheel in chosen.files.wheels if wheel.wheel.version == release.version}
+    if link is not None and (missing := sorted(release.metadata.variants.keys() - labels)):
+        yield f"{reader.file_name_of_link(link)} lists {', '.join(missing)}, and the index has no such wheel"
+
+
+_STAGE_TIPS = {
+    RejectionStage.VERSION: "ask for another version, or with --pre for pre-releases too",
+    RejectionStage.TAGS: "take a Python that there are wheels for, or another index",
+    RejectionStage.PYTHON: "take a Python that there are wheels for, or another index",
+    RejectionStage.YANKED: "a yanked version must be requested exactly: ==",
+    RejectionStage.BUILD: "name an index for this machine, or none: then the one for its GPU is taken",
+    RejectionStage.PROPERTIES: "nor has the index a wheel for the CPU: name another one, with --index",
+}
+
+
+def _make_no_match_error(
+    requirement: Requirement,
+    located: index_pages.LocatedProject,
+    files: ProjectFiles,
+    out: Sequence[ChoiceCandidate],
+    host: TargetHost,
+) -> errors.HostError:
+    """Return the error for a requirement that no wheel fits."""
+    where = shell.hide_credentials(located.index)
+    if not out:
+        content = f"{files.sources} source distributions" if files.sources else "no wheels"
+        return errors.HostError(
+            f"{where} has {content} of {requirement.name}", tip="name another index: --index URL"
+        )
+    nearest = _find_nearest(out, host)
+    among = f"of {len(out)} wheels the nearest is " if len(out) > 1 else ""
+    tip = _STAGE_TIPS[nearest.stage]
+    if nearest.stage is RejectionStage.TAGS and "this is Python" not in nearest.reason:
+        tip = "name an index with wheels for this platform: --index URL"
+    failure = errors.HostError(f"no wheel of {requirement} in {where} fits this machine", tip=tip)
+    failure.__cause__ = errors.HostError(f"{among}{nearest.name}: {nearest.reason}")
+    return failure
+
+
+def _find_nearest(out: Sequence[ChoiceCandidate], host: TargetHost) -> ChoiceCandidate:
+    """Return the wheel that came furthest: of variants the one that is made for the most similar GPU."""
+
+    def rate(wheel: ChoiceCandidate) -> tuple[object, ...]:
+        targets = wheel.properties.get("amd", {}).get("gfx_arch", ())
+        alike = max(
+            (_count_shared_letters(chip, target) for chip in host.hardware.targets for target in targets),
+            default=0,
+        )
+        return wheel.stage, wheel.wheel.version, alike, -wheel.reason.count(";"), wheel.name
+
+    return max(out, key=rate)
+
+
+def _count_shared_letters(first: str, second: str) -> int:
+    matches = [a == b for a, b in zip(first, second, strict=False)]
+    return matches.index(False) if False in matches else len(matches)

@@ -322,3 +322,21 @@ def list_build_kinds(host: TargetHost) -> tuple[str, ...]:
 def get_main_vendor(host: TargetHost) -> str:
     """Return whose GPU counts: a card's before one inside a processor, then AMD's; ``none`` without one."""
     return next(iter(list_vendors(host)), "none")
+
+
+def make_markers(host: TargetHost) -> dict[str, str]:
+    """Return the markers of a machine (PEP 508) that say what it is."""
+    system, os_name, platform = {
+        "linux": ("Linux", "posix", "linux"),
+        "windows": ("Windows", "nt", "win32"),
+        "macos": ("Darwin", "posix", "darwin"),
+    }[host.platform]
+    python = host.python.removesuffix("t")
+    return {
+        "os_name": os_name,
+        "sys_platform": platform,
+        "platform_system": system,
+        "platform_machine": host.machine.upper() if host.platform == "windows" else host.machine,
+        "python_version": python,
+        "python_full_version": host.full_python if host.full_python.count(".") > 1 else f"{python}.0",
+    }

@@ -31,10 +31,9 @@ from rocm_wheels.user import (
     index_pages,
     install_options,
     installed_packages,
-    match,
     package_offers,
 )
-from rocm_wheels.user.host import PosedTarget, TargetHost, list_build_kinds
+from rocm_wheels.user.host import PosedTarget, TargetHost, list_build_kinds, make_markers
 from rocm_wheels.wheels import dist_info
 
 TorchWheel = package_offers.PackageOffer | candidates.ChoiceCandidate
@@ -187,10 +186,9 @@ def prove_choice(
     demand, torch = make_demand(host, choice.override_line), choice.picked
     if demand is None or torch is None or choice.project != "torch" or any(yes for _, yes in choice.served):
         return choice
-    link = reader.IndexLink(torch.name, torch.name, torch.url, metadata=torch.metadata, size=torch.size)
-    metadata = index_pages.read_wheel_metadata(link, reach)
+    metadata = index_pages.read_wheel_metadata(torch.link, reach)
     requires = dist_info.parse_metadata(metadata, name=f"METADATA of {torch.name}").requires_dist
-    proof = _prove_wheel(torch, list(map(Requirement, requires)), demand, match.make_markers(host), reach)
+    proof = _prove_wheel(torch, list(map(Requirement, requires)), demand, make_markers(host), reach)
     require_served(proof, demand, host, choice.notes)
     lines = [proof.describe(target) for target in demand.targets]
     return replace(choice, notes=(*lines, *drop_open_questions(choice.notes, proof)))
