@@ -314,7 +314,7 @@ def test_indexes_of_2025_are_chosen_from(shelf: Shelf, on: TargetHost, ranked: l
     choice = shelf.choose(on=on)
     assert labels(choice) == ranked
     assert any("is of the format of 2025" in note for note in choice.notes)
-    assert choice.known[0].source == "this machine"
+    assert choice.known[0].source == "this machine, for rocm-bootstrap", "not for the one that nobody owns"
 
 
 # --- plain wheels, and builds for one vendor ---

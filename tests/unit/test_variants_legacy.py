@@ -57,7 +57,8 @@ def test_a_document_of_2025_is_read_and_what_is_left_out_is_named() -> None:
     found = read(OLD)
     assert found.namespaces == ("nvidia", "amd", "priority")
     assert found.variants["rocm7.1"] == {"amd": {"gfx_arch": ("gfx90a", "gfx942"), "rocm_version": ("7.1",)}}
-    assert found.providers.keys() == {"nvidia", "priority"}, "a provider that nobody owns is not kept"
+    assert found.providers.keys() == {"nvidia", "amd", "priority"}
+    assert found.providers["amd"] == ROCM_BOOTSTRAP_PROVIDER, "one that nobody owns is not kept"
     assert found.providers["priority"].static_properties == {"order": ("1", "2")}
     said = "\n".join(found.notes)
     for part in (
@@ -84,12 +85,12 @@ def test_an_entry_for_each_target_becomes_the_label_of_the_wheel() -> None:
     [
         (
             {"variants": {"x": {"amd": {"gfx_arch": ["gfx90a:xnack+"]}}}},
-            "variants.x.amd.gfx_arch[0]: 'gfx90a:x",
+            "variants.x.amd.gfx_arch.0: it must be of the characters a-z, 0-9, _ and . (found 'gfx90a:x",
         ),
-        ({"default-priorities": {"order": []}}, "default-priorities.order: is not a known key"),
-        ({"default-priorities": {}}, "default-priorities.namespace: is missing"),
-        ({"providers": {"amd": {"needs": []}}}, "providers.amd.needs: is not a known key"),
-        ({"wheel": 1}, "wheel: is not a known key"),
+        ({"default-priorities": {"order": []}}, "default-priorities.order: Extra inputs are not permitted"),
+        ({"default-priorities": {}}, "default-priorities.namespace: Field required"),
+        ({"providers": {"amd": {"needs": []}}}, "providers.amd.needs: Extra inputs are not permitted"),
+        ({"wheel": 1}, "wheel: Extra inputs are not permitted"),
     ],
 )
 def test_what_no_format_allows_is_refused(change: dict[str, Any], message: str) -> None:

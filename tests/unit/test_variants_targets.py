@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rocm_wheels.core import errors
 from rocm_wheels.device_code import code_objects
-from rocm_wheels.models import gfx
+from rocm_wheels.models import gfx, package_indexes
 from rocm_wheels.package import variant_stamp
 from rocm_wheels.variants import document, order
 from rocm_wheels.variants.targets import (
@@ -281,8 +281,21 @@ def test_each_provider_is_named_as_users_can_have_it() -> None:
     assert document.ProviderChoice(rocm_versions=("10.1", "7.2")).make_rocm_provider().static_properties == {
         "version": ("10.1", "7.2")
     }
-    ranked = document.ProviderChoice().make_rocm_provider().static_properties["version"]
-    assert ranked.index("10.1") < ranked.index("7.15") < ranked.index("7.2") < ranked.index("6.4")
+
+
+def test_without_a_list_of_versions_those_are_ranked_that_have_been_released() -> None:
+    def rank(*versions: str) -> tuple[str, ...]:
+        return document.ProviderChoice().make_rocm_provider(versions).static_properties["version"]
+
+    ranked = rank()
+    released = {f"{row.version.major}.{row.version.minor}" for row in package_indexes.list_rocm_releases()}
+    assert set(ranked) == released, "no version that never existed"
+    assert ranked.index("10.1") < ranked.index("7.14") < ranked.index("7.2") < ranked.index("6.4")
+    assert rank("7.2") == rank("6.4") == ranked, "wheels of two calls have one list, as joining demands"
+    assert rank("99.0") == ("99.0", *ranked), "a ROCm that is newer than the table"
+
+
+def test_lists_of_versions_are_read_newest_first() -> None:
     assert document.parse_versions("7.2.1 7.15,10.1", input_name="x") == ("10.1", "7.15", "7.2")
 
 

@@ -13,7 +13,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 
@@ -230,12 +230,13 @@ def settle_release(
         ours[AMD_NAMESPACE] = existing.providers[AMD_NAMESPACE]
     else:
         ours[AMD_NAMESPACE] = choice.make_amd_provider(targets)
-    if choice.rocm_versions or any(
-        ROCM_VERSION in properties.get(ROCM_NAMESPACE, {}) for properties in property_sets
-    ):
+    versions = chain.from_iterable(
+        properties.get(ROCM_NAMESPACE, {}).get(ROCM_VERSION, ()) for properties in property_sets
+    )
+    if (stated_versions := set(versions)) or choice.rocm_versions:
         is_listed = _is_static(existing, ROCM_NAMESPACE) and not choice.rocm_versions
         ours[ROCM_NAMESPACE] = (
-            existing.providers[ROCM_NAMESPACE] if is_listed else choice.make_rocm_provider()
+            existing.providers[ROCM_NAMESPACE] if is_listed else choice.make_rocm_provider(stated_versions)
         )
     providers = dict(existing.providers)
     for namespace, provider in ours.items():
@@ -256,7 +257,7 @@ def _require_same_provider(
     namespace: str, existing: Provider, ours: Provider, joined: JoinedDocuments
 ) -> Provider:
     """Return the provider that the release has; a static list that is there may be longer than ours."""
-    longer = replace(ours, static_properties=existing.static_properties) == existing and all(
+    longer = ours.model_copy(update={"static_properties": existing.static_properties}) == existing and all(
         set(values) <= set(existing.static_properties.get(feature, ()))
         for feature, values in ours.static_properties.items()
     )

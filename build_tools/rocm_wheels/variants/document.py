@@ -2,31 +2,28 @@
 
 Sources: PEP 825 (format 0.1.1) for everything but ``providers``, PEP 850 (format 0.2.0) for those. Each
 rule has an error that names the file and the key. Only documents that follow the two PEPs are read as they
-are; ``read_any_format`` reads what was written before.
+are; ``read_any_format`` makes today's of what was written before.
 
 Of the providers that a stamp can name, the one that everybody can have is AMD's rocm-bootstrap: it is on
 PyPI and theirs. A name that nobody has registered is never written by default: whoever registers it runs
 code on every user's machine.
-
-Older forms that are read: format 0.0.2 and 0.0.3 (``default-priorities.feature`` and ``.property``,
-``install-time``, ``enable-if``, ``plugin-use``, ``static-properties`` at the top) and wheels of kernel
-splitters whose ``variants`` has an entry for each target instead of the label. What is left out is named.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NoReturn
+from typing import Annotated, Any, TypeVar
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
+from pydantic import AfterValidator, ConfigDict, Field, StrictBool, ValidationError, model_validator
 
-from rocm_wheels.core import errors
-from rocm_wheels.gpus import variables
+from rocm_wheels.core import errors, records
+from rocm_wheels.models import package_indexes
 
 SCHEMA = (
     "https://variants-schema.wheelnext.dev/peps/850/v0.2.0.json"  # what we write; final: packaging.python.org
@@ -34,50 +31,111 @@ SCHEMA = (
 SCHEMA_WITHOUT_PROVIDERS = "https://variants-schema.wheelnext.dev/peps/825/v0.1.1.json"
 _VARIANTLIB_SCHEMA = "https://variants-schema.wheelnext.dev/v0.2.0.json"  # variantlib 0.2 means format 0.2.0
 SCHEMAS = (SCHEMA, SCHEMA_WITHOUT_PROVIDERS, _VARIANTLIB_SCHEMA)
+VARIANT_FILE_NAME = "variant.json"  # in the .dist-info folder of a wheel
 NULL_LABEL = "null"
 AMD_NAMESPACE, ROCM_NAMESPACE = "amd", "rocm"  # the namespaces of ours, and their features
 ABI_NAMESPACE = "abi_dependency"  # answered by who installs: which versions of other projects there are
 GFX_ARCH, ROCM_VERSION, HOST_ROCM_VERSION = "gfx_arch", "version", "rocm_version"
 
+VALUE_PATTERN = LABEL_PATTERN = re.compile(r"[a-z0-9_.]+")
+_SCHEMA_VERSION = re.compile(r"/v?([0-9]+)\.([0-9]+)(?:\.[0-9]+)?\.json$")
+_NEWEST_MAJOR = 1  # 0 are drafts, 1 will be the first that is final
+_REPAIR_TIP = "its wheels are stamped once more by: rocm-wheels wheel stamp --replace"
+
 Properties = Mapping[str, Mapping[str, tuple[str, ...]]]  # namespace: feature: values, sorted
 
 
-@dataclass(frozen=True)
-class Provider:
+_ItemsT = TypeVar("_ItemsT", bound=Collection[Any])
+
+
+def _require_items(items: _ItemsT) -> _ItemsT:
+    if not items:
+        raise ValueError("it must not be empty")
+    return items
+
+
+def _require_distinct(words: tuple[str, ...]) -> tuple[str, ...]:
+    if twice := sorted({word for word in words if words.count(word) > 1}):
+        raise ValueError(f"{', '.join(twice)} is given twice")
+    return words
+
+
+def _require_requirement(text: str) -> str:
+    try:
+        Requirement(text)
+    except (InvalidRequirement, RecursionError):
+        raise ValueError(f"{text!r} is not a requirement") from None
+    return text
+
+
+_Name = Annotated[str, records.require_pattern(r"[a-z0-9_]+", "of the characters a-z, 0-9 and _")]
+_Value = Annotated[str, records.require_pattern(VALUE_PATTERN.pattern, "of the characters a-z, 0-9, _ and .")]
+_Names = Annotated[tuple[_Name, ...], AfterValidator(_require_items), AfterValidator(_require_distinct)]
+_Values = Annotated[tuple[_Value, ...], AfterValidator(_require_items), AfterValidator(_require_distinct)]
+_Requirements = Annotated[
+    tuple[Annotated[str, AfterValidator(_require_requirement)], ...], AfterValidator(_require_items)
+]
+_Features = dict[_Name, _Values]
+
+
+class Provider(records.Record):
     """Who decides what of a namespace a machine supports (PEP 850): exactly one of the first three.
 
-    ``requires`` names a plugin, ``plugin_api`` the object in it (None: the module of the first
+    ``requires`` names a plugin, ``plugin_api`` the object in it (empty: the module of the first
     requirement's name); ``static_properties`` are always supported, most preferred value first, and
     ``feature_order`` ranks the features; ``builtin`` is part of the installer.
     """
 
-    requires: tuple[str, ...] = ()
-    static_properties: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    builtin: str | None = None
-    plugin_api: str | None = None
-    feature_order: tuple[str, ...] = ()
-    optional: bool = False
+    model_config = ConfigDict(alias_generator=lambda name: name.replace("_", "-"), populate_by_name=True)
 
-    def as_json(self) -> dict[str, object]:
+    requires: _Requirements = ()
+    static_properties: Annotated[_Features, AfterValidator(_require_items)] = Field(default_factory=dict)
+    builtin: Annotated[str, records.require_pattern(ABI_NAMESPACE, ABI_NAMESPACE)] = ""
+    plugin_api: Annotated[
+        str, records.require_pattern(r"[A-Za-z0-9_.]+(:[A-Za-z0-9_.]+)?", "written like module:object")
+    ] = ""
+    feature_order: _Names = ()
+    optional: StrictBool = False
+
+    @model_validator(mode="after")
+    def _check_kind(self) -> Provider:
+        stated = [key for key in ("requires", "static_properties", "builtin") if getattr(self, key)]
+        if len(stated) != 1:
+            keys = " and ".join(key.replace("_", "-") for key in stated) or "none"
+            raise ValueError(
+                f"it must have exactly one of requires, static-properties and builtin, has {keys}"
+            )
+        if self.plugin_api and not self.requires:
+            raise records.make_record_error("it goes with requires only", "plugin-api")
+        static = self.static_properties
+        if set(self.feature_order) != (static.keys() if self.feature_order or len(static) > 1 else set()):
+            features = ", ".join(sorted(static)) or "no feature"
+            message = f"it must rank the features of static-properties, which has {features}"
+            raise records.make_record_error(message, "feature-order")
+        return self
+
+    def as_json(self) -> dict[str, Any]:
         """Return the value of ``providers.<namespace>``, with the keys that say something."""
-        fields: dict[str, object] = {
-            "requires": list(self.requires),
-            "static-properties": {name: list(values) for name, values in self.static_properties.items()},
-            "builtin": self.builtin,
-            "plugin-api": self.plugin_api,
-            "feature-order": list(self.feature_order),
-            "optional": self.optional,
-        }
+        fields = self.model_dump(mode="json", by_alias=True)
         return {key: value for key, value in fields.items() if value}
+
+    @property
+    def plugin(self) -> str:
+        """The normalized name of the project that the plugin is in; empty where there is none."""
+        return canonicalize_name(Requirement(self.requires[0]).name) if self.requires else ""
 
 
 @dataclass(frozen=True)
 class VariantMetadata:
-    """A document: namespaces by preference, their providers (none: format 0.1.1), the variants by label."""
+    """A document: namespaces by preference, their providers (none: format 0.1.1), the variants by label.
+
+    ``notes`` are what a document of an older form had that today's has no place for.
+    """
 
     namespaces: tuple[str, ...]
     variants: Mapping[str, Properties]
     providers: Mapping[str, Provider] = field(default_factory=dict)
+    notes: tuple[str, ...] = field(default=(), compare=False)
 
     def to_json(self) -> bytes:
         """Return the document as bytes: keys sorted, so that the same content is the same bytes."""
@@ -105,251 +163,115 @@ def describe_properties(properties: Properties) -> str:
 
 
 def make_properties(values: Iterable[tuple[str, str, Iterable[str]]]) -> Properties:
-    """Return properties from (namespace, feature, values): sorted as the PEP wants, empty ones left out."""
+    """Return properties from (namespace, feature, values): sorted as the PEP wants, empty ones left out.
+
+    Values of a feature that comes several times are alternatives, and are joined.
+    """
     properties: dict[str, dict[str, tuple[str, ...]]] = {}
     for namespace, feature, feature_values in values:
-        if several := tuple(sorted(set(feature_values))):
-            properties.setdefault(namespace, {})[feature] = several
+        if several := tuple(feature_values):
+            features = properties.setdefault(namespace, {})
+            features[feature] = tuple(sorted({*features.get(feature, ()), *several}))
     return {ns: dict(sorted(features.items())) for ns, features in sorted(properties.items())}
 
 
-NAME_PATTERN = re.compile(r"[a-z0-9_]+", re.ASCII)
-VALUE_PATTERN = re.compile(r"[a-z0-9_.]+", re.ASCII)
-LABEL_PATTERN = VALUE_PATTERN
-_PLUGIN_API_PATTERN = re.compile(r"[\w.]+(?::[\w.]+)?", re.ASCII)
-_BUILTINS = (ABI_NAMESPACE,)
-_PROVIDER_KINDS = ("requires", "static-properties", "builtin")
-_SCHEMA_VERSION = re.compile(r"/v?([0-9]+)\.([0-9]+)(?:\.[0-9]+)?\.json$")
-_NEWEST_MAJOR = 1  # 0 are drafts, 1 will be the first that is final
-_REPAIR_TIP = "what was written for earlier formats is stamped once more: rocm-wheels wheel stamp --replace"
+def _sort_properties(properties: Properties) -> Properties:
+    return make_properties(
+        (namespace, feature, values)
+        for namespace, features in properties.items()
+        for feature, values in features.items()
+    )
 
 
-def raise_fault(name: str, key: str, message: str, *, tip: str | None = None) -> NoReturn:
-    """Raise the error for a key of a file."""
-    raise errors.DataError(f"{name}: {key}: {message}" if key else f"{name}: {message}", tip=tip)
+def _require_sorted(properties: Properties) -> Properties:
+    for namespace, features in properties.items():
+        for feature, values in features.items():
+            if list(values) != sorted(values):
+                raise records.make_record_error(f"{', '.join(values)} are not sorted", namespace, feature)
+    return _sort_properties(properties)
 
 
-def read_json(content: bytes, name: str) -> object:
-    """Read JSON; DataError when it is none, or gives a key twice."""
+class _Priorities(records.Record):
+    namespace: _Names
+
+
+class _Document(records.Record):
+    """What JSON of today holds: PEP 825's and PEP 850's rules."""
+
+    schema_url: str = Field(alias="$schema")
+    priorities: _Priorities = Field(alias="default-priorities")
+    providers: dict[_Name, Provider] = Field(default_factory=dict)
+    variants: dict[_Value, Annotated[dict[_Name, _Features], AfterValidator(_require_sorted)]]
+
+    @model_validator(mode="after")
+    def _check_names(self) -> _Document:
+        if self.schema_url not in SCHEMAS:
+            raise records.make_record_error(f"{self.schema_url!r} is an unknown format", "$schema")
+        namespaces = self.priorities.namespace
+        for label, properties in self.variants.items():
+            message = ""
+            if (label == NULL_LABEL) != (not properties):
+                message = (
+                    "it stands for no properties"
+                    if properties
+                    else "it has no properties: its label must be null"
+                )
+            elif unknown := sorted(properties.keys() - set(namespaces)):
+                message = f"{', '.join(unknown)} is not in default-priorities.namespace"
+            if message:
+                raise records.make_record_error(message, "variants", label)
+        expected = set() if self.schema_url == SCHEMA_WITHOUT_PROVIDERS else set(namespaces)
+        if self.providers.keys() != expected or bool(expected) != ("providers" in self.model_fields_set):
+            message = (
+                f"they are for {', '.join(sorted(self.providers)) or 'nothing'}; by $schema and "
+                f"default-priorities.namespace they must be for {', '.join(sorted(expected)) or 'nothing'}"
+            )
+            raise records.make_record_error(message, "providers")
+        return self
+
+
+def _read_json(content: bytes, name: str) -> dict[str, Any]:
+    """Read the object that a document is, of a format whose meaning is known."""
 
     def reject_duplicates(pairs: Iterable[tuple[str, object]]) -> dict[str, object]:
         fields: dict[str, object] = {}
         for key, value in pairs:
             if key in fields:
-                raise_fault(name, key, "is given twice")
+                raise errors.DataError(f"{name}: {key}: is given twice")
             fields[key] = value
         return fields
 
     try:
-        return json.loads(content.decode("utf-8"), object_pairs_hook=reject_duplicates)
+        document = json.loads(content.decode("utf-8"), object_pairs_hook=reject_duplicates)
     except (ValueError, RecursionError) as cause:
         raise errors.DataError(f"{name} is not JSON") from cause
-
-
-def validate_document(value: object, name: str) -> VariantMetadata:
-    """Read what JSON held: the whole of PEP 825's and PEP 850's rules."""
-    top = require_object(value, name, "")
-    known_keys = ("$schema", "default-priorities", "providers", "variants")
-    require_known_keys(top, known_keys, name, "")
-    for key in ("$schema", "default-priorities", "variants"):
-        if key not in top:
-            raise_fault(name, key, "is missing")
-    schema = top["$schema"]
-    _require_readable_format(schema, name)
-    if schema not in SCHEMAS:
-        raise_fault(name, "$schema", f"{schema!r} is an unknown format", tip=_REPAIR_TIP)
-    priorities = require_object(top["default-priorities"], name, "default-priorities")
-    require_known_keys(priorities, ("namespace",), name, "default-priorities")
-    namespaces = require_words(
-        priorities.get("namespace"), NAME_PATTERN, name, "default-priorities.namespace"
-    )
-    variants = {
-        label: read_properties(properties, name, f"variants.{label}")
-        for label, properties in require_object(top["variants"], name, "variants").items()
-    }
-    for label, properties in variants.items():
-        _check_variant(label, properties, namespaces, name)
-    if schema == SCHEMA_WITHOUT_PROVIDERS and "providers" in top:
-        raise_fault(name, "providers", "is not a key of the format that $schema names", tip=_REPAIR_TIP)
-    if schema != SCHEMA_WITHOUT_PROVIDERS and "providers" not in top:
-        raise_fault(name, "providers", "is missing")
-    providers = {
-        namespace: read_provider(provider, name, f"providers.{namespace}")
-        for namespace, provider in require_object(top.get("providers", {}), name, "providers").items()
-    }
-    if "providers" in top and providers.keys() != set(namespaces):
-        provided = ", ".join(sorted(providers)) or "none"
-        raise_fault(
-            name, "providers", f"is for {provided}; default-priorities.namespace has {', '.join(namespaces)}"
-        )
-    return VariantMetadata(namespaces, dict(sorted(variants.items())), dict(sorted(providers.items())))
-
-
-def _require_readable_format(schema: object, name: str) -> None:
-    """Refuse a format of another major version: what it means is not known (PEP 825)."""
-    match = _SCHEMA_VERSION.search(schema) if isinstance(schema, str) else None
-    if match and int(match[1]) > _NEWEST_MAJOR:
+    if not isinstance(document, dict):
+        raise errors.DataError(f"{name}: is not an object of JSON")
+    version = _SCHEMA_VERSION.search(str(document.get("$schema")))
+    if version and int(version[1]) > _NEWEST_MAJOR:
         raise errors.DataError(
-            f"{name}: $schema: format {match[1]}.{match[2]} is newer than what this reads",
+            f"{name}: $schema: format {version[1]}.{version[2]} is newer than what this reads",
             tip="a newer rocm-wheels may read it",
         )
+    return document
 
 
-def read_properties(value: object, name: str, key: str, *, ordered: bool = True) -> Properties:
-    """Read the properties of a variant; with ``ordered`` values must stand sorted, as the PEP wants them."""
-    properties: dict[str, dict[str, tuple[str, ...]]] = {}
-    for namespace, features in require_object(value, name, key).items():
-        _require_word(namespace, NAME_PATTERN, name, key)
-        namespace_key = f"{key}.{namespace}"
-        for feature, value_list in require_object(features, name, namespace_key).items():
-            _require_word(feature, NAME_PATTERN, name, namespace_key)
-            values = require_words(value_list, VALUE_PATTERN, name, f"{namespace_key}.{feature}")
-            if ordered and list(values) != sorted(values):
-                message = f"{', '.join(values)} are not sorted"
-                raise_fault(name, f"{namespace_key}.{feature}", message, tip=_REPAIR_TIP)
-            properties.setdefault(namespace, {})[feature] = tuple(sorted(values))
-    return {ns: dict(sorted(features.items())) for ns, features in sorted(properties.items())}
+_RecordT = TypeVar("_RecordT", bound=records.Record)
 
 
-def _check_variant(label: str, properties: Properties, namespaces: Sequence[str], name: str) -> None:
-    key = f"variants.{label}"
-    if not LABEL_PATTERN.fullmatch(label):
-        raise_fault(name, key, f"{label!r} is not a variant label: a-z, 0-9, _ and . are allowed")
-    if (label == NULL_LABEL) != (not properties):
-        message = (
-            "stands for no properties" if properties else f"has no properties: its label must be {NULL_LABEL}"
-        )
-        raise_fault(name, key, message)
-    if unknown := sorted(properties.keys() - set(namespaces)):
-        raise_fault(name, key, f"{', '.join(unknown)} is not in default-priorities.namespace")
-
-
-def read_provider(value: object, name: str, key: str) -> Provider:
-    """Read ``providers.<namespace>`` (PEP 850)."""
-    _require_word(key.removeprefix("providers."), NAME_PATTERN, name, "providers")
-    fields = require_object(value, name, key)
-    require_known_keys(fields, (*_PROVIDER_KINDS, "plugin-api", "feature-order", "optional"), name, key)
-    kinds = [kind for kind in _PROVIDER_KINDS if kind in fields]
-    if len(kinds) != 1:
-        raise_fault(
-            name,
-            key,
-            f"must have exactly one of {', '.join(_PROVIDER_KINDS)}, has {' and '.join(kinds) or 'none'}",
-        )
-    requires = require_texts(fields["requires"], name, f"{key}.requires") if "requires" in fields else ()
-    for requirement in requires:
-        try:
-            Requirement(requirement)
-        except (InvalidRequirement, RecursionError):
-            raise_fault(name, f"{key}.requires", f"{requirement!r} is not a requirement")
-    builtin = fields.get("builtin")
-    if "builtin" in fields and builtin not in _BUILTINS:
-        raise_fault(name, f"{key}.builtin", f"{builtin!r} is not one of {', '.join(_BUILTINS)}")
-    static = _read_static_properties(fields, name, key) if "static-properties" in fields else {}
-    optional = fields.get("optional", False)
-    if not isinstance(optional, bool):
-        raise_fault(name, f"{key}.optional", f"{optional!r} is neither true nor false")
-    plugin_api = fields.get("plugin-api")
-    if "plugin-api" in fields:
-        if not isinstance(plugin_api, str) or not _PLUGIN_API_PATTERN.fullmatch(plugin_api):
-            raise_fault(name, f"{key}.plugin-api", f"{plugin_api!r} is not written like module:object")
-        if not requires:
-            raise_fault(name, f"{key}.plugin-api", "goes with requires only")
-    return Provider(
-        requires=requires,
-        static_properties=static,
-        builtin=str(builtin) if builtin else None,
-        plugin_api=plugin_api if isinstance(plugin_api, str) else None,
-        feature_order=_read_feature_order(fields, static, name, key),
-        optional=optional,
-    )
-
-
-def _read_static_properties(fields: Mapping[str, object], name: str, key: str) -> dict[str, tuple[str, ...]]:
-    key = f"{key}.static-properties"
-    properties: dict[str, tuple[str, ...]] = {}
-    for feature, values in require_object(fields["static-properties"], name, key).items():
-        _require_word(feature, NAME_PATTERN, name, key)
-        properties[feature] = require_words(values, VALUE_PATTERN, name, f"{key}.{feature}")
-    if not properties:
-        raise_fault(name, key, "lists no feature")
-    return properties
-
-
-def _read_feature_order(
-    fields: Mapping[str, object], static: Mapping[str, Sequence[str]], name: str, key: str
-) -> tuple[str, ...]:
-    key = f"{key}.feature-order"
-    if "feature-order" not in fields:
-        if len(static) > 1:
-            raise_fault(name, key, f"is missing: it ranks {', '.join(sorted(static))}")
-        return ()
-    if not static:
-        raise_fault(name, key, "goes with static-properties only")
-    order = require_words(fields["feature-order"], NAME_PATTERN, name, key)
-    if set(order) != static.keys():
-        message = f"ranks {', '.join(order)}; static-properties has {', '.join(sorted(static))}"
-        raise_fault(name, key, message)
-    return order
-
-
-def require_object(value: object, name: str, key: str) -> dict[str, object]:
-    """Return an object of JSON; DataError when it is something else."""
-    if not isinstance(value, dict):
-        raise_fault(name, key, "is not an object of JSON")
-    return value
-
-
-def require_texts(value: object, name: str, key: str) -> tuple[str, ...]:
-    """Return a list of texts that are not empty; DataError for an empty list."""
-    if value is None:
-        raise_fault(name, key, "is missing")
-    if not isinstance(value, list) or not value:
-        raise_fault(name, key, "is not a list with something in it")
-    for index, item in enumerate(value):
-        if not isinstance(item, str) or not item.strip():
-            raise_fault(name, f"{key}[{index}]", f"{item!r} is not a text")
-    return tuple(value)
-
-
-def require_words(value: object, pattern: re.Pattern[str], name: str, key: str) -> tuple[str, ...]:
-    """Return a list of words of a form, each once."""
-    items = require_texts(value, name, key)
-    for index, item in enumerate(items):
-        _require_word(item, pattern, name, f"{key}[{index}]")
-    if twice := sorted({item for item in items if items.count(item) > 1}):
-        raise_fault(name, key, f"{', '.join(twice)} is given twice")
-    return items
-
-
-def require_known_keys(fields: Mapping[str, object], known_keys: Sequence[str], name: str, key: str) -> None:
-    """Refuse keys that a format does not have."""
-    for field_name in fields:
-        if field_name not in known_keys:
-            from rocm_wheels.core import tables
-
-            full_key = f"{key}.{field_name}" if key else field_name
-            raise_fault(
-                name,
-                full_key,
-                f"is not a known key{tables.suggest_name(field_name, known_keys)}",
-                tip=_REPAIR_TIP,
-            )
-
-
-def _require_word(word: str, pattern: re.Pattern[str], name: str, key: str) -> None:
-    if not pattern.fullmatch(word):
-        dot = " and ." if pattern is VALUE_PATTERN else ""
-        raise_fault(name, key, f"{word!r} has other characters than a-z, 0-9, _{dot}")
-
-
-VARIANT_FILE_NAME = "variant.json"  # in the .dist-info folder of a wheel
-NamedDocuments = Sequence[tuple[str, VariantMetadata]]
+def _validate(document: dict[str, Any], model: type[_RecordT], name: str) -> _RecordT:
+    try:
+        return model.model_validate(document)
+    except ValidationError as cause:
+        faults = records.summarize_faults(cause, model)
+        raise errors.DataError(f"{name}: {faults}", tip=_REPAIR_TIP) from None
 
 
 def parse_document(content: bytes, *, name: str) -> VariantMetadata:
     """Read a document; DataError with ``name`` (the file) and the key when it breaks a rule of the PEPs."""
-    return validate_document(read_json(content, name), name)
+    document = _validate(_read_json(content, name), _Document, name)
+    variants, providers = dict(sorted(document.variants.items())), dict(sorted(document.providers.items()))
+    return VariantMetadata(document.priorities.namespace, variants, providers)
 
 
 def parse_wheel_document(content: bytes, *, name: str, label: str) -> VariantMetadata:
@@ -364,25 +286,112 @@ def parse_wheel_document(content: bytes, *, name: str, label: str) -> VariantMet
     return document
 
 
+class _OldPriorities(_Priorities):
+    feature: Any = None
+    property: Any = None
+
+
+class _OldProvider(records.Record):
+    model_config = ConfigDict(alias_generator=lambda name: name.replace("_", "-"))
+
+    requires: Any = None
+    static_properties: Any = None
+    builtin: Any = None
+    plugin_api: Any = None
+    feature_order: Any = None
+    optional: StrictBool = False
+    enable_if: Any = None
+    install_time: Any = None
+    plugin_use: Any = None
+    build_requires: Any = None
+
+
+class _OldDocument(records.Record):
+    schema_url: str = Field("not stated", alias="$schema")
+    priorities: _OldPriorities = Field(alias="default-priorities")
+    providers: dict[_Name, _OldProvider] = Field(default_factory=dict)
+    static_properties: dict[_Name, _Features] = Field(default_factory=dict, alias="static-properties")
+    variants: dict[_Value, Annotated[dict[_Name, _Features], AfterValidator(_sort_properties)]]
+
+
+def read_any_format(content: bytes, *, name: str, label: str | None = None) -> VariantMetadata:
+    """Read a document of any form that was ever written, and return it in today's.
+
+    ``label`` is the one in the wheel's name (None: an index document). ``notes`` has what an older form
+    had that is left out. DataError with file and key for what no form allows.
+
+    Older forms: format 0.0.2 and 0.0.3 (``default-priorities.feature`` and ``.property``, ``install-time``,
+    ``enable-if``, ``plugin-use``, ``static-properties`` at the top), and wheels of kernel splitters, which
+    have no ``$schema``, and in ``variants`` an entry for each target instead of the label. A provider of
+    ``amd`` that nobody owns is replaced by AMD's; another that cannot be kept is left out.
+    """
+    document = _read_json(content, name)
+    if document.get("$schema") in SCHEMAS:
+        if label is None:
+            return parse_document(content, name=name)
+        return parse_wheel_document(content, name=name, label=label)
+    old = _validate(document, _OldDocument, name)
+    notes = [f"$schema was {old.schema_url}"]
+    notes += [
+        f"default-priorities.{key} is left out"
+        for key in ("feature", "property")
+        if key in old.priorities.model_fields_set
+    ]
+    variants: dict[str, Properties] = dict(sorted(old.variants.items()))
+    if label is not None and tuple(variants) != (label,):
+        notes.append(f"variants had {', '.join(variants) or 'nothing'} instead of {label}")
+        joined = make_properties(
+            (namespace, feature, values)
+            for properties in variants.values()
+            for namespace, features in properties.items()
+            for feature, values in features.items()
+        )
+        variants = {label: variants.get(label, joined if label != NULL_LABEL else {})}
+    providers = {}
+    for namespace, provider in sorted(old.providers.items()):
+        key = f"providers.{namespace}"
+        fields = provider.model_dump(by_alias=True, exclude_unset=True)
+        notes += [
+            f"{key}.{left_out} is left out"
+            for left_out in ("enable-if", "install-time", "plugin-use", "build-requires")
+            if fields.pop(left_out, None) is not None
+        ]
+        fields = {name: value for name, value in fields.items() if value not in (None, [])}
+        static = old.static_properties.get(namespace)
+        is_static = provider.install_time is False or provider.plugin_use in ("none", "build")
+        if static is not None and (is_static or not provider.requires):
+            fields = {
+                "static-properties": static,
+                **({"feature-order": tuple(static)} if len(static) > 1 else {}),
+            }
+            notes.append(f"{key}: static-properties stood at the top of the document")
+        if namespace not in old.priorities.namespace:
+            notes.append(f"{key} is left out: no namespace of that name is ranked")
+        elif fields.keys() & {"requires", "static-properties", "builtin"}:
+            kept = _validate(fields, Provider, f"{name}: {key}")
+            if kept.plugin in UNREGISTERED_PROVIDERS:
+                notes.append(f"{key}.requires named {', '.join(kept.requires)}, which is not registered")
+            else:
+                providers[namespace] = kept
+    used = {namespace for properties in variants.values() for namespace in properties}
+    namespaces = (*old.priorities.namespace, *sorted(used - set(old.priorities.namespace)))
+    if AMD_NAMESPACE in namespaces:
+        providers.setdefault(AMD_NAMESPACE, ROCM_BOOTSTRAP_PROVIDER)
+    return VariantMetadata(namespaces, variants, providers, tuple(notes))
+
+
 def read_wheel_document(content: bytes, *, name: str, label: str) -> tuple[VariantMetadata, tuple[str, ...]]:
     """Read the ``variant.json`` of a wheel in any form that was ever written; returns it in today's.
 
-    With it comes what an older form had that is left out; nothing for a document of today. A provider of
-    ``amd`` that nobody owns is replaced by AMD's. DataError with file and key for what no form allows.
+    With it comes what an older form had that is left out; nothing for a document of today. DataError with
+    file and key for what no form allows, or what cannot be said in today's: a namespace without a provider.
     """
-    try:
-        return parse_wheel_document(content, name=name, label=label), ()
-    except errors.DataError as fault:
-        try:
-            old = read_any_format(content, name=name, label=label)
-            providers = dict(old.providers)
-            if providers or AMD_NAMESPACE in old.namespaces:
-                providers.setdefault(AMD_NAMESPACE, ROCM_BOOTSTRAP_PROVIDER)
-            providers = {namespace: providers[namespace] for namespace in old.namespaces if providers}
-            document = VariantMetadata(old.namespaces, old.variants, providers)
-            return parse_wheel_document(document.to_json(), name=name, label=label), old.notes
-        except (errors.DataError, KeyError):
-            raise fault from None
+    document = read_any_format(content, name=name, label=label)
+    return parse_wheel_document(document.to_json(), name=name, label=label), document.notes
+
+
+NamedDocuments = Sequence[tuple[str, VariantMetadata]]
+_EntryT = TypeVar("_EntryT", Properties, Provider)
 
 
 def merge_documents(documents: NamedDocuments) -> VariantMetadata:
@@ -403,7 +412,12 @@ def merge_documents(documents: NamedDocuments) -> VariantMetadata:
                 f"{', '.join(first.namespaces)} and {', '.join(document.namespaces)}",
                 tip="one list must begin with the other: stamp the second with --join the first",
             )
-    providers = _merge_providers(ordered)
+    providers = _merge_entries(
+        [(wheel, document.providers) for wheel, document in ordered],
+        "name different providers of {}",
+        lambda provider: json.dumps(provider.as_json()),
+        "a namespace has one provider in a release: stamp the second with --join the first",
+    )
     if providers and providers.keys() != set(first.namespaces):
         silent = ", ".join(sorted(set(first.namespaces) - providers.keys()))
         speaks = next(wheel for wheel, document in ordered if document.providers)
@@ -411,39 +425,35 @@ def merge_documents(documents: NamedDocuments) -> VariantMetadata:
             f"{longest} names no provider of {silent}, {speaks} names its own",
             tip="in a release all wheels name their providers, or none does",
         )
-    return VariantMetadata(first.namespaces, _merge_properties(ordered), providers)
+    variants = _merge_entries(
+        [(wheel, document.variants) for wheel, document in ordered],
+        "have the label {} with different properties",
+        describe_properties,
+        "a label is for one set of properties in a release: stamp one with another --label",
+    )
+    return VariantMetadata(first.namespaces, variants, providers)
 
 
-def _merge_properties(documents: Iterable[tuple[str, VariantMetadata]]) -> dict[str, Properties]:
-    merged: dict[str, tuple[str, Properties]] = {}
-    for wheel, document in documents:
-        for label, properties in document.variants.items():
-            first_wheel, existing = merged.setdefault(label, (wheel, properties))
-            if existing != properties:
+def _merge_entries(
+    wheels: Iterable[tuple[str, Mapping[str, _EntryT]]],
+    conflict: str,
+    describe: Callable[[_EntryT], str],
+    tip: str,
+) -> dict[str, _EntryT]:
+    """Join mappings of which a key stands for the same everywhere; ``conflict`` says that it does not."""
+    merged: dict[str, tuple[str, _EntryT]] = {}
+    for wheel, entries in wheels:
+        for key, entry in entries.items():
+            first_wheel, existing = merged.setdefault(key, (wheel, entry))
+            if existing != entry:
                 raise errors.DataError(
-                    f"{first_wheel} and {wheel} have the label {label} with different properties: "
-                    f"{describe_properties(existing)} and {describe_properties(properties)}",
-                    tip="a label is for one set of properties in a release: stamp one with another --label",
+                    f"{first_wheel} and {wheel} {conflict.format(key)}: "
+                    f"{describe(existing)} and {describe(entry)}",
+                    tip=tip,
                 )
-    return {label: properties for label, (_, properties) in sorted(merged.items())}
+    return {key: entry for key, (_, entry) in sorted(merged.items())}
 
 
-def _merge_providers(documents: Iterable[tuple[str, VariantMetadata]]) -> dict[str, Provider]:
-    merged: dict[str, tuple[str, Provider]] = {}
-    for wheel, document in documents:
-        for namespace, provider in document.providers.items():
-            first_wheel, existing = merged.setdefault(namespace, (wheel, provider))
-            if existing != provider:
-                raise errors.DataError(
-                    f"{first_wheel} and {wheel} name different providers of {namespace}: "
-                    f"{json.dumps(existing.as_json())} and {json.dumps(provider.as_json())}",
-                    tip="a namespace has one provider in a release: stamp the second with --join the first",
-                )
-    return {namespace: provider for namespace, (_, provider) in sorted(merged.items())}
-
-
-PROVIDER_NAMES = ("rocm-bootstrap", "own", "static")
-ROCM_PROPERTIES = ("bundled", "host")
 OWN_PROVIDER_NAME = "rocm-variant-provider"
 ROCM_BOOTSTRAP_PROVIDER = Provider(
     requires=("rocm-bootstrap>=0.3,<1",), plugin_api="rocm_bootstrap.variant_provider:AMDVariantPlugin"
@@ -457,7 +467,7 @@ class ProviderChoice:
     """What was asked for: ``--provider``, ``--rocm-property`` and the lists that static providers need.
 
     ``static_targets`` and ``rocm_versions`` are best first, for the whole release; without the latter
-    every version that may come is ranked.
+    the versions of ROCm that have been released are ranked.
     """
 
     provider: str = "rocm-bootstrap"
@@ -498,16 +508,17 @@ class ProviderChoice:
             return Provider(static_properties={GFX_ARCH: values})
         return OWN_PROVIDER if self.provider == "own" else ROCM_BOOTSTRAP_PROVIDER
 
-    def make_rocm_provider(self) -> Provider:
-        """Return the provider of namespace ``rocm``: versions, newest first."""
-        # All wheels of a release must list the same versions, and published wheels never change: a list of
-        # those there are would shut out next month's wheel. So the default ranks those that may come, too.
-        return Provider(static_properties={ROCM_VERSION: self.rocm_versions or variables.ROCM_VERSIONS})
+    def make_rocm_provider(self, versions: Iterable[str] = ()) -> Provider:
+        """Return the provider of namespace ``rocm``: versions, newest first; ``versions`` are of this call.
 
-
-def sort_newest_first(versions: Iterable[str]) -> tuple[str, ...]:
-    """Return versions (``7.2``) once each, newest first."""
-    return tuple(sorted(set(versions), key=Version, reverse=True))
+        All wheels of a release must list the same (PEP 850), also those of two calls, each for its ROCm: so
+        without ``--rocm-versions`` the list is of every ROCm that has been released, whichever wheels come.
+        """
+        if self.rocm_versions:
+            return Provider(static_properties={ROCM_VERSION: self.rocm_versions})
+        released = [release.version for release in package_indexes.list_rocm_releases()]
+        listed = {f"{version.major}.{version.minor}" for version in released} | set(versions)
+        return Provider(static_properties={ROCM_VERSION: tuple(sorted(listed, key=Version, reverse=True))})
 
 
 def parse_minor_version(text: str, *, input_name: str) -> str:
@@ -523,109 +534,8 @@ def parse_minor_version(text: str, *, input_name: str) -> str:
 
 def parse_versions(text: str, *, input_name: str) -> tuple[str, ...]:
     """Read a list of ROCm versions, newest first; UsageError when one is wrong or there is none."""
-    versions = [
-        parse_minor_version(word, input_name=input_name) for word in re.split(r"[,;\s]+", text) if word
-    ]
+    words = filter(None, re.split(r"[,;\s]+", text))
+    versions = {parse_minor_version(word, input_name=input_name) for word in words}
     if not versions:
         raise errors.UsageError(f"{input_name} names no version", tip=f"for example: {input_name} 7.2,7.1")
-    return sort_newest_first(versions)
-
-
-def is_unregistered(requirements: Sequence[str]) -> bool:
-    """Tell whether a provider's requirements name a project that nobody owns."""
-    return any(canonicalize_name(Requirement(text).name) in UNREGISTERED_PROVIDERS for text in requirements)
-
-
-_PROVIDER_KEYS = ("requires", "plugin-api", "optional", "static-properties", "feature-order", "builtin")
-_OLD_PROVIDER_KEYS = ("enable-if", "install-time", "plugin-use", "build-requires")
-
-
-@dataclass(frozen=True)
-class OldDocument:
-    """What an old document says: ``notes`` are what it had that today's form has no place for.
-
-    ``providers`` has only those that can be kept; a namespace without one needs a new one.
-    """
-
-    namespaces: tuple[str, ...]
-    variants: Mapping[str, Properties]
-    providers: Mapping[str, Provider]
-    notes: tuple[str, ...]
-
-
-def read_any_format(content: bytes, *, name: str, label: str | None = None) -> OldDocument:
-    """Read a document of any known form; ``label`` is the one in the wheel's name (None: an index document).
-
-    DataError with file and key for what no form allows.
-    """
-    top = require_object(read_json(content, name), name, "")
-    require_known_keys(
-        top, ("$schema", "default-priorities", "providers", "static-properties", "variants"), name, ""
-    )
-    _require_readable_format(top.get("$schema"), name)
-    notes = [] if top.get("$schema") in SCHEMAS else [f"$schema was {top.get('$schema', 'not stated')}"]
-    priorities = require_object(top.get("default-priorities"), name, "default-priorities")
-    require_known_keys(priorities, ("namespace", "feature", "property"), name, "default-priorities")
-    notes += [f"default-priorities.{key} is left out" for key in ("feature", "property") if key in priorities]
-    namespaces = require_words(
-        priorities.get("namespace"), NAME_PATTERN, name, "default-priorities.namespace"
-    )
-    variants = {
-        variant_label: read_properties(properties, name, f"variants.{variant_label}", ordered=False)
-        for variant_label, properties in require_object(top.get("variants"), name, "variants").items()
-    }
-    if label is not None and tuple(variants) != (label,):
-        notes.append(f"variants had {', '.join(variants) or 'nothing'} instead of {label}")
-        variants = {label: variants.get(label, _join_properties(variants) if label != NULL_LABEL else {})}
-    static = require_object(top.get("static-properties", {}), name, "static-properties")
-    providers = {}
-    for namespace, value in require_object(top.get("providers", {}), name, "providers").items():
-        fields = require_object(value, name, f"providers.{namespace}")
-        provider = _read_kept_provider(fields, static.get(namespace), name, f"providers.{namespace}", notes)
-        if provider:
-            providers[namespace] = provider
-    for unused in sorted(providers.keys() - set(namespaces)):
-        notes.append(f"providers.{unused} is left out: no namespace of that name is ranked")
-        del providers[unused]
-    return OldDocument(namespaces, variants, providers, tuple(notes))
-
-
-def _join_properties(variants: Mapping[str, Properties]) -> Properties:
-    """Return the properties of several entries as one: values of a feature are alternatives (PEP 825)."""
-    values: dict[tuple[str, str], set[str]] = {}
-    for properties in variants.values():
-        for namespace, features in properties.items():
-            for feature, feature_values in features.items():
-                values.setdefault((namespace, feature), set()).update(feature_values)
-    return make_properties((ns, feature, feature_values) for (ns, feature), feature_values in values.items())
-
-
-def _read_kept_provider(
-    fields: Mapping[str, object], static: object, name: str, key: str, notes: list[str]
-) -> Provider | None:
-    """Return the provider as it can be kept; None when it must be named anew."""
-    require_known_keys(fields, (*_PROVIDER_KEYS, *_OLD_PROVIDER_KEYS), name, key)
-    notes += [f"{key}.{field_name} is left out" for field_name in _OLD_PROVIDER_KEYS if field_name in fields]
-    kept_fields = {
-        field_name: value
-        for field_name, value in fields.items()
-        if field_name in _PROVIDER_KEYS and value not in (None, [])
-    }
-    ahead = fields.get("install-time") is False or fields.get("plugin-use") in ("none", "build")
-    if static is not None and (ahead or "requires" not in kept_fields):
-        order = list(require_object(static, name, "static-properties"))
-        kept_fields = {"static-properties": static, **({"feature-order": order} if len(order) > 1 else {})}
-        notes.append(f"{key}: static-properties stood at the top of the document")
-    if (
-        "requires" not in kept_fields
-        and "static-properties" not in kept_fields
-        and "builtin" not in kept_fields
-    ):
-        return None
-    if "requires" in kept_fields and "static-properties" in kept_fields:
-        raise_fault(name, key, "has a plugin and static-properties: which of the two decides?")
-    provider = read_provider(kept_fields, name, key)
-    if is_unregistered(provider.requires):
-        notes.append(f"{key}.requires named {', '.join(provider.requires)}, which is not registered")
-        return None
-    return provider
+    return tuple(sorted(versions, key=Version, reverse=True))
