@@ -15,7 +15,7 @@ import pytest
 
 from rocm_wheels.core.extras import find_uv
 
-LIGHT_BYTES = 40_000_000
+LIGHT_BYTES = 80_000_000  # 38 of them are the program uv
 HELP_SECONDS = 0.12
 PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 pytestmark = [pytest.mark.contract_slow, pytest.mark.slow, pytest.mark.network]
@@ -90,7 +90,8 @@ def try_commands(light: Installation) -> None:
 def test_a_light_installation_is_small_and_does_its_work(project_wheel: Path, tmp_path: Path) -> None:
     light = Installation(tmp_path / "light", sys.executable, project_wheel)
     assert light.bytes <= LIGHT_BYTES, light.bytes
-    assert {"uv", "cmake", "gitpython", "pytest", "botocore"} & set(light.distributions) == set()
+    assert "uv" in light.distributions
+    assert {"cmake", "gitpython", "pytest", "botocore"} & set(light.distributions) == set()
     metadata = light.distributions["rocm-wheels"].metadata
     assert metadata["License-Expression"] == "MIT" and metadata.get_all("Project-URL")
     assert [word for word in metadata.get_all("Classifier") or () if word.endswith(tuple(PYTHONS))]
