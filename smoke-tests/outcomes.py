@@ -57,7 +57,9 @@ class Outcomes:
         told = dict(deciding.user_properties)
         outcome = str(told.get("outcome", "failed")) if bad else "skipped" if skipped else "passed"
         seconds = sum(one.duration for one in reports)
-        self._write(_line(nodeid, outcome, seconds, reason(deciding)))
+        measured = {name: value for name, value in told.items() if isinstance(value, (int, float))}
+        line = _line(nodeid, outcome, seconds, reason(deciding))
+        self._write({**line, "measurements": measured} if measured else line)
 
     def _write(self, line: dict[str, Any]) -> None:
         with self._path.open("a", encoding="utf-8") as sink:

@@ -91,7 +91,8 @@ TRIALS = """
 import os, signal, subprocess, sys, time
 import pytest
 
-def test_passes(torch, said):
+def test_passes(torch, said, record_property):
+    record_property("tflops:gemm f16", 431.5)
     import resource
     assert resource.getrlimit(resource.RLIMIT_CORE)[0] == 0, "no core is left"
     said(f"torch {torch.__version__}")
@@ -208,6 +209,7 @@ def test_each_end_is_the_outcome_of_one_test(place: Path) -> None:
     assert_ends(ran, *ENDS)
     found = {one.name.partition("::")[2]: one for one in ran.results.tests}
     assert found["test_of_gpu[gpu]"].reason == "torch 9.9.0+rocm7.2 (ROCm 7.2.26015-9428210) sees no AMD GPU"
+    assert found["test_passes"].measurements == {"tflops:gemm f16": 431.5}
     assert ran.code == 1 and ran.results.summarize() == "2 passed, 2 failed, 2 crashed, 1 stopped, 2 skipped"
     assert not is_alive(int((place / "note").read_text())), "what a stopped test had started is gone"
     assert not is_alive(int((place / "note.orphan").read_text())), "nor lives what left its session"

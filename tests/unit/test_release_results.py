@@ -72,6 +72,15 @@ def test_a_run_is_one_evidence_with_all_that_is_known(tmp_path: Path) -> None:
     assert set(one.hashes) == SET.hashes and one.host.name == "runner-1"
 
 
+def test_measurements_of_a_test_are_numbers_and_nothing_else() -> None:
+    measured = test_of("a", measurements={"tflops:gemm f16": 431.5, "n": 3})
+    again = Results.model_validate_json(results(measured).to_json())
+    assert again.tests[0].measurements == {"tflops:gemm f16": 431.5, "n": 3.0}
+    for value in ("fast", float("nan"), None):
+        with pytest.raises(ValidationError):
+            test_of("a", measurements={"tflops": value})
+
+
 @pytest.mark.parametrize("outcome", ["failed", "crashed", "timeout", "missing"])
 def test_what_did_not_pass_is_no_pass(outcome: str, tmp_path: Path) -> None:
     (one,) = evidence(tmp_path, results(test_of("a"), test_of("b", outcome, detail="why")))

@@ -26,7 +26,8 @@ class TestResult(records.Record):
 
     ``tries``: how often it ran; one that passed after another try is flaky. ``known``: why its failure is
     expected, by whom and until when, "" where it is not. ``detail`` says in a line what failed. ``wheels``
-    are the file names of the wheels that it is about; none: all of them.
+    are the file names of the wheels that it is about; none: all of them. ``measurements`` are finite numbers
+    that a test took, by name: those of pytest's ``record_property("tflops:gemm f16", 431.5)``.
     """
 
     __test__ = False  # pytest takes classes of this name for tests
@@ -38,6 +39,7 @@ class TestResult(records.Record):
     known: _Text = ""
     detail: _Text = ""
     wheels: tuple[_Text, ...] = ()
+    measurements: Mapping[_Text, Annotated[float, Field(allow_inf_nan=False)]] = {}
 
     @property
     def is_bad(self) -> bool:

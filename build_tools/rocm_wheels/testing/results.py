@@ -28,7 +28,7 @@ BAD_OUTCOMES: tuple[TestOutcome, ...] = ("failed", "crashed", "timeout", "missin
 
 
 class TestResult(records.Record):
-    """One test: ``reason`` says why it failed or was skipped, or what was measured."""
+    """One test: ``reason`` says why it failed or was skipped, ``measurements`` are what it recorded."""
 
     __test__ = False  # pytest takes classes of this name for tests
 
@@ -36,6 +36,7 @@ class TestResult(records.Record):
     outcome: TestOutcome
     seconds: float = Field(ge=0)
     reason: str = ""
+    measurements: Mapping[str, float] = {}
 
 
 class ResultSelection(records.Record):

@@ -8,8 +8,8 @@ torch that is tested, "" for any: where tests import another one, none is run.
 
 What is written is a line of JSON each: ``{"planned": [names], "left_out": [names], "unchosen": number}``,
 then ``{"begun": name, "at": seconds since 1970}`` and ``{"name", "outcome", "seconds", "reason"}`` of each
-test, once torch uses GPUs ``{"devices": [names]}``, at last ``{"finished": exit code}``: a process that ends
-without it was ended.
+test, with ``measurements`` where it recorded numbers (``record_property``); once torch uses GPUs
+``{"devices": [names]}``, at last ``{"finished": exit code}``: a process that ends without it was ended.
 
 torch's run_test.py runs some files several times, for each backend, and says so in a variable: names of tests
 have it behind them then (``NAME @dist-nccl-init-env``).
@@ -130,9 +130,11 @@ class Recorder:
         elif not any(part.when == "call" for part in rest):
             self._write_outcome(nodeid, "failed", seconds, "it started and did not finish")
         else:
+            properties = [pair for part in rest for pair in part.user_properties]
+            measured = {str(name): value for name, value in properties if isinstance(value, (int, float))}
             tries = f"failed {len(again)} time{'s' * (len(again) > 1)}, then passed in the same process"
             words = f"{tries} (--reruns): {_describe_report(again[0])}" if again else ""
-            self._write_outcome(nodeid, "flaky" if again else "passed", seconds, words)
+            self._write_outcome(nodeid, "flaky" if again else "passed", seconds, words, measured)
 
     def pytest_sessionfinish(self, exitstatus: int) -> None:
         """Note that pytest came to its end."""
@@ -147,8 +149,16 @@ class Recorder:
         file, _, test = nodeid.partition("::")
         return {nodeid, f"{file}::{test.rpartition('::')[2]}"}
 
-    def _write_outcome(self, name: str, outcome: str, seconds: float, reason: str) -> None:
-        self._write_line({"name": name, "outcome": outcome, "seconds": round(seconds, 3), "reason": reason})
+    def _write_outcome(
+        self,
+        name: str,
+        outcome: str,
+        seconds: float,
+        reason: str,
+        measurements: dict[str, float] | None = None,
+    ) -> None:
+        line = {"name": name, "outcome": outcome, "seconds": round(seconds, 3), "reason": reason}
+        self._write_line({**line, "measurements": measurements} if measurements else line)
 
     def _write_line(self, line: dict[str, Any]) -> None:
         if os.getpid() != self._process:
