@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from judged_sets import NOW, SET
 
 from rocm_wheels.core import errors
-from rocm_wheels.models.test_results import Results, Speed, TestResult
+from rocm_wheels.models.test_results import Results, TestResult
 from rocm_wheels.release.evidence.evidence import (
     Evidence,
     EvidenceSubmission,
@@ -58,17 +58,17 @@ def test_a_run_is_one_evidence_with_all_that_is_known(tmp_path: Path) -> None:
     (one,) = evidence(
         tmp_path,
         results(
-            test_of("a", seconds=2.5),
-            test_of("b", tries=2),
-            test_of("c", "failed", known="numpy 3, by ann, until 2027-01-01"),
+            test_of("a", seconds=2.5, measurements={"tflops:gemm": 431.5, "tflops:conv2d": 9}),
+            test_of("b", tries=2, measurements={"tflops:gemm": 402.25}),  # another GPU of the target
+            test_of("c", "failed", known="numpy 3, by ann, until 2027-01-01", measurements={"tflops:x": 1}),
             test_of("d", "skipped"),
-            speeds=[Speed(name="gemm f16", value=431.5, unit="TFLOP/s")],
             suite={"name": "default", "shard": 2, "shards": 3, "plan": "x"},
         ),
     )
     assert (one.kind, one.outcome, one.gfx) == ("smoke", "pass", "gfx1030")
     assert (one.counts.passed, one.counts.skipped, one.counts.flaky, one.flaky) == (2, 2, 1, ("b",))
-    assert one.speeds[0].value == 431.5 and str(one.suite) == "default 2/3"
+    assert one.measurements == {"tflops:gemm": 402.25, "tflops:conv2d": 9.0}
+    assert str(one.suite) == "default 2/3" and parse_evidence(one.to_json(), where="it", name=one.id) == one
     assert set(one.hashes) == SET.hashes and one.host.name == "runner-1"
 
 

@@ -47,14 +47,6 @@ class TestResult(records.Record):
         return self.outcome in {"failed", "crashed", "timeout"} and not self.known
 
 
-class Speed(records.Record):
-    """How fast something ran on the GPU: ``gemm f16``, in TFLOP/s or GB/s."""
-
-    name: _Text
-    value: float = Field(gt=0)
-    unit: Literal["TFLOP/s", "GB/s"]
-
-
 class Suite(records.Record):
     """A suite of torch's own tests, or one ``shard`` of ``shards`` of it; ``plan`` says who has what."""
 
@@ -81,7 +73,6 @@ class Results(records.Record):
     machine: tested_machine.TestedMachine | None = None
     tests: tuple[TestResult, ...]
     lost_gpu: _Text = ""
-    speeds: tuple[Speed, ...] = ()
     suite: Suite | None = None
     selected: _Text = ""
 

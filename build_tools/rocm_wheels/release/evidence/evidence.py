@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, AwareDatetime, Field, StringConstraints, ValidationError, model_validator
@@ -48,6 +49,7 @@ PrintableLine = Annotated[
     records.require_pattern(r"[^\x00-\x1f\x7f]*", "one printable line"),
 ]
 PrintableName = Annotated[PrintableLine, StringConstraints(min_length=1)]
+Measurement = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class OutcomeCounts(records.Record):
@@ -150,7 +152,8 @@ class Evidence(records.Record):
     ``machine`` is what the tests ran on, where they say it;
     ``flaky`` names tests that passed when they were tried again, not all where there are many;
     ``suite`` is that of torch's own tests (None: results that name none, which count as the suite default);
-    ``speeds`` are those that were measured; ``about`` is the digest of the set's document as a whole.
+    ``measurements`` are what tests that passed measured, by name (``tflops:gemm-float16-4096``), of several
+    GPUs the least; ``about`` is the digest of the set's document as a whole.
     """
 
     schema_version: Literal[1] = Field(default=1, alias="schema")
@@ -174,7 +177,7 @@ class Evidence(records.Record):
     about: lock.Sha256Digest | Literal[""] = ""
     machine: tested_machine.TestedMachine | None = None
     suite: TestedSuite | None = None
-    speeds: tuple[test_results.Speed, ...] = ()
+    measurements: Annotated[Mapping[PrintableName, Measurement], Field(max_length=_MOST_NAMED)] = {}
     signature: Signature | None = None
 
     @model_validator(mode="after")
@@ -313,7 +316,7 @@ class EvidenceSubmission:
         digest: str = "",
         machine: tested_machine.TestedMachine | None = None,
         suite: TestedSuite | None = None,
-        speeds: tuple[test_results.Speed, ...] = (),
+        measurements: Mapping[str, float] = MappingProxyType({}),
     ) -> Evidence:
         """Return an evidence. A result that does not say when it was found is as old as its file.
 
@@ -355,7 +358,7 @@ class EvidenceSubmission:
                 about=self.document.digest,
                 machine=machine,
                 suite=suite,
-                speeds=speeds,
+                measurements={make_printable_line(name): number for name, number in measurements.items()},
             )
         except ValidationError as wrong:
             raise errors.DataError(

@@ -236,10 +236,19 @@ def make_results_evidence(
                 digest=hash_file(source),
                 machine=results.machine,
                 suite=suite,
-                speeds=results.speeds,
+                measurements=find_least_measurements(tests),
             )
         )
     return evidence
+
+
+def find_least_measurements(tests: Iterable[test_results.TestResult | _SmokeTest]) -> dict[str, float]:
+    """Return what tests that passed measured, by name; of what several measured (each GPU), the least."""
+    least: dict[str, float] = {}
+    for test in tests:
+        for name, number in test.measurements.items() if test.outcome == "passed" else ():
+            least[name] = min(number, least.get(name, number))
+    return least
 
 
 # ---- audit
@@ -448,6 +457,7 @@ _HARMLESS_ARGUMENT = re.compile(
 class _SmokeTest(BaseModel):
     name: str
     outcome: Literal["passed", "failed", "crashed", "timeout", "skipped", "missing"]
+    measurements: Mapping[str, float] = {}
 
 
 class _SmokeSelection(BaseModel):
@@ -508,6 +518,7 @@ def make_smoke_evidence(result: _SmokeResult, source: Path, submission: Evidence
         selected=selected,
         digest=hash_file(source),
         machine=result.machine,
+        measurements=find_least_measurements(result.tests),
     )
 
 
