@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import pytest
+from looking import Given
 
 # The largest difference from float64 on the CPU, as a part of the largest value there, by the type of the
 # result: several times what rounding gives in sums of some hundred products (2^-24 for float32, 2^-11 for
@@ -91,3 +92,15 @@ def as_torch_multiplies(torch: Any, device: str, number_format: str) -> Abstract
     if device != "cpu" or number_format != "fp8-fnuz":
         return nullcontext()
     return torch.backends.mkldnn.flags(enabled=False)
+
+
+def require_scaled_products(device: str, given: Given, name: str) -> dict[str, Any]:
+    """Return the row of the data for scaled products of a dtype; skip where it says that there are none."""
+    rows = [row for row in given.data.get("dtypes", ()) if row["id"] == f"{name}-scaled_mm"]
+    if not rows:
+        pytest.skip(given.no_data)
+    if device != "cpu" and rows[0]["not_here"]:
+        pytest.skip(rows[0]["not_here"])
+    if rows[0]["too_new"]:
+        pytest.skip(rows[0]["too_new"])
+    return rows[0]

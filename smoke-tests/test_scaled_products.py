@@ -9,7 +9,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from exact import as_far_as_torch_can, as_torch_multiplies, assert_close, assert_within, both, uniform
+from exact import (
+    as_far_as_torch_can,
+    as_torch_multiplies,
+    assert_close,
+    assert_within,
+    both,
+    require_scaled_products,
+    uniform,
+)
 from looking import Given
 
 _TERMS = 1024
@@ -26,7 +34,7 @@ _REFUSALS = (
 @pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e4m3fnuz"])
 def test_row_wise(torch: Any, device: str, given: Given, said: Any, name: str) -> None:
     """A scale for each row of the left factor and each column of the right one."""
-    row = _require_products(device, given, name)
+    row = require_scaled_products(device, given, name)
     a, a_exact = _make_factor(torch, device, name, 64, _TERMS, seed=1)
     b, b_exact = _make_factor(torch, device, name, 96, _TERMS, seed=2)
     scale_a, scale_b = _make_scales(torch, 64, 1), _make_scales(torch, 96, 1, seed=4)
@@ -45,7 +53,7 @@ def test_row_wise(torch: Any, device: str, given: Given, said: Any, name: str) -
 @pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e4m3fnuz"])
 def test_grouped(torch: Any, device: str, given: Given, said: Any, name: str) -> None:
     """Four products in one call, one of them empty, scaled by rows: as experts of a model are calculated."""
-    row = _require_products(device, given, name)
+    row = require_scaled_products(device, given, name)
     if not hasattr(torch, "_scaled_grouped_mm"):
         pytest.skip("torch before 2.8 has no grouped products")
     a, a_exact = _make_factor(torch, device, name, _GROUP_ENDS[-1], _TERMS, seed=1)
@@ -82,18 +90,6 @@ def test_grouped_halves(torch: Any, device: str, said: Any) -> None:
         product = multiply(a, b.transpose(-2, -1), offs=ends)
     off = assert_close(torch, product, _multiply_groups(torch, a_exact, b_exact), "grouped products")
     said(f"off by {off:.1e} of the largest value")
-
-
-def _require_products(device: str, given: Given, name: str) -> dict[str, Any]:
-    """Return the row of the data for scaled products of a dtype; skip where it says that there are none."""
-    rows = [row for row in given.data.get("dtypes", ()) if row["id"] == f"{name}-scaled_mm"]
-    if not rows:
-        pytest.skip(given.no_data)
-    if device != "cpu" and rows[0]["not_here"]:
-        pytest.skip(rows[0]["not_here"])
-    if rows[0]["too_new"]:
-        pytest.skip(rows[0]["too_new"])
-    return rows[0]
 
 
 def _make_factor(torch: Any, device: str, name: str, *shape: int, seed: int) -> tuple[Any, Any]:

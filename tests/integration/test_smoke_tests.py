@@ -584,8 +584,8 @@ def test_the_half_of_the_gpu_runs_on_a_rehearsed_one_and_notices_wrong_results(t
         f"--smoke-given={tmp_path / 'given'}",
         "--smoke-half=gpu",
         "-k",
-        chosen
-        := "not compiled and not network and not triton and not from_text and not (grouped and float8)",
+        chosen := "not compiled and not network and not triton and not from_text and not (grouped and float8)"
+        " and not speed",  # shapes of a GPU take minutes on a CPU: test_smoke_speed.py
     ]
 
     def passed(**more: str) -> tuple[int, list[str]]:
