@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import json
 import platform
@@ -571,13 +572,12 @@ def _list_refusals(
     from rocm_wheels.release.store_paths import FamilyPaths
 
     refusals: list[errors.RocmWheelsError] = [*channels.find_refusals(store, document, (name,))[name]]
-    try:
+    with contextlib.suppress(errors.DataError):  # a channel that cannot be read is among the refusals
         shown = channels.read_channel(store, FamilyPaths(document.family), name).channel
-        gate.require_own_policy(policy, shown)
-    except errors.DataError:
-        pass  # it is among the refusals
-    except errors.UsageError as refusal:
-        refusals.append(refusal)
+        try:
+            gate.require_own_policy(policy, shown)
+        except errors.UsageError as refusal:
+            refusals.append(refusal)
     return refusals
 
 
