@@ -124,11 +124,8 @@ def _number(override: str) -> int:
 
 def _code(index: package_indexes.PackageIndex, python: str) -> tuple[str, ...]:
     """Return the targets that an index has for a Python on Linux, as is documented."""
-    return tuple(
-        target
-        for target in index.targets.get("linux", ())
-        if python in (index.pythons_for.get(("linux", target)) or index.pythons)
-    )
+    targets = index.list_targets("linux")
+    return tuple(target for target in targets if python in index.list_pythons("linux", target))
 
 
 def _served(target: str, python: str) -> bool:

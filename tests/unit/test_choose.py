@@ -504,6 +504,20 @@ def test_what_has_no_kernels_is_said(shelf: Shelf) -> None:
     )
 
 
+def test_an_older_host_wheel_is_taken_that_has_the_kernels_which_the_newest_has_no_more(shelf: Shelf) -> None:
+    """As an index that drops targets has it: gfx908 is in ROCm 10.0 and not in 10.1."""
+    multi_arch(shelf, "gfx942", "gfx1100", version="2.13.0+rocm10.0.0")
+    multi_arch(shelf, "gfx942", version="2.14.0+rocm10.1.0")
+    assert shelf.choose(on=machine("gfx942")).requires == ("torch[device-gfx942]==2.14.0+rocm10.1.0",)
+    choice = shelf.choose(on=machine("gfx1100"))
+    assert choice.requires == ("torch[device-gfx1100]==2.13.0+rocm10.0.0",)
+    assert "2.14.0+rocm10.1.0 is newer and has nothing for this machine" in choice.notes[0]
+    assert "it has no kernels for gfx1100" in choice.notes[0]
+    unserved = shelf.choose(on=machine("gfx1201"))
+    assert unserved.picked and unserved.picked.version == "2.14.0+rocm10.1.0"
+    assert [is_served for _, is_served in unserved.served] == [False]
+
+
 def test_a_folder_has_the_wheels_of_devices_too(shelf: Shelf) -> None:
     multi_arch(shelf, "gfx942")
     (choice,) = choose.choose_wheels(

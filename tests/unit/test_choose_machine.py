@@ -131,7 +131,8 @@ def test_what_is_odd_of_a_stated_gpu_is_noted() -> None:
     old_host = make_host({}, StatedMachine(gfx=("RX 580",), rocm="none"))
     (old,) = old_host.hardware.gpus
     assert (old.gfx, old.name, old.notes) == ("gfx803", "RX 580", ())
-    assert index_pages.find_unlisted_gpus(old_host, "stable") == ()  # no index is asked: it is no newer chip
+    # no index is asked: it is no newer chip
+    assert index_pages.list_asked_indexes(old, old_host, "stable") == ((), False)
     assert mode.notes == ("xnack+ is not a property of wheels: they are chosen for gfx90a",)
 
 
@@ -248,29 +249,63 @@ def test_the_index_is_asked_for_a_gpu_that_the_tables_lack(layout: str) -> None:
     assert "it has code for gfx1399, which no table lists" in choice.notes[0]
 
 
-def test_an_index_without_the_kernels_that_tables_promise_is_passed_over() -> None:
-    host = machine("gfx1100")
-    first, second, *_ = best(host, "amd", "gfx1100")
-    name = "torch-2.14.0+rocm10.1.0-py3-none-linux_x86_64.whl"
-    pages = {f"{url}torch/": page(name) for url in (first, second)}
-    reach = Pages({**pages, f"{second}kernels/": page("kernels-1-py3-none-any.whl")})
+def host_wheels(pages: dict[str, str], extras: dict[str, str]) -> Pages:
+    """Return servers whose torch has one device extra each (by address), and the wheel with its kernels."""
+    reach = Pages(pages | {f"{url}kernels/": page("kernels-1-py3-none-any.whl") for url in extras})
 
     def read_metadata(url: str, *_: object, **__: object) -> tuple[bytes, None]:
-        extra = "device-gfx1201" if url.startswith(first) else "device-gfx1100"
-        lines = (
-            "Metadata-Version: 2.1",
-            "Name: torch",
-            "Version: 2.14.0+rocm10.1.0",
-            f"Provides-Extra: {extra}",
-        )
+        extra = next(extra for index, extra in extras.items() if url.startswith(index))
+        lines = ["Metadata-Version: 2.1", "Name: torch", "Version: 2.14.0", f"Provides-Extra: {extra}"]
         return "\n".join((*lines, f'Requires-Dist: kernels==1; extra == "{extra}"', "")).encode(), None
 
     reach.fetch_metadata_and_variant = read_metadata  # type: ignore[method-assign,assignment]
+    return reach
+
+
+def test_an_index_without_the_kernels_that_tables_promise_is_passed_over() -> None:
+    host = machine("gfx1100")
+    first, second, *_ = best(host, "amd", "gfx1100")
+    name = "torch-2.14.0-py3-none-linux_x86_64.whl"
+    pages = {f"{url}torch/": page(name) for url in (first, second)}
+    reach = host_wheels(pages, {first: "device-gfx1201", second: "device-gfx1100"})
     (choice,) = choose.choose_wheels(["torch"], None, host, reach)
     assert (choice.index, [is_served for _, is_served in choice.served]) == (second, [True])
     del reach.pages[f"{second}torch/"]
     (choice,) = choose.choose_wheels(["torch"], None, host, reach)
     assert (choice.index, [is_served for _, is_served in choice.served]) == (first, [False])
+
+
+@pytest.mark.parametrize(
+    ("target", "python", "listed"),
+    [
+        ("gfx906", "3.12", "https://download.pytorch.org/whl/rocm7.2/"),  # the table has another index for it
+        ("gfx1100", "3.15", "https://download.pytorch.org/whl/rocm7.14/"),  # and for this Python
+        ("gfx90c", "3.12", ""),  # and none for this one
+    ],
+)
+def test_an_index_is_asked_for_what_the_tables_do_not_list_of_it(
+    target: str, python: str, listed: str
+) -> None:
+    stable = "https://stable.repo.amd.com/rocm/whl-next/"
+    name = "torch-2.14.0-py3-none-linux_x86_64.whl"
+    fat = {f"{listed}torch/": page("torch-2.13.0+rocm7.2-py3-none-linux_x86_64.whl")} if listed else {}
+    reach = host_wheels({f"{stable}torch/": page(name), **fat}, {stable: f"device-{target}"})
+    (choice,) = choose.choose_wheels(["torch"], None, machine(target, python=f"{python}.0"), reach)
+    assert (choice.index, choice.requires) == (stable, (f"torch[device-{target}]==2.14.0",))
+    assert choice.override_line is None
+    assert (f"it has code for {target}, which no table lists" in choice.notes[0]) == (target != "gfx1100")
+    # one that the tables do not name for it, and that does not answer, is passed over with a note
+    reach.down = stable
+    if target == "gfx906":
+        reach.fetch_metadata_and_variant = lambda *_, **__: (  # type: ignore[method-assign,assignment]
+            b"Metadata-Version: 2.1\nName: torch\nVersion: 2.13.0+rocm7.2\n",
+            None,
+        )
+        (choice,) = choose.choose_wheels(["torch"], None, machine(target, python=f"{python}.0"), reach)
+        assert choice.index == listed and any("cannot ask amd-stable" in note for note in choice.notes)
+    else:
+        with pytest.raises(reader.UnreachableError, match="cannot ask amd-stable"):
+            choose.choose_wheels(["torch"], None, machine(target, python=f"{python}.0"), reach)
 
 
 IGPU = Gpu("amd", gfx="gfx1036", index=0, integrated=True)

@@ -48,8 +48,8 @@ def test_tables_fit_a_pipe_and_what_columns_says(
 
 
 def test_a_row_is_shown_by_its_name(capsys: pytest.CaptureFixture[str]):
-    code, out, _ = ask(capsys, "show", "builds", "2.9", "--json")
-    assert (code, {row["torch"] for row in json.loads(out)["builds"]}) == (0, {"2.9"})
+    code, out, _ = ask(capsys, "show", "indexes", "amd-stable", "--json")
+    assert (code, [row["channel"] for row in json.loads(out)["indexes"]]) == (0, ["stable"])
     assert len(json.loads(ask(capsys, "show", "images", "test", "--json")[1])["images"]) == 1
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 
 import pytest
-from packaging.version import Version
 
 from rocm_wheels.core import errors, records
 from rocm_wheels.gpus import gpu
@@ -22,13 +21,12 @@ from rocm_wheels.models import (
 
 TARGETS = gfx.get_gfx_targets()
 INDEXES = {row.name: row for row in package_indexes.load_release_table().indexes}
-ROWS = package_indexes.load_build_table().builds
 LINES = [line for line in release_lines.get_release_lines() if line.torch]
 STABLE = {name for name, row in INDEXES.items() if row.channel == "stable"}
 TABLES = (
     gfx.load_gfx_table,
     package_indexes.load_release_table,
-    package_indexes.load_build_table,
+    torch_builds.load_build_table,
     torch_builds.load_image_table,
     torch_builds.load_issue_table,
     dtypes.load_dtype_table,
@@ -49,32 +47,35 @@ def test_every_source_is_used_and_what_is_believed_says_why(table: facts.FactTab
 
 
 def test_every_target_and_family_that_a_table_names_is_one():
-    sets = package_indexes.load_build_table().sets
     served = [target for row in INDEXES.values() for fact in row.serves for target in fact.targets]
     named = {
         *served,
-        *(t for members in sets.values() for t in members),
         *(t for i in torch_builds.get_issues() for t in i.targets),
     }
     assert named <= TARGETS.keys()
-    families = {row.family for row in (*INDEXES.values(), *torch_builds.list_images()) if row.family}
+    families = {image.family for image in torch_builds.list_images() if image.family}
     assert families <= gfx.get_gfx_families().keys()
     overrides = gfx.load_overrides()
     cards = (*overrides.cards.items(), *overrides.refused.items())
     named = {name for card, options in cards for name in (card, *(option.target for option in options))}
     assert named <= {*TARGETS, *gpu.KNOWN_TARGETS}
-    assert {name for row in ROWS for name in row.targets.values()} == sets.keys()
 
 
-def test_builds_fit_their_indexes_and_release_lines():
-    for row in ROWS:
-        index = INDEXES[row.index]
-        assert not index.rocm or row.rocm in index.rocm, row
-        assert row.targets.keys() <= set(index.platforms), row
-        for line in (line for line in LINES if facts.is_in_series(row.torch, Version(line.torch))):
-            assert set(row.pythons) <= {*line.pythons.values, *line.free_threaded.values}, row
-            for name, series in torch_builds.get_line_companions(line).items():
-                assert name not in row.companions or facts.is_in_series(row.companions[name], series), row
+def test_what_an_index_serves_fits_it_and_the_release_lines():
+    for index in INDEXES.values():
+        for row in index.serves:
+            assert set(row.rocm) <= set(index.rocm) and set(row.platforms) <= set(index.platforms), index.name
+            assert set(row.pythons) <= set(index.pythons), index.name
+            # what pytorch.org builds is in the release lines: their Pythons, by channel and ROCm
+        lines = [line for line in LINES if index.channel in (line.name, "stable")]
+        built = {
+            python
+            for line in lines
+            if bool(line.torch) == (index.channel == "stable")
+            and set(map(facts.parse_version, line.rocm.pytorch_org.values)) & set(index.rocm)
+            for python in (*line.pythons.values, *line.free_threaded.values)
+        }
+        assert index.layout != "fat" or index.vendor != "amd" or built <= set(index.pythons), index.name
 
 
 def test_indexes_are_told_apart_reached_and_of_a_release():
@@ -84,9 +85,8 @@ def test_indexes_are_told_apart_reached_and_of_a_release():
         == len(INDEXES)
     )
     releases = [release.version for release in package_indexes.load_release_table().releases]
-    reached = {row.index for row in ROWS if row.targets}
     for row in INDEXES.values():
-        assert row.vendor != "amd" or row.serves or row.family or row.name in reached, row
+        assert row.vendor != "amd" or row.serves, row
         assert all(
             any(torch_builds.is_same_release(rocm, release) for release in releases) for rocm in row.rocm
         ), row
@@ -100,9 +100,6 @@ def test_indexes_are_told_apart_reached_and_of_a_release():
 
 def test_what_is_ready_for_releases_is_in_a_stable_index():
     served = {(p, t) for name in STABLE for f in INDEXES[name].serves for p in f.platforms for t in f.targets}
-    for row in ROWS:
-        for platform, name in row.targets.items() if row.index in STABLE else ():
-            served |= {(platform, target) for target in package_indexes.load_build_table().sets[name]}
     ready = {
         (p, name)
         for name, target in TARGETS.items()
@@ -118,8 +115,11 @@ def test_known_issues_say_in_which_release_they_were_fixed():
 
 
 SOURCES = 'sources: {s: {url: "https://example.com/", retrieved: 2026-11-21}}\n'
-BUILDS = SOURCES + "triton: []\nsets: {a: [gfx942]}\nbuilds:\n  - "
-ROW = "{index: i, torch: %s, rocm: %s, pythons: [%s], source: s, kind: documented}"
+INDEXES_OF = SOURCES + "until: 2027-05-31\nreleases: []\nindexes:\n  - "
+ROW = (
+    "{name: i, vendor: amd, url: 'https://x/', channel: stable, layout: fat, platforms: [linux], "
+    "rocm: [%s], pythons: [%s], source: %s, kind: documented}"
+)
 KNOWN = (
     SOURCES + "issues:\n  - {title: t, effect: hang, torch: '%s', rocm: '', state: open, issue: %s, "
     "source: s, kind: tested}"
@@ -130,26 +130,12 @@ KNOWN = (
     ("model", "text", "message"),
     [
         (
-            package_indexes.TorchBuildTable,
-            BUILDS + ROW % ("newest", "7.2", "'3.12'"),
-            "'newest' is not a version",
-        ),
-        (
-            package_indexes.TorchBuildTable,
-            BUILDS + ROW % ("2.13", "seven", "'3.12'"),
+            package_indexes.RocmReleaseTable,
+            INDEXES_OF + ROW % ("seven", "'3.12'", "s"),
             "'seven' is not a version",
         ),
-        (package_indexes.TorchBuildTable, BUILDS + ROW % ("2.13", "7.2", "cp312"), "'cp312' is not a Python"),
-        (
-            package_indexes.TorchBuildTable,
-            BUILDS + (ROW % ("2.13", "7.2", "'3.12'"))[:-1] + ", targets: {linux: b}}",
-            "b is no set of targets",
-        ),
-        (
-            package_indexes.TorchBuildTable,
-            BUILDS + (ROW % ("2.13", "7.2", "'3.12'")).replace("source: s", "source: t"),
-            "source 't'",
-        ),
+        (package_indexes.RocmReleaseTable, INDEXES_OF + ROW % ("'7.2'", "cp312", "s"), "'cp312' is not a"),
+        (package_indexes.RocmReleaseTable, INDEXES_OF + ROW % ("'7.2'", "'3.12'", "t"), "source 't'"),
         (torch_builds.IssueTable, KNOWN % ("2.13", "a/b#1"), "'2.13' is not a version specifier"),
         (
             torch_builds.IssueTable,

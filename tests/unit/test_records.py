@@ -414,7 +414,7 @@ TABLES = {
     "rocm_artifacts": "models.libraries:ArtifactTable",
     "rocm_libraries": "models.libraries:LibraryTable",
     "rocm_releases": "models.package_indexes:RocmReleaseTable",
-    "torch_builds": "models.package_indexes:TorchBuildTable",
+    "torch_builds": "models.torch_builds:TorchBuildTable",
     "torch_features": "models.torch_features:FeatureTable",
     "therock_known_tests": "models.torch_tests:KnownTestTable",
     "torch_tests": "models.torch_tests:TorchTestTable",

@@ -50,7 +50,6 @@ TABLES = {
     ),
     "releases": ("package_indexes:tabulate_releases", "releases of ROCm, and the indexes that have them"),
     "indexes": ("package_indexes:tabulate_indexes", "package indexes that torch comes from, best first"),
-    "builds": ("torch_builds:tabulate_builds", "torch by ROCm and index: targets and Pythons"),
     "images": (
         "torch_builds:tabulate_images",
         "container images: those of `container run` by name, and others with a torch",

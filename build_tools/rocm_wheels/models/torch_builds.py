@@ -1,13 +1,12 @@
-"""List which torch exists for whom: builds by ROCm and index, container images, known issues of builds.
+"""Say what goes with a torch: its triton, its companions, container images, known issues of builds.
 
-Joins ``torch_builds.yaml`` with what ``release_lines.yaml`` says pytorch.org builds. Owns
+Owns ``data/torch_builds.yaml`` (names of triton, builds that people made themselves),
 ``data/container_images.yaml`` (images by tag, and what is in them) and ``data/known_issues.yaml``.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
 from functools import lru_cache
@@ -21,53 +20,39 @@ from rocm_wheels.models import ci, facts, package_indexes, project_names, releas
 from rocm_wheels.models.gfx import strip_features
 from rocm_wheels.models.project import list_projects
 
-LINES_READ_ON = date(
-    2026, 11, 21
-)  # when release_lines.yaml was made; its facts name their places and commits
-_FACT_KINDS: Mapping[release_lines.LineFactKind, facts.FactKind] = {
-    "read": "documented",
-    "documented": "documented",
-}
+BUILDS_TABLE = "torch_builds.yaml"
 
 
-@dataclass(frozen=True)
-class TorchBuild:
-    """A torch that was made with a ROCm and is in an index.
+class TritonName(facts.Fact):
+    """What the triton is called that goes with torch of an index. ``separate``: torch does not require it."""
 
-    ``torch`` is a series (2.13) for what pytorch.org builds for a release line. ``targets`` are by
-    platform.
-    """
+    layouts: tuple[str, ...]
+    platforms: tuple[str, ...]
+    torch: facts.SpecifierField
+    name: str
+    separate: bool = False
 
-    torch: Version
-    rocm: Version
-    index: package_indexes.PackageIndex
-    pythons: tuple[str, ...]
-    targets: Mapping[str, tuple[str, ...]]
-    companions: Mapping[str, Version]
-    kind: facts.FactKind
-    source: facts.FactSource
+
+class OwnBuild(facts.Fact):
+    """A torch that people have compiled for a target that no index has one for."""
+
+    target: str
+    torch: facts.VersionField
+    rocm: facts.VersionField
+
+
+class TorchBuildTable(facts.FactTable):
+    """The whole of ``data/torch_builds.yaml``. After ``until`` what it says has to be read anew."""
+
+    until: date
+    own_builds: tuple[OwnBuild, ...] = ()
+    triton: tuple[TritonName, ...]
 
 
 @lru_cache
-def list_builds() -> tuple[TorchBuild, ...]:
-    """Return every build, the newest torch first, then the newest ROCm."""
-    all_builds = [_make_row_build(row) for row in package_indexes.load_build_table().builds]
-    all_builds += [
-        _make_line_build(line, index)
-        for index in package_indexes.list_indexes()
-        for line in package_indexes.list_index_lines(index)
-        if line.torch
-    ]
-    return tuple(sorted(all_builds, key=lambda build: (build.torch, build.rocm), reverse=True))
-
-
-def find_builds(torch: Version, *, platform: str | None = None) -> tuple[TorchBuild, ...]:
-    """Return the builds of a torch, on any platform if none is given; a series is all of its releases."""
-    return tuple(
-        build
-        for build in list_builds()
-        if is_same_release(build.torch, torch) and (platform is None or platform in build.index.platforms)
-    )
+def load_build_table() -> TorchBuildTable:
+    """Return the table. Raises DataError with ``file:line:column`` of every mistake."""
+    return records.load_record(project_names.get_data_folder() / BUILDS_TABLE, TorchBuildTable)
 
 
 def is_same_release(first: Version, second: Version) -> bool:
@@ -106,9 +91,9 @@ def find_separate_triton(
 
 def _find_triton(
     torch: Version, index: package_indexes.PackageIndex | str, platform: str
-) -> package_indexes.TritonName | None:
+) -> TritonName | None:
     layout = (package_indexes.get_index(index) if isinstance(index, str) else index).layout
-    for row in package_indexes.load_build_table().triton:
+    for row in load_build_table().triton:
         if (
             layout in row.layouts
             and platform in row.platforms
@@ -118,97 +103,28 @@ def _find_triton(
     return None
 
 
-def find_companions(
-    torch_version: str | Version, index: package_indexes.PackageIndex | str | None = None
-) -> dict[str, Version]:
-    """Return versions of the projects around torch (torchvision, triton, …) that go with it, as far as known.
+def find_companions(torch_version: str | Version) -> dict[str, Version]:
+    """Return the series (0.28) of the projects around torch that go with it, as its release line says.
 
-    They are series (0.28) of the release line; exact ones of ``index`` come before them, of the newest
-    ROCm that it has. A torch without a line has those of the index alone. Raises DataError for a version
-    that is none.
+    {} for a torch without a line. Raises DataError for a version that is none.
     """
     torch = _parse_torch(torch_version)
-    versions: dict[str, Version] = {}
-    line = next(
-        (
-            candidate
-            for candidate in release_lines.get_release_lines()
-            if candidate.torch and facts.is_in_series(torch, Version(candidate.torch))
-        ),
-        None,
+    lines = (
+        line
+        for line in release_lines.get_release_lines()
+        if line.torch and facts.is_in_series(torch, Version(line.torch))
     )
-    if line:
-        versions |= get_line_companions(line)
-    if index is not None:
-        name = index if isinstance(index, str) else index.name
-        exact = [candidate for candidate in find_builds(torch) if candidate.index.name == name]
-        for build in reversed(exact):
-            versions |= build.companions
-    return versions
+    line = next(lines, None)
+    return get_line_companions(line) if line else {}
 
 
-def tabulate_builds() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Return header and rows: a build and platform a row."""
-    header = ("torch", "rocm", "index", "channel", "platform", "targets", "pythons", "kind", "read", "source")
-    rows: list[tuple[str, ...]] = [
-        (
-            str(build.torch),
-            str(build.rocm),
-            build.index.name,
-            build.index.channel,
-            platform,
-            " ".join(targets),
-            " ".join(build.pythons),
-            build.kind,
-            build.source.retrieved.isoformat(),
-            build.source.url,
-        )
-        for build in list_builds()
-        for platform, targets in build.targets.items()
-    ]
-    return header, rows
-
-
-def _make_row_build(row: package_indexes.BuildRow) -> TorchBuild:
-    index = package_indexes.get_index(row.index)
-    row_targets = package_indexes.get_row_targets(row)
-    return TorchBuild(
-        torch=row.torch,
-        rocm=row.rocm,
-        index=index,
-        pythons=row.pythons,
-        targets=row_targets or index.targets,
-        companions=row.companions,
-        kind=row.kind,
-        source=package_indexes.load_build_table().sources[row.source],
-    )
-
-
-def _make_line_build(line: release_lines.TorchLine, index: package_indexes.PackageIndex) -> TorchBuild:
-    fact = line.rocm.pytorch_org
-    rocm = next(version for version in map(facts.parse_version, fact.values) if version in index.rocm)
-    return TorchBuild(
-        torch=facts.parse_version(line.torch),
-        rocm=rocm,
-        index=index,
-        pythons=(*line.pythons.values, *line.free_threaded.values),
-        targets=index.targets,
-        companions=get_line_companions(line, by_default=True),
-        kind=_FACT_KINDS.get(fact.kind, "believed"),
-        source=facts.FactSource(url=fact.source, retrieved=LINES_READ_ON, at=f"release line {line.name}"),
-    )
-
-
-def get_line_companions(line: release_lines.TorchLine, *, by_default: bool = False) -> dict[str, Version]:
-    """Return the series of the projects around torch that a release line names, by the names of their wheels.
-
-    ``by_default``: of those alone that are installed with torch when nothing is named.
-    """
+def get_line_companions(line: release_lines.TorchLine) -> dict[str, Version]:
+    """Return the series of the projects around torch that a release line names, by names of wheels."""
     versions = {}
     for project in list_projects():
         companion = line.get_companion(project)
         value = companion.version if companion else None
-        if value and value.value and (project.install.default_place or not by_default):
+        if value and value.value:
             versions[project.distribution] = facts.parse_version(value.value)
     return versions
 

@@ -9,26 +9,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from rocm_wheels.core import errors, parallel, shell
-from rocm_wheels.gpus import variables, vendors
+from rocm_wheels.gpus import gpu, variables, vendors
 from rocm_wheels.index import reader
 from rocm_wheels.user import candidates, device_extras, gpu_support, index_pages, variant_wheels
 from rocm_wheels.user.candidates import ChoiceCandidate, ProjectFiles, RejectionStage, WheelChoice
-from rocm_wheels.user.host import PosedTarget, TargetHost, get_main_vendor, list_build_kinds
+from rocm_wheels.user.host import PosedTarget, TargetHost, get_main_vendor, list_build_kinds, list_usable_gpus
 from rocm_wheels.variants import order
 from rocm_wheels.wheels import dist_info
 
 if TYPE_CHECKING:
     from rocm_wheels.models import package_indexes
 
+ItemT = TypeVar("ItemT")
 _JOBS = 8
 _MAX_LISTED = 5
+_MOST_OLDER = 4  # versions whose METADATA is read when the newest has no kernels for the GPUs here
 _KIND_NAMES = {vendor.build_kind: f"{vendor.title} GPUs" for vendor in vendors.GPU_VENDORS.values()}
 _KIND_NAMES |= {"cpu": "the CPU"}
 _VISIBLE_VARIABLES = (
@@ -63,55 +65,106 @@ def choose_wheels(
             reader.resolve_index_url(index)  # says what is wrong with it
         return _choose_from_index(index, parsed, host, reach, pre=pre)
 
-    def ask(
-        known: package_indexes.PackageIndex, host: TargetHost
-    ) -> tuple[WheelChoice, ...] | errors.HostError:
-        try:
-            return _choose_from_index(known.url, parsed, host, reach, pre=pre)
-        except reader.UnreachableError as failure:  # what it has is not known: a worse one is no answer
-            message = f"cannot ask {known.name}, a {known.reason}"
-            raise reader.UnreachableError(message, tip=failure.tip) from failure
-        except errors.HostError as failure:
-            return failure
-
-    # tables are older than indexes: what those have for a GPU, their extras, variants and families tell
-    unlisted_gpus = index_pages.find_unlisted_gpus(host, channel)
-    for known in index_pages.list_open_indexes(host, channel) if unlisted_gpus else ():
-        answer = ask(known, host)
-        if isinstance(answer, errors.HostError):
-            continue
-        for gpu, is_served in (entry for choice in answer for entry in choice.served):
-            if is_served and gpu in unlisted_gpus:
-                note = f"{known.name} was taken: it has code for {gpu.gfx}, which no table lists of it"
-                return tuple(_prepend_notes(choice, (note,)) for choice in answer)
-
-    host = index_pages.pose_host(host, channel)
-    indexes, notes = index_pages.find_host_indexes(host, channel, allow_cpu=allow_cpu)
-    failures: list[errors.HostError] = []
-    unserved: tuple[WheelChoice, ...] = ()
-    for known in indexes:
-        answer = ask(known, host)
-        if isinstance(answer, errors.HostError):
-            failures.append(answer)
-            continue
-        passed = (f"passed over: {failure}" for failure in failures)
-        index_notes = (f"{known.name} was taken: {known.reason}", *notes, *passed)
-        noted = tuple(_prepend_notes(choice, index_notes) for choice in answer)
-        verdicts = [is_served for choice in answer for _, is_served in choice.served]
-        if any(verdicts) or not verdicts:
-            return noted
-        unserved = unserved or noted
-        message = f"{known.name} has no kernels for the GPUs here, whatever tables say"
-        failures.append(errors.HostError(message))
-    if unserved:
-        return unserved
-    message = f"none of the {len(indexes)} {channel} indexes for this machine has what fits"
-    reasons = errors.HostError("; ".join(map(str, failures)), tip=failures[-1].tip)
-    raise errors.HostError(message) from reasons
+    # the best GPU that an index has code for counts: as what it is, else as one whose kernels it runs
+    posed = index_pages.pose_host(host, channel)
+    asking = _Asking(parsed, reach, channel, pre)
+    for asked_host in [host] if posed is host else [host, posed]:
+        missed: list[gpu.Gpu] = []
+        for best in list_usable_gpus(asked_host):
+            notes = [index_pages.describe_missed(missed, host, channel)] if missed else []
+            indexes, is_listed = index_pages.list_asked_indexes(best, asked_host, channel)
+            if choices := asking.choose_first(indexes, asked_host, notes, best=best, is_listed=is_listed):
+                return choices
+            missed.append(best)
+    indexes, reasons = index_pages.find_host_indexes(host, channel, allow_cpu=allow_cpu)
+    return asking.choose_first(indexes, host, reasons)
 
 
-def _prepend_notes(choice: WheelChoice, notes: tuple[str, ...]) -> WheelChoice:
-    return replace(choice, notes=(*notes, *choice.notes))
+@dataclass(frozen=True)
+class _Asking:
+    """What is asked of the known indexes of a channel."""
+
+    requirements: Sequence[Requirement]
+    reach: reader.IndexReader
+    channel: str
+    pre: bool
+
+    def choose_first(
+        self,
+        indexes: Sequence[package_indexes.PackageIndex],
+        host: TargetHost,
+        notes: Sequence[str],
+        *,
+        best: gpu.Gpu | None = None,
+        is_listed: bool = True,
+    ) -> tuple[WheelChoice, ...]:
+        """Choose from the first index that has wheels for everything, with code for the GPU ``best``.
+
+        () where none has, nor should by the tables; where it ``is_listed``, HostError says why none fits.
+        UnreachableError for one that cannot be asked, when what it has is not known and counts.
+        """
+        failures: list[errors.HostError] = []
+        unasked: reader.UnreachableError | None = None
+        unserved: tuple[WheelChoice, ...] = ()
+        for known, answer in self._ask(indexes, host):
+            gfx = best.gfx if best and best.vendor == "amd" else None
+            is_unlisted = gfx is not None and known.find_serving(host.platform, gfx) is None
+            if isinstance(answer, reader.UnreachableError):
+                failure = reader.UnreachableError(
+                    f"cannot ask {known.name}, a {known.reason}", tip=answer.tip
+                )
+                failure.__cause__ = answer
+                if not is_unlisted:  # what it has is not known: a worse one is no answer
+                    raise failure
+                unasked = unasked or failure
+                failures.append(failure)
+                continue
+            if isinstance(answer, errors.HostError):
+                failures.append(answer)
+                continue
+            reason = f"it has code for {gfx}, which no table lists of it" if is_unlisted else known.reason
+            passed = (f"passed over: {failure}" for failure in failures)
+            index_notes = (f"{known.name} was taken: {reason}", *notes, *passed)
+            noted = tuple(replace(choice, notes=(*index_notes, *choice.notes)) for choice in answer)
+            served = [entry for choice in answer for entry in choice.served]
+            if is_unlisted:
+                if (best, True) in served:
+                    return noted
+                failures.append(errors.HostError(f"{known.name} has no kernels for {gfx}"))
+            else:
+                if not served or any(is_served for _, is_served in served):
+                    return noted
+                unserved = unserved or noted
+                message = f"{known.name} has no kernels for the GPUs here, whatever tables say"
+                failures.append(errors.HostError(message))
+        if unserved:
+            return unserved
+        if unasked:
+            raise unasked
+        if not is_listed:
+            return ()
+        message = f"none of the {len(indexes)} {self.channel} indexes for this machine has what fits"
+        reasons = errors.HostError("; ".join(map(str, failures)), tip=failures[-1].tip)
+        raise errors.HostError(message) from reasons
+
+    def _ask(
+        self, indexes: Sequence[package_indexes.PackageIndex], host: TargetHost
+    ) -> Iterator[tuple[package_indexes.PackageIndex, tuple[WheelChoice, ...] | errors.HostError]]:
+        """Yield what each index has: the best is asked alone, as mostly it has it, then several at once."""
+
+        def ask(known: package_indexes.PackageIndex) -> tuple[WheelChoice, ...]:
+            return _choose_from_index(known.url, self.requirements, host, self.reach, pre=self.pre)
+
+        for batch in _split_batches(indexes):
+            for known, answer in zip(batch, parallel.try_in_parallel(ask, batch, jobs=_JOBS), strict=True):
+                if isinstance(answer, Exception) and not isinstance(answer, errors.HostError):
+                    raise answer
+                yield known, answer
+
+
+def _split_batches(items: Sequence[ItemT]) -> list[Sequence[ItemT]]:
+    """Return the first item alone, then batches of as many as are asked side by side."""
+    return [items[:1], *(items[at : at + _JOBS] for at in range(1, len(items), _JOBS))]
 
 
 def _parse_requirement(text: str) -> Requirement:
@@ -194,6 +247,56 @@ def _choose_wheel(
     host: TargetHost,
     reach: reader.IndexReader,
 ) -> WheelChoice:
+    newest = chosen = _decide(requirement, located, files, host, reach)
+    # an index drops targets: an older host wheel may have the kernels that the newest has no more
+    for _ in range(_MOST_OLDER):
+        if chosen.devices is None or not host.hardware.targets or any(served for _, served in chosen.served):
+            break
+        reason = f"it has no kernels for {', '.join(host.hardware.targets)}"
+        wheels = [
+            wheel.reject(RejectionStage.PROPERTIES, reason)
+            if not wheel.reason and wheel.wheel.version == chosen.best.wheel.version
+            else wheel
+            for wheel in files.wheels
+        ]
+        files = replace(files, wheels=tuple(wheels))
+        try:
+            chosen = _decide(requirement, located, files, host, reach)
+        except errors.HostError:
+            break
+    if chosen.devices is None or not any(served for _, served in chosen.served):
+        chosen = newest
+
+    extras = sorted({*requirement.extras, *(chosen.devices.extras if chosen.devices else ())})
+    extras_text = f"[{','.join(extras)}]" if extras else ""
+    return WheelChoice(
+        requirement=str(requirement),
+        project=str(canonicalize_name(requirement.name)),
+        extras=tuple(sorted(requirement.extras)),
+        index=located.index,
+        layout=chosen.layout,
+        picked=chosen.best,
+        candidates=(*chosen.release.ranked, *chosen.out),
+        requires=(f"{requirement.name}{extras_text}=={chosen.best.version}",),
+        notes=tuple(dict.fromkeys(_explain_choice(chosen))),
+        served=chosen.served,
+        visible_line=gpu_support.make_visible_line(chosen.served),
+        override_line=chosen.posed.line if chosen.posed else None,
+        known=chosen.release.list_known_features(),
+    )
+
+
+def _decide(
+    requirement: Requirement,
+    located: index_pages.LocatedProject,
+    files: ProjectFiles,
+    host: TargetHost,
+    reach: reader.IndexReader,
+) -> _Choice:
+    """Pick a release and its device extras, and read what the index says of the GPUs.
+
+    HostError where nothing fits.
+    """
     chosen = _pick_release(requirement, files, host, reach)
     if isinstance(chosen, list):
         raise _make_no_match_error(requirement, located, files, chosen, host)
@@ -220,25 +323,7 @@ def _choose_wheel(
             chosen = replace(chosen, rocm=gpu_support.find_rocm_requirement(metadata.requires_dist))
     layout, served = _find_layout(chosen, located)
     # a plain wheel that requires ROCm has code, and nothing says for which GPUs
-    chosen = replace(chosen, layout=layout, served=() if chosen.rocm else served)
-
-    extras = sorted({*requirement.extras, *(chosen.devices.extras if chosen.devices else ())})
-    extras_text = f"[{','.join(extras)}]" if extras else ""
-    return WheelChoice(
-        requirement=str(requirement),
-        project=str(canonicalize_name(requirement.name)),
-        extras=tuple(sorted(requirement.extras)),
-        index=located.index,
-        layout=layout,
-        picked=best,
-        candidates=(*chosen.release.ranked, *chosen.out),
-        requires=(f"{requirement.name}{extras_text}=={best.version}",),
-        notes=tuple(dict.fromkeys(_explain_choice(chosen))),
-        served=chosen.served,
-        visible_line=gpu_support.make_visible_line(chosen.served),
-        override_line=chosen.posed.line if chosen.posed else None,
-        known=chosen.release.list_known_features(),
-    )
+    return replace(chosen, layout=layout, served=() if chosen.rocm else served)
 
 
 def _pick_release(
@@ -308,8 +393,7 @@ def _rank_releases(
     def rank(version: Version) -> variant_wheels.RankedRelease:
         return variant_wheels.rank_release(version, tier[version], files.documents.get(version), host, reach)
 
-    versions = list(tier)
-    for batch in (versions[:1], *(versions[at : at + _JOBS] for at in range(1, len(versions), _JOBS))):
+    for batch in _split_batches(list(tier)):
         for release in parallel.try_in_parallel(rank, batch, jobs=_JOBS):
             if isinstance(release, Exception):
                 raise release
@@ -358,8 +442,7 @@ def _find_layout(chosen: _Choice, located: index_pages.LocatedProject) -> tuple[
         return layout, gpu_support.find_served_gpus(targets, host.hardware)
     if reader.path_of_url(located.index) is not None:
         return layout, ()
-    torch = Version(best.wheel.version.public) if best.wheel.name == "torch" else None
-    targets = index_pages.list_index_targets(located.index, host.platform, torch)
+    targets = index_pages.list_index_targets(located.index, host.platform)
     return layout, gpu_support.find_served_gpus(targets, host.hardware) if targets else ()
 
 

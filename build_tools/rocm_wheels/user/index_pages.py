@@ -19,7 +19,7 @@ from rocm_wheels.core import errors, parallel, shell
 from rocm_wheels.gpus import variables
 from rocm_wheels.gpus.gpu import OLDER_TARGETS, Gpu
 from rocm_wheels.index import folder, reader
-from rocm_wheels.models import package_indexes, torch_builds
+from rocm_wheels.models import package_indexes
 from rocm_wheels.models.gfx import load_overrides
 from rocm_wheels.user import install_options
 from rocm_wheels.user.host import PosedTarget, TargetHost, list_usable_gpus, list_vendors
@@ -95,7 +95,7 @@ def _read_links(
     return tuple(link for link in links if urlsplit(link.url).scheme in ("http", "https"))
 
 
-FAMILY_PLACEHOLDER = "{family}"
+FAMILY_PLACEHOLDER = package_indexes.FAMILY_PLACEHOLDER
 _JOBS = 8
 
 
@@ -258,15 +258,14 @@ def find_host_indexes(
     ``allow_cpu``. HostError when there is none at all.
     """
     indexes: tuple[package_indexes.PackageIndex, ...] = ()
-    missed: list[str] = []
+    missed: list[Gpu] = []
     for gpu in list_usable_gpus(host):
         if indexes := _query_indexes(_get_target(gpu), gpu.vendor, host, channel):
             break
-        missed.append(_describe_gpu(gpu, host))
+        missed.append(gpu)
     notes: tuple[str, ...] = ()
     if missed:
-        names = " and ".join(dict.fromkeys(missed))
-        message = f"no {channel} index that is known here serves {names} with Python {host.python}"
+        message = describe_missed(missed, host, channel)
         notes = (message,) if indexes else (f"{message}: for the CPU", *_describe_options(host))
         if not indexes and host.platform == "windows" and "amd" in list_vendors(host):
             notes += (install_options.DIRECTML_NOTE,)
@@ -326,35 +325,28 @@ def recommend_torch(host: TargetHost, channel: str = "stable") -> RecommendedTor
     return RecommendedTorch(kind, best, (*filter(None, [best.reason]), *posed, *notes))
 
 
-def find_unlisted_gpus(host: TargetHost, channel: str) -> tuple[Gpu, ...]:
-    """Return the AMD GPUs, best first, that come before any GPU which an index serves by the tables.
+def list_asked_indexes(
+    gpu: Gpu, host: TargetHost, channel: str
+) -> tuple[tuple[package_indexes.PackageIndex, ...], bool]:
+    """Return the indexes to ask for a GPU, best first, and whether one serves it by the tables.
 
-    Not those of which no newer index has code either.
+    Tables are older than indexes: AMD's that say themselves what they have code for are asked in any case,
+    and the Pythons of the table do not count, as names of files tell theirs. Not asked are any for an old
+    chip of which no table tells, and those of families for a GPU whose family is known and not there.
     """
-    unlisted = []
-    for gpu in list_usable_gpus(host):
-        if _query_indexes(_get_target(gpu), gpu.vendor, host, channel):
-            break
-        unlisted += [gpu] if gpu.vendor == "amd" and gpu.gfx not in OLDER_TARGETS else []
-    return tuple(unlisted)
+    from rocm_wheels.models.gfx import find_families
 
-
-def list_open_indexes(host: TargetHost, channel: str) -> tuple[package_indexes.PackageIndex, ...]:
-    """Return AMD's indexes that say themselves which GPUs they have code for, best first.
-
-    Of those with a folder for each family the address has ``{family}`` in it. The Pythons of the tables do
-    not count: files tell theirs.
-    """
-    indexes: dict[str, package_indexes.PackageIndex] = {}
-    for index in package_indexes.find_indexes(
-        None, platform=host.platform, channel=channel, machine=host.machine
-    ):
-        if index.layout in ("multi-arch", "variants"):
-            indexes.setdefault(index.url, index)
-        elif index.layout == "per-family":
-            url = index.url.rstrip("/").rpartition("/")[0] + f"/{FAMILY_PLACEHOLDER}/"
-            indexes.setdefault(url, replace(index, name=url, url=url))
-    return tuple(indexes.values())
+    is_listed = bool(_query_indexes(_get_target(gpu), gpu.vendor, host, channel))
+    indexes = _query_indexes(_get_target(gpu), gpu.vendor, host, channel, any_python=True)
+    if gpu.vendor != "amd" or gpu.gfx is None or (gpu.gfx in OLDER_TARGETS and not indexes):
+        return indexes, is_listed
+    listed = {index.name: index for index in indexes}
+    layouts = {"multi-arch", "variants"} | ({"per-family"} if not find_families([gpu.gfx]) else set())
+    every = _query_indexes(None, "amd", host, channel, any_python=True)
+    asked = (
+        listed.get(index.name, index) for index in every if index.name in listed or index.layout in layouts
+    )
+    return tuple(asked), is_listed
 
 
 def find_vendor_index(host: TargetHost, channel: str = "stable") -> package_indexes.PackageIndex | None:
@@ -365,22 +357,21 @@ def find_vendor_index(host: TargetHost, channel: str = "stable") -> package_inde
     return next(iter(_query_indexes(_get_target(best), best.vendor, host, channel)), None)
 
 
-def list_index_targets(base: str, platform: str, torch: Version | None) -> tuple[str, ...]:
-    """Return the targets of an index by the tables, those of one ``torch`` where they tell; else ()."""
+def list_index_targets(base: str, platform: str) -> tuple[str, ...]:
+    """Return the targets of an index by the tables; () where they do not tell."""
     index = package_indexes.find_index_by_url(base)
-    if index is None:
-        return ()
-    builds = torch_builds.find_builds(torch, platform=platform) if torch else ()
-    target_lists = [build.targets.get(platform, ()) for build in builds if build.index.name == index.name]
-    return tuple(
-        dict.fromkeys(target for targets in target_lists for target in targets)
-    ) or index.targets.get(platform, ())
+    return index.list_targets(platform) if index else ()
 
 
-def _describe_gpu(gpu: Gpu, host: TargetHost) -> str:
-    name = gpu.gfx or gpu.name or gpu.vendor
-    driver = host.hardware.cuda if gpu.vendor == "nvidia" else None
-    return f"{name} (whose driver has CUDA {driver})" if driver else name
+def describe_missed(gpus: Sequence[Gpu], host: TargetHost, channel: str) -> str:
+    """Say that no index serves GPUs."""
+    names = dict[str, None]()
+    for gpu in gpus:
+        name = gpu.gfx or gpu.name or gpu.vendor
+        driver = host.hardware.cuda if gpu.vendor == "nvidia" else None
+        names[f"{name} (whose driver has CUDA {driver})" if driver else name] = None
+    serves = f"serves {' and '.join(names)} with Python {host.python}"
+    return f"no {channel} index that is known here {serves}"
 
 
 def _get_target(gpu: Gpu) -> str | None:
@@ -395,14 +386,14 @@ def _describe_options(host: TargetHost) -> Iterator[str]:
 
 
 def _query_indexes(
-    target: str | None, vendor: str, host: TargetHost, channel: str
+    target: str | None, vendor: str, host: TargetHost, channel: str, *, any_python: bool = False
 ) -> tuple[package_indexes.PackageIndex, ...]:
     indexes = package_indexes.find_indexes(
         target,
         vendor=vendor,
         platform=host.platform,
         channel=channel,
-        python=host.python,
+        python=None if any_python else host.python,
         machine=host.machine,
     )
     driver = host.hardware.cuda if vendor == "nvidia" else None

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from rocm_wheels.core import errors, shell, tables
 from rocm_wheels.gpus import variables
 from rocm_wheels.gpus.gpu import format_stated_target, is_known_target
-from rocm_wheels.models import facts, package_indexes
+from rocm_wheels.models import facts, package_indexes, torch_builds
 from rocm_wheels.models.gfx import get_gfx_targets, load_overrides
 from rocm_wheels.user.host import TargetHost
 
@@ -31,13 +31,14 @@ class InstallOption:
     """A way to a torch with kernels for a GPU. ``pythons`` () where nobody says.
 
     ``target`` is whose kernels: another one than the GPU's own runs with ``override``, the value of
-    HSA_OVERRIDE_GFX_VERSION.
+    HSA_OVERRIDE_GFX_VERSION. ``is_guess``: of an unstable channel, and nobody states it.
     """
 
     target: str
     index: package_indexes.PackageIndex
     pythons: tuple[str, ...]
     override: str = ""
+    is_guess: bool = False
 
     @property
     def is_default(self) -> bool:
@@ -80,12 +81,7 @@ def list_install_options(gfx: str, *, platform: str, machine: str | None = None)
         for option in load_overrides().cards.get(gfx, ()):
             if not option.risky:
                 ways += _list_channel_options(option.target, option.version, "stable", platform, machine)
-    sure_ways = [
-        way
-        for way in ways
-        if way.index.channel == "stable" or way.index.kinds.get((platform, way.target)) != "believed"
-    ]
-    return sure_ways or ways
+    return [way for way in ways if not way.is_guess] or ways
 
 
 def _list_channel_options(
@@ -93,15 +89,15 @@ def _list_channel_options(
 ) -> Iterator[InstallOption]:
     covered: set[str] = set()
     for index in package_indexes.find_indexes(target, platform=platform, channel=channel, machine=machine):
-        stated_pythons = sorted(
-            index.pythons_for.get((platform, target)) or index.pythons, key=facts.get_python_key
-        )
-        pythons = tuple(python for python in stated_pythons if facts.get_python_key(python) >= _OLDEST_PYTHON)
-        locked_pythons = {python for python in pythons if not python.endswith("t")}
-        if (stated_pythons and not locked_pythons) or (covered and covered.issuperset(locked_pythons)):
+        stated = sorted(index.list_pythons(platform, target), key=facts.get_python_key)
+        pythons = tuple(python for python in stated if facts.get_python_key(python) >= _OLDEST_PYTHON)
+        locked = {python for python in pythons if not python.endswith("t")}
+        if (stated and not locked) or (covered and covered.issuperset(locked)):
             continue
-        yield InstallOption(target, index, pythons, override)
-        covered |= locked_pythons or {"any"}
+        serving = index.find_serving(platform, target)
+        is_guess = channel != "stable" and serving is not None and serving.kind == "believed"
+        yield InstallOption(target, index, pythons, override, is_guess)
+        covered |= locked or {"any"}
 
 
 def pick_option(options: Sequence[InstallOption], python: str) -> InstallOption | None:
@@ -166,7 +162,7 @@ def explain_no_torch(gfx: str) -> tuple[str, str]:
         line += f"   # compiles it, on Linux with a ROCm that serves {gfx}"
     else:
         message += ", and no ROCm of today compiles for it"
-    table = package_indexes.load_build_table()
+    table = torch_builds.load_build_table()
     examples = "; ".join(
         f"torch {build.torch} with ROCm {build.rocm} ({table.sources[build.source].url})"
         for build in table.own_builds
