@@ -231,9 +231,11 @@ def test_a_damaged_file_is_named_and_comes_back(
 
 
 def test_damaged_files_in_a_bucket_are_named_and_come_back(released: Released) -> None:
-    """No wheel is read when nobody asks."""
+    """A file for each remedy; all of them are tried in a folder. No wheel is read when nobody asks."""
     store = fill(s3_servers.a_store(), released)
-    for case in CASES[::5]:
+    by_remedy = {remedy: (kind, damage, name, remedy) for kind, damage, name, remedy in CASES[::5]}
+    assert list(by_remedy) == ["stage", "a copy", "repair", "refresh"]
+    for case in by_remedy.values():
         require_found(released, store, case)
 
     class Watching(FaultyStore):

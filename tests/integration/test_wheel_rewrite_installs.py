@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import zipfile
-import zlib
 from pathlib import Path
 from struct import pack
 
@@ -27,6 +26,10 @@ pytestmark = [pytest.mark.slow]
 PIP = [sys.executable, "-m", "pip"]
 SYMPY = "sympy-1.14.0-py3-none-any.whl"
 GIB = 1 << 30
+# 4 GiB and a little of zero bytes, their CRC and their SHA-256, which take 5 s: a wheel that needs ZIP64
+ZEROS = 4 * GIB + (1 << 24) + 5
+ZEROS_CRC = 0xADDED417
+ZEROS_SHA256 = bytes.fromhex("7b19c38b0626ad58b1e410cd5c413c3faf2324701d75c4e13701e883f38074ac")
 
 
 def uv_program() -> str:
@@ -177,8 +180,8 @@ def test_a_killed_rewriting_leaves_nothing_that_harms(tmp_path: Path) -> None:
     assert scan_wheel(done.path).faults == ()
 
 
-def sparse_wheel(path: Path, size: int) -> None:
-    """Write a wheel with a stored member of ``size`` zero bytes, as a hole, and one that follows it."""
+def sparse_wheel(path: Path) -> None:
+    """Write a wheel with a stored member of ``ZEROS`` zero bytes, as a hole, and some that follow it."""
     info = "huge-1.0.dist-info"
     metadata = b"Metadata-Version: 2.1\nName: huge\nVersion: 1.0\n"
     wheel = b"Wheel-Version: 1.0\nGenerator: t\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
@@ -187,16 +190,17 @@ def sparse_wheel(path: Path, size: int) -> None:
         f"{n},{dist_info.encode_record_digest(hashlib.sha256(c).digest())},{len(c)}\n"
         for n, c in after.items()
     ]
-    crc, digest = check_zeros(size)
-    rows += [f"huge/zeros.bin,{dist_info.encode_record_digest(digest)},{size}\n", f"{info}/RECORD,,\n"]
+    row = f"huge/zeros.bin,{dist_info.encode_record_digest(ZEROS_SHA256)},{ZEROS}\n"
+    rows += [row, f"{info}/RECORD,,\n"]
     after[f"{info}/RECORD"] = "".join(rows).encode()
     zero = zip_format.make_zip_entry("huge/zeros.bin", b"", date=33, time=0)[0]
-    hole = zero._replace(method=zip_format.METHOD_STORED, crc=crc, size=size, compressed=size)
+    sizes = {"size": ZEROS, "compressed": ZEROS}
+    hole = zero._replace(method=zip_format.METHOD_STORED, crc=ZEROS_CRC, **sizes)
     directory: list[tuple[zip_format.ZipEntry, int]] = []
     with open(path, "wb") as file:
         directory.append((hole, 0))
         file.write(zip_format.pack_local_header(hole))
-        file.truncate(file.seek(size, os.SEEK_CUR))
+        file.truncate(file.seek(ZEROS, os.SEEK_CUR))
         for name, content in after.items():
             entry, data = zip_format.make_zip_entry(name, content, date=33, time=0)
             directory.append((entry, file.tell()))
@@ -206,23 +210,12 @@ def sparse_wheel(path: Path, size: int) -> None:
         file.write(listing + zip_format.pack_end_records(len(directory), len(listing), place))
 
 
-def check_zeros(size: int) -> tuple[int, bytes]:
-    """The CRC and the SHA-256 of zero bytes."""
-    crc, digest, block = 0, hashlib.sha256(), bytes(1 << 24)
-    for at in range(0, size, len(block)):
-        part = block[: size - at]
-        crc = zlib.crc32(part, crc)
-        digest.update(part)
-    return crc, digest.digest()
-
-
 @pytest.mark.contract_slow
 def test_a_wheel_over_4_gib(tmp_path: Path) -> None:
-    size = 4 * GIB + (1 << 24) + 5
     source = tmp_path / "huge-1.0-py3-none-any.whl"
-    sparse_wheel(source, size)
-    if source.stat().st_blocks * 512 > GIB or shutil.disk_usage(tmp_path).free < size + GIB:
-        pytest.skip(f"the file system of {tmp_path} keeps no holes, or has no room for {size} bytes")
+    sparse_wheel(source)
+    if source.stat().st_blocks * 512 > GIB or shutil.disk_usage(tmp_path).free < ZEROS + GIB:
+        pytest.skip(f"the file system of {tmp_path} keeps no holes, or has no room for {ZEROS} bytes")
     done = rewrite.rewrite_wheel(
         source, tmp_path / "out", WheelEdit(local="rocm7.2", put={"variant.json": b"{}"})
     )
@@ -230,11 +223,11 @@ def test_a_wheel_over_4_gib(tmp_path: Path) -> None:
     with WheelArchive.open(done.path) as archive:
         assert archive.faults == ()
         zeros, *rest = archive.members
-    assert (zeros.size, zeros.compressed) == (size, size)
+    assert (zeros.size, zeros.compressed) == (ZEROS, ZEROS)
     assert all(entry.header > 4 * GIB for entry in rest)
     with zipfile.ZipFile(done.path) as other:
         infos = {i.filename: i for i in other.infolist()}
-        assert infos["huge/zeros.bin"].file_size == size
+        assert infos["huge/zeros.bin"].file_size == ZEROS
         assert other.read("huge-1.0+rocm7.2.dist-info/variant.json") == b"{}"
         wide = [name for name, i in infos.items() if pack("<H", 1) == i.extra[:2]]
         assert sorted(wide) == sorted(infos)  # all but the first lie behind 4 GiB; the first is that long
