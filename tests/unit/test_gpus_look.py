@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,7 +24,7 @@ from rocm_wheels.gpus.gpu import (
     parse_override_version,
 )
 from rocm_wheels.gpus.pci import parse_lspci
-from rocm_wheels.gpus.programs import ProgramAnswer, Runner
+from rocm_wheels.gpus.programs import Look, ProgramAnswer
 
 RX, IGPU = ("0000:03:00.0", "1002:744c", 0x0300), ("0000:0f:00.0", "1002:164e", 0x0300)
 RTX, UHD = ("0000:01:00.0", "10de:2684", 0x0300), ("0000:00:02.0", "8086:4680", 0x0300)
@@ -298,12 +298,10 @@ def test_windows_names_the_cards_and_the_driver_their_targets() -> None:
 
 
 def test_a_new_vendor_is_one_row_and_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def query_acme(
-        gpus: Sequence[Gpu], env: Mapping[str, str], run: Runner, faults: list[str], tried: list[str]
-    ) -> tuple[list[Gpu], str | None]:
-        answer = run(("acme-smi",), env, 1.0)
-        tried.append("acme-smi: 1 GPU")
-        return [replace(gpu, name=answer.out, confidence="read") for gpu in gpus], None
+    def query_acme(look: Look, gpus: Sequence[Gpu]) -> tuple[list[Gpu], str | None]:
+        name = look.ask(("acme-smi",)) or ""
+        look.tried.append("acme-smi: 1 GPU")
+        return [replace(gpu, name=name, confidence="read") for gpu in gpus], None
 
     module = ModuleType("rocm_wheels.gpus.acme")
     module.query_acme = query_acme  # type: ignore[attr-defined]

@@ -10,14 +10,14 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from .gpu import INTEGRATED_TARGETS, Gpu, Hardware
-from .kfd import KfdTopology, read_topology
+from .kfd import read_topology
 from .pci import PciCard, count_cards, make_gpu, query_lspci, read_pci_cards
-from .programs import Runner, read_text, run_program
-from .rocm import find_rocm_installations
+from .programs import Look, Runner, read_text, run_program
+from .rocm import find_rocm_installations, query_rocminfo
 from .variables import (
     CUDA_VERSION_VARIABLE,
     GFX_VARIABLES,
@@ -32,6 +32,9 @@ from .variables import (
 from .vendors import GPU_VENDORS, load_vendor_query
 
 UNKNOWN_TARGET = "its target is unknown"  # of an AMD GPU, among the faults
+_WSL_DEVICE = "dev/dxg"
+_AMDGPU_MODULE = "sys/module/amdgpu"
+Overrides = Mapping[int | None, str]
 
 
 def detect_hardware(
@@ -49,29 +52,51 @@ def detect_hardware(
     for a variable that states something and cannot be read, and for two that contradict each other; it
     names them.
     """
-    forced = read_forced_hardware(env)
-    overrides = read_overrides(env)
+    forced, overrides = read_forced_hardware(env), read_overrides(env)
     rocm, rocm_faults = find_rocm_installations(
         env, root=root, platform=platform, site_packages=site_packages, forced=forced
     )
-    hardware = _SYSTEMS.get(platform, _detect_on_linux)(
-        _DetectionRequest(env, root, run, forced, overrides, frozenset(vendors))
-    )
-    gpus, warnings = list(hardware.gpus), find_ineffective_variables(env, vendors)
+    look = Look(env, root, run)
+    if forced.chips_by:
+        look.tried.append(f"{forced.chips_by} says which AMD GPUs there are")
+    wanted = {vendor for vendor in vendors if vendor != "amd" or forced.chips is None}
+    if platform == "win32":
+        gpus, present = _detect_on_windows(look, wanted)
+    elif platform == "darwin":
+        gpus, present = _detect_on_macos(look, wanted), set()
+    else:
+        gpus, present = _detect_on_linux(look, wanted, overrides)
+
+    # the programs of the drivers know more of their cards, but for what is stated
+    cuda = None
+    for vendor in GPU_VENDORS:
+        is_stated = vendor == "nvidia" and forced.capability is not None
+        if vendor in present & wanted and not is_stated and (query := load_vendor_query(vendor)):
+            cards, version = query(look, [gpu for gpu in gpus if gpu.vendor == vendor])
+            gpus = [*cards, *(gpu for gpu in gpus if gpu.vendor != vendor)]
+            cuda = version if vendor == "nvidia" else cuda
+
+    warnings = find_ineffective_variables(env, vendors)
     if forced.chips is not None:
-        gpus = [*make_forced_gpus(forced), *(gpu for gpu in gpus if gpu.vendor != "amd")]
+        gpus = [*_make_forced_gpus(forced), *gpus]
     else:
         gpus, masks = mark_visible_gpus(gpus, env, windows=platform == "win32")
         warnings += masks
-    gpus = _apply_forced_nvidia(gpus, forced) if "nvidia" in vendors else gpus
-    return replace(
-        hardware,
+    if "nvidia" in vendors and (forced.cuda or forced.capability):
+        gpus = _apply_forced_nvidia(gpus, forced)
+    unknown = [
+        f"{gpu.name or 'an AMD GPU'} ({gpu.pci_id or 'without PCI id'}): {UNKNOWN_TARGET}; "
+        f"{GFX_VARIABLES[0]} can state it"
+        for gpu in gpus
+        if gpu.vendor == "amd" and gpu.confidence == "unknown"
+    ]
+    return Hardware(
         gpus=sort_gpus(gpus),
         rocm=rocm,
-        cuda=forced.cuda or hardware.cuda,
-        faults=(*hardware.faults, *_describe_unknown_gpus(gpus), *warnings, *rocm_faults),
-        tried=((f"{forced.chips_by} says which AMD GPUs there are",) if forced.chips_by else ())
-        + hardware.tried,
+        driver=None if platform in {"win32", "darwin"} else _read_driver_version(root),
+        cuda=forced.cuda or cuda,
+        faults=(*look.faults, *unknown, *warnings, *rocm_faults),
+        tried=tuple(look.tried),
     )
 
 
@@ -80,18 +105,14 @@ def sort_gpus(gpus: Iterable[Gpu]) -> tuple[Gpu, ...]:
     return tuple(sorted(gpus, key=_rank_gpu))
 
 
-def _describe_unknown_gpus(gpus: Sequence[Gpu]) -> list[str]:
-    unknown = [gpu for gpu in gpus if gpu.vendor == "amd" and gpu.confidence == "unknown"]
-    return [
-        (
-            f"{gpu.name or 'an AMD GPU'} ({gpu.pci_id or 'without PCI id'}): {UNKNOWN_TARGET}; "
-            f"{GFX_VARIABLES[0]} can state it"
-        )
-        for gpu in unknown
-    ]
+def _rank_gpu(gpu: Gpu) -> tuple[object, ...]:
+    # a graphics unit inside a processor is no match for a card, whoever made that
+    kind = (gpu.integrated is True, list(GPU_VENDORS).index(gpu.vendor))
+    unknown = gpu.confidence == "unknown"
+    return (not gpu.visible, *kind, unknown, gpu.index is None, gpu.index or 0)
 
 
-def make_forced_gpus(forced: ForcedHardware) -> list[Gpu]:
+def _make_forced_gpus(forced: ForcedHardware) -> list[Gpu]:
     """Return the AMD GPUs that a variable states."""
     template = Gpu("amd", source="forced", confidence="forced", notes=(f"by {forced.chips_by}",))
     return [
@@ -108,8 +129,7 @@ def make_forced_gpus(forced: ForcedHardware) -> list[Gpu]:
 
 
 def _apply_forced_nvidia(gpus: Sequence[Gpu], forced: ForcedHardware) -> list[Gpu]:
-    if forced.cuda is None and forced.capability is None:
-        return list(gpus)
+    """Return the GPUs with NVIDIA's as variables state them; they state one, where none was seen."""
     note = f"by {SM_ARCH_VARIABLE if forced.capability else CUDA_VERSION_VARIABLE}"
     nvidia_gpus = [gpu for gpu in gpus if gpu.vendor == "nvidia"] or [Gpu("nvidia")]
     forced_gpus = [
@@ -125,219 +145,114 @@ def _apply_forced_nvidia(gpus: Sequence[Gpu], forced: ForcedHardware) -> list[Gp
     return [*(gpu for gpu in gpus if gpu.vendor != "nvidia"), *forced_gpus]
 
 
-@dataclass(frozen=True)
-class _DetectionRequest:
-    """What a system is asked with."""
-
-    env: Mapping[str, str]
-    root: Path
-    run: Runner
-    forced: ForcedHardware
-    overrides: Mapping[int | None, str]
-    vendors: frozenset[str]
+def _read_driver_version(root: Path) -> str | None:
+    """Return the version of the amdgpu driver: its own, or the kernel's that it is a part of."""
+    if not os.path.isdir(root / _AMDGPU_MODULE):  # noqa: PTH112 - a closed folder is no reason to stop
+        return None
+    kernel = read_text(root / "proc/sys/kernel/osrelease") or "of unknown version"
+    return read_text(root / _AMDGPU_MODULE / "version") or f"in Linux {kernel}"
 
 
-def _detect_on_linux(request: _DetectionRequest) -> Hardware:
-
-    machine = LinuxDetection(request.env, request.root, request.run)
-    amd = (
-        machine.detect_amd_gpus(request.overrides)
-        if "amd" in request.vendors and request.forced.chips is None
-        else []
-    )
-    other_gpus = machine.detect_other_gpus(request) if request.vendors - {"amd"} else []
-    return Hardware(
-        gpus=(*amd, *other_gpus),
-        driver=machine.read_driver_version(),
-        cuda=machine.cuda,
-        faults=tuple(machine.faults),
-        tried=tuple(machine.tried),
-    )
-
-
-def _detect_on_windows(request: _DetectionRequest) -> Hardware:
+def _detect_on_windows(look: Look, vendors: set[str]) -> tuple[list[Gpu], set[str]]:
     """Ask Windows. Its HIP has no ROCm runtime below it, so nothing poses as anything else."""
     from .windows_macos import detect_windows_gpus
 
-    if request.forced.chips is not None and request.vendors == {"amd"}:
-        return Hardware()
-    faults: list[str] = []
-    tried: list[str] = []
-    cards = detect_windows_gpus(request.env, request.run, faults, tried, only_amd=request.vendors == {"amd"})
-    gpus = [gpu for gpu in cards if gpu.vendor in request.vendors]
-    present = {gpu.vendor for gpu in gpus}
-    gpus, cuda = _query_vendors(gpus, present, request, faults, tried)
-    return Hardware(gpus=tuple(gpus), cuda=cuda, faults=tuple(faults), tried=tuple(tried))
+    cards = detect_windows_gpus(look, only_amd=vendors == {"amd"}) if vendors else []
+    gpus = [gpu for gpu in cards if gpu.vendor in vendors]
+    return gpus, {gpu.vendor for gpu in gpus}
 
 
-def _query_vendors(
-    gpus: list[Gpu],
-    vendors: Collection[str],
-    request: _DetectionRequest,
-    faults: list[str],
-    tried: list[str],
-) -> tuple[list[Gpu], str | None]:
-    """Ask the programs of vendors; return all cards, and the CUDA version of NVIDIA's driver."""
-    stated = {"nvidia"} if request.forced.capability is not None else set()
-    cuda = None
-    for vendor in GPU_VENDORS:
-        if vendor not in vendors or vendor in stated or (query := load_vendor_query(vendor)) is None:
-            continue
-        cards, version = query(
-            [gpu for gpu in gpus if gpu.vendor == vendor], request.env, request.run, faults, tried
-        )
-        gpus = [*cards, *(gpu for gpu in gpus if gpu.vendor != vendor)]
-        cuda = version if vendor == "nvidia" else cuda
-    return gpus, cuda
-
-
-def _detect_on_macos(request: _DetectionRequest) -> Hardware:
+def _detect_on_macos(look: Look, vendors: set[str]) -> list[Gpu]:
     """Ask macOS. There is no ROCm for it, so an AMD card of a Mac is of no use to any ROCm wheel."""
     from .windows_macos import detect_macos_gpus
 
-    if request.vendors == {"amd"}:
-        return Hardware(tried=("macOS has no ROCm: nothing was looked for",))
-    faults: list[str] = []
-    tried: list[str] = []
-    gpus = [
+    if vendors <= {"amd"}:
+        look.tried.append("macOS has no ROCm: nothing was looked for")
+        return []
+    return [
         replace(gpu, visible=False, hidden_by="macOS, which has no ROCm") if gpu.vendor == "amd" else gpu
-        for gpu in detect_macos_gpus(request.env, request.run, faults, tried)
-        if gpu.vendor in request.vendors
+        for gpu in detect_macos_gpus(look)
+        if gpu.vendor in vendors
     ]
-    return Hardware(gpus=tuple(gpus), faults=tuple(faults), tried=tuple(tried))
 
 
-_SYSTEMS = {"win32": _detect_on_windows, "darwin": _detect_on_macos}
+def _detect_on_linux(look: Look, vendors: set[str], overrides: Overrides) -> tuple[list[Gpu], set[str]]:
+    """Return the cards by the best source that answers, and whose drivers may know more of theirs."""
+    cards, bus_seen = read_pci_cards(look.root)
+    if bus_seen:
+        look.tried.append(f"PCI bus: {count_cards(cards)}")
+    is_wsl = os.path.exists(look.root / _WSL_DEVICE)  # noqa: PTH110 - a closed folder is no reason to stop
+    amd: list[Gpu] | None = []
+    if "amd" in vendors:
+        amd_cards = [card for card in cards if card.vendor == "amd"]
+        amd = _query_amd(look, amd_cards if bus_seen else None, overrides, is_wsl=is_wsl)
+    if not bus_seen and (amd is None or vendors - {"amd"}):
+        cards = query_lspci(look)
+    made = [make_gpu(card, "pci" if bus_seen else "lspci") for card in cards]
+    gpus = [gpu for gpu in made if gpu and gpu.vendor in vendors]
+    others = [gpu for gpu in gpus if gpu.vendor != "amd"]
+    # where the bus says nothing, every driver is asked
+    present = {gpu.vendor for gpu in others} if bus_seen and not is_wsl else vendors
+    if amd is None:
+        amd = [_apply_override(gpu, overrides.get(None)) for gpu in gpus if gpu.vendor == "amd"]
+    return [*amd, *others], present
 
 
-def _rank_gpu(gpu: Gpu) -> tuple[object, ...]:
-    # a graphics unit inside a processor is no match for a card, whoever made that
-    kind = (gpu.integrated is True, list(GPU_VENDORS).index(gpu.vendor))
-    unknown = gpu.confidence == "unknown"
-    return (not gpu.visible, *kind, unknown, gpu.index is None, gpu.index or 0)
+def _query_amd(
+    look: Look, bus_cards: list[PciCard] | None, overrides: Overrides, *, is_wsl: bool
+) -> list[Gpu] | None:
+    """Return AMD's cards by what knows more than the bus, None where nothing does.
 
-
-_WSL_DEVICE = "dev/dxg"
-_AMDGPU_MODULE = "sys/module/amdgpu"
-
-
-class LinuxDetection:
-    """One look at a Linux machine; ``faults`` and ``tried`` fill up as it goes."""
-
-    def __init__(self, env: Mapping[str, str], root: Path, run: Runner) -> None:
-        """Read the PCI bus; everything else is asked for."""
-        self._env, self._root, self._run = env, root, run
-        self.faults: list[str] = []
-        self.tried: list[str] = []
-        self.cuda: str | None = None
-        self._cards, self._bus_seen = read_pci_cards(root)
-        self._source = "pci"
-        if self._bus_seen:
-            self.tried.append(f"PCI bus: {count_cards(self._cards)}")
-
-    def detect_amd_gpus(self, overrides: Mapping[int | None, str]) -> list[Gpu]:
-        """Return AMD's cards by the best source that answers."""
-        topology = read_topology(self._root)
-        self.faults += topology.faults
-        summary = f"{len(topology.gpus)} AMD GPUs" if topology.present else "no such driver"
-        self.tried.append(f"kfd: {summary}")
-        if topology.gpus:
-            self.faults += _describe_unused_overrides(topology, overrides)
-            return self._add_unnumbered_cards(_apply_overrides(topology, overrides))
-        if self._bus_seen and not self._select_cards("1002") and not self._is_wsl():
-            self.tried.append("rocminfo: not asked, there is no AMD card on the PCI bus")
-            return []
-        from .rocm import query_rocminfo
-
-        gpus = query_rocminfo(self._env, self._run, self.faults, self.tried)
-        if gpus:
-            return self._add_unnumbered_cards([_apply_override(gpu, overrides.get(None)) for gpu in gpus])
-        if self._is_wsl():
-            return [
-                _apply_override(replace(gpu, index=number), overrides.get(None))
-                for number, gpu in enumerate(self._query_windows("amd"))
-            ]
-        self._query_lspci()
-        bus_gpus = [make_gpu(card, self._source) for card in self._select_cards("1002")]
-        return [_apply_override(gpu, overrides.get(None)) for gpu in bus_gpus if gpu]
-
-    def detect_other_gpus(self, request: _DetectionRequest) -> list[Gpu]:
-        """Return the cards of other makers, as their drivers name them where there is a program to ask."""
-        if not self._bus_seen:
-            self._query_lspci()
-        bus_gpus = [
-            make_gpu(card, self._source) for card in self._cards if not card.pci_id.startswith("1002:")
+    ``bus_cards`` are those of the bus, None where it cannot be seen.
+    """
+    topology = read_topology(look.root)
+    look.faults += topology.faults
+    summary = f"{len(topology.gpus)} AMD GPUs" if topology.present else "no such driver"
+    look.tried.append(f"kfd: {summary}")
+    if topology.gpus:
+        # many take the number in the name of an override for the GPU's index
+        nodes = ", ".join(map(str, topology.nodes))
+        look.faults += [
+            f"{OVERRIDE_VARIABLE}_{node} is of no GPU: their nodes are {nodes}"
+            for node in sorted(node for node in overrides if node is not None)
+            if node not in topology.nodes
         ]
-        gpus = [gpu for gpu in bus_gpus if gpu and gpu.vendor in request.vendors]
-        present = {gpu.vendor for gpu in gpus}
-        if not self._bus_seen or self._is_wsl():  # the bus says nothing: ask all
-            present = {*request.vendors}
-        gpus, self.cuda = _query_vendors(gpus, present, request, self.faults, self.tried)
+        numbered = zip(topology.gpus, topology.nodes, strict=True)
+        gpus = [_apply_override(gpu, overrides.get(node, overrides.get(None))) for gpu, node in numbered]
+        return _add_unnumbered_cards(gpus, bus_cards or [])
+    if bus_cards == [] and not is_wsl:
+        look.tried.append("rocminfo: not asked, there is no AMD card on the PCI bus")
+        return []
+    gpus = query_rocminfo(look)
+    if not gpus and is_wsl:  # the bus of a WSL has none of the cards of the Windows around
+        from .windows_macos import query_windows
+
+        listed = [gpu for gpu in query_windows(look, "powershell.exe") if gpu.vendor == "amd"]
+        gpus = [replace(gpu, index=number) for number, gpu in enumerate(listed)]
+        return [_apply_override(gpu, overrides.get(None)) for gpu in gpus]
+    posed = [_apply_override(gpu, overrides.get(None)) for gpu in gpus]
+    return _add_unnumbered_cards(posed, bus_cards or []) if posed else None
+
+
+def _add_unnumbered_cards(gpus: list[Gpu], bus_cards: list[PciCard]) -> list[Gpu]:
+    """Add the cards of the bus that the runtime does not number: too old for it, or given to others."""
+    slots = {gpu.address for gpu in gpus}
+    unplaced = Counter(gpu.pci_id for gpu in gpus if gpu.address is None)
+    if None in unplaced:  # a source that tells names only: nobody knows which card is which
         return gpus
-
-    def read_driver_version(self) -> str | None:
-        """Return the version of the amdgpu driver: its own, or the kernel's that it is a part of."""
-        if not os.path.isdir(self._root / _AMDGPU_MODULE):  # noqa: PTH112
-            return None
-        version = read_text(self._root / _AMDGPU_MODULE / "version")
-        return (
-            version
-            or f"in Linux {read_text(self._root / 'proc/sys/kernel/osrelease') or 'of unknown version'}"
-        )
-
-    def _select_cards(self, vendor: str) -> list[PciCard]:
-        return [card for card in self._cards if card.pci_id.startswith(f"{vendor}:")]
-
-    def _is_wsl(self) -> bool:
-        return os.path.exists(self._root / _WSL_DEVICE)  # noqa: PTH110 - a closed folder is no reason to stop
-
-    def _query_windows(self, vendor: str) -> list[Gpu]:
-        """Ask the Windows around: the bus of a WSL has none of its cards."""
-        from .windows_macos import query_wsl_host
-
-        gpus = query_wsl_host(self._env, self._run, self.faults, self.tried)
-        return [gpu for gpu in gpus if gpu.vendor == vendor]
-
-    def _query_lspci(self) -> None:
-        if not self._bus_seen and self._source == "pci":
-            self._source = "lspci"
-            self._cards = query_lspci(self._env, self._run, self.faults, self.tried)
-
-    def _add_unnumbered_cards(self, gpus: list[Gpu]) -> list[Gpu]:
-        """Add the cards of the bus that the runtime does not number: too old for it, or given to others."""
-        slots = {gpu.address for gpu in gpus}
-        unplaced = Counter(gpu.pci_id for gpu in gpus if gpu.address is None)
-        if None in unplaced:  # a source that tells names only: nobody knows which card is which
-            return gpus
-        for card in self._select_cards("1002"):
-            if card.address in slots:
-                continue
-            if unplaced[card.pci_id] > 0:
-                unplaced[card.pci_id] -= 1
-                continue
-            if gpu := make_gpu(card, self._source):
-                hidden = f"{gpus[0].source}, which does not list it for this process"
-                gpus.append(replace(gpu, visible=False, hidden_by=hidden))
-        return gpus
-
-
-def _apply_overrides(topology: KfdTopology, overrides: Mapping[int | None, str]) -> list[Gpu]:
-    pairs = zip(topology.gpus, topology.nodes, strict=True)
-    return [_apply_override(gpu, overrides.get(node, overrides.get(None))) for gpu, node in pairs]
-
-
-def _describe_unused_overrides(topology: KfdTopology, overrides: Mapping[int | None, str]) -> list[str]:
-    """Return a sentence for each override of a node that is no GPU: many take it for the GPU's index."""
-    strange = [node for node in overrides if node is not None and node not in topology.nodes]
-    nodes = ", ".join(map(str, topology.nodes))
-    return [f"{OVERRIDE_VARIABLE}_{node} is of no GPU: their nodes are {nodes}" for node in sorted(strange)]
+    hidden = f"{gpus[0].source}, which does not list it for this process"
+    for card in bus_cards:
+        if card.address in slots:
+            continue
+        if unplaced[card.pci_id] > 0:
+            unplaced[card.pci_id] -= 1
+        elif gpu := make_gpu(card, "pci"):
+            gpus.append(replace(gpu, visible=False, hidden_by=hidden))
+    return gpus
 
 
 def _apply_override(gpu: Gpu, target: str | None) -> Gpu:
     if target is None:
         return gpu
-    return replace(
-        gpu,
-        gfx=target,
-        notes=(*gpu.notes, f"{OVERRIDE_VARIABLE} makes {gpu.native or 'it'} pose as {target}"),
-    )
+    note = f"{OVERRIDE_VARIABLE} makes {gpu.native or 'it'} pose as {target}"
+    return replace(gpu, gfx=target, notes=(*gpu.notes, note))

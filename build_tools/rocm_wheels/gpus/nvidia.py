@@ -3,38 +3,37 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from .gpu import Gpu
-from .programs import Runner, check_answer
+from .programs import Look
 
 _QUERY_FIELDS = ("index", "name", "pci.bus_id", "uuid", "memory.total", "compute_cap")
 _QUERY_COMMAND = ("nvidia-smi", f"--query-gpu={','.join(_QUERY_FIELDS)}", "--format=csv,noheader,nounits")
-_TIMEOUT = 20.0
 
 
-def query_nvidia(
-    gpus: Sequence[Gpu], env: Mapping[str, str], run: Runner, faults: list[str], tried: list[str]
-) -> tuple[list[Gpu], str | None]:
+def query_nvidia(look: Look, gpus: Sequence[Gpu]) -> tuple[list[Gpu], str | None]:
     """Return NVIDIA's cards as nvidia-smi names them, else ``gpus``; and the CUDA version of the driver."""
-    answer = run(_QUERY_COMMAND, {**env, "LC_ALL": "C"}, _TIMEOUT)
-    if not check_answer(answer, "nvidia-smi", faults, tried):
+    printed = look.ask(_QUERY_COMMAND)
+    if printed is None:
         return list(gpus), None
-    listed_gpus = parse_nvidia_smi(answer.out)
-    tried.append(f"nvidia-smi: {len(listed_gpus)} NVIDIA GPUs")
+    listed_gpus = parse_nvidia_smi(printed)
+    look.tried.append(f"nvidia-smi: {len(listed_gpus)} NVIDIA GPUs")
     if not listed_gpus:
-        faults.append(f"nvidia-smi printed no GPUs, but {answer.out.strip()[:60]!r}")
+        look.faults.append(f"nvidia-smi printed no GPUs, but {printed.strip()[:60]!r}")
         return list(gpus), None
-    remaining = list(gpus)
-    merged = []
+    remaining, merged = list(gpus), []
     for gpu in listed_gpus:
-        card = next(
-            (card for card in remaining if card.address in {None, gpu.address}), None
-        )  # Windows tells no slots
-        remaining = [candidate for candidate in remaining if candidate is not card]
-        merged.append(_merge_card(gpu, card))
-    banner = run(("nvidia-smi",), {**env, "LC_ALL": "C"}, _TIMEOUT)
+        # Windows tells no slots
+        card = next((card for card in remaining if card.address in {None, gpu.address}), None)
+        if card is None:
+            merged.append(gpu)
+            continue
+        remaining.remove(card)
+        capability = gpu.capability or card.capability
+        merged.append(replace(gpu, pci_id=card.pci_id, integrated=card.integrated, capability=capability))
+    banner = look.run(("nvidia-smi",), {**look.env, "LC_ALL": "C"}, 20.0)
     cuda = re.search(r"CUDA Version: *([0-9]+\.[0-9]+)", banner.out)
     return [*merged, *remaining], cuda[1] if cuda else None
 
@@ -61,14 +60,3 @@ def parse_nvidia_smi(text: str) -> list[Gpu]:
             )
         )
     return gpus
-
-
-def _merge_card(gpu: Gpu, card: Gpu | None) -> Gpu:
-    if card is None:
-        return gpu
-    return replace(
-        gpu,
-        pci_id=card.pci_id,
-        integrated=card.integrated,
-        capability=gpu.capability or card.capability,
-    )

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from .gpu import INTEGRATED_TARGETS, OLDER_TARGETS, Gpu
-from .programs import Runner, check_answer
+from .programs import Look
 from .vendors import GPU_VENDORS, find_vendor
 
 PCI_TABLES = {name: vendor.pci_table for name, vendor in GPU_VENDORS.items() if vendor.pci_table}
@@ -185,6 +185,7 @@ def _parse_entry(line: str, vendor: str) -> PciEntry:
 PCI_DEVICES = "sys/bus/pci/devices"
 _DEVICE_CLASSES = (0x03, 0x12)
 _ACCELERATOR = 0x1200  # Instinct cards have no display and say this
+_LSPCI_DEVICE = re.compile(r"^(?:[0-9a-f]{4,}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7] ", re.MULTILINE)
 _LSPCI_LINE = re.compile(
     r"^((?:[0-9a-f]{4,}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]) [^\[]*\[([0-9a-f]{4})\]: (.*) "
     r"\[([0-9a-f]{4}):([0-9a-f]{4})\](?: \(rev [0-9a-f]+\))?(?: \(prog-if .*\))?\s*$"
@@ -228,15 +229,15 @@ def count_cards(cards: Collection[object]) -> str:
     return f"{len(cards)} card{'' if len(cards) == 1 else 's'}"
 
 
-def query_lspci(env: Mapping[str, str], run: Runner, faults: list[str], tried: list[str]) -> list[PciCard]:
+def query_lspci(look: Look) -> list[PciCard]:
     """Return the cards that lspci lists."""
-    answer = run(("lspci", "-nn"), {**env, "LC_ALL": "C"}, 10.0)
-    if not check_answer(answer, "lspci", faults, tried):
+    printed = look.ask(("lspci", "-nn"), 10.0)
+    if printed is None:
         return []
-    cards = parse_lspci(answer.out)
-    tried.append(f"lspci: {count_cards(cards)}")
-    if not cards and answer.out.strip() and not _looks_like_lspci(answer.out):
-        faults.append(f"lspci printed no list of devices, but {answer.out.strip().splitlines()[0][:60]!r}")
+    cards = parse_lspci(printed)
+    look.tried.append(f"lspci: {count_cards(cards)}")
+    if printed.strip() and not _LSPCI_DEVICE.search(printed):
+        look.faults.append(f"lspci printed no list of devices, but {printed.strip().splitlines()[0][:60]!r}")
     return cards
 
 
@@ -272,12 +273,6 @@ def make_gpu(card: PciCard, source: str) -> Gpu | None:
         source=source,
         confidence="derived" if is_known else "unknown",
         notes=(entry.note,) if entry and entry.note else (),
-    )
-
-
-def _looks_like_lspci(text: str) -> bool:
-    return any(
-        re.match(r"(?:[0-9a-f]{4,}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7] ", line) for line in text.splitlines()
     )
 
 

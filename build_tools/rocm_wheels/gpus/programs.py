@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
@@ -34,16 +34,27 @@ def read_text(path: Path) -> str:
         return ""
 
 
-def check_answer(answer: ProgramAnswer, name: str, faults: list[str], tried: list[str]) -> bool:
-    """Tell whether a program said something; where it did not, note that it was tried, and its fault."""
-    if answer.installed and not answer.fault:
-        return True
-    tried.append(f"{name}: no answer" if answer.installed else f"{name}: not installed")
-    faults += [answer.fault] if answer.fault else []
-    return False
-
-
 Runner = Callable[[Sequence[str], Mapping[str, str], float], ProgramAnswer]
+
+
+@dataclass
+class Look:
+    """One look at a machine: its variables, its files, its programs; ``faults`` and ``tried`` fill up."""
+
+    env: Mapping[str, str]
+    root: Path
+    run: Runner
+    faults: list[str] = field(default_factory=list)
+    tried: list[str] = field(default_factory=list)
+
+    def ask(self, words: Sequence[str], timeout: float = 20.0) -> str | None:
+        """Return what a program printed; None where it gave no answer, which is noted."""
+        answer = self.run(words, {**self.env, "LC_ALL": "C"}, timeout)
+        if answer.installed and not answer.fault:
+            return answer.out
+        self.tried.append(f"{words[0]}: no answer" if answer.installed else f"{words[0]}: not installed")
+        self.faults += [answer.fault] if answer.fault else []
+        return None
 
 
 def run_program(words: Sequence[str], env: Mapping[str, str], timeout: float) -> ProgramAnswer:

@@ -14,7 +14,7 @@ from typing import Any
 
 from .gpu import INTEGRATED_TARGETS, Gpu, RocmInstallation, is_chip_name
 from .pci import find_pci_entry
-from .programs import Runner
+from .programs import Look
 from .variables import ForcedHardware, parse_major_minor, read_forced_hardware
 
 _VARIABLES = ("ROCM_PATH", "ROCM_HOME")
@@ -149,25 +149,29 @@ class ToolOutputError(Exception):
     """What a tool printed is not what it prints."""
 
 
-def query_rocminfo(env: Mapping[str, str], run: Runner, faults: list[str], tried: list[str]) -> list[Gpu]:
-    """Return the GPUs that rocminfo names; what is odd and what was asked is added.
+def query_rocminfo(look: Look) -> list[Gpu]:
+    """Return the GPUs that rocminfo names.
 
     Where it says nothing, ROCm's other tools do not either: they read the kernel's files, as we did before.
     """
-    plain = {key: value for key, value in env.items() if not any(word in key for word in _HIDING_VARIABLES)}
-    plain |= {"LC_ALL": "C", "PATH": os.pathsep.join(_list_program_folders(env))}
-    answer = run(("rocminfo",), plain, _TIMEOUT)
+    env = {
+        name: text for name, text in look.env.items() if not any(word in name for word in _HIDING_VARIABLES)
+    }
+    # few put ROCm's folder into PATH
+    folders = [env.get("PATH", os.defpath), *([f"{env['ROCM_PATH']}/bin"] if env.get("ROCM_PATH") else [])]
+    env |= {"LC_ALL": "C", "PATH": os.pathsep.join([*folders, "/opt/rocm/bin"])}
+    answer = look.run(("rocminfo",), env, _TIMEOUT)
     if not answer.installed:
-        tried.append("rocminfo: not installed")
+        look.tried.append("rocminfo: not installed")
         return []
-    faults += [answer.fault] if answer.fault else []
     try:
-        gpus = parse_rocminfo(answer.out)
+        gpus = parse_rocminfo(answer.out)  # some print all they know, and fail then
+        look.tried.append(f"rocminfo: {len(gpus)} AMD GPUs")
+        look.faults += [answer.fault] if answer.fault else []
     except ToolOutputError as cause:
-        tried.append("rocminfo: no answer")
-        faults += [] if answer.fault else [str(cause)]
+        look.tried.append("rocminfo: no answer")
+        look.faults.append(answer.fault or str(cause))
         return []
-    tried.append(f"rocminfo: {len(gpus)} AMD GPUs")
     return gpus
 
 
@@ -235,12 +239,6 @@ def make_amd_gpu(chip: str, source: str, *, name: str = "", pci_id: str | None =
         notes=(entry.note,) if entry and entry.note and not is_named else (),
         **fields,
     )
-
-
-def _list_program_folders(env: Mapping[str, str]) -> list[str]:
-    """Return where tools are looked for: few put ROCm's folder into PATH."""
-    rocm = env.get("ROCM_PATH")
-    return [env.get("PATH", os.defpath), *([f"{rocm}/bin"] if rocm else []), "/opt/rocm/bin"]
 
 
 def _parse_fields(part: str) -> Iterator[tuple[str, str]]:

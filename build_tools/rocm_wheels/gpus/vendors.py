@@ -6,12 +6,12 @@ this with a function like ``query_nvidia``. A table of its PCI ids is a file bes
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from .gpu import Gpu
-from .programs import Runner
+from .programs import Look
 
 
 class GpuVendor(NamedTuple):
@@ -42,13 +42,8 @@ GPU_VENDORS: dict[str, GpuVendor] = {
 }
 
 
-class VendorQuery(Protocol):
-    """Asks the program of a vendor's driver."""
-
-    def __call__(
-        self, gpus: Sequence[Gpu], env: Mapping[str, str], run: Runner, faults: list[str], tried: list[str]
-    ) -> tuple[list[Gpu], str | None]:
-        """Return the cards, else ``gpus``, and the version that the driver serves; add to the lists."""
+# asks the program of a driver: returns the cards, else those that it is given, and the version that it serves
+VendorQuery = Callable[[Look, Sequence[Gpu]], tuple[list[Gpu], str | None]]
 
 
 def find_vendor(pci_id: str) -> str | None:
@@ -59,7 +54,7 @@ def find_vendor(pci_id: str) -> str | None:
 def load_vendor_query(name: str) -> VendorQuery | None:
     """Return what asks a vendor's own program; None where there is none."""
     module, _, function = GPU_VENDORS[name].query.partition(":")
-    if not function:
-        return None
-    query: VendorQuery = getattr(import_module(f".{module}", __package__), function)
+    query: VendorQuery | None = (
+        getattr(import_module(f".{module}", __package__), function) if module else None
+    )
     return query

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from .gpu import Gpu, is_chip_name
 from .pci import PciCard, count_cards, make_gpu
-from .programs import Runner, check_answer
+from .programs import Look
 from .rocm import make_amd_gpu
 from .vendors import GPU_VENDORS
 
@@ -23,27 +23,20 @@ _CLINFO_FIELD = re.compile(
 )
 
 
-def detect_windows_gpus(
-    env: Mapping[str, str], run: Runner, faults: list[str], tried: list[str], *, only_amd: bool = False
-) -> list[Gpu]:
+def detect_windows_gpus(look: Look, *, only_amd: bool = False) -> list[Gpu]:
     """Return the cards of Windows: what it lists, with the targets that AMD's driver says (clinfo).
 
     With ``only_amd`` the driver's word is enough when there is one: PowerShell takes a second.
     """
-    answer = run(("clinfo",), env, _TIMEOUT)
-    faults += [answer.fault] if answer.fault else []
-    driver_gpus = parse_clinfo(answer.out)
-    tried.append(f"clinfo: {len(driver_gpus)} AMD GPUs" if answer.installed else "clinfo: not installed")
-    if answer.installed and not answer.fault and not driver_gpus and "latform" not in answer.out:
-        faults.append(f"clinfo printed no list of platforms, but {answer.out.strip()[:60]!r}")
+    printed = look.ask(("clinfo",), _TIMEOUT)
+    driver_gpus = parse_clinfo(printed or "")
+    if printed is not None:
+        look.tried.append(f"clinfo: {len(driver_gpus)} AMD GPUs")
+        if not driver_gpus and "latform" not in printed:
+            look.faults.append(f"clinfo printed no list of platforms, but {printed.strip()[:60]!r}")
     if driver_gpus and only_amd:
         return driver_gpus
-    return _join_targets(_query_wmi(env, run, faults, tried), driver_gpus)
-
-
-def query_wsl_host(env: Mapping[str, str], run: Runner, faults: list[str], tried: list[str]) -> list[Gpu]:
-    """Return the cards of the Windows around a WSL, which its PowerShell lists."""
-    return _query_wmi(env, run, faults, tried, powershell="powershell.exe")
+    return _join_targets(query_windows(look), driver_gpus)
 
 
 def parse_pnp_devices(text: str) -> list[PciCard]:
@@ -75,15 +68,15 @@ def parse_clinfo(text: str) -> list[Gpu]:
     return gpus
 
 
-def detect_macos_gpus(env: Mapping[str, str], run: Runner, faults: list[str], tried: list[str]) -> list[Gpu]:
+def detect_macos_gpus(look: Look) -> list[Gpu]:
     """Return the cards of a Mac."""
-    answer = run(("system_profiler", "-json", "SPDisplaysDataType"), env, _TIMEOUT)
-    if not check_answer(answer, "system_profiler", faults, tried):
+    printed = look.ask(("system_profiler", "-json", "SPDisplaysDataType"), _TIMEOUT)
+    if printed is None:
         return []
-    gpus = parse_system_profiler(answer.out)
-    tried.append(f"system_profiler: {'no answer' if gpus is None else count_cards(gpus)}")
+    gpus = parse_system_profiler(printed)
+    look.tried.append(f"system_profiler: {'no answer' if gpus is None else count_cards(gpus)}")
     if gpus is None:
-        faults.append(f"system_profiler printed no list of displays, but {answer.out.strip()[:60]!r}")
+        look.faults.append(f"system_profiler printed no list of displays, but {printed.strip()[:60]!r}")
     return gpus or []
 
 
@@ -115,22 +108,22 @@ def _make_mac_gpu(card: Mapping[str, object]) -> Gpu | None:
     return replace(gpu, pci_id=gpu.pci_id if device else None, address=None) if gpu else None
 
 
-def _query_wmi(
-    env: Mapping[str, str], run: Runner, faults: list[str], tried: list[str], powershell: str = _POWERSHELL
-) -> list[Gpu]:
+def query_windows(look: Look, powershell: str = _POWERSHELL) -> list[Gpu]:
+    """Return the cards that the PowerShell of Windows lists; a WSL has one on its PATH: that around it."""
     for command in ("Get-CimInstance", "Get-WmiObject"):  # the second is all that PowerShell 2 has
         script = f"{command} Win32_VideoController | {_PNP_SCRIPT}"
-        answer = run((powershell, "-NoProfile", "-NonInteractive", "-Command", script), env, _TIMEOUT)
+        words = (powershell, "-NoProfile", "-NonInteractive", "-Command", script)
+        answer = look.run(words, look.env, _TIMEOUT)
         if not answer.installed:
-            tried.append("PowerShell: not installed")
+            look.tried.append("PowerShell: not installed")
             return []
         if not answer.fault:
             gpus = [make_gpu(card, "wmi") for card in parse_pnp_devices(answer.out)]
             listed_gpus = [replace(gpu, address=None) for gpu in gpus if gpu]
-            tried.append(f"{command}: {count_cards(listed_gpus)}")
+            look.tried.append(f"{command}: {count_cards(listed_gpus)}")
             return listed_gpus
-        tried.append(f"{command}: no answer")
-        faults.append(answer.fault)
+        look.tried.append(f"{command}: no answer")
+        look.faults.append(answer.fault)
     return []
 
 
