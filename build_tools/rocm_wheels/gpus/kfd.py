@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .gpu import INTEGRATED_TARGETS, Gpu, decode_target_number
-from .pci import find_pci_entry
+from .gpu import Gpu, decode_target_number
+from .pci import find_pci_entry, format_slot, make_amd_gpu
 from .programs import read_text
 
 TOPOLOGY_NODES = "sys/class/kfd/kfd/topology/nodes"
@@ -111,56 +111,34 @@ def _mark_missing_devices(nodes: list[_KfdNode], root: Path, topology: KfdTopolo
 def _make_gpu(node: _KfdNode, index: int | None, faults: list[str]) -> Gpu:
     values = node.values
     number = values.get("gfx_target_version", 0)
-    pci_id = (
-        f"{values.get('vendor_id', _AMD_VENDOR_ID):04x}:{values['device_id']:04x}"
-        if "device_id" in values
-        else None
-    )
+    vendor = f"{values.get('vendor_id', _AMD_VENDOR_ID):04x}"
+    pci_id = f"{vendor}:{values['device_id']:04x}" if "device_id" in values else None
     entry = find_pci_entry(pci_id)
-    chip = decode_target_number(number) or (entry.gfx if entry else None)
-    if chip is None:
-        version_text = f"gfx_target_version {number}" if number else "no gfx_target_version"
-        faults.append(f"node {node.folder.name} of the amdgpu driver is a GPU with {version_text}")
-    missing = not node.reachable
-    node_name = read_text(node.folder / "name")
-    return Gpu(
-        vendor="amd",
-        gfx=chip,
-        native=chip,
-        name=(entry.name if entry else "") or node_name.replace(_PLACEHOLDER_NAME, ""),
+    name = read_text(node.folder / "name")
+    gpu = make_amd_gpu(
+        decode_target_number(number),
+        "kfd",
         pci_id=pci_id,
-        address=_format_address(values),
+        name=(entry.name if entry else "") or name.replace(_PLACEHOLDER_NAME, ""),
+        integrated=True if values.get("cpu_cores_count", 0) > 0 else None,
+        notes=_describe_partition(values),
+        address=format_slot(values.get("domain", 0), values["location_id"])
+        if "location_id" in values
+        else None,
         uuid=f"GPU-{values['unique_id']:016x}" if values.get("unique_id") else None,
         index=index,
-        visible=not missing,
-        hidden_by=f"/dev/dri/renderD{values.get('drm_render_minor')}, which is not here" if missing else "",
-        integrated=_is_integrated(values, entry.integrated if entry else None, chip),
+        visible=node.reachable,
+        hidden_by=""
+        if node.reachable
+        else f"/dev/dri/renderD{values.get('drm_render_minor')}, which is not here",
         simd_count=values["simd_count"],
         memory=_read_memory(node.folder),
-        source="kfd",
-        confidence="read" if decode_target_number(number) else "derived" if chip else "unknown",
-        notes=(
-            *_describe_partition(values),
-            *((entry.note,) if entry and entry.note and not decode_target_number(number) else ()),
-        ),
-        node=node_name,
+        node=name,
     )
-
-
-def _is_integrated(values: Mapping[str, int], entry: bool | None, chip: str | None) -> bool | None:
-    if entry is not None:
-        return entry
-    if chip in INTEGRATED_TARGETS or values.get("cpu_cores_count", 0) > 0:
-        return True
-    return None
-
-
-def _format_address(values: Mapping[str, int]) -> str | None:
-    """Return the slot of a node: bus, device and function are in the low half of ``location_id``."""
-    if "location_id" not in values:
-        return None
-    location = values["location_id"] & 0xFFFF
-    return f"{values.get('domain', 0):04x}:{location >> 8:02x}:{location >> 3 & 31:02x}.{location & 7}"
+    if gpu.gfx is None:
+        version_text = f"gfx_target_version {number}" if number else "no gfx_target_version"
+        faults.append(f"node {node.folder.name} of the amdgpu driver is a GPU with {version_text}")
+    return gpu
 
 
 def _describe_partition(values: Mapping[str, int]) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from .gpu import INTEGRATED_TARGETS, OLDER_TARGETS, Gpu
 from .programs import Look
@@ -254,26 +255,63 @@ def parse_lspci(text: str) -> list[PciCard]:
 
 def make_gpu(card: PciCard, source: str) -> Gpu | None:
     """Return a card as a GPU; None for a maker that matters to no wheel (a server's console)."""
-    vendor = find_vendor(card.pci_id)
-    if vendor is None:
-        return None
     entry = find_pci_entry(card.pci_id)
-    target = entry.gfx if entry else None
-    is_known = target or (entry and vendor != "amd")
-    integrated = entry.integrated if entry else None
+    name = (entry.name if entry else "") or card.name
+    if card.vendor == "amd":
+        return make_amd_gpu(None, source, pci_id=card.pci_id, name=name, address=card.address)
+    if card.vendor is None:
+        return None
     return Gpu(
-        vendor=vendor,
-        gfx=target,
-        native=target,
-        name=(entry.name if entry else "") or card.name,
+        vendor=card.vendor,
+        name=name,
         pci_id=card.pci_id,
         address=card.address,
-        integrated=integrated if integrated is not None else (target in INTEGRATED_TARGETS or None),
+        integrated=entry.integrated if entry else None,
         capability=entry.capability if entry else None,
         source=source,
-        confidence="derived" if is_known else "unknown",
+        confidence="derived" if entry else "unknown",
         notes=(entry.note,) if entry and entry.note else (),
     )
+
+
+def make_amd_gpu(
+    chip: str | None,
+    source: str,
+    *,
+    pci_id: str | None = None,
+    name: str = "",
+    integrated: bool | None = None,
+    notes: tuple[str, ...] = (),
+    **fields: Any,
+) -> Gpu:
+    """Return an AMD GPU as a driver or a tool tells of it: its target is looked up where ``chip`` is None.
+
+    ``name`` and ``integrated`` are what the source says: a name comes before that of the table, the table
+    knows better what is inside a processor. ``fields`` are further ones of ``Gpu``.
+    """
+    entry = find_pci_entry(pci_id)
+    target = chip or (entry.gfx if entry else None)
+    if entry and entry.integrated is not None:
+        integrated = entry.integrated
+    elif integrated is None:
+        integrated = target in INTEGRATED_TARGETS or None
+    return Gpu(
+        vendor="amd",
+        gfx=target,
+        native=target,
+        name=name or (entry.name if entry else ""),
+        pci_id=pci_id,
+        integrated=integrated,
+        source=source,
+        confidence="read" if chip else "derived" if target else "unknown",
+        notes=(*notes, entry.note) if entry and entry.note and not chip else notes,
+        **fields,
+    )
+
+
+def format_slot(domain: int, location: int) -> str:
+    """Return ``0000:03:00.0``: bus, device and function are in the lower 16 bits of ``location``."""
+    return f"{domain:04x}:{location >> 8 & 255:02x}:{location >> 3 & 31:02x}.{location & 7}"
 
 
 def _is_card(kind: int, vendor: str) -> bool:

@@ -10,10 +10,9 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from .gpu import INTEGRATED_TARGETS, Gpu, RocmInstallation, is_chip_name
-from .pci import find_pci_entry
+from .gpu import Gpu, RocmInstallation, is_chip_name
+from .pci import format_slot, make_amd_gpu
 from .programs import Look
 from .variables import ForcedHardware, parse_major_minor, read_forced_hardware
 
@@ -142,6 +141,8 @@ def _read_text(path: Path, faults: list[str]) -> str:
 
 _HIDING_VARIABLES = ("_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "HSA_OVERRIDE_GFX_VERSION", "ROCM_TARGET_LST")
 _TIMEOUT = 10.0  # seconds
+# of an agent itself: two blanks deep, before its lists
+_AGENT_FIELD = re.compile(r"^ {2}(\S[^:\n]*):+ *(.*?) *$", re.MULTILINE)
 _AGENT_HEADER = re.compile(r"^\*{3,}\s*\nAgent \d+\s*\n\*{3,}\s*$", re.MULTILINE)
 
 
@@ -185,73 +186,24 @@ def parse_rocminfo(text: str) -> list[Gpu]:
     if len(parts) < 2:
         last = (text.strip().splitlines() or ["nothing"])[-1].strip()
         raise ToolOutputError(f"rocminfo printed no agents, but {last!r}")
-    gpus: list[Gpu] = []
-    for part in parts[1:]:
-        fields = {key: value for key, value in _parse_fields(part) if value}
-        if fields.get("Device Type") == "GPU":
-            gpus.append(_make_agent_gpu(fields, len(gpus)))
-    return gpus
+    agents = ({name: value for name, value in _AGENT_FIELD.findall(part) if value} for part in parts[1:])
+    gpus = [fields for fields in agents if fields.get("Device Type") == "GPU"]
+    return [_make_agent_gpu(fields, index) for index, fields in enumerate(gpus)]
 
 
 def _make_agent_gpu(fields: Mapping[str, str], index: int) -> Gpu:
+    numbers = {name: int(match[0]) for name, text in fields.items() if (match := re.match(r"\d+", text))}
     chip = fields.get("Name", "").split(":")[0]
     device = re.search(r"\(0x([0-9a-f]+)\)", fields.get("Chip ID", ""))
-    pci_id = f"1002:{int(device[1], 16):04x}" if device else None
-    location = _parse_number(fields.get("BDFID", ""))
-    units, per_unit = (
-        _parse_number(fields.get("Compute Unit", "")),
-        _parse_number(fields.get("SIMDs per CU", "")),
-    )
-    uuid = fields.get("Uuid", "")
+    location, uuid = numbers.get("BDFID"), fields.get("Uuid", "")
     return make_amd_gpu(
-        chip,
+        chip if is_chip_name(chip) else None,
         "rocminfo",
         index=index,
         name=fields.get("Marketing Name", ""),
-        pci_id=pci_id,
-        address=None
-        if location is None
-        else f"{_format_domain(fields)}:{location >> 8 & 255:02x}:{location >> 3 & 31:02x}.{location & 7}",
+        pci_id=f"1002:{int(device[1], 16):04x}" if device else None,
+        address=None if location is None else format_slot(numbers.get("Domain", 0), location),
         uuid=uuid if re.fullmatch(r"GPU-[0-9a-fA-F]{16}", uuid) else None,
         integrated=True if fields.get("Memory Properties") == "APU" else None,
-        simd_count=units * per_unit if units and per_unit else None,
+        simd_count=numbers.get("Compute Unit", 0) * numbers.get("SIMDs per CU", 0) or None,
     )
-
-
-def make_amd_gpu(chip: str, source: str, *, name: str = "", pci_id: str | None = None, **fields: Any) -> Gpu:
-    """Return an AMD GPU as a tool described it; a name that is no target is looked up by the PCI id."""
-    entry = find_pci_entry(pci_id)
-    is_named = is_chip_name(chip)
-    target = chip if is_named else entry.gfx if entry else None
-    if fields.get("integrated") is None:
-        integrated = entry.integrated if entry else None
-        fields["integrated"] = (
-            integrated if integrated is not None else (target in INTEGRATED_TARGETS or None)
-        )
-    return Gpu(
-        vendor="amd",
-        gfx=target,
-        native=target,
-        name=name or (entry.name if entry else ""),
-        pci_id=pci_id,
-        source=source,
-        confidence="read" if is_named else "derived" if target else "unknown",
-        notes=(entry.note,) if entry and entry.note and not is_named else (),
-        **fields,
-    )
-
-
-def _parse_fields(part: str) -> Iterator[tuple[str, str]]:
-    """Yield the fields of an agent itself: two blanks deep, before its lists."""
-    for line in part.splitlines():
-        if match := re.match(r" {2}(\S[^:]*):+ *(.*?) *$", line):
-            yield match[1], match[2]
-
-
-def _format_domain(fields: Mapping[str, str]) -> str:
-    return f"{_parse_number(fields.get('Domain', '')) or 0:04x}"
-
-
-def _parse_number(text: str) -> int | None:
-    match = re.match(r"\d+", text)
-    return int(match[0]) if match else None

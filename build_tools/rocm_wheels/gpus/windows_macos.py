@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from .gpu import Gpu, is_chip_name
-from .pci import PciCard, count_cards, make_gpu
+from .pci import PciCard, count_cards, make_amd_gpu, make_gpu
 from .programs import Look
-from .rocm import make_amd_gpu
 from .vendors import GPU_VENDORS
 
 _TIMEOUT = 30.0  # seconds; a first PowerShell on a cold Windows takes ten
