@@ -69,12 +69,7 @@ def read_forced_hardware(env: Mapping[str, str]) -> ForcedHardware:
     """Read the variables. ValueError for one that cannot be read and for two that contradict each other."""
     texts = " ".join(env.get(variable, "").lower() for variable in GFX_VARIABLES)
     new_chips = frozenset(re.findall(rf"{NEW_MARK}(\w+)", texts))
-    chips_by, chips = _read_agreed_value(
-        env,
-        GFX_VARIABLES,
-        lambda text: _parse_chips(text, new_chips),
-        lambda values: tuple(dict.fromkeys(values)),
-    )
+    chips_by, chips = _read_agreed_value(env, GFX_VARIABLES, lambda text: _parse_chips(text, new_chips))
     if env.get(DISABLE_VARIABLE, "").strip() == "1":
         if chips and chips_by != _BOOTSTRAP_VARIABLE:  # its own pair has an order: not looking comes first
             raise ValueError(
@@ -82,17 +77,10 @@ def read_forced_hardware(env: Mapping[str, str]) -> ForcedHardware:
                 "each other: unset one of them"
             )
         chips_by, chips = DISABLE_VARIABLE, ()
-    rocm_by, rocm = _read_agreed_value(
-        env, ROCM_VARIABLES, _parse_rocm_version, lambda values: tuple(map(parse_major_minor, values))
-    )
-    return ForcedHardware(
-        chips,
-        chips_by,
-        rocm,
-        rocm_by,
-        _read_version_variable(env, CUDA_VERSION_VARIABLE, _CUDA_VERSION, "12.8"),
-        _read_version_variable(env, SM_ARCH_VARIABLE, _CAPABILITY, "9.0"),
-    )
+    rocm_by, rocm = _read_agreed_value(env, ROCM_VARIABLES, _parse_rocm_version, parse_major_minor)
+    cuda = _read_version_variable(env, CUDA_VERSION_VARIABLE, _CUDA_VERSION, "12.8")
+    capability = _read_version_variable(env, SM_ARCH_VARIABLE, _CAPABILITY, "9.0")
+    return ForcedHardware(chips, chips_by, rocm, rocm_by, cuda, capability)
 
 
 def read_overrides(env: Mapping[str, str]) -> dict[int | None, str]:
@@ -146,8 +134,12 @@ def _read_agreed_value(
     env: Mapping[str, str],
     variables: Sequence[str],
     read: Callable[[str], tuple[str, ...]],
-    normalize: Callable[[tuple[str, ...]], tuple[str, ...]],
+    meaning: Callable[[str], str] = str,
 ) -> tuple[str, tuple[str, ...] | None]:
+    """Return the first variable that is set, and its value; all that are set must mean the same.
+
+    ``meaning`` is what counts of each part, in their order and once.
+    """
     values: dict[str, tuple[str, ...]] = {}
     for variable in variables:
         text = env.get(variable, "").strip()
@@ -157,8 +149,9 @@ def _read_agreed_value(
             except ValueError as cause:
                 raise ValueError(f"{variable}: {cause}") from None
     first = next(iter(values), "")
-    for variable, value in values.items():
-        if normalize(value) != normalize(values[first]):
+    meant = {variable: list(dict.fromkeys(map(meaning, value))) for variable, value in values.items()}
+    for variable in values:
+        if meant[variable] != meant[first]:
             raise ValueError(
                 f"{first}={env[first]} and {variable}={env[variable]} contradict each other: "
                 "unset one of them"
@@ -206,14 +199,11 @@ def mark_visible_gpus(
     """
     numbered = sorted((gpu for gpu in gpus if gpu.index is not None), key=lambda gpu: gpu.index or 0)
     faults: list[str] = []
-    hip_gpus = (
-        numbered
-        if windows
-        else _filter_by_variable(ROCR_VISIBLE_DEVICES, env.get(ROCR_VISIBLE_DEVICES), numbered, faults)
-    )
-    variable = HIP_VISIBLE_DEVICES if env.get(HIP_VISIBLE_DEVICES) else CUDA_VISIBLE_DEVICES
-    remaining = _filter_by_variable(variable, env.get(variable) or None, hip_gpus, faults)
-    if remaining and env.get(HIP_VISIBLE_DEVICES) == "":
+    rocr, hip = env.get(ROCR_VISIBLE_DEVICES), env.get(HIP_VISIBLE_DEVICES)
+    hip_gpus = numbered if windows else _filter_gpus(ROCR_VISIBLE_DEVICES, rocr, numbered, faults)
+    variable = HIP_VISIBLE_DEVICES if hip else CUDA_VISIBLE_DEVICES
+    remaining = _filter_gpus(variable, env.get(variable) or None, hip_gpus, faults)
+    if remaining and hip == "":
         faults.append(
             f"{HIP_VISIBLE_DEVICES} is set and empty: HIP takes that for not set; -1 would hide every GPU"
         )
@@ -221,36 +211,34 @@ def mark_visible_gpus(
         faults.append(f"{GPU_DEVICE_ORDINAL}={env[GPU_DEVICE_ORDINAL]} is for OpenCL; HIP does not read it")
     marked = []
     for gpu in gpus:
-        number = hip_gpus.index(gpu) if gpu in hip_gpus else None
-        hidden_by = ROCR_VISIBLE_DEVICES if number is None else "" if gpu in remaining else variable
-        marked_gpu = replace(gpu, visible=not hidden_by, hidden_by=hidden_by, hip_index=number)
-        marked.append(gpu if gpu.index is None else marked_gpu)
+        if gpu.index is not None:
+            number = hip_gpus.index(gpu) if gpu in hip_gpus else None
+            hidden_by = ROCR_VISIBLE_DEVICES if number is None else "" if gpu in remaining else variable
+            gpu = replace(gpu, visible=not hidden_by, hidden_by=hidden_by, hip_index=number)  # noqa: PLW2901
+        marked.append(gpu)
     return marked, faults
 
 
-def _filter_by_variable(variable: str, text: str | None, gpus: list[Gpu], faults: list[str]) -> list[Gpu]:
+def _filter_gpus(variable: str, text: str | None, gpus: list[Gpu], faults: list[str]) -> list[Gpu]:
+    """Return what one list leaves, in its order: all, where it is not set; a fault says why it ends early."""
     if text is None:
         return gpus
-    remaining, fault = _filter_by_list(text, gpus, runtime=variable == ROCR_VISIBLE_DEVICES)
-    faults += [f"{variable}={text}: {fault}"] if fault and gpus else []
-    return remaining
-
-
-def _filter_by_list(text: str, gpus: Sequence[Gpu], *, runtime: bool) -> tuple[list[Gpu], str]:
-    """Return what one list leaves, in its order, and why it was not read to its end."""
+    is_runtime = variable == ROCR_VISIBLE_DEVICES
     remaining: list[Gpu] = []
     words = text.removesuffix(",").split(",") if text else []  # neither reads anything behind a last comma
-    for word in words[: len(gpus)] if runtime else words:
-        gpu = _find_runtime_gpu(word.strip(), gpus) if runtime else _find_hip_gpu(word, gpus)
-        if gpu is None:
-            fault_text = f"{word!r} is none of {_describe_indices(gpus)}: the list ends there"
-            return remaining, "" if word.strip() == "-1" else fault_text
-        if gpu in remaining:
-            if runtime:
-                return remaining, f"{word!r} names a GPU a second time: the list ends there"
-            continue
-        remaining.append(gpu)
-    return remaining, ""
+    for word in words[: len(gpus)] if is_runtime else words:
+        gpu = _find_runtime_gpu(word.strip(), gpus) if is_runtime else _find_hip_gpu(word, gpus)
+        if gpu is not None and gpu not in remaining:
+            remaining.append(gpu)
+        elif gpu is None or is_runtime:
+            left = (
+                f"the {len(gpus)} GPUs left, 0 to {len(gpus) - 1}" if len(gpus) > 1 else "the one GPU left, 0"
+            )
+            why = "names a GPU a second time" if gpu else f"is none of {left}"
+            if gpus and word.strip() != "-1":
+                faults.append(f"{variable}={text}: {word!r} {why}: the list ends there")
+            break
+    return remaining
 
 
 def _find_runtime_gpu(word: str, gpus: Sequence[Gpu]) -> Gpu | None:
@@ -278,10 +266,6 @@ def _parse_c_integer(word: str) -> int | None:
         base = 16 if digits.startswith("0x") else 8 if digits.startswith("0") else 10
         return int(digits, base) * (-1 if match[1] == "-" else 1)
     return None
-
-
-def _describe_indices(gpus: Sequence[Gpu]) -> str:
-    return f"the {len(gpus)} GPUs left, 0 to {len(gpus) - 1}" if len(gpus) > 1 else "the one GPU left, 0"
 
 
 GFX_ARCH_FEATURE = "gfx_arch"
