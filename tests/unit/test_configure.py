@@ -16,7 +16,7 @@ from installed_trees import install_torch
 
 from rocm_wheels.cli import boundary
 from rocm_wheels.cli.machine import configure_command
-from rocm_wheels.core import shell
+from rocm_wheels.core import extras, shell
 from rocm_wheels.gpus import variables
 from rocm_wheels.gpus.gpu import Gpu, Hardware, RocmInstallation, find_generic_target
 from rocm_wheels.models import gfx
@@ -203,6 +203,17 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert "no variable is needed" in capsys.readouterr().out
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="overrides are read on Linux")
+@pytest.mark.usefixtures("torch")
+def test_commands_are_told_as_the_user_started_us(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(extras, "_find_own_command", lambda *_: "uvx rocm-wheels")
+    assert boundary.run_command(configure_command, ["--gfx", "gfx1100,gfx1201"]) == 0
+    told = capsys.readouterr().err
+    assert 'eval "$(uvx rocm-wheels configure --print)"' in told and "see `uvx rocm-wheels doctor`" in told
+
+
 @pytest.mark.contract
 @pytest.mark.usefixtures("torch")
 @pytest.mark.parametrize("words", [[], ["--print"], ["--json"]])
@@ -214,6 +225,9 @@ def test_a_torch_that_no_variable_helps_is_an_error(
     assert "has no kernels for gfx1201, gfx942\ntip: `rocm-wheels doctor`" in printed.err
     assert "no variable is needed" not in printed.out and (words == ["--json"]) == bool(printed.out)
     assert boundary.run_command(configure_command, ["--gfx", "gfx1201,gfx1100", *words]) == 0
+    capsys.readouterr()
+    assert boundary.run_command(configure_command, ["--gfx", "gfx803", *words]) == 17
+    assert "has no kernels for gfx803\ntip: others have: torch" in capsys.readouterr().err
 
 
 @pytest.mark.contract

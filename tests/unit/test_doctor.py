@@ -508,6 +508,13 @@ def test_where_some_gpus_are_served_the_others_are_to_be_left_alone(tmp_path: Pa
     assert all(one.tip.startswith("export HIP_VISIBLE_DEVICES=1   # or: rocm-wheels install") for one in said)
 
 
+def test_a_gpu_that_no_torch_serves_is_told_so_beside_one_that_is_served(tmp_path: Path) -> None:
+    cards = Hardware((gpu("gfx1100"), gpu("gfx803", 1)))
+    (said,) = found(doctor.run_checks(subject(tmp_path, hardware=cards)), "torch-kernels")
+    assert said.severity == "warning" and "no ROCm of today compiles for it" in said.message
+    assert said.tip.startswith("export HIP_VISIBLE_DEVICES=0   # or: others have: torch")
+
+
 def test_libraries_inside_torch_that_serve_fewer_gpus_are_named(tmp_path: Path) -> None:
     place = environment(tmp_path / "venv")
     install_torch(place.site_packages, "gfx1100", **{"torch/lib/libaotriton_v2.so.0.11": library("gfx942")})

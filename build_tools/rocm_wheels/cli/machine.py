@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rocm_wheels.cli import boundary, catalogue, command
-from rocm_wheels.core import errors, log
+from rocm_wheels.core import errors, extras, log
 
 if TYPE_CHECKING:
     from rocm_wheels.user import selftest, settings
@@ -113,18 +113,18 @@ def configure_command(
         _require_served(advice)
         return
     for note in advice.notes:
-        log.log_note(note)
+        log.log_note(extras.adapt_commands(note))
     _require_served(advice)
     if as_lines:
         reader = _SHELL_ALIASES.get(shell or "", shell) or settings.detect_shell(env, sys.platform)
         for setting in advice.settings:
             click.echo(format_variable(setting.name, setting.value, reader))
         return
-    log.log_note(advice.torch)
+    log.log_note(extras.adapt_commands(advice.torch))
     for setting in advice.settings:
         click.echo(f"{setting.name}={setting.value}\n  {setting.why}\n  {setting.source}")
     if advice.settings:
-        log.log_note('tip: eval "$(rocm-wheels configure --print)"')
+        log.log_note(extras.adapt_commands('tip: eval "$(rocm-wheels configure --print)"'))
     else:
         click.echo("no variable is needed")
 
@@ -134,7 +134,7 @@ def _require_served(advice: settings.HostConfiguration) -> None:
     if advice.unserved:
         raise errors.HostError(
             f"{advice.torch} has no kernels for {', '.join(advice.unserved)}",
-            tip="`rocm-wheels doctor` names the torch that has them",
+            tip=advice.tip,
         )
 
 

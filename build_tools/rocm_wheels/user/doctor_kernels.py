@@ -70,7 +70,7 @@ def check_torch_kernels(subject: DoctorSubject) -> Iterator[Finding]:
     if torch.kind != "rocm":
         for gfx in subject.hardware.targets:
             text = f"kernels of torch for {gfx}: no: torch {torch.version} is not built for ROCm"
-            yield error(text, subject.format_other_torch())
+            yield error(text, subject.format_other_torch(gfx))
         return
     codes = [code for code in subject.codes["torch"] if not code.fault]
     for code in subject.codes["torch"]:
@@ -105,7 +105,8 @@ def check_torch_kernels(subject: DoctorSubject) -> Iterator[Finding]:
             yield ok(f"{text} ({file})")
             continue
         text += f" ({file})" if support.kind == "setting" else f": {file} has {content}"
-        text += f"; {subject.lack}" if subject.lack else ""
+        lack = subject.find_lack(gfx)
+        text += f"; {lack}" if lack else ""
         if is_split and support.kind == "no":
             text += f"; the device wheel amd-torch-device-{gfx} is missing"
         if support.kind == "setting":
@@ -113,7 +114,7 @@ def check_torch_kernels(subject: DoctorSubject) -> Iterator[Finding]:
         elif is_split:
             fix = subject.format_rocm_pip(f"torch[device-{gfx}]=={torch.version}", torch.version)
         else:
-            fix = subject.format_torch() + _suggest_posing(gfx, targets)
+            fix = subject.format_torch(gfx=gfx) + _suggest_posing(gfx, targets)
         if hiding:
             inside = all(gpu.integrated for gpu in subject.hardware.amd if gpu.gfx == gfx)
             tell = info if inside else warning

@@ -102,38 +102,44 @@ class DoctorSubject:
         """Return the line that takes a project away and installs it anew: not from PyPI, as pip would."""
         return self.format_replacement([project], self.format_install(*dict.fromkeys(["torch", project])))
 
-    def format_torch(self, *projects: str) -> str:
+    def format_torch(self, *projects: str, gfx: str = "") -> str:
         """Return the line that installs torch (and its companions, or ``projects``) for this machine's GPUs.
 
-        From the channel, and with the Python, that have one; else what people do.
+        From the channel, and with the Python, that have one; else what people do. ``gfx`` names the GPU that
+        counts, where they differ.
         """
         names = projects or list_default_packages()
         python = self.installed.environment.minor
-        option = next(
-            (install_options.pick_option(ways, python) for ways in self._ways.values() if ways), None
-        )
-        if self.lack:
-            return install_options.explain_no_torch(next(iter(self._ways)))[1]
+        targets = [gfx] if gfx else list(self._ways)
+        options = [install_options.pick_option(self._ways[target], python) for target in targets]
+        option = next(filter(None, options), None)
+        if targets and option is None:
+            return install_options.explain_no_torch(targets[0])[1]
         if option is None or (option.is_default and option.fits(python)):
             return self.format_install(*names)
         return option.format_install(python, names, gfx=self._stated_gfx, place=self._place)
 
-    def format_other_torch(self) -> str:
+    def format_other_torch(self, gfx: str = "") -> str:
         """Return the line that takes torch and its companions away and installs those for this machine.
 
         Where no index has a torch for its GPUs, what people do with such a card: ``install`` gives none.
         """
         removed = [package for package in list_default_packages() if self.installed.get(package)]
         removed += [package.name for package in self.installed.tritons]
-        install = self.format_torch()
-        return install if self.lack or not removed else self.format_replacement(removed, install)
+        install = self.format_torch(gfx=gfx)
+        if not removed or (self.find_lack(gfx) if gfx else self.lack):
+            return install
+        return self.format_replacement(removed, install)
 
-    @cached_property
+    def find_lack(self, gfx: str) -> str:
+        """Say that no index that is known has a torch for a GPU; "" where one has."""
+        return "" if self._ways[gfx] else install_options.explain_no_torch(gfx)[0]
+
+    @property
     def lack(self) -> str:
         """Say that no index that is known has a torch for any AMD GPU of this machine; "" where one has."""
-        if any(self._ways.values()):
-            return ""
-        return "; ".join(install_options.explain_no_torch(gfx)[0] for gfx in self._ways)
+        lacks = [self.find_lack(gfx) for gfx in self._ways]
+        return "; ".join(lacks) if all(lacks) else ""
 
     @cached_property
     def _ways(self) -> dict[str, list[install_options.InstallOption]]:

@@ -297,7 +297,8 @@ class HostConfiguration:
     """The variables that are needed, notes for people, and what they follow from.
 
     ``targets`` are those that torch has kernels for (None: torch is not there), ``torch`` says in words which
-    one it is. ``unserved`` are the cards, where torch can use none of them whatever is set.
+    one it is. ``unserved`` are the cards, where torch can use none of them whatever is set; ``tip`` is what
+    to do then.
     """
 
     settings: tuple[VariableSetting, ...]
@@ -306,6 +307,7 @@ class HostConfiguration:
     targets: tuple[str, ...] | None
     torch: str
     unserved: tuple[str, ...] = ()
+    tip: str = ""
 
     @property
     def variables(self) -> dict[str, str]:
@@ -372,8 +374,13 @@ def make_configuration(
         settings = (VariableSetting(_WSL_VARIABLE, "1", why, _WSL_SOURCE), *settings)
     cards = judge_cards(order, targets or (), env, platform)
     is_served = platform == "darwin" or any(card.usable or not card.target for card in cards)
-    unserved = () if is_served else tuple(map(str, cards))
-    return HostConfiguration(settings, notes, hardware, targets, description, unserved)
+    if is_served:
+        return HostConfiguration(settings, notes, hardware, targets, description)
+    lacking = dict.fromkeys(card.target for card in cards)
+    tip = "`rocm-wheels doctor` names the torch that has them"
+    if not any(install_options.list_install_options(gfx, platform=_name_system(platform)) for gfx in lacking):
+        tip = "; ".join(install_options.explain_no_torch(gfx)[1] for gfx in lacking)
+    return HostConfiguration(settings, notes, hardware, targets, description, tuple(map(str, cards)), tip)
 
 
 def _find_future_targets(stated: Sequence[str], platform: str, python: str) -> tuple[str, ...]:
