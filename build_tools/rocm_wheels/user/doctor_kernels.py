@@ -89,10 +89,8 @@ def check_torch_kernels(subject: DoctorSubject) -> Iterator[Finding]:
         content = f"{codes[0].missing[0]}, which no installed package brought"
     if not subject.hardware.targets:
         yield ok(f"torch {torch.version} has kernels for {content} ({codes[0].path})")
-    served = {
-        gfx: gpu_support.check_kernel_support(targets, gfx, xnack=subject.uses_xnack)
-        for gfx in subject.hardware.targets
-    }
+    verdicts = [verdict for verdict in judge_kernels(subject) if verdict.project == "torch"]
+    served = {verdict.gfx: verdict.support for verdict in verdicts}
     hiding = gpu_support.make_visible_line(
         tuple((gpu, gpu.gfx is not None and served[gpu.gfx].runs) for gpu in subject.hardware.amd)
     )

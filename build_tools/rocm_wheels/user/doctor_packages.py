@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from packaging.requirements import InvalidRequirement, Requirement
+from packaging.tags import compatible_tags, cpython_tags, parse_tag
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
@@ -24,7 +25,6 @@ from rocm_wheels.user.host import StatedMachine, make_host
 
 _KIND_NAMES = {"rocm": "ROCm", "cuda": "CUDA", "xpu": "Intel GPUs (XPU)", "cpu": "processors alone (CPU)"}
 _OTHER_COMPANIONS = ("torchao", "torchcodec", "flash-attn", "xformers")  # compiled, without a recipe of ours
-_PYTHON_TAG = re.compile(r"cp(?P<major>[0-9])(?P<minor>[0-9]+)(?P<free>t?)$")
 
 
 def _list_compiled_companions() -> list[str]:
@@ -220,28 +220,20 @@ def check_release_line(subject: DoctorSubject) -> Iterator[Finding]:
 def check_interpreter(subject: DoctorSubject) -> Iterator[Finding]:
     """See that what is installed was built for this Python."""
     python = subject.installed.environment
+    version = tuple(int(part) for part in python.version.split(".")[:2])
+    interpreter = f"cp{''.join(map(str, version))}"
+    abi = f"{interpreter}t" if python.free_threaded else interpreter
+    fitting = {
+        (tag.interpreter, tag.abi)
+        for tag in (*cpython_tags(version, [abi], ["any"]), *compatible_tags(version, interpreter, ["any"]))
+    }
     for package in subject.installed.packages:
-        tags = package.distribution.tags
-        if not package.shadowed and tags and not any(_fits_python(tag, python) for tag in tags):
+        tags = [tag for tag in package.distribution.tags if tag.count("-") == 2]
+        built_for = {(tag.interpreter, tag.abi) for text in tags for tag in parse_tag(text)}
+        if not package.shadowed and tags and fitting.isdisjoint(built_for):
             text = f"{package.name} {package.version} is built for {join_some(sorted(set(tags)), 2)}, "
             text += f"and this is Python {python.minor}"
             yield error(text, subject.format_reinstallation(package.name))
-
-
-def _fits_python(tag: str, python: installed_packages.PythonEnvironment) -> bool:
-    code, _, remaining = tag.partition("-")
-    abi = remaining.partition("-")[0]
-    major, minor = (int(part) for part in python.version.split(".")[:2])
-    for interpreter_tag in code.split("."):
-        match = _PYTHON_TAG.match(interpreter_tag)
-        if not match:
-            if interpreter_tag in {"py3", f"py{major}{minor}"}:
-                return True
-        elif (int(match["major"]), int(match["minor"])) == (major, minor):
-            return abi == "none" or abi.endswith("t") == python.free_threaded
-        elif "abi3" in abi.split(".") and int(match["minor"]) < minor and not python.free_threaded:
-            return True
-    return False
 
 
 def check_twice(subject: DoctorSubject) -> Iterator[Finding]:
