@@ -6,10 +6,13 @@ form, with the PCI ids, sizes and numbers of nodes that the cards have.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
+from rocm_wheels.gpus import detect
+from rocm_wheels.gpus.gpu import Hardware
 from rocm_wheels.gpus.programs import ProgramAnswer, Runner
+from rocm_wheels.gpus.vendors import GPU_VENDORS
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "gpus"
 NODES = "sys/class/kfd/kfd/topology/nodes"
@@ -113,6 +116,20 @@ def programs(**answers: str | ProgramAnswer) -> Runner:
         return ProgramAnswer(answer) if isinstance(answer, str) else answer
 
     return run
+
+
+def look(
+    root: Path = Path("/no"),
+    env: Mapping[str, str] | None = None,
+    *,
+    platform: str = "linux",
+    vendors: Collection[str] = GPU_VENDORS.keys(),
+    **answers: str | ProgramAnswer,
+) -> Hardware:
+    """Look at a machine: its files, its variables, what its programs answer."""
+    return detect.detect_hardware(
+        env or {}, root=root, platform=platform, run=programs(**answers), vendors=vendors
+    )
 
 
 def _write(path: Path, text: str) -> None:

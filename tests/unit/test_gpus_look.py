@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from types import ModuleType
 
 import pytest
-from gpu_machines import CPU, GIB, MACHINES, NODES, gpu, machine, pci, programs, text
+from gpu_machines import CPU, GIB, MACHINES, NODES, gpu, look, machine, pci, programs, text
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -58,27 +58,23 @@ def seen(hardware: Hardware) -> list[tuple[object, ...]]:
     ],
 )
 def test_machines_by_the_drivers_files(tmp_path: Path, name: str, gpus: list[tuple[object, ...]]) -> None:
-    found = detect.detect_hardware({}, root=machine(tmp_path, *MACHINES[name]), run=programs())
+    found = look(machine(tmp_path, *MACHINES[name]))
     assert seen(found) == gpus
     assert len(found.faults) == 2 * (name == "unreadable")
     assert all(one.source == "kfd" and one.visible for one in found.gpus)
 
 
 def test_what_is_said_of_a_card(tmp_path: Path) -> None:
-    first, second = detect.detect_hardware(
-        {}, root=machine(tmp_path / "a", *MACHINES["mi250x"]), run=programs()
-    ).gpus
+    first, second = look(machine(tmp_path / "a", *MACHINES["mi250x"])).gpus
     assert (first.pci_id, first.address, second.address) == ("1002:740c", "0000:c1:00.0", "0000:c6:00.0")
     assert (first.uuid, first.memory, first.simd_count) == ("GPU-abba0000000000c1", 64 * GIB, 440)
     assert "MI250X" in first.name and first.integrated is False
-    igpu = detect.detect_hardware({}, root=machine(tmp_path / "b", *MACHINES["apu"]), run=programs()).gpus[0]
+    igpu = look(machine(tmp_path / "b", *MACHINES["apu"])).gpus[0]
     assert (igpu.integrated, igpu.memory, igpu.native) == (True, None, "gfx1151")
-    parts = detect.detect_hardware(
-        {}, root=machine(tmp_path / "c", *MACHINES["mi300x_cpx"]), run=programs()
-    ).gpus
+    parts = look(machine(tmp_path / "c", *MACHINES["mi300x_cpx"])).gpus
     assert {part.address for part in parts} == {"0000:05:00.0"} and len({part.uuid for part in parts}) == 8
     assert [part.notes for part in parts][:2] == [(), ("part 1 of a divided card",)]
-    unknown = detect.detect_hardware({}, root=machine(tmp_path / "d", *MACHINES["unknown"]), run=programs())
+    unknown = look(machine(tmp_path / "d", *MACHINES["unknown"]))
     assert (unknown.gpus[0].name, unknown.gpus[0].integrated) == ("", None)
 
 
@@ -86,12 +82,12 @@ def test_a_container_sees_the_cards_that_it_was_given(tmp_path: Path) -> None:
     root = machine(tmp_path, *MACHINES["mi300x_8"])
     for bus in (5, 6, 8, 9, 10, 11, 12):
         (root / f"dev/dri/renderD{127 + bus}").unlink()
-    found = detect.detect_hardware({}, root=root, run=programs())
+    found = look(root)
     assert [(one.address, one.index) for one in found.usable] == [("0000:07:00.0", 0)]
     assert found.gpus[-1].hidden_by == "/dev/dri/renderD139, which is not here"
     for bus in range(5, 13):
         (root / f"dev/dri/renderD{127 + bus}").unlink(missing_ok=True)
-    found = detect.detect_hardware({}, root=root, run=programs())  # an image that is being built has none
+    found = look(root)  # an image that is being built has none
     assert len(found.usable) == 8
     assert "--device=/dev/kfd" in found.faults[0]
 
@@ -104,7 +100,7 @@ def test_nodes_that_are_closed_are_said_at_once(tmp_path: Path) -> None:
     for number in range(3, 10):
         (root / NODES / f"{number}/properties").unlink()
     (root / NODES / "notes").mkdir()
-    found = detect.detect_hardware({}, root=root, run=programs())
+    found = look(root)
     assert len(found.usable) == 1 and len(found.gpus) == 8
     assert found.faults == (
         "nodes 3, 4, 5, 6, 7, 8, 9 of the amdgpu driver: closed to this process (No such file or directory)",
@@ -114,11 +110,7 @@ def test_nodes_that_are_closed_are_said_at_once(tmp_path: Path) -> None:
 
 def test_cards_of_all_makers_where_the_driver_lists_amds(tmp_path: Path) -> None:
     root = pci(machine(tmp_path, *MACHINES["mixed"]), RX, IGPU, RTX, UHD, CONSOLE, SOUND, NPU)
-    found = detect.detect_hardware(
-        {},
-        root=root,
-        run=programs(nvidia_smi=text("nvidia_smi.csv"), nvidia_smi_banner=text("nvidia_smi.txt")),
-    )
+    found = look(root, nvidia_smi=text("nvidia_smi.csv"), nvidia_smi_banner=text("nvidia_smi.txt"))
     assert [(one.vendor, one.gfx or one.capability, one.source) for one in found.gpus] == [
         ("amd", "gfx1100", "kfd"),
         ("nvidia", "8.9", "nvidia-smi"),
@@ -128,27 +120,27 @@ def test_cards_of_all_makers_where_the_driver_lists_amds(tmp_path: Path) -> None
     ]
     assert (found.cuda, found.faults) == ("12.8", ())
     assert found.gpus[1].pci_id == "10de:2684" and found.gpus[1].memory == 24564 * 2**20
-    only = detect.detect_hardware({}, root=root, run=programs(), vendors=("amd",))
+    only = look(root, vendors=("amd",))
     assert [one.gfx for one in only.gpus] == ["gfx1100", "gfx1036"]
-    without_smi = detect.detect_hardware({}, root=root, run=programs())
+    without_smi = look(root)
     assert without_smi.gpus[1].confidence == "derived" and without_smi.gpus[1].capability == "8.9"
 
 
 def test_a_card_whose_id_stands_for_two_chips_says_so(tmp_path: Path) -> None:
     said = "revision df (RX 6750 GRE 10GB) is gfx1031, says device-info"
     root = pci(tmp_path / "bus", ("0000:03:00.0", "1002:73ff", 0x300))
-    (by_id,) = detect.detect_hardware({}, root=root, run=programs()).gpus
+    (by_id,) = look(root).gpus
     assert (by_id.gfx, by_id.notes) == ("gfx1032", (said,))
     odd = machine(tmp_path / "odd", CPU, gpu(999999999, 0x73FF, 3))
-    assert detect.detect_hardware({}, root=odd, run=programs()).gpus[0].notes == (said,)
+    assert look(odd).gpus[0].notes == (said,)
     named = machine(tmp_path / "named", CPU, gpu(100301, 0x73FF, 3))
-    (by_driver,) = detect.detect_hardware({}, root=named, run=programs()).gpus
+    (by_driver,) = look(named).gpus
     assert (by_driver.gfx, by_driver.notes) == ("gfx1031", ())  # the driver knows which
 
 
 def test_a_machine_without_the_driver_is_told_by_its_slots(tmp_path: Path) -> None:
     root = pci(tmp_path, MI300X, ("0000:09:00.0", "1002:fffe", 0x0380), CONSOLE, NPU)
-    found = detect.detect_hardware({}, root=root, run=programs())
+    found = look(root)
     assert seen(found) == [("gfx942", None, "derived"), ("amd", None, "unknown")]
     assert found.usable[0].name.endswith("[Instinct MI300X]")
     assert found.faults == (
@@ -157,7 +149,7 @@ def test_a_machine_without_the_driver_is_told_by_its_slots(tmp_path: Path) -> No
     assert found.tried == (*("PCI bus: 3 cards", "kfd: no such driver", "rocminfo: not installed"),)
     one_domain = parse_lspci(text("lspci_nn_one_domain.txt"))
     assert {*one_domain} < {*parse_lspci(text("lspci_nn.txt"))} and len(one_domain) == 4
-    by_lspci = detect.detect_hardware({}, root=tmp_path / "no", run=programs(lspci=text("lspci_nn.txt")))
+    by_lspci = look(tmp_path / "no", lspci=text("lspci_nn.txt"))
     assert [(one.vendor, one.gfx, one.address) for one in by_lspci.gpus] == [
         ("amd", "gfx1100", "0000:03:00.0"),
         ("amd", "gfx942", "0001:05:00.0"),
@@ -181,10 +173,8 @@ def test_tools_are_not_asked_where_they_cannot_know_more(tmp_path: Path) -> None
 def test_windows_linux_asks_rocm_although_there_is_no_card_on_its_bus(tmp_path: Path) -> None:
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev/dxg").touch()
-    found = detect.detect_hardware(
-        {},
-        root=pci(tmp_path, ("0000:00:01.0", "1414:008e", 0x0302)),
-        run=programs(rocminfo=text("rocminfo_apu_and_radeon.txt")),
+    found = look(
+        pci(tmp_path, ("0000:00:01.0", "1414:008e", 0x0302)), rocminfo=text("rocminfo_apu_and_radeon.txt")
     )
     assert seen(found) == [("gfx1100", 1, "read"), ("gfx1151", 0, "read")]
 
@@ -210,7 +200,7 @@ def test_windows_linux_without_rocm_asks_the_windows_around(tmp_path: Path) -> N
 def test_rocms_tools_where_the_driver_is_silent(
     tmp_path: Path, answers: dict[str, str], gpus: list[tuple[object, ...]]
 ) -> None:
-    found = detect.detect_hardware({}, root=tmp_path, run=programs(**answers))
+    found = look(tmp_path, **answers)
     assert (seen(found), found.faults) == (gpus, ())
 
 
@@ -256,13 +246,11 @@ def test_what_rocminfo_says_of_a_card() -> None:
 def test_a_tool_that_fails_is_said_and_stops_nothing(
     tmp_path: Path, answers: dict[str, str], fault: str
 ) -> None:
-    found = detect.detect_hardware({}, root=tmp_path, run=programs(**answers))
+    found = look(tmp_path, **answers)
     assert found.gpus == () and len(found.faults) == 1
     assert fault in found.faults[0]
-    after = detect.detect_hardware(
-        {},
-        root=pci(tmp_path, MI300X, RTX),
-        run=programs(**{key: value for key, value in answers.items() if key != "lspci"}),
+    after = look(
+        pci(tmp_path, MI300X, RTX), **{key: value for key, value in answers.items() if key != "lspci"}
     )
     assert [one.gfx for one in after.usable] == ["gfx942"]
 
@@ -278,20 +266,11 @@ def test_windows_names_the_cards_and_the_driver_their_targets() -> None:
         ("amd", "gfx1036", 1, False, "clinfo"),
     ]
     assert found.gpus[0].pci_id == "1002:744c"
-    table = detect.detect_hardware(
-        {}, root=Path("/no"), platform="win32", run=programs(powershell=text("wmi.txt"))
-    )
+    table = look(platform="win32", powershell=text("wmi.txt"))
     assert seen(table)[:2] == [("gfx1100", 1, "derived"), ("gfx1036", 0, "derived")]
-    quick = detect.detect_hardware(
-        {}, root=Path("/no"), platform="win32", vendors=("amd",), run=programs(clinfo=text("clinfo_amd.txt"))
-    )
+    quick = look(platform="win32", vendors=("amd",), clinfo=text("clinfo_amd.txt"))
     assert seen(quick) == [("gfx1100", 0, "read"), ("gfx1036", 1, "read")]
-    broken = detect.detect_hardware(
-        {},
-        root=Path("/no"),
-        platform="win32",
-        run=programs(powershell=ProgramAnswer(fault="it is blocked"), clinfo="?"),
-    )
+    broken = look(platform="win32", powershell=ProgramAnswer(fault="it is blocked"), clinfo="?")
     assert broken.faults == ("clinfo printed no list of platforms, but '?'", "it is blocked", "it is blocked")
     (polaris,) = windows_macos.parse_clinfo(text("clinfo_columns.txt"))
     assert (polaris.gfx, polaris.index) == ("gfx803", 0)
@@ -310,9 +289,7 @@ def test_a_new_vendor_is_one_row_and_one_file(tmp_path: Path, monkeypatch: pytes
         vendors.GPU_VENDORS, "acme", vendors.GpuVendor("1ac3", "Acme", "acme", query="acme:query_acme")
     )
     pci(tmp_path, ("0000:03:00.0", "1ac3:0001", 0x0300))
-    hardware = detect.detect_hardware(
-        {}, root=tmp_path, platform="linux", run=programs(acme_smi="Anvil 9000")
-    )
+    hardware = look(tmp_path, acme_smi="Anvil 9000")
     [gpu_of_acme] = hardware.gpus
     assert (gpu_of_acme.vendor, gpu_of_acme.name, gpu_of_acme.confidence) == ("acme", "Anvil 9000", "read")
     assert "acme-smi: 1 GPU" in hardware.tried
@@ -321,40 +298,34 @@ def test_a_new_vendor_is_one_row_and_one_file(tmp_path: Path, monkeypatch: pytes
 def test_nvidia_on_windows_is_listed_once() -> None:
     wmi = "PCI\\VEN_10DE&DEV_2684&SUBSYS_889D1043&REV_A1\\4&1|NVIDIA GeForce RTX 4090\n"
     smi = text("nvidia_smi.csv").splitlines()[0]
-    found = detect.detect_hardware(
-        {}, root=Path("/no"), platform="win32", run=programs(powershell=wmi, nvidia_smi=smi)
-    )
+    found = look(platform="win32", powershell=wmi, nvidia_smi=smi)
     assert [(one.pci_id, one.capability, one.source) for one in found.gpus] == [
         ("10de:2684", "8.9", "nvidia-smi")
     ]
 
 
 def test_macs() -> None:
-    (apple,) = detect.detect_hardware(
-        {}, platform="darwin", run=programs(system_profiler=text("system_profiler_m3.json"))
-    ).gpus
+    (apple,) = look(platform="darwin", system_profiler=text("system_profiler_m3.json")).gpus
     assert (apple.vendor, apple.name, apple.integrated) == ("apple", "Apple M3 Max", True)
-    found = detect.detect_hardware(
-        {}, platform="darwin", run=programs(system_profiler=text("system_profiler_intel.json"))
-    )
+    found = look(platform="darwin", system_profiler=text("system_profiler_intel.json"))
     assert [(one.vendor, one.pci_id, one.visible) for one in found.gpus] == [
         ("intel", "8086:3e9b", True),
         ("amd", "1002:7340", False),
     ]
     assert found.usable == () and found.gpus[1].hidden_by == "macOS, which has no ROCm"
-    assert detect.detect_hardware({}, platform="darwin", run=programs(system_profiler="{}")).faults == (
+    assert look(platform="darwin", system_profiler="{}").faults == (
         "system_profiler printed no list of displays, but '{}'",
     )
 
 
 def test_the_driver_says_its_version_or_its_kernels(tmp_path: Path) -> None:
-    assert detect.detect_hardware({}, root=tmp_path, run=programs()).driver is None
+    assert look(tmp_path).driver is None
     (tmp_path / "sys/module/amdgpu").mkdir(parents=True)
     (tmp_path / "proc/sys/kernel").mkdir(parents=True)
     (tmp_path / "proc/sys/kernel/osrelease").write_text("6.8.0-45-generic\n")
-    assert detect.detect_hardware({}, root=tmp_path, run=programs()).driver == "in Linux 6.8.0-45-generic"
+    assert look(tmp_path).driver == "in Linux 6.8.0-45-generic"
     (tmp_path / "sys/module/amdgpu/version").write_text("6.16.13\n")
-    assert detect.detect_hardware({}, root=tmp_path, run=programs()).driver == "6.16.13"
+    assert look(tmp_path).driver == "6.16.13"
 
 
 def test_tools_are_asked_without_what_hides_gpus(tmp_path: Path) -> None:
@@ -383,23 +354,20 @@ def test_generic_targets_come_after_the_exact_ones_of_their_kind_of_gpu(tmp_path
         gpu(130102, 0xFFFE, 5, 8),
         rocm="9.42.0",
     )
-    here = variables.list_supported_features(detect.detect_hardware({}, root=root, run=programs()))
+    here = variables.list_supported_features(look(root))
     assert here == {
         "gfx_arch": ("gfx942", "gfx1312", "gfx9_4_generic", "gfx1103", "gfx11_generic"),
         "rocm_version": ("9.42",),
     }
     assert all(set(values) <= set(variables.list_known_features(here)[name]) for name, values in here.items())
-    assert (
-        variables.list_supported_features(detect.detect_hardware({}, root=tmp_path / "no", run=programs()))
-        == {}
-    )
+    assert variables.list_supported_features(look(tmp_path / "no")) == {}
 
 
 @pytest.mark.skipif(os.name != "posix" or os.getuid() == 0, reason="root may read everything")
 def test_a_closed_folder_is_said(tmp_path: Path) -> None:
     root = machine(tmp_path, *MACHINES["mi300x"])
     (root / NODES).chmod(0)
-    assert "Permission denied" in detect.detect_hardware({}, root=root, run=programs()).faults[0]
+    assert "Permission denied" in look(root).faults[0]
 
 
 @given(st.integers(min_value=0, max_value=10**7))
@@ -440,7 +408,7 @@ def test_nodes_may_say_anything(lines: list[tuple[str, str]]) -> None:
         (node / "properties").write_text(
             "simd_count 4\n" + "".join(f"{key} {value}\n" for key, value in lines), encoding="utf-8"
         )
-        detect.detect_hardware({}, root=Path(folder), run=programs())
+        look(Path(folder))
 
 
 READERS: list[Callable[[str], object]] = [

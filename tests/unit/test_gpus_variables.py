@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from gpu_machines import CPU, MACHINES, gpu, machine, pci, programs
+from gpu_machines import CPU, MACHINES, gpu, look, machine, pci
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocm_wheels.gpus import detect, rocm, variables
+from rocm_wheels.gpus import rocm, variables
 from rocm_wheels.gpus.gpu import Gpu
 
 FOUR = [CPU, *(gpu(90402, 0x74A1, bus) for bus in (0x10, 0x11, 0x20, 0x21))]
@@ -56,7 +56,7 @@ UUID = "GPU-abba0000000000"  # and the bus
     ],
 )
 def test_what_hides_gpus(tmp_path: Path, env: dict[str, str], left: list[int], said: str) -> None:
-    found = detect.detect_hardware(env, root=machine(tmp_path, *FOUR), run=programs())
+    found = look(machine(tmp_path, *FOUR), env)
     assert sorted(one.index for one in found.usable if one.index is not None) == left
     assert len(found.gpus) == 4 and all(one.hidden_by in env for one in found.gpus if not one.visible)
     assert (said in found.faults[0]) if said else found.faults == ()
@@ -84,7 +84,7 @@ def test_any_list_leaves_some_of_the_gpus_and_hides_the_others_by_name(
 
 def test_hip_counts_in_the_order_of_the_runtimes_list(tmp_path: Path) -> None:
     env = {"ROCR_VISIBLE_DEVICES": "3,1,2", "HIP_VISIBLE_DEVICES": "0,1"}
-    found = detect.detect_hardware(env, root=machine(tmp_path, *FOUR), run=programs())
+    found = look(machine(tmp_path, *FOUR), env)
     counted = sorted((one.index or 0, one.hip_index, one.visible) for one in found.gpus)
     assert counted == [(0, None, False), (1, 1, True), (2, 2, False), (3, 0, True)]
 
@@ -92,10 +92,7 @@ def test_hip_counts_in_the_order_of_the_runtimes_list(tmp_path: Path) -> None:
 def test_graphics_of_another_maker_have_no_number(tmp_path: Path) -> None:
     """One AMD card beside Intel's graphics is device 0: torchruntime says 1, and hides the card."""
     root = pci(machine(tmp_path, CPU, gpu(110000, 0x744C, 3)), ("0000:00:02.0", "8086:4680", 0x300))
-    assert (
-        detect.detect_hardware({"HIP_VISIBLE_DEVICES": "0"}, root=root, run=programs()).usable[0].gfx
-        == "gfx1100"
-    )
+    assert look(root, {"HIP_VISIBLE_DEVICES": "0"}).usable[0].gfx == "gfx1100"
 
 
 @pytest.mark.parametrize(
@@ -114,7 +111,7 @@ def test_graphics_of_another_maker_have_no_number(tmp_path: Path) -> None:
     ],
 )
 def test_posing_as_another_target(tmp_path: Path, env: dict[str, str], targets: list[str]) -> None:
-    found = detect.detect_hardware(env, root=machine(tmp_path, *MACHINES["mixed"]), run=programs())
+    found = look(machine(tmp_path, *MACHINES["mixed"]), env)
     assert [one.gfx for one in found.gpus] == targets
     assert [one.native for one in found.gpus] == ["gfx1100", "gfx1036"]
     assert ("refuses to start" in "".join(found.faults)) == (" " in env.values())
@@ -168,7 +165,7 @@ def test_posing_as_another_target(tmp_path: Path, env: dict[str, str], targets: 
     ],
 )
 def test_stated_gpus(tmp_path: Path, env: dict[str, str], values: tuple[str, ...]) -> None:
-    found = detect.detect_hardware(env, root=machine(tmp_path, *MACHINES["mixed"]), run=programs())
+    found = look(machine(tmp_path, *MACHINES["mixed"]), env)
     assert variables.list_supported_features(found).get("gfx_arch", ()) == values
 
 
@@ -184,12 +181,10 @@ def test_stated_nvidia(
     tmp_path: Path, env: dict[str, str], gpus: list[tuple[str, str]], cuda: str | None
 ) -> None:
     root = pci(machine(tmp_path, *MACHINES["radeon"]), ("0000:01:00.0", "10de:2684", 0x300))
-    found = detect.detect_hardware(env, root=root, run=programs())
+    found = look(root, env)
     assert [(one.capability, one.source) for one in found.gpus if one.vendor == "nvidia"] == gpus
     assert found.cuda == cuda and found.usable[0].gfx == "gfx1100"
-    assert [one.vendor for one in detect.detect_hardware(env, root=tmp_path / "no", run=programs()).gpus] == (
-        ["nvidia"] if env else []
-    )
+    assert [one.vendor for one in look(tmp_path / "no", env).gpus] == (["nvidia"] if env else [])
 
 
 @pytest.mark.parametrize(
@@ -203,10 +198,10 @@ def test_stated_nvidia(
 def test_a_variable_without_effect_is_said(
     tmp_path: Path, variable: str, text: str, said: str | None
 ) -> None:
-    found = detect.detect_hardware({variable: text}, root=machine(tmp_path, *MACHINES["apu"]), run=programs())
+    found = look(machine(tmp_path, *MACHINES["apu"]), {variable: text})
     assert len(found.usable) == 1
     assert [one.startswith(variable) and str(said) in one for one in found.faults] == [True] * bool(said)
-    amd = detect.detect_hardware({variable: text}, root=tmp_path, run=programs(), vendors=("amd",))
+    amd = look(tmp_path, {variable: text}, vendors=("amd",))
     assert not [one for one in amd.faults if one.startswith("NV_")]
 
 
@@ -240,7 +235,7 @@ WRONG = [
 @pytest.mark.parametrize(("env", "message"), WRONG)
 def test_a_variable_that_cannot_be_read_is_named(tmp_path: Path, env: dict[str, str], message: str) -> None:
     with pytest.raises(ValueError, match=r"is not|is no GPU|is code for|names no") as failure:
-        detect.detect_hardware(env, root=tmp_path, run=programs())
+        look(tmp_path, env)
     assert str(failure.value).startswith(f"{next(iter(env))}: ") and message in str(failure.value)
 
 
@@ -258,7 +253,7 @@ def test_a_variable_that_cannot_be_read_is_named(tmp_path: Path, env: dict[str, 
 def test_variables_that_contradict_each_other_are_both_named(tmp_path: Path, first: str, second: str) -> None:
     env = dict(pair.split("=", 1) for pair in (first, second))
     with pytest.raises(ValueError, match="contradict each other") as failure:
-        detect.detect_hardware(env, root=tmp_path, run=programs())
+        look(tmp_path, env)
     assert str(failure.value) == f"{first} and {second} contradict each other: unset one of them"
 
 
@@ -327,7 +322,7 @@ def test_every_rocm_is_found_the_one_that_counts_first(tmp_path: Path) -> None:
 )
 def test_versions_as_they_are_written(tmp_path: Path, text: str, minor: str | None) -> None:
     written(tmp_path, **{"opt__rocm__.info__version": text})
-    hardware = detect.detect_hardware({}, root=tmp_path, run=programs())
+    hardware = look(tmp_path)
     assert variables.list_supported_features(hardware).get("rocm_version") == ((minor,) if minor else None)
     assert bool(hardware.faults) == (minor is None and bool(text))
 
