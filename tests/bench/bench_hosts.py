@@ -49,7 +49,7 @@ def spent(call, runs=int(sys.argv[1])):
     return statistics.median(found)
 from torchruntime.device_db import get_gpus
 from rocm_bootstrap.detect import detect_gpus
-from rocm_wheels.gpus import detect_hardware
+from rocm_wheels.gpus.detect import detect_hardware
 nowhere = Path("/no-such-root")
 print(json.dumps({
     "lspci, torchruntime": spent(get_gpus),
