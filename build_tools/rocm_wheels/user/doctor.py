@@ -1,4 +1,4 @@
-"""Run all checks of a machine, report findings. To add one: a function, and its name in ``DOCTOR_CHECKS``."""
+"""Run all checks of a machine, report findings. To add one: a function, named in ``CHECKS`` of its file."""
 
 from __future__ import annotations
 
@@ -40,39 +40,18 @@ class DoctorCheck:
         return self.function.__name__.removeprefix("check_").replace("_", "-")
 
 
-_FUNCTIONS: dict[str, tuple[CheckFunction, ...]] = {
-    "machine": (
-        *(doctor_system.check_gpus, doctor_system.check_hidden_gpus),
-        *(doctor_system.check_unknown_gpus, doctor_system.check_odd_gpus),
-    ),
-    "ROCm": (doctor_rocm.check_rocm, doctor_rocm.check_rocm_variables, doctor_rocm.check_rocm_packages),
-    "packages": (
-        *(doctor_packages.check_python, doctor_packages.check_recommended, doctor_packages.check_torch),
-        *(doctor_packages.check_kinds, doctor_packages.check_triton, doctor_packages.check_requirements),
-        *(doctor_packages.check_release_line, doctor_packages.check_interpreter),
-        *(doctor_packages.check_twice, doctor_packages.check_unreadable),
-    ),
-    "kernels": (
-        *(doctor_kernels.check_torch_kernels, doctor_kernels.check_torch_libraries),
-        *(doctor_kernels.check_companion_kernels, doctor_kernels.check_archive_runtime),
-        *(doctor_kernels.check_library_kernels, doctor_kernels.check_known_issues),
-    ),
-    "variables": (
-        *(doctor_variables.check_harmful, doctor_variables.check_override, doctor_variables.check_devices),
-        *(doctor_variables.check_architectures, doctor_variables.check_allocator),
-    ),
+_CHECKS_BY_GROUP: dict[str, Sequence[CheckFunction]] = {
+    "machine": doctor_system.GPU_CHECKS,
+    "ROCm": doctor_rocm.CHECKS,
+    "packages": doctor_packages.CHECKS,
+    "kernels": doctor_kernels.CHECKS,
+    "variables": doctor_variables.CHECKS,
 }
-_LOCAL_FUNCTIONS: tuple[CheckFunction, ...] = (
-    *(doctor_system.check_system, doctor_system.check_driver, doctor_system.check_kfd),
-    *(doctor_system.check_render, doctor_system.check_wsl, doctor_system.check_shared_memory),
-    *(doctor_system.check_locked_memory, doctor_system.check_iommu),
-    *(doctor_system.check_numa, doctor_system.check_caches),
-)
+FINDING_GROUPS = tuple(_CHECKS_BY_GROUP)
 DOCTOR_CHECKS = (
-    *(DoctorCheck(group, function) for group, functions in _FUNCTIONS.items() for function in functions),
-    *(DoctorCheck("machine", function, local_only=True) for function in _LOCAL_FUNCTIONS),
+    *(DoctorCheck(group, function) for group, checks in _CHECKS_BY_GROUP.items() for function in checks),
+    *(DoctorCheck("machine", function, local_only=True) for function in doctor_system.LOCAL_CHECKS),
 )
-FINDING_GROUPS = tuple(_FUNCTIONS)
 _SEVERITY_ORDER: tuple[errors.Severity, ...] = ("ok", "info", "warning", "error")
 
 

@@ -230,9 +230,11 @@ def check_known_issues(subject: DoctorSubject) -> Iterator[Finding]:
     if torch is None or torch.kind != "rocm":
         return
     version, rocm = parse_optional_version(torch.version), find_rocm_release(subject)
+    if version is None or rocm is None:
+        return
     platform = _PLATFORM_NAMES.get(subject.machine.platform)
     gpus: dict[torch_builds.KnownIssue, list[str]] = {}
-    for gfx in _list_served(judge_kernels(subject)) if version and rocm else ():
+    for gfx in _list_served(judge_kernels(subject)):
         for issue in torch_builds.find_issues(version, rocm, gfx, platform):
             if issue.without_device and subject.machine.kfd.refused is not None:
                 continue  # it is there, whoever may open it
@@ -257,3 +259,13 @@ def find_rocm_release(subject: DoctorSubject) -> Version | None:
         hip = ".".join(version.split(".")[:2])  # the third part of HIP's version is no release of ROCm
         return parse_optional_version(subject.installed.rocm_version or hip)
     return parse_optional_version(version)
+
+
+CHECKS = (
+    check_torch_kernels,
+    check_torch_libraries,
+    check_companion_kernels,
+    check_archive_runtime,
+    check_library_kernels,
+    check_known_issues,
+)

@@ -260,3 +260,17 @@ def check_unreadable(subject: DoctorSubject) -> Iterator[Finding]:
     """Pass on what could not be read of the environment."""
     for fault in subject.installed.faults:
         yield warning(fault, "delete it, or install the package again")
+
+
+CHECKS = (
+    check_python,
+    check_recommended,
+    check_torch,
+    check_kinds,
+    check_triton,
+    check_requirements,
+    check_release_line,
+    check_interpreter,
+    check_twice,
+    check_unreadable,
+)

@@ -143,3 +143,10 @@ def _split_entries(value: str) -> list[str]:
 
 def _parse_minor(version: str) -> tuple[str, ...]:
     return tuple(re.findall(r"[0-9]+", version)[:2])
+
+
+CHECKS = (
+    check_rocm,
+    check_rocm_variables,
+    check_rocm_packages,
+)

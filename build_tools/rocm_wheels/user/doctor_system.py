@@ -299,3 +299,19 @@ def check_caches(subject: DoctorSubject) -> Iterator[Finding]:
             "TRITON_CACHE_DIR=/tmp/triton",
             _MIOPEN_GUIDE,
         )
+
+
+GPU_CHECKS = (check_gpus, check_hidden_gpus, check_unknown_gpus, check_odd_gpus)
+# of this machine's devices: they say nothing of a machine to be
+LOCAL_CHECKS = (
+    check_system,
+    check_driver,
+    check_kfd,
+    check_render,
+    check_wsl,
+    check_shared_memory,
+    check_locked_memory,
+    check_iommu,
+    check_numa,
+    check_caches,
+)

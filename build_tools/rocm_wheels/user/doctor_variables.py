@@ -178,3 +178,12 @@ def check_allocator(subject: DoctorSubject) -> Iterator[Finding]:
     if len({subject.env[name] for name in names}) > 1:
         text = f"{' and '.join(names)} differ: {names[0]} is the one that counts"
         yield info(text, f"unset {' '.join(names[1:])}", source)
+
+
+CHECKS = (
+    check_harmful,
+    check_override,
+    check_devices,
+    check_architectures,
+    check_allocator,
+)
