@@ -23,7 +23,7 @@ from rocm_wheels.gpus.gpu import (
     format_override_version,
     parse_override_version,
 )
-from rocm_wheels.gpus.pci import parse_lspci
+from rocm_wheels.gpus.pci_bus import parse_lspci
 from rocm_wheels.gpus.programs import Look, ProgramAnswer
 
 RX, IGPU = ("0000:03:00.0", "1002:744c", 0x0300), ("0000:0f:00.0", "1002:164e", 0x0300)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from .gpu import INTEGRATED_TARGETS, Gpu, Hardware
 from .kfd import read_topology
-from .pci import PciCard, count_cards, make_gpu, query_lspci, read_pci_cards
+from .pci_bus import PciCard, count_cards, make_gpu, query_lspci, read_pci_cards
 from .programs import Look, Runner, read_text, run_program
 from .rocm import find_rocm_installations, query_rocminfo
 from .variables import (

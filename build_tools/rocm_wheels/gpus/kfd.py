@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from .gpu import Gpu, decode_target_number
-from .pci import find_pci_entry, format_slot, make_amd_gpu
+from .pci import find_pci_entry, make_amd_gpu
+from .pci_bus import format_slot
 from .programs import read_text
 
 TOPOLOGY_NODES = "sys/class/kfd/kfd/topology/nodes"

@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from .gpu import Gpu, RocmInstallation, is_chip_name
-from .pci import format_slot, make_amd_gpu
+from .pci import make_amd_gpu
+from .pci_bus import format_slot
 from .programs import Look
 from .variables import ForcedHardware, parse_major_minor, read_forced_hardware
 

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from .gpu import Gpu, is_chip_name
-from .pci import PciCard, count_cards, make_amd_gpu, make_gpu
+from .pci import make_amd_gpu
+from .pci_bus import PciCard, count_cards, make_gpu
 from .programs import Look
 from .vendors import GPU_VENDORS
 

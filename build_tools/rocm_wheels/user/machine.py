@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rocm_wheels.gpus import pci
+from rocm_wheels.gpus import pci_bus
 from rocm_wheels.gpus.programs import read_text
 
 # what the cgroups of a process are called in a container, where nothing else says so
@@ -62,7 +62,7 @@ class MachineFacts:
     driver_loaded: bool = False
     driver_version: str = ""
     blacklisted: tuple[str, ...] = ()
-    amd_cards: tuple[pci.PciCard, ...] = ()
+    amd_cards: tuple[pci_bus.PciCard, ...] = ()
     kfd: DeviceFile = field(default_factory=lambda: DeviceFile(Path("/dev/kfd")))
     render: tuple[DeviceFile, ...] = ()
     user: ProcessUser = field(default_factory=lambda: ProcessUser("", 0, frozenset()))
@@ -112,7 +112,7 @@ def read_machine_facts(
         driver_loaded=(root / "sys/module/amdgpu").is_dir(),
         driver_version=read("sys/module/amdgpu/version"),
         blacklisted=_find_blacklists(root),
-        amd_cards=tuple(card for card in pci.read_pci_cards(root)[0] if card.vendor == "amd"),
+        amd_cards=tuple(card for card in pci_bus.read_pci_cards(root)[0] if card.vendor == "amd"),
         kfd=probe("dev/kfd"),
         render=tuple(probe(f"dev/dri/{name}") for name in _list_render_nodes(root)),
         user=user or _read_process_user(env),
