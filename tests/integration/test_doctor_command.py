@@ -77,6 +77,12 @@ def test_the_active_environment_is_looked_at(bare: Path) -> None:
     assert Path(said["python"]["site_packages"]).is_relative_to(bare)
 
 
+def test_an_active_environment_that_is_gone_is_named_with_its_variable(tmp_path: Path) -> None:
+    done = doctor(VIRTUAL_ENV=str(tmp_path / "gone"))
+    assert done.returncode == 2 and done.stdout == ""
+    assert f"VIRTUAL_ENV={tmp_path}/gone: there is no such environment\ntip: unset VIRTUAL_ENV" in done.stderr
+
+
 def test_kernels_yes_and_no_each_with_its_file(filled: Path) -> None:
     done = doctor("--python", filled, "--gfx", "gfx1100,gfx950", "--gfx", "gfx1201", "--json")
     assert done.returncode == 17, done.stdout + done.stderr

@@ -70,11 +70,19 @@ class PythonEnvironment:
 
 
 def find_active_python(python: Path | None, env: Mapping[str, str]) -> Path | None:
-    """Return the Python that is meant: given, else of the active environment; None for the running one."""
+    """Return the Python that is meant: given, else of the active environment; None for the running one.
+
+    UsageError where a variable names an environment that is gone.
+    """
     if python is not None:
         return python
-    active = env.get("VIRTUAL_ENV") or env.get("CONDA_PREFIX")
-    return Path(active) if active else None
+    for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+        if active := env.get(name):
+            if not Path(active).exists():
+                tip = f"unset {name}; or name a Python or an environment: --python DIR"
+                raise errors.UsageError(f"{name}={active}: there is no such environment", tip=tip)
+            return Path(active)
+    return None
 
 
 _TOOL_FILES = ("uv-receipt.toml", "pipx_metadata.json")  # of `uv tool install` and pipx, in an environment
