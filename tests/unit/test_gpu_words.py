@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from rocm_wheels.cli import boundary, main
+from rocm_wheels.core import errors
 from rocm_wheels.gpus import gpu, pci
 from rocm_wheels.models import gfx
 
@@ -18,11 +19,13 @@ COMMANDS = (
     ["compat", "gpu"],
     ["build", "--gfx"],
     ["audit", "--by-recipe", "pyproject.toml", "--gfx"],
+    ["set", "list", "{folder}", "--passed"],
+    ["set", "evidence", "add", "{folder}", "--set", "2.9.1-93bf", "--from", "{folder}", "--gfx"],
 )
 
 
 @pytest.mark.contract
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda words: words[0])
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda words: " ".join(words[:2]))
 @pytest.mark.parametrize(
     ("word", "message"),
     [
@@ -43,9 +46,16 @@ def test_a_target_that_nobody_knows_is_refused_by_all_commands_with_the_same_wor
     assert boundary.run_command(main.cli, [*words, word, *source]) == 2
     said = capsys.readouterr().err
     suggestion = message.partition(" (new:")[0]
-    takes_new = command[0] not in ("build", "audit")  # which go by tables of what compilers know
+    takes_new = command[0] not in ("build", "audit", "set")  # which go by tables of what compilers know
     assert (message if takes_new else suggestion) in said
     assert takes_new or " (new:" not in said
+
+
+def test_one_target_is_read_of_a_card_or_a_family_of_one_and_several_are_refused() -> None:
+    for word, target in (("RX 7900 XTX", "gfx1100"), ("gfx94X-dcgpu", "gfx942"), ("gfx90a:xnack+", "gfx90a")):
+        assert gfx.parse_single_target(word) == target
+    with pytest.raises(errors.UsageError, match=r"--passed gfx110X-all names 4 targets"):
+        gfx.parse_single_target("gfx110X-all", input_name="--passed")
 
 
 @pytest.mark.contract

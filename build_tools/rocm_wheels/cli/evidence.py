@@ -232,13 +232,18 @@ def add(
     Examples:
       rocm-wheels set evidence add s3://wheels --set 2.9.1-93bf --from results --gfx gfx942
     """
+    from rocm_wheels.models import gfx
+    from rocm_wheels.release.evidence.evidence import NO_GPU_WORD
     from rocm_wheels.release.evidence.results import hash_wheels, read_results
     from rocm_wheels.release.evidence.store import read_attested
 
     if attestation is not None and (submission.sign_with or submission.write_payloads):
         tip = "first --write-payloads, then attest them, then --attestation"
         raise errors.UsageError("--sign-with, --write-payloads and --attestation are three ways", tip=tip)
-    target, when = _parse_target(said["gfx"]), _parse_time(said["when"]) if said["when"] else None
+    target = said["gfx"]
+    if target not in (None, NO_GPU_WORD):
+        target = gfx.parse_single_target(target)
+    when = _parse_time(said["when"]) if said["when"] else None
     store, document = chosen.open_set()
     if attestation is not None:
         submit(
@@ -410,19 +415,6 @@ def _print_added(evidence: Evidence, *, new: bool) -> None:
     )
     for line in filter(None, [evidence.detail if not evidence.passed else "", *evidence.failed[:3]]):
         click.echo(f"  {line}")
-
-
-def _parse_target(text: str | None) -> str | None:
-    """Return a target as it is said. Raises UsageError for one that there is not."""
-    from rocm_wheels.models.gfx import get_gfx_targets
-    from rocm_wheels.release.evidence.evidence import NO_GPU_WORD
-
-    if text is None or text == NO_GPU_WORD or text in get_gfx_targets():
-        return text
-    raise errors.UsageError(
-        f"--gfx: {text} is no GPU target{tables.suggest_name(text, get_gfx_targets())}",
-        tip="name one, as gfx942, or none",
-    )
 
 
 def _parse_time(text: str) -> datetime:

@@ -100,6 +100,7 @@ def list_command(  # noqa: PLR0917 - click passes them by name
     as_json: bool,
 ) -> None:
     """List sets."""
+    from rocm_wheels.models.gfx import parse_single_target
     from rocm_wheels.release import gate, queries
     from rocm_wheels.stores.store import open_existing_store
 
@@ -111,7 +112,7 @@ def list_command(  # noqa: PLR0917 - click passes them by name
     if channel is passed is None and context.get_parameter_source("policy") is ParameterSource.COMMANDLINE:
         raise errors.UsageError("--policy has no effect here", tip="it goes with --channel and --passed")
     rules = gate.load_policy_for(open_for or channel, None if open_for else policy)
-    gfx = None if passed is None else queries.resolve_target(passed)
+    gfx = None if passed is None else parse_single_target(passed, input_name="--passed")
     env = boundary.read_environment()
     opened = open_existing_store(store, env)
     query = queries.StoreQuery(opened, rules, evidence.current_time(), env, family)

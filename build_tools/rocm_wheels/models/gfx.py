@@ -209,6 +209,21 @@ def parse_targets(text: str, *, input_name: str = TARGETS_OPTION) -> tuple[str, 
     return tuple(parsed)
 
 
+def parse_single_target(text: str, *, input_name: str = TARGETS_OPTION) -> str:
+    """Read the one target that is meant, without features, as ``parse_targets`` does.
+
+    UsageError for several.
+    """
+    if not split_target_words(text):
+        raise errors.UsageError(f"{input_name} names no GPU target", tip=f"for example: {input_name} gfx942")
+    targets = dict.fromkeys(map(strip_features, parse_targets(text, input_name=input_name)))
+    if len(targets) > 1:
+        raise errors.UsageError(
+            f"{input_name} {text} names {len(targets)} targets", tip=f"name one of them: {', '.join(targets)}"
+        )
+    return next(iter(targets))
+
+
 def split_target_words(text: str) -> list[str]:
     """Return the words of a list of targets; the words of a product (RX 7900 XTX) between commas are one."""
     words: list[str] = []

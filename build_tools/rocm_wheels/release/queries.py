@@ -15,7 +15,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from rocm_wheels.core import errors, log, parallel, tables
-from rocm_wheels.models.gfx import get_gfx_families, get_gfx_targets, strip_features
+from rocm_wheels.models.gfx import strip_features
 from rocm_wheels.release import channel as channels
 from rocm_wheels.release import gate, pages, refresh, support, wheel_set
 from rocm_wheels.release.evidence.store import StoredEvidence, read_evidence
@@ -82,21 +82,6 @@ class StoreQuery:
     now: datetime
     env: Mapping[str, str]
     family: str | None = None
-
-
-def resolve_target(name: str) -> str:
-    """Return the target that is meant, without features. Raises UsageError for none."""
-    target = strip_features(name)
-    if target in get_gfx_targets():
-        return target
-    if target in get_gfx_families():
-        members = ", ".join(get_gfx_families()[target])
-        raise errors.UsageError(
-            f"{name} is a GPU family, no target", tip=f"name one of its targets: {members}"
-        )
-    raise errors.UsageError(
-        f"{name} is no GPU target{tables.suggest_name(target, get_gfx_targets())}", tip="such as gfx942"
-    )
 
 
 def find_families(store: Store, family: str | None, *, some: bool = True) -> list[str]:
