@@ -18,7 +18,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from rocm_wheels.core import errors
-from rocm_wheels.gpus import gpu
+from rocm_wheels.gpus import gpu, vendors
 from rocm_wheels.index import reader
 from rocm_wheels.user.host import TargetHost
 from rocm_wheels.variants import document
@@ -281,6 +281,11 @@ _KIND_PATTERNS = (
     ("xpu", re.compile(r"^xpu")),
     ("cpu", re.compile(r"^cpu")),
 )
+
+
+KIND_TITLES = {
+    vendor.build_kind: f"{vendor.title} GPUs" for vendor in vendors.GPU_VENDORS.values() if vendor.build_kind
+} | {"cpu": "the CPU"}
 
 
 def get_build_kind(version: Version) -> str:

@@ -31,8 +31,6 @@ ItemT = TypeVar("ItemT")
 _JOBS = 8
 _MAX_LISTED = 5
 _MOST_OLDER = 4  # versions whose METADATA is read when the newest has no kernels for the GPUs here
-_KIND_NAMES = {vendor.build_kind: f"{vendor.title} GPUs" for vendor in vendors.GPU_VENDORS.values()}
-_KIND_NAMES |= {"cpu": "the CPU"}
 _VISIBLE_VARIABLES = (
     variables.ROCR_VISIBLE_DEVICES,
     variables.HIP_VISIBLE_DEVICES,
@@ -349,8 +347,8 @@ def _pick_release(
         elif kind == "cpu" or not kinds:
             tiers[-1][version] = wheels
         else:
-            machine_kinds = " and ".join(_KIND_NAMES[kind] for kind in kinds)
-            reason = f"a build for {_KIND_NAMES[kind]} (+{version.local}); this machine has {machine_kinds}"
+            title, *here = (candidates.KIND_TITLES[name] for name in (kind, *kinds))
+            reason = f"a build for {title} (+{version.local}); this machine has {' and '.join(here)}"
             out |= {wheel.name: wheel.reject(RejectionStage.BUILD, reason) for wheel in wheels}
 
     for tier in tiers:
@@ -414,7 +412,7 @@ def _find_older_variant(releases: Iterator[variant_wheels.RankedRelease]) -> Cho
 def _explain_unvisited(version: Version, picked: Version) -> str:
     """Say why a version was not looked at; the local parts of two builds of one version are no order."""
     if Version(version.public) >= Version(picked.public):
-        kind = _KIND_NAMES.get(candidates.get_build_kind(version), "other hardware")
+        kind = candidates.KIND_TITLES.get(candidates.get_build_kind(version), "other hardware")
         return f"a build for {kind}: one for the GPU here comes first"
     return f"older than {picked}"
 

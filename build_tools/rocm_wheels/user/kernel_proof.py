@@ -10,10 +10,11 @@ What is installed is read by ``gpu_support``, as the doctor does.
 
 from __future__ import annotations
 
+import itertools
 import posixpath
 import re
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from packaging.requirements import Requirement
@@ -21,7 +22,6 @@ from packaging.utils import canonicalize_name
 
 from rocm_wheels.core import errors, log, shell
 from rocm_wheels.device_code import code_objects, kpack
-from rocm_wheels.gpus import vendors
 from rocm_wheels.gpus.gpu import Gpu, parse_override_version
 from rocm_wheels.index import reader
 from rocm_wheels.models.gfx import load_overrides
@@ -37,7 +37,6 @@ from rocm_wheels.user.host import PosedTarget, TargetHost, list_build_kinds, mak
 from rocm_wheels.wheels import dist_info
 
 TorchWheel = package_offers.PackageOffer | candidates.ChoiceCandidate
-_DEVICE_PROJECT = re.compile(r"amd-torch-device-.+")
 # requirements by which a torch is one for these GPUs: those of the wheels on PyPI and download.pytorch.org
 _KIND_REQUIREMENTS: tuple[tuple[installed_packages.BuildKind, str], ...] = (
     ("cuda", r"nvidia-.+|cuda-(bindings|toolkit)|.+-cu1[0-9]"),
@@ -48,6 +47,7 @@ _PIECE = 1 << 20
 _MOST_BYTES = 384 << 20  # of a library, inflated: what stands before its device code in the largest ones
 _ENOUGH_BUNDLES = 16  # a few parts of torch are compiled for some targets only; the first bundles are not all
 _LARGEST_TEXT = 1 << 20
+_VERSION_FILE = "torch/version.py"
 
 
 @dataclass(frozen=True)
@@ -81,16 +81,12 @@ class KernelProof:
         if support is None:
             return f"{self.torch}: code for {gfx}: not read yet: {self.unread}"
         if self.kind not in ("rocm", "unknown"):
-            title = _KIND_TITLES.get(self.kind, self.kind)
+            title = candidates.KIND_TITLES[self.kind] + (" (CUDA)" if self.kind == "cuda" else "")
             return f"{self.torch}: code for {gfx}: no: a build for {title} ({self.source})"
         answer = support.describe_support(gfx)
         if support.kind == "no":
             answer = f"no: it has code for {', '.join(self.targets or ()) or 'no GPU'}"
         return f"{self.torch}: code for {gfx}: {answer} ({self.file or self.source})"
-
-
-_KIND_TITLES = {vendor.build_kind: f"{vendor.title} GPUs" for vendor in vendors.GPU_VENDORS.values()}
-_KIND_TITLES |= {"cuda": "NVIDIA GPUs (CUDA)", "cpu": "the CPU"}
 
 
 @dataclass(frozen=True)
@@ -208,21 +204,32 @@ def _prove_wheel(
     *,
     devices: Sequence[package_offers.PackageOffer] = (),
 ) -> KernelProof:
-    """Return what requirements tell of a torch, and what they do not parts of its files."""
+    """Return what requirements tell of a torch, and what they do not parts of its files.
+
+    PyPI's wheel for Windows requires NVIDIA's packages on Linux alone, and is for the CPU; device wheels are
+    required by an extra.
+    """
+    values = {**environment, "extra": ""}
+    names = [
+        str(canonicalize_name(requirement.name))
+        for requirement in requirements
+        if requirement.marker is None
+        or requirement.marker.evaluate(values)
+        or is_device_project(canonicalize_name(requirement.name))
+    ]
     proof = KernelProof(f"torch {torch.version}")
-    if required := _find_kind_requirement(requirements, environment):
-        proof = replace(proof, kind=required[0], source=f"requires {required[1]}")
-    is_host = any(is_device_project(canonicalize_name(entry.name)) for entry in requirements)
-    if is_host and not devices:
+    for kind, pattern in _KIND_REQUIREMENTS:
+        if telling := [name for name in names if re.fullmatch(pattern, name)]:
+            proof = replace(proof, kind=kind, source=f"requires {telling[0]}")
+            break
+    if any(map(is_device_project, names)) and not devices:
         return replace(proof, targets=(), file="its kernels are in device wheels, and none of them is for it")
-    if proof.is_complete:
-        return proof
-    return _read_proof(torch, devices, demand, reach, proof)
+    return proof if proof.is_complete else _read_proof(torch, devices, demand, reach, proof)
 
 
 def is_device_project(project: str) -> bool:
     """Tell whether a project (normalized name) has torch's kernels for some GPUs."""
-    return _DEVICE_PROJECT.fullmatch(project) is not None
+    return project.startswith("amd-torch-device-")
 
 
 def list_device_offers(offers: Sequence[package_offers.PackageOffer]) -> list[package_offers.PackageOffer]:
@@ -251,24 +258,6 @@ def prove_installed(environment: installed_packages.PythonEnvironment) -> Kernel
     return KernelProof(f"torch {torch.version}", kind, torch.build.source, targets)
 
 
-def _find_kind_requirement(
-    requirements: Sequence[Requirement], environment: Mapping[str, str]
-) -> tuple[installed_packages.BuildKind, str] | None:
-    """Return the kind of build that requirements tell, and the one that tells it.
-
-    PyPI's wheel for Windows requires NVIDIA's packages on Linux alone, and is for the CPU; device wheels are
-    required by an extra.
-    """
-    values = {**environment, "extra": ""}
-    for kind, pattern in _KIND_REQUIREMENTS:
-        for requirement in requirements:
-            name = canonicalize_name(requirement.name)
-            applies = requirement.marker is None or requirement.marker.evaluate(values)
-            if re.fullmatch(pattern, name) and (applies or is_device_project(name)):
-                return kind, name
-    return None
-
-
 def _read_proof(
     torch: TorchWheel,
     devices: Sequence[package_offers.PackageOffer],
@@ -276,61 +265,50 @@ def _read_proof(
     reach: reader.IndexReader,
     proof: KernelProof,
 ) -> KernelProof:
+    """Read what torch is built for, then its device code: names of archives, or a library as far as it takes.
+
+    What cannot be read is left to who fetches the wheel, or looks at all of it: that tells more.
+    """
     try:
         with reach.open_archive(torch.url, torch.name, torch.size) as archive:
             names = archive.namelist()
-            values = installed_packages.parse_version_values(_read_text(archive, "torch/version.py"))
+            text = ""
+            if _VERSION_FILE in names and archive.getinfo(_VERSION_FILE).file_size <= _LARGEST_TEXT:
+                text = archive.read(_VERSION_FILE).decode(errors="replace")
+            values = installed_packages.parse_version_values(text)
             kind = installed_packages.detect_torch_kind(values, lambda name: f"torch/{name}" in names)
             if kind != "unknown":
-                proof = replace(proof, kind=kind, source="torch/version.py" if values else "its libraries")
+                proof = replace(proof, kind=kind, source=_VERSION_FILE if values else "its libraries")
             if proof.is_complete:
                 return proof
             if devices:
                 return _add_archives(proof, devices, reach)
-            library = next((name for name in names if _is_main_library(name)), None)
+            mains = {f"torch/lib/{name}" for name in gpu_support.MAIN_LIBRARIES["torch"]}
+            library = next((name for name in names if name in mains), None)
             if library is None:
                 return replace(proof, targets=(), source=proof.source or "no library with device code in it")
             if reader.path_of_url(torch.url) is None:
                 log.log_note(f"reading {library} of {torch.name} as far as its device code begins")
             return _scan_library(archive, library, demand, proof)
-    except (
-        reader.UnreachableError,
-        errors.DataError,
-    ) as cause:  # who fetches it, or looks at all of it, tells more
+    except (reader.UnreachableError, errors.DataError) as cause:
         return replace(proof, unread=shell.hide_credentials(str(cause)))
-
-
-def _is_main_library(name: str) -> bool:
-    return name.startswith("torch/lib/") and posixpath.basename(name) in gpu_support.MAIN_LIBRARIES["torch"]
-
-
-def _read_text(archive: zipfile.ZipFile, name: str) -> str:
-    try:
-        member = archive.getinfo(name)
-    except KeyError:
-        return ""
-    return archive.read(member).decode(errors="replace") if member.file_size <= _LARGEST_TEXT else ""
 
 
 def _add_archives(
     proof: KernelProof, devices: Sequence[package_offers.PackageOffer], reach: reader.IndexReader
 ) -> KernelProof:
     """Add the targets of the kernel archives in device wheels, which are in their names."""
-    targets: list[str] = []
-    files: list[str] = []
+    targets_by_file: dict[str, str] = {}
     for device in devices:
         with reach.open_archive(device.url, device.name, device.size) as archive:
-            for name in archive.namelist():
-                label = (
-                    gpu_support.TARGET_NAME.search(posixpath.basename(name))
-                    if name.endswith(kpack.KPACK_SUFFIX)
-                    else None
-                )
-                targets += [label.group()] if label else []
-                files += [posixpath.basename(name)] if label else []
-    if not targets:
+            for name in map(posixpath.basename, archive.namelist()):
+                target = gpu_support.TARGET_NAME.search(name)
+                if target and name.endswith(kpack.KPACK_SUFFIX):
+                    targets_by_file[name] = target.group()
+    if not targets_by_file:
         return replace(proof, unread="the names of the archives in its device wheels tell no target")
-    return replace(proof, targets=gpu_support.sort_target_ids(targets), file=", ".join(dict.fromkeys(files)))
+    targets = gpu_support.sort_target_ids(targets_by_file.values())
+    return replace(proof, targets=targets, file=", ".join(targets_by_file))
 
 
 def _scan_library(
@@ -340,25 +318,12 @@ def _scan_library(
     targets: set[str] = set()
     name = posixpath.basename(library)
     with archive.open(library) as member:
-        pieces = iter(lambda: member.read(_PIECE), b"")
-        for number, found_targets in enumerate(
-            code_objects.scan_library_targets(_limit(pieces), name), start=1
-        ):
-            targets.update(found_targets)
-            is_served = any(
-                gpu_support.check_kernel_support(targets, gfx).kind != "no" for gfx in demand.targets
-            )
-            if is_served or number == _ENOUGH_BUNDLES:
+        pieces = (member.read(_PIECE) for _ in range(_MOST_BYTES // _PIECE))
+        bundles = code_objects.scan_library_targets(itertools.takewhile(bool, pieces), name)
+        for bundle_targets in itertools.islice(bundles, _ENOUGH_BUNDLES):
+            targets.update(bundle_targets)
+            if any(gpu_support.check_kernel_support(targets, gfx).kind != "no" for gfx in demand.targets):
                 break
     if not targets and archive.getinfo(library).file_size > _MOST_BYTES:
         return replace(proof, unread=f"{name} has no device code in its first {_MOST_BYTES >> 20} MiB")
     return replace(proof, targets=gpu_support.sort_target_ids(targets), file=name)
-
-
-def _limit(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    size = 0
-    for piece in pieces:
-        yield piece
-        size += len(piece)
-        if size >= _MOST_BYTES:
-            return
