@@ -20,7 +20,7 @@ from rocm_wheels.gpus import gpu, variables, vendors
 from rocm_wheels.index import reader
 from rocm_wheels.user import candidates, device_extras, gpu_support, index_pages, variant_wheels
 from rocm_wheels.user.candidates import ChoiceCandidate, ProjectFiles, RejectionStage, WheelChoice
-from rocm_wheels.user.host import PosedTarget, TargetHost, get_main_vendor, list_build_kinds, list_usable_gpus
+from rocm_wheels.user.host import PosedTarget, TargetHost
 from rocm_wheels.variants import order
 from rocm_wheels.wheels import dist_info
 
@@ -68,7 +68,7 @@ def choose_wheels(
     asking = _Asking(parsed, reach, channel, pre)
     for asked_host in [host] if posed is host else [host, posed]:
         missed: list[gpu.Gpu] = []
-        for best in list_usable_gpus(asked_host):
+        for best in asked_host.usable_gpus:
             notes = [index_pages.describe_missed(missed, host, channel)] if missed else []
             indexes, is_listed = index_pages.list_asked_indexes(best, asked_host, channel)
             if choices := asking.choose_first(indexes, asked_host, notes, best=best, is_listed=is_listed):
@@ -333,7 +333,7 @@ def _pick_release(
     that is not here is out, and never taken in place of one for the CPU. One that is asked for by its local
     version is. Where no wheel fits: why each is out.
     """
-    kinds = list_build_kinds(host)
+    kinds = host.build_kinds
     first = kinds or ("cpu",)
     is_local = any("+" in clause.version for clause in requirement.specifier)
     tiers: list[dict[Version, list[ChoiceCandidate]]] = [{} for _ in (*first, "the rest")]
@@ -433,7 +433,7 @@ def _find_layout(chosen: _Choice, located: index_pages.LocatedProject) -> tuple[
     if not host.hardware.amd or not best.has_compiled_code:
         return layout, ()
     if kind and kind != "rocm":  # for another GPU that is here, or for none
-        is_other = kind in list_build_kinds(host)
+        is_other = kind in host.build_kinds
         return layout, () if is_other else gpu_support.find_served_gpus((), host.hardware)
     if family:
         targets = index_pages.list_family_targets(family, host)
@@ -487,7 +487,7 @@ def _explain_kind(chosen: _Choice) -> Iterator[str]:
         yield f"{best.name} {verdict}: {why}"
     elif chosen.is_last_resort:
         yield f"{best.name} is made for GPUs, and there is none here: it computes on the CPU"
-    maker = vendors.GPU_VENDORS.get(get_main_vendor(host))
+    maker = vendors.GPU_VENDORS[host.usable_gpus[0].vendor] if host.usable_gpus else None
     other_kinds = {other.build_kind for other in vendors.GPU_VENDORS.values()} - {"", "rocm"}
     if maker is not None and maker.build_kind in other_kinds and kind not in other_kinds:
         vendor_index = index_pages.find_vendor_index(host)

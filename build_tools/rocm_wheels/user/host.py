@@ -32,7 +32,7 @@ from rocm_wheels.index.platform_tags import PLATFORM_TAGS
 from rocm_wheels.variants import document, order
 
 if TYPE_CHECKING:
-    from rocm_wheels.models.gfx import NamedGpus, TargetOverride
+    from rocm_wheels.models.gfx import TargetOverride
 
 
 @dataclass(frozen=True)
@@ -82,6 +82,24 @@ class TargetHost:
     posed: PosedTarget | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def usable_gpus(self) -> tuple[Gpu, ...]:
+        """The GPUs that programs may use, best first: AMD's with a known target, Intel's since Xe.
+
+        Older ones of Intel are out: torch supports the Arc families ("Getting Started on Intel GPU").
+        """
+        return tuple(
+            gpu
+            for gpu in detect.sort_gpus(self.hardware.gpus)
+            if gpu.visible and (gpu.vendor != "amd" or gpu.gfx) and gpu.capability != INTEL_BEFORE_XE
+        )
+
+    @property
+    def build_kinds(self) -> tuple[str, ...]:
+        """What builds for these GPUs are called (``get_build_kind``), for the best GPU first."""
+        kinds = [vendors.GPU_VENDORS[gpu.vendor].build_kind for gpu in self.usable_gpus]
+        return tuple(dict.fromkeys(filter(None, kinds)))
+
 
 _SYSTEMS = {"linux": "linux", "win32": "windows", "darwin": "macos"}
 _MACHINES = {  # the first one of a platform is meant where none is stated
@@ -89,12 +107,10 @@ _MACHINES = {  # the first one of a platform is meant where none is stated
     "windows": ("amd64", "arm64"),
     "macos": ("arm64", "x86_64"),
 }
-_SPELLINGS = {"x64": ("amd64", "x86_64"), "arm64": ("aarch64",), "aarch64": ("arm64",)}
-_SPELLINGS |= {"x86_64": ("amd64",), "amd64": ("x86_64",)}
+_SPELLINGS = ({"x64", "x86_64", "amd64"}, {"arm64", "aarch64"})  # of one kind of processor
 _OLD_MANYLINUX = re.compile(r"manylinux(?:1|2010)_")
 _NEWEST_MACOS = (26, 0)  # of wheels for a stated Mac: the newest that there is
 _NO_GPU = "none"
-GFX_OPTION, ROCM_OPTION, PYTHON_OPTION, PLATFORM_OPTION = "--gfx", "--rocm", "--python", "--platform"
 
 
 @dataclass(frozen=True)
@@ -167,8 +183,8 @@ def detect_platform() -> tuple[str, str]:
 
 def _normalize_processor(system: str, machine: str) -> str:
     """Return a kind of processor as a platform calls it; as it is when no wheels are made for it."""
-    spellings = (machine, *_SPELLINGS.get(machine, ()))
-    return next((spelling for spelling in spellings if spelling in _MACHINES[system]), machine)
+    alike = next((names for names in _SPELLINGS if machine in names), {machine})
+    return next((name for name in _MACHINES[system] if name in alike), machine)
 
 
 def _parse_platform(text: str | None, detected: tuple[str, str]) -> tuple[str, str]:
@@ -177,8 +193,7 @@ def _parse_platform(text: str | None, detected: tuple[str, str]) -> tuple[str, s
     system, _, machine = text.lower().partition("-")
     if system not in _MACHINES:
         raise errors.UsageError(
-            f"{PLATFORM_OPTION} {text}: it is one of {', '.join(_MACHINES)}",
-            tip=f"for example: {PLATFORM_OPTION} windows",
+            f"--platform {text}: it is one of {', '.join(_MACHINES)}", tip="for example: --platform windows"
         )
     if not machine:
         return detected if system == detected[0] else (system, _MACHINES[system][0])
@@ -186,56 +201,51 @@ def _parse_platform(text: str | None, detected: tuple[str, str]) -> tuple[str, s
     if machine not in _MACHINES[system]:
         choices = " or ".join(f"{system}-{processor}" for processor in _MACHINES[system])
         raise errors.UsageError(
-            f"{PLATFORM_OPTION} {text}: no wheels are made for that processor", tip=f"it is {choices}"
+            f"--platform {text}: no wheels are made for that processor", tip=f"it is {choices}"
         )
     return system, machine
 
 
 def _parse_python(text: str | None) -> tuple[str, str, bool]:
-    """Return ``3.12`` (``3.14t``), the whole version, and whether it is the Python that runs this."""
-    running = f"{sys.version_info.major}.{sys.version_info.minor}"
+    """Return ``3.12`` (``3.14t``), the whole version, and whether it is the Python that runs this.
+
+    The version is as pip compares it: 3.15.0rc1 passes for 3.15.0.
+    """
     threads = "t" if sysconfig.get_config_var("Py_GIL_DISABLED") else ""
+    running = f"{sys.version_info.major}.{sys.version_info.minor}{threads}"
+    full = ".".join(map(str, sys.version_info[:3]))
     if text is None:
-        return running + threads, _format_own_version(), True
+        return running, full, True
     match = re.fullmatch(r"(3\.[0-9]{1,2})(\.[0-9]+)?(t?)", text)
     if not match:
         raise errors.UsageError(
-            f"{PYTHON_OPTION} {text}: it is a version like 3.12", tip=f"for example: {PYTHON_OPTION} 3.12"
+            f"--python {text}: it is a version like 3.12", tip="for example: --python 3.12"
         )
     python = match[1] + match[3]
-    is_own = python == running + threads and sys.implementation.name == "cpython" and not match[2]
-    return python, _format_own_version() if is_own else match[1] + (match[2] or ""), is_own
-
-
-def _format_own_version() -> str:
-    """Return the version of this Python as pip compares it: 3.15.0rc1 passes for 3.15.0."""
-    return ".".join(map(str, sys.version_info[:3]))
+    is_own = python == running and sys.implementation.name == "cpython" and not match[2]
+    return python, full if is_own else match[1] + (match[2] or ""), is_own
 
 
 def _list_tags(
     system: str, machine: str, python: str, *, own_platform: bool, own_python: bool
 ) -> tuple[Tag, ...]:
+    """Return the tags of wheels for a machine, best first; of a stated platform those of a new system."""
     if own_platform and own_python:
         return tuple(sys_tags())
-    platforms = list(platform_tags()) if own_platform else _list_platform_tags(system, machine)
+    if own_platform:
+        platforms = list(platform_tags())
+    elif system == "macos":
+        platforms = list(mac_platforms(_NEWEST_MACOS, machine))
+    elif system == "windows":
+        platforms = [f"win_{machine}"]
+    else:
+        platforms = [name.replace("x86_64", machine) for name in PLATFORM_TAGS["linux"]]
+        if machine != "x86_64":
+            platforms = [name for name in platforms if not _OLD_MANYLINUX.match(name)]
     minor, threads, _ = python.removeprefix("3.").partition("t")
-    version = 3, int(minor)
-    plain = f"cp3{minor}"
-    abi = plain + threads
-    cpython = cpython_tags(version, abis=[abi], platforms=platforms)
+    version, plain = (3, int(minor)), f"cp3{minor}"
+    cpython = cpython_tags(version, abis=[plain + threads], platforms=platforms)
     return tuple(dict.fromkeys((*cpython, *compatible_tags(version, plain, platforms))))
-
-
-def _list_platform_tags(system: str, machine: str) -> list[str]:
-    """Return the platform tags of a stated machine, best first."""
-    if system == "macos":
-        return list(mac_platforms(_NEWEST_MACOS, machine))
-    if system == "windows":
-        return [f"win_{machine}"]
-    tag_names = [name.replace("x86_64", machine) for name in PLATFORM_TAGS["linux"]]
-    return (
-        tag_names if machine == "x86_64" else [name for name in tag_names if not _OLD_MANYLINUX.match(name)]
-    )
 
 
 def _resolve_hardware(statement: StatedMachine, env: Mapping[str, str]) -> Hardware:
@@ -260,68 +270,29 @@ def _make_stated_gpus(text: str) -> tuple[Gpu, ...]:
 
     words = gfx.split_target_words(text)
     if not words:
-        raise errors.UsageError(
-            f"{GFX_OPTION} names no GPU", tip=f"for example: {GFX_OPTION} gfx942, or {GFX_OPTION} none"
-        )
+        raise errors.UsageError("--gfx names no GPU", tip="for example: --gfx gfx942, or --gfx none")
     if _NO_GPU in map(str.lower, words):
         if len(words) > 1:
-            raise errors.UsageError(f"{GFX_OPTION} {','.join(words)}: either GPUs or {_NO_GPU}")
+            raise errors.UsageError(f"--gfx {','.join(words)}: either GPUs or {_NO_GPU}")
         return ()
-    stated = [(named, target) for named in gfx.read_gpu_words(text) for target in named.targets]
-    return tuple(_make_stated_gpu(target, index, named) for index, (named, target) in enumerate(stated))
-
-
-def _make_stated_gpu(target: str, index: int, named: NamedGpus) -> Gpu:
-    notes: tuple[str, ...] = ()
-    if not is_known_target(target):
-        notes = ("no table here knows it: it is stated as new",)
-    if named.features:
-        notes += (f"{named.features[1:]} is not a property of wheels: they are chosen for {target}",)
-    return Gpu(
-        "amd",
-        gfx=target,
-        native=target,
-        name=named.card,
-        index=index,
-        integrated=target in INTEGRATED_TARGETS or None,
-        source=GFX_OPTION,
-        confidence="forced",
-        notes=notes,
-    )
+    gpus: list[Gpu] = []
+    for named in gfx.read_gpu_words(text):
+        for target in named.targets:
+            notes = [] if is_known_target(target) else ["no table here knows it: it is stated as new"]
+            if named.features:
+                features = named.features[1:]
+                notes.append(f"{features} is not a property of wheels: they are chosen for {target}")
+            gpu = Gpu("amd", gfx=target, native=target, name=named.card, index=len(gpus), notes=tuple(notes))
+            integrated = target in INTEGRATED_TARGETS or None
+            gpus.append(replace(gpu, integrated=integrated, source="--gfx", confidence="forced"))
+    return tuple(gpus)
 
 
 def _parse_rocm(text: str) -> tuple[RocmInstallation, ...]:
     if text.lower() == _NO_GPU:
         return ()
-    document.parse_minor_version(text, input_name=ROCM_OPTION)
-    return (RocmInstallation(text, "forced", ROCM_OPTION),)
-
-
-def list_usable_gpus(host: TargetHost) -> tuple[Gpu, ...]:
-    """Return the GPUs that programs may use, best first: AMD's with a known target, Intel's since Xe.
-
-    Older ones of Intel are out: torch supports the Arc families (PyTorch, "Getting Started on Intel GPU").
-    """
-    usable = [gpu for gpu in detect.sort_gpus(host.hardware.gpus) if gpu.visible]
-    return tuple(
-        gpu for gpu in usable if (gpu.vendor != "amd" or gpu.gfx) and gpu.capability != INTEL_BEFORE_XE
-    )
-
-
-def list_vendors(host: TargetHost) -> tuple[str, ...]:
-    """Return whose GPUs there are, the best first: keys of ``GPU_VENDORS``."""
-    return tuple(dict.fromkeys(gpu.vendor for gpu in list_usable_gpus(host)))
-
-
-def list_build_kinds(host: TargetHost) -> tuple[str, ...]:
-    """Return what builds for these GPUs are called (``get_build_kind``), for the best GPU first."""
-    kinds = [vendors.GPU_VENDORS[vendor].build_kind for vendor in list_vendors(host)]
-    return tuple(kind for kind in kinds if kind)
-
-
-def get_main_vendor(host: TargetHost) -> str:
-    """Return whose GPU counts: a card's before one inside a processor, then AMD's; ``none`` without one."""
-    return next(iter(list_vendors(host)), "none")
+    document.parse_minor_version(text, input_name="--rocm")
+    return (RocmInstallation(text, "forced", "--rocm"),)
 
 
 def make_markers(host: TargetHost) -> dict[str, str]:

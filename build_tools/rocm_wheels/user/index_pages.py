@@ -22,7 +22,7 @@ from rocm_wheels.index import folder, reader
 from rocm_wheels.models import package_indexes
 from rocm_wheels.models.gfx import load_overrides
 from rocm_wheels.user import install_options
-from rocm_wheels.user.host import PosedTarget, TargetHost, list_usable_gpus, list_vendors
+from rocm_wheels.user.host import PosedTarget, TargetHost
 
 _GONE_STATUSES = (404, 410)
 _ABSENT_STATUSES = (403, *_GONE_STATUSES)  # S3, and so download.pytorch.org, says 403 of what is not there
@@ -259,7 +259,7 @@ def find_host_indexes(
     """
     indexes: tuple[package_indexes.PackageIndex, ...] = ()
     missed: list[Gpu] = []
-    for gpu in list_usable_gpus(host):
+    for gpu in host.usable_gpus:
         if indexes := _query_indexes(_get_target(gpu), gpu.vendor, host, channel):
             break
         missed.append(gpu)
@@ -267,7 +267,7 @@ def find_host_indexes(
     if missed:
         message = describe_missed(missed, host, channel)
         notes = (message,) if indexes else (f"{message}: for the CPU", *_describe_options(host))
-        if not indexes and host.platform == "windows" and "amd" in list_vendors(host):
+        if not indexes and host.platform == "windows" and "rocm" in host.build_kinds:
             notes += (install_options.DIRECTML_NOTE,)
     if not indexes:
         if not allow_cpu:
@@ -286,7 +286,7 @@ def pose_host(host: TargetHost, channel: str) -> TargetHost:
 
     Only where no GPU is served as what it is, on Linux, and by an override that nothing is known against.
     """
-    gpus = list_usable_gpus(host)
+    gpus = host.usable_gpus
     if (
         host.platform != "linux"
         or any(_query_indexes(_get_target(gpu), gpu.vendor, host, channel) for gpu in gpus)
@@ -351,7 +351,7 @@ def list_asked_indexes(
 
 def find_vendor_index(host: TargetHost, channel: str = "stable") -> package_indexes.PackageIndex | None:
     """Return the index for the NVIDIA or Intel GPU of a machine without a better one; None without such."""
-    best = next(iter(list_usable_gpus(host)), None)
+    best = next(iter(host.usable_gpus), None)
     if best is None or best.vendor in ("amd", "apple"):
         return None
     return next(iter(_query_indexes(_get_target(best), best.vendor, host, channel)), None)
@@ -380,7 +380,7 @@ def _get_target(gpu: Gpu) -> str | None:
 
 def _describe_options(host: TargetHost) -> Iterator[str]:
     """Say where there is a torch for the AMD GPUs of a machine that none of a channel's indexes serves."""
-    for gfx in dict.fromkeys(gpu.gfx for gpu in list_usable_gpus(host) if gpu.vendor == "amd" and gpu.gfx):
+    for gfx in dict.fromkeys(gpu.gfx for gpu in host.usable_gpus if gpu.vendor == "amd" and gpu.gfx):
         rows = install_options.describe_host_options(gfx, host) or install_options.explain_no_torch(gfx)[:1]
         yield from (f"kernels for {gfx}: {row}" for row in rows)
 

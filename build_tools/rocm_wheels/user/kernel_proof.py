@@ -33,7 +33,7 @@ from rocm_wheels.user import (
     installed_packages,
     package_offers,
 )
-from rocm_wheels.user.host import PosedTarget, TargetHost, list_build_kinds, make_markers
+from rocm_wheels.user.host import PosedTarget, TargetHost, make_markers
 from rocm_wheels.wheels import dist_info
 
 TorchWheel = package_offers.PackageOffer | candidates.ChoiceCandidate
@@ -119,7 +119,7 @@ def make_demand(host: TargetHost, override_line: str | None) -> GpuDemand | None
     targets = [*host.hardware.targets]
     if targets and override_line:
         targets.append(parse_override_line(override_line))
-    other_kinds = tuple(kind for kind in list_build_kinds(host) if kind != "rocm")
+    other_kinds = tuple(kind for kind in host.build_kinds if kind != "rocm")
     return GpuDemand(tuple(dict.fromkeys(targets)), other_kinds, tuple(gpus)) if targets else None
 
 
