@@ -8,7 +8,7 @@ just lists wheels.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from urllib.parse import urlsplit
@@ -19,8 +19,7 @@ from rocm_wheels.core import errors, parallel, shell
 from rocm_wheels.gpus import variables
 from rocm_wheels.gpus.gpu import OLDER_TARGETS, Gpu
 from rocm_wheels.index import folder, reader
-from rocm_wheels.models import package_indexes
-from rocm_wheels.models.gfx import load_overrides
+from rocm_wheels.models import gfx, package_indexes
 from rocm_wheels.user import install_options
 from rocm_wheels.user.host import PosedTarget, TargetHost
 
@@ -111,50 +110,60 @@ class LocatedProject:
 def locate_project(index: str, project: str, host: TargetHost, reach: reader.IndexReader) -> LocatedProject:
     """Find a project in an index. HostError when it is not there or cannot be reached."""
     if FAMILY_PLACEHOLDER in index:
-        families = _require_families(index, host, reach)
-        bases = [(index.replace(FAMILY_PLACEHOLDER, family), family) for family in families]
-        return _locate_in_families(bases, project, reach)
+        families = _list_families(host)
+        if new_chips := [chip for chip in host.hardware.targets if not gfx.find_families([chip])]:
+            above = reader.resolve_index_url(index.partition(FAMILY_PLACEHOLDER)[0])
+            # not every server lists the folder above those of families
+            listed = (
+                list_links(above, reach) if reader.path_of_url(above) else _read_links(above, above, reach)
+            )
+            families += [*_list_families(host, _list_folder_names(listed or ())), *new_chips]
+        if not families:
+            raise errors.HostError(
+                f"{index} is for one GPU family each, and there is no AMD GPU here",
+                tip="name an index for this machine: --index URL",
+            )
+        return _locate_in_families(index, families, project, reach)
     if is_page_url(index):
         if files := list_links(index, reach):
             return LocatedProject(index, files)
         raise _make_absent_error(project, index)
     base = reader.resolve_index_url(index)
+    of_family = f"{base}{FAMILY_PLACEHOLDER}/"
     root = reader.path_of_url(base)
-    if found_families := _match_families(folder.list_families(root) if root else (), host):
-        return _locate_in_families(
-            [(f"{base}{family}/", family) for family in found_families], project, reach
-        )
+    if families := _list_families(host, folder.list_families(root) if root else ()):
+        return _locate_in_families(of_family, families, project, reach)
     links = read_project_links(base, project, reach)
     if links is not None:
         return LocatedProject(base, links)
     files = list_links(base, reach)
     if any(reader.file_name_of_link(link).endswith(".whl") for link in files):
         return LocatedProject(base, files)
-    if found_families := _match_families(_list_folder_names(files), host):
-        return _locate_in_families(
-            [(f"{base}{family}/", family) for family in found_families], project, reach
-        )
+    if families := _list_families(host, _list_folder_names(files)):
+        return _locate_in_families(of_family, families, project, reach)
     raise _make_absent_error(project, base)
-
-
-def _list_family_names(above: str, reach: reader.IndexReader) -> set[str]:
-    """Return the names in the folder above those of families; not every server lists it."""
-    base = reader.resolve_index_url(above)
-    listed = list_links(base, reach) if reader.path_of_url(base) else _read_links(base, base, reach)
-    return _list_folder_names(listed or ())
 
 
 def _list_folder_names(links: Sequence[reader.IndexLink]) -> set[str]:
     return {urlsplit(link.url).path.rstrip("/").rpartition("/")[2] for link in links}
 
 
-def list_host_families(host: TargetHost) -> tuple[str, ...]:
-    """Return the families to look in for a machine: those of all its GPUs first, then of each."""
-    from rocm_wheels.models.gfx import find_families
+def _list_families(host: TargetHost, names: Collection[str] | None = None) -> list[str]:
+    """Return the families to look in for a machine: those of all its GPUs first, then of each.
 
+    ``names`` are those that an index has, where that is known: then also those that stand for a GPU which
+    the tables lack.
+    """
     chips = host.hardware.targets
-    groups = [chips, *((chip,) for chip in chips)] if chips else []
-    return tuple(dict.fromkeys(family for group in groups for family in find_families(group)))
+    groups = [chips, *((chip,) for chip in chips)]
+    families = dict.fromkeys(family for group in groups for family in gfx.find_families(group))
+    if names is None:
+        return list(families)
+    matching = [family for family in families if family in names]
+    for chip in chips:
+        if not gfx.find_families([chip]):
+            matching += sorted(name for name in names if is_named_by_family(name, chip))
+    return matching
 
 
 def find_family(base: str, host: TargetHost) -> str:
@@ -165,10 +174,9 @@ def find_family(base: str, host: TargetHost) -> str:
 
 def list_family_targets(family: str, host: TargetHost) -> tuple[str, ...]:
     """Return the targets of a family: by the tables, else those of a machine that its name stands for."""
-    from rocm_wheels.models.gfx import get_gfx_families
-
-    return get_gfx_families().get(family) or tuple(
-        chip for chip in _list_new_chips(host) if is_named_by_family(family, chip)
+    new_chips = (chip for chip in host.hardware.targets if not gfx.find_families([chip]))
+    return gfx.get_gfx_families().get(family) or tuple(
+        chip for chip in new_chips if is_named_by_family(family, chip)
     )
 
 
@@ -180,60 +188,25 @@ def is_named_by_family(family: str, chip: str) -> bool:
     )
 
 
-def _list_new_chips(host: TargetHost) -> list[str]:
-    """Return the targets of a machine that the tables have no family of."""
-    from rocm_wheels.models.gfx import find_families
-
-    return [chip for chip in host.hardware.targets if not find_families([chip])]
-
-
-def _match_families(names: Collection[str], host: TargetHost) -> list[str]:
-    """Return those of an index's families that are for a machine, also of a GPU that the tables lack."""
-    if not names:
-        return []
-    matching = [family for family in list_host_families(host) if family in names]
-    for chip in _list_new_chips(host):
-        matching += sorted(name for name in names if is_named_by_family(name, chip))
-    return matching
-
-
-def _require_families(index: str, host: TargetHost, reach: reader.IndexReader) -> Sequence[str]:
-    family_list = list_host_families(host)
-    if new_chips := _list_new_chips(host):
-        names = _list_family_names(index.partition(FAMILY_PLACEHOLDER)[0], reach)
-        family_list = (*family_list, *_match_families(names, host), *new_chips)
-    if not family_list:
-        chips = ", ".join(host.hardware.targets)
-        reason = f"{chips} is of none" if chips else "there is no AMD GPU here"
-        raise errors.HostError(
-            f"{index} is for one GPU family each, and {reason}",
-            tip="name an index for this machine: --index URL",
-        )
-    return family_list
-
-
 def _locate_in_families(
-    bases: Sequence[tuple[str, str]], project: str, reach: reader.IndexReader
+    index: str, families: Sequence[str], project: str, reach: reader.IndexReader
 ) -> LocatedProject:
-    """Return the first that has wheels of the project; all are asked side by side."""
+    """Return the first family that has wheels of the project; all are asked side by side."""
+    bases = [index.replace(FAMILY_PLACEHOLDER, family) for family in families]
 
-    def read(pair: tuple[str, str]) -> tuple[reader.IndexLink, ...] | None:
+    def read(base: str) -> tuple[reader.IndexLink, ...] | None:
         try:
-            return read_project_links(reader.resolve_index_url(pair[0]), project, reach)
+            return read_project_links(reader.resolve_index_url(base), project, reach)
         except errors.UsageError:  # a folder that is not there
             return None
 
     pages = parallel.run_in_parallel(read, bases, jobs=_JOBS)
-    for (base, family), links in zip(bases, pages, strict=True):
+    for base, family, links in zip(bases, families, pages, strict=True):
         if links:
             return LocatedProject(reader.resolve_index_url(base), links, family)
-    if (
-        all(links is None for links in pages)
-        and reader.path_of_url(bases[0][0]) is None
-        and "://" in bases[0][0]
-    ):
-        list_links(reader.resolve_index_url(bases[0][0]), reach)  # is it that the server refuses everything
-    raise _make_absent_error(project, " or ".join(base for base, _ in bases))
+    if all(links is None for links in pages) and urlsplit(bases[0]).scheme in ("http", "https"):
+        list_links(reader.resolve_index_url(bases[0]), reach)  # is it that the server refuses everything
+    raise _make_absent_error(project, " or ".join(bases))
 
 
 def _make_absent_error(project: str, where: str) -> errors.HostError:
@@ -260,19 +233,27 @@ def find_host_indexes(
     indexes: tuple[package_indexes.PackageIndex, ...] = ()
     missed: list[Gpu] = []
     for gpu in host.usable_gpus:
-        if indexes := _query_indexes(_get_target(gpu), gpu.vendor, host, channel):
+        if indexes := _query_indexes(gpu, host, channel):
             break
         missed.append(gpu)
     notes: tuple[str, ...] = ()
     if missed:
         message = describe_missed(missed, host, channel)
-        notes = (message,) if indexes else (f"{message}: for the CPU", *_describe_options(host))
+        notes = (message,)
+        if not indexes:
+            ways = [
+                f"kernels for {target}: {row}"
+                for target in dict.fromkeys(gpu.gfx for gpu in missed if gpu.vendor == "amd" and gpu.gfx)
+                for row in install_options.describe_host_options(target, host)
+                or install_options.explain_no_torch(target)[:1]
+            ]
+            notes = (f"{message}: for the CPU", *ways)
         if not indexes and host.platform == "windows" and "rocm" in host.build_kinds:
             notes += (install_options.DIRECTML_NOTE,)
     if not indexes:
         if not allow_cpu:
             install_options.require_gpu_index(host, channel)
-        indexes = _query_indexes(None, "none", host, channel)
+        indexes = _query_indexes(None, host, channel)
     if not indexes:
         raise errors.HostError(
             f"no {channel} index is known for Python {host.python} on {host.platform} {host.machine}",
@@ -289,13 +270,15 @@ def pose_host(host: TargetHost, channel: str) -> TargetHost:
     gpus = host.usable_gpus
     if (
         host.platform != "linux"
-        or any(_query_indexes(_get_target(gpu), gpu.vendor, host, channel) for gpu in gpus)
+        or any(_query_indexes(gpu, host, channel) for gpu in gpus)
         or len({gpu.gfx for gpu in gpus if gpu.vendor == "amd"}) != 1
     ):
         return host
-    native = next(gpu.gfx for gpu in gpus if gpu.gfx)
-    for option in load_overrides().cards.get(native, ()):
-        if not option.risky and not option.care and _query_indexes(option.target, "amd", host, channel):
+    best = next(gpu for gpu in gpus if gpu.vendor == "amd")
+    native = best.gfx or ""
+    for option in gfx.load_overrides().cards.get(native, ()):
+        posed = replace(best, gfx=option.target)
+        if not option.risky and not option.care and _query_indexes(posed, host, channel):
             posing = [
                 replace(gpu, gfx=option.target, native=native) if gpu.gfx == native else gpu for gpu in gpus
             ]
@@ -334,15 +317,13 @@ def list_asked_indexes(
     and the Pythons of the table do not count, as names of files tell theirs. Not asked are any for an old
     chip of which no table tells, and those of families for a GPU whose family is known and not there.
     """
-    from rocm_wheels.models.gfx import find_families
-
-    is_listed = bool(_query_indexes(_get_target(gpu), gpu.vendor, host, channel))
-    indexes = _query_indexes(_get_target(gpu), gpu.vendor, host, channel, any_python=True)
+    is_listed = bool(_query_indexes(gpu, host, channel))
+    indexes = _query_indexes(gpu, host, channel, any_python=True)
     if gpu.vendor != "amd" or gpu.gfx is None or (gpu.gfx in OLDER_TARGETS and not indexes):
         return indexes, is_listed
     listed = {index.name: index for index in indexes}
-    layouts = {"multi-arch", "variants"} | ({"per-family"} if not find_families([gpu.gfx]) else set())
-    every = _query_indexes(None, "amd", host, channel, any_python=True)
+    layouts = {"multi-arch", "variants"} | ({"per-family"} if not gfx.find_families([gpu.gfx]) else set())
+    every = _query_indexes(replace(gpu, gfx=None), host, channel, any_python=True)
     asked = (
         listed.get(index.name, index) for index in every if index.name in listed or index.layout in layouts
     )
@@ -354,7 +335,7 @@ def find_vendor_index(host: TargetHost, channel: str = "stable") -> package_inde
     best = next(iter(host.usable_gpus), None)
     if best is None or best.vendor in ("amd", "apple"):
         return None
-    return next(iter(_query_indexes(_get_target(best), best.vendor, host, channel)), None)
+    return next(iter(_query_indexes(best, host, channel)), None)
 
 
 def list_index_targets(base: str, platform: str) -> tuple[str, ...]:
@@ -374,35 +355,25 @@ def describe_missed(gpus: Sequence[Gpu], host: TargetHost, channel: str) -> str:
     return f"no {channel} index that is known here {serves}"
 
 
-def _get_target(gpu: Gpu) -> str | None:
-    return gpu.gfx if gpu.vendor == "amd" else gpu.capability if gpu.vendor == "nvidia" else None
-
-
-def _describe_options(host: TargetHost) -> Iterator[str]:
-    """Say where there is a torch for the AMD GPUs of a machine that none of a channel's indexes serves."""
-    for gfx in dict.fromkeys(gpu.gfx for gpu in host.usable_gpus if gpu.vendor == "amd" and gpu.gfx):
-        rows = install_options.describe_host_options(gfx, host) or install_options.explain_no_torch(gfx)[:1]
-        yield from (f"kernels for {gfx}: {row}" for row in rows)
-
-
 def _query_indexes(
-    target: str | None, vendor: str, host: TargetHost, channel: str, *, any_python: bool = False
+    gpu: Gpu | None, host: TargetHost, channel: str, *, any_python: bool = False
 ) -> tuple[package_indexes.PackageIndex, ...]:
+    """Return the indexes that serve a GPU by the tables; None: that have wheels for the CPU.
+
+    CUDA is no newer than NVIDIA's driver: a driver serves all minor versions of its own.
+    """
     indexes = package_indexes.find_indexes(
-        target,
-        vendor=vendor,
+        None if gpu is None else gpu.gfx if gpu.vendor == "amd" else gpu.capability,
+        vendor=gpu.vendor if gpu else "none",
         platform=host.platform,
         channel=channel,
         python=None if any_python else host.python,
         machine=host.machine,
     )
-    driver = host.hardware.cuda if vendor == "nvidia" else None
+    if gpu is None or gpu.vendor != "nvidia" or host.hardware.cuda is None:
+        return indexes
+    newest = Version(host.hardware.cuda).major
+    majors = [re.search(r"/cu(\d+)\d/?$", index.url) for index in indexes]
     return tuple(
-        index for index in indexes if driver is None or _parse_cuda_major(index) <= Version(driver).major
+        index for index, major in zip(indexes, majors, strict=True) if not major or int(major[1]) <= newest
     )
-
-
-def _parse_cuda_major(index: package_indexes.PackageIndex) -> int:
-    """Return the major version of CUDA that an index is for; a driver serves all minor ones of its own."""
-    match = re.search(r"/cu(\d+)\d/?$", index.url)
-    return int(match[1]) if match else 0
