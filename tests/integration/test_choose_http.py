@@ -32,7 +32,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = []
     for chip, rocm in (("gfx942", "7.2"), ("gfx1100", "7.1"), ("", "")):
         (place := folder / f"of-{chip}").mkdir()
-        members = {"torch/a.so": library(chip)} if chip else {}
+        members = {"torch/lib/libtorch_hip.so": library(chip)} if chip else {}
         version = f"2.9.0+{f'rocm{rocm}.0' if rocm else 'cpu'}"
         wheel = Draft("torch", version, "cp312-cp312-linux_x86_64", members=members).write(place)
         words = ["--rocm", rocm] if chip else ["--null"]

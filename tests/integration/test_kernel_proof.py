@@ -16,7 +16,8 @@ from typing import BinaryIO
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
-from binary_writer import bundle, compress, elf, hip, pad
+from audit_wheels import Draft
+from binary_writer import bundle, code_object, compress, elf, hip, kpack, pad
 from flaky_server import FileServer, serving
 from index_server import IndexHandler, IndexServer
 from index_wheels import wheel
@@ -24,6 +25,7 @@ from install_world import CUDA, ROCM, TAG, Environment, library, make_environmen
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core.files import hash_file
+from rocm_wheels.models import package_indexes
 from rocm_wheels.user import index_pages, install_options, kernel_proof
 from rocm_wheels.user.host import StatedMachine, make_host
 
@@ -139,6 +141,33 @@ def test_a_connection_that_ends_amid_the_library_is_no_proof(
     assert kernels["gpus"] == [{"gfx": "gfx1101", "served": None, "how": None}] and kernels["unread"]
 
 
+def test_choose_and_install_refuse_alike_what_only_a_table_or_an_extra_promises(
+    tmp_path: Path, empty: Environment, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fat index that has gfx1100 by the table, and a host wheel whose device wheel has another archive."""
+    fat = torch(tmp_path / "fat", "2.9.1", code=library("gfx942"))
+    device = "amd-torch-device-gfx1100==2.9.2; extra == 'device-gfx1100'"
+    host_wheel = torch(tmp_path / "host", "2.9.2", device, extras=("device-gfx1100",))
+    draft = Draft("amd_torch_device_gfx1100", "2.9.2", TAG)
+    archive = kpack({("lib/libtorch_hip.so#0", "gfx942"): code_object("gfx942")})
+    draft.members = {"torch/.kpack/torch_gfx942.kpack": archive}
+    device_wheel = draft.write(tmp_path / "host")
+    for number, files in enumerate(([fat], [host_wheel, device_wheel])):
+        with served_index(tmp_path / f"index{number}", files) as server:
+            row = package_indexes.get_index("pytorch-rocm7.2" if number == 0 else "amd-stable")
+            rows = (row.model_copy(update={"url": server.url}),)
+            with monkeypatch.context() as patched:
+                patched.setattr(package_indexes, "list_indexes", lambda rows=rows: rows)
+                words = ["torch", "--gfx", "gfx1100", "--rocm", "none"]
+                assert boundary.run_command(main.cli, ["choose", *words, "--allow-cpu"]) == 0
+                assert " was taken: stable index of ROCm" in capsys.readouterr().err
+                words += ["--dependency-index", server.url, "--python", str(empty.prefix), "--dry-run"]
+                for command in (["choose", *words[:5]], ["install", *words]):
+                    assert boundary.run_command(main.cli, command) == 17
+                    message = capsys.readouterr().err
+                    assert "code for gfx1100: no: it has code for gfx942" in message
+
+
 @pytest.mark.parametrize("form", [(1, "zlib"), (2, "zstd"), (3, "zstd"), None])
 def test_bundles_of_each_form_are_read(
     form: tuple[int, str] | None, tmp_path: Path, empty: Environment, capsys: pytest.CaptureFixture[str]
@@ -236,8 +265,6 @@ def test_no_gpu_and_a_served_gpu_are_let_pass() -> None:
 def test_a_torch_without_any_device_code_serves_no_gpu(
     tmp_path: Path, empty: Environment, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from audit_wheels import Draft
-
     draft = Draft("torch", "2.9.1", TAG)
     draft.members = {"torch/__init__.py": b"", "torch/version.py": f"__version__ = '2.9.1'\n{ROCM}".encode()}
     draft.write(tmp_path)

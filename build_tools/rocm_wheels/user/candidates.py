@@ -109,6 +109,10 @@ class ChoiceCandidate:
         """Tell whether its name says nothing of GPUs: no variant, or ``null``."""
         return self.label in (None, document.NULL_LABEL)
 
+    def get_install_key(self) -> tuple[int, tuple[int, str]]:
+        """Return by what installers order wheels of a version: the best tag, then the highest build tag."""
+        return self.tag_rank, rank_build_tag(self.wheel)
+
     def reject(self, stage: RejectionStage, reason: str) -> ChoiceCandidate:
         """Return it with the reason why it is out."""
         return replace(self, stage=stage, reason=reason)
@@ -138,7 +142,8 @@ class WheelChoice:
     (``torch[device-gfx942]==2.9.1+rocm7.2``). ``served`` tells of every GPU of the machine whether the picked
     wheel has kernels for it (empty: nothing says); when some have none ``make_visible_line`` hides these
     (``HIP_VISIBLE_DEVICES=0``). ``override_line`` makes a GPU pass for the one that was chosen for
-    (``HSA_OVERRIDE_GFX_VERSION=10.3.0``). ``known`` is what the variants were compared with.
+    (``HSA_OVERRIDE_GFX_VERSION=10.3.0``). ``known`` is what the variants were compared with;
+    ``devices`` are the wheels with kernels that its extras bring.
     """
 
     requirement: str
@@ -154,6 +159,7 @@ class WheelChoice:
     visible_line: str | None
     override_line: str | None = None
     known: tuple[KnownFeature, ...] = ()
+    devices: tuple[ChoiceCandidate, ...] = ()
 
 
 TARGETS_TIP = "`rocm-wheels targets FILE` reads it out of the file"  # ends the note that nothing says it

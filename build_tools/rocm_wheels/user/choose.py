@@ -281,6 +281,7 @@ def _choose_wheel(
         visible_line=gpu_support.make_visible_line(chosen.served),
         override_line=chosen.posed.line if chosen.posed else None,
         known=chosen.release.list_known_features(),
+        devices=chosen.devices.wheels if chosen.devices else (),
     )
 
 

@@ -27,11 +27,12 @@ _DEVICE_PREFIX = "device-"
 
 @dataclass(frozen=True)
 class DeviceExtras:
-    """The extras to install a host wheel with, and the GPUs that get kernels by them."""
+    """Extras to install a host wheel with, the GPUs that get kernels by them, and the wheels of these."""
 
     extras: tuple[str, ...]
     served: tuple[tuple[Gpu, bool], ...]
     notes: tuple[str, ...]
+    wheels: tuple[candidates.ChoiceCandidate, ...]
 
 
 def choose_device_extras(
@@ -65,7 +66,7 @@ def choose_device_extras(
             )
     extra_by_gpu = {gpu: _find_extra(gpu, offered) for gpu in host.hardware.amd}
     extras = named or list(dict.fromkeys(extra for extra in extra_by_gpu.values() if extra))
-    lacking = _find_lacking(extras, metadata, located, host, reach)
+    wheels_by_extra, lacking = _find_wheels(extras, metadata, located, host, reach)
     for extra in named:
         if extra in lacking:
             raise errors.HostError(
@@ -96,7 +97,8 @@ def choose_device_extras(
         (gpu, extra in taken or (extra is not None and device_names.DEVICE_ALL in taken))
         for gpu, extra in extra_by_gpu.items()
     )
-    return DeviceExtras(tuple(taken), served, tuple(dict.fromkeys(notes)))
+    wheels = {wheel.name: wheel for extra in taken for wheel in wheels_by_extra[extra]}
+    return DeviceExtras(tuple(taken), served, tuple(dict.fromkeys(notes)), tuple(wheels.values()))
 
 
 def _find_extra(gpu: Gpu, offered: Sequence[str]) -> str | None:
@@ -118,14 +120,14 @@ def _find_extra(gpu: Gpu, offered: Sequence[str]) -> str | None:
     return next((extra for extra in extras if extra in offered), None)
 
 
-def _find_lacking(
+def _find_wheels(
     extras: Sequence[str],
     metadata: dist_info.WheelMetadata,
     located: index_pages.LocatedProject,
     host: TargetHost,
     reach: reader.IndexReader,
-) -> dict[str, str]:
-    """Return of each extra that the index cannot serve here the first requirement that it lacks."""
+) -> tuple[dict[str, list[candidates.ChoiceCandidate]], dict[str, str]]:
+    """Return by extra the best wheel for each requirement, and the first that the index lacks."""
     markers = make_markers(host)
     added: dict[str, list[str]] = {extra: [] for extra in extras}
     for text in metadata.requires_dist:
@@ -137,16 +139,18 @@ def _find_lacking(
             if marker.evaluate({**markers, "extra": extra}):
                 added[extra].append(str(requirement))
 
-    def is_available(text: str) -> bool:
+    def find_wheel(text: str) -> candidates.ChoiceCandidate | None:
         requirement = Requirement(text)
         links = index_pages.read_project_links(located.index, canonicalize_name(requirement.name), reach)
         # a folder of wheels has no other page than the host wheel's
         files = candidates.read_project_files(links or located.links, requirement, host, pre=True)
-        return bool(files.list_usable())
+        newest = next(iter(files.list_usable().values()), [])
+        return min(newest, key=candidates.ChoiceCandidate.get_install_key, default=None)
 
     every = list(dict.fromkeys(text for texts in added.values() for text in texts))
-    available = dict(
-        zip(every, parallel.run_in_parallel(is_available, every, jobs=_LOOKUP_JOBS), strict=True)
-    )
-    missing = {extra: [text for text in texts if not available[text]] for extra, texts in added.items()}
-    return {extra: texts[0] for extra, texts in missing.items() if texts}
+    wheels = dict(zip(every, parallel.run_in_parallel(find_wheel, every, jobs=_LOOKUP_JOBS), strict=True))
+    wheels_by_extra = {
+        extra: [wheel for text in texts if (wheel := wheels[text])] for extra, texts in added.items()
+    }
+    missing = {extra: [text for text in texts if wheels[text] is None] for extra, texts in added.items()}
+    return wheels_by_extra, {extra: texts[0] for extra, texts in missing.items() if texts}

@@ -46,6 +46,7 @@ _KIND_REQUIREMENTS: tuple[tuple[installed_packages.BuildKind, str], ...] = (
 _PIECE = 1 << 20
 _MOST_BYTES = 384 << 20  # of a library, inflated: what stands before its device code in the largest ones
 _ENOUGH_BUNDLES = 16  # a few parts of torch are compiled for some targets only; the first bundles are not all
+_QUICK_BYTES = 4 << 20  # of a library: nobody notices that they are read
 _LARGEST_TEXT = 1 << 20
 _VERSION_FILE = "torch/version.py"
 
@@ -176,16 +177,20 @@ def prove_choice(
 ) -> candidates.WheelChoice:
     """Return a choice with what parts of its torch say of its code, where the index does not say it.
 
-    UnservedGpuError for a torch that serves no GPU of the machine, as ``install`` has it. HostError and
-    DataError where its METADATA cannot be had.
+    UnservedGpuError for a torch that serves no GPU of the machine, as ``install`` has it: also where tables,
+    labels or extras say that it does. HostError and DataError where its METADATA cannot be had.
     """
     demand, torch = make_demand(host, choice.override_line), choice.picked
-    if demand is None or torch is None or choice.project != "torch" or any(yes for _, yes in choice.served):
+    if demand is None or torch is None or choice.project != "torch":
         return choice
     metadata = index_pages.read_wheel_metadata(torch.link, reach)
     requires = dist_info.parse_metadata(metadata, name=f"METADATA of {torch.name}").requires_dist
-    proof = _prove_wheel(torch, list(map(Requirement, requires)), demand, make_markers(host), reach)
+    devices = [wheel for wheel in choice.devices if is_device_project(wheel.wheel.name)]
+    markers = make_markers(host)
+    proof = _prove_wheel(torch, list(map(Requirement, requires)), demand, markers, reach, devices=devices)
     require_served(proof, demand, host, choice.notes)
+    if any(is_served for _, is_served in choice.served):
+        return choice
     lines = [proof.describe(target) for target in demand.targets]
     return replace(choice, notes=(*lines, *drop_open_questions(choice.notes, proof)))
 
@@ -202,7 +207,7 @@ def _prove_wheel(
     environment: Mapping[str, str],
     reach: reader.IndexReader,
     *,
-    devices: Sequence[package_offers.PackageOffer] = (),
+    devices: Sequence[TorchWheel] = (),
 ) -> KernelProof:
     """Return what requirements tell of a torch, and what they do not parts of its files.
 
@@ -260,7 +265,7 @@ def prove_installed(environment: installed_packages.PythonEnvironment) -> Kernel
 
 def _read_proof(
     torch: TorchWheel,
-    devices: Sequence[package_offers.PackageOffer],
+    devices: Sequence[TorchWheel],
     demand: GpuDemand,
     reach: reader.IndexReader,
     proof: KernelProof,
@@ -287,7 +292,8 @@ def _read_proof(
             library = next((name for name in names if name in mains), None)
             if library is None:
                 return replace(proof, targets=(), source=proof.source or "no library with device code in it")
-            if reader.path_of_url(torch.url) is None:
+            is_slow = archive.getinfo(library).file_size > _QUICK_BYTES
+            if is_slow and reader.path_of_url(torch.url) is None:
                 log.log_note(f"reading {library} of {torch.name} as far as its device code begins")
             return _scan_library(archive, library, demand, proof)
     except (reader.UnreachableError, errors.DataError) as cause:
@@ -295,7 +301,7 @@ def _read_proof(
 
 
 def _add_archives(
-    proof: KernelProof, devices: Sequence[package_offers.PackageOffer], reach: reader.IndexReader
+    proof: KernelProof, devices: Sequence[TorchWheel], reach: reader.IndexReader
 ) -> KernelProof:
     """Add the targets of the kernel archives in device wheels, which are in their names."""
     targets_by_file: dict[str, str] = {}

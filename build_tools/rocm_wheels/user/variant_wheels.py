@@ -18,7 +18,7 @@ from packaging.version import InvalidVersion, Version
 
 from rocm_wheels.core import errors, parallel, shell
 from rocm_wheels.index import reader
-from rocm_wheels.user.candidates import ChoiceCandidate, KnownFeature, RejectionStage, rank_build_tag
+from rocm_wheels.user.candidates import ChoiceCandidate, KnownFeature, RejectionStage
 from rocm_wheels.user.host import TargetHost
 from rocm_wheels.variants import document, order
 
@@ -97,8 +97,7 @@ def rank_release(
     usable.sort(
         key=lambda wheel: (
             places.get(wheel.label or "", len(places)),
-            wheel.tag_rank,
-            rank_build_tag(wheel.wheel),
+            wheel.get_install_key(),
         )
     )
     ranked: list[ChoiceCandidate] = []
