@@ -1,7 +1,8 @@
-"""torch × ROCm × GPU: builds, what goes with them, known issues, images."""
+"""torch × ROCm × GPU: builds, what goes with them, known issues."""
 
 from __future__ import annotations
 
+from datetime import date
 from itertools import product
 
 import pytest
@@ -64,32 +65,20 @@ def test_companions_are_those_of_the_release_line():
         torch_builds.find_companions("latest")
 
 
-def test_known_issues_fit_versions_gpus_and_platforms():
-    def threads(*wanted: str | Version | None) -> set[str | None]:
-        return {one.issue for one in torch_builds.find_issues(*wanted)}  # type: ignore[arg-type]
+def test_known_issues_fit_versions_gpus_and_platforms_until_their_day():
+    def threads(torch: str, rocm: str, *gpu: str, today: date = date(2026, 12, 1)) -> set[str | None]:
+        issues = torch_builds.find_issues(Version(torch), Version(rocm), *gpu, today=today)
+        assert all(torch_builds.get_issue_url(issue).startswith("https://") for issue in issues)
+        return {issue.issue for issue in issues}
 
-    torch, rocm = Version("2.12.0"), Version("7.14.0")
-    assert "ROCm/TheRock#7081" in threads(torch, rocm, "gfx90a:xnack+", "linux")
-    assert "ROCm/TheRock#7081" not in threads(torch, rocm, "gfx942", "linux")
-    assert "ROCm/TheRock#7081" not in threads(torch, Version("7.14.1"), "gfx90a", "linux")
-    assert "ROCm/TheRock#6561" in threads(
-        Version("2.14.0a0+rocm7.15.0a20260713"), Version("7.15.0a20260713"), "gfx1151", "linux"
-    )
-    assert threads() == {one.issue for one in torch_builds.get_issues()}
-    assert all(torch_builds.get_issue_url(one).startswith("https://") for one in torch_builds.get_issues())
-
-
-def test_images_say_what_is_in_them():
-    name = "rocm/pytorch:rocm10.1.0_ubuntu24.04_py3.12_pytorch_release_2.14.0"
-    (image,) = (one for one in torch_builds.list_images() if one.name == name)
-    assert (image.use, image.torch, image.python) == ("run", Version("2.14.0"), "3.12")
-    assert "gfx110X-all" in {
-        one.family for one in torch_builds.list_images() if one.rocm.release[:2] == (7, 13)
-    }
-    assert all(one.torch is None for one in torch_builds.list_images() if one.use == "build")
-    assert [one.rocm for one in torch_builds.list_images()] == sorted(
-        (one.rocm for one in torch_builds.list_images()), reverse=True
-    )
+    assert "pytorch/pytorch#194498" in threads("2.12.0", "7.14.0", "gfx1100:xnack-", "linux")
+    assert "pytorch/pytorch#194498" not in threads("2.12.0", "7.14.0", "gfx942", "linux")
+    assert "pytorch/pytorch#194498" not in threads("2.12.0", "7.14.1", "gfx1100", "linux")
+    assert "ROCm/TheRock#7315" in threads("2.12.0", "10.1.0a20260810", "gfx1200", "windows")
+    assert "ROCm/TheRock#7315" not in threads("2.12.0", "10.1.0a20260810", "gfx1200", "linux")
+    nightly = ("2.14.0a0+rocm7.15.0a20260713", "7.15.0a20260713", "gfx1151")
+    assert "ROCm/TheRock#6561" in threads(*nightly)
+    assert "ROCm/TheRock#6561" not in threads(*nightly, today=date(2028, 1, 1)), "its day is over"
 
 
 def test_an_index_is_found_for_whom_it_serves():

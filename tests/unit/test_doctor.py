@@ -607,22 +607,6 @@ def test_the_torch_for_the_machine_is_named(tmp_path: Path) -> None:
     assert ": cpu, from https://download.pytorch.org/whl/cpu" in nothing
 
 
-def test_an_issue_of_machines_without_a_device_is_told_there_alone(tmp_path: Path) -> None:
-    place = environment(tmp_path / "venv")
-    install_torch(place.site_packages, "gfx1100", version="2.13.0+rocm7.2", hip="7.2.60850")
-
-    def is_told(name: str, **changes: Any) -> bool:
-        here = machine(tmp_path / name, **changes)
-        findings = doctor.run_checks(subject(tmp_path / name, place=place, machine=here))
-        return any("hangs on a machine without /dev/kfd" in one.message for one in findings)
-
-    assert [is_told("a"), is_told("b", refused=errno.EACCES), is_told("c", without=["dev/kfd"])] == [
-        False,
-        False,
-        True,
-    ]
-
-
 def test_the_table_of_variables_is_whole() -> None:
     table = doctor_variables.load_variable_harms()
     for name, cases in table.variables.items():

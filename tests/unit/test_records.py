@@ -398,10 +398,9 @@ def test_documents_of_programs_are_told_in_a_line() -> None:
 TABLES = {
     "audit_limits": "audit.drift_limits:_LimitTable",
     "ci": "models.ci:CiTable",
-    "container_images": "models.torch_builds:ImageTable",
     "containers": "models.ci:ContainerTable",
     "doctor_variables": "user.doctor_variables:VariableHarms",
-    "domain_libraries": "models.libraries:DomainTable",
+    "domain_libraries": "models.libraries:_DomainTable",
     "dtypes": "models.dtypes:DtypeTable",
     "estimates": "models.estimates:EstimateTable",
     "fat_contents": "package.fat:_FatTable",
@@ -412,10 +411,9 @@ TABLES = {
     "release_lines": "models.release_lines:LineTable",
     "release_policy": "release.policy:Policy",
     "rocm_artifacts": "models.libraries:ArtifactTable",
-    "rocm_libraries": "models.libraries:LibraryTable",
+    "rocm_libraries": "models.libraries:_LibraryTable",
     "rocm_releases": "models.package_indexes:RocmReleaseTable",
     "torch_builds": "models.torch_builds:TorchBuildTable",
-    "torch_features": "models.torch_features:FeatureTable",
     "therock_known_tests": "models.torch_tests:KnownTestTable",
     "torch_tests": "models.torch_tests:TorchTestTable",
 }
@@ -453,7 +451,9 @@ def _spoilt(value: Any, seen: set[tuple[object, ...]], place: tuple[object, ...]
 
 
 def test_the_tables_are_all_here() -> None:
-    assert {path.stem for path in project_names.get_data_folder().glob("*.yaml")} == set(TABLES)
+    read_by_people_alone = {"torch_features"}
+    stems = {path.stem for path in project_names.get_data_folder().glob("*.yaml")}
+    assert stems == {*TABLES, *read_by_people_alone}
 
 
 @pytest.mark.parametrize(("path", "place"), FILES, ids=[path.stem for path, _ in FILES])

@@ -3,74 +3,28 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from rocm_wheels.cli import catalogue, lines
 from rocm_wheels.cli.command import command, group
-from rocm_wheels.core import errors, tables
+from rocm_wheels.core import tables
 
 if TYPE_CHECKING:
     from rocm_wheels.gpus import pci
     from rocm_wheels.models import gpu_cards
 
 
-def format_sourced_table(
-    header: Sequence[str], rows: Iterable[Sequence[str]], width: int | None = None
-) -> str:
-    """Return a table with sources as numbers, listed below; empty columns are left out."""
-    table_rows = [list(row) for row in rows]
-    places: dict[str, int] = {}
-    if header and header[-1] == "source":
-        for row in table_rows:
-            row[-1] = f"[{places.setdefault(row[-1], len(places) + 1)}]" if row[-1] else ""
-    columns = [i for i in range(len(header)) if any(row[i] for row in table_rows)] or list(range(len(header)))
-    words = [header[i] for i in columns]
-    cells = [[row[i] for i in columns] for row in table_rows]
-    sources = [f"[{number}] {place}" for place, number in places.items()]
-    return "\n".join([tables.format_table(words, cells, width=width), *sources])
-
-
-def rows_as_json(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[dict[str, str]]:
-    """Return each row with the header's words as keys."""
-    keys = [word.replace(" ", "_") for word in header]
-    return [dict(zip(keys, row, strict=True)) for row in rows]
-
-
-Rows = tuple[tuple[str, ...], list[tuple[str, ...]]]
-# name: (module:function under rocm_wheels.models, what the table has)
-TABLES = {
-    "lines": ("", "release lines: what belongs to each torch"),
-    "targets": (
-        "gfx:tabulate_targets",
-        "GPU targets: products, families, fp8, wavefront, what is not built for them",
-    ),
-    "releases": ("package_indexes:tabulate_releases", "releases of ROCm, and the indexes that have them"),
-    "indexes": ("package_indexes:tabulate_indexes", "package indexes that torch comes from, best first"),
-    "images": (
-        "torch_builds:tabulate_images",
-        "container images: those of `container run` by name, and others with a torch",
-    ),
-    "known": ("torch_builds:tabulate_issues", "known issues of finished builds"),
-    "dtypes": ("dtypes:tabulate_dtypes", "data types of torch on each GPU"),
-    "libraries": (
-        "libraries:tabulate_rocm_libraries",
-        "libraries of ROCm, and what of torch stands on them",
-    ),
-    "domains": (
-        "libraries:tabulate_domain_libraries",
-        "torchvision, torchaudio and other libraries around torch",
-    ),
-    "features": ("torch_features:tabulate_features", "features of torch on ROCm, and since when"),
-}
-
-
 def _complete_table(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    names = TABLES if param.name == "table" else [row[0] for row in _load_rows(ctx.params["table"])[1]]
-    return [name for name in dict.fromkeys(names) if name.startswith(incomplete)]
+    from rocm_wheels.models import fact_tables
+
+    if param.name == "table":
+        names = list(fact_tables.list_tables())
+    else:
+        sections = fact_tables.list_sections(fact_tables.read_table(ctx.params["table"]))
+        names = [name for _, content in sections for name, _ in fact_tables.list_rows(content)]
+    return [name for name in dict.fromkeys(names) if name and name.startswith(incomplete)]
 
 
 @command("compat show")
@@ -78,60 +32,70 @@ def _complete_table(ctx: click.Context, param: click.Parameter, incomplete: str)
 @click.argument("row", required=False, metavar="[ROW]", shell_complete=_complete_table)
 @catalogue.JSON
 def show(table: str | None, row: str | None, as_json: bool) -> None:
-    """List the compatibility tables, or print TABLE with the source of every row.
+    """List the tables of facts, or print TABLE with the source of every row.
 
-    ROW is a value of the first column, or of `name`: of those rows only. Of a release line (lines 2.13, lines
-    nightly): every fact, how it is known and where it was found.
+    ROW is the name of rows, or a value in them: the alias of a dtype (half), a GPU (gfx1151), a torch (2.9).
 
     \b
     Examples:
-      rocm-wheels compat show targets
+      rocm-wheels compat show dtypes half
       rocm-wheels compat show lines 2.13
     """
+    import json
+
+    from rocm_wheels.models import fact_tables
+
     if table is None:
-        table_rows = [(name, str(len(_load_rows(name)[1])), words) for name, (_, words) in TABLES.items()]
-        _print_rows(("table", "rows", "what it has"), table_rows, as_json, "tables")
+        heads = [head for head, _ in fact_tables.list_tables().values()]
+        if as_json:
+            click.echo(json.dumps({"tables": [head.model_dump() for head in heads]}, indent=1))
+        else:
+            rows = [(head.name, f"{head.about}\nread by {head.read_by}; ends {head.ends}") for head in heads]
+            click.echo(tables.format_table(("table", "what"), rows, width=tables.get_output_width()))
         return
-    if table not in TABLES:
-        raise errors.UsageError(
-            f"there is no table {table!r}{tables.suggest_name(table, TABLES)}",
-            tip=f"tables: {', '.join(TABLES)}",
-        )
-    if table == "lines":
-        lines.print_lines(row, as_json=as_json)
-        return
-    header, rows = _load_rows(table)
-    columns = [number for number, word in enumerate(header) if number == 0 or word == "name"]
-    chosen = rows if row is None else [cells for cells in rows if row in (cells[n] for n in columns)]
-    if not chosen:
-        names = list(dict.fromkeys(cells[n] for n in columns for cells in rows))
-        raise errors.UsageError(
-            f"there is no {header[0]} {row!r} in the table{tables.suggest_name(str(row), names)}",
-            tip=f"`rocm-wheels compat show {table}` has all",
-        )
-    _print_rows(header, chosen, as_json, table)
-
-
-def _load_rows(name: str) -> Rows:
-    if name == "lines":
-        return lines.tabulate_lines()
-    module, _, function = TABLES[name][0].partition(":")
-    rows: Callable[[], Rows] = getattr(import_module(f"rocm_wheels.models.{module}"), function)
-    return rows()
-
-
-def _print_rows(header: Sequence[str], rows: Sequence[tuple[str, ...]], as_json: bool, name: str) -> None:
+    content = fact_tables.read_table(table, row)
     if as_json:
-        import json
-
-        document: dict[str, Any] = {name: rows_as_json(header, rows)}
-        click.echo(json.dumps(document, indent=1))
+        click.echo(json.dumps(content, indent=1))
+    elif table == "lines" and row is None:  # as a grid: a column a project
+        lines.print_lines()
     else:
-        click.echo(format_sourced_table(header, rows, tables.get_output_width()))
+        click.echo(format_fact_table(content, tables.get_output_width()))
+
+
+def format_fact_table(content: dict[str, Any], width: int | None = None) -> str:
+    """Return a table, or some of its rows, for people: what it is, its sections, then the sources by number.
+
+    A column is left out where no row has it; so are sources that no row names.
+    """
+    from rocm_wheels.models import fact_tables
+
+    head, sources = content["table"], content.get("sources", {})
+    numbers: dict[str, int] = {}
+    parts = [f"{head['about']}\nread by {head['read_by']}; ends {head['ends']}"]
+    for section, rows in fact_tables.list_sections(content):
+        cells = []
+        for name, row in fact_tables.list_rows(rows):
+            flat = fact_tables.flatten_row(row)
+            for column, text in flat.items():
+                if column.rpartition(".")[2] == "source" and text in sources:
+                    flat[column] = f"[{numbers.setdefault(text, len(numbers) + 1)}]"
+            cells.append({section: name, **flat} if name else flat)
+        columns = list(dict.fromkeys(column for flat in cells for column in flat))
+        columns = [column for column in columns if any(flat.get(column) for flat in cells)]
+        if not columns:
+            continue
+        grid = [tuple(flat.get(column, "") for column in columns) for flat in cells]
+        title = "" if columns[0] == section else f"{section}:\n"
+        parts.append(title + tables.format_table(columns, grid, width=width))
+    listed = []
+    for key, number in numbers.items():
+        state = ", ".join(filter(None, (sources[key].get("at", ""), f"read {sources[key]['retrieved']}")))
+        listed.append(f"[{number}] {sources[key]['url']} ({state})")
+    return "\n\n".join([*parts, *(["\n".join(listed)] if listed else [])])
 
 
 COMMANDS = {
-    "show": ("compat:show", "List the compatibility tables, or print one, or one row."),
+    "show": ("compat:show", "List the tables of facts, or print one, or some of its rows."),
     "gpu": ("compat:gpu", "Show facts about a GPU, by name, target or PCI id."),
 }
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -19,23 +18,10 @@ LEGEND = (
 )
 
 
-def print_lines(name: str | None, *, as_json: bool) -> None:
-    """Print the table, or every fact of the line ``name``. Raises DataError."""
-    from rocm_wheels.models import release_lines
-
-    lines = release_lines.get_release_lines() if name is None else (release_lines.get_release_line(name),)
-    if as_json:
-        click.echo(json.dumps({"lines": [line_as_json(line) for line in lines]}, indent=1))
-    elif name is not None:
-        click.echo(describe_facts(lines[0]))
-    else:
-        click.echo(tables.format_table(*tabulate_lines(), width=tables.get_output_width()))
-        click.echo(LEGEND)
-
-
-def line_as_json(line: release_lines.TorchLine) -> dict[str, Any]:
-    """Return a line as ``--json`` prints it: the keys of the table. Keys are added later, never renamed."""
-    return line.model_dump(mode="json", exclude={"toolset"})
+def print_lines() -> None:
+    """Print a row a line. Raises DataError."""
+    click.echo(tables.format_table(*tabulate_lines(), width=tables.get_output_width()))
+    click.echo(LEGEND)
 
 
 def tabulate_lines() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
@@ -57,29 +43,6 @@ def tabulate_lines() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         )
         rows.append((*cells, *(_describe_companion(line, companion.name) for companion in companions)))
     return ("line", "torch from", "Python", "ROCm, pytorch.org", "ROCm, AMD", "platforms", *titles), rows
-
-
-def describe_facts(line: release_lines.TorchLine) -> str:
-    """Return every fact of a line: what, how it is known, where it was found."""
-    facts: list[tuple[str, str, release_lines.LineFact]] = [
-        ("Python", _join_values(line.pythons), line.pythons),
-        ("Python without GIL", _join_values(line.free_threaded), line.free_threaded),
-        ("platforms", _join_values(line.platforms), line.platforms),
-        ("ROCm, pytorch.org", _join_values(line.rocm.pytorch_org), line.rocm.pytorch_org),
-        ("ROCm, AMD", _join_values(line.rocm.amd), line.rocm.amd),
-    ]
-    for name, companion in line.projects.items():
-        version = companion.version
-        if version is not None:
-            facts.append((f"{name}, version", version.value or "unknown", version))
-        place = companion.checkout
-        where = f"{place.origin} {place.ref or '(as the torch tree pins it)'}" if place.origin else "unknown"
-        also = f" (only {', '.join(place.platforms)})" if len(place.platforms) == 1 else ""
-        facts.append((f"{name}, from", where + also, place))
-    rows = []
-    for label, value, fact in facts:
-        rows += [(label, value), ("", f"{fact.kind}: {fact.source}")]
-    return "\n".join([f"line {line.name}", *tables.align_rows(rows)])
 
 
 def _join_values(values: release_lines.LineValues) -> str:

@@ -6,15 +6,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import date
 from typing import Annotated, Any, Literal
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
-from pydantic import AfterValidator, PlainSerializer, PlainValidator, model_validator
+from pydantic import AfterValidator, ConfigDict, PlainSerializer, PlainValidator
 
-from rocm_wheels.core import records, tables
+from rocm_wheels.core import records
 
 _PYTHON = re.compile(r"3\.(0|[1-9]\d*)(t?)\Z")
 
@@ -94,43 +94,26 @@ class Fact(records.Record):
     note: str = ""
 
 
+class ReadRow(records.Record):
+    """A row of which code reads these columns; others are for people, who see them by ``compat show``."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
+class TableHead(records.Record):
+    """What a table says of itself: its ``name`` in ``compat show``, who reads it, and when it ends."""
+
+    name: str
+    about: str
+    read_by: str
+    ends: str
+
+
 class FactTable(records.Record):
-    """A table of facts: its sources by key. Subclasses add the facts."""
+    """A table of facts: its head, its sources by key. Subclasses add the sections.
 
+    That each fact has a source of the table, and that tables fit together, is held by one test of all tables.
+    """
+
+    table: TableHead | None = None
     sources: Mapping[str, FactSource]
-
-    @model_validator(mode="after")
-    def _known_sources(self) -> FactTable:
-        for place, source in _list_sources(self):
-            if source not in self.sources:
-                hint = tables.suggest_name(source, self.sources)
-                raise records.make_record_error(
-                    f"source {source!r} is not among the table's sources{hint}", *place, "source"
-                )
-        return self
-
-
-def list_facts(value: object) -> list[Fact]:
-    """Return all facts inside a table, however deep."""
-    if isinstance(value, Mapping):
-        return [fact for inner in value.values() for fact in list_facts(inner)]
-    if isinstance(value, (list, tuple)):
-        return [fact for inner in value for fact in list_facts(inner)]
-    if isinstance(value, records.Record):
-        inside = [fact for name in type(value).model_fields for fact in list_facts(getattr(value, name))]
-        return [value, *inside] if isinstance(value, Fact) else inside
-    return []
-
-
-def _list_sources(value: object, *place: str | int) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """Yield the source of every fact inside a table, and the place of the fact in the file."""
-    if isinstance(value, Fact):
-        yield place, value.source
-    if isinstance(value, records.Record):
-        fields = type(value).model_fields
-        value = {field.alias or name: getattr(value, name) for name, field in fields.items()}
-    if isinstance(value, (list, tuple)):
-        value = dict(enumerate(value))
-    if isinstance(value, Mapping):
-        for key, inner in value.items():
-            yield from _list_sources(inner, *place, key)

@@ -295,56 +295,6 @@ def find_targets(text: str) -> tuple[str, ...]:
     )
 
 
-def tabulate_targets() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Return header and rows: a target a row, with how far each attribute is only believed."""
-    header = (
-        "target",
-        "products",
-        "families",
-        "wave",
-        "fp8",
-        "mx",
-        "aotriton",
-        "excluded",
-        "linux",
-        "windows",
-        "believed",
-        "read",
-        "source",
-    )
-    rows: list[tuple[str, ...]] = []
-    for name, target in get_gfx_targets().items():
-        believed = [
-            item
-            for item in ("products", "wave", "fp8")
-            if get_attribute_fact(name, item)[0].kind == "believed"
-        ]
-        rows.append(
-            (
-                name,
-                ", ".join(target.products),
-                ", ".join(target.families),
-                str(target.wave),
-                target.fp8,
-                "yes" if target.mx else "no",
-                target.aotriton or "",
-                ", ".join(_format_exclusion(*item) for item in target.excluded.items()),
-                target.readiness.get("linux", ""),
-                target.readiness.get("windows", ""),
-                ", ".join(believed),
-                get_attribute_fact(name, "families")[1].retrieved.isoformat(),
-                get_attribute_fact(name, "families")[1].url,
-            )
-        )
-    return header, rows
-
-
-def _format_exclusion(project: str, issue: str) -> str:
-    """Return ``hipBLASLt (ROCm/TheRock#1062)``, or the project alone where no issue is named."""
-    reference = issue.removeprefix("https://github.com/").replace("/issues/", "#")
-    return f"{project} ({reference})" if issue else project
-
-
 OVERRIDES_TABLE = "isa_overrides.yaml"
 OVERRIDE_VARIABLE = "HSA_OVERRIDE_GFX_VERSION"
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from datetime import date
 from functools import lru_cache
 from typing import Literal
 
@@ -92,9 +91,8 @@ class PackageIndex(facts.Fact):
 
 
 class RocmReleaseTable(facts.FactTable):
-    """The whole of ``data/rocm_releases.yaml``. After ``until`` what it says has to be read anew."""
+    """The whole of ``data/rocm_releases.yaml``."""
 
-    until: date
     releases: tuple[RocmRelease, ...]
     indexes: tuple[PackageIndex, ...]
 
@@ -213,50 +211,3 @@ def _explain_index(index: PackageIndex, target: str | Version | None, vendor: st
     else:
         text = f"{index.channel} index of wheels for the CPU: no GPU that torch has a build for"
     return f"{text}; {index.note}" if index.note else text
-
-
-def tabulate_releases() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Return header and rows: a release of ROCm a row, the newest first."""
-    header = ("rocm", "channel", "indexes", "kind", "note", "read", "source")
-    sources = load_release_table().sources
-    rows: list[tuple[str, ...]] = [
-        (
-            str(release.version),
-            release.channel,
-            " ".join(index.name for index in list_indexes() if release.version in index.rocm),
-            release.kind,
-            release.note,
-            sources[release.source].retrieved.isoformat(),
-            sources[release.source].url,
-        )
-        for release in list_rocm_releases()
-    ]
-    return header, rows
-
-
-def tabulate_indexes() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Return header and rows: an index a row, best first within a vendor and a channel."""
-    header = ("index", "url", "vendor", "channel", "layout", "rocm", "platforms", "targets", "pythons")
-    table = load_release_table()
-    rows: list[tuple[str, ...]] = []
-    for index in table.indexes:
-        targets = [
-            f"{platform}: {' '.join(index.list_targets(platform))}"
-            for platform in index.platforms
-            if index.list_targets(platform)
-        ]
-        if index.capability:
-            targets = [f"compute capability {index.capability}"]
-        rows.append(
-            (
-                *(index.name, index.url, index.vendor, index.channel, index.layout),
-                " ".join(map(str, sorted(index.rocm, reverse=True))),
-                " ".join(index.platforms),
-                "; ".join(targets),
-                " ".join(index.pythons),
-                *(index.kind, index.note),
-                table.sources[index.source].retrieved.isoformat(),
-                table.sources[index.source].url,
-            )
-        )
-    return (*header, "kind", "note", "read", "source"), rows

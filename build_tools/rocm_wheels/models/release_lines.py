@@ -18,7 +18,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from rocm_wheels.core import records, tables
 from rocm_wheels.core.errors import DataError
-from rocm_wheels.models import project_names
+from rocm_wheels.models import facts, project_names
 
 LineFactKind = Literal["read", "documented", "believed", "unknown"]
 if TYPE_CHECKING:
@@ -231,6 +231,7 @@ class Toolset(records.Record):
 class LineTable(records.Record):
     """The whole of ``data/release_lines.yaml``."""
 
+    table: facts.TableHead | None = None
     toolsets: tuple[Toolset, ...]
     lines: tuple[TorchLine, ...]
 

@@ -1,14 +1,13 @@
-"""Say what goes with a torch: its triton, its companions, container images, known issues of builds.
+"""Say what goes with a torch: its triton, its companions, known issues of builds.
 
-Owns ``data/torch_builds.yaml`` (names of triton, builds that people made themselves),
-``data/container_images.yaml`` (images by tag, and what is in them) and ``data/known_issues.yaml``.
+Owns ``data/torch_builds.yaml`` (names of triton, builds that people made themselves) and
+``data/known_issues.yaml``.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from datetime import date
+from datetime import date, datetime, timezone
 from functools import lru_cache
 from typing import Literal
 
@@ -16,7 +15,7 @@ from packaging.version import Version
 from pydantic import field_validator
 
 from rocm_wheels.core import errors, records
-from rocm_wheels.models import ci, facts, package_indexes, project_names, release_lines
+from rocm_wheels.models import facts, package_indexes, project_names, release_lines
 from rocm_wheels.models.gfx import strip_features
 from rocm_wheels.models.project import list_projects
 
@@ -42,9 +41,8 @@ class OwnBuild(facts.Fact):
 
 
 class TorchBuildTable(facts.FactTable):
-    """The whole of ``data/torch_builds.yaml``. After ``until`` what it says has to be read anew."""
+    """The whole of ``data/torch_builds.yaml``."""
 
-    until: date
     own_builds: tuple[OwnBuild, ...] = ()
     triton: tuple[TritonName, ...]
 
@@ -136,131 +134,14 @@ def _parse_torch(text: str | Version) -> Version:
         raise errors.DataError(f"torch: {fault}") from None
 
 
-IMAGES_TABLE = "container_images.yaml"
-_IMAGE_TAG = re.compile(
-    r"rocm(?P<rocm>[0-9.]+)"
-    r"(?:(?:_(?P<family>gfx[^_]+))?_(?P<system>[a-z]+[0-9.]+)_py(?P<python>3\.\d+)"
-    r"_pytorch_(?:release_)?(?P<torch>[0-9.]+)(?:_(?P<extra>[a-z]+_[0-9.]+))?)?\Z"
-)
-
-
-class ImageRow(facts.Fact):
-    """Tags of an image that one source names."""
-
-    image: str
-    use: Literal["run", "build"]
-    tags: tuple[str, ...]
-
-    @field_validator("tags")
-    @classmethod
-    def _are_read(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        for tag in value:
-            if not _IMAGE_TAG.match(tag):
-                raise ValueError(
-                    f"{tag} is not a tag such as rocm7.2_ubuntu24.04_py3.12_pytorch_release_2.9.1"
-                )
-        return value
-
-
-class ImageTable(facts.FactTable):
-    """The whole of ``data/container_images.yaml``."""
-
-    images: tuple[ImageRow, ...]
-
-
-@dataclass(frozen=True)
-class TorchImage:
-    """A tag, and what it says of itself; None is what it does not say.
-
-    ``system`` is like ``ubuntu24.04``, ``family`` the GPU family that the image is for.
-    """
-
-    name: str
-    use: str
-    rocm: Version
-    torch: Version | None
-    python: str | None
-    system: str | None
-    family: str | None
-    kind: facts.FactKind
-    source: facts.FactSource
-
-
-@lru_cache
-def load_image_table() -> ImageTable:
-    """Return the table. Raises DataError with ``file:line:column`` of every mistake."""
-    return records.load_record(project_names.get_data_folder() / IMAGES_TABLE, ImageTable)
-
-
-@lru_cache
-def list_images() -> tuple[TorchImage, ...]:
-    """Return every image, the newest ROCm first, then the newest torch."""
-    table = load_image_table()
-    table_images = [
-        _make_image(row, tag, table.sources[row.source]) for row in table.images for tag in row.tags
-    ]
-    return tuple(
-        sorted(table_images, key=lambda image: (image.rocm, image.torch or Version("0")), reverse=True)
-    )
-
-
-def tabulate_images() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Return header and rows: first what `container run` knows by name, then a tag a row."""
-    header = ("image", "name", "use", "rocm", "torch", "python", "system", "family", "kind", "read", "source")
-    table = ci.load_container_table()
-    rows: list[tuple[str, ...]] = []
-    for name, pinned in table.images.items():
-        made = f"made by dockerfiles/{pinned.dockerfile}, which starts from it" if pinned.dockerfile else ""
-        use = "; ".join(filter(None, (pinned.about, made, pinned.note)))
-        source = table.sources[pinned.source]
-        read = (pinned.kind, source.retrieved.isoformat(), source.url)
-        rows.append((f"{pinned.image}@{pinned.digest}", name, use, *[""] * 5, *read))
-    rows += [
-        (
-            image.name,
-            "",
-            image.use,
-            str(image.rocm),
-            str(image.torch or ""),
-            image.python or "",
-            image.system or "",
-            image.family or "",
-            image.kind,
-            image.source.retrieved.isoformat(),
-            image.source.url,
-        )
-        for image in list_images()
-    ]
-    return header, rows
-
-
-def _make_image(row: ImageRow, tag: str, source: facts.FactSource) -> TorchImage:
-    match = _IMAGE_TAG.match(tag)
-    if match is None:
-        raise ValueError(tag)  # the record has let none through
-    torch = match["torch"]
-    return TorchImage(
-        name=f"{row.image}:{tag}",
-        use=row.use,
-        rocm=facts.parse_version(match["rocm"]),
-        torch=facts.parse_version(torch) if torch else None,
-        python=match["python"],
-        system=match["system"],
-        family=match["family"],
-        kind=row.kind,
-        source=source,
-    )
-
-
 ISSUES_TABLE = "known_issues.yaml"
 _ISSUE_NAME = re.compile(r"[\w.-]+/[\w.-]+#[1-9]\d*\Z")
 
 
-class KnownIssue(facts.Fact):
-    """Something that goes wrong with builds of torch; empty ``targets``, ``platforms``, ``layouts``: all.
+class KnownIssue(facts.ReadRow):
+    """An open issue of builds of torch; empty ``targets``, ``platforms``: all. It is told until ``ends``.
 
-    ``without_device``: only where this device is missing (``/dev/kfd``). ``issue`` is like
-    ``ROCm/TheRock#7081``; None: nobody opened one, ``source`` is the evidence.
+    ``issue`` is like ``ROCm/TheRock#7081``; None: nobody opened one, ``source`` is the evidence.
     """
 
     title: str
@@ -269,12 +150,11 @@ class KnownIssue(facts.Fact):
     rocm: facts.SpecifierField
     targets: tuple[str, ...] = ()
     platforms: tuple[Literal["linux", "windows"], ...] = ()
-    layouts: tuple[package_indexes.IndexLayout, ...] = ()
-    without_device: Literal["", "/dev/kfd"] = ""
     workaround: str = ""
-    state: Literal["open", "fixed", "closed"]
-    fixed: str = ""
+    ends: date
     issue: str | None = None
+    source: str
+    kind: facts.FactKind
 
     @field_validator("issue")
     @classmethod
@@ -296,73 +176,25 @@ def load_issue_table() -> IssueTable:
     return records.load_record(project_names.get_data_folder() / ISSUES_TABLE, IssueTable)
 
 
-def get_issues() -> tuple[KnownIssue, ...]:
-    """Return every known issue, in the order of the table."""
-    return load_issue_table().issues
-
-
 def get_issue_url(issue: KnownIssue) -> str:
     """Return where an issue can be read."""
     if issue.issue is None:
-        return get_issue_source(issue).url
+        return load_issue_table().sources[issue.source].url
     repository, _, number = issue.issue.partition("#")
     return f"https://github.com/{repository}/issues/{number}"
 
 
-def get_issue_source(issue: KnownIssue) -> facts.FactSource:
-    """Return where an issue was read."""
-    return load_issue_table().sources[issue.source]
-
-
 def find_issues(
-    torch: Version | None = None,
-    rocm: Version | None = None,
-    target: str | None = None,
-    platform: str | None = None,
+    torch: Version, rocm: Version, target: str, platform: str | None = None, *, today: date | None = None
 ) -> tuple[KnownIssue, ...]:
-    """Return the issues that everything given fits; what is not given (None) fits every issue."""
-    gfx = strip_features(target) if target else None
+    """Return the issues of a torch, a ROCm and a GPU that are told on a day (today). No platform: any."""
+    day = today or datetime.now(timezone.utc).date()
     return tuple(
         issue
-        for issue in get_issues()
-        if (torch is None or issue.torch.contains(torch.public, prereleases=True))
-        and (rocm is None or issue.rocm.contains(rocm.public, prereleases=True))
-        and (gfx is None or not issue.targets or gfx in issue.targets)
+        for issue in load_issue_table().issues
+        if issue.ends >= day
+        and issue.torch.contains(torch.public, prereleases=True)
+        and issue.rocm.contains(rocm.public, prereleases=True)
+        and (not issue.targets or strip_features(target) in issue.targets)
         and (platform is None or not issue.platforms or platform in issue.platforms)
     )
-
-
-def tabulate_issues() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Return header and rows: an issue a row."""
-    header = (
-        "effect",
-        "title",
-        "torch",
-        "rocm",
-        "targets",
-        "platforms",
-        "layouts",
-        "state",
-        "workaround",
-        "kind",
-        "read",
-        "source",
-    )
-    rows: list[tuple[str, ...]] = [
-        (
-            issue.effect,
-            issue.title,
-            str(issue.torch) or "all",
-            str(issue.rocm) or "all",
-            " ".join(issue.targets) or "all",
-            " without ".join(filter(None, (" ".join(issue.platforms) or "all", issue.without_device))),
-            " ".join(issue.layouts) or "all",
-            f"{issue.state} ({issue.fixed})" if issue.fixed else issue.state,
-            issue.workaround,
-            issue.kind,
-            get_issue_source(issue).retrieved.isoformat(),
-            get_issue_url(issue),
-        )
-        for issue in get_issues()
-    ]
-    return header, rows

@@ -1,6 +1,4 @@
-"""Features of a torch by line, target and platform; flash attention among them.
-
-Owns ``data/torch_features.yaml``, whose header explains its words.
+"""What a torch tree can have on ROCm: flash attention by aotriton, and the packages that its CMake looks for.
 
 aotriton's own build leaves out the targets that it has no kernels for, and stops when none is
 left (ROCm/aotriton#169): one supported target is enough. At run time torch falls back to
@@ -10,20 +8,14 @@ other kernels on a GPU that aotriton does not know.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
-from typing import Annotated
 
 from packaging.version import Version
-from pydantic import model_validator
 
-from rocm_wheels.core import errors, records, tables
-from rocm_wheels.models import facts, gfx, project_names
-
-FEATURES_TABLE = "torch_features.yaml"
-_API_NAME = r"(torch[a-z]*(\.[A-Za-z_][A-Za-z0-9_]*)*)?"
+from rocm_wheels.core import errors
+from rocm_wheels.models import gfx, project_names
 
 _HIP_PACKAGES = "cmake/public/LoadHIP.cmake"
 _CMAKE_IF = re.compile(r"\s*if\s*\((?P<condition>.*)\)\s*(#.*)?$", re.IGNORECASE)
@@ -32,100 +24,6 @@ _CMAKE_ENDIF = re.compile(r"\s*endif\s*\(", re.IGNORECASE)
 _CMAKE_FIND = re.compile(
     r"\s*find_package_and_print_version\(\s*(?P<name>[A-Za-z][\w-]*)\s*(?P<words>[^)]*)\)", re.IGNORECASE
 )
-
-
-class FeatureCorrection(facts.Fact):
-    """What goes before the page: since when a feature is there, or that it is ``never``.
-
-    ``aotriton``: on the targets that aotriton has kernels for.
-    """
-
-    since: facts.VersionField | None = None
-    rocm: facts.VersionField | None = None
-    targets: tuple[str, ...] = ()
-    aotriton: bool = False
-    never: bool = False
-
-    @model_validator(mode="after")
-    def _says_something(self) -> FeatureCorrection:
-        if self.never == (self.since is not None and self.rocm is not None):
-            raise ValueError("a correction says since which torch and ROCm, or never")
-        return self
-
-
-class TorchFeature(facts.Fact):
-    """A feature as the page has it; without ``rocm``: not on ROCm. See the header of the table."""
-
-    group: str
-    project: str = "torch"
-    since: facts.VersionField | None = None
-    rocm: facts.VersionField | None = None
-    api: Annotated[
-        str, records.require_pattern(_API_NAME, "a name in torch: torch.cuda.CUDAGraph; or empty")
-    ] = ""
-    targets: tuple[str, ...] = ()
-    correction: FeatureCorrection | None = None
-
-
-class FeatureTable(facts.FactTable):
-    """``data/torch_features.yaml``, whole: every target is one."""
-
-    features: Mapping[str, TorchFeature]
-
-    @model_validator(mode="after")
-    def _known_targets(self) -> FeatureTable:
-        for name, feature in self.features.items():
-            targets = (*feature.targets, *(feature.correction.targets if feature.correction else ()))
-            for target in targets:
-                if target not in gfx.get_gfx_targets():
-                    message = (
-                        f"{name}: {target} is no GPU "
-                        f"target{tables.suggest_name(target, gfx.get_gfx_targets())}"
-                    )
-                    raise records.make_record_error(message, "features", name)
-        return self
-
-
-@lru_cache
-def load_feature_table() -> FeatureTable:
-    """Return the whole table."""
-    return records.load_record(project_names.get_data_folder() / FEATURES_TABLE, FeatureTable)
-
-
-def get_features() -> Mapping[str, TorchFeature]:
-    """Return all features by name, in the order of the page, then those that came after it."""
-    return load_feature_table().features
-
-
-def list_feature_targets(name: str) -> tuple[str, ...]:
-    """Return the targets on which a feature of the table can be there."""
-    fact = get_features()[name].correction or get_features()[name]
-    if isinstance(fact, FeatureCorrection) and fact.aotriton:
-        return tuple(target for target, record in gfx.get_gfx_targets().items() if record.aotriton)
-    return fact.targets or tuple(gfx.get_gfx_targets())
-
-
-def tabulate_features() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Return header and rows of the table: a row a feature, with what holds today."""
-    header = ("feature", "group", "project", "since", "ROCm", "targets", "note", "kind", "source")
-    rows: list[tuple[str, ...]] = []
-    for name, feature in get_features().items():
-        fact: FeatureCorrection | TorchFeature = feature.correction or feature
-        feature_targets = list_feature_targets(name)
-        rows.append(
-            (
-                name,
-                feature.group,
-                feature.project,
-                str(fact.since or ""),
-                str(fact.rocm or "no"),
-                "" if len(feature_targets) == len(gfx.get_gfx_targets()) else " ".join(feature_targets),
-                fact.note,
-                fact.kind,
-                load_feature_table().sources[fact.source].url,
-            )
-        )
-    return header, rows
 
 
 _AOTRITON_PIN = Path("cmake/External/aotriton.cmake")

@@ -236,17 +236,14 @@ def check_known_issues(subject: DoctorSubject) -> Iterator[Finding]:
     gpus: dict[torch_builds.KnownIssue, list[str]] = {}
     for gfx in _list_served(judge_kernels(subject)):
         for issue in torch_builds.find_issues(version, rocm, gfx, platform):
-            if issue.without_device and subject.machine.kfd.refused is not None:
-                continue  # it is there, whoever may open it
             if issue.effect not in _CHECKED_EFFECTS or issue.targets:
                 gpus.setdefault(issue, []).append(gfx)
     for issue, targets in gpus.items():
         where = f" on {join_some(targets)}" if issue.targets else ""
-        state = f"; fixed: {issue.fixed}" if issue.fixed else ""
         text = f"torch {torch.version} with ROCm {rocm}{where}: {issue.title} "
         url = torch_builds.get_issue_url(issue)
         tell = warning if issue.effect in _SERIOUS_EFFECTS else info
-        yield tell(f"{text}({issue.effect}, {issue.kind}{state})", issue.workaround or f"read {url}", url)
+        yield tell(f"{text}({issue.effect}, {issue.kind})", issue.workaround or f"read {url}", url)
 
 
 def find_rocm_release(subject: DoctorSubject) -> Version | None:
