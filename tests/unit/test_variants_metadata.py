@@ -24,7 +24,7 @@ from rocm_wheels.variants.document import (
     parse_document,
     parse_wheel_document,
 )
-from rocm_wheels.variants.order import list_static_support, order_labels
+from rocm_wheels.variants.order import find_support, order_labels
 
 pytestmark = pytest.mark.contract
 
@@ -209,9 +209,15 @@ def test_a_conflict_names_both_wheels(one: VariantMetadata, other: VariantMetada
 # --- order ---
 
 
+def list_listed(metadata: VariantMetadata) -> dict[str, Any]:
+    """What every machine supports by the document's own word."""
+    answers = find_support(metadata, {})
+    return {namespace: answer.features for namespace, answer in answers.items() if answer.features}
+
+
 def test_order_is_by_namespace_then_value_then_label_and_null_is_last() -> None:
     found = read(document())
-    support: dict[str, Any] = {"amd": {"gfx_arch": ["gfx942", "gfx90a"]}, **list_static_support(found)}
+    support: dict[str, Any] = {"amd": {"gfx_arch": ["gfx942", "gfx90a"]}, **list_listed(found)}
     assert order_labels(found, support) == ["rocm7.2_gfx9", "rocm7.1_gfx942", "null"]
     support["amd"]["gfx_arch"] = ["gfx90a"]
     assert order_labels(found, support) == ["rocm7.2_gfx9", "null"]
@@ -255,5 +261,5 @@ def test_order_and_joining_agree_with_variantlib(
     }
     ours = read(value)
     assert json.loads(VariantsJson(json.loads(ours.to_json())).to_str())["variants"] == value["variants"]
-    ranked = order_labels(ours, list_static_support(ours))
+    ranked = order_labels(ours, list_listed(ours))
     assert ranked == [one.label for one in get_variants_by_priority(variants_json=value)]  # type: ignore[arg-type]

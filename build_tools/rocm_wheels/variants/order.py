@@ -14,9 +14,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
+from itertools import zip_longest
 
 from rocm_wheels.core import errors
 from rocm_wheels.device_code import code_objects
@@ -25,15 +23,11 @@ from rocm_wheels.variants import document
 from rocm_wheels.variants.targets import COMPILER_GENERICS, expand_generics
 
 SupportedFeatures = Mapping[str, Mapping[str, Sequence[str]]]
-_SortKey = tuple[tuple[float, float, float], ...]
 _END = (float("inf"),) * 3  # of two lists with a common beginning the longer one is better
 
 AMD_PLUGINS = frozenset(
     ("rocm-bootstrap", "rocm-variant-provider", "amd-variant-provider")
 )  # answered for here
-
-
-_MACHINE_FEATURES = {("amd", "gfx_arch")}  # never the same for every machine, whatever a document says
 
 NARROWED_SOURCE = "this machine, of what the document lists for every machine"
 
@@ -60,15 +54,6 @@ class PropertyRank:
         return f"{self.namespace} :: {self.feature} :: {self.value}"
 
 
-def list_static_support(metadata: document.VariantMetadata) -> dict[str, dict[str, tuple[str, ...]]]:
-    """Return what every machine supports by the document's own word (``static-properties``)."""
-    return {
-        namespace: _order_static_properties(provider)
-        for namespace, provider in metadata.providers.items()
-        if provider.static_properties and not provider.optional
-    }
-
-
 def find_support(
     metadata: document.VariantMetadata, plugins: SupportedFeatures, enabled: Collection[str] = ()
 ) -> dict[str, NamespaceSupport]:
@@ -80,48 +65,37 @@ def find_support(
     targets that a document lists for every machine are narrowed to those of ``plugins`` and ranked as there,
     as the PEP allows: a wheel for another GPU is of no use, whoever lists it.
     """
-    return {
-        namespace: _find_namespace_support(namespace, metadata.providers.get(namespace), plugins, enabled)
-        for namespace in metadata.namespaces
-    }
-
-
-def _find_namespace_support(
-    namespace: str, provider: document.Provider | None, plugins: SupportedFeatures, enabled: Collection[str]
-) -> NamespaceSupport:
-    if provider is None:
-        if namespace in plugins:
-            return NamespaceSupport(plugins[namespace], "this machine")
-        return NamespaceSupport({}, "the document names no provider, and this machine knows of none")
-    if provider.optional and namespace not in enabled:
-        return NamespaceSupport({}, "its provider is optional, and not enabled")
-    if provider.static_properties:
-        return _narrow_listed(namespace, provider, plugins.get(namespace))
-    if provider.builtin:
-        features = plugins.get(provider.builtin, {})
-        source = "the versions of other projects here" if features else "no other project is here to go with"
-        return NamespaceSupport(features, source)
-    plugin = canonicalize_name(Requirement(provider.requires[0]).name)
-    if plugin not in AMD_PLUGINS:
-        return NamespaceSupport({}, f"its provider {plugin} is not known here, and is not run")
-    return NamespaceSupport(plugins.get("amd", {}), f"this machine, for {plugin}")
-
-
-def _narrow_listed(
-    namespace: str, provider: document.Provider, machine: Mapping[str, Sequence[str]] | None
-) -> NamespaceSupport:
-    features: dict[str, Sequence[str]] = dict(_order_static_properties(provider))
-    source = "listed in the document, the same for every machine"
-    for feature, values in features.items():
-        if machine is not None and (namespace, feature) in _MACHINE_FEATURES:
-            features[feature] = [value for value in machine.get(feature, ()) if value in values]
-            source = NARROWED_SOURCE
-    return NamespaceSupport(features, source)
-
-
-def _order_static_properties(provider: document.Provider) -> dict[str, tuple[str, ...]]:
-    order = provider.feature_order or tuple(provider.static_properties)
-    return {feature: provider.static_properties[feature] for feature in order}
+    support = {}
+    for namespace in metadata.namespaces:
+        provider = metadata.providers.get(namespace)
+        features: dict[str, Sequence[str]] = {}
+        if provider is None and namespace in plugins:
+            features, source = dict(plugins[namespace]), "this machine"
+        elif provider is None:
+            source = "the document names no provider, and this machine knows of none"
+        elif provider.optional and namespace not in enabled:
+            source = "its provider is optional, and not enabled"
+        elif static := provider.static_properties:
+            features = {feature: static[feature] for feature in provider.feature_order or static}
+            source = "listed in the document, the same for every machine"
+            if namespace == document.AMD_NAMESPACE in plugins and document.GFX_ARCH in features:
+                targets = plugins[namespace].get(document.GFX_ARCH, ())
+                features[document.GFX_ARCH] = [
+                    target for target in targets if target in features[document.GFX_ARCH]
+                ]
+                source = NARROWED_SOURCE
+        elif provider.builtin:
+            features = dict(plugins.get(provider.builtin, {}))
+            source = (
+                "the versions of other projects here" if features else "no other project is here to go with"
+            )
+        elif provider.plugin in AMD_PLUGINS:
+            features = dict(plugins.get(document.AMD_NAMESPACE, {}))
+            source = f"this machine, for {provider.plugin}"
+        else:
+            source = f"its provider {provider.plugin} is not known here, and is not run"
+        support[namespace] = NamespaceSupport(features, source)
+    return support
 
 
 def list_unsupported(properties: document.Properties, supported: SupportedFeatures) -> list[tuple[str, str]]:
@@ -134,21 +108,14 @@ def list_unsupported(properties: document.Properties, supported: SupportedFeatur
     ]
 
 
-def is_supported(properties: document.Properties, supported: SupportedFeatures) -> bool:
-    """Tell whether each feature has a value that the machine supports."""
-    return not list_unsupported(properties, supported)
-
-
 def order_labels(metadata: document.VariantMetadata, supported: SupportedFeatures) -> list[str]:
     """Return the labels that the machine can use, best first; ``null`` is the last of them."""
-    usable = {
-        label: properties
-        for label, properties in metadata.variants.items()
-        if is_supported(properties, supported)
-    }
-    return sorted(
-        usable, key=lambda label: (_make_sort_key(usable[label], metadata.namespaces, supported), label)
-    )
+    keys = {}
+    for label, properties in metadata.variants.items():
+        if not list_unsupported(properties, supported):
+            ranks = rank_properties(properties, metadata.namespaces, supported)
+            keys[label] = (*(rank.ranks for rank in ranks), _END), label
+    return sorted(keys, key=lambda label: keys[label])
 
 
 def rank_properties(
@@ -160,9 +127,9 @@ def rank_properties(
         ranked = list(supported[namespace])
         for feature, values in features.items():
             order = list(supported[namespace][feature])
-            value = min((candidate for candidate in values if candidate in order), key=order.index)
-            ranks = namespaces.index(namespace), ranked.index(feature), order.index(value)
-            property_ranks.append(PropertyRank(namespace, feature, value, ranks))
+            place = min(order.index(value) for value in values if value in order)
+            ranks = namespaces.index(namespace), ranked.index(feature), place
+            property_ranks.append(PropertyRank(namespace, feature, order[place], ranks))
     return tuple(sorted(property_ranks, key=lambda property_rank: property_rank.ranks))
 
 
@@ -175,24 +142,13 @@ def explain_order(
     first, second = (
         rank_properties(metadata.variants[label], metadata.namespaces, supported) for label in (better, worse)
     )
-    for first_rank, second_rank in zip(first, second, strict=False):
-        if first_rank.ranks[:2] == second_rank.ranks[:2] and first_rank.value != second_rank.value:
-            return f"{second_rank} is ranked after {first_rank.value}"
-        if first_rank.ranks != second_rank.ranks:
+    for first_rank, second_rank in zip_longest(first, second):
+        if second_rank and first_rank.ranks[:2] == second_rank.ranks[:2]:
+            if first_rank.value != second_rank.value:
+                return f"{second_rank} is ranked after {first_rank.value}"
+        elif first_rank != second_rank:
             return f"it says nothing of {first_rank.namespace} :: {first_rank.feature}, as {better} does"
-    if len(first) > len(second):
-        extra_rank = first[len(second)]
-        return f"it says nothing of {extra_rank.namespace} :: {extra_rank.feature}, as {better} does"
     return f"the same for this machine as {better}, whose label comes first"
-
-
-def _make_sort_key(
-    properties: document.Properties, namespaces: Sequence[str], supported: SupportedFeatures
-) -> _SortKey:
-    return (
-        *(property_rank.ranks for property_rank in rank_properties(properties, namespaces, supported)),
-        _END,
-    )
 
 
 _ROCM_VERSION = re.compile(r"rocm([0-9]+(?:\.[0-9]+)?)")
@@ -205,21 +161,25 @@ def make_label(properties: document.Properties) -> str:
     """Return the label of a set of properties; UsageError when they are not of the kind that we stamp."""
     if not properties:
         return document.NULL_LABEL
-    amd, rocm = properties.get(document.AMD_NAMESPACE, {}), properties.get(document.ROCM_NAMESPACE, {})
-    if (
-        properties.keys() - {document.AMD_NAMESPACE, document.ROCM_NAMESPACE}
-        or amd.keys() - {document.GFX_ARCH, document.HOST_ROCM_VERSION}
-        or rocm.keys() - {document.ROCM_VERSION}
-    ):
+    values = {
+        (namespace, feature): values
+        for namespace, features in properties.items()
+        for feature, values in features.items()
+    }
+    rocm = values.pop((document.ROCM_NAMESPACE, document.ROCM_VERSION), ())
+    host = values.pop((document.AMD_NAMESPACE, document.HOST_ROCM_VERSION), ())
+    targets = values.pop((document.AMD_NAMESPACE, document.GFX_ARCH), ())
+    if values:
         raise errors.UsageError(
             f"no rule makes a label for {document.describe_properties(properties)}",
             tip="name one: --label rocm7.2_custom",
         )
-    parts = [f"rocm{'_'.join(rocm[document.ROCM_VERSION])}"] if document.ROCM_VERSION in rocm else []
-    parts += (
-        [f"hostrocm{'_'.join(amd[document.HOST_ROCM_VERSION])}"] if document.HOST_ROCM_VERSION in amd else []
+    parts = (
+        f"rocm{'_'.join(rocm)}" if rocm else "",
+        f"hostrocm{'_'.join(host)}" if host else "",
+        _shorten_targets(targets) if targets else "",
     )
-    return "_".join([*parts, _shorten_targets(amd[document.GFX_ARCH])] if document.GFX_ARCH in amd else parts)
+    return "_".join(filter(None, parts))
 
 
 def check_label(label: str, properties: document.Properties) -> str:

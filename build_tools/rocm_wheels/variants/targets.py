@@ -61,23 +61,22 @@ def collect_wheel_targets(
     targets = parse_target_ids(
         code_objects.list_code_targets(entry for objects in code.values() for entry in objects)
     )
-    inside = [member for member in code if member.endswith(".kpack")]
     archives = {entry for archives in elsewhere.values() for entry in archives}
-    outside = tuple(sorted(entry for entry in archives if not _is_inside(entry, inside)))
-    return replace(targets, outside=outside, by_rocm=_collect_by_rocm(code, outside))
-
-
-def _collect_by_rocm(
-    code: Mapping[str, Iterable[code_objects.CodeObject]], outside: tuple[str, ...]
-) -> dict[str, WheelTargets]:
-    """Return for each ROCm that a library of the wheel is for what that library has, and those for any."""
+    inside = [PurePosixPath(member).name for member in code if member.endswith(".kpack")]
+    outside = []
+    for archive in sorted(archives):  # one may be named for all targets: demo_@GFXARCH@.kpack
+        name = re.escape(PurePosixPath(archive).name).replace(re.escape(_ANY_TARGET), ".+")
+        if not any(re.fullmatch(name, member) for member in inside):
+            outside.append(archive)
+    # for each ROCm that a library of the wheel is for: what that library has, and those for any
     matches = {member: _ROCM_LIBRARY.search(member) for member in code}
     digits = {member: match[1] if match else "" for member, match in matches.items()}
     by_rocm = {}
     for version in sorted(set(digits.values()) - {""}):
         objects = [entry for member in code if digits[member] in ("", version) for entry in code[member]]
-        by_rocm[version] = replace(parse_target_ids(code_objects.list_code_targets(objects)), outside=outside)
-    return by_rocm
+        served = parse_target_ids(code_objects.list_code_targets(objects))
+        by_rocm[version] = replace(served, outside=tuple(outside))
+    return replace(targets, outside=tuple(outside), by_rocm=by_rocm)
 
 
 def select_rocm_targets(
@@ -101,10 +100,13 @@ def parse_target_ids(targets: Iterable[str]) -> WheelTargets:
     """Return what code for target IDs (``gfx90a:xnack+``) stands for."""
     target_ids = [code_objects.TargetId.parse(target) for target in targets]
     chips = [target for target in target_ids if target.processor not in _PORTABLE_PROCESSORS]
-    processors = dict.fromkeys(target.processor for target in chips)
-    plain = {target.processor for target in chips if _runs_on_plain_machine(target)}
+    plain = set()
+    for target in chips:
+        always_on = target.processor.startswith(_XNACK_ALWAYS_ON)
+        if ("xnack", "-") not in target.features if always_on else set(target.features) <= _PLAIN_FEATURES:
+            plain.add(target.processor)
     return WheelTargets(
-        targets=tuple(processors),
+        targets=tuple(dict.fromkeys(target.processor for target in chips)),
         special=tuple(str(target) for target in chips if target.processor not in plain),
         portable=len(chips) != len(target_ids),
     )
@@ -126,82 +128,76 @@ def choose_targets(
     when the stamp would claim code that the wheel does not hold (``allow_claim`` lets it), or hide some
     that it does hold (``allow_hide``), or when the wheel does not say what it holds.
     """
-    if wheel_targets.special and requested != NO_TARGETS and not allow_claim:
+    special = ", ".join(wheel_targets.special)
+    if special and requested != NO_TARGETS and not allow_claim:
         raise errors.DataError(
-            (
-                f"{wheel} holds {', '.join(wheel_targets.special)} and no plain code for it; a variant "
-                "cannot say so much"
-            ),
+            f"{wheel} holds {special} and no plain code for it; a variant cannot say so much",
             tip="machines without that setting would take the wheel and fail; --allow-claim says it anyway",
         )
-    if requested == FROM_WHEEL:
-        _require_stated_targets(wheel, wheel_targets)
-        return _format_values(wheel_targets.targets, generics=generics)
-    chosen = () if requested == NO_TARGETS else _parse_target_list(requested, wheel_targets.targets)
-    serves, claimed = expand_generics(wheel_targets.targets), expand_generics(chosen)
     content = ", ".join(wheel_targets.targets) or ("SPIR-V" if wheel_targets.portable else "no device code")
+    if requested == FROM_WHEEL:
+        if wheel_targets.outside:
+            raise errors.DataError(
+                f"{wheel}: its device code is in {', '.join(wheel_targets.outside)}, outside of it",
+                tip=f"name the targets of those packages: {gfx.TARGETS_OPTION} gfx942,gfx1100 --allow-claim",
+            )
+        if not wheel_targets.targets:
+            only = "only " if wheel_targets.portable else ""
+            raise errors.DataError(
+                f"{wheel} holds {only}{content}, so it does not tell its targets",
+                tip=f"say {gfx.TARGETS_OPTION} {NO_TARGETS} (for any machine: the ROCm version alone), "
+                "--null, or, when the code comes from another package, "
+                f"{gfx.TARGETS_OPTION} LIST --allow-claim",
+            )
+    chosen: tuple[str, ...] = ()
+    if requested == FROM_WHEEL:
+        chosen = wheel_targets.targets
+    elif requested != NO_TARGETS:
+        chosen = _parse_target_list(requested, gfx.TARGETS_OPTION, wheel_targets.targets)
+    serves, claimed = expand_generics(wheel_targets.targets), expand_generics(chosen)
     if claimed - serves and not wheel_targets.portable and not allow_claim:
+        more = ", ".join(_sort_targets(claimed - serves))
         raise errors.DataError(
-            (
-                f"{wheel}: {gfx.TARGETS_OPTION} claims {_join_targets(claimed - serves)}, "
-                f"and the wheel holds {content}"
-            ),
+            f"{wheel}: {gfx.TARGETS_OPTION} claims {more}, and the wheel holds {content}",
             tip="build for them, or say --allow-claim when the code comes from another package",
         )
     if serves - claimed and not allow_hide:
+        missing = ", ".join(_sort_targets(serves - claimed))
         raise errors.DataError(
-            (
-                f"{wheel}: {gfx.TARGETS_OPTION} leaves out {_join_targets(serves - claimed)}, and the wheel "
-                f"holds {content}"
-            ),
+            f"{wheel}: {gfx.TARGETS_OPTION} leaves out {missing}, and the wheel holds {content}",
             tip="machines that it could serve would never get it; --allow-hide says that this is meant",
         )
-    return _format_values(chosen, generics=generics)
+    # sorted as people do, a generic one as itself or as what it covers
+    spelled = {target.replace("_", "-") for target in chosen} if generics else claimed
+    values = tuple(target.replace("-", "_") for target in _sort_targets(spelled))
+    for value in values:
+        if not document.VALUE_PATTERN.fullmatch(value):
+            raise errors.DataError(f"{value!r} cannot be a value of a variant property (PEP 825)")
+    return values
 
 
 def parse_target_values(text: str, *, input_name: str) -> tuple[str, ...]:
     """Read a list of targets, families and generic targets as values, in its order."""
-    return tuple(target.replace("-", "_") for target in _parse_target_list(text, (), input_name))
+    return tuple(target.replace("-", "_") for target in _parse_target_list(text, input_name))
 
 
 def expand_generics(targets: Iterable[str]) -> frozenset[str]:
     """Return the processors that code for targets runs on: a generic one covers several."""
     return frozenset(
-        chip for target in targets for chip in COMPILER_GENERICS.get(_spell_with_dashes(target), (target,))
+        chip for target in targets for chip in COMPILER_GENERICS.get(target.replace("_", "-"), (target,))
     )
 
 
-def _require_stated_targets(wheel: str, wheel_targets: WheelTargets) -> None:
-    if wheel_targets.outside:
-        raise errors.DataError(
-            f"{wheel}: its device code is in {', '.join(wheel_targets.outside)}, outside of it",
-            tip=f"name the targets of those packages: {gfx.TARGETS_OPTION} gfx942,gfx1100 --allow-claim",
-        )
-    if not wheel_targets.targets:
-        content = "only SPIR-V" if wheel_targets.portable else "no device code"
-        raise errors.DataError(
-            f"{wheel} holds {content}, so it does not tell its targets",
-            tip=f"say {gfx.TARGETS_OPTION} {NO_TARGETS} (for any machine: the ROCm version alone), "
-            "--null, or, when the "
-            f"code comes from another package, {gfx.TARGETS_OPTION} LIST --allow-claim",
-        )
-
-
-def _parse_target_list(
-    text: str, available: Iterable[str], input_name: str = gfx.TARGETS_OPTION
-) -> tuple[str, ...]:
+def _parse_target_list(text: str, input_name: str, available: Iterable[str] = ()) -> tuple[str, ...]:
     """Read a list of targets, families and generic targets; what the wheel holds is always one of them."""
-    known_targets = {*COMPILER_GENERICS, *available}
     targets: dict[str, None] = {}
     for word in gfx.split_target_words(text):
-        if _spell_with_dashes(word) in known_targets:
-            targets[_spell_with_dashes(word)] = None
+        spelled = word.replace("_", "-")
+        if spelled in COMPILER_GENERICS or spelled in available:
+            targets[spelled] = None
         else:
-            targets.update(
-                dict.fromkeys(
-                    gfx.strip_features(target) for target in gfx.parse_targets(word, input_name=input_name)
-                )
-            )
+            parsed = gfx.parse_targets(word, input_name=input_name)
+            targets |= dict.fromkeys(map(gfx.strip_features, parsed))
     if not targets:
         raise errors.UsageError(
             f"{input_name} names no GPU target", tip=f"for example: {input_name} gfx942,gfx1100"
@@ -209,34 +205,5 @@ def _parse_target_list(
     return tuple(targets)
 
 
-def _format_values(targets: Iterable[str], *, generics: bool) -> tuple[str, ...]:
-    """Return targets as values: sorted as people do, a generic one as itself or as what it covers."""
-    spelled = {_spell_with_dashes(target) for target in targets} if generics else expand_generics(targets)
-    values = [target.replace("-", "_") for target in _sort_targets(spelled)]
-    for value in values:
-        if not document.VALUE_PATTERN.fullmatch(value):
-            raise errors.DataError(f"{value!r} cannot be a value of a variant property (PEP 825)")
-    return tuple(values)
-
-
 def _sort_targets(targets: Iterable[str]) -> list[str]:
     return sorted(targets, key=lambda target: code_objects.TargetId(target).get_sort_key())
-
-
-def _join_targets(targets: Iterable[str]) -> str:
-    return ", ".join(_sort_targets(targets))
-
-
-def _spell_with_dashes(target: str) -> str:
-    return target.replace("_", "-")
-
-
-def _runs_on_plain_machine(target: code_objects.TargetId) -> bool:
-    if target.processor.startswith(_XNACK_ALWAYS_ON):
-        return ("xnack", "-") not in target.features
-    return set(target.features) <= _PLAIN_FEATURES
-
-
-def _is_inside(archive: str, members: Iterable[str]) -> bool:
-    name = re.escape(PurePosixPath(archive).name).replace(re.escape(_ANY_TARGET), ".+")
-    return any(re.fullmatch(name, PurePosixPath(member).name) for member in members)
