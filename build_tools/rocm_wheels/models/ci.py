@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import date
 from functools import cached_property, lru_cache
 from itertools import islice
@@ -16,7 +16,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import Field, field_validator, model_validator
 
-from rocm_wheels.core import errors, records, tables
+from rocm_wheels.core import records, tables
 from rocm_wheels.models import facts, gfx, package_indexes, project_names, release_lines, torch_tests
 
 CONTAINERS_TABLE = "containers.yaml"
@@ -162,9 +162,16 @@ class CiFamily(records.Record):
     linux: FamilyPlatform | None = None
     windows: FamilyPlatform | None = None
 
+    @property
+    def platforms(self) -> dict[project_names.Platform, FamilyPlatform]:
+        """What there is on each platform on which the family is built."""
+        by_platform: dict[project_names.Platform, FamilyPlatform | None]
+        by_platform = {"linux": self.linux, "windows": self.windows}
+        return {platform: place for platform, place in by_platform.items() if place is not None}
+
     def get_platform(self, platform: project_names.Platform) -> FamilyPlatform | None:
         """Return what there is on a platform; None where nothing is built."""
-        return self.linux if platform == "linux" else self.windows
+        return self.platforms.get(platform)
 
 
 class TriggerLines(records.Record):
@@ -326,103 +333,62 @@ class CiTable(facts.FactTable):
     rocm_index: str
     touches: tuple[ChangedFiles, ...] = Field(min_length=1)
 
-    @field_validator("families")
-    @classmethod
-    def _are_families(cls, value: Mapping[str, CiFamily]) -> Mapping[str, CiFamily]:
-        families = gfx.get_gfx_families()
-        family_by_target: dict[str, str] = {}
-        for name, family in value.items():
-            if name not in families:
-                raise records.make_record_error(
-                    f"{name} is no family{tables.suggest_name(name, families)}", name
-                )
-            for target in families[name]:
-                if other_family := family_by_target.get(target):
-                    raise records.make_record_error(
-                        f"{target} is in {other_family} and in {name}: it would be built twice", name
-                    )
-                family_by_target[target] = name
-            runner_targets = {
-                runner_target
-                for platform in CI_PLATFORMS
-                if (on_platform := family.get_platform(platform))
-                for runner_target in on_platform.targets
-            }
-            if unknown_targets := sorted(runner_targets - set(families[name])):
-                raise records.make_record_error(f"{name} has no {', '.join(unknown_targets)}", name)
-        return value
-
-    @field_validator("rocm_index")
-    @classmethod
-    def _is_an_index(cls, value: str) -> str:
-        try:
-            return package_indexes.get_index(value).name
-        except errors.UsageError as cause:
-            raise ValueError(str(cause)) from cause
-
     @model_validator(mode="after")
-    def _names_are_known(self) -> CiTable:
-        for name, family in self.families.items():
-            trigger_names = [
-                family.since,
-                *(on_platform.tests_since for p in CI_PLATFORMS if (on_platform := family.get_platform(p))),
-            ]
-            for since in trigger_names:
-                if since is not None and since not in self.triggers:
-                    hint = tables.suggest_name(since, self.triggers)
-                    raise records.make_record_error(f"there is no trigger {since}{hint}", "families", name)
-        lines = [line.name for line in release_lines.get_release_lines()]
-        cadences = [cadence for trigger in self.triggers.values() for cadence in trigger.suites.values()]
-        line_rules = [
-            *(trigger.lines for trigger in self.triggers.values()),
-            *(cadence.lines for cadence in cadences if cadence.lines is not None),
-        ]
-        named_lines = [line for rule in line_rules for line in rule.also]
-        exceptions = (*self.excluded, *self.untested)
-        for line in (*named_lines, *(line for row in exceptions for line in row.lines)):
-            if line not in lines:
-                raise ValueError(f"there is no release line {line}{tables.suggest_name(line, lines)}")
+    def _fits_together(self) -> CiTable:
+        families, suites = gfx.get_gfx_families(), torch_tests.load_torch_tests().suites
+        lines = {line.name: line for line in release_lines.get_release_lines()}
         pythons = {
-            python
-            for line in release_lines.get_release_lines()
-            for python in (*line.pythons.values, *line.free_threaded.values)
+            python for line in lines.values() for python in (*line.pythons.values, *line.free_threaded.values)
         }
-        named_pythons = (
-            *(row.pythons for row in self.triggers.values()),
-            *(cadence.pythons for cadence in cadences),
-            *(row.pythons for row in exceptions),
-        )
-        for python in (python for python_list in named_pythons for python in python_list):
-            if python not in pythons:
-                raise ValueError(f"no release line has Python {python}{tables.suggest_name(python, pythons)}")
-        for family_name in (family_name for row in exceptions for family_name in row.families):
-            if family_name not in self.all_families:
-                raise ValueError(f"`excluded` or `untested` names {family_name}, which is not built")
-        if missing_tests := sorted(set(get_args(ShortTest)) - set(self.tests)):
-            raise records.make_record_error(
-                f"`tests` does not say what these take: {', '.join(missing_tests)}", "tests"
-            )
-        known_suites = torch_tests.load_torch_tests().suites
-        for name in self.suites:
-            if name not in known_suites:
-                hint = tables.suggest_name(name, known_suites)
-                raise records.make_record_error(f"torch_tests.yaml has no suite {name}{hint}", "suites", name)
-            if self.suites[name].hours / self.shard_hours > (most := self.limits.matrix_jobs.value):
-                message = (
-                    f"in parts of {self.shard_hours:g} hours it is more than the {most} jobs of a matrix"
-                )
+        triggers = self.triggers.values()
+        cadences = [cadence for trigger in triggers for cadence in trigger.suites.values()]
+        rules = [trigger.lines for trigger in triggers]
+        rules += [cadence.lines for cadence in cadences if cadence.lines is not None]
+        tried = [name for trigger in triggers for name in trigger.pythons]
+        tried += [name for cadence in cadences for name in cadence.pythons]
+        exceptions = (*self.excluded, *self.untested)
+        places = [place for family in self.families.values() for place in family.platforms.values()]
+        left_out = [name for row in exceptions for name in row.pythons]
+        named: list[tuple[str, str, Iterable[str | None], Collection[str]]] = [
+            ("family", "families", self.families, families),
+            ("trigger", "families", (family.since for family in self.families.values()), self.triggers),
+            ("trigger", "families", (place.tests_since for place in places), self.triggers),
+            ("release line", "triggers", (name for rule in rules for name in rule.also), lines),
+            ("release line", "excluded", (name for row in exceptions for name in row.lines), lines),
+            ("Python of a release line", "triggers", tried, pythons),
+            ("Python of a release line", "excluded", left_out, pythons),
+            ("suite of torch_tests.yaml", "suites", self.suites, suites),
+            ("row of `suites`", "triggers", (name for row in triggers for name in row.suites), self.suites),
+            ("row of `tests`", "tests", get_args(ShortTest), self.tests),
+            ("index", "rocm_index", [self.rocm_index], [row.name for row in package_indexes.list_indexes()]),
+        ]
+        for kind, section, names, known in named:
+            for name in names:
+                if name is not None and name not in known:
+                    message = f"{name} is no {kind}{tables.suggest_name(name, known)}"
+                    raise records.make_record_error(message, section, name)
+        for name in (name for row in exceptions for name in row.families):
+            if name not in self.all_families:
+                raise ValueError(f"`excluded` or `untested` names {name}, which is not built")
+        family_by_target: dict[str, str] = {}
+        for name, family in self.families.items():
+            for target in families[name]:
+                if (first := family_by_target.setdefault(target, name)) != name:
+                    message = f"{target} is in {first} and in {name}: it would be built twice"
+                    raise records.make_record_error(message, "families", name)
+            runner_targets = {target for place in family.platforms.values() for target in place.targets}
+            if unknown_targets := sorted(runner_targets - set(families[name])):
+                message = f"{name} has no {', '.join(unknown_targets)}"
+                raise records.make_record_error(message, "families", name)
+        most = self.limits.matrix_jobs.value
+        for name, suite in self.suites.items():
+            if suite.hours / self.shard_hours > most:
+                hours = f"{self.shard_hours:g} hours"
+                message = f"in parts of {hours} it is more than the {most} jobs of a matrix"
                 raise records.make_record_error(message, "suites", name)
-        for trigger_name, trigger in self.triggers.items():
-            for name in trigger.suites:
-                if name not in self.suites:
-                    hint = tables.suggest_name(name, self.suites)
-                    raise records.make_record_error(
-                        f"`suites` does not say what {name} takes{hint}", "triggers", trigger_name
-                    )
         if self.touches[-1].paths != ("**",):
-            raise records.make_record_error(
-                'the last of `touches` must be about every other file: paths: ["**"]', "touches"
-            )
+            message = 'the last of `touches` must be about every other file: paths: ["**"]'
+            raise records.make_record_error(message, "touches")
         return self
 
     @cached_property
@@ -430,19 +396,13 @@ class CiTable(facts.FactTable):
         """Return every family by name, those of targets that no family of the table holds at the end."""
         members = gfx.get_gfx_families()
         covered = {target for name in self.families for target in members[name]}
-        fact = next(iter(self.families.values())).fact if self.families else None
-        lone_targets = [target for target in gfx.get_gfx_targets() if target not in covered]
-        added = {
-            target: CiFamily(
-                fact=fact, since=self._choose_fallback(), linux=FamilyPlatform(), windows=FamilyPlatform()
-            )
-            for target in lone_targets
-            if fact is not None
-        }
-        return {**self.families, **added}
-
-    def _choose_fallback(self) -> str:
-        return _NIGHTLY if _NIGHTLY in self.triggers else list(self.triggers)[-1]
+        since = _NIGHTLY if _NIGHTLY in self.triggers else list(self.triggers)[-1]
+        families = dict(self.families)
+        for target in gfx.get_gfx_targets() if self.families else ():
+            if target not in covered:
+                fact, place = next(iter(self.families.values())).fact, FamilyPlatform()
+                families[target] = CiFamily(fact=fact, since=since, linux=place, windows=place)
+        return families
 
     def has_begun(self, since: str, trigger: str) -> bool:
         """Tell whether what there is since one trigger is there in another, which may come later."""

@@ -6,15 +6,13 @@ Owns ``data/release_lines.yaml``: every fact says how it is known, and where it 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
-from pydantic import Field, ValidationError, field_validator, model_validator
-from pydantic_core import InitErrorDetails, PydanticCustomError
+from pydantic import AfterValidator, Field, model_validator
 
 from rocm_wheels.core import records, tables
 from rocm_wheels.core.errors import DataError
@@ -25,9 +23,18 @@ if TYPE_CHECKING:
     from rocm_wheels.models.project import Project
 
 _SERIES = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\Z")
-_PYTHON = re.compile(r"3\.(0|[1-9]\d*)t?\Z")
 _SOURCE_PLACE = re.compile(r"@[0-9a-f]{40}\b|\bat [0-9a-f]{40}\b|https://|\bPyPI METADATA\b")
 _REF = re.compile(r"[^\s\x00-\x1f\x7f~^:?*\[\\-][^\s\x00-\x1f\x7f~^:?*\[\\]*\Z")
+
+
+def _check_version(text: str) -> str:
+    facts.parse_version(text)
+    return text
+
+
+def _check_specifier(text: str) -> str:
+    facts.parse_specifier(text)
+    return text
 
 
 class LineFact(records.Record):
@@ -71,6 +78,24 @@ class LineValues(LineFact):
         return self
 
 
+class LinePythons(LineValues):
+    """Pythons: ``3.13``, ``3.14t``."""
+
+    values: tuple[facts.PythonField, ...] = ()
+
+
+class LinePlatforms(LineValues):
+    """Platforms."""
+
+    values: tuple[project_names.Platform, ...] = ()
+
+
+class LineVersions(LineValues):
+    """Versions of ROCm."""
+
+    values: tuple[Annotated[str, AfterValidator(_check_version)], ...] = ()
+
+
 class LineValue(LineFact):
     """One value, or none when it is ``unknown``."""
 
@@ -111,13 +136,8 @@ class LineCompanion(records.Record):
 class LineRocmVersions(records.Record):
     """Versions of ROCm that a line was released with, by who released it."""
 
-    pytorch_org: LineValues
-    amd: LineValues
-
-    @field_validator("pytorch_org", "amd")
-    @classmethod
-    def _are_versions(cls, value: LineValues) -> LineValues:
-        return _check_values(value, _rank_version, "a version, such as 7.2")
+    pytorch_org: LineVersions
+    amd: LineVersions
 
     def list_versions(self) -> tuple[str, ...]:
         """Return every version that is known, oldest first."""
@@ -130,9 +150,9 @@ class TorchLine(records.Record):
     name: str
     torch: str | None = None
     toolset: str
-    pythons: LineValues
-    free_threaded: LineValues
-    platforms: LineValues
+    pythons: LinePythons
+    free_threaded: LinePythons
+    platforms: LinePlatforms
     rocm: LineRocmVersions
     projects: Mapping[str, LineCompanion]
 
@@ -155,49 +175,11 @@ class TorchLine(records.Record):
         companion = self.get_companion(project)
         return companion is not None and platform not in companion.checkout.platforms
 
-    @field_validator("pythons", "free_threaded")
-    @classmethod
-    def _are_pythons(cls, value: LineValues) -> LineValues:
-        return _check_values(value, _rank_python, "a Python, such as 3.13 or 3.14t")
-
-    @field_validator("platforms")
-    @classmethod
-    def _are_platforms(cls, value: LineValues) -> LineValues:
-        return _check_values(
-            value, lambda text: (get_args(project_names.Platform).index(text),), "linux or windows"
-        )
-
     @model_validator(mode="after")
     def _one_name(self) -> TorchLine:
         if self.torch is not None and (self.torch != self.name or not _SERIES.match(self.torch)):
             raise ValueError("`torch` is a series such as 2.13, and the line has its name")
         return self
-
-
-def _rank_python(text: str) -> tuple[int, ...]:
-    if not _PYTHON.match(text):
-        raise ValueError
-    return (int(text.removesuffix("t").partition(".")[2]),)
-
-
-def _rank_version(text: str) -> tuple[int, ...]:
-    try:
-        return Version(text).release
-    except InvalidVersion:
-        raise ValueError from None
-
-
-def _check_values(value: LineValues, order: Callable[[str], tuple[int, ...]], description: str) -> LineValues:
-    """Hold every value against ``order``, which is its rank, or raises ValueError."""
-    ranks = []
-    for text in value.values:
-        try:
-            ranks.append(order(text))
-        except ValueError:
-            raise ValueError(f"{text!r} is not {description}") from None
-    if ranks != sorted(ranks):
-        raise ValueError("the oldest comes first")
-    return value
 
 
 LINES_TABLE = "release_lines.yaml"
@@ -207,18 +189,9 @@ class BuildTool(records.Record):
     """A package that a build environment gets; ``source`` says where ``spec`` was read."""
 
     name: str
-    spec: str
+    spec: Annotated[str, AfterValidator(_check_specifier)]
     source: str
     platforms: tuple[project_names.Platform, ...] = ("linux", "windows")
-
-    @field_validator("spec")
-    @classmethod
-    def _is_specifier(cls, value: str) -> str:
-        try:
-            SpecifierSet(value)
-        except InvalidSpecifier:
-            raise ValueError(f"{value} is not a version specifier") from None
-        return value
 
 
 class Toolset(records.Record):
@@ -239,17 +212,13 @@ class LineTable(records.Record):
     def _rows_fit_together(self) -> LineTable:
         toolset_names = [toolset.name for toolset in self.toolsets]
         names = [line.name for line in self.lines]
-        errors: list[InitErrorDetails] = []
         for row, line in enumerate(self.lines):
             if line.toolset not in toolset_names:
-                hint = tables.suggest_name(line.toolset, toolset_names)
-                errors.append(
-                    _make_row_error(row, "toolset", f"there is no such toolset{hint}", line.toolset)
-                )
+                message = f"there is no such toolset{tables.suggest_name(line.toolset, toolset_names)}"
+                raise records.make_record_error(message, "lines", row, "toolset")
             if line.name in names[:row]:
-                errors.append(_make_row_error(row, "name", "the line is given twice", line.name))
-        if errors:
-            raise ValidationError.from_exception_data(type(self).__name__, errors)
+                message = f"the line {line.name} is given twice"
+                raise records.make_record_error(message, "lines", row, "name")
         if not any(line.torch for line in self.lines):
             raise ValueError("there must be a line with a version of torch")
         return self
@@ -341,8 +310,3 @@ def _read_line_table() -> LineTable:
 
 def _parse_series(text: str) -> tuple[int, ...]:
     return tuple(map(int, text.split(".")))
-
-
-def _make_row_error(row: int, key: str, message: str, value: str) -> InitErrorDetails:
-    error = PydanticCustomError("release_lines", "{message}", {"message": message})
-    return InitErrorDetails(type=error, loc=("lines", row, key), input=value)
