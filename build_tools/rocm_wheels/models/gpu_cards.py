@@ -16,15 +16,8 @@ from rocm_wheels.models.facts import FactKind, FactSource
 QueryKind = Literal["id", "target", "name", "product"]
 _MAX_NAMED = 6  # targets that are called the same
 _MAX_PRODUCTS = 3
+_LEAST_LIKENESS = 0.65  # of names that are proposed
 _PLATFORMS = ("linux", "windows")
-_SHOWN_ATTRIBUTES: tuple[gfx.TargetAttribute, ...] = (
-    "families",
-    "wave",
-    "fp8",
-    "aotriton",
-    "readiness",
-    "excluded",
-)
 
 
 @dataclass(frozen=True)
@@ -78,19 +71,20 @@ def find_gpu_cards(query: str) -> FoundCards:
         targets = dict.fromkeys(target for named in words for target in named.targets)
         cards = tuple(entry for entry in pci.list_pci_entries() if entry.gfx in targets)
         return FoundCards(text, "target", cards, tuple(map(get_target_facts, targets)))
-    by_id = _find_by_id(text)
-    spelled = pci.normalize_pci_id(text) is not None
-    cards = (
-        by_id
-        if spelled and (":" in text or "0x" in text.lower())
-        else (*by_id, *pci.search_pci_entries(text))
-    )
-    if not cards and not spelled and (named := gfx.find_targets(text)):
+    normal = pci.normalize_pci_id(text)
+    by_id: tuple[pci.PciEntry, ...] = ()
+    if normal is not None:  # four digits alone may be of any vendor
+        lacks_vendor = ":" not in text and "-" not in text
+        ids = [f"{vendor}:{normal[5:]}" for vendor in pci.PCI_VENDORS] if lacks_vendor else [normal]
+        by_id = tuple(entry for pci_id in ids if (entry := pci.find_pci_entry(pci_id)))
+    is_id = normal is not None and (":" in text or "0x" in text.lower())
+    cards = by_id if is_id else (*by_id, *pci.search_pci_entries(text))
+    if not cards and normal is None and (named := gfx.find_targets(text)):
         parts = tuple(entry for entry in pci.list_pci_entries() if entry.gfx in named and entry.integrated)
         facts = tuple(_name_as_asked(get_target_facts(target), text, parts) for target in named)
         return FoundCards(text, "product", parts, facts)
     if not cards:
-        raise _make_unknown_id_error(text) if spelled else _make_unknown_name_error(text)
+        raise _make_unknown_name_error(text) if normal is None else _make_unknown_id_error(normal)
     cards = tuple(dict.fromkeys(cards))
     vendor_targets = dict.fromkeys((entry.vendor, entry.gfx or entry.capability) for entry in cards)
     facts = tuple(
@@ -115,7 +109,8 @@ def find_product_target(product: str, input_name: str) -> str:
     facts = found.targets
     targets = [entry.target for entry in facts if entry.vendor == "amd" and entry.target]
     if len(targets) > 1:  # a Ryzen Z2 is none of the Z2 Extreme
-        called = [card for card in found.cards if _has_product(card, product)]
+        words = pci.split_words(product)
+        called = [card for card in found.cards if words in map(pci.split_words, card.products)]
         targets = list(dict.fromkeys(card.gfx for card in called if card.gfx)) or targets
     if len(targets) > 1:
         named = ", ".join([*targets[:_MAX_NAMED], *["…"] * (len(targets) > _MAX_NAMED)])
@@ -133,11 +128,6 @@ def find_product_target(product: str, input_name: str) -> str:
             f"{prefix}no table knows the target of {product!r}", tip="rocminfo prints it: gfx…"
         )
     return targets[0]
-
-
-def _has_product(card: pci.PciEntry, product: str) -> bool:
-    words = pci.split_words(product)
-    return any(pci.split_words(name) == words for name in card.products)
 
 
 def _name_as_asked(facts: TargetFacts, query: str, cards: Sequence[pci.PciEntry]) -> TargetFacts:
@@ -164,13 +154,24 @@ def get_target_facts(target: str | None, vendor: str = "amd") -> TargetFacts:
         for index in package_indexes.find_indexes(target, vendor=vendor, platform=platform)
     )
     generic = gpu.find_generic_target(target) if target and vendor == "amd" else None
-    if target is None or target not in gfx.get_gfx_targets():
+    entry = gfx.get_gfx_targets().get(target or "")
+    if target is None or entry is None:
         return TargetFacts(vendor, target, "", generic, (), indexes)
+    readiness = [f"{platform} {word}" for platform, word in entry.readiness.items()]
+    excluded = [f"{name} {issue}".rstrip() for name, issue in entry.excluded.items()]
+    texts: dict[gfx.TargetAttribute, str] = {
+        "families": ", ".join(entry.families),
+        "wave": str(entry.wave),
+        "fp8": f"{entry.fp8}, block-scaled (MX) types" if entry.mx else entry.fp8,
+        "aotriton": f"since {entry.aotriton}" if entry.aotriton else "no kernels",
+        "readiness": ", ".join(readiness) or "none stated",
+        "excluded": ", ".join(excluded) or "nothing",
+    }
     facts = []
-    for attribute in _SHOWN_ATTRIBUTES:
+    for attribute, text in texts.items():
         fact, source = gfx.get_attribute_fact(target, attribute)
-        facts.append(AttributeFact(attribute, _describe_attribute(target, attribute), fact.kind, source))
-    return TargetFacts(vendor, target, gfx.get_gfx_targets()[target].product, generic, tuple(facts), indexes)
+        facts.append(AttributeFact(attribute, text, fact.kind, source))
+    return TargetFacts(vendor, target, entry.product, generic, tuple(facts), indexes)
 
 
 def make_facts_json(facts: TargetFacts) -> dict[str, Any]:
@@ -193,32 +194,7 @@ def make_facts_json(facts: TargetFacts) -> dict[str, Any]:
     }
 
 
-def _describe_attribute(target: str, attribute: gfx.TargetAttribute) -> str:
-    entry = gfx.get_gfx_targets()[target]
-    if attribute == "families":
-        return ", ".join(entry.families)
-    if attribute == "fp8":
-        return f"{entry.fp8}, block-scaled (MX) types" if entry.mx else entry.fp8
-    if attribute == "aotriton":
-        return f"since {entry.aotriton}" if entry.aotriton else "no kernels"
-    if attribute == "readiness":
-        return ", ".join(f"{platform} {word}" for platform, word in entry.readiness.items()) or "none stated"
-    if attribute == "excluded":
-        return ", ".join(f"{name} {issue}".rstrip() for name, issue in entry.excluded.items()) or "nothing"
-    return str(getattr(entry, attribute))
-
-
-def _find_by_id(text: str) -> tuple[pci.PciEntry, ...]:
-    normal = pci.normalize_pci_id(text)
-    if normal is None:
-        return ()
-    lacks_vendor = ":" not in text and "-" not in text
-    ids = [f"{vendor}:{normal[5:]}" for vendor in pci.PCI_VENDORS] if lacks_vendor else [normal]
-    return tuple(entry for pci_id in ids if (entry := pci.find_pci_entry(pci_id)))
-
-
-def _make_unknown_id_error(text: str) -> errors.UsageError:
-    normal = pci.normalize_pci_id(text) or text
+def _make_unknown_id_error(normal: str) -> errors.UsageError:
     if normal[:4] not in pci.PCI_VENDORS:
         return errors.UsageError(
             f"no GPU has PCI id {normal}: {normal[:4]} is no vendor of the tables",
@@ -232,30 +208,19 @@ def _make_unknown_id_error(text: str) -> errors.UsageError:
 
 def _make_unknown_name_error(text: str) -> errors.UsageError:
     query_words = pci.split_words(text)
-    best = sorted(
-        (-_measure_likeness(query_words, entry), entry.vendor != "amd", entry.id)
-        for entry in pci.list_pci_entries()
-        if query_words
-    )
-    similar = [
-        entry.name for score, _, pci_id in best[:3] if score < -0.65 and (entry := pci.find_pci_entry(pci_id))
-    ]
+    likeness = {}
+    for entry in pci.list_pci_entries() if query_words else ():
+        card_words = pci.split_words(" ".join((entry.name, *entry.products)))
+        ratios = [
+            max((difflib.SequenceMatcher(None, word, other).ratio() for other in card_words), default=0)
+            for word in query_words
+        ]
+        likeness[entry] = sum(ratios) / len(ratios)
+    best = sorted(likeness, key=lambda entry: (-likeness[entry], entry.vendor != "amd", entry.id))
+    similar = [entry.name for entry in best[:3] if likeness[entry] > _LEAST_LIKENESS]
     return errors.UsageError(
         f"no GPU of the tables is called {text!r}",
         tip=f"near names: {'; '.join(similar)}"
         if similar
         else "name a card (RX 7900 XTX), a target (gfx942) or a PCI id (1002:74a1)",
     )
-
-
-def _measure_likeness(query_words: frozenset[str], entry: pci.PciEntry) -> float:
-    card_words = pci.split_words(" ".join((entry.name, *entry.products)))
-    nearest = [
-        1.0
-        if word in card_words
-        else max(
-            (difflib.SequenceMatcher(None, word, card_word).ratio() for card_word in card_words), default=0
-        )
-        for word in query_words
-    ]
-    return sum(nearest) / len(nearest)
