@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from packaging.specifiers import SpecifierSet
@@ -123,6 +123,20 @@ def test_every_target_and_family_that_a_table_names_is_one():
     cards = (*overrides.cards.items(), *overrides.refused.items())
     named = {name for card, options in cards for name in (card, *(option.target for option in options))}
     assert named <= {*TARGETS, *gpu.KNOWN_TARGETS}
+
+
+def test_targets_are_named_and_all_is_said_of_how_they_are_known():
+    table = gfx.load_gfx_table()
+    assert {*TABLES["targets"]["known"]} == {*get_args(gfx.TargetAttribute)}, table
+    for name, target in TARGETS.items():
+        assert re.fullmatch(r"gfx[0-9]+[0-9a-f]{2}", name) and target.wave in {32, 64}, name
+
+
+def test_cards_pose_as_another_target_of_their_major_version():
+    for card, options in gfx.load_overrides().cards.items():
+        for option in options:
+            major = gpu.format_override_version(card).partition(".")[0]
+            assert option.target != card and option.version.startswith(f"{major}."), card
 
 
 def test_what_matters_of_a_target_is_known_with_its_source():
@@ -592,14 +606,7 @@ def _target(**change: str) -> str:
             SOURCES + "indexes: []\nreleases: [{version: 7.x, channel: stable, source: s, kind: documented}]",
             "'7.x' is not a version",
         ),
-        (gfx._GfxTable, _target(name="gfx11-generic"), "gfx11-generic is not the name of a GPU target"),
-        (gfx._GfxTable, _target(wave="48"), "a wavefront has 32 or 64 threads"),
         (gfx._GfxTable, _target(fp8="yes"), "fp8: Input should be 'fnuz', 'ocp' or 'none'"),
-        (
-            gfx._GfxTable,
-            _target(known="  fp8: {source: s, kind: documented}"),
-            "does not say how these are known: aotriton",
-        ),
     ],
 )
 def test_a_wrong_row_is_refused_with_its_place(model: type[records.Record], text: str, message: str):

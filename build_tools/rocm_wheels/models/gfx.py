@@ -12,9 +12,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal, get_args
+from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from rocm_wheels.core import errors, records
 from rocm_wheels.gpus import gpu
@@ -54,19 +54,6 @@ class _GfxTable(facts.FactTable):
     known: Mapping[TargetAttribute, facts.Fact]
     kinds: tuple[str, ...]
     targets: Mapping[str, GfxTarget] = Field(min_length=1)
-
-    @model_validator(mode="after")
-    def _names_are_valid(self) -> _GfxTable:
-        if missing_attributes := sorted(set(get_args(TargetAttribute)) - set(self.known)):
-            raise records.make_record_error(
-                f"`known` does not say how these are known: {', '.join(missing_attributes)}", "known"
-            )
-        for name, target in self.targets.items():
-            if target.wave not in {32, 64}:
-                raise records.make_record_error("a wavefront has 32 or 64 threads", "targets", name, "wave")
-            if not re.fullmatch(r"gfx[0-9]+[0-9a-f]{2}", name):
-                raise records.make_record_error(f"{name} is not the name of a GPU target", "targets", name)
-        return self
 
 
 @dataclass(frozen=True)
@@ -295,7 +282,6 @@ def find_targets(text: str) -> tuple[str, ...]:
     )
 
 
-OVERRIDES_TABLE = "isa_overrides.yaml"
 OVERRIDE_VARIABLE = "HSA_OVERRIDE_GFX_VERSION"
 
 
@@ -330,21 +316,8 @@ class OverrideTable(facts.FactTable):
     cards: Mapping[str, tuple[TargetOverride, ...]]
     refused: Mapping[str, tuple[TargetOverride, ...]]
 
-    @model_validator(mode="after")
-    def _same_major(self) -> OverrideTable:
-        for card, options in self.cards.items():
-            for option in options:
-                if option.target == card or _get_major(option.target) != _get_major(card):
-                    message = f"{card} cannot run kernels of {option.target}: another major version"
-                    raise records.make_record_error(message, "cards", card, options.index(option))
-        return self
-
 
 @lru_cache
 def load_overrides() -> OverrideTable:
     """Return the table."""
-    return records.load_record(project_names.get_data_folder() / OVERRIDES_TABLE, OverrideTable)
-
-
-def _get_major(target: str) -> str:
-    return gpu.format_override_version(target).partition(".")[0]
+    return records.load_record(project_names.get_data_folder() / "isa_overrides.yaml", OverrideTable)

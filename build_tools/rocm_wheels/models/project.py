@@ -12,10 +12,10 @@ import re
 from collections.abc import Iterable, Mapping
 from functools import cached_property, lru_cache
 from pathlib import Path, PurePosixPath
-from typing import Literal
+from typing import Annotated, Literal
 
 from packaging.utils import canonicalize_name
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from rocm_wheels.core import errors, records, tables
 from rocm_wheels.models import estimates, gfx, project_names, release_lines
@@ -29,19 +29,18 @@ def _check_inside(path: str) -> str:
     return path
 
 
+_TreePath = Annotated[str, AfterValidator(_check_inside)]
+_Series = Annotated[str, records.require_pattern(r"\d+\.\d+", "a series of torch, such as 2.10")]
+
+
 class PinFile(records.Record):
     """A file of the torch tree that holds the commit of one project, for trees without ``related_commits``.
 
     ``origin`` is the repository that the commit is of, where it is not the source's.
     """
 
-    file: str
+    file: _TreePath
     origin: str | None = None
-
-    @field_validator("file")
-    @classmethod
-    def _inside_torch(cls, value: str) -> str:
-        return _check_inside(value)
 
 
 class ReleaseBranch(records.Record):
@@ -51,13 +50,8 @@ class ReleaseBranch(records.Record):
     ``{major}`` and ``{minor}``.
     """
 
-    version_file: str
+    version_file: _TreePath
     ref: str
-
-    @field_validator("version_file")
-    @classmethod
-    def _inside_torch(cls, value: str) -> str:
-        return _check_inside(value)
 
     @field_validator("ref")
     @classmethod
@@ -124,13 +118,8 @@ class HipifyRecipe(records.Record):
 class StatedVersion(records.Record):
     """A base version that a Python file of the tree assigns to ``variable``, for the project itself."""
 
-    file: str
+    file: _TreePath
     variable: str = "__version__"
-
-    @field_validator("file")
-    @classmethod
-    def _inside_tree(cls, value: str) -> str:
-        return _check_inside(value)
 
 
 class VersionRecipe(records.Record):
@@ -167,13 +156,8 @@ class AcrossPythons(records.Record):
     inside the build folders; outside of them only what builds have left there, which git ignores.
     """
 
-    again: tuple[str, ...]
+    again: tuple[_TreePath, ...]
     reason: str
-
-    @field_validator("again")
-    @classmethod
-    def _inside_tree(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(_check_inside(pattern) for pattern in value)
 
 
 class AcrossFamilies(records.Record):
@@ -202,16 +186,11 @@ class BuildDownload(records.Record):
 
     what: str
     origin: str
-    named_in: str
+    named_in: _TreePath
     variable: str | None = None
     contains: tuple[str, ...] = ()
     flash_attention: bool = False
     switch: str | None = None
-
-    @field_validator("named_in")
-    @classmethod
-    def _inside_tree(cls, value: str) -> str:
-        return _check_inside(value)
 
 
 class BuildRecipe(records.Record):
@@ -342,7 +321,7 @@ class Project(records.Record):
     environment: Mapping[str, str] = Field(default_factory=dict)
     linux_environment: Mapping[str, str] = Field(default_factory=dict)
     windows_environment: Mapping[str, str] = Field(default_factory=dict)
-    line_environment: Mapping[str, Mapping[str, str]] = Field(default_factory=dict)
+    line_environment: Mapping[_Series, Mapping[str, str]] = Field(default_factory=dict)
     offline_environment: Mapping[str, str] = Field(default_factory=dict)
     checks: WheelChecks
     repair: RepairRecipe = Field(default_factory=RepairRecipe)
@@ -350,13 +329,6 @@ class Project(records.Record):
     hooks: str | None = None
     install: InstallRecipe = Field(default_factory=InstallRecipe)
     lines: Mapping[str, release_lines.LineCompanion] = Field(default_factory=dict)
-
-    @field_validator("line_environment")
-    @classmethod
-    def _by_series(cls, value: Mapping[str, Mapping[str, str]]) -> Mapping[str, Mapping[str, str]]:
-        if invalid := [line for line in value if not re.fullmatch(r"\d+\.\d+", line)]:
-            raise ValueError(f"{invalid[0]} is not a series of torch, such as 2.10")
-        return value
 
     @model_validator(mode="after")
     def _across_families_with_code(self) -> Project:
