@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -106,24 +107,16 @@ def _find_order_faults(project: Project, recipes: Mapping[str, Project]) -> Iter
                 f"there is no project {name}{tables.suggest_name(name, recipes)}: its recipe has "
                 "to be there, too",
             )
-    if cycle := _find_cycle(project, recipes):
-        yield ("build", "after"), f"projects wait for each other: {' after '.join(cycle)}"
-
-
-def _find_cycle(project: Project, recipes: Mapping[str, Project]) -> Sequence[str]:
-    """Return the names on a way from a project back to itself; none where there is no such way."""
     projects = {**recipes, project.name: project}
-    ways: list[tuple[str, ...]] = [(project.name,)]
-    seen = {project.name}
-    while ways:
-        way = ways.pop()
-        for name in projects[way[-1]].build.after:
-            if name == project.name:
-                return (*way, name)
-            if name in projects and name not in seen:
-                seen.add(name)
-                ways.append((*way, name))
-    return ()
+    waits = {
+        name: [other for other in recipe.build.after if other in projects]
+        for name, recipe in projects.items()
+    }
+    try:
+        TopologicalSorter(waits).prepare()
+    except CycleError as fault:  # its second argument: each is waited for by the next
+        if project.name in (cycle := fault.args[1]):
+            yield ("build", "after"), f"projects wait for each other: {' after '.join(reversed(cycle))}"
 
 
 def _find_pattern_faults(project: Project) -> Iterator[_Fault]:
