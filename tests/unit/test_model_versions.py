@@ -126,7 +126,7 @@ def test_a_wrong_version_file_is_named(tmp_path: Path, content: bytes | None, me
         (
             lambda: make_wheel_version("2.9.0", ".post1", release_type="dev", commit=COMMIT),
             errors.UsageError,
-            "cannot carry the suffix .post1",
+            "--version-suffix .post1 leaves no place for +git",
         ),
         (lambda: make_rocm_requirement("x"), errors.SdkError, "'x' is not a version"),
         (

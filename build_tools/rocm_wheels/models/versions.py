@@ -45,7 +45,7 @@ def add_version_parts(suffix: str, *parts: str) -> str:
         return suffix
     if suffix and not suffix.startswith("+"):
         raise errors.UsageError(
-            f"--version-suffix {suffix} leaves no place for +{'.'.join(parts)}, which the lock says"
+            f"--version-suffix {suffix} leaves no place for +{'.'.join(parts)}", tip="begin it with +"
         )
     return "+" + ".".join(part for part in (*parts, suffix[1:]) if part)
 
@@ -148,13 +148,7 @@ def make_wheel_version(
                 + (f" (found {commit!r})" if commit else ""),
                 tip="build from a git checkout, or choose another --release-type",
             )
-        if suffix and not suffix.startswith("+"):
-            raise errors.UsageError(
-                f"a build of release type {release_type} cannot carry the suffix {suffix}"
-            )
-        suffix = "+" + ".".join(
-            part for part in (f"git{(commit or '')[:_COMMIT_DIGITS]}", suffix[1:]) if part
-        )
+        suffix = add_version_parts(suffix, f"git{(commit or '')[:_COMMIT_DIGITS]}")
     return str(_parse_version(base + suffix, f"{base}{suffix}", errors.UsageError))
 
 
@@ -197,14 +191,7 @@ def check_exact_requirement(text: str) -> str:
     return text
 
 
-def _parse_version(
-    text: str,
-    label: str,
-    error: type[errors.UsageError]
-    | type[errors.DataError]
-    | type[errors.SdkError]
-    | type[errors.SourceError],
-) -> Version:
+def _parse_version(text: str, label: str, error: type[errors.RocmWheelsError]) -> Version:
     try:
         return Version(text)
     except InvalidVersion:
