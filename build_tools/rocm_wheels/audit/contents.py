@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 
 from rocm_wheels.audit import audited_wheel
-from rocm_wheels.core.errors import DataError, Finding, Severity, explain_error
+from rocm_wheels.core.errors import DataError, Finding, Severity
 from rocm_wheels.models.libraries import is_rocm_library
 from rocm_wheels.models.project import Project
 from rocm_wheels.variants import document
@@ -177,7 +177,7 @@ def check_metadata_text(wheel: audited_wheel.AuditedWheel) -> list[Finding]:
     try:
         variants = document.read_any_format(content, name=where)
     except DataError as fault:
-        message = explain_error(fault).removeprefix(f"{where}: ")
+        message = str(fault).removeprefix(f"{where}: ")
         return [*findings, Finding("error", f"is no description of variants: {message}", tip, subject=where)]
     if label is not None and tuple(variants.variants) != (label,):
         # what was written before today's form states its variant in other ways, and is read

@@ -50,7 +50,7 @@ def show(table: str | None, row: str | None, as_json: bool) -> None:
         if as_json:
             click.echo(json.dumps({"tables": [head.model_dump() for head in heads]}, indent=1))
         else:
-            rows = [(head.name, f"{head.about}\nread by {head.read_by}; ends {head.ends}") for head in heads]
+            rows = [(head.name, f"{head.about}\nread by {head.read_by}; ends: {head.ends}") for head in heads]
             click.echo(tables.format_table(("table", "what"), rows, width=tables.get_output_width()))
         return
     content = fact_tables.read_table(table, row)
@@ -71,7 +71,7 @@ def format_fact_table(content: dict[str, Any], width: int | None = None) -> str:
 
     head, sources = content["table"], content.get("sources", {})
     numbers: dict[str, int] = {}
-    parts = [f"{head['about']}\nread by {head['read_by']}; ends {head['ends']}"]
+    parts = [f"{head['about']}\nread by {head['read_by']}; ends: {head['ends']}"]
     for section, rows in fact_tables.list_sections(content):
         cells = []
         for name, row in fact_tables.list_rows(rows):

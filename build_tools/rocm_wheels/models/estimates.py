@@ -12,7 +12,7 @@ from functools import lru_cache
 from pydantic import Field
 
 from rocm_wheels.core import records
-from rocm_wheels.models import project_names, release_lines
+from rocm_wheels.models import facts, project_names, release_lines
 
 _GIB = 1 << 30
 
@@ -59,6 +59,7 @@ class EstimateTable(records.Record):
     ``compiler_cache``: what a compiler cache of builds must be able to keep.
     """
 
+    table: facts.TableHead | None = None
     steps: Mapping[str, StepCosts]
     default: StepCosts
     compiler_cache: StepSize

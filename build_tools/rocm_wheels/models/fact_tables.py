@@ -25,11 +25,11 @@ class _Head(records.Record):
 def list_tables() -> dict[str, tuple[facts.TableHead, Path]]:
     """Return the heads of all tables by name, with their files. Raises DataError for a head that is none."""
     heads = {}
-    for path in sorted(project_names.get_data_folder().glob("*.yaml")):
+    for path in project_names.get_data_folder().glob("*.yaml"):
         if match := _HEAD.search(records.read_text_file(path)):
             head = records.parse_record(match[0], _Head, name=str(path)).table
             heads[head.name] = (head, path)
-    return heads
+    return dict(sorted(heads.items()))
 
 
 def read_table(name: str, word: str | None = None) -> dict[str, Any]:
