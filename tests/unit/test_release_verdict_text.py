@@ -30,6 +30,8 @@ FAILED = {
 }
 PASSED = {"counts": {"passed": 70, "skipped": 3}, "age": 7200, "host": "runner-3", "by": "ann"}
 WHEELS, CELLS = ("torch.whl", "triton.whl", "vision.whl"), tuple(f"torch for Python 3.1{n}" for n in range(7))
+SPEED = {"set": "2.9.1-0a1b2c3d4e5f", "machine": "AMD Radeon RX 6900 XT", "limit": 0.8}
+CONV = {"name": "tflops:conv2d-float32-32x128x56x56", "speed": 0.016, "before": 2.577, "ratio": 0.016 / 2.577}
 # every code, of one and of several
 EXAMPLES: dict[ReasonCode, list[dict[str, Any]]] = {
     "no-channel": [{"channel": "stable"}],
@@ -80,6 +82,22 @@ EXAMPLES: dict[ReasonCode, list[dict[str, Any]]] = {
     "too-few": [{"passed": 1, "needed": 1000}, {"passed": 3, "needed": 1000}],
     "too-flaky": [{"flaky": 1, "allowed": 0}, {"flaky": 2, "allowed": 1}],
     "missing-shards": [{"shards": 2, "missing": (2,)}, {"shards": 6, "missing": (2, 3)}],
+    "fast-enough": [
+        {**SPEED, "speeds": 1, "least": {**CONV, "speed": 2400.0, "ratio": 0.9313}},
+        {**SPEED, "speeds": 8, "least": {**CONV, "speed": 3.456, "before": 3.456, "ratio": 1.0}},
+    ],
+    "slower": [{**SPEED, "slower": (CONV,)}, {**SPEED, "slower": (CONV, {**CONV, "ratio": 0.7})}],
+    "first-measured": [
+        {"machines": (), "speeds": 0},
+        {"machines": ("AMD Radeon RX 6900 XT",), "speeds": 1},
+        {"machines": ("AMD Radeon RX 6900 XT", "gfx1030 (rack-b)"), "speeds": 16},
+    ],
+    "not-measured": [{"set": SPEED["set"], "machines": ("AMD Radeon RX 6900 XT", "gfx1030 (rack-b)")}],
+    "lacks-measurements": [
+        {**SPEED, "names": (CONV["name"],)},
+        {**SPEED, "names": (CONV["name"], "tflops:x")},
+    ],
+    "other-machine": [{"set": SPEED["set"], "machines": ("gfx1030",), "earlier": ("AMD Radeon RX 6900 XT",)}],
     "no-wheels": [{"projects": (), "gfx": "gfx942"}, {"projects": ("torch", "triton"), "gfx": "gfx942"}],
     "no-targets": [{}],
     "any-target": [{"targets": ("gfx942", "gfx950")}],
@@ -130,6 +148,7 @@ def test_every_failure_has_a_next_step() -> None:
         "provenance": ["no-statement", "unsigned-statement", "bad-statement"],
         "resolver": ["uncovered"],
         "smoke": ["no-pass", "partial-pass", "failed", "no-targets", "no-wheels"],
+        "speed": ["slower", "not-measured", "lacks-measurements", "other-machine"],
         "tests": ["no-pass"],
         "channel": ["refused"],
     }
@@ -137,7 +156,8 @@ def test_every_failure_has_a_next_step() -> None:
     words = next_step.CommandWords("s3://bucket", "F", "my policy.yaml")
     for name, codes in holding.items():
         for code in codes:
-            gfx, suite = ("gfx942" if name in {"smoke", "tests"} else ""), ("full" if name == "tests" else "")
+            gfx = "gfx942" if name in {"smoke", "speed", "tests"} else ""
+            suite = "full" if name == "tests" else ""
             rule = RuleResult(name, "fail", (reason(code, **EXAMPLES[code][0]),), gfx, suite)
             step = next_step.find_next_step(make_verdict(rule, signed=True), words)
             take_down([f"{name}: {code}"], 0, step)

@@ -358,6 +358,8 @@ def _print_evidence(entry: StoredEvidence, document: wheel_set.SetDocument, *, a
         click.echo(f"  {line}")
     for name in entry.evidence.failed:
         click.echo(f"  failed: {name}")
+    for name, number in sorted(entry.evidence.measurements.items()):
+        click.echo(f"  measured: {name} {number:.4g}")
     for sha256 in entry.evidence.hashes:
         click.echo(f"  {sha256}  {names.get(sha256, 'not in the set')}")
 

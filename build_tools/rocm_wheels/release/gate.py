@@ -20,7 +20,7 @@ from types import MappingProxyType
 from rocm_wheels.core import errors, tables
 from rocm_wheels.models.gfx import strip_features
 from rocm_wheels.release import channel as channels
-from rocm_wheels.release import set_statements, stored_digests, verdict, wheel_set
+from rocm_wheels.release import set_statements, speed, stored_digests, verdict, wheel_set
 from rocm_wheels.release.evidence import weighing
 from rocm_wheels.release.evidence.evidence import EvidenceKind
 from rocm_wheels.release.evidence.store import StoredEvidence, read_evidence, warn_of_wrong_clocks
@@ -31,6 +31,7 @@ from rocm_wheels.release.policy import (
     FreshRule,
     GpuRule,
     Policy,
+    SpeedRule,
     TestsRule,
     Waiver,
     load_policy,
@@ -45,14 +46,23 @@ _GPU_KINDS: tuple[tuple[EvidenceKind, str], ...] = (("smoke", "smoke tests"), ("
 
 
 @dataclass(frozen=True)
+class EarlierSet:
+    """A set that a channel showed before the one that is judged, and what is known of it."""
+
+    document: wheel_set.SetDocument
+    evidence: tuple[StoredEvidence, ...]
+
+
+@dataclass(frozen=True)
 class GateCase:
-    """One set before one channel; ``now`` is in UTC."""
+    """One set before one channel; ``now`` is in UTC, ``earlier`` is what the channel showed before it."""
 
     policy: Policy
     channel: str
     document: wheel_set.SetDocument
     evidence: tuple[StoredEvidence, ...]
     now: datetime
+    earlier: tuple[EarlierSet, ...] = ()
 
     @property
     def rules(self) -> ChannelPolicy:
@@ -218,7 +228,11 @@ def judge_on_gpus(case: GateCase, kind: EvidenceKind, rule: GpuRule, suite: str 
     if not case.targets:
         absent = RuleResult(kind, "fail", (reason("no-targets"),), suite=suite)
         return [case.apply_waivers(absent)]
-    judged = [_judge_target(case, kind, rule, gfx, suite) for gfx in case.targets]
+    return _choose_targets([_judge_target(case, kind, rule, gfx, suite) for gfx in case.targets], rule)
+
+
+def _choose_targets(judged: Sequence[tuple[RuleResult, bool]], rule: GpuRule | SpeedRule) -> list[RuleResult]:
+    """Return what came of a rule on each target; with each comes whether that is for want of evidence."""
     results = [result for result, _ in judged]
     with_evidence = [result for result, is_absent in judged if not is_absent]
     if rule.targets == "every" or len(with_evidence) == len(results):
@@ -362,6 +376,55 @@ def _apply_exceptions(case: GateCase, result: RuleResult, *, some: bool) -> Rule
     return case.apply_waivers(replace(result, reasons=tuple(reasons), runner=runner))
 
 
+def judge_speed(case: GateCase, rule: SpeedRule) -> list[RuleResult]:
+    """Return what came of the rule about speed, for each target that anything was measured on.
+
+    Where nothing was, nor of an earlier set, that is said once.
+    """
+    smoke_rule = _find_gpu_rule(case, "smoke")
+
+    def weigh(measured_case: GateCase, gfx: str) -> tuple[StoredEvidence, ...]:
+        return measured_case.scales.weigh("smoke", gfx, case.make_measure(smoke_rule), _ANY_AGE).passing
+
+    earlier_cases = [
+        GateCase(case.policy, case.channel, earlier.document, earlier.evidence, case.now)
+        for earlier in _sort_earlier(case)
+    ]
+    judged = []
+    for gfx in case.targets:
+        passing = weigh(case, gfx)
+        speeds = speed.find_speeds(stored.evidence for stored in passing)
+        before = [
+            (earlier.document.id, speed.find_speeds(stored.evidence for stored in weigh(earlier, gfx)))
+            for earlier in earlier_cases
+        ]
+        if not speeds and not any(speeds_before for _, speeds_before in before):
+            continue
+        fast_enough, reasons = speed.compare_speeds(speeds, before, rule.at_least)
+        result = RuleResult("speed", "fail", tuple(reasons), gfx, evidence=tuple(item.id for item in passing))
+        if fast_enough:
+            judged.append((replace(result, outcome="pass"), False))
+        elif fast_enough is None:
+            judged.append((_apply_exceptions(case, result, some=bool(speeds)), True))
+        else:
+            judged.append((case.apply_waivers(result), False))
+    if not judged:
+        return [RuleResult("speed", "pass", (reason("first-measured", machines=(), speeds=0),))]
+    return _choose_targets(judged, rule)
+
+
+def _sort_earlier(case: GateCase) -> list[EarlierSet]:
+    """Return the earlier sets of the platform, the newest of the same torch line first, then of others.
+
+    A torch may be slower than a newer one that came before it.
+    """
+    platform, line = wheel_set.find_set_platform(case.document), case.document.torch_line
+    newest_first = [
+        item for item in reversed(case.earlier) if wheel_set.find_set_platform(item.document) == platform
+    ]
+    return sorted(newest_first, key=lambda item: item.document.torch_line != line)
+
+
 # ---- rules about files
 
 
@@ -448,20 +511,22 @@ def judge_set(
     *,
     statements: Mapping[str, set_statements.StoredStatement] = MappingProxyType({}),
     file_faults: Sequence[verdict.Reason] | None = None,
+    earlier: Sequence[EarlierSet] = (),
 ) -> Verdict:
     """Return what a channel's rules come to for a set. ``now`` is a moment with its time zone.
 
     ``statements`` say how wheels were made, by the sha256 of the wheel. ``file_faults`` are the files whose
-    bytes are not the document's; None: they were not read.
+    bytes are not the document's; None: they were not read. ``earlier`` are the sets that the channel showed
+    before this one, in the order in which they came.
 
-    Pure and total. More failures, or fewer passes, never make a better verdict; waivers that have ended
-    never count.
+    Pure and total. More failures, or fewer passes, never make a better verdict, but where speed is asked
+    for: a pass may be a slow one. Waivers that have ended never count.
     """
     now = now.astimezone(timezone.utc)
     if channel not in policy.channels:
         refused = RuleResult("hashes", "fail", (reason("no-channel", channel=channel),))
         return Verdict(document.id, document.family, channel, now, (refused,), policy=policy.digest)
-    case = GateCase(policy, channel, document, tuple(evidence), now)
+    case = GateCase(policy, channel, document, tuple(evidence), now, tuple(earlier))
     rules = policy.rules_for(channel, document.family)
     results = [*_judge_signers(case), _judge_hashes(case, file_faults)]
     results.append(_judge_files(case, "audit", rules.audit))
@@ -477,6 +542,8 @@ def judge_set(
         results += judge_on_gpus(case, "smoke", rules.smoke)
     else:
         results += _judge_failures(case, "smoke", _find_gpu_rule(case, "smoke"), {""})
+    if rules.speed is not None:
+        results += judge_speed(case, rules.speed)
     if rules.tests is not None:
         results += judge_torch_tests(case, rules.tests)
     else:
@@ -529,7 +596,25 @@ def judge_staged_set(
             continue
         if digest != lock.digest:
             faults.append(reason("other-bytes", file=name, sha256=digest))
-    judged = judge_set(policy, channel, document, evidence, now, statements=statements, file_faults=faults)
+    earlier = list[EarlierSet]()
+    if policy.rules_for(channel, document.family).speed is not None:
+        shown = channels.read_channel(store, paths, channel).channel
+        entries = shown.sets[: shown.shown.index(document.id)] if document.id in shown.shown else shown.sets
+        documents = channels.read_shown_sets(store, paths, entries)
+        earlier = [
+            EarlierSet(item, tuple(read_evidence(store, item, signers=policy.signers, env=env)))
+            for item in documents
+        ]
+    judged = judge_set(
+        policy,
+        channel,
+        document,
+        evidence,
+        now,
+        statements=statements,
+        file_faults=faults,
+        earlier=earlier,
+    )
     return judged, evidence
 
 

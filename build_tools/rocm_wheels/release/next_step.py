@@ -78,7 +78,9 @@ def find_step(verdict: Verdict, result: RuleResult, words: CommandWords = _NO_WO
         return f"mend it, which makes another set; or {show}"
     gfx = result.gfx or facts["any-target"]["targets"][0]
     machine = result.runner or f"a machine with a {gfx}"
-    if result.rule == "smoke":
+    if "other-machine" in facts:
+        machine = f"a machine with {facts['other-machine']['earlier'][0]}"
+    if result.rule in {"smoke", "speed"}:
         options = ["--family", gfx, "--output-dir", "smoke"]
         run = CommandWords(words.store).format_line("test smoke --store", verdict.set, *options)
         results = "smoke/results.json"
@@ -87,7 +89,8 @@ def find_step(verdict: Verdict, result: RuleResult, words: CommandWords = _NO_WO
         run = f"rocm-wheels test torch --family {gfx} --wheels WHEELS{suite} --output-dir torch"
         results = "torch"
     add = words.format_line("set evidence add", verdict.set, "--from", results, *sign)
-    return f"on {machine}: {run}; then: {add}"
+    step = f"on {machine}: {run}; then: {add}"
+    return f"mend it, which makes another set; or measure again, {step}" if "slower" in facts else step
 
 
 _OTHER_BYTES_TIP = (

@@ -37,7 +37,7 @@ ChannelName = Literal["nightly", "prerelease", "stable"]
 CHANNEL_NAMES: tuple[ChannelName, ...] = get_args(ChannelName)
 # what is not whole is not released, whoever says so; nor what a channel could not show
 INTEGRITY_RULES = ("signers", "hashes", "audit", "channel")
-_GPU_RULES = ("smoke", "tests")
+_GPU_RULES = ("smoke", "speed", "tests")
 LONGEST_WAIVER = timedelta(
     days=366
 )  # of a waiver: what nobody looks at again in a year is a rule that is not needed
@@ -160,6 +160,17 @@ class TestsRule(GpuRule):
         return value
 
 
+class SpeedRule(records.Record):
+    """The rule about speed: ``at_least`` this part of what the last set of the channel had, in each number.
+
+    Smoke tests measure, and numbers are compared on the same kind of machine: on ``every`` target where one
+    is there to compare with, or on ``one``.
+    """
+
+    at_least: float = Field(gt=0, le=1)
+    targets: Literal["every", "one"] = "every"
+
+
 class ChannelRules(records.Record):
     """What is needed. ``hashes`` (the set is what its id says) always is, and cannot be set."""
 
@@ -168,6 +179,7 @@ class ChannelRules(records.Record):
     provenance: ProvenanceRule | None = None
     resolver: FreshRule | None = None
     smoke: GpuRule | None = None
+    speed: SpeedRule | None = None
     tests: TestsRule | None = None
 
 
@@ -179,6 +191,7 @@ class ChangedRules(records.Record):
     provenance: ProvenanceRule | None = None
     resolver: FreshRule | None = None
     smoke: GpuRule | None = None
+    speed: SpeedRule | None = None
     tests: TestsRule | None = None
     not_needed: tuple[WaivableRule, ...] = ()
 

@@ -107,12 +107,14 @@ def make_set_status(
     channel: str,
     now: datetime,
     lost: Sequence[str] = (),
+    earlier: Sequence[gate.EarlierSet] = (),
 ) -> SetStatus:
     """Return what is known of a set on a channel.
 
-    ``policy`` is one without age, ``lost`` are names of files that are gone.
+    ``policy`` is one without age, ``lost`` are names of files that are gone, ``earlier`` what the channel
+    shows that came before it.
     """
-    verdict = gate.judge_set(policy, channel, document, evidence, now)
+    verdict = gate.judge_set(policy, channel, document, evidence, now, earlier=earlier)
     bad = {item.id for item in evidence if not item.evidence.passed}
     failed: tuple[str, ...] = tuple(  # not for want of evidence, but by a failure or a change
         item.rule
@@ -120,6 +122,9 @@ def make_set_status(
         if item.rule == "hashes" or (item.rule in {"audit", "resolver"} and bad.intersection(item.evidence))
     )
     faults = [f"{rule}: failed" for rule in failed]
+    if slower := [item for item in verdict.failures if "slower" in item.codes]:
+        faults += [f"{item.title}: {verdict_text.describe_rule(item)}" for item in slower]
+        failed = (*failed, "speed")
     if lost:
         others = f" and {tables.format_count(len(lost) - 1, 'other')}" if lost[1:] else ""
         faults.append(f"files: {lost[0]}{others} gone or cut short: stage the same wheels again")
@@ -237,25 +242,29 @@ class Refresher:
         paths = FamilyPaths(channel.family)
         sizes = {item.path: item.size for item in self.store.listing(paths.pool)} if documents else {}
 
-        def judge(pair: tuple[channels.ChannelSet, wheel_set.SetDocument]) -> SetStatus:
-            entry, document = pair
+        def read(document: wheel_set.SetDocument) -> gate.EarlierSet:
             evidence = read_evidence(self.store, document, signers=self.policy.signers, env=self.env)
-            return make_set_status(
-                document,
-                evidence,
+            return gate.EarlierSet(document, tuple(evidence))
+
+        sets = parallel.run_in_parallel(read, documents)
+        return tuple(
+            make_set_status(
+                shown.document,
+                shown.evidence,
                 entry,
                 policy=self._ageless,
                 channel=channel.channel,
                 now=self.now,
                 lost=[
                     file.name
-                    for file in document.files
+                    for file in shown.document.files
                     if sizes.get(wheel := paths.pool_file(file.sha256, file.name)) != file.size
                     or wheel + METADATA_SUFFIX not in sizes
                 ],
+                earlier=sets[:number],
             )
-
-        return tuple(parallel.run_in_parallel(judge, list(zip(channel.sets, documents, strict=True))))
+            for number, (entry, shown) in enumerate(zip(channel.sets, sets, strict=True))
+        )
 
     def _refresh_once(self, paths: FamilyPaths, name: str) -> RefreshResult | None:
         store = self.store

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any, Final, Literal, get_args
 
 RuleName = Literal[
-    "signers", "hashes", "audit", "complete", "provenance", "resolver", "smoke", "tests", "channel"
+    "signers", "hashes", "audit", "complete", "provenance", "resolver", "smoke", "speed", "tests", "channel"
 ]
 RULE_NAMES: tuple[RuleName, ...] = get_args(RuleName)
 RuleOutcome = Literal["pass", "fail", "waived", "bypassed"]
@@ -54,6 +54,12 @@ ReasonCode = Literal[
     "too-few",  # passed, needed
     "too-flaky",  # flaky, allowed
     "missing-shards",  # of the newest plan: shards, missing
+    "fast-enough",  # set (before it), machine, limit, speeds (how many), least: name, speed, before, ratio
+    "slower",  # set, machine, limit, slower: each likewise, the slowest first
+    "first-measured",  # no earlier set was, there: machines, speeds (how many)
+    "not-measured",  # an earlier set was: set, machines
+    "lacks-measurements",  # of an earlier set: names, set, machine, limit
+    "other-machine",  # none is of a kind that an earlier set was measured on: machines, set, earlier
     "no-wheels",  # no wheel of these projects has code for the target: projects, gfx
     "no-targets",  # nothing names the GPU targets of the set
     "any-target",  # one of these would be enough: targets

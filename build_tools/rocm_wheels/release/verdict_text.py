@@ -78,6 +78,39 @@ def _describe_exception(facts: Mapping[str, Any]) -> str:
     return f"{state}: {facts['family']} is a named exception ({source})"
 
 
+def _describe_slower(facts: Mapping[str, Any]) -> str:
+    slowest, *others = facts["slower"]
+    rest = f", and {tables.format_count(len(others), 'other')} too slow" if others else ""
+    return f"{_describe_speed(slowest, facts)}{rest}; at least {_format_part(facts['limit'])} needed"
+
+
+def _describe_speed(compared: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
+    name = compared["name"].partition(":")[2]
+    speed, before = (
+        f"{number:,.0f}" if number >= 1000 else f"{number:.3g}"
+        for number in (compared["speed"], compared["before"])
+    )
+    part = f"{_format_part(compared['ratio'])} of the {before} of {facts['set']}"
+    return f"{name} on {facts['machine']}: {speed} TFLOP/s, {part}"
+
+
+def _format_part(ratio: float) -> str:
+    return f"{100 * ratio:.3g} %"
+
+
+def _describe_first_measured(facts: Mapping[str, Any]) -> str:
+    if not facts["machines"]:
+        return "nothing was measured, and of no earlier set was anything: nothing to compare"
+    count = tables.format_count(facts["speeds"], "speed")
+    return f"{count} on {' and '.join(facts['machines'])}, the first there: nothing to compare with"
+
+
+def _describe_lacks_measurements(facts: Mapping[str, Any]) -> str:
+    names = [name.partition(":")[2] for name in facts["names"]]
+    rest = f" and {tables.format_count(len(names) - 1, 'other')}" if names[1:] else ""
+    return f"{names[0]}{rest} not measured on {facts['machine']}, as for {facts['set']}"
+
+
 def _describe_files(lack: str, noun: str = "wheel") -> Callable[[Mapping[str, Any]], str]:
     def describe(facts: Mapping[str, Any]) -> str:
         files = facts["files"]
@@ -130,6 +163,15 @@ _REASONS: dict[ReasonCode, str | Callable[[Mapping[str, Any]], str]] = {
     "too-few": "only {passed:test} passed: at least {needed} needed",
     "too-flaky": "{flaky:test} failed and passed when tried again: at most {allowed} may",
     "missing-shards": _describe_missing_shards,
+    "fast-enough": lambda facts: (
+        f"{tables.format_count(facts['speeds'], 'speed')} compared, the worst"
+        f" {_describe_speed(facts['least'], facts)}"
+    ),
+    "slower": _describe_slower,
+    "first-measured": _describe_first_measured,
+    "not-measured": "not measured, and {set} was, on {machines:list}",
+    "lacks-measurements": _describe_lacks_measurements,
+    "other-machine": "measured on {machines:list}, and {set} on {earlier:list}: nothing to compare",
     "no-wheels": lambda facts: (
         f"the set has no wheels of {', '.join(facts['projects']) or 'any project'} "
         f"with code for {facts['gfx']}"
