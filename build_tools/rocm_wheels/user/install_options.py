@@ -116,13 +116,15 @@ def pick_option(options: Sequence[InstallOption], python: str) -> InstallOption 
     return next((option for option in same_kind if option.fits(python)), first)
 
 
-def describe_options(
-    options: Sequence[InstallOption], python: str, *, gfx: str = "", projects: Sequence[str] = ()
-) -> list[str]:
-    """Return the grid: a row for each way with channel, Pythons, index, command. ``gfx`` states the GPU."""
+def describe_host_options(gfx: str, host: TargetHost) -> list[str]:
+    """Return the grid of ways for one GPU of a machine: a row each with channel, Pythons, index and command.
+
+    [] where nothing serves it.
+    """
+    is_stated = any(gpu.gfx == gfx and gpu.confidence == "forced" for gpu in host.hardware.gpus)
     rows = []
-    for option in options:
-        command = option.format_install(python, projects, gfx=gfx)
+    for option in list_install_options(gfx, platform=host.platform, machine=host.machine):
+        command = option.format_install(host.python, gfx=gfx if is_stated else "")
         needs = f"   # with {variables.OVERRIDE_VARIABLE}={option.override}" if option.override else ""
         rows.append(
             (option.index.channel, _describe_pythons(option.pythons), option.index.name, command + needs)
@@ -194,26 +196,15 @@ def require_gpu_index(host: TargetHost, channel: str) -> None:
     if targets:
         names = " or ".join(targets)
         reason = f"no {channel} index that is known here has torch for {names} with Python {host.python}"
-        has_ways = any(_list_host_options(gfx, host) for gfx in targets)
+        has_ways = any(describe_host_options(gfx, host) for gfx in targets)  # else what people do says it all
         raise make_unserved_error([reason] if has_ways else [], targets, host)
-
-
-def describe_host_options(gfx: str, host: TargetHost) -> list[str]:
-    """Return the grid for one GPU of a machine; [] where nothing serves it."""
-    is_stated = any(gpu.gfx == gfx and gpu.confidence == "forced" for gpu in host.hardware.gpus)
-    return describe_options(_list_host_options(gfx, host), host.python, gfx=gfx if is_stated else "")
-
-
-def _list_host_options(gfx: str, host: TargetHost) -> list[InstallOption]:
-    return list_install_options(gfx, platform=host.platform, machine=host.machine)
 
 
 def make_unserved_error(reasons: Sequence[str], targets: Sequence[str], host: TargetHost) -> UnservedGpuError:
     """Return the error with the grid of what serves the GPUs, or what people do where nothing does."""
     lines = [*reasons]
     for gfx in targets:
-        rows = describe_host_options(gfx, host)
-        if rows:
+        if rows := describe_host_options(gfx, host):
             lines += [f"with kernels for {gfx} there are:", *(f"  {row}" for row in rows)]
         else:
             lines += [*explain_no_torch(gfx), *([DIRECTML_NOTE] if host.platform == "windows" else [])]
