@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import date
+
 import pytest
 from packaging.version import Version
 
@@ -86,6 +88,14 @@ def test_the_reason_names_the_rocm_that_has_code_for_the_target():
         "fat",
         "per-family",  # nothing new is published there
     ]
+
+
+@pytest.mark.parametrize(("until", "has_ended"), [(date(9999, 1, 1), False), (date(2026, 1, 1), True)])
+def test_a_table_that_has_ended_says_so(until: date, has_ended: bool, monkeypatch: pytest.MonkeyPatch):
+    table = package_indexes.load_release_table().model_copy(update={"until": until})
+    monkeypatch.setattr(package_indexes, "load_release_table", lambda: table)
+    reason = package_indexes.find_indexes("gfx942")[0].reason
+    assert (f"the table of indexes is of before {until}" in reason) == has_ended
 
 
 def test_every_index_is_found_by_its_address_and_name():

@@ -554,7 +554,7 @@ def test_the_features_of_the_page_are_all_there():
 # --- a row that is wrong in itself is refused with its place ---
 
 SOURCES = 'sources: {s: {url: "https://example.com/", retrieved: 2026-11-21}}\n'
-INDEXES_OF = SOURCES + "releases: []\nindexes:\n  - "
+INDEXES_OF = SOURCES + "until: 2027-05-31\nreleases: []\nindexes:\n  - "
 ROW = (
     "{name: i, vendor: amd, url: 'https://x/', channel: stable, layout: fat, platforms: [linux], "
     "rocm: [%s], pythons: [%s], source: s, kind: documented}"
@@ -603,7 +603,9 @@ def _target(**change: str) -> str:
         ),
         (
             package_indexes.RocmReleaseTable,
-            SOURCES + "indexes: []\nreleases: [{version: 7.x, channel: stable, source: s, kind: documented}]",
+            SOURCES
+            + "until: 2027-05-31\nindexes: []\nreleases:\n  - "
+            + "{version: 7.x, channel: stable, source: s, kind: documented}",
             "'7.x' is not a version",
         ),
         (gfx._GfxTable, _target(fp8="yes"), "fp8: Input should be 'fnuz', 'ocp' or 'none'"),

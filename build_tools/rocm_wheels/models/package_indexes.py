@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from datetime import date
 from functools import lru_cache
 from typing import Literal
 
@@ -91,8 +92,9 @@ class PackageIndex(facts.Fact):
 
 
 class RocmReleaseTable(facts.FactTable):
-    """The whole of ``data/rocm_releases.yaml``."""
+    """The whole of ``data/rocm_releases.yaml``. After ``until`` what it says has to be read anew."""
 
+    until: date
     releases: tuple[RocmRelease, ...]
     indexes: tuple[PackageIndex, ...]
 
@@ -210,4 +212,6 @@ def _explain_index(index: PackageIndex, target: str | Version | None, vendor: st
         text = f"{index.channel} index of plain wheels, which use Apple's GPU through MPS"
     else:
         text = f"{index.channel} index of wheels for the CPU: no GPU that torch has a build for"
-    return f"{text}; {index.note}" if index.note else text
+    until = load_release_table().until
+    ended = f"the table of indexes is of before {until}: is there a newer rocm-wheels?"
+    return "; ".join(filter(None, [text, index.note, ended if date.today() > until else ""]))
