@@ -66,32 +66,19 @@ def test_every_wheel_says_why_it_stands_where_it_does(shelf: Shelf) -> None:
     shelf.wheel("2.9.0", "rocm7.2_gfx9", tag="cp313-cp313-linux_x86_64")
     shelf.wheel("2.9.0", "rocm7.2_gfx9", tag="cp312-cp312-win_amd64")
     choice = shelf.choose()
-    assert [(one.rank, one.label, one.version, one.reason) for one in choice.candidates] == [
-        (
-            1,
-            "rocm7.2_gfx9",
-            "2.9.0",
-            "best for this machine: amd :: gfx_arch :: gfx942, rocm :: version :: 7.2",
-        ),
-        (2, "rocm7.0_gfx9", "2.9.0", "rocm :: version :: 7.0 is ranked after 7.2"),
-        (3, "null", "2.9.0", "null comes after all variants that fit"),
-        (4, None, "2.9.0", "no variant: after all variants that fit"),
-        (None, "null", "2.10.0rc1", "a pre-release, and there is a release"),
-        (
-            None,
-            "rocm7.2_gfx110x",
-            "2.9.0",
-            "amd :: gfx_arch is gfx1100, gfx1101, gfx1102; this machine has gfx942, gfx9_4_generic",
-        ),
-        (
-            None,
-            "rocm7.2_gfx12",
-            "2.9.0",
-            "amd :: gfx_arch is gfx12_generic; this machine has gfx942, gfx9_4_generic",
-        ),
-        (None, "rocm7.2_gfx9", "2.9.0", "for win_amd64, this is linux on x86_64"),
-        (None, "rocm7.2_gfx9", "2.9.0", "for cp313-cp313, this is Python 3.12"),
-        (None, None, "2.8.0", "older than 2.9.0"),
+    said = [f"{one.rank or '-'} {one.label or '.'} {one.version}: {one.reason}" for one in choice.candidates]
+    has = "this machine has gfx942, gfx9_4_generic"
+    assert said == [
+        "1 rocm7.2_gfx9 2.9.0: best for this machine: amd :: gfx_arch :: gfx942, rocm :: version :: 7.2",
+        "2 rocm7.0_gfx9 2.9.0: rocm :: version :: 7.0 is ranked after 7.2",
+        "3 null 2.9.0: null comes after all variants that fit",
+        "4 . 2.9.0: no variant: after all variants that fit",
+        "- null 2.10.0rc1: a pre-release, and there is a release",
+        f"- rocm7.2_gfx110x 2.9.0: amd :: gfx_arch is gfx1100, gfx1101, gfx1102; {has}",
+        f"- rocm7.2_gfx12 2.9.0: amd :: gfx_arch is gfx12_generic; {has}",
+        "- rocm7.2_gfx9 2.9.0: for win_amd64, this is linux on x86_64",
+        "- rocm7.2_gfx9 2.9.0: for cp313-cp313, this is Python 3.12",
+        "- . 2.8.0: older than 2.9.0",
     ]
     assert [(one.feature, one.values, one.source) for one in choice.known] == [
         ("gfx_arch", ("gfx942", "gfx9_4_generic"), "this machine, for rocm-bootstrap"),
@@ -110,23 +97,18 @@ def test_a_newer_version_without_a_wheel_for_the_machine_is_passed_over_and_name
 HOST_ROCM = {**RELEASE, "hostrocm7.2_gfx942": {"amd": {"gfx_arch": ["gfx942"], "rocm_version": ["7.2"]}}}
 
 
+UNNAMED = host(Hardware(gpus=(Gpu("amd", name="Arcturus"),)))
+
+
 @pytest.mark.parametrize(
     ("on", "label", "note"),
     [
         (machine("gfx942", rocm="7.2.1"), "hostrocm7.2_gfx942", ""),
         (machine("gfx942", rocm="7.1.0"), "null", "amd :: rocm_version is 7.2; this machine has 7.1"),
         (machine("gfx942"), "null", "amd :: rocm_version is 7.2; no ROCm was found on this machine"),
-        (
-            machine("gfx1151", rocm="7.2"),
-            "null",
-            "amd :: gfx_arch is gfx942; this machine has gfx1151, gfx11_generic",
-        ),
+        (machine("gfx1151", rocm="7.2"), "null", "is gfx942; this machine has gfx1151, gfx11_generic"),
         (machine(rocm="7.2"), "null", "there is no AMD GPU here"),
-        (
-            host(Hardware(gpus=(Gpu("amd", name="Arcturus"),))),
-            "null",
-            "the target of the AMD GPU is unknown",
-        ),
+        (UNNAMED, "null", "the target of the AMD GPU is unknown"),
     ],
 )
 def test_without_a_variant_that_fits_it_is_the_cpu_wheel_said_plainly(
@@ -139,31 +121,26 @@ def test_without_a_variant_that_fits_it_is_the_cpu_wheel_said_plainly(
     assert (note in said[0]) if note else not said
 
 
+OPTIONAL = {**PROVIDERS["amd"], "optional": True}
+STATIC = {"static-properties": {"gfx_arch": ["gfx1100", "gfx942"]}}
+
+
 @pytest.mark.parametrize(
-    ("changes", "enabled", "ranked", "note"),
+    ("provider", "enabled", "ranked", "note"),
     [
-        (
-            {"amd": {"requires": ["evil-plugin"]}},
-            (),
-            ["null"],
-            "its provider evil-plugin is not known here, and is not run",
-        ),
-        (
-            {"amd": {**PROVIDERS["amd"], "optional": True}},
-            (),
-            ["null"],
-            "its provider is optional, and not enabled",
-        ),
-        ({"amd": {**PROVIDERS["amd"], "optional": True}}, ("amd",), ["gfx942", "null"], ""),
-        ({"amd": {"requires": ["rocm-variant-provider>=0.1"]}}, (), ["gfx942", "null"], ""),
-        ({"amd": {"static-properties": {"gfx_arch": ["gfx1100", "gfx942"]}}}, (), ["gfx942", "null"], ""),
-        ({"amd": {"builtin": "abi_dependency"}}, (), ["null"], "no other project is here to go with"),
+        ({"requires": ["evil"]}, (), ["null"], "its provider evil is not known here, and is not run"),
+        (OPTIONAL, (), ["null"], "its provider is optional, and not enabled"),
+        (OPTIONAL, ("amd",), ["gfx942", "null"], ""),
+        ({"requires": ["rocm-variant-provider>=0.1"]}, (), ["gfx942", "null"], ""),
+        (STATIC, (), ["gfx942", "null"], ""),
+        ({"builtin": "abi_dependency"}, (), ["null"], "no other project is here to go with"),
     ],
 )
 def test_providers(
-    shelf: Shelf, changes: dict[str, object], enabled: tuple[str, ...], ranked: list[str], note: str
+    shelf: Shelf, provider: dict[str, object], enabled: tuple[str, ...], ranked: list[str], note: str
 ) -> None:
-    shelf.release({"null": {}, "gfx942": gfx("gfx942"), "gfx1100": gfx("gfx1100")}, providers=changes)
+    variants = {"null": {}, "gfx942": gfx("gfx942"), "gfx1100": gfx("gfx1100")}
+    shelf.release(variants, providers={"amd": provider})
     choice = shelf.choose(on=machine("gfx942", enabled=enabled))
     assert labels(choice) == ranked
     assert any(note in one for one in choice.notes) or not note
@@ -619,89 +596,42 @@ def test_a_damaged_document_of_an_older_version_is_not_in_the_way(shelf: Shelf) 
 
 # --- what cannot be chosen ---
 
+USAGE, HOST, DATA = errors.UsageError, errors.HostError, errors.DataError
+NEEDS = "needs amd-torch-device-gfx1100==2.9.0+rocm7.13, which the index does not"
+ERRORS = [
+    # requirement, GPU here, error, what it says
+    ("", None, USAGE, "'' is not a requirement"),
+    ("torch==", None, USAGE, "'torch==' is not a requirement"),
+    ("torch @ https://x/torch.whl", None, USAGE, "names a file: there is nothing to choose"),
+    ("torch; python_version > '3'", None, USAGE, "has a marker"),
+    ("torhc", None, HOST, "no project torhc; did you mean torch?\ntip: is the name right, and the index?"),
+    ("torch>=3", None, HOST, "linux_x86_64.whl: 2.9.0+rocm7.13 is not >=3"),
+    ("torch[device-gfx943]", None, HOST, "has no extra device-gfx943; did you mean device-gfx942?"),
+    ("torch[device-gfx1100]", None, HOST, NEEDS),
+    ("torch[device-all]", None, HOST, f"[device-all] {NEEDS}"),
+    ("vision", "gfx1151", HOST, "amd :: gfx_arch is gfx1100, gfx1101, gfx1102; this machine has gfx1151"),
+    ("vision", None, HOST, "this machine has no AMD GPU whose target is known"),
+    ("audio", None, HOST, "for cp311-cp311, this is Python 3.12"),
+    ("vision[device-gfx942]", "gfx942", HOST, "no extra device-gfx942\ntip: it has none of that kind: ask"),
+    ("text", None, HOST, "wants Python >=3.13, this is 3.12.4"),
+    ("data", None, HOST, "yanked: bad kernels\ntip: a yanked version must be requested exactly"),
+    ("only", "gfx942", HOST, "a build for NVIDIA GPUs (+cu128); this machine has AMD GPUs"),
+    ("sdist", None, HOST, "has 2 source distributions of sdist"),
+    ("early", None, HOST, "has no wheels of early"),
+    ("damaged", None, DATA, "damaged-1.0-variants.json is not JSON"),
+    ("forged", None, DATA, "forged-1.0-variants.json is not what its page says (sha256 0000"),
+    ("lost", None, DATA, "lost-1.0-variants.json answers 404"),
+]
 
-@pytest.mark.parametrize(
-    ("requirement", "on", "kind", "message"),
-    [
-        ("", machine(), errors.UsageError, "'' is not a requirement"),
-        ("torch==", machine(), errors.UsageError, "'torch==' is not a requirement"),
-        (
-            "torch @ https://x/torch.whl",
-            machine(),
-            errors.UsageError,
-            "names a file: there is nothing to choose",
-        ),
-        ("torch; python_version > '3'", machine(), errors.UsageError, "has a marker"),
-        (
-            "torhc",
-            machine(),
-            errors.HostError,
-            "has no project torhc; did you mean torch?\ntip: is the name right, and the index?",
-        ),
-        ("torch>=3", machine(), errors.HostError, "linux_x86_64.whl: 2.9.0+rocm7.13 is not >=3"),
-        (
-            "torch[device-gfx943]",
-            machine(),
-            errors.HostError,
-            "has no extra device-gfx943; did you mean device-gfx942?",
-        ),
-        (
-            "torch[device-gfx1100]",
-            machine(),
-            errors.HostError,
-            "needs amd-torch-device-gfx1100==2.9.0+rocm7.13, which the index does not",
-        ),
-        (
-            "torch[device-all]",
-            machine(),
-            errors.HostError,
-            "[device-all] needs amd-torch-device-gfx1100==2.9.0+rocm7.13, which the",
-        ),
-        (
-            "vision",
-            machine("gfx1151"),
-            errors.HostError,
-            "amd :: gfx_arch is gfx1100, gfx1101, gfx1102; this machine has gfx1151",
-        ),
-        ("vision", machine(), errors.HostError, "this machine has no AMD GPU whose target is known"),
-        ("audio", machine(), errors.HostError, "for cp311-cp311, this is Python 3.12"),
-        (
-            "vision[device-gfx942]",
-            machine("gfx942"),
-            errors.HostError,
-            "has no extra device-gfx942\ntip: it has none of that kind: ask without",
-        ),
-        ("text", machine(), errors.HostError, "wants Python >=3.13, this is 3.12.4"),
-        (
-            "data",
-            machine(),
-            errors.HostError,
-            "yanked: bad kernels\ntip: a yanked version must be requested exactly",
-        ),
-        (
-            "only",
-            machine("gfx942"),
-            errors.HostError,
-            "a build for NVIDIA GPUs (+cu128); this machine has AMD GPUs",
-        ),
-        ("sdist", machine(), errors.HostError, "has 2 source distributions of sdist"),
-        ("early", machine(), errors.HostError, "has no wheels of early"),
-        ("damaged", machine(), errors.DataError, "damaged-1.0-variants.json is not JSON"),
-        (
-            "forged",
-            machine(),
-            errors.DataError,
-            "forged-1.0-variants.json is not what its page says (sha256 0000",
-        ),
-        ("lost", machine(), errors.DataError, "lost-1.0-variants.json answers 404"),
-    ],
-)
+
+@pytest.mark.parametrize(("requirement", "target", "kind", "message"), ERRORS)
 def test_what_cannot_be_chosen_is_said(
-    tmp_path: Path, requirement: str, on: TargetHost, kind: type[errors.RocmWheelsError], message: str
+    tmp_path: Path, requirement: str, target: str | None, kind: type[errors.RocmWheelsError], message: str
 ) -> None:
     shelf = wrong_index(tmp_path / "index")
+    here = machine(target) if target else machine()
     with pytest.raises(kind) as failure:
-        choose.choose_wheels([requirement], str(shelf), on, reader.IndexReader())
+        choose.choose_wheels([requirement], str(shelf), here, reader.IndexReader())
     assert message in errors.explain_error(failure.value)
 
 
