@@ -169,7 +169,7 @@ def prove_offers(
         return None
     requirements = [Requirement(text) for text in project_offers.list_requirements(torch)]
     reach, devices = project_offers.reach, list_device_offers(offers)
-    return _prove_wheel(torch, requirements, demand, environment, reach, devices=devices)
+    return prove_wheel(torch, requirements, demand, environment, reach, devices=devices)
 
 
 def prove_choice(
@@ -187,7 +187,7 @@ def prove_choice(
     requires = dist_info.parse_metadata(metadata, name=f"METADATA of {torch.name}").requires_dist
     devices = [wheel for wheel in choice.devices if is_device_project(wheel.wheel.name)]
     markers = make_markers(host)
-    proof = _prove_wheel(torch, list(map(Requirement, requires)), demand, markers, reach, devices=devices)
+    proof = prove_wheel(torch, list(map(Requirement, requires)), demand, markers, reach, devices=devices)
     require_served(proof, demand, host, choice.notes)
     if any(is_served for _, is_served in choice.served):
         return choice
@@ -200,7 +200,7 @@ def drop_open_questions(notes: Sequence[str], proof: KernelProof) -> tuple[str, 
     return tuple(note for note in notes if not (proof.is_complete and note.endswith(candidates.TARGETS_TIP)))
 
 
-def _prove_wheel(
+def prove_wheel(
     torch: TorchWheel,
     requirements: Sequence[Requirement],
     demand: GpuDemand,
@@ -211,6 +211,7 @@ def _prove_wheel(
 ) -> KernelProof:
     """Return what requirements tell of a torch, and what they do not parts of its files.
 
+    ``environment`` has the markers of the Python (PEP 508). Reading ends when a GPU of ``demand`` is served.
     PyPI's wheel for Windows requires NVIDIA's packages on Linux alone, and is for the CPU; device wheels are
     required by an extra.
     """
