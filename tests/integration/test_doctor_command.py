@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import venv
@@ -16,6 +17,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent.parent / "unit"))
 from binary_writer import bundle, elf, hip
 from installed_trees import install, install_torch
+from uv import find_uv_bin
 
 from rocm_wheels.cli import boundary, machine
 
@@ -103,6 +105,32 @@ def test_kernels_yes_and_no_each_with_its_file(filled: Path) -> None:
     assert left_alone.startswith("export HIP_VISIBLE_DEVICES=0,1   # or: rocm-wheels install torch")
     assert all(one["fix"] for one in said["findings"] if one["severity"] != "ok")
     assert said["errors"] == len(errors)
+
+
+def test_what_is_required_and_not_here_is_what_uv_finds(tmp_path: Path) -> None:
+    """torchvision without numpy, and what that is required by: the doctor reads files, uv is the oracle."""
+    folder = tmp_path / "venv"
+    venv.create(folder, symlinks=os.name != "nt")
+    place = next(folder.glob("lib/python*/site-packages"))
+    unneeded = ['pywin32; sys_platform == "win32"', 'optree>=0.13; extra == "optree"']
+    install_torch(place, "gfx1100", requires=["sympy>=1.13.3", "triton==3.5.1", "fsspec[http]", *unneeded])
+    install(place, "torchvision", "0.24.1+rocm7.1.0", requires=["numpy", "torch==2.9.1", "pillow!=8.3.*"])
+    install(place, "triton", "3.5.0")
+    install(place, "sympy", "1.14.0", requires=["mpmath<1.4,>=1.1.0"])
+    install(place, "mpmath", "1.4.1")
+    install(place, "fsspec", "2025.1", requires=['aiohttp; extra == "http"', 'dask; extra == "dask"'])
+    install(place, "pillow", "8.3.1")
+    checked = subprocess.run(
+        [find_uv_bin(), "pip", "check", "--no-config", "--python", folder],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    expected = {tuple(match) for match in re.findall(r"`([\w-]+)` requires `([\w-]+)", checked.stderr)}
+    findings = json.loads(doctor("--python", folder, "--gfx", "gfx1100", "--json").stdout)["findings"]
+    told = [one["text"] for one in findings if one["check"] == "requirements"]
+    found = {(text.split()[0], re.split(r"[^\w-]", text.split(" requires ")[1])[0]) for text in told}
+    assert ("torchvision", "numpy") in expected and len(expected) >= 4
+    # uv does not look at what extras that are asked for require
+    assert found == expected | {("fsspec", "aiohttp")}
 
 
 def test_a_gpu_without_kernels_is_an_error(filled: Path) -> None:
