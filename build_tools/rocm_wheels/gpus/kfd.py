@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from .gpu import Gpu, decode_target_number
@@ -40,82 +40,76 @@ class KfdTopology:
     present: bool = False
 
 
-@dataclass(frozen=True)
-class _KfdNode:
-    folder: Path
-    values: Mapping[str, int]
-    reachable: bool = True
-
-
 def read_topology(root: Path) -> KfdTopology:
     """Read the GPUs from the files below ``root``, in the order of the nodes; never raises."""
     topology = KfdTopology(present=os.path.isdir(root / TOPOLOGY_NODES))  # noqa: PTH112 - closed folders are none
-    nodes = _mark_missing_devices(list(_read_nodes(root, topology)), root, topology)
-    user_number = 0
-    for node in nodes:
+    nodes = _read_nodes(root, topology)
+    # a node whose device file is not here is none for the runtime, where others' are
+    devices = {
+        folder: f"/dev/dri/renderD{values['drm_render_minor']}"
+        for folder, values in nodes.items()
+        if values.get("drm_render_minor")
+    }
+    present = _list_names(root / "dev/dri")
+    missing = {
+        folder: device for folder, device in devices.items() if device.rpartition("/")[2] not in present
+    }
+    if missing and len(missing) == len(devices):
+        # an image is often built without the devices that it runs with later: the cards are there
+        topology.faults.append(
+            f"{NO_DEVICE_FILES} ({next(iter(missing.values()))}): no program can use "
+            "them; a container needs --device=/dev/kfd --device=/dev/dri"
+        )
+        missing = {}
+    user_number = index = 0
+    for folder, values in nodes.items():
+        is_reachable = folder not in missing
         # a processor is a node without SIMD units; NVIDIA's driver can make nodes for its cards, too
-        if (
-            node.values.get("simd_count", 0) > 0
-            and node.values.get("vendor_id", _AMD_VENDOR_ID) == _AMD_VENDOR_ID
-        ):
-            index = sum(gpu.index is not None for gpu in topology.gpus) if node.reachable else None
-            topology.gpus.append(_make_gpu(node, index, topology.faults))
+        if values.get("simd_count", 0) > 0 and values.get("vendor_id", _AMD_VENDOR_ID) == _AMD_VENDOR_ID:
+            gpu = _make_gpu(folder, values, topology.faults)
+            if is_reachable:
+                gpu = replace(gpu, index=index)
+            else:
+                gpu = replace(gpu, visible=False, hidden_by=f"{missing[folder]}, which is not here")
+            index += is_reachable
+            topology.gpus.append(gpu)
             topology.nodes.append(user_number)
-        user_number += node.reachable
+        user_number += is_reachable
     return topology
 
 
-def _read_nodes(root: Path, topology: KfdTopology) -> Iterator[_KfdNode]:
+def _read_nodes(root: Path, topology: KfdTopology) -> dict[Path, dict[str, int]]:
+    """Return the values of each node that can be read, by its folder."""
     try:
         folders = [path for path in (root / TOPOLOGY_NODES).iterdir() if path.name.isdecimal()]
     except OSError as cause:
         if topology.present:
             topology.faults.append(f"/{TOPOLOGY_NODES} cannot be read: {cause.strerror}")
-        return
+        return {}
+    nodes: dict[Path, dict[str, int]] = {}
     closed: dict[str, list[str]] = {}
     for folder in sorted(folders, key=lambda path: int(path.name)):
-        values = _read_values(folder / "properties")
-        if isinstance(values, str):  # a scheduler gave this GPU to somebody else; its node stays in the list
-            closed.setdefault(values, []).append(folder.name)
-        elif values:
-            yield _KfdNode(folder, values)
+        try:
+            nodes[folder] = _read_values(folder / "properties")
+        except OSError as cause:  # a scheduler gave this GPU to somebody else; its node stays in the list
+            closed.setdefault(cause.strerror or str(cause), []).append(folder.name)
     for why, names in closed.items():
-        nodes = f"node {names[0]}" if len(names) == 1 else f"nodes {', '.join(names)}"
-        topology.faults.append(f"{nodes} of the amdgpu driver: closed to this process ({why})")
+        listed = f"node {names[0]}" if len(names) == 1 else f"nodes {', '.join(names)}"
+        topology.faults.append(f"{listed} of the amdgpu driver: closed to this process ({why})")
+    return {folder: values for folder, values in nodes.items() if values}
 
 
-def _read_values(path: Path) -> dict[str, int] | str:
-    try:
-        text = path.read_text(encoding="ascii", errors="replace")
-    except OSError as cause:
-        return cause.strerror or str(cause)
-    pairs = (line.split() for line in text.splitlines())
+def _read_values(path: Path) -> dict[str, int]:
+    pairs = (line.split() for line in path.read_text(encoding="ascii", errors="replace").splitlines())
     return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and _UNSIGNED.fullmatch(pair[1])}
 
 
-def _mark_missing_devices(nodes: list[_KfdNode], root: Path, topology: KfdTopology) -> list[_KfdNode]:
-    """Mark the nodes whose device file is not here, where others' are."""
-    minors = {index: node.values.get("drm_render_minor", 0) for index, node in enumerate(nodes)}
-    gpus = [index for index, minor in minors.items() if minor]
-    device_names = _list_names(root / "dev/dri")
-    missing = [index for index in gpus if f"renderD{minors[index]}" not in device_names]
-    if gpus and len(missing) == len(gpus):
-        # an image is often built without the devices that it runs with later: the cards are there
-        topology.faults.append(
-            f"{NO_DEVICE_FILES} (/dev/dri/renderD{minors[gpus[0]]}): no program can use "
-            "them; a container needs --device=/dev/kfd --device=/dev/dri"
-        )
-        return nodes
-    return [_KfdNode(node.folder, node.values, index not in missing) for index, node in enumerate(nodes)]
-
-
-def _make_gpu(node: _KfdNode, index: int | None, faults: list[str]) -> Gpu:
-    values = node.values
+def _make_gpu(folder: Path, values: Mapping[str, int], faults: list[str]) -> Gpu:
     number = values.get("gfx_target_version", 0)
     vendor = f"{values.get('vendor_id', _AMD_VENDOR_ID):04x}"
     pci_id = f"{vendor}:{values['device_id']:04x}" if "device_id" in values else None
     entry = find_pci_entry(pci_id)
-    name = read_text(node.folder / "name")
+    name = read_text(folder / "name")
     gpu = make_amd_gpu(
         decode_target_number(number),
         "kfd",
@@ -127,18 +121,13 @@ def _make_gpu(node: _KfdNode, index: int | None, faults: list[str]) -> Gpu:
         if "location_id" in values
         else None,
         uuid=f"GPU-{values['unique_id']:016x}" if values.get("unique_id") else None,
-        index=index,
-        visible=node.reachable,
-        hidden_by=""
-        if node.reachable
-        else f"/dev/dri/renderD{values.get('drm_render_minor')}, which is not here",
         simd_count=values["simd_count"],
-        memory=_read_memory(node.folder),
+        memory=_read_memory(folder),
         node=name,
     )
     if gpu.gfx is None:
         version_text = f"gfx_target_version {number}" if number else "no gfx_target_version"
-        faults.append(f"node {node.folder.name} of the amdgpu driver is a GPU with {version_text}")
+        faults.append(f"node {folder.name} of the amdgpu driver is a GPU with {version_text}")
     return gpu
 
 
@@ -152,13 +141,12 @@ def _describe_partition(values: Mapping[str, int]) -> tuple[str, ...]:
 def _read_memory(folder: Path) -> int | None:
     """Return the bytes of the GPU's own memory, None when the driver does not say."""
     total = 0
-    try:
-        banks = list((folder / "mem_banks").iterdir())
-    except OSError:
-        return None
-    for bank in banks:
-        values = _read_values(bank / "properties")
-        if isinstance(values, dict) and values.get("heap_type") in _FRAME_BUFFER:
+    for bank in sorted(_list_names(folder / "mem_banks")):
+        try:
+            values = _read_values(folder / "mem_banks" / bank / "properties")
+        except OSError:
+            continue  # of one bank nobody knows: the others tell enough
+        if values.get("heap_type") in _FRAME_BUFFER:
             total += values.get("size_in_bytes", 0)
     return total or None
 
