@@ -15,7 +15,7 @@ import pytest
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from rocm_wheels.core import errors, records
+from rocm_wheels.core import errors, records, yaml_reader
 from rocm_wheels.gpus import gpu
 from rocm_wheels.models import (
     dtypes,
@@ -24,6 +24,7 @@ from rocm_wheels.models import (
     gfx,
     libraries,
     package_indexes,
+    project_names,
     release_lines,
     torch_builds,
 )
@@ -108,6 +109,12 @@ COLUMNS = {  # of rows of which code reads some: a word that is mistyped would b
 def test_rows_have_the_columns_of_their_table(table: str, section: str):
     rows = [row for _, row in fact_tables.list_rows(TABLES[table][section])]
     assert set().union(*rows) <= COLUMNS[table, section] | FACT
+
+
+def test_each_known_test_of_therock_names_its_source():
+    path = project_names.get_data_folder() / "therock_known_tests.yaml"
+    table = yaml_reader.read_yaml_tree(path.read_text(encoding="utf-8"), name=path.name).value
+    assert {row["source"] for row in table["known"]} == table["sources"].keys()
 
 
 # --- targets ---

@@ -279,7 +279,7 @@ def test_the_series_of_recipes_are_those_of_lines() -> None:
     lines = {line.name for line in release_lines.get_release_lines()}
     for name in NAMES:
         assert set(project.load_project(name).line_environment) <= lines
-    with pytest.raises(ValidationError, match="is not a series of torch"):
+    with pytest.raises(ValidationError, match="must be a series of torch"):
         project.Project(
             **{**project.load_project("apex").model_dump(), "line_environment": {"release/2.10": {"A": "1"}}}
         )

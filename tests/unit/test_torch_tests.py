@@ -124,11 +124,6 @@ def _version(text: str) -> Any:
         ("nn/test_b", "test_a", "test_a is in two|in two groups"),
         ("{files: [test_a, nn/test_b]}", "{}", "either names `files`"),
         ("suites: {default", "suites: {other", "there must be a suite `default`"),
-        (
-            "source: here, kind: tested, torch",
-            "source: there, kind: tested, torch",
-            "source 'there' is not among",
-        ),
     ],
 )
 def test_a_table_with_a_mistake(old: str, new: str, says: str) -> None:
