@@ -253,7 +253,7 @@ NUMBERS = [
     Row("depth too deep", checkout("--depth", "2147483648"), 2),
     Row("jobs none", checkout("--jobs", "0"), 2),
     Row("line unknown", checkout("--line", "2.99"), 2),
-    Row("line by its branch", ["all", "compat", "show", "lines", "release/2.9"], 2),
+    Row("line by its branch", checkout("--line", "release/2.9"), 2),
     Row("line empty", ["all", "compat", "show", "lines", ""], 2),
     Row("two lines", ["all", "compat", "show", "lines", "2.9", "2.8"], 2),
 ]  # fmt: skip

@@ -20,11 +20,12 @@ def _complete_table(ctx: click.Context, param: click.Parameter, incomplete: str)
     from rocm_wheels.models import fact_tables
 
     if param.name == "table":
-        names = list(fact_tables.list_tables())
-    else:
+        words = list(fact_tables.list_tables())
+    else:  # names of rows, else what stands first in them
         sections = fact_tables.list_sections(fact_tables.read_table(ctx.params["table"]))
-        names = [name for _, content in sections for name, _ in fact_tables.list_rows(content)]
-    return [name for name in dict.fromkeys(names) if name and name.startswith(incomplete)]
+        rows = [row for _, content in sections for row in fact_tables.list_rows(content)]
+        words = [name or next(iter(fact_tables.flatten_row(row).values()), "") for name, row in rows]
+    return [word for word in dict.fromkeys(words) if word.startswith(incomplete)]
 
 
 @command("compat show")
