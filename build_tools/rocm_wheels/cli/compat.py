@@ -112,6 +112,8 @@ def compat_group() -> None:
 
 _MOST_CARDS = 40  # more cards than that tell people nothing; --json prints all
 _MOST_INDEXES = 4  # of a platform, the best first
+_SYSTEMS = ("linux", "windows")
+_CARD_KINDS = {True: "integrated", False: "discrete", None: ""}
 
 
 @command("compat gpu")
@@ -151,90 +153,72 @@ def cards_as_json(matches: gpu_cards.FoundCards) -> dict[str, Any]:
     from rocm_wheels.gpus import pci
     from rocm_wheels.models import gpu_cards
 
-    def card(entry: pci.PciEntry) -> dict[str, Any]:
-        named = pci.list_pci_sources(entry.vendor)
-        return {
-            "id": entry.id,
-            "vendor": entry.vendor,
-            "name": entry.name,
-            "products": list(entry.products),
-            "gfx": entry.gfx,
-            "capability": entry.capability,
-            "card": _card_kind(entry) or None,
-            "kind": entry.kind,
-            "sources": [{"key": key, **vars(named[key])} for key in entry.sources],
-            "note": entry.note,
-        }
-
-    return {
-        "query": matches.query,
-        "asked_by": matches.query_kind,
-        "cards": [card(entry) for entry in matches.cards],
-        "targets": [
-            {**gpu_cards.make_facts_json(facts), "install": make_install_commands(facts)}
-            for facts in matches.targets
-        ],
-    }
+    columns = ("id", "vendor", "name", "products", "gfx", "capability", "kind", "note")
+    cards: list[dict[str, Any]] = []
+    for entry in matches.cards:
+        sources = pci.list_pci_sources(entry.vendor)
+        card = {column: getattr(entry, column) for column in columns}
+        card["card"] = _CARD_KINDS[entry.integrated] or None
+        card["sources"] = [{"key": key, **vars(sources[key])} for key in entry.sources]
+        cards.append(card)
+    targets = [
+        {**gpu_cards.make_facts_json(facts), "install": make_install_commands(facts)}
+        for facts in matches.targets
+    ]
+    return {"query": matches.query, "asked_by": matches.query_kind, "cards": cards, "targets": targets}
 
 
 def describe_cards(matches: gpu_cards.FoundCards) -> str:
-    """Return a block a target and a line a card, then where the facts are from."""
+    """Return a block a target and a line a card, where the facts are from, and the command that installs."""
     from rocm_wheels.gpus import pci
 
     lines: list[str] = []
     for facts in matches.targets:
         lines += [*_describe_target(facts), ""]
     listed = matches.cards[:_MOST_CARDS]
-    rows = [
-        (e.id, e.gfx or _describe_capability(e) or "?", _card_kind(e) or "?", e.kind, e.name) for e in listed
-    ]
+    rows = []
+    for entry in listed:
+        capability = f"compute {entry.capability}" if entry.capability else ""
+        if entry.vendor == "intel":
+            capability = "before Xe" if entry.capability else "-"
+        kind = _CARD_KINDS[entry.integrated] or "?"
+        rows.append((entry.id, entry.gfx or capability or "?", kind, entry.kind, entry.name))
     indent = " " * (max((len(entry.id) for entry in listed), default=0) + 2)
+    sources: dict[str, pci.PciSource] = {}
     for entry, line in zip(listed, tables.align_rows(rows), strict=True):
-        lines.append(line)
-        if entry.products:
-            lines.append(f"{indent}also: {', '.join(entry.products)}")
-        lines.append(f"{indent}{', '.join(entry.sources)}{f': {entry.note}' if entry.note else ''}")
+        also = [f"{indent}also: {', '.join(entry.products)}"] if entry.products else []
+        note = f": {entry.note}" if entry.note else ""
+        lines += [line, *also, f"{indent}{', '.join(entry.sources)}{note}"]
+        sources |= {key: pci.list_pci_sources(entry.vendor)[key] for key in entry.sources}
     if len(matches.cards) > _MOST_CARDS:
-        lines.append(
-            f"… and {len(matches.cards) - _MOST_CARDS} more (--json prints all; more words find fewer)"
-        )
+        more = len(matches.cards) - _MOST_CARDS
+        lines.append(f"… and {more} more (--json prints all; more words find fewer)")
     if not listed:
         lines.append("no card with it has a PCI id in the tables yet")
-    used = {
-        (entry.vendor, key): pci.list_pci_sources(entry.vendor)[key]
-        for entry in listed
-        for key in entry.sources
-    }
-    if used:
-        lines += ["", "sources"]
+    if sources:
         source_rows = []
-        for (_, key), source in dict(sorted(used.items())).items():
+        for key, source in sorted(sources.items()):
             state = ", ".join(part for part in (source.at[:12].strip("-"), source.date) if part)
             source_rows.append((key, f"{source.where}{f' ({state})' if state else ''}"))
-        lines += [f"  {line}" for line in tables.align_rows(source_rows)]
-    several = len(matches.targets) > 1
-    installs = [
-        f"{facts.target}: {row}" if several and facts.target else row
-        for facts in matches.targets
-        for row in _describe_install(facts)
-    ]
-    return "\n".join([*lines, *(["", "install"] if installs else []), *(f"  {row}" for row in installs)])
+        lines += ["", "sources", *(f"  {line}" for line in tables.align_rows(source_rows))]
+    installs = []
+    for facts in matches.targets:
+        prefix = f"{facts.target}: " if facts.target and len(matches.targets) > 1 else ""
+        installs += [f"  {prefix}{row}" for row in _describe_install(facts)]
+    return "\n".join([*lines, *(["", "install"] if installs else []), *installs])
 
 
 def _describe_install(facts: gpu_cards.TargetFacts) -> list[str]:
     """Return the command that installs torch for a GPU, for each system where they differ; or why none."""
-    commands = make_install_commands(facts)
-    different = list(dict.fromkeys(commands.values()))
-    if different == [None]:
-        from rocm_wheels.user import install_options
+    from rocm_wheels.user import install_options
 
-        return (
-            [*install_options.explain_no_torch(facts.target)]
-            if facts.target
-            else ["nothing tells its target"]
-        )
+    commands = make_install_commands(facts)
+    different = set(commands.values())
+    if different == {None}:
+        why = install_options.explain_no_torch(facts.target) if facts.target else ["nothing tells its target"]
+        return list(why)
     if len(different) == 1:
-        return [str(different[0])]
+        return [str(different.pop())]
     return [f"{system}: {command or 'no torch has kernels for it'}" for system, command in commands.items()]
 
 
@@ -246,33 +230,26 @@ def make_install_commands(facts: gpu_cards.TargetFacts) -> dict[str, str | None]
     from rocm_wheels.core import shell
     from rocm_wheels.user import install_options
 
-    place = ["--venv", ".venv"]
+    place, python = ["--venv", ".venv"], f"{sys.version_info.major}.{sys.version_info.minor}"
+    if facts.vendor != "amd":
+        return dict.fromkeys(_SYSTEMS, shell.format_command(["rocm-wheels", "install", *place]))
+    gfx = facts.target or ""
     commands: dict[str, str | None] = {}
-    for platform in ("linux", "windows"):
-        commands[platform] = shell.format_command(["rocm-wheels", "install", *place])
-        if facts.vendor == "amd":
-            python = f"{sys.version_info.major}.{sys.version_info.minor}"
-            gfx = facts.target or ""
-            option = (
-                install_options.pick_option(
-                    install_options.list_install_options(gfx, platform=platform), python
-                )
-                if gfx
-                else None
-            )
-            commands[platform] = option.format_install(python, gfx=gfx, place=place) if option else None
+    for platform in _SYSTEMS:
+        options = install_options.list_install_options(gfx, platform=platform) if gfx else []
+        option = install_options.pick_option(options, python)
+        commands[platform] = option.format_install(python, gfx=gfx, place=place) if option else None
     return commands
 
 
 def _describe_target(facts: gpu_cards.TargetFacts) -> list[str]:
-    cells = [(fact.attribute, f"{fact.value}{_mark_believed(fact.kind)}") for fact in facts.facts]
+    cells = [(fact.attribute, f"{fact.value}{'?' * (fact.kind == 'believed')}") for fact in facts.facts]
     if facts.generic:
         cells.append(("runs also", f"code for {facts.generic}"))
     for platform in dict.fromkeys(platform for platform, _ in facts.indexes):
-        of_platform = [index for index_platform, index in facts.indexes if index_platform == platform]
-        urls = [index.url for index in of_platform[:_MOST_INDEXES]]
-        more = [f"and {len(of_platform) - _MOST_INDEXES} more"] if len(of_platform) > _MOST_INDEXES else []
-        cells += zip([platform, *[""] * _MOST_INDEXES], urls + more, strict=False)
+        urls = [index.url for index_platform, index in facts.indexes if index_platform == platform]
+        more = [f"and {len(urls) - _MOST_INDEXES} more"] if len(urls) > _MOST_INDEXES else []
+        cells += zip([platform, *[""] * _MOST_INDEXES], urls[:_MOST_INDEXES] + more, strict=False)
     if not facts.indexes:
         cells.append(("indexes", "none of the stable channel serves it"))
     name = facts.target or "not known"
@@ -280,17 +257,3 @@ def _describe_target(facts: gpu_cards.TargetFacts) -> list[str]:
         intel = "Intel, before Xe" if facts.target else "Intel"
         name = intel if facts.vendor == "intel" else f"NVIDIA, compute capability {name}"
     return [f"{name}  {facts.product}".rstrip(), *(f"  {line}" for line in tables.align_rows(cells))]
-
-
-def _mark_believed(kind: str) -> str:
-    return "?" if kind == "believed" else ""
-
-
-def _card_kind(entry: pci.PciEntry) -> str:
-    return {True: "integrated", False: "discrete", None: ""}[entry.integrated]
-
-
-def _describe_capability(entry: pci.PciEntry) -> str:
-    if entry.vendor == "intel":
-        return "before Xe" if entry.capability else "-"
-    return f"compute {entry.capability}" if entry.capability else ""
