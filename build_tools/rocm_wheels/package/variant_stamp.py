@@ -33,6 +33,7 @@ from rocm_wheels.variants.document import (
     Provider,
     ProviderChoice,
     VariantMetadata,
+    list_values,
     make_properties,
     merge_documents,
     parse_document,
@@ -272,18 +273,17 @@ def _require_same_provider(
 
 def _require_listed(release: VariantRelease, variants: Iterable[Properties]) -> None:
     """Raise DataError for a value that a static provider does not list: nobody could install that wheel."""
-    for properties in variants:
-        for namespace, features in properties.items():
-            provider = release.providers.get(namespace)
-            static = provider.static_properties if provider else {}
-            for feature, values in features.items() if static else ():
-                if unlisted := sorted(set(values) - set(static.get(feature, ()))):
-                    raise errors.DataError(
-                        f"the release lists {_shorten_list(static.get(feature, ()))} "
-                        f"as {namespace} :: {feature}, "
-                        f"and not {', '.join(unlisted)}",
-                        tip="stamp its wheels again, with it in --rocm-versions or --static-targets",
-                    )
+    for namespace, feature, values in chain.from_iterable(map(list_values, variants)):
+        provider = release.providers.get(namespace)
+        if provider is None or not provider.static_properties:
+            continue
+        listed = provider.static_properties.get(feature, ())
+        if unlisted := sorted(set(values) - set(listed)):
+            raise errors.DataError(
+                f"the release lists {_shorten_list(listed)} as {namespace} :: {feature}, "
+                f"and not {', '.join(unlisted)}",
+                tip="stamp its wheels again, with it in --rocm-versions or --static-targets",
+            )
 
 
 def _shorten_list(values: Sequence[str]) -> str:

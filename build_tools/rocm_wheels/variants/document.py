@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, TypeVar
 
@@ -152,13 +152,17 @@ class VariantMetadata:
         return (json.dumps(document, indent=2, sort_keys=True) + "\n").encode()
 
 
+def list_values(properties: Properties) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """Yield namespace, feature and values of each feature."""
+    for namespace, features in properties.items():
+        for feature, values in features.items():
+            yield namespace, feature, values
+
+
 def describe_properties(properties: Properties) -> str:
     """Write properties for people: ``amd :: gfx_arch :: gfx90a, gfx942; rocm :: version :: 7.2``."""
-    parts = [
-        f"{namespace} :: {feature} :: {', '.join(values)}"
-        for namespace, features in sorted(properties.items())
-        for feature, values in sorted(features.items())
-    ]
+    rows = sorted(list_values(properties))
+    parts = [f"{namespace} :: {feature} :: {', '.join(values)}" for namespace, feature, values in rows]
     return "; ".join(parts) or "no properties"
 
 
@@ -176,18 +180,13 @@ def make_properties(values: Iterable[tuple[str, str, Iterable[str]]]) -> Propert
 
 
 def _sort_properties(properties: Properties) -> Properties:
-    return make_properties(
-        (namespace, feature, values)
-        for namespace, features in properties.items()
-        for feature, values in features.items()
-    )
+    return make_properties(list_values(properties))
 
 
 def _require_sorted(properties: Properties) -> Properties:
-    for namespace, features in properties.items():
-        for feature, values in features.items():
-            if list(values) != sorted(values):
-                raise records.make_record_error(f"{', '.join(values)} are not sorted", namespace, feature)
+    for namespace, feature, values in list_values(properties):
+        if list(values) != sorted(values):
+            raise records.make_record_error(f"{', '.join(values)} are not sorted", namespace, feature)
     return _sort_properties(properties)
 
 
@@ -209,15 +208,12 @@ class _Document(records.Record):
             raise records.make_record_error(f"{self.schema_url!r} is an unknown format", "$schema")
         namespaces = self.priorities.namespace
         for label, properties in self.variants.items():
-            message = ""
-            if (label == NULL_LABEL) != (not properties):
-                message = (
-                    "it stands for no properties"
-                    if properties
-                    else "it has no properties: its label must be null"
-                )
-            elif unknown := sorted(properties.keys() - set(namespaces)):
-                message = f"{', '.join(unknown)} is not in default-priorities.namespace"
+            unknown = ", ".join(sorted(properties.keys() - set(namespaces)))
+            message = f"{unknown} is not in default-priorities.namespace" if unknown else ""
+            if properties and label == NULL_LABEL:
+                message = "it stands for no properties"
+            elif not properties and label != NULL_LABEL:
+                message = "it has no properties: its label must be null"
             if message:
                 raise records.make_record_error(message, "variants", label)
         expected = set() if self.schema_url == SCHEMA_WITHOUT_PROVIDERS else set(namespaces)
@@ -340,12 +336,7 @@ def read_any_format(content: bytes, *, name: str, label: str | None = None) -> V
     variants: dict[str, Properties] = dict(sorted(old.variants.items()))
     if label is not None and tuple(variants) != (label,):
         notes.append(f"variants had {', '.join(variants) or 'nothing'} instead of {label}")
-        joined = make_properties(
-            (namespace, feature, values)
-            for properties in variants.values()
-            for namespace, features in properties.items()
-            for feature, values in features.items()
-        )
+        joined = make_properties(value for several in variants.values() for value in list_values(several))
         variants = {label: variants.get(label, joined if label != NULL_LABEL else {})}
     providers = {}
     for namespace, provider in sorted(old.providers.items()):

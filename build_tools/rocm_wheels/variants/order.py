@@ -102,8 +102,7 @@ def list_unsupported(properties: document.Properties, supported: SupportedFeatur
     """Return the (namespace, feature) of which a machine supports none of a variant's values."""
     return [
         (namespace, feature)
-        for namespace, features in properties.items()
-        for feature, values in features.items()
+        for namespace, feature, values in document.list_values(properties)
         if set(values).isdisjoint(supported.get(namespace, {}).get(feature, ()))
     ]
 
@@ -123,13 +122,12 @@ def rank_properties(
 ) -> tuple[PropertyRank, ...]:
     """Return the best value of every feature of a variant that the machine can use, as they are compared."""
     property_ranks = []
-    for namespace, features in properties.items():
-        ranked = list(supported[namespace])
-        for feature, values in features.items():
-            order = list(supported[namespace][feature])
-            place = min(order.index(value) for value in values if value in order)
-            ranks = namespaces.index(namespace), ranked.index(feature), place
-            property_ranks.append(PropertyRank(namespace, feature, order[place], ranks))
+    for namespace, feature, values in document.list_values(properties):
+        features = supported[namespace]
+        order = list(features[feature])
+        place = min(order.index(value) for value in values if value in order)
+        ranks = namespaces.index(namespace), list(features).index(feature), place
+        property_ranks.append(PropertyRank(namespace, feature, order[place], ranks))
     return tuple(sorted(property_ranks, key=lambda property_rank: property_rank.ranks))
 
 
@@ -161,11 +159,7 @@ def make_label(properties: document.Properties) -> str:
     """Return the label of a set of properties; UsageError when they are not of the kind that we stamp."""
     if not properties:
         return document.NULL_LABEL
-    values = {
-        (namespace, feature): values
-        for namespace, features in properties.items()
-        for feature, values in features.items()
-    }
+    values = {(ns, feature): several for ns, feature, several in document.list_values(properties)}
     rocm = values.pop((document.ROCM_NAMESPACE, document.ROCM_VERSION), ())
     host = values.pop((document.AMD_NAMESPACE, document.HOST_ROCM_VERSION), ())
     targets = values.pop((document.AMD_NAMESPACE, document.GFX_ARCH), ())
