@@ -62,7 +62,7 @@ def test_tables_fit_a_pipe_and_what_columns_says(
 @pytest.mark.parametrize(
     ("words", "names"),
     [
-        ("releases amd-stable", {"amd-stable"}),
+        ("indexes amd-stable", {"amd-stable"}),
         ("images test", None),
         ("dtypes half", None),
         ("issues gfx1151", None),

@@ -33,7 +33,7 @@ _release_options = catalogue.takes(
     command.option(
         "--rocm-versions",
         metavar="LIST",
-        help="All ROCm versions that the release will have wheels for; by default `compat show releases`.",
+        help="All ROCm versions that the release will have wheels for; by default `compat show indexes`.",
     ),
     command.option(
         "--join",
