@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -592,6 +593,53 @@ def test_a_damaged_document_of_an_older_version_is_not_in_the_way(shelf: Shelf) 
     assert choice.picked and choice.picked.version == "2.9.0"
     with pytest.raises(errors.DataError, match=r"torch-2.8.0-variants.json is not JSON"):
         shelf.choose("torch<2.9")
+
+
+def make_random_index(shelf: Shelf, chance: random.Random) -> None:
+    """Variants, builds for several vendors and host wheels in some versions, for some machines."""
+    targets = ("gfx942", "gfx1100", "gfx1201")
+    tags = ("cp312-cp312-linux_x86_64", "cp312-abi3-linux_x86_64", "cp313-cp313-linux_x86_64", "py3-none-any")
+    for version in chance.sample(["2.7.0", "2.8.0", "2.9.0", "2.10.0rc1"], 3):
+        named = {f"of_{target}": gfx(target) for target in targets if chance.random() < 0.3}
+        if named:
+            shelf.release({**named, "null": {}}, version, listed=chance.random() < 0.8)
+        for local in chance.sample(["", "+rocm7.2", "+cpu", "+cu128"], 2):
+            extras = [target for target in targets if chance.random() < 0.3]
+            wheels = [
+                f'amd-torch-device-{target}=={version}{local}; extra == "device-{target}"'
+                for target in extras
+            ]
+            attributes = {"yanked": "bad"} if chance.random() < 0.2 else {}
+            fields = [f"Provides-Extra: device-{target}" for target in extras]
+            shelf.wheel(
+                version + local, tag=chance.choice(tags), fields=fields, requires=wheels, **attributes
+            )
+            for target in (target for target in extras if chance.random() < 0.7):
+                shelf.wheel(version + local, project=f"amd-torch-device-{target}", tag="py3-none-any")
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_of_any_index_every_wheel_is_ranked_once_or_out_with_a_reason(shelf: Shelf, seed: int) -> None:
+    make_random_index(shelf, random.Random(seed))
+    for here in (machine(), machine("gfx942"), machine("gfx1100", "gfx1201"), machine("gfx1151")):
+        for requirement in ("torch", "torch>=2.8", "torch==2.9.0"):
+            try:
+                choice = shelf.choose(requirement, on=here)
+            except errors.HostError as failure:
+                assert "fits this machine" in str(failure) and failure.__cause__ is not None
+                continue
+            names = sorted(path.name for path in (shelf.root / "torch").glob("*.whl"))
+            assert sorted(entry.name for entry in choice.candidates) == names
+            ranks = [entry.rank for entry in choice.candidates if entry.rank is not None]
+            assert ranks == list(range(1, len(ranks) + 1)) and all(
+                entry.reason for entry in choice.candidates
+            )
+            assert choice.picked == choice.candidates[0]
+            assert choice.requires[0].endswith(f"=={choice.picked.version}")
+            ranked = [entry for entry in choice.candidates if entry.rank]
+            kinds = {candidates.get_build_kind(entry.wheel.version) for entry in ranked}
+            assert "cuda" not in kinds or not here.hardware.amd
+            assert all((shelf.root / "made" / wheel.name).is_file() for wheel in choice.devices)
 
 
 # --- what cannot be chosen ---

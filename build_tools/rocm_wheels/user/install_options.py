@@ -205,7 +205,7 @@ def make_unserved_error(reasons: Sequence[str], targets: Sequence[str], host: Ta
     lines = [*reasons]
     for gfx in targets:
         if rows := describe_host_options(gfx, host):
-            lines += [f"with kernels for {gfx} there are:", *(f"  {row}" for row in rows)]
+            lines += [f"with kernels for {gfx} there are, by the tables:", *(f"  {row}" for row in rows)]
         else:
             lines += [*explain_no_torch(gfx), *([DIRECTML_NOTE] if host.platform == "windows" else [])]
     return UnservedGpuError("\n  ".join(lines), tip=ALLOW_CPU_TIP)
