@@ -187,14 +187,24 @@ def _choose_from_index(
     def choose_wheel(requirement: Requirement) -> WheelChoice:
         located = index_pages.locate_project(index, canonicalize_name(requirement.name), host, reach)
         files = candidates.read_project_files(located.links, requirement, host, pre=pre)
-        return _choose_wheel(requirement, located, files, host, reach)
+        return _choose_wheel(_Request(requirement, located, host, reach), files)
 
     return tuple(parallel.run_in_parallel(choose_wheel, requirements, jobs=_JOBS))
 
 
 @dataclass(frozen=True)
+class _Request:
+    """What is chosen from one index, for whom, and the way there."""
+
+    requirement: Requirement
+    located: index_pages.LocatedProject
+    host: TargetHost
+    reach: reader.IndexReader
+
+
+@dataclass(frozen=True)
 class _Choice:
-    """What was decided for a requirement, which the notes are about.
+    """What was decided for a request, which the notes are about.
 
     ``out`` are the wheels that are not taken, the newest first. ``is_last_resort``: it is a build that is not
     for this machine's GPU, taken for want of one that is; ``older`` is the best variant for this GPU of an
@@ -202,8 +212,7 @@ class _Choice:
     requirement the wheel says that it is built for ROCm, "" by none.
     """
 
-    requirement: Requirement
-    host: TargetHost
+    request: _Request
     files: ProjectFiles
     release: variant_wheels.RankedRelease
     out: tuple[ChoiceCandidate, ...]
@@ -213,6 +222,11 @@ class _Choice:
     rocm: str = ""
     layout: str = "plain"
     served: gpu_support.ServedGpus = ()
+
+    @property
+    def host(self) -> TargetHost:
+        """The machine."""
+        return self.request.host
 
     @property
     def best(self) -> ChoiceCandidate:
@@ -238,19 +252,14 @@ class _Choice:
         return None if self.is_for_cpu or unserved else self.host.posed
 
 
-def _choose_wheel(
-    requirement: Requirement,
-    located: index_pages.LocatedProject,
-    files: ProjectFiles,
-    host: TargetHost,
-    reach: reader.IndexReader,
-) -> WheelChoice:
-    newest = chosen = _decide(requirement, located, files, host, reach)
+def _choose_wheel(request: _Request, files: ProjectFiles) -> WheelChoice:
+    requirement, targets = request.requirement, request.host.hardware.targets
+    newest = chosen = _decide(request, files)
     # an index drops targets: an older host wheel may have the kernels that the newest has no more
     for _ in range(_MOST_OLDER):
-        if chosen.devices is None or not host.hardware.targets or any(served for _, served in chosen.served):
+        if chosen.devices is None or not targets or any(served for _, served in chosen.served):
             break
-        reason = f"it has no kernels for {', '.join(host.hardware.targets)}"
+        reason = f"it has no kernels for {', '.join(targets)}"
         wheels = [
             wheel.reject(RejectionStage.PROPERTIES, reason)
             if not wheel.reason and wheel.wheel.version == chosen.best.wheel.version
@@ -259,7 +268,7 @@ def _choose_wheel(
         ]
         files = replace(files, wheels=tuple(wheels))
         try:
-            chosen = _decide(requirement, located, files, host, reach)
+            chosen = _decide(request, files)
         except errors.HostError:
             break
     if chosen.devices is None or not any(served for _, served in chosen.served):
@@ -271,7 +280,7 @@ def _choose_wheel(
         requirement=str(requirement),
         project=str(canonicalize_name(requirement.name)),
         extras=tuple(sorted(requirement.extras)),
-        index=located.index,
+        index=request.located.index,
         layout=chosen.layout,
         picked=chosen.best,
         candidates=(*chosen.release.ranked, *chosen.out),
@@ -285,20 +294,15 @@ def _choose_wheel(
     )
 
 
-def _decide(
-    requirement: Requirement,
-    located: index_pages.LocatedProject,
-    files: ProjectFiles,
-    host: TargetHost,
-    reach: reader.IndexReader,
-) -> _Choice:
+def _decide(request: _Request, files: ProjectFiles) -> _Choice:
     """Pick a release and its device extras, and read what the index says of the GPUs.
 
     HostError where nothing fits.
     """
-    chosen = _pick_release(requirement, files, host, reach)
+    requirement, host, reach = request.requirement, request.host, request.reach
+    chosen = _pick_release(request, files)
     if isinstance(chosen, list):
-        raise _make_no_match_error(requirement, located, files, chosen, host)
+        raise _make_no_match_error(request, files, chosen)
     best = chosen.best
 
     # METADATA says which extras the best wheel has; and, where variants say what they are for and this one
@@ -315,25 +319,24 @@ def _decide(
         if names_device or best.label is None:
             extras = sorted(requirement.extras)
             devices = device_extras.choose_device_extras(
-                best, metadata, extras, located=located, host=host, reach=reach
+                best, metadata, extras, located=request.located, host=host, reach=reach
             )
             chosen = replace(chosen, devices=devices)
         if is_beside_variants and not chosen.devices:
             chosen = replace(chosen, rocm=gpu_support.find_rocm_requirement(metadata.requires_dist))
-    layout, served = _find_layout(chosen, located)
+    layout, served = _find_layout(chosen)
     # a plain wheel that requires ROCm has code, and nothing says for which GPUs
     return replace(chosen, layout=layout, served=() if chosen.rocm else served)
 
 
-def _pick_release(
-    requirement: Requirement, files: ProjectFiles, host: TargetHost, reach: reader.IndexReader
-) -> _Choice | list[ChoiceCandidate]:
+def _pick_release(request: _Request, files: ProjectFiles) -> _Choice | list[ChoiceCandidate]:
     """Pick the newest version of which a wheel fits: builds for this machine's GPUs come before others.
 
     ``+rocm7.2``, ``+cu128``, ``+xpu`` and ``+cpu`` tell what a build is for. A build for the GPU of a vendor
     that is not here is out, and never taken in place of one for the CPU. One that is asked for by its local
     version is. Where no wheel fits: why each is out.
     """
+    requirement, host = request.requirement, request.host
     kinds = host.build_kinds
     first = kinds or ("cpu",)
     is_local = any("+" in clause.version for clause in requirement.specifier)
@@ -353,7 +356,7 @@ def _pick_release(
             out |= {wheel.name: wheel.reject(RejectionStage.BUILD, reason) for wheel in wheels}
 
     for tier in tiers:
-        releases = _rank_releases(tier, files, host, reach)
+        releases = _rank_releases(request, tier, files)
         for release in releases:
             out |= {wheel.name: wheel for wheel in release.out}
             if not release.ranked:
@@ -366,9 +369,7 @@ def _pick_release(
                     out[wheel.name] = replace(wheel, reason=reason)
             for wheel in release.ranked:
                 del out[wheel.name]
-            return _Choice(
-                requirement, host, files, release, _sort_out(out.values()), tier is tiers[-1], older
-            )
+            return _Choice(request, files, release, _sort_out(out.values()), tier is tiers[-1], older)
     return list(_sort_out(out.values()))
 
 
@@ -379,10 +380,7 @@ def _sort_out(wheels: Iterable[ChoiceCandidate]) -> tuple[ChoiceCandidate, ...]:
 
 
 def _rank_releases(
-    tier: dict[Version, list[ChoiceCandidate]],
-    files: ProjectFiles,
-    host: TargetHost,
-    reach: reader.IndexReader,
+    request: _Request, tier: dict[Version, list[ChoiceCandidate]], files: ProjectFiles
 ) -> Iterator[variant_wheels.RankedRelease]:
     """Rank version after version; the document of the newest is read alone, then several side by side.
 
@@ -390,7 +388,8 @@ def _rank_releases(
     """
 
     def rank(version: Version) -> variant_wheels.RankedRelease:
-        return variant_wheels.rank_release(version, tier[version], files.documents.get(version), host, reach)
+        link = files.documents.get(version)
+        return variant_wheels.rank_release(version, tier[version], link, request.host, request.reach)
 
     for batch in _split_batches(list(tier)):
         for release in parallel.try_in_parallel(rank, batch, jobs=_JOBS):
@@ -418,9 +417,9 @@ def _explain_unvisited(version: Version, picked: Version) -> str:
     return f"older than {picked}"
 
 
-def _find_layout(chosen: _Choice, located: index_pages.LocatedProject) -> tuple[str, gpu_support.ServedGpus]:
+def _find_layout(chosen: _Choice) -> tuple[str, gpu_support.ServedGpus]:
     """Return how the index serves GPUs, and which of this machine's the picked wheel has kernels for."""
-    best, host = chosen.best, chosen.host
+    best, host, located = chosen.best, chosen.host, chosen.request.located
     kind = candidates.get_build_kind(best.wheel.version)
     if variants := chosen.release.metadata.variants:
         targets = best.properties.get("amd", {}).get("gfx_arch", ())
@@ -536,14 +535,14 @@ def _explain_kernels(chosen: _Choice) -> Iterator[str]:
 
 def _explain_versions(chosen: _Choice) -> Iterator[str]:
     """Say why a newer version was not taken, and which older one has a build for the GPU."""
-    best, specifier = chosen.best, chosen.requirement.specifier
+    best, requirement = chosen.best, chosen.request.requirement
     stages = (RejectionStage.VERSION, RejectionStage.YANKED, RejectionStage.USABLE)
     newer = [
         wheel
         for wheel in chosen.out
         if Version(wheel.wheel.version.public) > Version(best.wheel.version.public)
         and wheel.stage not in stages
-        and specifier.contains(wheel.wheel.version)
+        and requirement.specifier.contains(wheel.wheel.version)
     ]
     if newer:
         newest = [wheel for wheel in newer if wheel.wheel.version == newer[0].wheel.version]
@@ -557,7 +556,7 @@ def _explain_versions(chosen: _Choice) -> Iterator[str]:
     if older := chosen.older:
         yield (
             f"{older.version} is older than {best.version} and has a build for this machine's GPU, "
-            f"{older.label}: ask for it with '{chosen.requirement.name}=={older.version}'"
+            f"{older.label}: ask for it with '{requirement.name}=={older.version}'"
         )
 
 
@@ -591,20 +590,16 @@ _STAGE_TIPS = {
 
 
 def _make_no_match_error(
-    requirement: Requirement,
-    located: index_pages.LocatedProject,
-    files: ProjectFiles,
-    out: Sequence[ChoiceCandidate],
-    host: TargetHost,
+    request: _Request, files: ProjectFiles, out: Sequence[ChoiceCandidate]
 ) -> errors.HostError:
     """Return the error for a requirement that no wheel fits."""
-    where = shell.hide_credentials(located.index)
+    requirement, where = request.requirement, shell.hide_credentials(request.located.index)
     if not out:
         content = f"{files.sources} source distributions" if files.sources else "no wheels"
         return errors.HostError(
             f"{where} has {content} of {requirement.name}", tip="name another index: --index URL"
         )
-    nearest = _find_nearest(out, host)
+    nearest = _find_nearest(out, request.host)
     among = f"of {len(out)} wheels the nearest is " if len(out) > 1 else ""
     tip = _STAGE_TIPS[nearest.stage]
     if nearest.stage is RejectionStage.TAGS and "this is Python" not in nearest.reason:
