@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from choose_indexes import PLUGIN, gfx, machine
+from choose_indexes import host as host_with
 from packaging.tags import parse_tag, sys_tags
 
 from rocm_wheels.core import errors
@@ -133,20 +134,33 @@ def test_what_names_no_gpu_is_refused(gfx: str, said: str) -> None:
 
 
 class Pages(reader.IndexReader):
-    """Servers that have these pages; ``down`` is the beginning of what does not answer."""
+    """Servers that have these pages; ``down`` is the beginning of what does not answer.
 
-    def __init__(self, pages: dict[str, str], down: str = "nowhere") -> None:
+    ``extras`` are the device extras of wheels, by the beginning of their addresses.
+    """
+
+    def __init__(
+        self, pages: dict[str, str], down: str = "nowhere", extras: dict[str, str] | None = None
+    ) -> None:
         super().__init__()
-        self.pages, self.down = pages, down
-        self.asked: list[str] = []
+        self.pages, self.down, self.extras = pages, down, extras or {}
 
     def get(self, url: str, *, accept: str = "*/*") -> reader.IndexAnswer:
         """Answer with a page, or 404."""
-        self.asked.append(url)
         if url.startswith(self.down):
             raise reader.UnreachableError("Name or service not known")
         text = self.pages.get(url)
         return reader.IndexAnswer(200 if text is not None else 404, "text/html", (text or "").encode(), url)
+
+    def fetch_metadata_and_variant(
+        self, url: str, file_name: str, size: int | None, *, variant: bool = True
+    ) -> tuple[bytes, str | None]:
+        """Return METADATA of a wheel by its name, with its device extra."""
+        project, version = file_name.split("-")[:2]
+        lines = ["Metadata-Version: 2.1", f"Name: {project}", f"Version: {version}"]
+        for extra in (extra for start, extra in self.extras.items() if url.startswith(start)):
+            lines += [f"Provides-Extra: {extra}", f'Requires-Dist: kernels==1; extra == "{extra}"']
+        return "\n".join([*lines, ""]).encode(), None
 
 
 def page(*names: str) -> str:
@@ -206,10 +220,7 @@ def test_the_index_is_asked_for_a_gpu_that_the_tables_lack(layout: str) -> None:
     else:
         pages[f"{address}kernels/"] = page("kernels-1-py3-none-any.whl")
     pages.setdefault(f"{address}torch/", page(name))
-    reach = Pages(pages)
-    fields = f'Provides-Extra: {extra}\nRequires-Dist: kernels==1; extra == "{extra}"\n' if extra else ""
-    metadata = f"Metadata-Version: 2.1\nName: torch\nVersion: 2.20.0\n{fields}".encode()
-    reach.fetch_metadata_and_variant = lambda *_, **__: (metadata, None)  # type: ignore[method-assign,assignment]
+    reach = Pages(pages, extras={address: extra} if extra else {})
     (choice,) = choose.choose_wheels(["torch"], None, host, reach)
     assert (choice.index, choice.picked.name if choice.picked else "") == (address, name)
     assert [is_served for _, is_served in choice.served] == [True, False]
@@ -219,15 +230,8 @@ def test_the_index_is_asked_for_a_gpu_that_the_tables_lack(layout: str) -> None:
 
 def host_wheels(pages: dict[str, str], extras: dict[str, str]) -> Pages:
     """Return servers whose torch has one device extra each (by address), and the wheel with its kernels."""
-    reach = Pages(pages | {f"{url}kernels/": page("kernels-1-py3-none-any.whl") for url in extras})
-
-    def read_metadata(url: str, *_: object, **__: object) -> tuple[bytes, None]:
-        extra = next(extra for index, extra in extras.items() if url.startswith(index))
-        lines = ["Metadata-Version: 2.1", "Name: torch", "Version: 2.14.0", f"Provides-Extra: {extra}"]
-        return "\n".join((*lines, f'Requires-Dist: kernels==1; extra == "{extra}"', "")).encode(), None
-
-    reach.fetch_metadata_and_variant = read_metadata  # type: ignore[method-assign,assignment]
-    return reach
+    kernels = {f"{url}kernels/": page("kernels-1-py3-none-any.whl") for url in extras}
+    return Pages(pages | kernels, extras=extras)
 
 
 def test_an_index_without_the_kernels_that_tables_promise_is_passed_over() -> None:
@@ -265,10 +269,6 @@ def test_an_index_is_asked_for_what_the_tables_do_not_list_of_it(
     # one that the tables do not name for it, and that does not answer, is passed over with a note
     reach.down = stable
     if target == "gfx906":
-        reach.fetch_metadata_and_variant = lambda *_, **__: (  # type: ignore[method-assign,assignment]
-            b"Metadata-Version: 2.1\nName: torch\nVersion: 2.13.0+rocm7.2\n",
-            None,
-        )
         (choice,) = choose.choose_wheels(["torch"], None, machine(target, python=f"{python}.0"), reach)
         assert choice.index == listed and any("cannot ask amd-stable" in note for note in choice.notes)
     else:
@@ -314,8 +314,6 @@ ARC, UHD = Gpu("intel", integrated=False), Gpu("intel", integrated=True)
     ],
 )
 def test_the_index_is_of_the_vendor(hardware: Hardware, vendor: str, target: str | None, note: str) -> None:
-    from choose_indexes import host as host_with
-
     host = host_with(hardware)
     url = best(host, vendor, target)[0]
     (choice,) = choose.choose_wheels(
@@ -343,8 +341,6 @@ def test_a_card_that_no_index_serves_gets_the_kernels_that_it_runs(target: str) 
 
     url = "https://download.pytorch.org/whl/rocm7.2/"
     reach = Pages({f"{url}torch/": page("torch-2.11.0+rocm7.2-py3-none-linux_x86_64.whl")})
-    metadata = b"Metadata-Version: 2.1\nName: torch\nVersion: 2.11.0+rocm7.2\n"
-    reach.fetch_metadata_and_variant = lambda *_, **__: (metadata, None)  # type: ignore[method-assign,assignment]
     choice = choose_for(target, "3.10")
     assert (choice.index, choice.override_line) == (url, "HSA_OVERRIDE_GFX_VERSION=10.3.0")
     assert [(gpu.native, gpu.gfx, is_served) for gpu, is_served in choice.served] == [
@@ -364,17 +360,8 @@ def test_a_card_that_no_index_serves_gets_the_kernels_that_it_runs(target: str) 
     ],
 )
 def test_builds_for_every_gpu_that_is_here_fit_the_better_ones_first(
-    gpus: tuple[Gpu, ...], taken: str, monkeypatch: pytest.MonkeyPatch
+    gpus: tuple[Gpu, ...], taken: str
 ) -> None:
-    from choose_indexes import host as host_with
-
-    def texts(
-        _: reader.IndexReader, _url: str, name: str, _size: int | None, *, variant: bool = True
-    ) -> tuple[bytes, None]:
-        return f"Metadata-Version: 2.1\nName: torch\nVersion: {name.split('-')[1]}\n".encode(), None
-
-    monkeypatch.setattr(Pages, "fetch_metadata_and_variant", texts)
-
     url = "https://example.com/simple/"
     versions = ("2.8.0+cu128", "2.9.0+rocm7.2", "2.10.0+cpu")
     names = [f"torch-{one}-cp312-cp312-linux_x86_64.whl" for one in versions]
@@ -403,8 +390,6 @@ def test_builds_for_every_gpu_that_is_here_fit_the_better_ones_first(
     ],
 )
 def test_cuda_is_no_newer_than_nvidias_driver(gpu: Gpu, cuda: str | None, name: str) -> None:
-    from choose_indexes import host as host_with
-
     found, notes = index_pages.find_host_indexes(host_with(Hardware(gpus=(gpu,), cuda=cuda)), "stable")
     assert found[0].url.endswith(name)
     assert ("serves RTX 5090 (whose driver has CUDA 11.8) with" in "".join(notes)) == (cuda == "11.8")
@@ -443,10 +428,6 @@ def test_when_no_known_index_has_it_each_says_why() -> None:
 def test_what_the_tables_say_of_an_index_counts_when_it_is_named() -> None:
     url = "https://download.pytorch.org/whl/rocm7.2/"
     reach = Pages({f"{url}torch/": page("torch-2.11.0+rocm7.2-cp312-cp312-linux_x86_64.whl")})
-    reach.fetch_metadata_and_variant = lambda *_, **__: (
-        b"Metadata-Version: 2.1\nName: torch\nVersion: 2.11.0+rocm7.2\n",
-        None,
-    )  # type: ignore[method-assign,assignment]
     (choice,) = choose.choose_wheels(["torch"], url, machine("gfx1036", "gfx1100"), reach)
     assert [is_served for _, is_served in choice.served] == [False, True]
     assert (choice.layout, choice.visible_line) == ("plain", "HIP_VISIBLE_DEVICES=1")
@@ -466,8 +447,6 @@ def test_a_stated_target_that_the_card_here_runs_names_the_override(monkeypatch:
     name = "torch-2.11.0+rocm7.2-py3-none-linux_x86_64.whl"
     url = "https://download.pytorch.org/whl/rocm7.2/"
     reach = Pages({f"{url}torch/": page(name)})
-    metadata = b"Metadata-Version: 2.1\nName: torch\nVersion: 2.11.0+rocm7.2\n"
-    reach.fetch_metadata_and_variant = lambda *_, **__: (metadata, None)  # type: ignore[method-assign,assignment]
     for stated, line in (("gfx1030", "HSA_OVERRIDE_GFX_VERSION=10.3.0"), ("gfx1100", None)):
         host = make_host({}, StatedMachine(gfx=(stated,), rocm="none", python="3.12"))
         (choice,) = choose.choose_wheels(["torch"], url, host, reach)
@@ -477,7 +456,6 @@ def test_a_stated_target_that_the_card_here_runs_names_the_override(monkeypatch:
         other = Pages(
             {"https://x/torch/": page(name), "https://y/torch/": page(name.replace("rocm7.2", "cpu"))}
         )
-        other.fetch_metadata_and_variant = reach.fetch_metadata_and_variant  # type: ignore[method-assign]
         lines = [
             choose.choose_wheels(["torch"], f"https://{at}/", host, other)[0].override_line for at in "xy"
         ]
