@@ -211,7 +211,10 @@ def test_commands_are_told_as_the_user_started_us(
     monkeypatch.setattr(extras, "_find_own_command", lambda *_: "uvx rocm-wheels")
     assert boundary.run_command(configure_command, ["--gfx", "gfx1100,gfx1201"]) == 0
     told = capsys.readouterr().err
-    assert 'eval "$(uvx rocm-wheels configure --print)"' in told and "see `uvx rocm-wheels doctor`" in told
+    assert (
+        'eval "$(uvx rocm-wheels configure --print --gfx gfx1100,gfx1201)"' in told
+        and "see `uvx rocm-wheels doctor`" in told
+    )
 
 
 @pytest.mark.contract

@@ -92,7 +92,7 @@ def configure_command(
     as_lines: bool, shell: str | None, as_json: bool, python: Path | None, gfx: tuple[str, ...]
 ) -> None:
     """Look, decide, print."""
-    from rocm_wheels.core.shell import format_variable
+    from rocm_wheels.core.shell import format_command, format_variable
     from rocm_wheels.user import settings
 
     if shell and not as_lines:
@@ -123,19 +123,19 @@ def configure_command(
     log.log_note(extras.adapt_commands(advice.torch))
     for setting in advice.settings:
         click.echo(f"{setting.name}={setting.value}\n  {setting.why}\n  {setting.source}")
-    if advice.settings:
-        log.log_note(extras.adapt_commands('tip: eval "$(rocm-wheels configure --print)"'))
-    else:
+    if not advice.settings:
         click.echo("no variable is needed")
+        return
+    stated = [*(["--python", str(python)] if python else []), *(["--gfx", ",".join(gfx)] if gfx else [])]
+    line = format_command(["rocm-wheels", "configure", "--print", *stated])
+    log.log_note(extras.adapt_commands(f'tip: eval "$({line})"'))
 
 
 def _require_served(advice: settings.HostConfiguration) -> None:
     """Raise HostError where torch can use no GPU, whatever is set."""
     if advice.unserved:
-        raise errors.HostError(
-            f"{advice.torch} has no kernels for {', '.join(advice.unserved)}",
-            tip=advice.tip,
-        )
+        cards = ", ".join(advice.unserved)
+        raise errors.HostError(f"{advice.torch} has no kernels for {cards}", tip=advice.tip)
 
 
 _OUTCOME_COLOURS = {"pass": "green", "skip": "dim", "fail": "red", "crash": "red", "timeout": "red"}
