@@ -59,19 +59,19 @@ def detect_hardware(
     look = Look(env, root, run)
     if forced.chips_by:
         look.tried.append(f"{forced.chips_by} says which AMD GPUs there are")
-    wanted = {vendor for vendor in vendors if vendor != "amd" or forced.chips is None}
+    looked_for = {vendor for vendor in vendors if vendor != "amd" or forced.chips is None}
     if platform == "win32":
-        gpus, present = _detect_on_windows(look, wanted)
+        gpus, present = _detect_on_windows(look, looked_for)
     elif platform == "darwin":
-        gpus, present = _detect_on_macos(look, wanted), set()
+        gpus, present = _detect_on_macos(look, looked_for), set()
     else:
-        gpus, present = _detect_on_linux(look, wanted, overrides)
+        gpus, present = _detect_on_linux(look, looked_for, overrides)
 
     # the programs of the drivers know more of their cards, but for what is stated
     cuda = None
     for vendor in GPU_VENDORS:
         is_stated = vendor == "nvidia" and forced.capability is not None
-        if vendor in present & wanted and not is_stated and (query := load_vendor_query(vendor)):
+        if vendor in present & looked_for and not is_stated and (query := load_vendor_query(vendor)):
             cards, version = query(look, [gpu for gpu in gpus if gpu.vendor == vendor])
             gpus = [*cards, *(gpu for gpu in gpus if gpu.vendor != vendor)]
             cuda = version if vendor == "nvidia" else cuda

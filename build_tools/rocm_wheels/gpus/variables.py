@@ -231,10 +231,10 @@ def _filter_gpus(variable: str, text: str | None, gpus: list[Gpu], faults: list[
         if gpu is not None and gpu not in remaining:
             remaining.append(gpu)
         elif gpu is None or is_runtime:
-            left = (
+            indices = (
                 f"the {len(gpus)} GPUs left, 0 to {len(gpus) - 1}" if len(gpus) > 1 else "the one GPU left, 0"
             )
-            why = "names a GPU a second time" if gpu else f"is none of {left}"
+            why = "names a GPU a second time" if gpu else f"is none of {indices}"
             if gpus and word.strip() != "-1":
                 faults.append(f"{variable}={text}: {word!r} {why}: the list ends there")
             break

@@ -164,8 +164,8 @@ def check_requirements(subject: DoctorSubject) -> Iterator[Finding]:
                 message = f"{name} {present[name].version} requires {requirement}, {state}"
                 yield error(message, _suggest_fix(subject, name, requirement))
             else:
-                wanted = [(required_name, extra) for extra in ("", *sorted(requirement.extras))]
-                pending += [entry for entry in wanted if entry not in pending]
+                entries = [(required_name, extra) for extra in ("", *sorted(requirement.extras))]
+                pending += [entry for entry in entries if entry not in pending]
 
 
 def _is_applicable(required: Requirement, subject: DoctorSubject, extra: str) -> bool:

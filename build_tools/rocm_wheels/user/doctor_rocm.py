@@ -48,20 +48,20 @@ def check_rocm(subject: DoctorSubject) -> Iterator[Finding]:
             yield info("no ROCm in the environment or on the system", tip)
     if not pip or not system or _parse_minor(pip.version) == _parse_minor(system[0].version):
         return
-    other = system[0]
+    first = system[0]
     leads = [
         name
         for name in (*_ROOT_VARIABLES, *_PATH_VARIABLES)
-        if _leads_to(subject.env.get(name, ""), other.path)
+        if _leads_to(subject.env.get(name, ""), first.path)
     ]
     if not leads:
         yield info(
             f"two releases of ROCm: {pip.version} from pip, which torch uses, "
-            f"and {other.version} in {other.path}",
-            f"leave {other.path} out of LD_LIBRARY_PATH and ROCM_PATH when torch runs",
+            f"and {first.version} in {first.path}",
+            f"leave {first.path} out of LD_LIBRARY_PATH and ROCM_PATH when torch runs",
         )
         return
-    text = f"{join_some(leads)} lead to ROCm {other.version} ({other.path}), "
+    text = f"{join_some(leads)} lead to ROCm {first.version} ({first.path}), "
     text += f"and torch uses {pip.version} from pip: "
     unset = f"unset {' '.join(leads)}"
     if set(leads) & set(_PATH_VARIABLES):

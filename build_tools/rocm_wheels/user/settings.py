@@ -86,14 +86,14 @@ def judge_cards(
     overridden = bool(list_override_variables(env))
     cards = []
     for number, gpu in enumerate(gpus):
-        own = _get_own_target(gpu)
-        passed = (gpu.gfx or "").partition(":")[0] if overridden else own
+        target = _get_own_target(gpu)
+        passed = (gpu.gfx or "").partition(":")[0] if overridden else target
         native = bool(passed) and _can_run(targets, passed, env)
         options: list[TargetOverride] = []
         if not native and not overridden and platform != "win32":
-            options = [option for option in list_possible_overrides(own, targets) if not option.risky]
+            options = [option for option in list_possible_overrides(target, targets) if not option.risky]
         if gpu.visible:
-            cards.append(ConfiguredCard(gpu, number, own, native, options[0] if options else None))
+            cards.append(ConfiguredCard(gpu, number, target, native, options[0] if options else None))
     return tuple(cards)
 
 
@@ -173,9 +173,9 @@ def make_settings(
         value = ",".join(str(card.number) for card in visible)
         names = ", ".join(map(str, hidden))
         # GPU_DEVICE_ORDINAL is for OpenCL
-        own = next((name for name in (HIP_VISIBLE_DEVICES, CUDA_VISIBLE_DEVICES) if name in env), None)
-        if own:
-            text = f"{own}={env[own]} is your own and stays, though torch cannot use {names}"
+        hiding = next((name for name in (HIP_VISIBLE_DEVICES, CUDA_VISIBLE_DEVICES) if name in env), None)
+        if hiding:
+            text = f"{hiding}={env[hiding]} is your own and stays, though torch cannot use {names}"
             plan_notes.append(f"{text}: {HIP_VISIBLE_DEVICES}={value} would hide it")
         else:
             url = _ISOLATION_SOURCE
@@ -240,8 +240,10 @@ def _is_harmless(
         if gpu.vendor != "amd" or gpu.index is None or gpu.index in overridden:
             continue
         target = _get_own_target(gpu)
-        own = format_override_version(target) if target else ""
-        if own != version and (gpu.index in used or own.partition(".")[0] != version.partition(".")[0]):
+        own_version = format_override_version(target) if target else ""
+        if own_version != version and (
+            gpu.index in used or own_version.partition(".")[0] != version.partition(".")[0]
+        ):
             return False
     return True
 
