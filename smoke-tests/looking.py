@@ -8,19 +8,22 @@ ends in any case: that process may hang in its driver for ever. DEVICE is as pro
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from processes import describe, end_of, end_session, is_over
-
 _HERE = Path(__file__).resolve().parent
 _CLONE = _HERE.parent
 _SECONDS = 180.0
+_PATIENCE = (
+    5.0  # seconds for a killed process to be gone: one that waits for its GPU in the kernel cannot die
+)
 _SHOWN_LINES = 15
 _DATA = """
 import json, sys
@@ -81,11 +84,6 @@ def look(*, data: str | None, gfx: str | None, require_gpu: bool, device: str = 
     return Given(facts, "", gpu, no_gpu, fails, rows, no_data)
 
 
-def gpu_fault(device: str) -> str:
-    """Say why a GPU does not calculate, from a fresh process; nothing, when it does."""
-    return _calculates(*probe(device))
-
-
 def _calculates(answers: list[dict[str, Any]], how: str) -> str:
     if len(answers) > 2:
         return "" if answers[2]["calculated"] else "a sum of whole numbers on it is wrong"
@@ -108,17 +106,40 @@ def probe(device: str = "", seconds: float = _SECONDS) -> tuple[list[dict[str, A
                 start_new_session=os.name != "nt",
             )
             try:
-                how = describe(child.wait(seconds))
+                how = _describe(child.wait(seconds))
             except subprocess.TimeoutExpired:
                 how = f"stopped after {seconds:g} s"
-            finally:
-                end_session(child.pid)
-                if not is_over(child.poll):
-                    how = f"hangs in the kernel: process {child.pid} cannot be ended"
+            if os.name == "nt":
+                subprocess.run(
+                    ["taskkill", "/F", "/T", "/PID", str(child.pid)], capture_output=True, check=False
+                )
+            else:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(child.pid, signal.SIGKILL)
+            try:
+                child.wait(_PATIENCE)
+            except subprocess.TimeoutExpired:
+                how = f"hangs in the kernel: process {child.pid} cannot be ended"
         text = answer.read_text(encoding="utf-8") if answer.is_file() else ""
-        said = end_of(printed).splitlines()[-_SHOWN_LINES:]
+        said = printed.read_text(encoding="utf-8", errors="replace").splitlines()[-_SHOWN_LINES:]
     whole = text[: text.rfind("\n") + 1].splitlines()  # it may have died while it wrote the next
     return [json.loads(line) for line in whole], how + "".join(f"\n  | {line}" for line in said)
+
+
+def _describe(code: int) -> str:
+    """Say how a process ended."""
+    if code >= 0:
+        windows = {
+            0xC0000005: "an access violation",
+            0xC000001D: "an illegal instruction",
+            0xC0000409: "an abort",
+        }
+        named = windows.get(code)
+        return f"crashed with {named}" if named else f"ended in the middle of it, with exit code {code}"
+    try:
+        return f"crashed with {signal.Signals(-code).name}"
+    except ValueError:
+        return f"crashed with signal {-code}"
 
 
 def _from(path: str) -> tuple[dict[str, Any], str]:

@@ -63,7 +63,6 @@ def compilers(
         assert importlib.util.find_spec("triton"), "torch.compile needs triton for GPUs; it is not installed"
 
 
-@pytest.mark.dynamo
 @pytest.mark.usefixtures("compilers")
 def test_compiled_function(torch: Any, device: str) -> None:
     """Pointwise operations and a reduction, fused."""
@@ -76,7 +75,6 @@ def test_compiled_function(torch: Any, device: str) -> None:
 
 
 @pytest.mark.quick
-@pytest.mark.dynamo
 @pytest.mark.usefixtures("compilers")
 def test_compiled_network_backward(torch: Any, device: str) -> None:
     """A layer with an activation, and its gradients."""

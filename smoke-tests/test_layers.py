@@ -153,7 +153,6 @@ def test_dropout(torch: Any, device: str, said: Any) -> None:
 
 
 @pytest.mark.quick
-@pytest.mark.dynamo
 def test_network_learns(torch: Any, device: str, said: Any) -> None:
     """A network learns the sine: optimizer, autograd and reuse of memory over 200 steps."""
     torch.manual_seed(11)
@@ -175,7 +174,6 @@ def test_network_learns(torch: Any, device: str, said: Any) -> None:
     said(f"loss {losses[0]:.3g} to {losses[-1]:.3g}")
 
 
-@pytest.mark.dynamo
 @pytest.mark.parametrize("dtype", [pytest.param("float16", marks=pytest.mark.quick), "bfloat16"])
 def test_mixed_precision_learns(torch: Any, device: str, dtype: str, said: Any) -> None:
     """Autocast with a gradient scaler: a small network fits a line, in weights that stay float32."""

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import sys
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,8 @@ from source_trees import Upstream
 from warm_python import warm_python
 
 from rocm_wheels.core import junit
-from rocm_wheels.testing.results import Results, TestResult, write_junit, write_results
+from rocm_wheels.models.test_results import Results, TestResult
+from rocm_wheels.testing.results import write_junit, write_results
 
 TOOLS = Path(__file__).resolve().parents[2] / "build_tools"
 GENERATE, CHECKOUT = TOOLS / "generate_pytorch_source_manifest.py", TOOLS / "checkout_from_manifest.py"
@@ -199,24 +201,21 @@ def test_reports_of_all_shards_are_summarized(tmp_path: Path) -> None:
 
 @pytest.mark.contract
 def test_records_of_our_own_runs_are_summarized(tmp_path: Path) -> None:
+    alike = [TestResult(name=f"test_mm.py::t[{n}]", outcome="failed", detail="no kernel") for n in range(88)]
     tests = (
-        TestResult(name="test_math.py::test_sum", outcome="failed", seconds=1, reason="1 is not 2"),
-        TestResult(name="test_math.py::test_mm", outcome="missing", seconds=0, reason="not run"),
+        TestResult(name="test_math.py::test_sum", outcome="failed", detail="1 is not 2"),
+        TestResult(name="test_math.py::test_mm", outcome="missing", detail="not run"),
+        *alike,
     )
-    facts = {
-        "tool": "x",
-        "when": "2026-11-22T00:00:00",
-        "host": "here",
-        "torch": "2.13",
-        "gfx": (),
-        "files": {},
-    }
-    results = Results(schema=1, **facts, tests=tests, counts={"failed": 1, "missing": 1})
+    when = datetime(2026, 11, 22, tzinfo=timezone.utc)
+    results = Results(kind="smoke", tool="x", when=when, host="here", wheels={}, tests=tests)
     folder = tmp_path / "smoke"
     folder.mkdir()
-    write_results(folder / "results.json", results)
+    write_results(folder, results)
     write_junit(folder / "junit.xml", results)
     code, text = summarize(tmp_path, "--reports-dir", folder)
     assert code == 16 and text.count("| test_math.py::test_") == 2, "one was not run"
+    assert "90 tests failed" in text and text.count("no kernel") == 1
+    assert "no kernel and 87 more of the same error" in text
     (folder / "results.json").write_text("{}")
     assert summarize(tmp_path, "--reports-dir", folder)[0] == 2

@@ -12,7 +12,8 @@ import sys
 import threading
 import time
 import zipfile
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,15 +26,10 @@ from warm_python import warm_python
 from rocm_wheels.cli.torch_tests import torch_tests_command
 from rocm_wheels.core import errors, junit
 from rocm_wheels.models import torch_tests
+from rocm_wheels.models.test_results import Results, Suite, TestResult
 from rocm_wheels.sources import checkout_state
-from rocm_wheels.testing import durations, installed_torch, torch_test_plan, torch_test_run
-from rocm_wheels.testing.results import (
-    TorchResults,
-    describe_next_command,
-    format_torch_table,
-    read_torch_results,
-    write_torch_results,
-)
+from rocm_wheels.testing import installed_torch, places, runner, torch_test_plan
+from rocm_wheels.testing.results import describe_next_command, format_table, read_results, write_results
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="signals")
 COMMIT = "1" * 40
@@ -99,10 +95,7 @@ def sources(tmp_path: Path) -> Path:
     return tests.parent
 
 
-def an_order(
-    sources: Path, *files: str, words: tuple[str, ...] = (), limit: float = 1.5
-) -> torch_test_run.TorchTestRequest:
-    table = torch_tests.load_torch_tests()
+def known_rows() -> list[torch_tests.KnownTestRow]:
     same = {
         "reason": "so it is",
         "source": "x",
@@ -110,29 +103,55 @@ def an_order(
         "owner": "ann",
         "issue": "https://example.org/1",
     }
-    rows = [torch_tests.KnownTestRow(**{**row, **same, "expires": "2999-01-01"}) for row in KNOWN]
-    return torch_test_run.TorchTestRequest(
+    return [torch_tests.KnownTestRow(**{**row, **same, "expires": "2999-01-01"}) for row in KNOWN]
+
+
+def an_order(sources: Path, *files: str, limit: float = 1.5, **more: Any) -> runner.TestRequest:
+    order = runner.TestRequest(
+        kind="tests",
         target=installed_torch.TargetPython(Path(sys.executable), (), version="9.9.0", python_version="3.12"),
-        python_version="3.12",
-        sources=torch_test_plan.TorchTestSources(sources, COMMIT, "9.9.0a0"),
-        chosen=torch_test_plan.TorchTestSelection(words=words),
-        parts=[torch_test_plan.TorchTestFile(file) for file in files],
-        left_out={},
-        table=table.model_copy(update={"known": tuple(rows), "environment": {"OF_ALL": "1"}}),
-        files={},
-        limits=(limit, 60.0),
+        tests=sources / "test",
+        files=[runner.TestFile(file) for file in files],
+        wheels={},
+        limit=limit,
+        file_limit=60.0,
+        environment={"OF_ALL": "1"},
+        subject="torch 9.9.0",
+        suite=Suite(name="default"),
+        known=known_rows(),
+        uses_gpu=False,
     )
+    return replace(order, **more)
 
 
-def a_place() -> torch_test_run.GpuPlace:
+def a_place() -> places.GpuPlace:
     kept = {
         name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "PYTHONPATH"))
     }
-    return torch_test_run.GpuPlace("gfx942", "gfx942", {**kept, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"})
+    return places.GpuPlace("gfx942", "gfx942", {**kept, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"})
 
 
-def ends(results: TorchResults) -> dict[str, str]:
-    return {one.name.rpartition("::")[2]: one.outcome for part in results.parts for one in part.bad}
+def run(
+    order: runner.TestRequest,
+    folder: Path,
+    place: places.GpuPlace | None = None,
+    show: Callable[[str], None] = lambda _: None,
+) -> Results:
+    return runner.run_in_place(order, place or a_place(), folder, show)
+
+
+def of(results: Results, file: str) -> list[TestResult]:
+    """The tests of a file, and what came of the file itself."""
+    return [test for test in results.tests if test.name.split("::")[0].split(":")[0] in (file, f"{file}.py")]
+
+
+def counts(results: Results, file: str) -> dict[str, int]:
+    return dict(Counter(test.verdict for test in of(results, file)))
+
+
+def bad(results: Results, file: str = "") -> dict[str, TestResult]:
+    tests = of(results, file) if file else results.tests
+    return {test.name.rpartition("::")[2]: test for test in tests if test.is_bad}
 
 
 @pytest.mark.contract
@@ -140,45 +159,44 @@ def test_a_test_that_takes_its_process_with_it_costs_nothing_but_itself(
     sources: Path, tmp_path: Path
 ) -> None:
     folder, order = tmp_path / "gfx942", an_order(sources, "test_mini", "test_broken")
-    found = torch_test_run.run_in_place(order, a_place(), folder, lambda _: None)
-    mini, broken = found.parts
-    assert ends(found) == {
+    found = run(order, folder)
+    ends = bad(found)
+    assert {name: test.outcome for name, test in ends.items()} == {
         "test_b_fails": "failed",
         "test_c_dies": "crashed",
         "test_g_hangs": "timeout",
         "test_broken.py": "failed",
     }
-    assert "SIGSEGV" in mini.bad[1].reason and "in test_c_dies" in mini.bad[1].reason
-    assert "after 1.5 s" in mini.bad[2].reason and "in test_g_hangs" in mini.bad[2].reason
-    assert mini.counts == {
+    assert "SIGSEGV" in ends["test_c_dies"].detail and "in test_c_dies" in ends["test_c_dies"].detail
+    assert "after 1.5 s" in ends["test_g_hangs"].detail and "in test_g_hangs" in ends["test_g_hangs"].detail
+    assert counts(found, "test_mini") == {
         "passed": 4,
         "failed": 1,
         "crashed": 1,
         "timeout": 1,
         "known": 1,
         "skipped": 1,
-        "left_out": 1,
+        "left out": 1,
     }
-    assert [one.reason for one in mini.known] == ["fails: so it is (ann, https://example.org/1)"]
-    assert mini.again == ("test_mini.py::TestMini::test_i_was_known",)
-    assert "nothing_of_that_name" in broken.bad[0].reason and "exit code 2" in broken.fault
-    assert found.complete and not found.good and read_torch_results(folder) == found
-    shown = format_torch_table(found)
-    assert (
-        "known failures, which are none of these wheels:\n  test_mini.py::TestMini::test_e_is_known" in shown
-    )
+    known = {test.name.rpartition("::")[2]: test for test in found.tests if test.known}
+    assert known["test_e_is_known"].known == "fails: so it is (ann, https://example.org/1)"
+    assert known["test_i_was_known"].outcome == "passed"
+    assert "nothing_of_that_name" in ends["test_broken.py"].detail
+    assert {*found.files} == {"test_mini", "test_broken"} and not found.good
+    assert read_results(folder / "results.json") == found
+    shown = format_table(found)
+    expected = "known failures, which are none of these wheels:\n  test_mini.py::TestMini::test_e_is_known"
+    assert expected in shown and "rows in data/torch_tests.yaml may go:\n  test_mini.py::TestMini" in shown
     assert shown.endswith("4 passed, 2 failed, 1 crashed, 1 timeout, 1 known, 1 skipped, 1 left out")
     assert "--wheels says what is installed" in describe_next_command(found, folder)
-    named = found.model_copy(update={"files": {"torch.whl": "0" * 64}})
+    named = found.model_copy(update={"wheels": {"torch.whl": "0" * 64}})
     assert describe_next_command(named, folder).startswith("evidence: rocm-wheels set evidence add STORE")
-    other = named.model_copy(update={"of": named.of.model_copy(update={"doubt": "another commit"})})
+    other = named.model_copy(update={"selected": "another commit"})
     assert describe_next_command(other, folder).startswith(
         "a gate takes them for no whole run: another commit\n"
     )
-    assert (
-        describe_next_command(named.model_copy(update={"parts": ()}), folder)
-        == "no evidence: no test was run"
-    )
+    empty = named.model_copy(update={"tests": ()})
+    assert describe_next_command(empty, folder) == "no evidence: no test was run"
 
 
 CUDA = """
@@ -214,19 +232,25 @@ def test_what_ran_nothing_or_with_another_torch_or_gpu_is_told(sources: Path, tm
         "torch", "9.9.0", tmp_path / "site" / "torch-9.9.0.dist-info", None
     )
     order = an_order(sources, "test_uses", "test_other", "test_gone", "test_quits", limit=60)
-    order = replace(order, target=replace(order.target, installed=(torch,)))
+    target = replace(order.target, installed=(torch,))
+    order = replace(
+        order,
+        target=target,
+        torch=torch_test_plan.find_torch_folder(target),
+        record=partial(torch_test_plan.digest_torch_record, target),
+    )
     place = a_place()
     place = replace(place, env={**place.env, "PYTHONPATH": str(tmp_path / "site")})
-    uses, other, gone, quits = torch_test_run.run_in_place(
-        order, place, tmp_path / "results", lambda _: None
-    ).parts
-    anew = "torch was reinstalled while its tests ran"
-    assert uses.devices == ("gfx1100:xnack-",) and uses.counts == {"passed": 1, "crashed": 1}
-    assert "exit code 1, and no test failed" in uses.fault
-    assert uses.fault.endswith("torch used gfx1100:xnack-, not gfx942")
-    assert other.counts == {"failed": 1} and "the tests import torch from" in other.bad[0].reason
-    assert (gone.counts, gone.fault) == ({"skipped": 1}, anew)
-    assert quits.counts == {"crashed": 1} and "exit code 0 in the middle" in quits.fault
+    found = run(order, tmp_path / "results", place)
+    assert counts(found, "test_uses") == {"passed": 1, "crashed": 1, "failed": 1}
+    ends = bad(found, "test_uses")
+    assert "exit code 1, and no test failed" in ends["test_uses: behind its last test"].detail
+    assert ends["test_uses: GPU"].detail == "torch used gfx1100:xnack-, not gfx942"
+    (other,) = of(found, "torch")
+    assert other.outcome == "failed" and "the tests import torch from" in other.detail
+    assert counts(found, "test_gone") == {"skipped": 1, "failed": 1}
+    assert bad(found)["test_gone: torch"].detail == "torch was reinstalled while its tests ran"
+    assert "exit code 0 in the middle" in bad(found)["test_quits: before its first test"].detail
 
 
 SLOW = """
@@ -247,15 +271,12 @@ def test_a_file_takes_as_long_as_its_processes_and_a_test_as_long_as_until_it_di
     (sources / "test" / "test_dies.py").write_text(f"{SLOW}{dies}def test_then(): pass\n")
     order = an_order(sources, "test_slow", "test_dies", limit=60)
     begin = time.monotonic()
-    slow, dies_too = torch_test_run.run_in_place(order, a_place(), tmp_path / "results", lambda _: None).parts
+    files = run(order, tmp_path / "results").files
     whole = time.monotonic() - begin
-    assert 1.0 < slow.seconds < whole and 1.7 < dies_too.seconds < whole
-    assert slow.seconds + dies_too.seconds == pytest.approx(whole, abs=0.5 + whole * 0.2)
-    assert durations.read_durations([tmp_path], "default") == {
-        "test_slow": slow.seconds,
-        "test_dies": dies_too.seconds,
-    }
-    lines = (tmp_path / "results" / "outcomes" / "test_dies.jsonl").read_text().splitlines()
+    assert 1.0 < files["test_slow"] < whole and 1.7 < files["test_dies"] < whole
+    assert sum(files.values()) == pytest.approx(whole, abs=0.5 + whole * 0.2)
+    assert torch_test_plan.read_durations([tmp_path], "default") == dict(files)
+    lines = (tmp_path / "results" / "run" / "test_dies.jsonl").read_text().splitlines()
     crash = next(json.loads(line) for line in lines if '"crashed"' in line)
     assert 0.3 <= crash["seconds"] < whole
 
@@ -287,21 +308,21 @@ def test_what_failed_and_passes_alone_is_flaky(sources: Path, tmp_path: Path) ->
     (sources / "test" / "test_chance.py").write_text(CHANCE)
     (sources / "test" / "test_more.py").write_text("".join(f"def test_{n}(): assert 0\n" for n in range(3)))
     order = an_order(sources, "test_chance", "test_more", limit=60)
-    limits = order.table.limits.model_copy(update={"tests_alone": 2})
-    few = replace(order, table=order.table.model_copy(update={"limits": limits}))
-    chance, more = torch_test_run.run_in_place(order, a_place(), tmp_path / "all", lambda _: None).parts
-    assert chance.counts == {"passed": 1, "failed": 1, "flaky": 2} and more.counts == {"failed": 3}
-    assert [one.name.rpartition("::")[2] for one in chance.flaky] == [
+    found = run(order, tmp_path / "all")
+    assert counts(found, "test_chance") == {"passed": 1, "failed": 1, "flaky": 2}
+    assert counts(found, "test_more") == {"failed": 3}
+    flaky = [test for test in found.tests if test.verdict == "flaky"]
+    assert [test.name.rpartition("::")[2] for test in flaky] == [
         "test_needs_to_be_first",
         "test_once[x y[z]]",
     ]
-    assert chance.flaky[1].reason.startswith("failed, then passed alone: AssertionError: the first time")
-    assert [one.name for one in chance.bad] == ["test_chance.py::test_never"]
-    report = junit.read_junit_report(tmp_path / "all" / chance.report)
-    assert (report.passed, report.failed, report.flaky) == (1, 1, 2)
+    assert flaky[1].detail.startswith("failed, then passed alone: AssertionError: the first time")
+    assert [*bad(found, "test_chance")] == ["test_never"]
+    report = junit.read_junit_report(tmp_path / "all" / "junit.xml")
+    assert (report.passed, report.failed, report.flaky) == (1, 4, 2)
     (sources / "test" / "was-here").unlink()
-    chance, _ = torch_test_run.run_in_place(few, a_place(), tmp_path / "few", lambda _: None).parts
-    assert chance.counts == {"passed": 1, "failed": 3}, "more failed than are tried again"
+    few = run(replace(order, tests_alone=2), tmp_path / "few")
+    assert counts(few, "test_chance") == {"passed": 1, "failed": 3}, "more failed than are tried again"
 
 
 def test_what_passes_by_reruns_is_flaky_too(sources: Path, tmp_path: Path) -> None:
@@ -321,9 +342,10 @@ def test_what_passes_by_reruns_is_flaky_too(sources: Path, tmp_path: Path) -> No
     )
     (sources / "test" / "test_chance.py").write_text(CHANCE.replace("not ran", "ran"))
     order = an_order(sources, "test_chance", limit=60)
-    (chance,) = torch_test_run.run_in_place(order, a_place(), tmp_path / "all", lambda _: None).parts
-    assert chance.counts == {"passed": 2, "failed": 1, "flaky": 1}
-    assert "failed 1 time, then passed in the same process (--reruns)" in chance.flaky[0].reason
+    found = run(order, tmp_path / "all")
+    assert found.counts == {"passed": 2, "failed": 1, "flaky": 1}
+    (flaky,) = (test for test in found.tests if test.verdict == "flaky")
+    assert "failed 1 time, then passed in the same process (--reruns)" in flaky.detail
 
 
 LOST = """
@@ -361,15 +383,16 @@ def test_a_lost_gpu_ends_its_part_at_once_and_the_same_command_carries_on(
     order = replace(order, find_gpu_fault=partial(ask_rehearsed_gpu, sources))
     place = a_place()
     place = replace(place, env={**place.env, "HIP_VISIBLE_DEVICES": "0"})
-    lost = torch_test_run.run_in_place(order, place, folder, lambda _: None)
-    assert lost.lost == "gfx942, at test_1: the gfx942 does not calculate any more" and not lost.good
-    assert lost.parts[0].counts == {"passed": 1, "crashed": 1, "missing": 1} and not lost.parts[0].complete
-    assert lost.parts[1].counts == {} and (tests / "ran").read_text() == "test_1 a on 0\n"
-    assert read_torch_results(folder) == lost and "lost GPUs:\n  gfx942, at" in format_torch_table(lost)
+    lost = run(order, folder, place)
+    assert lost.lost_gpu == "gfx942, at test_1: the gfx942 does not calculate any more" and not lost.good
+    assert counts(lost, "test_1") == {"passed": 1, "crashed": 1, "missing": 1} and not lost.files
+    assert counts(lost, "test_2") == {"missing": 1} and (tests / "ran").read_text() == "test_1 a on 0\n"
+    assert read_results(folder / "results.json") == lost and "lost gfx942, at" in format_table(lost)
     (tests / "lost-0").unlink()
     (tests / "breaks").write_text("")
-    found = torch_test_run.run_in_place(order, place, folder, lambda _: None)
-    assert found.complete and found.lost == "" and found.parts[0].counts == {"passed": 2, "crashed": 1}
+    found = run(order, folder, place)
+    assert len(found.files) == 2 and found.lost_gpu == ""
+    assert counts(found, "test_1") == {"passed": 2, "crashed": 1}
     ran = (tests / "ran").read_text().splitlines()
     assert ran == ["test_1 a on 0", "test_1 c on 0", "test_2 a on 0", "test_2 c on 0"]
 
@@ -384,12 +407,12 @@ def test_a_gpu_that_got_lost_and_lets_tests_fail_is_lost_too(sources: Path, tmp_
     order = an_order(sources, "test_1", "test_2", limit=60)
     order = replace(order, find_gpu_fault=partial(ask_rehearsed_gpu, sources))
     place = replace(a_place(), env={**a_place().env, "HIP_VISIBLE_DEVICES": "0"})
-    lost = torch_test_run.run_in_place(order, place, folder, lambda _: None)
-    assert lost.lost and not lost.parts[0].complete and lost.parts[1].counts == {}
+    lost = run(order, folder, place)
+    assert lost.lost_gpu and not lost.files and counts(lost, "test_2") == {"missing": 1}
     (tests / "lost-0").unlink()
     (tests / "breaks").write_text("")
-    resumed = torch_test_run.run_in_place(order, place, folder, lambda _: None)
-    assert resumed.good and resumed.parts[0].counts == {"passed": 2, "flaky": 1}
+    resumed = run(order, folder, place)
+    assert resumed.good and counts(resumed, "test_1") == {"passed": 2, "flaky": 1}
 
 
 ASKED = """
@@ -457,13 +480,13 @@ def test_several_gpus_take_files_from_one_list_and_what_a_lost_one_leaves(
     env = {**a_place().env, "HIP_VISIBLE_DEVICES": "0"}
     place = replace(a_place(), env=env, beside=({**env, "HIP_VISIBLE_DEVICES": "1"},))
     shown: list[str] = []
-    found = torch_test_run.run_in_place(order, place, tmp_path / "results", shown.append)
-    assert found.complete and not found.lost and found.counts == {"passed": 14, "crashed": 1}
+    found = run(order, tmp_path / "results", place, shown.append)
+    assert len(found.files) == 5 and not found.lost_gpu and found.counts == {"passed": 14, "crashed": 1}
     ran = (tests / "ran").read_text().splitlines()
     assert len(ran) == 10 and len({line.rpartition(" on ")[0] for line in ran}) == 10, "each once"
     assert [line for line in ran if line.endswith("on 1")] == ["test_2 a on 1"]
     assert {line[:2] for line in shown} == {"#0", "#1"}
-    assert len(found.lost_gpus) == 1 and found.lost_gpus[0].startswith("gfx942 #1, at test_2: ")
+    assert len(found.remarks) == 1 and found.remarks[0].startswith("lost gfx942 #1, at test_2: ")
 
 
 def test_a_full_disk_ends_a_run_in_which_somebody_waits_for_a_gpu(
@@ -481,22 +504,22 @@ def test_a_full_disk_ends_a_run_in_which_somebody_waits_for_a_gpu(
     place = replace(a_place(), env=env, beside=({**env, "HIP_VISIBLE_DEVICES": "1"},))
     after_loss: list[Path] = []
 
-    def write(folder: Path, results: TorchResults) -> None:
-        if results.lost_gpus:
+    def write(folder: Path, results: Results) -> None:
+        if results.remarks:
             after_loss.append(folder)
         if len(after_loss) > 1:
             raise OSError(errno.ENOSPC, "no space left on device")
-        write_torch_results(folder, results)
+        write_results(folder, results)
 
-    monkeypatch.setattr("rocm_wheels.testing.torch_test_run.write_torch_results", write)
+    monkeypatch.setattr("rocm_wheels.testing.runner.write_results", write)
     failures: list[OSError] = []
 
-    def run() -> None:
+    def fail() -> None:
         with pytest.raises(OSError, match="no space") as failure:
-            torch_test_run.run_in_place(order, place, tmp_path / "results", lambda _: None)
+            run(order, tmp_path / "results", place)
         failures.append(failure.value)
 
-    thread = threading.Thread(target=run, daemon=True)
+    thread = threading.Thread(target=fail, daemon=True)
     thread.start()
     thread.join(30)
     assert failures
@@ -618,31 +641,28 @@ def test_files_of_other_suites_go_through_the_handlers_of_run_test_py(sources: P
     (tests / "distributed" / "test_spawn.py").write_text(SPAWN)
     (tests / "test_induced.py").write_text(INDUCED)
     (tests / "run_test.py").write_text(HANDLERS)
-    order = an_order(sources, limit=60)
-    row = order.table.known[0].model_copy(update={"tests": ("distributed/*.py::test_known",)})
-    parts = [
-        torch_test_plan.TorchTestFile("distributed/test_spawn", run_by="run_test"),
-        torch_test_plan.TorchTestFile("test_induced", run_by="run_test", words=("--inductor",)),
-        torch_test_plan.TorchTestFile("distributed/test_ucc", run_by="run_test"),
+    row = known_rows()[0].model_copy(update={"tests": ("distributed/*.py::test_known",)})
+    files = [
+        runner.TestFile("distributed/test_spawn", run_by="run_test"),
+        runner.TestFile("test_induced", run_by="run_test", words=("--inductor",)),
+        runner.TestFile("distributed/test_ucc", run_by="run_test"),
     ]
-    order = replace(order, parts=parts, table=order.table.model_copy(update={"known": (row,)}))
-    spawn, induced, ucc = torch_test_run.run_in_place(
-        order, a_place(), tmp_path / "results", lambda _: None
-    ).parts
-    assert (ucc.counts, ucc.fault, ucc.complete) == ({"skipped": 1}, "", True)
-    assert spawn.counts == {"passed": 4, "failed": 1, "flaky": 1, "left_out": 2} and not spawn.fault
-    (bad,), (flaky,) = spawn.bad, spawn.flaky
-    assert bad.name == "distributed/test_spawn.py::test_b @dist-gloo" and "never with gloo" in bad.reason
-    assert flaky.name == "distributed/test_spawn.py::test_c @dist-test" and "SIGSEGV" not in flaky.reason
-    assert flaky.reason.startswith("crashed, then passed in another process")
+    found = run(an_order(sources, limit=60, files=files, known=(row,)), tmp_path / "results")
+    assert counts(found, "distributed/test_ucc") == {"skipped": 1} and len(found.files) == 3
+    spawn = "distributed/test_spawn"
+    assert counts(found, spawn) == {"passed": 4, "failed": 1, "flaky": 1, "left out": 2}
+    ((never, failed),) = bad(found, spawn).items()
+    assert never == "test_b @dist-gloo" and "never with gloo" in failed.detail
+    (flaky,) = (test for test in of(found, spawn) if test.verdict == "flaky")
+    assert flaky.name == "distributed/test_spawn.py::test_c @dist-test" and "SIGSEGV" not in flaky.detail
+    assert flaky.detail.startswith("crashed, then passed in another process")
     ran = (tests / "distributed" / "ran").read_text().splitlines()
     assert {line.partition(" ")[2] for line in ran} == {"test 1", "gloo 2"}
     assert ran.count("a gloo 2") == 1 == ran.count("c gloo 2"), (
         "what is behind the failure runs, and nothing twice"
     )
-    assert induced.counts == {"passed": 2, "failed": 1, "flaky": 1} and not induced.fault
-    assert [one.name for one in induced.bad] == ["test_induced.py::test_c"]
-    assert induced.unchosen == 0
+    assert counts(found, "test_induced") == {"passed": 2, "failed": 1, "flaky": 1}
+    assert [*bad(found, "test_induced")] == ["test_c"] and not found.selected
     suites = torch_tests.load_torch_tests().suites
     for suite in ("distributed", "inductor"):
         assert {group.run_by for group in suites[suite].groups} == {"run_test"}
@@ -659,20 +679,24 @@ def test_a_run_that_was_ended_is_carried_on_and_one_of_something_else_begun_anew
     )
     order, folder = an_order(sources, "test_skips", "test_mini", limit=600), tmp_path / "results"
     with pytest.raises(KeyboardInterrupt):
-        torch_test_run.run_in_place(order, a_place(), folder, lambda _: None)
-    half = read_torch_results(folder)
-    assert half is not None and [part.complete for part in half.parts] == [True, False] and not half.good
-    assert half.parts[1].counts == {"passed": 1, "missing": 1}
-    assert "not run to the end: test_mini; the same command continues" in format_torch_table(half)
-    found = torch_test_run.run_in_place(order, a_place(), folder, lambda _: None)
-    assert found.good and found.parts[1].counts == {"passed": 2} and found.when == half.when
+        run(order, folder)
+    half = read_results(folder / "results.json")
+    assert [*half.files] == ["test_skips"] and not half.good
+    assert counts(half, "test_mini") == {"passed": 1, "missing": 1}
+    found = run(order, folder)
+    assert found.good and counts(found, "test_mini") == {"passed": 2} and found.when == half.when
     assert (sources / "test" / "ran").read_text() == "a", "what was done is not run again"
-    chosen = replace(
-        order, chosen=torch_test_plan.TorchTestSelection(words=("-k", "test_a")), parts=order.parts[1:]
-    )
-    found = torch_test_run.run_in_place(chosen, a_place(), folder, lambda _: None)
-    assert found.parts[0].counts == {"passed": 1} and found.parts[0].unchosen == 1
+    chosen = replace(order, words=("-k", "test_a"), selected="-k test_a", files=order.files[1:])
+    found = run(chosen, folder)
+    assert found.counts == {"passed": 1} and found.selected == "-k test_a; 1 test left out"
     assert (sources / "test" / "ran").read_text() == "aa"
+    for name in ("state.json", ""):
+        broken = tmp_path / f"of others {name}" / "run"
+        broken.mkdir(parents=True)
+        (broken / (name or "mine")).write_text("5")
+        with pytest.raises(errors.UsageError, match="is not of a run of tests"):
+            run(order, broken.parent)
+        assert (broken / (name or "mine")).read_text() == "5", "nothing of others is removed"
 
 
 def test_run_test_py_says_which_files_there_are(sources: Path) -> None:
@@ -732,27 +756,15 @@ def test_kinds_of_tests_are_left_out_or_not(sources: Path) -> None:
 
 
 def test_only_what_is_known_here_is_run_for_debugging(sources: Path, tmp_path: Path) -> None:
-    order = an_order(sources, "test_mini")
-    rows = [row.model_copy(update={"torch": "<9"}) for row in order.table.known[:1]]
-    debug = replace(
-        order,
-        chosen=torch_test_plan.TorchTestSelection(debug=True, known_as="8.1", cache=True),
-        table=order.table.model_copy(update={"known": tuple(rows)}),
-    )
-    (mini,) = torch_test_run.run_in_place(debug, a_place(), tmp_path / "known", lambda _: None).parts
-    assert mini.counts == {"passed": 1, "known": 1}
+    rows = tuple(row.model_copy(update={"torch": "<9"}) for row in known_rows()[:1])
+    debug = an_order(sources, "test_mini", debug=True, known_as="8.1", cache=True, known=rows)
+    found = run(debug, tmp_path / "known")
+    assert found.counts == {"passed": 1, "known": 1}
     assert (sources / ".pytest_cache").is_dir()
-    every = replace(debug, chosen=torch_test_plan.TorchTestSelection(debug=True, known_as="all"))
-    assert (
-        torch_test_run.run_in_place(every, a_place(), tmp_path / "all", lambda _: None).parts[0].counts
-        == mini.counts
-    )
-    none = replace(
-        debug, chosen=torch_test_plan.TorchTestSelection(debug=True)
-    )  # the torch that is installed: nothing is known of it
-    assert (
-        torch_test_run.run_in_place(none, a_place(), tmp_path / "none", lambda _: None).parts[0].counts == {}
-    )
+    every = replace(debug, known_as="all")
+    assert run(every, tmp_path / "all").counts == found.counts
+    none = replace(debug, known_as="")  # the torch that is installed: nothing is known of it
+    assert run(none, tmp_path / "none").counts == {}
 
 
 def install_torch(place: Path, *, lock: str | None, more: str = "") -> Path:
@@ -814,10 +826,12 @@ def test_the_command_runs_what_the_lock_in_the_wheel_says(
     done = call("--wheels", str(wheel), "-k", "test_a or TestMini and test_f or test_it", "--", "-q")
     assert done.return_value == 0, done
     assert "--from torch-test-results/cpu" in done.output.splitlines()[-1]
-    found = read_torch_results(tmp_path / "torch-test-results" / "cpu")
-    assert found is not None and found.files == {wheel.name: hashlib.sha256(wheel.read_bytes()).hexdigest()}
+    found = read_results(tmp_path / "torch-test-results" / "cpu" / "results.json")
+    assert found.wheels == {wheel.name: hashlib.sha256(wheel.read_bytes()).hexdigest()}
     assert found.counts == {"passed": 1, "skipped": 2}
-    assert found.chosen.pytest_args == ("-k", "test_a or TestMini and test_f or test_it", "-q")
+    assert found.selected.startswith(
+        "-k 'test_a or TestMini and test_f or test_it'; only test_mini, test_skips"
+    )
     for wrong in (("--nosuch=3",), ("--tb=foo",), ("--maxfail", "x")):
         refused = call("--", *wrong)
         assert isinstance(refused.exception, errors.UsageError) and wrong[0].split("=")[0] in str(
@@ -897,11 +911,15 @@ def test_variables_of_another_ci_are_read_as_options_and_named_in_the_record(  #
     argv += ["--", "-k", "test_a or test_it"]
     ended = subprocess.run(argv, env=env, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert ended.returncode == code, ended.stdout + ended.stderr
-    found = read_torch_results(tmp_path / "torch-test-results" / "cpu")
-    assert ([part.name for part in found.parts] if found else []) == files
-    if found is not None:
-        assert dict(found.chosen.from_environment) == record
-        assert found.chosen.suite == "full" and found.chosen.variables == {}, "none is left for the tests"
+    path = tmp_path / "torch-test-results" / "cpu" / "results.json"
+    assert path.is_file() == bool(files)
+    if files:
+        found = read_results(path)
+        assert [*found.files] == files
+        words = ", ".join(f"{name}={value}" for name, value in record.items())
+        assert found.remarks == ((f"of the environment: {words}",) if record else ())
+        assert found.suite is not None and found.suite.name == "full"
+        assert "PYTORCH" not in found.selected, "none is left for the tests"
 
 
 def test_without_arguments_the_tests_are_those_of_the_checkout(
@@ -930,8 +948,8 @@ def test_without_arguments_the_tests_are_those_of_the_checkout(
     version.write_text(version.read_text().replace("2" * 40, git(sources, "rev-parse", "HEAD").strip()))
     done = call()
     assert done.return_value == 0, done
-    found = read_torch_results(tmp_path / "torch-test-results" / "cpu")
-    assert found is not None and found.counts == {"passed": 6} and found.good
+    found = read_results(tmp_path / "torch-test-results" / "cpu" / "results.json")
+    assert found.counts == {"passed": 6} and found.good
 
 
 def git(folder: Path, *words: str) -> str:
@@ -959,7 +977,8 @@ def test_tests_are_checked_out_at_the_commit_of_the_lock_in_the_wheel(
     monkeypatch.chdir(tmp_path)
     words = ["--python", sys.executable, "--include", "test_mini", "--dry-run"]
     done = CliRunner().invoke(torch_tests_command, words, standalone_mode=False)
-    assert done.output.splitlines()[-3:-1] == [f"torch 9.9.0, tests of {commit}", "on cpu: test_mini"], done
+    assert done.output.splitlines()[-2] == "on cpu: test_mini", done
+    assert f"tests of {commit}" in done.output
     there = tmp_path / "torch-test-sources"
     assert git(there, "rev-parse", "HEAD") == commit and (there / "test" / "test_mini.py").is_file()
 

@@ -7,6 +7,7 @@ import hashlib
 import json
 import zipfile
 from dataclasses import replace
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -17,7 +18,8 @@ from rocm_wheels.core import errors
 from rocm_wheels.gpus.gpu import Gpu
 from rocm_wheels.models import dtypes, libraries
 from rocm_wheels.models.gfx import get_gfx_targets
-from rocm_wheels.testing import installed_torch, results, smoke
+from rocm_wheels.models.test_results import Results, TestResult
+from rocm_wheels.testing import installed_torch, places, results, smoke
 from rocm_wheels.wheels import dist_info
 
 SMOKE_TESTS = Path(__file__).resolve().parents[2] / "smoke-tests"
@@ -125,130 +127,93 @@ GPUS = [
     ],
 )
 def test_policies_choose_gpus_by_the_numbers_of_hip(policy: Any, targets: Any, numbers: list[int]) -> None:
-    assert [one.hip_index for one in smoke.choose_gpus(GPUS, policy, targets)] == numbers
+    assert [one.hip_index for one in places.choose_gpus(GPUS, policy, targets)] == numbers
 
 
-def test_sessions_see_one_gpu_each_and_name_their_tests_after_it() -> None:
-    sessions = smoke.plan_sessions(smoke.choose_gpus(GPUS, "all", None), GPUS)
-    assert [(one.half, one.label, one.pair) for one in sessions] == [
-        ("cpu", "", None),
-        ("gpu", "gfx942#0", (0, 1)),
-        ("gpu", "gfx942#1", (1, 0)),
-        ("gpu", "gfx1100", None),
+def test_places_see_one_gpu_each_and_know_of_one_more() -> None:
+    chosen = places.choose_gpus(GPUS, "all", None)
+    env = {"GPU_DEVICE_ORDINAL": "0", "HIP_VISIBLE_DEVICES": "3", "A": "b"}
+    found = places.list_places(chosen, env, gpus=GPUS)
+    pair = "ROCM_SMOKE_PAIR"
+    assert [(place.label, place.env["HIP_VISIBLE_DEVICES"], place.env.get(pair)) for place in found] == [
+        ("gfx942-0", "0", "0,1"),
+        ("gfx942-1", "1", "1,0"),
+        ("gfx1100", "2", None),
     ]
-    env = sessions[2].make_environment({"GPU_DEVICE_ORDINAL": "0", "HIP_VISIBLE_DEVICES": "3", "A": "b"})
-    assert env["HIP_VISIBLE_DEVICES"] == "1" and env["ROCM_SMOKE_PAIR"] == "1,0" and env["A"] == "b"
-    assert "GPU_DEVICE_ORDINAL" not in env
-    (only,) = smoke.plan_sessions([], GPUS, hidden=True)
-    assert only.half == "both" and only.make_environment({})["HIP_VISIBLE_DEVICES"] == "-1"
+    assert all("GPU_DEVICE_ORDINAL" not in place.env and place.env["A"] == "b" for place in found)
+    (cpu,) = places.list_places([], env, gpus=GPUS, hidden=False)
+    assert cpu.gfx is None and cpu.env == env
 
 
-def test_what_has_no_outcome_is_no_pass(tmp_path: Path) -> None:
-    file = tmp_path / "outcomes"
-    lines = [
-        {"planned": ["a::one", "a::two", "a::three"], "deselected": 7},
-        {"begun": "a::one"},
-        {"name": "a::one", "outcome": "passed", "seconds": 1, "reason": ""},
-        {"begun": "a::two"},
-    ]
-    file.write_text("\n".join(map(json.dumps, lines)) + '\n{"name": "a::two", "outco')
-    died = smoke.account_for_tests(file, smoke.GpuSession("gpu", "gfx942", 0), "gfx942", -11)
-    assert [(one.name, one.outcome, one.reason) for one in died.tests] == [
-        ("a::one @gfx942", "passed", ""),
-        ("a::two @gfx942", "crashed", "no result: pytest crashed with SIGSEGV"),
-        ("a::three @gfx942", "missing", "not run: pytest crashed with SIGSEGV"),
-    ]
-    stopped = smoke.account_for_tests(file, smoke.GpuSession("gpu", "gfx942", 0), "gfx942", 1)  # -x
-    assert stopped.tests[2].reason == "not run: pytest failed with exit code 1"
-    half = smoke.account_for_tests(file, smoke.GpuSession("gpu", "gfx942", 0), "gfx942", None)
-    assert [one.outcome for one in half.tests] == ["passed", "missing", "missing"]
-    whole = smoke.combine_sessions(TARGET, {}, [half])
-    assert whole.code == 1 and whole.results.selection.deselected == 7
-    assert whole.results.summarize() == "1 passed, 2 missing"
-    (only,) = smoke.account_for_tests(tmp_path / "none", smoke.GpuSession("both"), None, 4).tests
-    assert (only.outcome, only.reason) == ("failed", "failed with exit code 4")
-    assert smoke.account_for_tests(tmp_path / "none", smoke.GpuSession("both"), None, 5).tests == ()
-    (only,) = smoke.account_for_tests(
-        tmp_path / "none", smoke.GpuSession("gpu", "gfx942", 0), "gfx942", None
-    ).tests
-    assert (only.name, only.outcome) == ("pytest @gfx942", "missing"), "a session that has not begun"
-
-
-def replaced(one: results.TestResult, name: str) -> results.TestResult:
-    return one.model_copy(update={"name": name})
-
-
-def test_exit_codes_and_results_of_each_target() -> None:
-    good, bad = (
-        results.TestResult(name=f"t::{word}", outcome=word, seconds=1) for word in ("passed", "crashed")
-    )
-    cpu = smoke.SessionResult(smoke.GpuSession("cpu"), None, (good,), 0)
-    on_gpu = [replaced(one, "t::test[gpu]") for one in (good, bad)]
-    first = smoke.SessionResult(smoke.GpuSession("gpu", "gfx942", 0), "gfx942", (on_gpu[0],), 0)
-    second = smoke.SessionResult(smoke.GpuSession("gpu", "gfx1100", 1), "gfx1100", (on_gpu[1],), 1)
-    ran = smoke.combine_sessions(TARGET, {}, [cpu, first, second])
-    assert (ran.code, ran.results.gfx) == (1, ("gfx942", "gfx1100"))
-    assert {gfx: one.summarize() for gfx, one in ran.by_gfx.items()} == {
-        "gfx942": "2 passed",
-        "gfx1100": "1 passed, 1 crashed",
-    }
-    assert smoke.combine_sessions(TARGET, {}, [cpu, first]).code == 0
-    skipped = results.TestResult(name="t::test[gpu]", outcome="skipped", seconds=0)
-    ran = smoke.combine_sessions(TARGET, {}, [cpu, replace(first, tests=(skipped,))], ["-k", "no gpu"])
-    assert ran.results.gfx == (), "nothing was run on it"
-    assert ran.results.tool.endswith("smoke tests (-k 'no gpu')"), "some were chosen"
-    assert smoke.combine_sessions(TARGET, {}, [replace(cpu, tests=(bad,))]).code == 1, "whatever pytest says"
-    assert smoke.combine_sessions(TARGET, {}, [replace(cpu, tests=(), code=5)]).code == 5
-    assert smoke.combine_sessions(TARGET, {}, [first, replace(cpu, code=3)]).code == 3
+def test_without_a_number_of_hip_the_gpu_that_torch_sees_is_tested() -> None:
+    seen = replace(TARGET, facts={"devices": [{"device": "cuda:0", "arch": "gfx1030:xnack-"}]})
+    (place,) = smoke.choose_smoke_places(seen, [], {}, "unique", None)
+    assert (place.label, place.gfx) == ("gfx1030", "gfx1030")
+    (place,) = smoke.choose_smoke_places(replace(seen, kind="cpu"), GPUS, {}, "unique", None)
+    assert place.gfx is None, "a build for the CPU tests no GPU"
+    with pytest.raises(errors.ChecksError, match="no GPU of gfx906 can be tested here"):
+        smoke.choose_smoke_places(seen, GPUS, {}, "unique", ["gfx906"])
 
 
 TESTS = (
-    results.TestResult(name="test_a.py::test_x[cpu-1]", outcome="passed", seconds=0.5, reason="exact"),
-    results.TestResult(
-        name="test_a.py::test_x[gpu-1] @gfx942", outcome="crashed", seconds=2, reason="SIGSEGV\n  | \x1b```"
-    ),
-    results.TestResult(name="test_b.py::test_y @gfx942", outcome="skipped", seconds=0, reason="no | here"),
+    TestResult(name="test_a.py::test_x[cpu-1]", outcome="passed", seconds=0.5, detail="exact"),
+    TestResult(name="test_a.py::test_x[gpu-1]", outcome="crashed", seconds=2, detail="SIGSEGV\n  | \x1b```"),
+    TestResult(name="test_b.py::test_y", outcome="skipped", seconds=0, detail="no | here"),
+    TestResult(name="test_b.py::test_z", outcome="failed", known="fails: a | b (ann, https://x)"),
+    TestResult(name="test_b.py::test_f", outcome="passed", tries=2, detail="failed, then passed alone"),
 )
-RESULTS = results.Results(
-    schema=1, tool="t", when="2026-11-21T20:00:00+00:00", host="h", torch="2.13", gfx=("gfx942",),
-    files={"torch.whl": "0" * 64}, tests=TESTS, counts=results.count_outcomes(TESTS),
+RESULTS = Results(
+    kind="smoke", tool="t", when=datetime(2026, 11, 21, 20, tzinfo=timezone.utc), host="h", gfx="gfx942",
+    subject="torch 2.13", wheels={"torch.whl": "0" * 64}, tests=TESTS, remarks=("lost | one",),
 )  # fmt: skip
 
 
 def test_results_are_written_read_and_shown(tmp_path: Path) -> None:
-    results.write_results(tmp_path / "results.json", RESULTS)
+    results.write_results(tmp_path, RESULTS)
     assert results.read_results(tmp_path / "results.json") == RESULTS
     said = json.loads((tmp_path / "results.json").read_text())
-    assert said["schema"] == 1 and said["counts"]["timeout"] == 0 and len(said["tests"]) == 3
-    assert (
-        results.format_smoke_table(RESULTS).splitlines()[-1]
-        == "torch 2.13 on gfx942, h: 1 passed, 1 crashed, 1 skipped"
-    )
-    page = results.format_smoke_markdown(RESULTS)
-    assert "no \\| here" in page and "````" in page, "a cell and a fence cannot be left"
+    assert said["kind"] == "smoke" and len(said["tests"]) == 5 and not RESULTS.good
+    shown = results.format_table(RESULTS)
+    counted = "1 passed, 1 crashed, 1 flaky, 1 known, 1 skipped"
+    assert shown.splitlines()[-1] == f"torch 2.13 on gfx942, h: {counted}"
+    assert "flaky: failed, and passed when tried again:\n  test_b.py::test_f" in shown
+    assert "  1  no | here" in shown and "test_z: fails: a | b (ann, https://x)" in shown
+    page = results.format_page(RESULTS)
+    assert "lost \\| one" in page and "````" in page, "a cell and a fence cannot be left"
     results.write_junit(tmp_path / "junit.xml", RESULTS)
     root = ET.parse(tmp_path / "junit.xml").getroot()
-    assert [(one.get("name"), one.get("tests"), one.get("errors")) for one in root] == [
-        ("smoke", "1", "0"),
-        ("smoke gfx942", "2", "1"),
+    assert [(one.get("name"), one.get("tests"), one.get("errors"), one.get("skipped")) for one in root] == [
+        ("smoke gfx942 test_a", "2", "1", "0"),
+        ("smoke gfx942 test_b", "3", "0", "2"),
     ]
-    assert root[1][0].get("classname") == "smoke.gfx942.test_a" and root[1][0][0].get("type") == "crashed"
+    assert root[0][1].get("classname") == "test_a" and root[0][1][0].get("type") == "crashed"
+    assert root[1][2][0].tag == "flakyFailure"
+
+
+def test_failures_by_one_error_are_one_line_with_a_count() -> None:
+    alike = [
+        TestResult(name=f"t.py::t[{n}]", outcome="failed", detail=f"no kernel at 0x{n:x}f") for n in range(88)
+    ]
+    other = TestResult(name="t.py::other", outcome="failed", detail="not close")
+    silent = [TestResult(name=f"t.py::{word}", outcome="failed") for word in ("a", "b")]
+    groups = results.group_failures([*alike, other, *silent])
+    assert [(first.name, others) for first, others in groups] == [
+        ("t.py::t[0]", 87),
+        ("t.py::other", 0),
+        ("t.py::a", 0),
+        ("t.py::b", 0),
+    ]
+    shown = results.format_table(RESULTS.model_copy(update={"tests": (*alike, other)}))
+    assert shown.count("no kernel") == 1 and "and 87 more of the same error" in shown
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         ("[", "holds no results: it is not JSON (line 1, column 2: expecting value)"),
-        ("{}", "schema: Field required"),
-        (
-            RESULTS.model_dump_json(by_alias=True).replace('"passed":1', '"passed":2'),
-            "the counts are not those",
-        ),
-        (RESULTS.model_dump_json(by_alias=True).replace('"crashed","sec', '"dead","sec'), "tests.1.outcome"),
-        (
-            RESULTS.model_dump_json(by_alias=True).replace('"schema":1', '"schema":2'),
-            "schema: Input should be 1",
-        ),
+        ("{}", "kind: Field required"),
+        (RESULTS.to_json().decode().replace('"crashed"', '"dead"'), "tests.1.outcome"),
+        (RESULTS.to_json().decode().replace('"kind"', '"schema": 2, "kind"'), "schema: Input should be 1"),
     ],
 )
 def test_what_holds_no_results(tmp_path: Path, text: str, said: str) -> None:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-import shutil
 import sys
-from collections.abc import Mapping
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
@@ -19,30 +17,18 @@ from pydantic import ValidationError
 from rocm_wheels.ci import matrix, matrix_report
 from rocm_wheels.cli.torch_tests import _choose_places, torch_tests_command
 from rocm_wheels.core import errors, records
-from rocm_wheels.core.files import hash_file
 from rocm_wheels.gpus import gpu
 from rocm_wheels.models import ci, torch_tests
+from rocm_wheels.models.test_results import Results, Suite, TestResult
 from rocm_wheels.release import next_step, policy
 from rocm_wheels.release.evidence import store
 from rocm_wheels.release.evidence.evidence import Evidence, EvidenceSubmission, TestedSuite
 from rocm_wheels.release.evidence.results import read_results
 from rocm_wheels.release.verdict import RuleResult
-from rocm_wheels.testing import installed_torch, torch_test_plan, torch_test_run
-from rocm_wheels.testing.durations import read_durations, share_out
-from rocm_wheels.testing.results import (
-    ChosenTests,
-    FileOutcomes,
-    OutcomeVerdict,
-    TestResult,
-    TorchResults,
-    TorchUnderTest,
-    cut_torn_line,
-    make_file_result,
-    read_outcomes,
-    write_torch_junit,
-    write_torch_results,
-)
-from rocm_wheels.testing.results import judge_results as told
+from rocm_wheels.testing import installed_torch, places, pytest_words, runner, torch_test_plan
+from rocm_wheels.testing.journal import Journal, note, read_journal
+from rocm_wheels.testing.results import write_results
+from rocm_wheels.testing.torch_test_plan import read_durations, share_out
 
 TABLE = """
 sources: {here: {url: "https://example.org", retrieved: 2026-11-22}}
@@ -90,10 +76,8 @@ def test_what_is_known_counts_up_to_a_day_and_says_then_what_it_was() -> None:
     later = DAY + timedelta(days=1)
     here = torch_tests.select_known_tests(table().known, "2.13.0", "gfx942", "linux", "3.12", today=later)
     assert here.find_test("test_a.py::TestB::test_print") is None and here.list_skipped() == []
-    failed = TestResult(name="test_a.py::TestB::test_print", outcome="failed", seconds=0, reason="why")
-    (verdict,) = told([failed], here)
-    assert verdict.is_new and verdict.test.reason.endswith("https://example.org/1): r\nwhy")
-    assert verdict.test.reason.startswith("known until 2026-11-30, and expired (ann, ")
+    row = here.find_expired("test_a.py::TestB::test_print")
+    assert row is not None and row.reason == "r"
 
 
 def test_the_table_names_each_test_once_where_it_holds() -> None:
@@ -196,33 +180,29 @@ def test_files_are_shared_out_by_how_long_they_took_the_longest_first(tmp_path: 
 
 
 def test_durations_are_those_of_the_newest_whole_results_of_the_suite(tmp_path: Path) -> None:
-    old, new = NOW.isoformat(), (NOW + timedelta(days=1)).isoformat()
-    edited(results(tmp_path / "night" / "1", when=new), seconds=40.0, report="junit/test_a.xml")
-    edited(results(tmp_path / "night" / "2", when=old), seconds=99.0)
-    edited(results(tmp_path / "half"), complete=False, seconds=5.0)
-    edited(results(tmp_path / "other", chosen=ChosenTests(suite="inductor")), seconds=7.0)
-    (tmp_path / "smoke").mkdir()
-    (tmp_path / "smoke" / "results.json").write_text("{}")
+    new = NOW + timedelta(days=1)
+    results(tmp_path / "night" / "1", when=new, files={"test_a": 40.0})
+    results(tmp_path / "night" / "2", files={"test_a": 99.0})
+    results(tmp_path / "half", files={})
+    results(tmp_path / "other", suite=Suite(name="inductor"), files={"test_a": 7.0})
+    results(tmp_path / "smoke", kind="smoke", suite=None, files={"smoke": 5.0})
     assert read_durations([tmp_path], "full") == {"test_a": 40.0}
     assert read_durations([tmp_path / "other" / "results.json"], "inductor") == {"test_a": 7.0}
     for number in (1, 2):
-        cut = edited(
-            results(tmp_path / "cut" / f"{number}", when=new), seconds=30.0, name=f"test_a {number}/2"
-        )
+        cut = results(tmp_path / "cut" / f"{number}", when=new, files={f"test_a {number}/2": 30.0})
         durations = read_durations([cut.parent], "full")
         assert durations == ({"test_a": 60.0} if number == 2 else {}), "the whole file, of all its shares"
     for path, says in (("nowhere", "there is no"), ("smoke", "no results of torch's tests")):
         with pytest.raises(errors.UsageError, match=says):
             read_durations([tmp_path / path], "full")
-    with pytest.raises(errors.DataError):
-        read_durations([tmp_path / "smoke" / "results.json"], "full")
-    for content in ("5", "null", "[]"):
-        (tmp_path / "smoke" / "results.json").write_text(content)
-        assert read_durations([tmp_path / "night", tmp_path], "inductor") == {"test_a": 7.0}, content
-    endless = edited(results(tmp_path / "endless"), seconds=1e300)
+    for content in ("5", "null", "[]", "{}"):
+        (tmp_path / "half" / "results.json").write_text(content)
+        with pytest.raises(errors.DataError, match="holds no results"):
+            read_durations([tmp_path], "full")
+    endless = results(tmp_path / "endless", files={"test_a": 1e300})
     with pytest.raises(errors.DataError, match="more than a week"):
         read_durations([endless], "full")
-    strange = [edited(results(tmp_path / f"of {n}"), name=f"test_a {n}/2", seconds=3.0) for n in (7, 9)]
+    strange = [results(tmp_path / f"of {n}", files={f"test_a {n}/2": 3.0}) for n in (7, 9)]
     assert "test_a" not in read_durations(strange, "full"), "there are no shares of these numbers"
 
 
@@ -230,51 +210,42 @@ def test_what_was_written_when_a_process_died_is_read(tmp_path: Path) -> None:
     path = tmp_path / "o.jsonl"
     path.write_text(
         '{"process": true}\n{"planned": ["a", "b", "c"], "left_out": ["d"], "unchosen": 1}\n{"begun": "a"}\n'
-        '{"name": "a", "outcome": "passed", "seconds": 1, "reason": ""}\n{"begun": "b"}\n{"name": "b", "outc'
+        '{"name": "a", "outcome": "passed", "seconds": 1}\n5\n{"begun": "b"}\n{"name": "b", "outc'
     )
-    found = read_outcomes(path)
-    assert (found.begun, found.done, found.left_out, found.finished) == ("b", ["a"], ("d",), False)
-    assert [(one.name, one.outcome) for one in found.list_all_results("why")] == [
-        ("a", "passed"),
-        ("b", "missing"),
-        ("c", "missing"),
-    ]
-    cut_torn_line(path)
-    assert path.read_text().endswith('{"begun": "b"}\n')
-    path.write_text(path.read_text() + '{"process": true}\n')
-    assert read_outcomes(path).begun == "", "what a process before was at is no fault of this one's"
+    found = read_journal(path)
+    assert (found.begun, [*found.results], [*found.left_out], found.finished) == ("b", ["a"], ["d"], False)
+    assert found.missing == ["b", "c"]
+    note(path, process=True)
+    assert path.read_text().endswith('{"begun": "b"}\n{"process": true}\n'), "what was torn is cut off"
+    assert read_journal(path).begun == "", "what a process before was at is no fault of this one's"
 
 
 TORCH = next(file for file in SET.files if file.project == "torch" and "cp312" in file.name)
 
 
-def results(folder: Path, *names: str, flaky: tuple[str, ...] = (), **more: Any) -> Path:
+def results(folder: Path, *failed: str, flaky: tuple[str, ...] = (), **more: Any) -> Path:
     """Write the results of a run in which two tests passed and these failed, as the command does."""
-    (folder / "junit").mkdir(parents=True)
+    folder.mkdir(parents=True)
     here = torch_tests.select_known_tests(table().known, "2.13.0", "gfx1030", "linux", "3.12", today=DAY)
-    tests = [TestResult(name=f"test_a.py::T::{n}", outcome="passed", seconds=0.1) for n in ("x", "y")]
-    tests += [TestResult(name=f"test_a.py::T::{n}", outcome="failed", seconds=0, reason="r") for n in names]
-    tests += [TestResult(name=f"test_a.py::T::{n}", outcome="flaky", seconds=0, reason="r") for n in flaky]
-    verdicts: list[OutcomeVerdict] = told(tests, here)
-    report = folder / "junit" / "test_a.xml"
-    write_torch_junit(report, "test_a", verdicts, when=NOW.isoformat(), host="runner-1")
-    part = make_file_result(
-        "test_a", verdicts, (), complete=True, fault="", unchosen=0, seconds=1.0, devices=("gfx1030:xnack-",)
-    )
-    part = part.model_copy(update={"report": "junit/test_a.xml", "sha256": hash_file(report)})
-    found: Mapping[str, Any] = {
-        "schema": 1,
-        "tool": "rocm-wheels 1 torch tests",
-        "when": NOW.isoformat(),
+    tests = [TestResult(name=f"test_a.py::T::{name}", outcome="passed", seconds=0.1) for name in ("x", "y")]
+    for name in failed:
+        row = here.find_test(f"test_a.py::T::{name}")
+        known = "" if row is None else runner.describe_known(row)
+        tests.append(TestResult(name=f"test_a.py::T::{name}", outcome="failed", detail="r", known=known))
+    tests += [TestResult(name=f"test_a.py::T::{name}", outcome="passed", tries=2) for name in flaky]
+    found: dict[str, Any] = {
+        "kind": "tests",
+        "tool": "rocm-wheels 1 tests",
+        "when": NOW,
         "host": "runner-1 (Linux)",
-        "inputs": "x",
-        "of": TorchUnderTest(torch="2.9.1+rocm7.1.0", python="3.12", commit="1" * 40, sources="2.9.1a0"),
+        "subject": "torch 2.9.1+rocm7.1.0, Python 3.12, tests of 111111111111",
         "gfx": "gfx1030",
-        "files": {TORCH.name: TORCH.sha256},
-        "chosen": ChosenTests(suite="full"),
-        "parts": (part,),
+        "wheels": {TORCH.name: TORCH.sha256},
+        "suite": Suite(name="full"),
+        "files": {"test_a": 1.0},
+        "tests": tests,
     }
-    write_torch_results(folder, TorchResults(**{**found, **more}))
+    write_results(folder, Results.model_validate({**found, **more}))
     return folder
 
 
@@ -300,11 +271,6 @@ def gate(*found: Evidence, rules: str = RULES) -> tuple[str, RuleResult]:
     return rule.outcome, rule
 
 
-def of_torch(**more: Any) -> TorchUnderTest:
-    found = {"torch": "2.9.1+rocm7.1.0", "python": "3.12", "commit": "1" * 40, "sources": "2.9.1a0"}
-    return TorchUnderTest(**{**found, **more})
-
-
 def test_whole_results_satisfy_the_gate_and_known_failures_are_none(tmp_path: Path) -> None:
     (one,) = evidence_in(results(tmp_path / "gfx1030", "test_print").parent)
     assert (one.kind, one.outcome, str(one.counts), one.gfx) == (
@@ -314,13 +280,14 @@ def test_whole_results_satisfy_the_gate_and_known_failures_are_none(tmp_path: Pa
         "gfx1030",
     )
     assert (one.hashes, one.selected) == ((TORCH.sha256,), "")
-    assert one.detail == "suite full; tests of 111111111111; 1 failure was known"
+    subject = "torch 2.9.1+rocm7.1.0, Python 3.12, tests of 111111111111"
+    assert one.detail == f"suite full; {subject}; 1 failure was known"
     outcome, why = gate(one)
     facts = why.facts_of("passed")
     assert outcome == "pass" and facts["pythons"] == ("3.12",)
     assert facts["counts"] == {"passed": 2, "skipped": 1}
     (bad,) = evidence_in(results(tmp_path / "bad", "test_new"))
-    assert (bad.outcome, bad.failed) == ("fail", ("test_a.py::T::test_new",))
+    assert (bad.outcome, bad.failed) == ("fail", ("test_a.py::T::test_new: r",))
     assert gate(one, bad)[0] == "fail"
 
 
@@ -336,37 +303,34 @@ def test_without_evidence_the_gate_says_what_to_type() -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "selected"),
+    ("chosen", "doubt", "selected"),
     [
-        ({"chosen": ChosenTests(suite="full", pytest_args=("-k", "conv", "-v"))}, "-k conv"),
-        ({"chosen": ChosenTests(suite="full", files=("test_a",), exclude=("b",))}, "only test_a; without b"),
-        ({"of": of_torch(doubt="the tests are of another commit")}, "the tests are of another commit"),
-        ({"chosen": ChosenTests(suite="full", pytest_args=("-p", "no:unittest"))}, "no:unittest"),
-        (
-            {"chosen": ChosenTests(suite="full", variables={"PYTORCH_TEST_SKIP_FAST": "1"})},
-            "PYTORCH_TEST_SKIP_FAST=1",
-        ),
-        ({"chosen": ChosenTests(suite="full", changes=("--debug",))}, "--debug"),
+        ({"words": ("-k", "conv", "-v")}, "", "-k conv"),
+        ({"include": ("test_a",), "exclude": ("b",)}, "", "only test_a; without b"),
+        ({}, "the tests are of another commit", "the tests are of another commit"),
+        ({"words": ("-p", "no:unittest")}, "", "no:unittest"),
+        ({"variables": {"PYTORCH_TEST_SKIP_FAST": "1"}}, "", "PYTORCH_TEST_SKIP_FAST=1"),
+        ({"debug": True}, "", "--debug"),
+        ({"exclusions": {"distributed": False}}, "", "--no-exclude-distributed"),
+        ({"known_as": "2.12"}, "", "--torch 2.12"),
+        ({"words": ("-v", "-x", "--tb=short"), "cache": True}, "", ""),
     ],
 )
 def test_a_run_of_some_tests_or_of_others_does_not_stand_for_all(
-    tmp_path: Path, more: dict[str, Any], selected: str
+    tmp_path: Path, chosen: dict[str, Any], doubt: str, selected: str
 ) -> None:
-    (one,) = evidence_in(results(tmp_path / "r", **more))
+    described = torch_test_plan.TorchTestSelection("full", **chosen).describe(doubt)
+    (one,) = evidence_in(results(tmp_path / "r", selected=described))
     assert (one.outcome, one.selected) == ("pass", selected)
-    assert gate(one)[0] == "fail"
+    assert gate(one)[0] == ("fail" if selected else "pass")
 
 
 def test_a_half_run_is_no_pass(tmp_path: Path) -> None:
-    whole = results(tmp_path / "whole")
-    record = json.loads((whole / "results.json").read_text())
-    record["parts"].append({"name": "test_b", "complete": False, "counts": {}})
-    (whole / "results.json").write_text(json.dumps(record))
-    (one,) = evidence_in(whole)
-    assert one.outcome == "missing" and "1 file did not finish: test_b" in one.detail
-    lost = "gfx1030, at test_b: a sum hangs"
-    (whole / "results.json").write_text(json.dumps({**record, "lost": lost, "lost_gpus": [lost]}))
-    (one,) = evidence_in(whole)
+    missing = TestResult(name="test_b", outcome="missing", detail="not run to its end")
+    tests = [TestResult(name="test_a.py::x", outcome="passed"), missing]
+    (one,) = evidence_in(results(tmp_path / "half", tests=tests))
+    assert one.outcome == "missing" and "not run: test_b" in one.detail
+    (one,) = evidence_in(results(tmp_path / "lost", tests=tests, lost_gpu="gfx1030, at test_b: a sum hangs"))
     assert one.outcome == "lost" and "lost gfx1030, at test_b" in one.detail and gate(one)[0] == "fail"
     # a lost GPU says nothing of the wheels: once the rest was run the set may pass, whenever that is
     later = one.model_copy(update={"added": NOW + timedelta(minutes=1)})
@@ -377,32 +341,29 @@ def test_a_half_run_is_no_pass(tmp_path: Path) -> None:
 
 
 def test_a_share_of_a_file_without_end_is_a_missing_one(tmp_path: Path) -> None:
-    (one,) = evidence_in(edited(results(tmp_path / "share"), name="test_a 1/9999"))
+    (one,) = evidence_in(results(tmp_path / "share", files={"test_a 1/9999": 1.0}))
     assert one.outcome == "missing" and "test_a 2/9999 is not there" in one.detail
     record = tmp_path / "share" / "results.json"
     document = json.loads(record.read_text())
-    document["chosen"] |= {"shard": 1, "shards": 10**12}
+    document["suite"] |= {"shard": 1, "shards": 10**12}
     record.write_text(json.dumps(document))
-    with pytest.raises(errors.DataError, match=r"chosen\.shards"):
+    with pytest.raises(errors.DataError, match=r"suite\.shards"):
         evidence_in(record)
 
 
 def a_shard(folder: Path, number: int, *names: str, plan: str = "p", later: int = 0, **more: Any) -> Path:
     """Write results of one shard of two; each holds a file of its own."""
-    chosen = ChosenTests(suite="full", shard=number, shards=2, plan=plan)
-    when = (NOW - timedelta(hours=9 - later)).isoformat()
-    return edited(results(folder, *names, chosen=chosen, when=when, **more), name=f"test_{number}")
+    suite = Suite(name="full", shard=number, shards=2, plan=plan)
+    when = NOW - timedelta(hours=9 - later)
+    return results(folder, *names, suite=suite, when=when, files={f"test_{number}": 1.0}, **more)
 
 
 def test_a_suite_passed_when_every_shard_of_one_plan_did(tmp_path: Path) -> None:
-    """Whether shards are handed in together or one by one; a shard that failed is made good by itself."""
+    """Each shard is a result of its own; one that failed is made good by itself."""
     first, second = (a_shard(tmp_path / f"{number}", number) for number in (1, 2))
-    (whole,) = evidence_in(first, second)
-    assert (whole.suite, str(whole.counts)) == (TestedSuite(name="full"), "4 passed")
-    assert gate(whole)[0] == "pass"
-    assert [str(one.suite) for one in evidence_in(first, first, second)] == ["full", "full 1/2"]
-    (one,), (two,) = evidence_in(first), evidence_in(second)
+    one, two = evidence_in(first, second)
     assert one.outcome == "pass" and one.suite == TestedSuite(name="full", shard=1, shards=2, plan="p")
+    assert evidence_in(tmp_path) == [one, two], "folders in a folder"
     outcome, why = gate(one)
     assert outcome == "fail" and why.facts_of("missing-shards") == {"shards": 2, "missing": (2,)}
     assert gate(one, two)[0] == "pass" and gate(one, two)[1].facts_of("passed")["counts"] == {"passed": 4}
@@ -427,9 +388,9 @@ def test_each_suite_that_a_channel_asks_for_must_have_passed(tmp_path: Path) -> 
     (full,) = evidence_in(results(tmp_path / "full"))
     both = RULES.replace("suites: [full]", "suites: [full, distributed]")
     assert gate(full, rules=both)[0] == "fail"
-    (distributed,) = evidence_in(results(tmp_path / "distributed", chosen=ChosenTests(suite="distributed")))
+    (distributed,) = evidence_in(results(tmp_path / "distributed", suite=Suite(name="distributed")))
     assert gate(full, distributed, rules=both)[0] == "pass"
-    (failed,) = evidence_in(results(tmp_path / "bad", "test_new", chosen=ChosenTests(suite="distributed")))
+    (failed,) = evidence_in(results(tmp_path / "bad", "test_new", suite=Suite(name="distributed")))
     assert gate(full, failed)[0] == "fail", "nobody asked for it, and it failed"
     with pytest.raises(errors.DataError, match=r"suites.*distributed"):
         gate(full, rules=RULES.replace("suites: [full]", "suites: [all]"))
@@ -457,7 +418,7 @@ def test_a_waiver_may_be_of_one_suite(tmp_path: Path) -> None:
 
 def test_a_policy_says_how_many_tests_may_be_flaky(tmp_path: Path) -> None:
     (one,) = evidence_in(results(tmp_path / "1", flaky=("test_new",)))
-    assert (one.outcome, str(one.counts)) == ("pass", "2 passed, 1 flaky")
+    assert (one.outcome, str(one.counts)) == ("pass", "3 passed, 1 flaky")
     assert one.flaky == ("test_a.py::T::test_new",) and gate(one)[0] == "pass"
     (two,) = evidence_in(results(tmp_path / "2", flaky=("test_new", "test_other")))
     outcome, why = gate(two)
@@ -465,89 +426,39 @@ def test_a_policy_says_how_many_tests_may_be_flaky(tmp_path: Path) -> None:
     assert gate(one, rules=RULES.replace(", flaky: 1", ""))[0] == "fail", "without a word none may"
 
 
-def edited(folder: Path, **part: Any) -> Path:
-    """Change what the record says of its only file, or add files (``parts``), without its report."""
-    path = folder / "results.json"
-    record = json.loads(path.read_text())
-    record["parts"] = [{**record["parts"][0], **one} for one in part.pop("parts", [{}])]
-    record["parts"][0].update(part)
-    for number, one in enumerate(record["parts"][1:]):
-        if one["report"] == record["parts"][0]["report"]:
-            one["report"] = f"junit/{number}.xml"
-            shutil.copy(folder / record["parts"][0]["report"], folder / one["report"])
-    path.write_text(json.dumps(record))
-    return folder
+NAMED = torch_tests.load_torch_tests().suites["default"].named_files
 
 
 @pytest.mark.parametrize(
-    ("part", "suite", "outcome", "says"),
+    ("more", "suite", "outcome", "says"),
     [
-        ({"devices": []}, "full", "missing", "the tests used no GPU, not the gfx1030"),
-        ({"devices": ["gfx1030", "gfx942:sramecc+"]}, "full", "missing", "used gfx1030, gfx942, not the"),
-        ({"unchosen": 3}, "full", "pass", "3 tests left out"),
-        ({"name": "test_a 1/2"}, "full", "missing", "test_a 2/2 is not there"),
-        ({"parts": [{"name": f"test_a {n}/2"} for n in (1, 2)]}, "full", "pass", ""),
-        ({"parts": [{"name": f"test_nn {n}/2"} for n in (1, 2)]}, "default", "missing", "test_torch was not"),
-        ({"name": "test_nn"}, "default", "missing", "test_torch was not run"),
+        ({"selected": "3 tests left out"}, "full", "pass", "3 tests left out"),
+        ({"files": {"test_a 1/2": 1.0}}, "full", "missing", "test_a 2/2 is not there"),
+        ({"files": {"test_a 1/2": 1.0, "test_a 2/2": 1.0}}, "full", "pass", ""),
+        ({"files": {"test_nn": 1.0}}, "default", "missing", "test_torch was not run"),
         ({}, "inductor", "missing", "test_modules was not run"),
         ({}, "of another version", "pass", "only the suite of another version"),
+        ({"files": dict.fromkeys(NAMED, 1.0)}, "default", "missing", "test_cuda: none of its tests passed"),
     ],
 )
 def test_what_was_not_tested_is_no_pass_though_every_test_passed(
-    tmp_path: Path, part: dict[str, Any], suite: str, outcome: str, says: str
+    tmp_path: Path, more: dict[str, Any], suite: str, outcome: str, says: str
 ) -> None:
-    (one,) = evidence_in(edited(results(tmp_path / "r", chosen=ChosenTests(suite=suite)), **part))
+    (one,) = evidence_in(results(tmp_path / "r", suite=Suite(name=suite), **more))
     assert one.outcome == outcome and says in f"{one.detail}; {one.selected}"
     assert gate(one)[0] == ("fail" if says else "pass")
 
 
-def test_a_file_of_a_suite_in_which_nothing_passed_is_none_and_so_is_a_shard_of_other_tests(
-    tmp_path: Path,
-) -> None:
-    names = torch_tests.load_torch_tests().suites["default"].named_files
-    parts = {"parts": [{"name": name} for name in names]}
-    whole = edited(results(tmp_path / "whole", chosen=ChosenTests(suite="default")), **parts)
-    assert gate(*evidence_in(whole), rules=RULES.replace("[full]", "[default]"))[0] == "pass"
-    whole = edited(results(tmp_path / "some", chosen=ChosenTests(suite="default")), **parts)
-    record = json.loads((whole / "results.json").read_text())
-    report = whole / "junit" / "none.xml"
-    write_torch_junit(report, "test_cuda", [], when=NOW.isoformat(), host="x")
-    record["parts"][2] |= {"counts": {}, "report": "junit/none.xml", "sha256": hash_file(report)}
-    (whole / "results.json").write_text(json.dumps(record))
-    (one,) = evidence_in(whole)
-    assert names[2] == "test_cuda" and "test_cuda: none of its tests passed" in one.detail
-    assert gate(one, rules=RULES.replace("[full]", "[default]"))[0] == "fail"
-    first = results(tmp_path / "1", chosen=ChosenTests(suite="full", shard=1, shards=2))
-    chosen = ChosenTests(suite="full", shard=2, shards=2)
-    second = results(tmp_path / "2", chosen=chosen, of=of_torch(doubt="files were changed"))
-    edited(second, name="test_b")
-    (one,) = evidence_in(first, second)
-    assert one.selected == "files were changed" and gate(one)[0] == "fail"
-    assert gate(*evidence_in(first), *evidence_in(second))[0] == "fail"
-
-
-@pytest.mark.parametrize("counts", [{}, {"passed": 2}, {"passed": 3, "failed": 1, "crashed": -1}, {"x": 3}])
-def test_a_failure_cannot_be_taken_out_of_the_record_alone(tmp_path: Path, counts: dict[str, int]) -> None:
-    with pytest.raises(errors.DataError, match=r"is not what .* speaks of|parts.0.counts"):
-        evidence_in(edited(results(tmp_path / "one", "test_new"), counts=counts))
-    twice = edited(results(tmp_path / "twice"), parts=[{}, {"name": "test_b"}])
-    (twice / "results.json").write_text((twice / "results.json").read_text().replace("/0.xml", "/test_a.xml"))
-    with pytest.raises(errors.DataError, match="names a report for two files"):
-        evidence_in(twice)
-
-
-def test_a_record_that_its_reports_contradict_is_none(tmp_path: Path) -> None:
-    one = results(tmp_path / "one", "test_new")
-    report = one / "junit" / "test_a.xml"
-    report.write_text(report.read_text().replace("failure", "system-out"))
-    with pytest.raises(errors.DataError, match=r"is not what .* speaks of"):
-        evidence_in(one)
-    report.unlink()
-    with pytest.raises(errors.DataError, match="the report of test_a is not there"):
-        evidence_in(one)
-    other = results(tmp_path / "other", files={"torch-1.0-py3-none-any.whl": "0" * 64})
-    with pytest.raises(Exception, match=r"has other bytes|is not in|names no wheel"):
-        evidence_in(other)
+def test_a_file_of_a_suite_in_which_nothing_passed_is_none_in_a_shard_too(tmp_path: Path) -> None:
+    tests = [TestResult(name=f"{name}.py::t", outcome="passed") for name in NAMED]
+    more = {"suite": Suite(name="default"), "files": dict.fromkeys(NAMED, 1.0)}
+    default = RULES.replace("[full]", "[default]")
+    assert gate(*evidence_in(results(tmp_path / "whole", tests=tests, **more)), rules=default)[0] == "pass"
+    tests[2] = tests[2].model_copy(update={"outcome": "skipped"})
+    for number, suite in enumerate((Suite(name="default"), Suite(name="default", shard=1, shards=2))):
+        (one,) = evidence_in(results(tmp_path / f"{number}", tests=tests, **{**more, "suite": suite}))
+        assert f"{NAMED[2]}: none of its tests passed" in one.detail and one.outcome == "missing"
+        assert gate(one, rules=default)[0] == "fail"
 
 
 def test_rows_say_where_torchs_own_tests_run_and_how_long() -> None:
@@ -581,28 +492,28 @@ def test_gpus_are_tested_one_by_one_or_all_of_a_target_at_once() -> None:
     target = installed_torch.TargetPython(
         Path("x"), (), version="2.13", devices=("gfx942:sramecc+", "gfx942")
     )
-    torch_test_run.refuse_unseen_gpus(gpus[:2], target)
+    places.refuse_unseen_gpus(gpus[:2], target)
     with pytest.raises(errors.ChecksError, match=r"does not see the gfx1100 .*: gfx942 is what it sees"):
-        torch_test_run.refuse_unseen_gpus(gpus, target)
+        places.refuse_unseen_gpus(gpus, target)
     env = {"GPU_DEVICE_ORDINAL": "7"}
-    alone = torch_test_run.list_places(gpus, env, "alone")
+    alone = places.list_places(gpus, env, "alone")
     assert [(one.label, one.env["HIP_VISIBLE_DEVICES"]) for one in alone] == [
         ("gfx942-0", "0"),
         ("gfx942-1", "1"),
         ("gfx1100", "2"),
     ]
     assert all("GPU_DEVICE_ORDINAL" not in one.env for one in alone)
-    at_once = torch_test_run.list_places(gpus, env, "every")
+    at_once = places.list_places(gpus, env, "every")
     assert [(one.label, one.env["HIP_VISIBLE_DEVICES"]) for one in at_once] == [
         ("gfx942", "0,1"),
         ("gfx1100", "2"),
     ]
-    shared = torch_test_run.list_places(gpus, env, "share")
+    shared = places.list_places(gpus, env, "share")
     assert [[e["HIP_VISIBLE_DEVICES"] for e in (one.env, *one.beside)] for one in shared] == [
         ["0", "1"],
         ["2"],
     ]
-    (cpu,) = torch_test_run.list_places([], env, "alone")
+    (cpu,) = places.list_places([], env, "alone")
     assert (cpu.label, cpu.gfx, cpu.env["HIP_VISIBLE_DEVICES"]) == ("cpu", None, "-1")
 
 
@@ -643,15 +554,15 @@ def test_gpus_are_queried_then_shown(words: list[str], shown: list[str]) -> None
 
 @pytest.mark.parametrize("word", ["-n", "-n4", "--dist=loadfile", "--numprocesses"])
 def test_pytest_is_told_words_but_not_to_run_tests_side_by_side(word: str) -> None:
-    assert torch_test_run.join_pytest_arguments(["-x"], "a or b", ["-rs", "--co"]) == (
+    assert pytest_words.join_pytest_arguments(["-x"], "a or b", ["-rs", "--co"]) == (
         "-x",
         "-k",
         "a or b",
         "-rs",
         "--co",
     )
-    with pytest.raises(errors.UsageError, match=f"{word}: torch's tests run one by one"):
-        torch_test_run.join_pytest_arguments([], "", ["-v", word])
+    with pytest.raises(errors.UsageError, match=f"{word}: tests run one by one"):
+        pytest_words.join_pytest_arguments([], "", ["-v", word])
 
 
 def test_the_environment_may_choose_among_tests_too() -> None:
@@ -664,9 +575,9 @@ def test_the_environment_may_choose_among_tests_too() -> None:
 
 
 def test_torchs_own_tests_come_after_good_smoke_tests(tmp_path: Path) -> None:
-    smoke = {"tool": "x", "when": "x", "host": "x", "torch": "2.13", "gfx": [], "files": {}, "schema": 1}
-    tests = [{"name": "a", "outcome": "failed", "seconds": 1}]
-    (tmp_path / "r.json").write_text(json.dumps({**smoke, "tests": tests, "counts": {"failed": 1}}))
+    failed = TestResult(name="a", outcome="failed")
+    smoke = Results(kind="smoke", tool="x", when=NOW, host="x", wheels={}, tests=(failed,))
+    (tmp_path / "r.json").write_bytes(smoke.to_json())
     done = CliRunner().invoke(
         torch_tests_command, ["--after", str(tmp_path / "r.json")], standalone_mode=False
     )
@@ -699,22 +610,23 @@ def test_no_run_is_of_more_shards_than_can_be_counted() -> None:
         TestedSuite(name="full", shard=1, shards=10**12)
 
 
-OLD, FAILED = (TestResult(name=name, outcome="failed", seconds=0) for name in ("old", "new"))
-ENDS: list[tuple[int, FileOutcomes, str, tuple[str, str] | None]] = [
-    (0, FileOutcomes((OLD,), finished=True), "1 passed", None),
-    (1, FileOutcomes((OLD, FAILED), finished=True), "1 failed", None),
+OLD, FAILED = (TestResult(name=name, outcome="failed") for name in ("old", "new"))
+
+
+def journal(*tests: TestResult, finished: bool = False) -> Journal:
+    return Journal({test.name: test for test in tests}, finished=finished)
+
+
+ENDS: list[tuple[int, Journal, str, tuple[str, str] | None]] = [
+    (0, journal(OLD, finished=True), "1 passed", None),
+    (1, journal(OLD, FAILED, finished=True), "1 failed", None),
+    (1, journal(OLD, finished=True), "x", ("crashed", "ended with exit code 1, and no test failed\n  | x")),
+    (1, journal(OLD), "x", ("crashed", "ended with exit code 1 in the middle\n  | x")),
+    (0, journal(), "x", ("crashed", "ended with exit code 0 in the middle\n  | x")),
+    (-11, journal(), "x", ("crashed", "crashed with SIGSEGV\n  | x")),
     (
         1,
-        FileOutcomes((OLD,), finished=True),
-        "x",
-        ("crashed", "ended with exit code 1, and no test failed\n  | x"),
-    ),
-    (1, FileOutcomes((OLD,)), "x", ("crashed", "ended with exit code 1 in the middle\n  | x")),
-    (0, FileOutcomes(), "x", ("crashed", "ended with exit code 0 in the middle\n  | x")),
-    (-11, FileOutcomes(), "x", ("crashed", "crashed with SIGSEGV\n  | x")),
-    (
-        1,
-        FileOutcomes(),
+        journal(),
         "Timeout (0:00:07)!\nThread 0x7 (first):\nx",
         ("timeout", "was stopped after 7 s in it\n  | x"),
     ),
@@ -723,6 +635,6 @@ ENDS: list[tuple[int, FileOutcomes, str, tuple[str, str] | None]] = [
 
 @pytest.mark.parametrize(("code", "after", "printed", "how"), ENDS)
 def test_a_process_ended_well_only_where_pytest_and_its_outcomes_agree(
-    code: int, after: FileOutcomes, printed: str, how: tuple[str, str] | None
+    code: int, after: Journal, printed: str, how: tuple[str, str] | None
 ) -> None:
-    assert torch_test_run._judge_end(code, FileOutcomes((OLD,)), after, printed.splitlines(), 7.0) == how
+    assert runner.judge_end(code, journal(OLD), after, printed.splitlines(), 7.0) == how

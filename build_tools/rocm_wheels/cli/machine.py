@@ -142,9 +142,9 @@ _OUTCOME_COLOURS = {"pass": "green", "skip": "dim", "fail": "red", "crash": "red
 _TEST_HELP = """Test the installed torch by the quick part of the smoke tests: all of it, or some of import,
 devices, compile, math, functions.
 
-The checks run in processes of their own: a crash or a hang is the outcome of one check, and the others still
-run. Numbers are compared with float64 on the CPU. The exit code is 16 when a check failed, crashed or was
-stopped, and 17 when there is no torch.
+A crash or a hang is the outcome of one check, and the others still run behind it in a fresh process; one that
+failed is tried again alone. Numbers are compared with float64 on the CPU. The exit code is 16 when a check
+failed, crashed or was stopped, and 17 when there is no torch.
 
 \b
 Examples:

@@ -9,8 +9,8 @@ import json
 import shlex
 import sys
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from contextlib import ExitStack
 from copy import copy
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,11 +25,10 @@ from rocm_wheels.core import errors, log, tables
 
 if TYPE_CHECKING:
     from rocm_wheels.gpus import gpu
+    from rocm_wheels.models import test_results
     from rocm_wheels.release import wheel_set
     from rocm_wheels.stores.store import Store
-    from rocm_wheels.testing import installed_torch, torch_test_plan, torch_test_run
-    from rocm_wheels.testing.results import TorchResults
-    from rocm_wheels.testing.smoke import SmokeRun
+    from rocm_wheels.testing import installed_torch, places, runner, torch_test_plan
 
 
 # which GPUs are tested
@@ -117,14 +116,66 @@ def _parse_family(text: str | None) -> tuple[str, ...] | None:
     return parse_targets(",".join(names), input_name=input_name)
 
 
+_FAILED, _NO_TESTS = 1, 5  # as pytest's
+_LOST = 6  # pytest has none of that number
+
+
+def _run_in_places(
+    request: runner.TestRequest,
+    places_by_folder: Mapping[Path, places.GpuPlace],
+    env: Mapping[str, str],
+    *,
+    as_json: bool,
+) -> int:
+    """Run a suite in each place, show what came of it, also where that was interrupted; return the exit code.
+
+    It is 0 when all passed that is not known to fail, 1 when not, or something was not run, 5 for no tests,
+    6 when a GPU got lost so that the run could not go on.
+    """
+    from rocm_wheels.testing import results, runner
+
+    show = log.log_note if as_json else click.echo
+    done: list[test_results.Results] = []
+    for folder, place in places_by_folder.items():
+        try:
+            done.append(runner.run_in_place(request, place, folder, show))
+        except KeyboardInterrupt:
+            show("\n" + results.format_table(results.read_results(folder / results.RESULTS_FILE)))
+            raise
+        show("\n" + results.format_table(done[-1]))
+        if not all(name in done[-1].files for name in (file.name for file in request.files)):
+            show("not run to the end; the same command continues")
+        show(results.describe_next_command(done[-1], folder))
+        boundary.append_step_summary(env, results.format_page(done[-1]))
+    if as_json:
+        files = [folder / results.RESULTS_FILE for folder in places_by_folder]
+        print_result([json.loads(file.read_text(encoding="utf-8")) for file in files], (), as_json=True)
+    if any(result.lost_gpu for result in done):
+        return _LOST
+    if not all(result.good for result in done):
+        return _FAILED
+    if not any(result.counts.get("passed") or result.counts.get("skipped") for result in done):
+        log.log_warning("no test was run")
+        return _NO_TESTS
+    return 0
+
+
+def _describe_variables(variables: Mapping[str, str]) -> tuple[str, ...]:
+    """Say for the record which variables of the environment options were read from."""
+    words = [f"{name}={value}" for name, value in variables.items()]
+    return (f"of the environment: {', '.join(words)}",) if words else ()
+
+
 _SMOKE_HELP = """Test the installed torch by the tests in smoke-tests/: on the CPU, and on each kind of GPU
 here.
 
-What follows -- goes to pytest. Each test runs in a process of its own: pass, fail, crash, timeout and skip
-are its outcomes; one that was not run is missing, which is no pass. Without a GPU and without --family the
-tests that need one are skipped by name. results.json is there from the start, and says what is missing
-whatever ends the run. The exit code is pytest's; 16 where torch is not installed, or no GPU is of the
---family. A Python without pytest is lent one for the run.
+What follows -- goes to pytest. Tests that crash, hang or leave a GPU that refuses their process cost nothing
+but themselves: the rest runs behind them in a fresh process, if the GPU still calculates. One that failed is
+tried again alone: flaky where it passes then. One that was not run is missing, which is no pass. Without a
+GPU and without --family the tests that need one are skipped by name. results.json is there from the start,
+and says what is missing whatever ends the run; where several GPUs are tested, each has a folder. Exit code: 0
+when all passed, 1 when not, or something was not run, 5 for no tests, 6 when the GPU got lost, 16 where torch
+is not installed, or no GPU is of the --family. A Python without pytest is lent one for the run.
 
 With --store and --set the set is installed first, from its own index into --venv, as `rocm-wheels install`
 does it; with --family for GPUs of that. Its results then name the wheels of the set. Where none of its GPUs
@@ -180,17 +231,12 @@ def smoke_command(  # noqa: PLR0917 - one parameter an option
     from rocm_wheels.release import next_step, wheel_set
     from rocm_wheels.sdk import interpreters
     from rocm_wheels.stores.store import open_existing_store
-    from rocm_wheels.testing import inspect_machine
-    from rocm_wheels.testing.smoke import (
-        DEVICE_POLICIES,
-        DevicePolicy,
-        SmokeRequest,
-        choose_gpus,
-        run_smoke_tests,
-    )
+    from rocm_wheels.testing import inspect_machine, installed_torch, pytest_words, results, runner, smoke
+    from rocm_wheels.testing.places import DEVICE_POLICIES, DevicePolicy, choose_gpus
 
     targets, env = _parse_family(amdgpu_family), boundary.read_environment()
     variables = take_variables(env)
+    words = pytest_words.join_pytest_arguments(shlex.split(env.pop("PYTEST_ADDOPTS", "")), "", pytest_args)
     if (store is None) != (set_id is None):
         raise errors.UsageError("--store and --set go together", tip="the store, and the id of a set in it")
     tested_python = find_tested_python(target_python, env)
@@ -207,8 +253,10 @@ def smoke_command(  # noqa: PLR0917 - one parameter an option
                 f"{document.id} has no code for {', '.join(targets)}",
                 tip=f"it has code for {', '.join(document.targets)}",
             )
-    for old in (*output_dir.glob("results*.json"), output_dir / "junit.xml"):
-        old.unlink(missing_ok=True)  # whatever ends this run, no results of another one are taken for its own
+    # whatever ends this run, no results of another one are taken for its own
+    for folder in (output_dir, *(path.parent for path in output_dir.glob(f"*/{runner.WORK_FOLDER}"))):
+        for name in (results.RESULTS_FILE, results.JUNIT_FILE):
+            (folder / name).unlink(missing_ok=True)
     if document is not None:
         asked_targets = targets
         if document.targets:  # else its wheels are tested on the CPU
@@ -221,39 +269,34 @@ def smoke_command(  # noqa: PLR0917 - one parameter an option
         venv = venv or output_dir / "venv"
         wheels = _install_set(opened, document, rocm_index, venv, tested_python, asked_targets)
         tested_python = interpreters.find_python_program(str(venv.absolute()), env)
-    request = SmokeRequest(
-        python=tested_python,
-        folder=workspace.get_project_home() / "smoke-tests",
-        policy=policy,
-        targets=targets,
-        require_gpu=require_gpu,
-        wheels=wheels,
-        words=pytest_args,
-        limit=timeout,
-        scale=timeout_scale,
-        machine=inspect_machine.inspect_machine(hardware, env),
-        variables=variables,
-    )
-    output_dir.mkdir(parents=True, exist_ok=True)
     for fault in hardware.faults:
         log.log_warning(fault)
-    ran = run_smoke_tests(
-        request,
-        hardware.usable,
-        env,
-        show=log.log_note if as_json else click.echo,
-        keep=lambda so_far: _write_progress(so_far, output_dir),
-    )
-    _write_outcome(ran, output_dir, env, as_json=as_json)
+    tests = workspace.get_project_home() / "smoke-tests"
+    target = installed_torch.inspect_target_python(tested_python, tests / smoke.LOOKING_SCRIPT, env)
+    installed_torch.require_torch(target)
+    chosen = smoke.choose_smoke_places(target, hardware.usable, env, policy, targets)
+    folders = {(output_dir / place.label if chosen[1:] else output_dir): place for place in chosen}
+    with ExitStack() as stack:
+        scratch = stack.enter_context(installed_torch.lend_pytest(target, env))
+        request = smoke.make_smoke_request(
+            target,
+            tests,
+            scratch,
+            wheels=installed_torch.identify_wheels(target.installed, wheels),
+            words=words,
+            limit=timeout,
+            scale=timeout_scale,
+            require_gpu=require_gpu,
+            machine=inspect_machine.inspect_machine(hardware, env),
+            remarks=_describe_variables(variables),
+        )
+        code = _run_in_places(request, folders, env, as_json=as_json)
     if document is not None:
-        results = str(output_dir / "results.json")
         step = next_step.CommandWords(str(store)).format_line(
-            "set evidence add", document.id, "--from", results
+            "set evidence add", document.id, "--from", str(output_dir)
         )
         print_next(step, beside_json=as_json)
-    return (
-        ran.code if ran.code >= 0 else errors.ChecksError.exit_code
-    )  # killed: what it did not come to, is told
+    return code
 
 
 def _install_set(  # noqa: PLR0917 - what was given
@@ -288,30 +331,6 @@ def _install_set(  # noqa: PLR0917 - what was given
         process.run_command(words, env=env)
     names = {file.name for file in document.files}
     return tuple(sorted(path for path in kept.glob("*.whl") if path.name in names))
-
-
-def _write_progress(ran: SmokeRun, folder: Path) -> None:
-    from rocm_wheels.testing.results import write_results
-
-    write_results(folder / "results.json", ran.results)
-    for gfx, results in ran.by_gfx.items():
-        write_results(folder / f"results-{gfx}.json", results)
-
-
-def _write_outcome(ran: SmokeRun, folder: Path, env: Mapping[str, str], *, as_json: bool) -> None:
-    from rocm_wheels.testing.results import format_smoke_markdown, format_smoke_table, write_junit
-
-    write_junit(folder / "junit.xml", ran.results)
-    if as_json:
-        click.echo((folder / "results.json").read_text(encoding="utf-8"), nl=False)
-    else:
-        click.echo("\n" + format_smoke_table(ran.results))
-    if not ran.results.files:
-        log.log_note(
-            "the results name no wheel, so they are evidence for none: --wheels says what is installed"
-        )
-    log.log_note(f"results: {folder / 'results.json'}")
-    boundary.append_step_summary(env, format_smoke_markdown(ran.results))
 
 
 _NETWORK_DEFAULTS = {"retries": 4, "timeout": 120, "jobs": 1}
@@ -380,9 +399,6 @@ def _find_patches_folder() -> Path:
 
     return workspace.get_project_home() / "patches"
 
-
-_FAILED, _NO_TESTS = 1, 5  # as pytest's
-_LOST = 6  # pytest has none of that number
 
 _TORCH_TESTS_HELP = """Run torch's own tests on each kind of GPU here, or without one on the CPU.
 
@@ -526,7 +542,7 @@ def torch_tests_command(**given: Any) -> int:
     """Find torch, its tests and GPUs, run, show what came of it."""
     from rocm_wheels.core import workspace
     from rocm_wheels.gpus import detect
-    from rocm_wheels.testing import inspect_machine, installed_torch
+    from rocm_wheels.testing import inspect_machine, installed_torch, torch_test_plan
 
     _check_options(given)
     if given["after"] is not None:
@@ -545,28 +561,26 @@ def torch_tests_command(**given: Any) -> int:
     sources = find_test_sources(given, target, env)
     hardware = detect.detect_hardware(env, vendors=("amd",))
     test_places = _choose_places(given, target, env, hardware)
-    order = _make_order(given, target, sources, addopts, test_places[0].env)
     machine = inspect_machine.inspect_machine(hardware, env, rocm=target.rocm_version)
-    order = replace(
-        order, find_gpu_fault=partial(installed_torch.find_gpu_fault, python, looking), machine=machine
+    chosen = _choose_tests(given, addopts, test_places[0].env)
+    request = torch_test_plan.make_torch_request(
+        target,
+        sources,
+        chosen,
+        {**test_places[0].env},
+        wheels=installed_torch.identify_wheels(target.installed, given["wheels"]),
+        limit=given["timeout"],
+        file_limit=given["file_timeout"],
+        find_gpu_fault=partial(installed_torch.find_gpu_fault, python, looking),
+        machine=machine,
+        remarks=_describe_variables(given["from_environment"]),
+        fresh=given["fresh"],
     )
     if given["dry_run"]:
-        _print_plan(order, test_places)
+        _print_plan(request, chosen, test_places)
         return 0
-    folder = Path(given["output_dir"])
-    show = log.log_note if given["as_json"] else click.echo
-    results = [_run_in_place(order, place, folder, env, show) for place in test_places]
-    if given["as_json"]:
-        files = [folder / place.label / "results.json" for place in test_places]
-        print_result([json.loads(file.read_text(encoding="utf-8")) for file in files], (), as_json=True)
-    if any(result.lost for result in results):
-        return _LOST
-    if not any(result.counts.get("passed") or result.counts.get("skipped") for result in results) and all(
-        result.good for result in results
-    ):
-        log.log_warning("no test was run")
-        return _NO_TESTS
-    return 0 if all(result.good for result in results) else _FAILED
+    folders = {Path(given["output_dir"]) / place.label: place for place in test_places}
+    return _run_in_places(request, folders, env, as_json=given["as_json"])
 
 
 def _check_options(options: Mapping[str, Any]) -> None:
@@ -587,49 +601,17 @@ def _refuse_after_failures(file: Path) -> None:
     from rocm_wheels.testing.results import read_results
 
     smoke = read_results(file)
-    if smoke.bad or not smoke.counts.get("passed"):
+    if not smoke.good or not smoke.counts.get("passed"):
         tip = "look at those first; without --after, torch's tests run all the same"
         raise errors.ChecksError(f"the smoke tests did not pass: {smoke.summarize()} ({file})", tip=tip)
 
 
-def _run_in_place(
-    order: torch_test_run.TorchTestRequest,
-    place: torch_test_run.GpuPlace,
-    folder: Path,
-    env: Mapping[str, str],
-    show: Callable[[str], None],
-) -> TorchResults:
-    """Run in one place; show what came of it, also where that was interrupted."""
-    from rocm_wheels.testing import torch_test_run
-    from rocm_wheels.testing.results import (
-        describe_next_command,
-        format_torch_markdown,
-        format_torch_table,
-        read_torch_results,
-    )
-
-    place_folder = folder / place.label
-    try:
-        results = torch_test_run.run_in_place(order, place, place_folder, show)
-    except KeyboardInterrupt:
-        if (so_far := read_torch_results(place_folder)) is not None:
-            show("\n" + format_torch_table(so_far))
-        raise
-    show("\n" + format_torch_table(results))
-    show(describe_next_command(results, place_folder))
-    boundary.append_step_summary(env, format_torch_markdown(results))
-    return results
-
-
-def _make_order(
-    options: Mapping[str, Any],
-    target: installed_torch.TargetPython,
-    sources: torch_test_plan.TorchTestSources,
-    addopts: Sequence[str],
-    env: Mapping[str, str],
-) -> torch_test_run.TorchTestRequest:
+def _choose_tests(
+    options: Mapping[str, Any], addopts: Sequence[str], env: Mapping[str, str]
+) -> torch_test_plan.TorchTestSelection:
+    """Return what is chosen of a suite, by options and by the environment of the tests."""
     from rocm_wheels.models import torch_tests
-    from rocm_wheels.testing import durations, installed_torch, torch_test_plan, torch_test_run
+    from rocm_wheels.testing import pytest_words, torch_test_plan
 
     table = torch_tests.load_torch_tests()
     chosen = torch_test_plan.TorchTestSelection(
@@ -638,40 +620,19 @@ def _make_order(
         exclude=_split_file_names(options["exclude"]),
         shard=options["shard"] or 1,
         shards=options["num_shards"] or 1,
-        words=torch_test_run.join_pytest_arguments(addopts, options["expression"], options["pytest_args"]),
+        words=pytest_words.join_pytest_arguments(addopts, options["expression"], options["pytest_args"]),
         variables=torch_test_plan.find_choosing_variables(env, table.environment),
         exclusions=_read_exclusions(options),
         known_as=_check_version(options["pytorch_version"]),
         debug=options["debug"],
         cache=options["cache"],
-        durations=durations.read_durations(options["durations"], options["suite"]),
+        durations=torch_test_plan.read_durations(options["durations"], options["suite"]),
         unrecorded_seconds=table.limits.unrecorded_seconds,
         share_seconds=table.limits.share_seconds,
-        from_environment=options["from_environment"],
     )
     for name, value in chosen.variables.items():
         log.log_warning(f"{name}={value} is set, by which tests may be left out: no evidence for all of them")
-    suite = table.suites[chosen.suite]
-    plan = torch_test_plan.plan_test_files(
-        suite, chosen, sources.tests, target.python, {**env, **table.environment}
-    )
-    waiting = table.waiting
-    return torch_test_run.TorchTestRequest(
-        target=target,
-        python_version=target.python_version,
-        sources=sources,
-        chosen=chosen,
-        parts=plan.files,
-        plan=plan.digest,
-        left_out={file: row.reason for row in plan.left_out for file in row.files},
-        table=table,
-        files=installed_torch.identify_wheels(target.installed, options["wheels"]),
-        limits=(
-            options["timeout"] or waiting.test_minutes * 60,
-            options["file_timeout"] or waiting.file_minutes * 60,
-        ),
-        fresh=options["fresh"],
-    )
+    return chosen
 
 
 def _check_suite(name: str) -> str:
@@ -717,10 +678,14 @@ def _choose_places(
     target: installed_torch.TargetPython,
     env: Mapping[str, str],
     hardware: gpu.Hardware,
-) -> list[torch_test_run.GpuPlace]:
+) -> list[places.GpuPlace]:
     from rocm_wheels.models import torch_tests
-    from rocm_wheels.testing import torch_test_run
-    from rocm_wheels.testing.smoke import choose_gpus, resolve_device_query
+    from rocm_wheels.testing.places import (
+        choose_gpus,
+        list_places,
+        refuse_unseen_gpus,
+        resolve_device_query,
+    )
 
     family = options["amdgpu_family"]
     targets = _parse_family(family)
@@ -747,10 +712,8 @@ def _choose_places(
             f"no GPU{of} is here to run torch's tests on",
             tip="`rocm-wheels doctor` lists the GPUs here; without a family and --require-gpu: on the CPU",
         )
-    torch_test_run.refuse_unseen_gpus(chosen, target)
-    return torch_test_run.list_places(
-        chosen, env, "every" if every else "share" if options["share_gpus"] else "alone"
-    )
+    refuse_unseen_gpus(chosen, target)
+    return list_places(chosen, env, "every" if every else "share" if options["share_gpus"] else "alone")
 
 
 def _print_requirements(
@@ -770,27 +733,25 @@ def _print_requirements(
 
 
 def _print_plan(
-    order: torch_test_run.TorchTestRequest, test_places: Sequence[torch_test_run.GpuPlace]
+    request: runner.TestRequest,
+    chosen: torch_test_plan.TorchTestSelection,
+    test_places: Sequence[places.GpuPlace],
 ) -> None:
-    from rocm_wheels.testing import torch_test_run
+    from rocm_wheels.testing import runner
 
-    click.echo(
-        f"torch {order.target.torch_version}, tests of {order.sources.commit or order.sources.version}"
-    )
+    click.echo(request.subject)
     for place in test_places:
-        click.echo(f"on {place.label}: {', '.join(part.name for part in order.parts)}")
+        click.echo(f"on {place.label}: {', '.join(file.name for file in request.files)}")
         if place.beside:
             click.echo(f"  shared by {len(place.beside) + 1} GPUs")
-        for name in torch_test_run.find_known_tests(order, place.gfx).list_skipped():
+        for name in runner.find_known_tests(request, place.gfx).list_skipped():
             click.echo(f"  not run: {name}")
-    estimate = sum(map(order.chosen.estimate_seconds, order.parts))
-    unrecorded = [part for part in order.parts if part.file not in order.chosen.durations]
-    note = (
-        f" (no record of {tables.format_count(len(unrecorded), 'file')}: "
-        f"{order.chosen.unrecorded_seconds:g} s each)"
-    )
+    estimate = sum(map(chosen.estimate_seconds, request.files))
+    unrecorded = [file for file in request.files if file.file not in chosen.durations]
+    count = tables.format_count(len(unrecorded), "file")
+    note = f" (no record of {count}: {chosen.unrecorded_seconds:g} s each)"
     click.echo(f"about {tables.format_duration(estimate)}{note if unrecorded else ''}")
-    for file, why in order.left_out.items():
+    for file, why in request.left_out.items():
         click.echo(f"left out: {file}: {why}")
 
 

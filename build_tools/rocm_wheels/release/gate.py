@@ -93,9 +93,8 @@ class GateCase:
         """Return what a pass must be; of tests, as their rule says."""
         if rule is None:
             return weighing.Measure(self.rules.passes_after_failure)
-        flaky = rule.flaky if isinstance(rule, TestsRule) else None
         return weighing.Measure(
-            self.rules.passes_after_failure, rule.at_least, rule.selections == "count", flaky
+            self.rules.passes_after_failure, rule.at_least, rule.selections == "count", rule.flaky
         )
 
     def apply_waivers(self, failed: RuleResult) -> RuleResult:

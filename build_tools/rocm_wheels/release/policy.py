@@ -131,6 +131,7 @@ class GpuRule(records.Record):
 
     ``projects`` (normalized names) must have been there; none: all that the set has. Where fewer than
     ``at_least`` tests passed, or somebody ran a selection of them, that is none, unless ``selections`` count.
+    A test that failed and passed when it was tried again is flaky: a run with more than ``flaky`` is none.
     """
 
     fresh: PolicyAge
@@ -139,18 +140,15 @@ class GpuRule(records.Record):
     projects: tuple[PrintableName, ...] = ()
     at_least: int = Field(default=1, ge=1)
     selections: Literal["refused", "count"] = "refused"
+    flaky: int = Field(default=0, ge=0)
 
 
 class TestsRule(GpuRule):
-    """The rule about torch's own tests: every one of ``suites`` passed, each by itself as a GpuRule says.
-
-    A test that failed and passed when it was tried again is flaky: a run with more than ``flaky`` is none.
-    """
+    """The rule about torch's own tests: every one of ``suites`` passed, each by itself as a GpuRule says."""
 
     __test__ = False  # pytest takes classes of this name for tests
 
     suites: tuple[torch_tests.SuiteName, ...] = Field(default=("default",), min_length=1)
-    flaky: int = Field(default=0, ge=0)
 
     @field_validator("suites")
     @classmethod

@@ -1,6 +1,8 @@
-"""Tests of installed wheels on GPUs: smoke tests, and torch's own tests.
+"""Tests of installed wheels on GPUs: one runner for the smoke tests and for torch's own tests.
 
-A ``TargetPython`` is inspected, its wheel files are identified, each GPU gets a ``GpuSession``; pytest runs
-in the target's Python, and a recorder writes every outcome at once, so that no planned test is lost.
-What came of it is ``Results`` (smoke tests) or ``TorchResults``; both can be evidence for a release.
+A ``TargetPython`` is inspected and its wheel files are identified (``installed_torch``). A suite becomes a
+``TestRequest`` (``smoke``, ``torch_test_plan``), the GPUs become ``GpuPlace``s (``places``). ``runner``
+starts pytest in the target's Python, where a recorder writes each outcome into a ``Journal`` at once, so that
+no planned test is lost. What came of it is ``models.test_results.Results``, evidence for a release;
+``results`` writes and shows it, ``summary`` puts those of several shards into a table.
 """

@@ -8,11 +8,13 @@ somebody may have changed since.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import re
 import tempfile
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,7 @@ from urllib.request import url2pathname
 
 from packaging.utils import canonicalize_name
 
-from rocm_wheels.core import errors, files, log, process
+from rocm_wheels.core import errors, extras, files, log, process
 from rocm_wheels.models.gfx import strip_features
 from rocm_wheels.wheels import dist_info
 
@@ -161,6 +163,30 @@ def require_pytest(target: TargetPython) -> None:
             f"pytest is not installed in {target.python}, and the tests run there",
             tip=f"{target.python} -m pip install pytest (or: uv pip install --python {target.python} pytest)",
         )
+
+
+@contextlib.contextmanager
+def lend_pytest(target: TargetPython, env: MutableMapping[str, str]) -> Iterator[Path]:
+    """Let a Python without pytest find one for as long as this lasts, by PYTHONPATH of ``env``.
+
+    Yields a folder for anything that the run needs. uv puts pytest there as that Python needs it; the
+    environment that is tested stays what it is, and each process is that Python itself. Raises ChecksError
+    where uv cannot.
+    """
+    with tempfile.TemporaryDirectory(prefix="rocm-wheels-tests-", ignore_cleanup_errors=True) as name:
+        if "pytest" in target.missing:
+            lent = Path(name, "pytest")
+            log.log_note(f"{target.python} has no pytest: it is lent one")
+            words = ["pip", "install", "--quiet", "--python", str(target.python), "--target", str(lent)]
+            process.run_command(
+                [extras.find_uv(), *words, "pytest"],
+                env=env,
+                check=errors.ChecksError,
+                description="lending pytest",
+                tip=f"install it: uv pip install --python {target.python} pytest",
+            )
+            env["PYTHONPATH"] = os.pathsep.join(filter(None, [env.get("PYTHONPATH", ""), str(lent)]))
+        yield Path(name)
 
 
 def find_gpu_fault(python: Path, looking_script: Path, gfx: str, env: Mapping[str, str]) -> str:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rocm_wheels.core import errors, junit, tables
-from rocm_wheels.core.records import read_json_file
 from rocm_wheels.testing import results
 
 _SHARD_FOLDER = re.compile(r"test-reports-(?P<config>.+)-(?P<shard>\d+)-(?P<shards>\d+)")
@@ -23,7 +22,8 @@ _MOST_ROWS = 1000
 class SummaryRow:
     """A test that is bad, or (without ``test``) a report that is not whole or not there.
 
-    ``where`` is the file of the tests, or of the report; ``shard`` is "" in a folder of one run.
+    ``where`` is the file of the tests, or of the report; ``shard`` is "" in a folder of one run. ``count``:
+    how many tests ended by the same error, the first of which it names.
     """
 
     config: str
@@ -32,6 +32,7 @@ class SummaryRow:
     test: str
     outcome: str
     reason: str
+    count: int = 1
 
 
 def read_reports(folder: Path, config: str = "", shard: str = "") -> list[SummaryRow]:
@@ -62,20 +63,14 @@ def read_reports(folder: Path, config: str = "", shard: str = "") -> list[Summar
 
 
 def _read_record(record: Path, config: str, shard: str) -> Iterator[SummaryRow]:
-    data = read_json_file(record, complaint="holds no results")
-    torch_results = (
-        results.read_torch_results(record.parent) if isinstance(data, dict) and "parts" in data else None
-    )
-    if torch_results is None:
-        for test in results.read_results(record).bad:
-            yield SummaryRow(config, shard, record.name, test.name, test.outcome, test.reason)
-        return
-    for part in torch_results.parts:
-        for bad in part.bad:
-            yield SummaryRow(config, shard, part.name, bad.name, bad.outcome, bad.reason)
-        if part.fault or not part.complete:
-            reason = part.fault or "not run to its end"
-            yield SummaryRow(config, shard, part.name, "", "not whole", reason)
+    document = results.read_results(record)
+    bad = [test for test in document.tests if test.verdict in results.BAD_VERDICTS]
+    for test, others in results.group_failures(bad):
+        reason = " ".join(filter(None, [_cut(test.detail), results.describe_others(others)]))
+        where = test.name.partition("::")[0]
+        yield SummaryRow(config, shard, where, test.name, test.outcome, reason, 1 + others)
+    if document.lost_gpu:
+        yield SummaryRow(config, shard, record.name, "", "not whole", f"lost {document.lost_gpu}")
 
 
 def read_shards(folder: Path) -> tuple[list[SummaryRow], list[str]]:
@@ -107,8 +102,8 @@ def read_shards(folder: Path) -> tuple[list[SummaryRow], list[str]]:
 
 def format_summary_markdown(rows: list[SummaryRow], heading: str, *, combined: bool) -> str:
     """Return the table for a step summary; ``combined``: with a column each for suite and shard."""
-    failed = sum(bool(row.test) for row in rows)
-    faults = len(rows) - failed
+    failed = sum(row.count for row in rows if row.test)
+    faults = sum(not row.test for row in rows)
     parts = [f"{tables.format_count(failed, 'test')} failed"] if failed else []
     parts += [f"{tables.format_count(faults, 'report')} missing or not whole"] if faults else []
     title = ", ".join(parts) or "All tests passed"
@@ -122,7 +117,7 @@ def format_summary_markdown(rows: list[SummaryRow], heading: str, *, combined: b
                 row.where,
                 row.test,
                 row.outcome,
-                _cut(row.reason),
+                row.reason if row.count > 1 else _cut(row.reason),
             )
             for row in rows[:_MOST_ROWS]
         ]

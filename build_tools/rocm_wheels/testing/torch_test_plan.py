@@ -6,24 +6,30 @@ What is known of single tests is ``data/torch_tests.yaml``.
 from __future__ import annotations
 
 import hashlib
+import heapq
 import json
 import math
 import re
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 from packaging.version import InvalidVersion, Version
 
-from rocm_wheels.core import errors, log, process, tables
+from rocm_wheels.core import errors, log, process, shell, tables
 from rocm_wheels.core.files import hash_file
-from rocm_wheels.models import torch_tests
+from rocm_wheels.models import tested_machine, torch_tests
+from rocm_wheels.models.test_results import Suite
 from rocm_wheels.sources import checkout_state
 from rocm_wheels.sources.git import Git, find_git_directory
 from rocm_wheels.sources.lock import parse_lock
-from rocm_wheels.testing import installed_torch
-from rocm_wheels.testing.durations import share_out
+from rocm_wheels.testing import installed_torch, pytest_words
+from rocm_wheels.testing.results import RESULTS_FILE, read_results
+from rocm_wheels.testing.runner import TestFile, TestRequest
 
 _LISTED_FILE = re.compile(r"    (\S+) (\d+)/(\d+)")
 _LISTING_SECONDS = 600.0
@@ -44,31 +50,6 @@ TEST_EXCLUSIONS = {
 
 
 @dataclass(frozen=True)
-class TorchTestFile:
-    """What one process of pytest runs: a file of test/ (``test_nn``), or a share of its tests.
-
-    ``environment`` is its own alone. ``run_by`` says whether pytest runs it, or run_test.py with ``words``.
-    """
-
-    file: str
-    share: int = 1
-    shares: int = 1
-    environment: Mapping[str, str] = field(default_factory=dict)
-    run_by: torch_tests.TestRunner = "pytest"
-    words: tuple[str, ...] = ()
-
-    @property
-    def name(self) -> str:
-        """Its name in results: ``test_nn``, ``test_ops 2/3``."""
-        return self.file if self.shares == 1 else f"{self.file} {self.share}/{self.shares}"
-
-    @property
-    def slug(self) -> str:
-        """Its name as that of a file."""
-        return re.sub(r"[^\w-]+", "-", self.name)
-
-
-@dataclass(frozen=True)
 class TorchTestSelection:
     """What is chosen of a suite. ``words`` go to pytest; ``shard`` of ``shards``, from 1.
 
@@ -77,7 +58,6 @@ class TorchTestSelection:
     ``known_as`` is the version of torch (or "all") whose known failures count; ``debug``: only tests of which
     something is known are run. ``cache``: pytest keeps its cache. ``durations``: seconds that files took, by
     name; of another one it is ``unrecorded_seconds``. What took longer than ``share_seconds`` is cut.
-    ``from_environment``: variables that options were read from.
     """
 
     suite: str = "default"
@@ -94,18 +74,25 @@ class TorchTestSelection:
     durations: Mapping[str, float] = field(default_factory=dict)
     unrecorded_seconds: float = 300.0
     share_seconds: float = 1800.0
-    from_environment: Mapping[str, str] = field(default_factory=dict)
 
-    def estimate_seconds(self, test_file: TorchTestFile) -> float:
+    def estimate_seconds(self, test_file: TestFile) -> float:
         """Return how long a file, or a share of one, is likely to take."""
         return self.durations.get(test_file.file, self.unrecorded_seconds) / test_file.shares
 
-    @property
-    def changes(self) -> tuple[str, ...]:
-        """The options that make it another run than that of its suite."""
-        options = [f"--{'' if leave else 'no-'}exclude-{kind}" for kind, leave in self.exclusions.items()]
-        options += [f"--pytorch-version {self.known_as}"] if self.known_as else []
-        return (*options, *(["--debug"] if self.debug else []))
+    def describe(self, doubt: str = "") -> str:
+        """Say how tests are chosen; "" for a whole suite of the tests that are torch's own (no ``doubt``)."""
+        words = pytest_words.find_selecting_words(self.words)
+        selections = [
+            shell.format_command(words) if words else "",
+            *(f"--{'' if leave else 'no-'}exclude-{kind}" for kind, leave in self.exclusions.items()),
+            f"--torch {self.known_as}" if self.known_as else "",
+            "--debug" if self.debug else "",
+            *(f"{name}={value}" for name, value in sorted(self.variables.items())),
+            f"only {', '.join(self.include)}" if self.include else "",
+            f"without {', '.join(self.exclude)}" if self.exclude else "",
+            doubt,
+        ]
+        return "; ".join(filter(None, selections))
 
 
 @dataclass(frozen=True)
@@ -116,7 +103,7 @@ class TorchTestPlan:
     file twice, and another one not at all.
     """
 
-    files: tuple[TorchTestFile, ...]
+    files: tuple[TestFile, ...]
     left_out: tuple[torch_tests.LeftOutFiles, ...]
     digest: str = ""
 
@@ -202,14 +189,14 @@ def _apply_exclusions(
     return suite.model_copy(update={"groups": tuple(groups)})
 
 
-def _is_excluded(test_file: TorchTestFile, chosen: TorchTestSelection) -> bool:
+def _is_excluded(test_file: TestFile, chosen: TorchTestSelection) -> bool:
     return any(
         leave and TEST_EXCLUSIONS[kind][1].fullmatch(test_file.file)
         for kind, leave in chosen.exclusions.items()
     )
 
 
-def _cut_long_file(test_file: TorchTestFile, chosen: TorchTestSelection) -> list[TorchTestFile]:
+def _cut_long_file(test_file: TestFile, chosen: TorchTestSelection) -> list[TestFile]:
     """Return a file in shares, which torch's conftest.py knows to run; run_test.py runs whole files."""
     seconds = chosen.durations.get(test_file.file, 0.0)
     if test_file.shares > 1 or test_file.run_by != "pytest" or seconds <= chosen.share_seconds:
@@ -224,19 +211,19 @@ def _find_group(suite: torch_tests.TorchTestSuite, file_name: str) -> torch_test
     return next(iter([*naming, *(group for group in suite.groups if group.listed_by)]), None)
 
 
-def _make_test_file(file_name: str, group: torch_tests.TorchTestGroup | None) -> TorchTestFile:
+def _make_test_file(file_name: str, group: torch_tests.TorchTestGroup | None) -> TestFile:
     if group is None:
-        return TorchTestFile(file_name)
-    return TorchTestFile(file_name, environment=group.environment, run_by=group.run_by, words=group.words)
+        return TestFile(file_name)
+    return TestFile(file_name, environment=group.environment, run_by=group.run_by, words=group.words)
 
 
-def _list_named_files(group: torch_tests.TorchTestGroup) -> list[TorchTestFile]:
+def _list_named_files(group: torch_tests.TorchTestGroup) -> list[TestFile]:
     return [_make_test_file(file_name, group) for file_name in group.files]
 
 
 def _ask_run_test(
     group: torch_tests.TorchTestGroup, tests: Path, python: Path, env: Mapping[str, str]
-) -> list[TorchTestFile]:
+) -> list[TestFile]:
     """Return all that torch's own run_test.py would run: it knows the platform, and cuts long files."""
     argv = [str(python), str(tests / "run_test.py"), *group.listed_by, "--dry-run", "--shard", "1", "1"]
     lines: list[str] = []
@@ -257,7 +244,7 @@ def _ask_run_test(
             f"run_test.py lists no tests, and ended with {code}:{last}",
             tip="it needs more than pytest: the same command with --requirements prints what to install",
         )
-    test_files: list[TorchTestFile] = []
+    test_files: list[TestFile] = []
     inside = False
     for line in lines:
         if line.startswith("Name: "):
@@ -287,6 +274,117 @@ def _refuse_unknown_files(source: str, names: Sequence[str], tests: Path) -> Non
             f"{source} names {name}, and there is no {tests / name}.py{tables.suggest_name(name, existing)}",
             tip="name files of test/ without .py: test_nn, nn/test_pooling",
         )
+
+
+def make_torch_request(
+    target: installed_torch.TargetPython,
+    sources: TorchTestSources,
+    chosen: TorchTestSelection,
+    env: Mapping[str, str],
+    *,
+    wheels: Mapping[str, str],
+    limit: float | None = None,
+    file_limit: float | None = None,
+    find_gpu_fault: Callable[[str, Mapping[str, str]], str] | None = None,
+    machine: tested_machine.TestedMachine | None = None,
+    remarks: Sequence[str] = (),
+    fresh: bool = False,
+) -> TestRequest:
+    """Return what is to be run of torch's own tests; ``limit`` and ``file_limit``: seconds, else the table's.
+
+    Raises UsageError and ChecksError as ``plan_test_files`` does, which is asked in the environment ``env``.
+    """
+    table = torch_tests.load_torch_tests()
+    suite = table.suites[chosen.suite]
+    plan = plan_test_files(suite, chosen, sources.tests, target.python, {**env, **table.environment})
+    commit = sources.commit or sources.version
+    return TestRequest(
+        kind="tests",
+        target=target,
+        tests=sources.tests,
+        files=plan.files,
+        wheels=wheels,
+        limit=limit or table.waiting.test_minutes * 60,
+        file_limit=file_limit or table.waiting.file_minutes * 60,
+        words=chosen.words,
+        environment=table.environment,
+        subject=f"torch {target.torch_version}, Python {target.python_version}, tests of {commit}",
+        selected=chosen.describe(sources.doubt),
+        remarks=tuple(remarks),
+        suite=Suite(name=chosen.suite, shard=chosen.shard, shards=chosen.shards, plan=plan.digest),
+        known=table.known,
+        known_as=chosen.known_as,
+        debug=chosen.debug,
+        tests_alone=table.limits.tests_alone,
+        left_out={file: row.reason for row in plan.left_out for file in row.files},
+        find_gpu_fault=find_gpu_fault,
+        uses_gpu=suite.gpus == "one",  # distributed tests have other processes use them
+        torch=find_torch_folder(target),
+        record=partial(digest_torch_record, target),
+        machine=machine,
+        cache=chosen.cache,
+        fresh=fresh,
+    )
+
+
+_LONGEST_SECONDS = 7 * 24 * 3600.0
+_PATH_TIP = "name a folder of results of `rocm-wheels test torch`, or its results.json"
+
+
+def read_durations(paths: Sequence[Path], suite: str) -> dict[str, float]:
+    """Return the seconds that files of a suite took, by name; of several results the newest counts.
+
+    ``paths`` are results.json of torch's tests, and folders with some at any depth, other results among them.
+    What was not run to its end says nothing; of a file in shares, all must be there. Raises UsageError for a
+    path without any, DataError for results that cannot be read, or say that a file took more than a week.
+    """
+    newest: dict[tuple[str, int], dict[int, tuple[datetime, float]]] = defaultdict(dict)  # by file and shares
+    for path in paths:
+        if not path.exists():
+            raise errors.UsageError(f"--durations: there is no {path}", tip=_PATH_TIP)
+        if path.is_file() and path.name != RESULTS_FILE:
+            raise errors.UsageError(f"--durations: {path} is no {RESULTS_FILE}", tip=_PATH_TIP)
+        files = sorted(path.rglob(RESULTS_FILE)) if path.is_dir() else [path]
+        records = [(file, read_results(file)) for file in files]
+        records = [(file, record) for file, record in records if record.suite is not None]
+        if not records:
+            raise errors.UsageError(
+                f"--durations: there are no results of torch's tests in {path}", tip=_PATH_TIP
+            )
+        for file, record in records:
+            for name, seconds in record.files.items():
+                if seconds > _LONGEST_SECONDS:
+                    raise errors.DataError(
+                        f"{file} says that {name} took {seconds:.3g} s, more than a week",
+                        tip="leave it out of --durations",
+                    )
+                if record.suite is not None and record.suite.name == suite and seconds:
+                    test_file, share, shares = torch_tests.split_test_share(name)
+                    known = newest[test_file, shares].get(share, (record.when, 0.0))
+                    newest[test_file, shares][share] = max(known, (record.when, seconds))
+    totals: dict[str, tuple[datetime, float]] = {}
+    for (test_file, shares), by_share in newest.items():
+        if len(by_share) == shares:
+            oldest = min(when for when, _ in by_share.values())
+            total = oldest, sum(seconds for _, seconds in by_share.values())
+            totals[test_file] = max(totals.get(test_file, total), total)
+    return {test_file: seconds for test_file, (_, seconds) in sorted(totals.items())}
+
+
+def share_out(seconds: Sequence[float], shards: int) -> list[list[int]]:
+    """Return for each shard the numbers of its items: the longest is given out first, to the shortest shard.
+
+    Of items that take as long, the earlier one goes first. Every item is in one shard. Who takes part in a
+    run shares out alone, and must come to what all others do.
+    """
+    order = sorted(range(len(seconds)), key=lambda number: (-seconds[number], number))
+    loads = [(0.0, shard) for shard in range(shards)]
+    shared: list[list[int]] = [[] for _ in range(shards)]
+    for number in order:
+        load, shard = heapq.heappop(loads)
+        shared[shard].append(number)
+        heapq.heappush(loads, (load + seconds[number], shard))
+    return shared
 
 
 TORCH_PROJECT = "pytorch"  # its name in locks

@@ -1,22 +1,21 @@
 """Test the torch of one Python by the quick part of the smoke tests, and judge.
 
-The tests run as they do for ``smoke-tests`` (room ``testing``): each in a process of its own, one session of
-pytest a device, under the Python that is tested. Here are the groups, the devices, and the report.
+The tests run as they do for ``test smoke`` (room ``testing``), once a device, under the Python that is
+tested: one that crashes or hangs costs nothing but itself. Here are the groups, the devices, the report.
 """
 
 from __future__ import annotations
 
 import sys
-import tempfile
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from rocm_wheels.audit import import_check
-from rocm_wheels.core import errors, machine, tables, workspace
-from rocm_wheels.testing import installed_torch, results, smoke
+from rocm_wheels.core import errors, tables, workspace
+from rocm_wheels.models.test_results import TestResult
+from rocm_wheels.testing import installed_torch, journal, places, runner, smoke
 from rocm_wheels.user import installed_packages
 
 CaseState = Literal["pass", "fail", "crash", "timeout", "skip"]
@@ -35,9 +34,6 @@ CASE_SECONDS = (
     300.0  # seconds a check: compiling kernels when they are first used takes minutes on some cards
 )
 NO_KERNEL_MESSAGES = ("invalid device function", "no kernel image", "kernel image is invalid")
-# tests of the CPU side by side
-_MOST_JOBS = 8
-_JOB_MEMORY = 1 << 30  # bytes; torch.compile's C++ compiler takes most
 _STATES: dict[str, CaseState] = {
     "passed": "pass",
     "failed": "fail",
@@ -46,7 +42,6 @@ _STATES: dict[str, CaseState] = {
     "missing": "fail",
     "skipped": "skip",
 }
-_KEPT_LINES = 200
 _SHOWN_LINES = 15
 
 
@@ -190,8 +185,6 @@ def run_self_test(
         done(outcome)
 
     starts = _judge_start(target, request)
-    if "pytest" in target.missing and all(outcome.state == "pass" for outcome in starts):
-        smoke.find_lent_folders(target)  # says what is missing before anything is reported
     for outcome in starts:
         if outcome.case.group in request.groups or outcome.state != "pass":
             report(outcome)
@@ -201,12 +194,16 @@ def run_self_test(
     if (missing := _check_missing_gpu(request, target.facts, devices)) is not None:
         report(missing)
     files = [name for group in request.groups for name in GROUP_FILES[group]]
-    cpu_jobs = min(machine.count_compile_jobs(machine.measure_machine(env), _JOB_MEMORY, None), _MOST_JOBS)
-    for number, device in enumerate(devices):
-        half: Literal["both", "cpu", "gpu"] = "cpu" if device == "cpu" else "gpu" if number else "both"
-        words = ("-m", "quick", f"--smoke-jobs={cpu_jobs if device == 'cpu' else 1}", *files)
-        smoke_request = smoke.SmokeRequest(python, folder, words=words, limit=request.limit)
-        _run_device(smoke_request, target, smoke.GpuSession(half, device=device), session_env, report)
+    with installed_torch.lend_pytest(target, session_env) as scratch:
+        for number, device in enumerate(devices):
+            # what needs no GPU is tested once
+            part = "quick and not gpu" if device == "cpu" else "quick and gpu" if number else "quick"
+            suite = smoke.make_smoke_request(
+                target, folder, scratch, files=files, words=("-m", part), limit=request.limit, device=device
+            )
+            gfx = smoke.find_seen_target(target, device)
+            place = places.GpuPlace(device.replace(":", "-"), gfx, session_env)
+            _run_device(suite, place, scratch / place.label, device, report)
     return SelfTestReport(str(python), target.facts, devices, tuple(outcomes))
 
 
@@ -253,40 +250,36 @@ def _check_missing_gpu(
 
 
 def _run_device(
-    request: smoke.SmokeRequest,
-    target: installed_torch.TargetPython,
-    session: smoke.GpuSession,
-    env: Mapping[str, str],
+    suite: runner.TestRequest,
+    place: places.GpuPlace,
+    folder: Path,
+    device: str,
     report: Callable[[SelfTestOutcome], None],
 ) -> None:
     """Run the tests of one device, and report each as it ends."""
     reported: set[str] = set()
-    printed: deque[str] = deque(maxlen=_KEPT_LINES)
-    with tempfile.TemporaryDirectory(prefix="rocm-wheels-test-", ignore_cleanup_errors=True) as name:
-        outcomes = Path(name, "outcomes.jsonl")
+    printed: deque[str] = deque(maxlen=_SHOWN_LINES)
 
-        def report_new(tests: Iterable[results.TestResult]) -> None:
-            for test in tests:
-                if test.name not in reported:
-                    reported.add(test.name)
-                    report(_make_outcome(test, session.device))
+    def report_new(tests: Iterable[TestResult]) -> None:
+        for test in tests:
+            if test.name not in reported:
+                reported.add(test.name)
+                report(_make_outcome(test, device))
 
-        def show(line: str) -> None:
-            printed.append(line.rstrip())
-            so_far = smoke.account_for_tests(outcomes, session, None, None).tests
-            report_new(test for test in so_far if test.outcome != "missing")
+    def show(line: str) -> None:
+        printed.append(line.rstrip())
+        # one that failed is tried again, and reported when that is over
+        so_far = journal.read_journal(folder / runner.WORK_FOLDER / "smoke.jsonl").results.values()
+        report_new(test for test in so_far if test.outcome in {"passed", "skipped"})
 
-        code = smoke.run_session(request, target, session, env, outcomes=outcomes, show=show)
-        tests = smoke.account_for_tests(outcomes, session, None, code).tests
-    if not any("::" in test.name for test in tests) and code not in (0, 5):
-        lines = "".join(f"\n  | {line}" for line in list(printed)[-_SHOWN_LINES:])
-        raise errors.HostError(
-            f"{request.python} could not run the checks: pytest {import_check.describe_exit(code)}{lines}"
-        )
+    tests = runner.run_in_place(suite, place, folder, show).tests
+    if not any("::" in test.name for test in tests) and any(test.outcome != "missing" for test in tests):
+        lines = "".join(f"\n  | {line}" for line in printed)
+        raise errors.HostError(f"{suite.target.python} could not run the checks{lines}")
     report_new(tests)
 
 
-def _make_outcome(test: results.TestResult, device: str) -> SelfTestOutcome:
+def _make_outcome(test: TestResult, device: str) -> SelfTestOutcome:
     """Name a test as people do: ``test_math.py::test_matmul[cpu-float32]`` is matmul float32 of math."""
     file, _, rest = test.name.partition("::")
     function, _, text = rest.removesuffix("]").partition("[")
@@ -294,4 +287,4 @@ def _make_outcome(test: results.TestResult, device: str) -> SelfTestOutcome:
     name = " ".join(word for word in words if word != device)
     group = next((group for group, files in GROUP_FILES.items() if file in files), "session")
     case = SelfTestCase(group, name or file, device if device in words else "")
-    return SelfTestOutcome(case, _STATES[test.outcome], test.reason, test.seconds)
+    return SelfTestOutcome(case, _STATES[test.outcome], test.detail, test.seconds or 0.0)

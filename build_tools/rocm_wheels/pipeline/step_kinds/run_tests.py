@@ -20,7 +20,7 @@ from rocm_wheels.pipeline.step_run import StepRun
 from rocm_wheels.sdk import build_environment, interpreters
 
 TEST_VERSION = "1"
-_RESULT_FILES = "results*.json", "*/results.json"
+_RESULT_FILES = "results.json", "*/results.json"
 # ninja compiles extensions; torch's own tests run by the pytest of their environment, others are lent one
 _TEST_TOOLS = {"test-smoke": ["ninja"], "test-torch": ["ninja", "pytest"]}
 
@@ -81,8 +81,8 @@ def run_test(step_run: StepRun) -> None:
     if code := finished.returncode:
         from rocm_wheels.testing import results  # planning reads no results
 
-        said, file = "the tests did not pass", folder / "results.json"
-        if file.is_file():
+        said = "the tests did not pass"
+        for file in sorted(file for pattern in _RESULT_FILES for file in folder.glob(pattern)):
             said += f": {results.read_results(file).summarize()}"
         raise errors.ChecksError(
             f"{step.id}: {said} (exit code {code})",

@@ -1,7 +1,7 @@
-"""Read results and make evidence of them: audit, resolve-check, smoke tests, torch's own tests, JUnit.
+"""Read results and make evidence of them: the one form of results, audit, resolve-check, JUnit.
 
-What is in a file tells what it is of. What the record of torch's tests says is compared with its reports,
-and with the files of its suite. A run that was ended, that is one shard of several, of chosen tests, or of
+What is in a file tells what it is of. What results of torch's tests say is compared with the files of its
+suite. A run that was ended, that is one shard of several, of chosen tests, or of
 tests of another torch is written down as what it is: none of them stands for the whole.
 """
 
@@ -9,27 +9,27 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 from pydantic import AwareDatetime, BaseModel, Field, TypeAdapter, ValidationError
 
-from rocm_wheels.core import junit, log, shell, tables
+from rocm_wheels.core import log, tables
 from rocm_wheels.core.errors import DataError, UsageError
 from rocm_wheels.core.files import hash_file
 from rocm_wheels.core.records import summarize_faults
-from rocm_wheels.models import lock, test_results, tested_machine, torch_tests
+from rocm_wheels.models import lock, test_results, torch_tests
 from rocm_wheels.models.gfx import strip_features
 from rocm_wheels.release import wheel_set
 from rocm_wheels.release.evidence.evidence import (
     NO_GPU_WORD,
     Evidence,
+    EvidenceOutcome,
     EvidenceSubmission,
     OutcomeCounts,
     TestedSuite,
@@ -39,17 +39,14 @@ from rocm_wheels.release.evidence.evidence import (
 from rocm_wheels.wheels import dist_info
 
 ResultModel = TypeVar("ResultModel")
-_Count = Annotated[int, Field(ge=0, le=1_000_000_000)]
-_Shard = Annotated[int, Field(ge=1, le=test_results.MOST_SHARDS)]
 _MOST_NAMES_SHOWN = 3
-TORCH_RECORD_FILE = "results.json"
-RUN_AGAIN_TIP = "it is not whole: run again"
+RESULTS_FILE = "results.json"
 
 
 def read_results(paths: Sequence[Path], submission: EvidenceSubmission) -> list[Evidence]:
     """Return the evidence in files: each JSON file by itself, all JUnit files (and folders) as one run.
 
-    A folder that ``torch-tests`` wrote is the records in it.
+    A folder that ``test smoke`` or ``test torch`` wrote is the results in it.
 
     Raises UsageError, DataError or ReleaseError for a file that is not there, is nothing that we know, is
     not whole (JUnit reports that are not whole make a failure), or speaks of other wheels.
@@ -58,9 +55,9 @@ def read_results(paths: Sequence[Path], submission: EvidenceSubmission) -> list[
         raise UsageError(
             f"there is no {absent[0]}", tip="no results are no evidence; look why none were written"
         )
-    paths = [file for path in paths for file in (list_torch_records(path) if path.is_dir() else []) or [path]]
+    paths = [file for path in paths for file in (list_results(path) if path.is_dir() else []) or [path]]
     reports = [path for path in paths if path.is_dir() or path.suffix.lower() == ".xml"]
-    evidence, records = list[Evidence](), list[tuple[Path, _TorchRun]]()
+    evidence = list[Evidence]()
     for path in paths:
         if path in reports:
             continue
@@ -70,9 +67,7 @@ def read_results(paths: Sequence[Path], submission: EvidenceSubmission) -> list[
             tip = "an empty or truncated result is none: look why it is, and run again"
             raise DataError(f"{path} is truncated or no JSON ({broken})", tip=tip) from None
         keys = value if isinstance(value, dict) else {}
-        if "parts" in keys and "chosen" in keys:
-            records.append((path, parse_result(_TorchRun, value, path)))
-        elif keys.get("kind") in test_results.RESULT_KINDS:
+        if keys.get("kind") in test_results.RESULT_KINDS:
             results = parse_result(test_results.Results, value, path)
             evidence += make_results_evidence(results, path, submission)
         elif isinstance(keys.get("wheels"), list) and "tool" in keys:
@@ -80,12 +75,9 @@ def read_results(paths: Sequence[Path], submission: EvidenceSubmission) -> list[
         elif "checks" in keys:
             resolved = parse_result(_ResolverResult, value, path)
             evidence.append(make_resolver_evidence(resolved, path, submission))
-        elif "tests" in keys:
-            evidence.append(make_smoke_evidence(parse_result(_SmokeResult, value, path), path, submission))
         else:
-            tip = "known are audit and resolve-check --json, smoke-tests and torch-tests, and JUnit XML"
+            tip = "known are results.json of `test smoke` and `test torch`, of `set check`, and JUnit XML"
             raise DataError(f"{path} holds no known results", tip=tip)
-    evidence += make_torch_evidence(records, submission)
     if reports:
         evidence.append(_make_junit_evidence(reports, submission))
     elif submission.suite:
@@ -182,17 +174,26 @@ def _join_digests(digests: Iterable[str]) -> str:
 # ---- results in the one form
 
 
+def list_results(folder: Path) -> list[Path]:
+    """Return the results in a folder: its own, or those of folders in it (a GPU), or in these (a shard)."""
+    own = folder / RESULTS_FILE
+    if own.is_file():
+        return [own]
+    return sorted([*folder.glob(f"*/{RESULTS_FILE}"), *folder.glob(f"*/*/{RESULTS_FILE}")])
+
+
 def make_results_evidence(
     results: test_results.Results, source: Path, submission: EvidenceSubmission
 ) -> list[Evidence]:
     """Return what a document of results says: one evidence of all wheels that nothing bad is said of.
 
-    And one of each that something is said of, with the tests that are about it.
+    And one of each that something is said of, with the tests that are about it. A shard of a suite is a
+    result of its own: the gate puts them together.
     """
-    tested = find_tested_hashes(results.wheels, source, submission, tip="test the wheels of the set")
-    has_failed = results.lost_gpu or any(test.is_bad for test in results.tests)
+    tip = "test the wheels of the set where they are installed, and name them: --wheels DIR"
+    tested = find_tested_hashes(results.wheels, source, submission, tip=tip)
     seen = [results.gfx] if results.gfx else []
-    gfx = _find_target(source, seen, submission, may_have_died=bool(has_failed))
+    gfx = _find_target(source, seen, submission, may_have_died=not results.good)
     suite = _make_suite(source, **results.suite.model_dump()) if results.suite is not None else None
     names = [name for name, sha256 in results.wheels.items() if sha256 in tested]
     about = {
@@ -203,28 +204,48 @@ def make_results_evidence(
         bad = [name for name in names if any(test.is_bad for test in about[name])]
         good = [name for name in names if name not in bad and about[name]]  # of others nothing is known
         groups = [good, *([name] for name in bad)]
+    selected, untested = results.selected, list(_list_untested(results))
+    if results.suite is not None and results.suite.name not in torch_tests.SUITE_NAMES:
+        selected = "; ".join(filter(None, [f"only the suite {results.suite.name}", selected]))
     evidence = []
     for group in filter(None, groups):
         tests = [test for test in results.tests if not test.wheels or set(group) & set(test.wheels)]
-        known = sum(bool(test.known) for test in tests)
-        flaky = [test.name for test in tests if test.outcome == "passed" and test.tries > 1]
-        counts = Counter[str]("skipped" if test.known else test.outcome for test in tests)
+        verdicts = Counter(test.verdict for test in tests)
+        flaky = [test.name for test in tests if test.verdict == "flaky"]
+        expected = {"known", "left out"}
+        counts = OutcomeCounts(
+            **Counter[str]("skipped" if test.verdict in expected else test.outcome for test in tests),
+            flaky=len(flaky),
+        )
+        known, left_out = verdicts["known"], verdicts["left out"]
+        unfinished = [test.name for test in tests if test.outcome == "missing"]
         detail = [
+            f"suite {suite}" if suite is not None else "",
             f"lost {results.lost_gpu}" if results.lost_gpu else "",
-            f"{tables.format_count(known, 'failure')} known" if known else "",
+            results.subject,
+            *results.remarks,
+            f"not run: {', '.join(unfinished[:_MOST_NAMES_SHOWN])}" if unfinished else "",
+            *untested,
+            f"{tables.format_count(known, 'failure was', 'failures were')} known" if known else "",
+            f"{left_out} known to hang or crash" if left_out else "",
             tables.format_count(len(group), "wheel") if results.kind in {"audit", "resolver"} else "",
         ]
+        outcome: EvidenceOutcome = counts.decide_outcome()
+        if results.lost_gpu:
+            outcome = "lost"
+        elif untested and outcome == "pass":
+            outcome = "missing"
         evidence.append(
             submission.make_evidence(
                 results.kind,
-                OutcomeCounts(**counts, flaky=len(flaky)),
+                counts,
                 [results.wheels[name] for name in group],
                 source=source,
                 tool=results.tool,
                 when=results.when,
                 host=results.host,
                 gfx=gfx,
-                outcome="lost" if results.lost_gpu else None,
+                outcome=outcome,
                 detail="; ".join(filter(None, detail)),
                 failed=[
                     f"{test.name}: {test.detail}" if test.detail else test.name
@@ -232,7 +253,7 @@ def make_results_evidence(
                     if test.is_bad
                 ],
                 flaky=flaky,
-                selected=results.selected,
+                selected=selected,
                 digest=hash_file(source),
                 machine=results.machine,
                 suite=suite,
@@ -242,13 +263,37 @@ def make_results_evidence(
     return evidence
 
 
-def find_least_measurements(tests: Iterable[test_results.TestResult | _SmokeTest]) -> dict[str, float]:
+def find_least_measurements(tests: Iterable[test_results.TestResult]) -> dict[str, float]:
     """Return what tests that passed measured, by name; of what several measured (each GPU), the least."""
     least: dict[str, float] = {}
     for test in tests:
         for name, number in test.measurements.items() if test.outcome == "passed" else ():
             least[name] = min(number, least.get(name, number))
     return least
+
+
+def _list_untested(results: test_results.Results) -> Iterable[str]:
+    """Say what a suite of torch's tests lacks: named files, shares of one, files in which nothing passed."""
+    if results.suite is None:
+        return
+    is_whole = results.suite.shards == 1
+    shares: dict[str, set[int]] = defaultdict(set)
+    totals: dict[str, int] = {}
+    for name in results.files:
+        file, number, total = torch_tests.split_test_share(name)
+        shares[file].add(number)
+        totals[file] = total
+    for file, numbers in shares.items():
+        missing = next((number for number in range(1, totals[file] + 1) if number not in numbers), 0)
+        if is_whole and missing:
+            yield f"{file} {missing}/{totals[file]} is not there"
+    suite = torch_tests.load_torch_tests().suites.get(results.suite.name)
+    passed = {test.name.partition(".py::")[0] for test in results.tests if test.outcome == "passed"}
+    for file in suite.named_files if suite is not None and not results.selected else ():
+        if file in shares and file not in passed:
+            yield f"{file}: none of its tests passed"
+        elif is_whole and file not in shares:
+            yield f"{file} was not run"
 
 
 # ---- audit
@@ -439,334 +484,6 @@ def parse_project(requirement: str, source: str = "the question") -> str:
         return canonicalize_name(Requirement(requirement).name)
     except InvalidRequirement:
         raise DataError(f"{source}: {requirement!r} is no requirement") from None
-
-
-# ---- smoke tests
-
-_LONGEST_TOOL_SHOWN = 60
-_GPU_TEST_NAME = re.compile(r"[\[-]gpu[\]-]| @gfx")  # in the name of a smoke test that ran on one
-# what changes how results are shown, and not which tests are run; a test that -x kept from running is missing
-# (without the plugin unittest none of its tests would be found)
-_HARMLESS_ARGUMENT = re.compile(
-    r"--|-p|no:(?:cacheprovider|faulthandler|logging|randomly|random_order|sugar|terminal|timeout|warnings|xdist)"
-    r"|-[vqsxl]+|-r[A-Za-z]+|--exitfirst|--verbose|--quiet|--showlocals|--full-trace|--no-header|--no-summary"
-    r"|--(?:tb|color|durations|durations-min|capture|junitxml|junit-xml|show-capture|maxfail)=\S*"
-)
-
-
-class _SmokeTest(BaseModel):
-    name: str
-    outcome: Literal["passed", "failed", "crashed", "timeout", "skipped", "missing"]
-    measurements: Mapping[str, float] = {}
-
-
-class _SmokeSelection(BaseModel):
-    pytest_args: tuple[str, ...] = ()
-    deselected: _Count = 0
-
-
-class _SmokeResult(BaseModel):
-    schema_version: Literal[1] = Field(alias="schema")
-    tool: str
-    when: AwareDatetime
-    host: str
-    gfx: tuple[str, ...]
-    files: Mapping[str, lock.Sha256Digest]
-    tests: tuple[_SmokeTest, ...]
-    counts: Mapping[str, _Count]
-    selection: _SmokeSelection | None = None
-    machine: tested_machine.TestedMachine | None = None
-
-
-def make_smoke_evidence(result: _SmokeResult, source: Path, submission: EvidenceSubmission) -> Evidence:
-    """Return what the smoke tests found, on the GPUs of one target or on none.
-
-    Raises DataError for results that are not of our smoke tests, or name a GPU that no test passed on.
-    """
-    listed = Counter[str](test.outcome for test in result.tests)
-    if (stated := Counter({name: number for name, number in result.counts.items() if number})) != listed:
-        raise DataError(
-            f"{source} counts {_format_counts(stated)}, and lists {_format_counts(listed)}", tip=RUN_AGAIN_TIP
-        )
-    counts = OutcomeCounts(**listed)
-    if not (result.tool.startswith("rocm-wheels ") and " smoke tests" in result.tool):
-        raise DataError(
-            f"{source} is of another tool ({result.tool[:_LONGEST_TOOL_SHOWN]})",
-            tip="run build_tools/run_pytorch_smoke_tests.py; of other tests, hand in the JUnit files",
-        )
-    passed = counts.decide_outcome() == "pass"
-    on_gpu = any(_GPU_TEST_NAME.search(test.name) and test.outcome == "passed" for test in result.tests)
-    if result.gfx and passed and not on_gpu:
-        raise DataError(f"{source} names {', '.join(result.gfx)}, and no test passed on a GPU")
-    if result.selection is None:  # of a version that put the words behind its name
-        selected = result.tool.partition(" smoke tests")[2].strip(" ()")
-    else:
-        words = find_selecting_words(result.selection.pytest_args)
-        left_out = f"{result.selection.deselected} left out" if result.selection.deselected else ""
-        selected = ", ".join(filter(None, [shell.format_command(words) if words else "", left_out]))
-    tip = "run the smoke tests where the wheels of the set are installed, from its own index"
-    return submission.make_evidence(
-        "smoke",
-        counts,
-        find_tested_hashes(result.files, source, submission, tip=tip),
-        source=source,
-        tool=result.tool,
-        when=result.when,
-        host=result.host,
-        gfx=_find_target(source, result.gfx, submission, may_have_died=not passed),
-        failed=[test.name for test in result.tests if test.outcome not in {"passed", "skipped"}],
-        selected=selected,
-        digest=hash_file(source),
-        machine=result.machine,
-        measurements=find_least_measurements(result.tests),
-    )
-
-
-def find_selecting_words(words: Iterable[str]) -> list[str]:
-    """Return the words that may choose among tests, of those that pytest was given.
-
-    Those are known that choose nothing; any other may.
-    """
-    return [word for word in words if not _HARMLESS_ARGUMENT.fullmatch(word)]
-
-
-def _format_counts(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{number} {name}" for name, number in sorted(counts.items())) or "nothing"
-
-
-# ---- torch's own tests
-
-_TorchCount = Literal[
-    "passed", "failed", "crashed", "timeout", "skipped", "missing", "known", "left_out", "flaky"
-]
-_FAILED_COUNTS: tuple[_TorchCount, ...] = ("failed", "crashed", "timeout", "missing")
-
-
-class _TorchFailure(BaseModel):
-    name: str
-
-
-class _TorchPart(BaseModel):
-    name: Annotated[str, Field(max_length=1000)]
-    complete: bool
-    fault: str = ""
-    counts: Mapping[_TorchCount, _Count] = {}
-    unchosen: _Count = 0
-    devices: tuple[str, ...] = ()
-    report: str = ""
-    sha256: str = ""
-    bad: tuple[_TorchFailure, ...] = ()
-    flaky: tuple[_TorchFailure, ...] = ()
-
-
-class _TorchSelection(BaseModel):
-    suite: str
-    files: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
-    shard: _Shard
-    shards: _Shard
-    plan: str = ""
-    pytest_args: tuple[str, ...] = ()
-    variables: Mapping[str, str] = {}
-    changes: tuple[str, ...] = ()
-
-
-class _TorchBuild(BaseModel):
-    torch: str
-    python: str
-    commit: str = ""
-    doubt: str = ""
-
-
-class _TorchRun(BaseModel):
-    schema_version: int = Field(alias="schema")
-    tool: str
-    when: AwareDatetime
-    host: str
-    of: _TorchBuild
-    gfx: str | None
-    files: Mapping[str, lock.Sha256Digest]
-    chosen: _TorchSelection
-    machine: tested_machine.TestedMachine | None = None
-    parts: tuple[_TorchPart, ...] = Field(min_length=1)
-    counts: Mapping[str, int]
-    lost: str = ""
-    lost_gpus: tuple[str, ...] = ()
-
-
-def list_torch_records(folder: Path) -> list[Path]:
-    """Return the records in a folder: its own, or those of folders in it (a GPU), or in these (a shard)."""
-    record = folder / TORCH_RECORD_FILE
-    if record.is_file():
-        return [record]
-    return sorted([*folder.glob(f"*/{TORCH_RECORD_FILE}"), *folder.glob(f"*/*/{TORCH_RECORD_FILE}")])
-
-
-def make_torch_evidence(
-    records: Sequence[tuple[Path, _TorchRun]], submission: EvidenceSubmission
-) -> list[Evidence]:
-    """Return what torch's tests found: all shards of one run are one result, each GPU target another.
-
-    Where some shards are not among the records, each is a result of its own: the gate puts them together.
-    Raises DataError for records that their reports contradict, or that are of no wheel of the set.
-    """
-    groups: dict[tuple[object, ...], list[tuple[Path, _TorchRun]]] = defaultdict(list)
-    shards = Counter[object]()
-    for path, run in records:
-        reports = [part.report for part in run.parts if part.complete]
-        if len(reports) != len(set(reports)):
-            tip = "run again, and do not change it"
-            raise DataError(f"{path} names a report for two files of tests", tip=tip)
-        chosen = run.chosen.model_dump(exclude={"shard"})
-        key = (run.gfx, run.of.torch, run.of.python, run.of.commit, repr(chosen), *sorted(run.files.items()))
-        repetition = shards[key, run.chosen.shard]  # another GPU of the same kind: a run of its own
-        shards[key, run.chosen.shard] += 1
-        group = (repetition, *key)
-        groups[group].append((path, run))
-    evidence = []
-    for runs in groups.values():
-        is_whole = len(runs) == runs[0][1].chosen.shards
-        apart = [runs] if is_whole else [[run] for run in runs]
-        evidence += [_join_runs(some, submission) for some in apart]
-    return evidence
-
-
-def _join_runs(records: Sequence[tuple[Path, _TorchRun]], submission: EvidenceSubmission) -> Evidence:
-    """Return a result of all shards of a run, or of one that stands alone."""
-    path, first = records[0]
-    runs, chosen, counts = [run for _, run in records], first.chosen, Counter[str]()
-    for file, run in records:
-        for part in run.parts:
-            _require_matching_report(file, part)
-            counts.update(part.counts)
-    parts = [part for run in runs for part in run.parts]
-    known, left_out = counts.pop("known", 0), counts.pop("left_out", 0)
-    suite = _make_suite(path, name=chosen.suite)
-    if len(runs) < chosen.shards:
-        shard = {"shard": chosen.shard, "shards": chosen.shards, "plan": chosen.plan}
-        suite = _make_suite(path, name=chosen.suite, **shard)
-    faults = [*_list_untested(first, parts, whole=suite.shards == 1)]
-    total = OutcomeCounts(**{**counts, "skipped": counts["skipped"] + known})
-    outcome = total.decide_outcome()
-    if any(run.lost for run in runs):
-        outcome = "lost"
-    elif faults and outcome == "pass":
-        outcome = "missing"
-    # none of a file that a lost GPU did not let come to its end
-    ended = [part for run in runs for part in run.parts if part.complete or not run.lost]
-    failed = [test.name for part in ended for test in part.bad]
-    detail = [
-        f"suite {suite}",
-        *(f"lost {fault.partition(chr(10))[0]}" for run in runs for fault in run.lost_gpus),
-        f"tests of {first.of.commit[:12]}" if first.of.commit else "",
-        *faults,
-        f"{tables.format_count(known, 'failure was', 'failures were')} known" if known else "",
-        f"{left_out} known to hang or crash" if left_out else "",
-    ]
-    return submission.make_evidence(
-        "tests",
-        total,
-        find_tested_hashes(
-            first.files,
-            path,
-            submission,
-            tip="run torch's tests where the wheels of the set are installed, and name them: --wheels DIR",
-        ),
-        source=path,
-        tool=first.tool,
-        when=min(run.when for run in runs),
-        host=first.host,
-        gfx=_find_target(path, [first.gfx] if first.gfx is not None else [], submission),
-        outcome=outcome,
-        detail="; ".join(filter(None, detail)),
-        failed=failed,
-        flaky=[test.name for part in parts for test in part.flaky],
-        selected=_describe_torch_selection(runs, parts),
-        digest=_join_digests(hash_file(file) for file, _ in records),
-        machine=first.machine,
-        suite=suite,
-    )
-
-
-def _require_matching_report(record: Path, part: _TorchPart) -> None:
-    """Raise DataError where a report is not there, was changed, or counts other tests than the record."""
-    if not part.complete:
-        return
-    file = record.parent / part.report
-    if not part.report or not file.is_file() or not file.resolve().is_relative_to(record.parent.resolve()):
-        raise DataError(f"{record}: the report of {part.name} is not there", tip="hand in the whole folder")
-    report, counts = junit.read_junit_report(file), Counter[str](part.counts)
-    recorded = (
-        counts["passed"],
-        sum(counts[name] for name in _FAILED_COUNTS),
-        counts["skipped"] + counts["known"],
-        counts["flaky"],
-    )
-    reported = (
-        report.passed,
-        report.failed + report.crashed + report.timeout,
-        report.skipped,
-        report.flaky,
-    )
-    # a report without tests is one that is not whole, elsewhere
-    if report.digest != part.sha256 or recorded != reported or (report.fault and any(reported)):
-        why = report.fault or (
-            f"{reported[0]} passed and {reported[1]} did not, and {record.name} says "
-            f"{recorded[0]} and {recorded[1]}"
-        )
-        raise DataError(f"{file} is not what {record} speaks of: {why}", tip="run again, and change neither")
-
-
-def _list_untested(first: _TorchRun, parts: Sequence[_TorchPart], *, whole: bool) -> Iterable[str]:
-    """Say what runs lack: files that did not finish, the GPU that they are of.
-
-    All shards together (``whole``) also lack files of the suite, or shares of one.
-    """
-    if waiting := [part.name for part in parts if not part.complete]:
-        named = ", ".join(waiting[:_MOST_NAMES_SHOWN])
-        yield f"{tables.format_count(len(waiting), 'file')} did not finish: {named}"
-    yield from (f"{part.name}: {part.fault.partition(chr(10))[0]}" for part in parts if part.fault)
-    yield from (
-        f"{name} is there twice" for name, times in Counter(part.name for part in parts).items() if times > 1
-    )
-    shares, totals, passed = defaultdict[str, set[int]](set), dict[str, int](), set[str]()
-    for part in parts:
-        file, number, total = torch_tests.split_test_share(part.name)
-        shares[file].add(number)
-        totals[file] = max(totals.get(file, 1), total)
-        passed |= {file} if part.counts.get("passed") else set()
-    suite = torch_tests.load_torch_tests().suites.get(first.chosen.suite)
-    if whole:
-        for file, numbers in shares.items():
-            if missing := next((n for n in range(1, totals[file] + 1) if n not in numbers), 0):
-                yield f"{file} {missing}/{totals[file]} is not there"
-    if whole and suite is not None and not (first.chosen.files or first.chosen.exclude):
-        for file in suite.named_files:
-            if file not in passed:
-                yield f"{file}: none of its tests passed" if file in shares else f"{file} was not run"
-    if first.gfx is not None:
-        used = {strip_features(device) for part in parts for device in part.devices}
-        may_be_none = suite is None or suite.gpus == "every"  # distributed tests have other processes use it
-        if used != {strip_features(first.gfx)} and (used or not may_be_none):
-            yield f"the tests used {', '.join(sorted(used)) or 'no GPU'}, not the {first.gfx}"
-
-
-def _describe_torch_selection(runs: Sequence[_TorchRun], parts: Sequence[_TorchPart]) -> str:
-    """Return how tests were chosen; "" for a whole suite of the tests that are torch's own."""
-    chosen = runs[0].chosen
-    words = find_selecting_words(chosen.pytest_args)
-    unchosen = sum(part.unchosen for part in parts)
-    selections = [
-        f"only the suite {chosen.suite}" if chosen.suite not in torch_tests.SUITE_NAMES else "",
-        shell.format_command(words) if words else "",
-        *chosen.changes,
-        *(f"{name}={value}" for name, value in sorted(chosen.variables.items())),
-        f"only {', '.join(chosen.files)}" if chosen.files else "",
-        f"without {', '.join(chosen.exclude)}" if chosen.exclude else "",
-        f"{tables.format_count(unchosen, 'test')} left out" if unchosen else "",
-        *(run.of.doubt for run in runs),
-    ]
-    return "; ".join(dict.fromkeys(filter(None, selections)))
 
 
 # ---- JUnit

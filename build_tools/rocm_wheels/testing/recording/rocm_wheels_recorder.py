@@ -3,13 +3,16 @@
 The option --rocm-wheels-recording names a file of JSON: ``outcomes`` is the file that is written to,
 ``done`` are names of tests that were run before, ``left_out`` those that are not to be run
 (``FILE::name`` is meant in every class), ``only`` those that alone are to be run, null for all; ``limit``
-the seconds that one may take: then its process says where it is, and ends; ``torch`` is the folder of the
-torch that is tested, "" for any: where tests import another one, none is run.
+the seconds that one may take: then its process says where it is, and ends; the limit that a test marks
+itself with, times ``scale``, goes before it, unless that is 0. ``torch`` is the folder of the torch that is
+tested, "" for any: where tests import another one, none is run.
 
 What is written is a line of JSON each: ``{"planned": [names], "left_out": [names], "unchosen": number}``,
-then ``{"begun": name, "at": seconds since 1970}`` and ``{"name", "outcome", "seconds", "reason"}`` of each
-test, with ``measurements`` where it recorded numbers (``record_property``); once torch uses GPUs
-``{"devices": [names]}``, at last ``{"finished": exit code}``: a process that ends without it was ended.
+then ``{"begun": name, "at": seconds since 1970, "limit": seconds}`` and ``{"name", "outcome", "seconds",
+"detail"}`` of each test, with ``measurements`` where it recorded numbers (``record_property``) and ``tries``
+where it was run again; once torch uses GPUs ``{"devices": [names]}``, ``{"poisoned": why}`` where a test that
+failed left a GPU that does not calculate any more in this process, at last ``{"finished": exit code}``: a
+process that ends without it was ended.
 
 torch's run_test.py runs some files several times, for each backend, and says so in a variable: names of tests
 have it behind them then (``NAME @dist-nccl-init-env``).
@@ -20,17 +23,34 @@ Nothing of rocm-wheels is imported: it is not there.
 from __future__ import annotations
 
 import faulthandler
+import hashlib
+import itertools
 import json
+import math
 import os
+import signal
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
+import _pytest.capture
 import pytest
 
 _OPTION = "--rocm-wheels-recording"
-_LINES, _COLUMNS = 15, 500  # of a reason
+_LINES, _COLUMNS, _LONGEST = 15, 500, 3500  # of why a test failed
+_LONGEST_NAME = 1000
+_WATCH_SECONDS = 0.5
+
+if _printed := os.environ.pop("ROCM_TEST_PRINTED", ""):
+    _numbers = itertools.count()
+
+    def _open_named(**_: object) -> Any:
+        """Open a file with a name: what is left of what a test printed that takes its process along."""
+        return Path(_printed, str(next(_numbers))).open("w+b", buffering=0)
+
+    _pytest.capture.TemporaryFile = _open_named  # type: ignore[attr-defined, assignment]
 
 
 class Recorder:
@@ -46,7 +66,8 @@ class Recorder:
         self._path = Path(options["outcomes"])
         self._done, self._left_out = frozenset(options["done"]), frozenset(options["left_out"])
         self._only = None if options["only"] is None else frozenset(options["only"])
-        self._limit, self._torch = float(options["limit"]), str(options["torch"])
+        self._limit, self._scale = float(options["limit"]), float(options["scale"])
+        self._torch = str(options["torch"])
         self._process, self._parent = os.getpid(), os.getppid()
         self._devices_written = False
         self._stderr = os.dup(_find_stderr())  # pytest captures the other one
@@ -54,6 +75,21 @@ class Recorder:
         self._own_deselected = 0  # tests that this plugin deselects
         self._left_out_names: list[str] = []
         self._reports: list[pytest.TestReport] = []
+        self._limits: dict[str, float] = {}
+        threading.Thread(target=self._end_with_parent, daemon=True).start()
+        if os.name != "nt":  # no image of memory is left of a crash, neither the kernel's nor that of a GPU
+            import resource
+
+            resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+
+    def _end_with_parent(self) -> None:
+        """End all that these tests started where nobody is there any more to look after them."""
+        while os.name != "nt" and os.getpid() == self._process:
+            if os.getppid() != self._parent:
+                if os.getpgrp() == self._process:
+                    os.killpg(self._process, signal.SIGKILL)
+                os.kill(self._process, signal.SIGKILL)
+            time.sleep(_WATCH_SECONDS)
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -70,6 +106,9 @@ class Recorder:
             items[:] = [item for item, name in names.items() if name not in without]
             self._own_deselected += len(deselected)
             config.hook.pytest_deselected(items=deselected)
+        for item in items:
+            if self._scale and (mark := item.get_closest_marker("limit")):
+                self._limits[item.nodeid] = mark.args[0] * self._scale
 
     def pytest_deselected(self, items: list[pytest.Item]) -> None:
         """Count what somebody chose not to run."""
@@ -101,11 +140,10 @@ class Recorder:
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         """Note the test that runs now. Where nobody is there any more to look after it, none does."""
-        if os.getpid() == self._process and os.getppid() != self._parent:
-            pytest.exit("what started these tests was killed")
         self._reports = []
-        self._write_line({"begun": self._name_test(nodeid), "at": time.time()})
-        faulthandler.dump_traceback_later(self._limit, file=self._stderr, exit=True)
+        limit = self._limits.get(nodeid, self._limit)
+        self._write_line({"begun": self._name_test(nodeid), "at": time.time(), "limit": limit})
+        faulthandler.dump_traceback_later(limit, file=self._stderr, exit=True)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Keep the report of a phase, of a part of a test, or of one try of several."""
@@ -125,23 +163,39 @@ class Recorder:
         seconds = sum(part.duration for part in reports)
         if bad:
             self._write_outcome(nodeid, "failed", seconds, _describe_report(bad[0]))
+            if os.getpid() == self._process and (why := _find_poison()):
+                self._write_line({"poisoned": why})
+                pytest.exit(why, returncode=3)  # what is behind it begins in a fresh process
         elif skipped and all(part in skipped or part.when != "call" for part in rest):
             self._write_outcome(nodeid, "skipped", seconds, _describe_report(skipped[0]))
         elif not any(part.when == "call" for part in rest):
             self._write_outcome(nodeid, "failed", seconds, "it started and did not finish")
         else:
-            properties = [pair for part in rest for pair in part.user_properties]
-            measured = {str(name): value for name, value in properties if isinstance(value, (int, float))}
-            tries = f"failed {len(again)} time{'s' * (len(again) > 1)}, then passed in the same process"
-            words = f"{tries} (--reruns): {_describe_report(again[0])}" if again else ""
-            self._write_outcome(nodeid, "flaky" if again else "passed", seconds, words, measured)
+            properties = dict(pair for part in rest for pair in part.user_properties)
+            detail, more = str(properties.get("said", "")), dict[str, object]()
+            measured = {
+                str(name): value
+                for name, value in properties.items()
+                if isinstance(value, (int, float)) and math.isfinite(value)
+            }
+            if measured:
+                more["measurements"] = measured
+            if again:
+                times = f"{len(again)} time{'s' * (len(again) > 1)}"
+                first = _describe_report(again[0])
+                detail = f"failed {times}, then passed in the same process (--reruns): {first}"
+                more["tries"] = 1 + len(again)
+            self._write_outcome(nodeid, "passed", seconds, detail, **more)
 
     def pytest_sessionfinish(self, exitstatus: int) -> None:
         """Note that pytest came to its end."""
         self._write_line({"finished": int(exitstatus)})
 
     def _name_test(self, nodeid: str) -> str:
-        return nodeid.removeprefix(self._inner) + self._source
+        name = nodeid.removeprefix(self._inner)
+        if len(name) > _LONGEST_NAME:  # an argument of megabytes is no name
+            name = f"{name[:_LONGEST_NAME]}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
+        return name + self._source
 
     def _list_meant(self, name: str) -> set[str]:
         """Return the names that a test is meant by: with its class, and without."""
@@ -149,16 +203,9 @@ class Recorder:
         file, _, test = nodeid.partition("::")
         return {nodeid, f"{file}::{test.rpartition('::')[2]}"}
 
-    def _write_outcome(
-        self,
-        name: str,
-        outcome: str,
-        seconds: float,
-        reason: str,
-        measurements: dict[str, float] | None = None,
-    ) -> None:
-        line = {"name": name, "outcome": outcome, "seconds": round(seconds, 3), "reason": reason}
-        self._write_line({**line, "measurements": measurements} if measurements else line)
+    def _write_outcome(self, name: str, outcome: str, seconds: float, detail: str, **more: object) -> None:
+        line = {"name": name, "outcome": outcome, "seconds": round(seconds, 3), "detail": detail, **more}
+        self._write_line(line)
 
     def _write_line(self, line: dict[str, Any]) -> None:
         if os.getpid() != self._process:
@@ -179,6 +226,26 @@ def _list_devices() -> list[str]:
     return sorted({str(getattr(device, "gcnArchName", "") or device.name) for device in properties})
 
 
+def _find_poison() -> str:
+    """Say why the GPU that torch uses does not calculate any more in this process, "" where it does.
+
+    An error of the device stays with its process: each test behind it would fail by it.
+    """
+    torch: Any = sys.modules.get("torch")
+    try:
+        if not torch.cuda.is_initialized():
+            return ""
+    except Exception:  # no torch, or a stand-in
+        return ""
+    try:
+        torch.cuda.synchronize()
+        numbers = torch.arange(64, dtype=torch.int64)
+        wrong = int((numbers.to("cuda") * 3).sum()) != int(numbers.sum()) * 3
+    except Exception as cause:
+        return f"since this test failed, the GPU refuses to calculate in its process: {cause}"
+    return "since this test failed, the GPU calculates wrong sums in its process" if wrong else ""
+
+
 def _find_stderr() -> int:
     try:
         return sys.stderr.fileno()
@@ -197,7 +264,7 @@ def _describe_report(report: Any) -> str:
     text = str(crash.message) if crash is not None and crash.message else str(longrepr).strip()
     lines = text.splitlines()
     kept_lines = lines if crash is not None else lines[-_LINES:]  # of a traceback the end says what happened
-    return "\n".join(line[:_COLUMNS] for line in kept_lines[:_LINES])
+    return "\n".join(line[:_COLUMNS] for line in kept_lines[:_LINES])[:_LONGEST]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

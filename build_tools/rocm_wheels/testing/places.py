@@ -1,0 +1,121 @@
+"""Choose the GPUs that tests run on, and what of them the tests see."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from rocm_wheels.core import errors
+from rocm_wheels.gpus.gpu import Gpu
+from rocm_wheels.models.gfx import strip_features
+from rocm_wheels.testing import installed_torch
+
+DevicePolicy = Literal["unique", "all", "first", "single"]
+DEVICE_POLICIES: tuple[DevicePolicy, ...] = ("unique", "all", "first", "single")
+GpuUse = Literal["alone", "every", "share"]
+HIP_VARIABLE = "HIP_VISIBLE_DEVICES"
+PAIR_VARIABLE = "ROCM_SMOKE_PAIR"
+_OPENCL_VARIABLE = "GPU_DEVICE_ORDINAL"
+
+
+@dataclass(frozen=True)
+class GpuPlace:
+    """Where tests run: the GPUs that they see are all in ``env``; without a ``gfx`` none is tested.
+
+    ``beside`` are environments of further GPUs of the target, which take files from the same list.
+    """
+
+    label: str
+    gfx: str | None
+    env: Mapping[str, str]
+    beside: tuple[Mapping[str, str], ...] = ()
+
+
+def choose_gpus(gpus: Sequence[Gpu], policy: DevicePolicy, targets: Sequence[str] | None) -> list[Gpu]:
+    """Return the GPUs to test: the first of each target, all, or the first; of ``targets`` alone, if given.
+
+    ``single`` is the peer's word for the first. Only those count that a program may use and HIP has a number
+    for, in HIP's order.
+    """
+    numbered = [gpu for gpu in gpus if gpu.hip_index is not None and gpu.visible and gpu.gfx]
+    ordered = sorted(numbered, key=lambda gpu: gpu.hip_index or 0)
+    bases = None if targets is None else {strip_features(target) for target in targets}
+    matching = [gpu for gpu in ordered if bases is None or strip_features(str(gpu.gfx)) in bases]
+    if policy in ("first", "single"):
+        return matching[:1]
+    if policy == "unique":
+        return list({str(gpu.gfx): gpu for gpu in reversed(matching)}.values())[::-1]
+    return matching
+
+
+def resolve_device_query(
+    query: str, policy: DevicePolicy | None, *, together: bool
+) -> tuple[DevicePolicy, bool]:
+    """Return which GPUs are tested, and whether all of a target at once.
+
+    ``query`` is what the peer calls the first stage: "unique" or "all" of the GPUs; then ``policy`` shows
+    tests the first of them (``None``, single) or all. "auto" leaves it to the policy. ``together``: the
+    suite's tests need all GPUs of a target.
+    """
+    if query == "auto":
+        return ("all", True) if together and policy != "single" else (policy or "unique", False)
+    if policy == "all" or (policy is None and together):
+        return ("all", True) if query == "all" else ("unique", False)
+    return policy or "single", False
+
+
+def list_places(
+    chosen: Sequence[Gpu],
+    env: Mapping[str, str],
+    use: GpuUse = "alone",
+    *,
+    gpus: Sequence[Gpu] = (),
+    hidden: bool = True,
+) -> list[GpuPlace]:
+    """Return a place for each chosen GPU, or one for all of a target: which see ``every`` one of them at
+    once, or ``share`` the files, each file on one GPU. Without any, the CPU; ``hidden``: no GPU is seen then.
+
+    What ROCR_VISIBLE_DEVICES hides stays hidden. Of the ``gpus`` of the machine one more of the same target
+    is named in a variable, for a test that needs two.
+    """
+    if not chosen:
+        return [GpuPlace("cpu", None, {**env, HIP_VARIABLE: "-1"} if hidden else env)]
+    base = {name: value for name, value in env.items() if name != _OPENCL_VARIABLE}
+    by_target: dict[str, list[tuple[int, Mapping[str, str]]]] = {}
+    for gpu in chosen:
+        if gpu.hip_index is None or gpu.gfx is None:
+            raise errors.UsageError(f"HIP has no number for {gpu.name or 'a GPU'}")
+        gpu_env = {**base, HIP_VARIABLE: str(gpu.hip_index)}
+        for other in gpus:
+            if other.gfx == gpu.gfx and other.visible and other.hip_index not in (None, gpu.hip_index):
+                gpu_env.setdefault(PAIR_VARIABLE, f"{gpu.hip_index},{other.hip_index}")
+        by_target.setdefault(strip_features(gpu.gfx), []).append((gpu.hip_index, gpu_env))
+    places = []
+    for gfx, alike in by_target.items():
+        (_, first), *others = alike
+        if use == "every":
+            visible = ",".join(str(number) for number, _ in alike)
+            places.append(GpuPlace(gfx, gfx, {**first, HIP_VARIABLE: visible}))
+        elif use == "share":
+            places.append(GpuPlace(gfx, gfx, first, tuple(gpu_env for _, gpu_env in others)))
+        else:
+            places += [
+                GpuPlace(f"{gfx}-{number}" if others else gfx, gfx, gpu_env) for number, gpu_env in alike
+            ]
+    return places
+
+
+def refuse_unseen_gpus(chosen: Sequence[Gpu], target: installed_torch.TargetPython) -> None:
+    """Raise ChecksError where torch does not see a GPU that is to be tested.
+
+    Without it most tests are not even there, and thousands that need none would pass.
+    """
+    seen_targets = {strip_features(device) for device in target.devices}
+    for gpu in chosen:
+        if gpu.gfx is not None and strip_features(gpu.gfx) not in seen_targets:
+            raise errors.ChecksError(
+                f"torch {target.torch_version} does not see the {gpu.gfx} that is to be tested:"
+                f" {', '.join(sorted(seen_targets)) or 'no GPU'} is what it sees",
+                tip="`rocm-wheels doctor` says why",
+            )
