@@ -4,8 +4,8 @@
 refresh_known_failures.py --commit COMMIT [--checkout DIR] [--retrieved DAY] [--days 180] [--output FILE]
 
 The lists are read from a clone of ROCm/TheRock (--checkout, bare or not), else from GitHub. Each name becomes
-an exact test with its owner, where it is tracked, and the day up to which it counts. A name stands under a
-module: ``cuda`` is test_cuda.py, ``inductor`` every file of that folder. Whether it hangs or ends its process
+an exact test with its owner, where it is tracked, and the day up to which it counts, which is sooner the less
+is said of it. A name stands under a module: ``cuda`` is test_cuda.py, ``inductor`` every file of that folder. Whether it hangs or ends its process
 is told by the words beside it. Names that are patterns are left out, and printed.
 Upkeep of the repository, not a part of the product.
 """
@@ -48,12 +48,13 @@ _PYTHON = re.compile(r"\bPython (3\.\d+)(?:,|:| \(not)|\bpy(3\.\d+)\b")
 _TARGET = re.compile(r"failure on (gfx[0-9a-f]+)\b")
 _ISSUE = re.compile(r"https://github\.com/[\w.-]+/[\w.-]+/(?:issues|pull)/\d+")
 _LONGEST_REASON = 160
+_WIDTH = 120
 _HEAD = """\
 # Tests of torch that TheRock skips on AMD GPUs, each as a fact with its source: `known` of torch_tests.yaml goes on here.
 # Written by build_tools/refresh_known_failures.py; a row of torch_tests.yaml about the same test goes before one of here.
 # TheRock's names are parts of names for `pytest -k`; here they are exact, and of the files that they stand under alone.
-# owner is who keeps the list. issue is what stands beside a name, else its line in the list. From the day after expires a
-# row does not count any more: write the file anew.
+# owner is who keeps the list; an entry is tracked by its issue, else by its line in the list. From the day after expires a
+# group does not count any more: write the file anew. What nothing is said of ends first.
 """  # noqa: E501 - lines of the file
 
 
@@ -100,44 +101,51 @@ def read_skipped_tests(text: str, name: str) -> list[SkippedTest]:
     return tests
 
 
-def make_row(test: SkippedTest, version: str | None, url: str, expires: date) -> dict[str, object]:
-    """Return what the table says of a name, but for the name; ``url``: of its list."""
-    targets = []
-    if test.section not in {
-        "common",
-        "linux",
-        "windows",
-    }:  # part of the names of GPUs, as TheRock compares them
+def make_group(test: SkippedTest, version: str | None) -> dict[str, object]:
+    """Return what the table says of all tests of a section of a list."""
+    targets: list[str] = []
+    if test.section not in {"common", "linux", "windows"}:  # part of the names of GPUs, as TheRock has it
         targets = [target for target in gfx.get_gfx_targets() if test.section in target]
         if not targets:
             raise errors.DataError(f"the section {test.section} is of no GPU target of gfx_families.yaml")
+    group = {
+        "source": f"therock-{version or 'generic'}",
+        "kind": "tested",
+        "torch": f"=={version}.*" if version else "",
+        "targets": targets,
+        "platforms": [test.section] if test.section in {"linux", "windows"} else [],
+    }
+    return {key: value for key, value in group.items() if value}
+
+
+def make_entry(test: SkippedTest) -> dict[str, object]:
+    """Return what the table says of a name, but for the name."""
     # comments that say something: no lines, no names that were taken out, no addresses
     plain = [_ISSUE.sub("", line.replace("*", "")).strip() for line in test.words]
     words = " ".join(line for line in plain if re.search(r"[A-Za-z]", line) and not line.startswith('"'))
     issue = _ISSUE.search(" ".join(test.words))
-    row: dict[str, object] = {
-        "effect": "hangs" if _HANGS.search(words) else "crashes" if _CRASHES.search(words) else "fails",
-        "reason": words[:_LONGEST_REASON].rstrip() or "TheRock says nothing of it",
-        "torch": f"=={version}.*" if version else "",
-        "targets": targets or _TARGET.findall(words),
-        "platforms": [test.section] if test.section in {"linux", "windows"} else [],
+    entry: dict[str, object] = {
+        "effect": "hangs" if _HANGS.search(words) else "crashes" if _CRASHES.search(words) else "",
+        "reason": words[:_LONGEST_REASON].rstrip(),
+        "targets": _TARGET.findall(words),
         "pythons": sorted({"".join(digits) for digits in _PYTHON.findall(words)}),
-        "owner": _OWNER,
-        "issue": issue[0] if issue else f"{url}#L{test.line}",
-        "expires": expires.isoformat(),
-        "source": f"therock-{version or 'generic'}",
-        "kind": "tested",
+        "issue": issue[0] if issue else "",
+        "line": "" if issue else test.line,
     }
-    return {key: value for key, value in row.items() if value}
+    return {key: value for key, value in entry.items() if value}
 
 
 def make_table(
     lists: Mapping[str, str], commit: str, retrieved: date, days: int
 ) -> tuple[str, int, list[SkippedTest]]:
-    """Return the file, how many names are in it, and what is left out."""
+    """Return the file, how many names are in it, and what is left out.
+
+    What is tracked by an issue counts for so many ``days``, what has words beside it for two thirds of them,
+    what nothing is said of for a third: somebody is to look at that sooner.
+    """
     sources: dict[str, dict[str, str]] = {}
-    rows: dict[str, dict[str, object]] = {}
-    tests: dict[str, list[str]] = {}
+    groups: dict[str, dict[str, object]] = {}
+    entries: dict[str, dict[str, dict[str, object]]] = {}
     left_out: list[SkippedTest] = []
     names: set[str] = set()
     for name, text in lists.items():
@@ -150,16 +158,32 @@ def make_table(
             if "pattern" in test.beside.lower():
                 left_out.append(test)
                 continue
-            row = make_row(test, version, url, retrieved + timedelta(days))
-            # those that stand below the same words are one row
-            same = json.dumps({**row, "issue": test.words if url in str(row["issue"]) else row["issue"]})
+            entry = make_entry(test)
+            thirds = 3 if "issue" in entry else 2 if "reason" in entry else 1
+            expires = retrieved + timedelta(days * thirds // 3)
+            group = {"expires": expires.isoformat(), **make_group(test, version)}
+            groups.setdefault(same_group := json.dumps(group), group)
+            # those that stand below the same words are one entry
+            same = json.dumps({**entry, "line": test.words if "line" in entry else ""})
+            row = entries.setdefault(same_group, {}).setdefault(same, {**entry, "tests": list[str]()})
             folder = f"{test.module}/*" if test.module in _FOLDERS else f"test_{test.module}"
-            rows.setdefault(same, row)
-            tests.setdefault(same, []).append(f"{folder}.py::{test.name}")
+            tests = row["tests"]
+            assert isinstance(tests, list)
+            tests.append(f"{folder}.py::{test.name}")
             names.add(test.name)
-    document = {"sources": sources, "known": [{**row, "tests": tests[same]} for same, row in rows.items()]}
-    text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=1000)
-    return _HEAD + text, len(names), left_out
+    lines = [_HEAD, _dump({"sources": sources, "owner": _OWNER}, flow=False), "groups:\n"]
+    for same_group in groups:
+        head = _dump(groups[same_group], flow=False).splitlines()
+        lines += [f"- {head[0]}\n", *(f"  {line}\n" for line in head[1:]), "  entries:\n"]
+        for row in entries[same_group].values():
+            first, *others = _dump(row, flow=True).splitlines()
+            lines += [f"  - {first}\n", *(f"    {line}\n" for line in others)]
+    return "".join(lines), len(names), left_out
+
+
+def _dump(value: object, *, flow: bool) -> str:
+    text = yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=_WIDTH, default_flow_style=flow)
+    return str(text)
 
 
 def _read_lists(clone: Path, commit: str, *, fetch: bool) -> dict[str, str]:

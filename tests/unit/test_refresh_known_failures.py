@@ -96,8 +96,11 @@ def test_names_of_therock_become_facts_with_owner_issue_and_day(
     assert {test for test, row in rows.items() if row.effect == "crashes"} == {"test_cuda.py::test_d"}
     assert {test for test, row in rows.items() if row.effect == "hangs"} == {"test_nn.py::test_hanging"}
     both = rows["test_cuda.py::test_a"]
-    assert both is rows["test_cuda.py::test_b"] and both.issue.endswith("TheRock/issues/7")
+    assert both == rows["test_cuda.py::test_b"] and both.issue.endswith("TheRock/issues/7")
+    assert "kind: tested" in output.read_text() and output.read_text().count("ROCm/TheRock\n") == 1
     assert (both.owner, str(both.expires), both.torch) == ("ROCm/TheRock", "2027-05-25", "")
+    ends = {name: str(rows[f"test_cuda.py::test_{name}"].expires) for name in ("a", "d", "bf16")}
+    assert ends == {"a": "2027-05-25", "d": "2027-03-26", "bf16": "2027-01-25"}, "what nobody explains, first"
     assert rows["test_cuda.py::test_c"].pythons == ("3.14",)
     line = GENERIC.splitlines().index('            "test_d",') + 1
     assert rows["test_cuda.py::test_d"].issue.endswith(

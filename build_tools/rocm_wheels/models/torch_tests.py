@@ -41,6 +41,11 @@ def _check_specifier(text: str) -> str:
 VersionSpecifier = Annotated[str, AfterValidator(_check_specifier)]
 
 
+IssueUrl = Annotated[
+    str, records.require_pattern(r"https://\S+", "the address of where it is tracked: https://…")
+]
+
+
 class TorchTestGroup(records.Record):
     """Files that are run alike: named (``test_nn`` for ``test/test_nn.py``), or listed by its run_test.py.
 
@@ -97,27 +102,22 @@ class TorchTestSuite(records.Record):
         return self
 
 
-class KnownTestRow(facts.Fact):
-    """Tests that are known not to pass, and where; what is not named is meant whole.
+class KnownTestEntry(records.Record):
+    """Tests that are known not to pass, why, and on which ``targets`` and ``pythons``; none: on all.
 
     ``tests`` are exact: ``test_nn.py::TestNN::test_print``; without the class, the tests of that very name in
     every class of the file; ``inductor/*.py``, in every file of a folder. ``effect``: those that hang or
     crash are not run, for they would take others with them; those that fail are, so that it is seen when
-    they do not any more. From the day after ``expires`` the row does not count: what fails is a new failure.
+    they do not any more. ``issue`` is where it is tracked, else it is the ``line`` of a source.
     """
 
     tests: tuple[str, ...] = Field(min_length=1)
-    effect: FailureEffect
-    reason: str = Field(min_length=1)
-    owner: str = Field(min_length=1)
-    issue: Annotated[
-        str, records.require_pattern(r"https://\S+", "the address of where it is tracked: https://…")
-    ]
-    expires: date
-    torch: VersionSpecifier = ""
+    effect: FailureEffect = "fails"
+    reason: str = Field(default="TheRock says nothing of it", min_length=1)
     targets: tuple[str, ...] = ()
-    platforms: tuple[project_names.Platform, ...] = ()
     pythons: tuple[str, ...] = ()
+    issue: IssueUrl | None = None
+    line: int | None = Field(default=None, ge=1)
 
     @field_validator("tests")
     @classmethod
@@ -141,6 +141,21 @@ class KnownTestRow(facts.Fact):
                     value.index(target),
                 )
         return value
+
+
+class KnownTestRow(KnownTestEntry, facts.Fact):
+    """What is known of tests, by whom, and where; what is not named is meant whole.
+
+    From the day after ``expires`` the row does not count: what fails is a new failure.
+    """
+
+    effect: FailureEffect
+    reason: str = Field(min_length=1)
+    owner: str = Field(min_length=1)
+    issue: IssueUrl
+    expires: date
+    torch: VersionSpecifier = ""
+    platforms: tuple[project_names.Platform, ...] = ()
 
     def applies_to(
         self, torch: Version | None, gfx: str, platform: project_names.Platform, python: str
@@ -282,10 +297,51 @@ def split_test_share(name: str) -> tuple[str, int, int]:
     return match[1], int(match[2]), int(match[3])
 
 
-class KnownTestTable(facts.FactTable):
-    """The whole of ``data/therock_known_tests.yaml``."""
+class KnownTestGroup(facts.Fact):
+    """What a source says of tests of one torch, on ``targets`` and ``platforms``; it counts up to a day."""
 
-    known: tuple[KnownTestRow, ...]
+    expires: date
+    torch: VersionSpecifier = ""
+    targets: tuple[str, ...] = ()
+    platforms: tuple[project_names.Platform, ...] = ()
+    entries: tuple[KnownTestEntry, ...] = Field(min_length=1)
+
+    @field_validator("entries")
+    @classmethod
+    def _are_tracked(cls, value: tuple[KnownTestEntry, ...]) -> tuple[KnownTestEntry, ...]:
+        for number, entry in enumerate(value):
+            if (entry.issue is None) == (entry.line is None):
+                raise records.make_record_error("an entry has either an `issue` or a `line`", number)
+        return value
+
+
+class KnownTestTable(facts.FactTable):
+    """The whole of ``data/therock_known_tests.yaml``: what one ``owner`` keeps."""
+
+    owner: str = Field(min_length=1)
+    groups: tuple[KnownTestGroup, ...]
+
+    @property
+    def known(self) -> tuple[KnownTestRow, ...]:
+        """Each entry with what its group says."""
+        return tuple(
+            KnownTestRow(
+                tests=entry.tests,
+                effect=entry.effect,
+                reason=entry.reason,
+                owner=self.owner,
+                issue=entry.issue or f"{self.sources[group.source].url}#L{entry.line}",
+                expires=group.expires,
+                torch=group.torch,
+                targets=entry.targets or group.targets,
+                platforms=group.platforms,
+                pythons=entry.pythons,
+                source=group.source,
+                kind=group.kind,
+            )
+            for group in self.groups
+            for entry in group.entries
+        )
 
 
 def load_torch_tests() -> TorchTestTable:
