@@ -344,28 +344,28 @@ class CiTable(facts.FactTable):
         cadences = [cadence for trigger in triggers for cadence in trigger.suites.values()]
         rules = [trigger.lines for trigger in triggers]
         rules += [cadence.lines for cadence in cadences if cadence.lines is not None]
-        tried = [name for trigger in triggers for name in trigger.pythons]
-        tried += [name for cadence in cadences for name in cadence.pythons]
+        built_pythons = [name for trigger in triggers for name in trigger.pythons]
+        built_pythons += [name for cadence in cadences for name in cadence.pythons]
         exceptions = (*self.excluded, *self.untested)
         places = [place for family in self.families.values() for place in family.platforms.values()]
-        left_out = [name for row in exceptions for name in row.pythons]
-        named: list[tuple[str, str, Iterable[str | None], Collection[str]]] = [
+        exempt_pythons = [name for row in exceptions for name in row.pythons]
+        lookups: list[tuple[str, str, Iterable[str | None], Collection[str]]] = [
             ("family", "families", self.families, families),
             ("trigger", "families", (family.since for family in self.families.values()), self.triggers),
             ("trigger", "families", (place.tests_since for place in places), self.triggers),
             ("release line", "triggers", (name for rule in rules for name in rule.also), lines),
             ("release line", "excluded", (name for row in exceptions for name in row.lines), lines),
-            ("Python of a release line", "triggers", tried, pythons),
-            ("Python of a release line", "excluded", left_out, pythons),
+            ("Python of a release line", "triggers", built_pythons, pythons),
+            ("Python of a release line", "excluded", exempt_pythons, pythons),
             ("suite of torch_tests.yaml", "suites", self.suites, suites),
             ("row of `suites`", "triggers", (name for row in triggers for name in row.suites), self.suites),
             ("row of `tests`", "tests", get_args(ShortTest), self.tests),
             ("index", "rocm_index", [self.rocm_index], [row.name for row in package_indexes.list_indexes()]),
         ]
-        for kind, section, names, known in named:
+        for kind, section, names, choices in lookups:
             for name in names:
-                if name is not None and name not in known:
-                    message = f"{name} is no {kind}{tables.suggest_name(name, known)}"
+                if name is not None and name not in choices:
+                    message = f"{name} is no {kind}{tables.suggest_name(name, choices)}"
                     raise records.make_record_error(message, section, name)
         for name in (name for row in exceptions for name in row.families):
             if name not in self.all_families:

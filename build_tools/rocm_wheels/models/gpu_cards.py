@@ -103,14 +103,14 @@ def find_product_target(product: str, input_name: str) -> str:
     """
     prefix = f"{input_name}: " if input_name else ""
     try:
-        found = find_gpu_cards(product)
+        matches = find_gpu_cards(product)
     except errors.UsageError as cause:
         raise errors.UsageError(f"{prefix}{cause.message}", tip=cause.tip) from None
-    facts = found.targets
+    facts = matches.targets
     targets = [entry.target for entry in facts if entry.vendor == "amd" and entry.target]
     if len(targets) > 1:  # a Ryzen Z2 is none of the Z2 Extreme
         words = pci.split_words(product)
-        called = [card for card in found.cards if words in map(pci.split_words, card.products)]
+        called = [card for card in matches.cards if words in map(pci.split_words, card.products)]
         targets = list(dict.fromkeys(card.gfx for card in called if card.gfx)) or targets
     if len(targets) > 1:
         named = ", ".join([*targets[:_MAX_NAMED], *["…"] * (len(targets) > _MAX_NAMED)])
@@ -135,10 +135,10 @@ def _name_as_asked(facts: TargetFacts, query: str, cards: Sequence[pci.PciEntry]
     entry = gfx.get_gfx_targets().get(facts.target or "")
     of_target = [card for card in cards if facts.target and card.gfx == facts.target]
     products = [*(entry.products if entry else ()), *(name for card in of_target for name in card.products)]
-    asked = [name for name in dict.fromkeys(products) if _split_parts(query) <= _split_parts(name)]
-    if not asked and len(of_target) == 1:
-        asked = [of_target[0].name]
-    shown = ", ".join([*asked[:_MAX_PRODUCTS], *["…"] * (len(asked) > _MAX_PRODUCTS)])
+    titles = [name for name in dict.fromkeys(products) if _split_parts(query) <= _split_parts(name)]
+    if not titles and len(of_target) == 1:
+        titles = [of_target[0].name]
+    shown = ", ".join([*titles[:_MAX_PRODUCTS], *["…"] * (len(titles) > _MAX_PRODUCTS)])
     return replace(facts, product=shown or facts.product)
 
 
