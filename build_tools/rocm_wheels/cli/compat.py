@@ -35,7 +35,7 @@ def _complete_table(ctx: click.Context, param: click.Parameter, incomplete: str)
 def show(table: str | None, row: str | None, as_json: bool) -> None:
     """List the tables of facts, or print TABLE with the source of every row.
 
-    ROW is the name of rows, or a value in them: the alias of a dtype (half), a GPU (gfx1151), a torch (2.9).
+    ROW is the name of rows, or a value in them: the alias of a dtype (half), a GPU (gfx1151), a line (2.13).
 
     \b
     Examples:

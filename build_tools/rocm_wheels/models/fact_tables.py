@@ -36,7 +36,7 @@ def read_table(name: str, word: str | None = None) -> dict[str, Any]:
     """Return a table as its file has it, every scalar as text: ``table``, ``sources``, then its sections.
 
     With ``word``: rows alone that have this name, or this value: an alias of a dtype, a GPU of a known
-    issue, a torch of a build. ``torch.half`` and ``half`` are the same word. Raises UsageError, with near
+    issue, a release line. ``torch.half`` and ``half`` are the same word. Raises UsageError, with near
     names, for a table or word that is none.
     """
     heads = list_tables()
