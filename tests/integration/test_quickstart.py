@@ -20,7 +20,7 @@ from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
-from our_pip import copy_pip
+from our_pip import OLD_PIPS, copy_pip
 from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 from uv import find_uv_bin
@@ -203,16 +203,23 @@ def use_hollow_wheels(lock: Path, folder: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
-@pytest.mark.usefixtures("installer")
+# of the old pips the oldest that runs here each time: those between resolve as it does
+OLDEST = OLD_PIPS[2 if sys.version_info >= (3, 12) else 0]
+INSTALLERS = [
+    *(pytest.param(v, marks=[] if v == OLDEST else pytest.mark.exhaustive) for v in OLD_PIPS),
+    *("newest", "uv"),
+]
+
+
+@pytest.mark.parametrize("installer", INSTALLERS, indirect=True)
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda path: path.stem)
 def test_every_installer_takes_the_locks(
-    request: pytest.FixtureRequest, lock: Path, hollow_index: Path, tmp_path: Path, exhaustive: bool
+    installer: list[str], lock: Path, hollow_index: Path, tmp_path: Path, exhaustive: bool
 ) -> None:
     """Each looks for what is required and misses none: a lock has all, however much newer the index is.
 
     The exhaustive test does it with the files of the package index, else there are hollow ones.
     """
-    installer = request.getfixturevalue("installer")
     words = ["--dry-run", "--target", str(tmp_path / "site"), "--require-hashes"]
     env = {key: value for key, value in os.environ.items() if not key.startswith("PIP_")}
     if not exhaustive:
