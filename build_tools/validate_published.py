@@ -105,7 +105,7 @@ def validate(install: Mapping[str, str], support: str, image: str, env: Mapping[
     environment, tool = WORK / "environment", WORK / f"tool-{install['python']}"
     program, python = str(tool / "bin" / "rocm-wheels"), str(tool / "bin" / "python")
     words = shlex.split(install["command"])[1:]  # what people are told to type, but where it goes
-    more = ["--venv", str(environment), "--python", python, "--no-cache"]
+    more = ["--venv", str(environment), "--python", python]
     more += [] if "--gfx" in words else ["--gfx", install["gfx"]]
     # a store that is a folder, and indexes that are, have to be seen from inside
     places = [] if "://" in support else [Path(support).resolve().parent]

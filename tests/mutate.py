@@ -40,10 +40,6 @@ LIKELY = 12  # test modules that run first
 
 # Modules whose promise is withdrawn when another takes its place: nobody holds them to anything until then.
 WITHDRAWN = {
-    "*/fleet.py": "pylock.toml by uv, --keep-wheels",
-    "*/bundle.py": "likewise",
-    "*/package_offers.py": "uv resolves from its own index",
-    "*/wheel_cache.py": "uv's cache",
     "audit/set_page.py": "tables",
 }
 

@@ -29,7 +29,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rocm_wheels.core import errors
     from rocm_wheels.gpus import gpu
-    from rocm_wheels.user import candidates, plan_install, selftest, wheel_cache
+    from rocm_wheels.user import candidates, selftest
+    from rocm_wheels.user import install as installing
 
 __all__ = [
     "TorchPlatform",
@@ -176,7 +177,6 @@ def get_install_commands(
     *,
     index: str | None = None,
     python: Path | None = None,
-    installer: str = "uv",
     gfx: Sequence[str] = (),
     rocm: str | None = None,
     channel: str = "stable",
@@ -185,26 +185,14 @@ def get_install_commands(
 ) -> tuple[str, ...]:
     """Return the lines that fetch and install torch for this machine: ``rocm-wheels install --dry-run``.
 
-    Nothing named is torch, torchvision and torchaudio. ``installer`` is ``uv`` or ``pip``, ``python`` the
-    environment: the active one, else that of this Python. Nothing is installed; empty when all of it is there
-    already. The index is asked. A torch that serves no GPU of the machine is a HostError, unless
-    ``allow_cpu``.
+    Nothing named is torch, torchvision and torchaudio. ``python`` is the environment: the active one, else
+    that of this Python. Nothing is installed; empty when all of it is there already. The index is asked. A
+    torch that serves no GPU of the machine is a HostError, unless ``allow_cpu``.
     """
-    from rocm_wheels.user import installation, plan_install
+    from rocm_wheels.user import install as installing
 
-    request = plan_install.InstallRequest(
-        packages=tuple(packages),
-        index=index,
-        python=_find_target_python(python),
-        installer=installer,
-        gfx=tuple(gfx),
-        rocm=rocm,
-        channel=channel,
-        pre=pre,
-        allow_cpu=allow_cpu,
-    )
-    planned, cache = _planned(request)
-    return tuple(installation.list_commands(planned.plan, cache))
+    plan = _plan_install(packages, index, python, gfx, rocm, channel=channel, pre=pre, allow_cpu=allow_cpu)
+    return tuple(installing.list_commands(plan))
 
 
 def install(
@@ -212,7 +200,6 @@ def install(
     *,
     index: str | None = None,
     python: Path | None = None,
-    installer: str = "uv",
     gfx: Sequence[str] = (),
     rocm: str | None = None,
     channel: str = "stable",
@@ -224,22 +211,10 @@ def install(
     The arguments are those of ``get_install_commands``. Returns what is installed now, for people; HostError
     when anything did not happen.
     """
-    from rocm_wheels.user import plan_install
-    from rocm_wheels.user.install import carry_out_plan
+    from rocm_wheels.user import install as installing
 
-    request = plan_install.InstallRequest(
-        packages=tuple(packages),
-        index=index,
-        python=_find_target_python(python),
-        installer=installer,
-        gfx=tuple(gfx),
-        rocm=rocm,
-        channel=channel,
-        pre=pre,
-        allow_cpu=allow_cpu,
-    )
-    planned, cache = _planned(request)
-    return tuple(carry_out_plan(planned, cache, dict(os.environ)))
+    plan = _plan_install(packages, index, python, gfx, rocm, channel=channel, pre=pre, allow_cpu=allow_cpu)
+    return tuple(installing.install(plan))
 
 
 def configure() -> dict[str, str]:
@@ -312,19 +287,29 @@ def test(
     )
 
 
-def _find_target_python(python: Path | None) -> Path:
-    """Return the environment that a program means: the one it names, the active one, else its own."""
+def _plan_install(
+    packages: Sequence[str],
+    index: str | None,
+    python: Path | None,
+    gfx: Sequence[str],
+    rocm: str | None,
+    *,
+    channel: str,
+    pre: bool,
+    allow_cpu: bool,
+) -> installing.InstallPlan:
+    """Plan for the environment that a program means: the one it names, the active one, else its own."""
+    from rocm_wheels.user import install as installing
+
     active = os.environ.get("VIRTUAL_ENV") or os.environ.get("CONDA_PREFIX")
-    return python or Path(active or sys.executable)
-
-
-def _planned(
-    request: plan_install.InstallRequest,
-) -> tuple[plan_install.PlannedInstall, wheel_cache.WheelCache]:
-    """Plan an installation, with the cache of downloads that its command has."""
-    from rocm_wheels.core import user_folders
-    from rocm_wheels.user import plan_install, wheel_cache
-
-    env = dict(os.environ)
-    cache = wheel_cache.WheelCache(user_folders.find_cache_folder(env, sys.platform))
-    return plan_install.plan_installation(request, cache, env), cache
+    request = installing.InstallRequest(
+        packages=tuple(packages),
+        index=index,
+        python=python or Path(active or sys.executable),
+        gfx=tuple(gfx),
+        rocm=rocm,
+        channel=channel,
+        pre=pre,
+        allow_cpu=allow_cpu,
+    )
+    return installing.plan_install(request, dict(os.environ))

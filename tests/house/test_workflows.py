@@ -77,7 +77,7 @@ def test_every_step_is_one_command_that_takes_its_words_and_no_expression_is_in_
         bare = re.sub(r'"\$[A-Z_]+[\w./]*"', "", command).replace("> requirements.txt", "")
         assert not set(bare) & set("$`;&|<(){}'\""), (where, command)
         used = set(re.findall(r"\$([A-Z_]+)", command)) - {"GITHUB_ACTION_PATH"}
-        of_programs = ("ROCM_WHEELS_", "CCACHE_", "SCCACHE_")  # which no command line names
+        of_programs = ("ROCM_WHEELS_", "CCACHE_", "SCCACHE_", "UV_", "XDG_")  # which no command line names
         assert used == {name for name in step.get("env", {}) if not name.startswith(of_programs)}, (
             where,
             command,
@@ -403,7 +403,9 @@ def test_machines_that_stay_keep_nothing_of_what_they_test() -> None:
         job = WORKFLOWS[name]["jobs"][key]
         (install,) = (step for step in job["steps"] if "rocm-wheels install" in step.get("run", ""))
         assert " --venv tested --python " in install["run"], key
-        assert install["run"].endswith(" --no-cache --keep-wheels installed-wheels"), key
+        assert install["env"]["XDG_CACHE_HOME"] == "${{ github.workspace }}/.cache", key
+        assert install["env"]["UV_CACHE_DIR"] == "${{ github.workspace }}/.cache/uv", key
+        assert install["run"].endswith(" --keep-wheels installed-wheels"), key
         (tests,) = (step for step in job["steps"] if " --output-dir " in step.get("run", ""))
         assert " --python tested --wheels installed-wheels " in tests["run"]
         assert all(" --no-cache " in step["run"] for step in job["steps"] if "uv pip" in step.get("run", ""))

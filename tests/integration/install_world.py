@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from audit_wheels import Draft
-from binary_writer import bundle, elf, hip, kpack_reference
+from binary_writer import bundle, code_object, elf, hip, kpack, kpack_reference
 from index_server import IndexServer, serve_folder
 from index_wheels import NOW, SCHEMA, wheel
 from our_pip import copy_pip
@@ -96,6 +96,22 @@ def rocm_index(raw: Path) -> list[Path]:
             files.append(wheel(raw, "torchvision", f"{version}+{build}", requires=(f"torch=={minor}",)))
     files += [wheel(raw, "torchaudio", f"{v}+rocm7.2", requires=(f"torch=={v}",)) for v in ("2.9.1", "2.8.0")]
     return files
+
+
+def multi_arch(folder: Path, *devices: str) -> list[Path]:
+    """An index with kernels in wheels of their own, chosen by extras."""
+    version, extras = "2.9.1+rocm7.2", ("device-gfx942", "device-gfx1100")
+    requires = [f"amd-torch-{extra}=={version}; extra == '{extra}'" for extra in extras]
+    files = [torch(folder, version, *requires, extras=extras)]
+    return [*files, *(device_wheel(folder, one, version) for one in devices)]
+
+
+def device_wheel(folder: Path, gfx: str, version: str) -> Path:
+    draft = Draft(f"amd_torch_device_{gfx}", version, "py3-none-any")
+    draft.members = {
+        f"torch/.kpack/torch_{gfx}.kpack": kpack({("lib/libtorch_hip.so#0", gfx): code_object(gfx)})
+    }
+    return draft.write(folder)
 
 
 def pypi(raw: Path) -> list[Path]:

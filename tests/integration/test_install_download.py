@@ -17,9 +17,12 @@ from pathlib import Path
 
 import pytest
 from flaky_server import FileServer, serving
+from packaging.version import Version
 
 from rocm_wheels.core import download, errors
-from rocm_wheels.user import wheel_cache
+from rocm_wheels.index import reader
+from rocm_wheels.user import fetch as fetching
+from rocm_wheels.user.lock import LockedPackage
 
 CONTENT = random.Random(7).randbytes(3 << 20)
 DIGEST = hashlib.sha256(CONTENT).hexdigest()
@@ -30,12 +33,13 @@ RUN = """
 import sys
 from pathlib import Path
 from rocm_wheels.core.errors import explain_error, RocmWheelsError
-from rocm_wheels.core.download import DownloadTarget
-from rocm_wheels.user.wheel_cache import WheelCache, download_wheels
+from packaging.version import Version
+from rocm_wheels.user.fetch import fetch_packages
+from rocm_wheels.user.lock import LockedPackage
 url, digest, folder, name = sys.argv[1:]
 try:
-    target = DownloadTarget(name, url, digest or None)
-    print(*(wheel.path for wheel in download_wheels([target], WheelCache(Path(folder))).values()))
+    package = LockedPackage("torch", Version("2.9.1"), name, url, digest or None)
+    print(*(fetched.url for fetched in fetch_packages([package], Path(folder))))
 except RocmWheelsError as error:
     print(explain_error(error)); sys.exit(error.exit_code)
 """
@@ -47,17 +51,23 @@ def server() -> Iterator[FileServer]:
         yield running
 
 
-def wanted(server: FileServer, digest: str | None = DIGEST, name: str = NAME) -> download.DownloadTarget:
-    return download.DownloadTarget(name, f"{server.url}/{name}", digest, None)
+def wanted(server: FileServer, digest: str | None = DIGEST, name: str = NAME) -> LockedPackage:
+    return LockedPackage("torch", Version("2.9.1"), name, f"{server.url}/{name}", digest)
+
+
+def take(package: LockedPackage, cache: Path, policy: download.DownloadPolicy | None = QUICK) -> Path:
+    (fetched,) = fetching.fetch_packages([package], cache, policy=policy)
+    path = reader.path_of_url(fetched.url)
+    assert path is not None and fetched.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+    return path
 
 
 def fetch(server: FileServer, cache: Path, digest: str | None = DIGEST) -> Path:
-    one = wanted(server, digest)
-    return wheel_cache.download_wheels([one], wheel_cache.WheelCache(cache), policy=QUICK)[one].path
+    return take(wanted(server, digest), cache)
 
 
 def parts(cache: Path) -> list[Path]:
-    return sorted((cache / "parts").glob("*/part"))
+    return sorted((cache / "large").glob("*/part"))
 
 
 HALF = len(CONTENT) // 2
@@ -86,13 +96,13 @@ def test_what_may_pass_is_survived(
         cache = tmp_path / str(digest)
         path = fetch(server, cache, digest)
         assert path.read_bytes() == CONTENT
-        assert path == cache / "wheels" / "sha256" / DIGEST[:2] / DIGEST / NAME
+        assert path == cache / "large" / DIGEST / NAME
         assert [status for _, _, status in server.requests] == statuses
         assert [asked for _, asked, _ in server.requests] == ranges
-        assert list((cache / "parts").iterdir()) == []
+        assert [entry.name for entry in (cache / "large").iterdir()] == [DIGEST]
         server.requests.clear()
         assert fetch(server, cache, digest) == path
-        assert server.requests == []  # a digest tells, or the server that nothing has changed
+        assert (server.requests == []) == (digest is not None)  # without one it may have changed
 
 
 FAILED = [
@@ -119,7 +129,7 @@ def test_what_does_not_pass_is_said_and_what_there_is_is_kept(
         fetch(server, tmp_path)
     assert failure.value.exit_code == 17 and failure.value.tip
     assert sum(path.stat().st_size for path in parts(tmp_path)) == kept
-    assert not (tmp_path / "wheels").exists()
+    assert not list((tmp_path / "large").glob("*/*.whl"))
     server.fail()
     assert fetch(server, tmp_path).read_bytes() == CONTENT  # the same command again
 
@@ -160,17 +170,15 @@ def test_no_password_of_an_index_is_written_down(server: FileServer, tmp_path: P
         server.fail("cut", "busy", "busy")
         one = replace(wanted(server, digest), url=f"{server.url.replace('//', '//me:s3cret@')}/{NAME}")
         with pytest.raises(errors.HostError):
-            wheel_cache.download_wheels([one], wheel_cache.WheelCache(tmp_path), policy=QUICK)
+            take(one, tmp_path)
         assert len(parts(tmp_path)) == 1
         said = [path.read_text() for path in tmp_path.rglob("*.json")]
         # somebody else's password changes nothing: what is there of the file is carried on
-        wheel_cache.download_wheels(
-            [replace(one, url=f"{server.url}/{NAME}")], wheel_cache.WheelCache(tmp_path), policy=QUICK
-        )
+        take(replace(one, url=f"{server.url}/{NAME}"), tmp_path)
         said += [path.read_text() for path in tmp_path.rglob("*.json")]
         assert said and not any("s3cret" in text for text in said)
         assert server.requests[-1][1] == f"bytes={HALF}-"
-        shutil.rmtree(tmp_path / "wheels")
+        shutil.rmtree(tmp_path / "large")
 
 
 def test_a_server_without_ranges_starts_again_and_says_so(
@@ -220,7 +228,7 @@ def test_a_full_disk_keeps_the_part(server: FileServer, tmp_path: Path) -> None:
     said, _ = run.communicate(timeout=60)
     assert run.returncode == 17, said
     assert "the disk is full; 2.0 MiB of " in said
-    assert "--cache-dir" in said
+    assert "XDG_CACHE_HOME" in said
     assert fetch(server, tmp_path).read_bytes() == CONTENT
     assert server.requests[-1][1] == f"bytes={limit}-"
 
@@ -248,45 +256,35 @@ def test_a_cache_that_cannot_be_written_is_said_before_anything_is_asked_for(
     (tmp_path / "file").write_text("")
     with pytest.raises(errors.HostError, match="cannot be written") as failure:
         fetch(server, tmp_path / "file")
-    assert "--no-cache" in str(failure.value.tip)
-    huge = download.DownloadTarget("huge.whl", f"{server.url}/huge.whl", DIGEST, 1 << 60)
+    assert "XDG_CACHE_HOME" in str(failure.value.tip)
+    huge = replace(wanted(server, DIGEST, "huge.whl"), size=1 << 60)
     with pytest.raises(errors.HostError, match="has room for"):
-        wheel_cache.download_wheels([huge], wheel_cache.WheelCache(tmp_path / "cache"))
+        take(huge, tmp_path / "cache")
     assert server.requests == []
 
 
 def test_a_failure_leaves_the_other_files(server: FileServer, tmp_path: Path) -> None:
     server.files["good.whl"] = b"good"
-    good = download.DownloadTarget("good.whl", f"{server.url}/good.whl", hashlib.sha256(b"good").hexdigest())
+    digest = hashlib.sha256(b"good").hexdigest()
+    good = LockedPackage("good", Version("1"), "good.whl", f"{server.url}/good.whl", digest)
     with pytest.raises(errors.RocmWheelsError, match="404"):
-        wheel_cache.download_wheels(
-            [good, wanted(server, DIGEST, "none.whl")], wheel_cache.WheelCache(tmp_path), policy=QUICK
-        )
-    assert wheel_cache.WheelCache(tmp_path).wheel_path(str(good.sha256), "good.whl").read_bytes() == b"good"
+        fetching.fetch_packages([good, wanted(server, DIGEST, "none.whl")], tmp_path, policy=QUICK)
+    assert (tmp_path / "large" / digest / "good.whl").read_bytes() == b"good"
 
 
 def test_files_of_the_disk_are_checked_where_they_are(tmp_path: Path) -> None:
     path = tmp_path / NAME
     path.write_bytes(CONTENT)
-    right = download.DownloadTarget(NAME, path.as_uri(), DIGEST)
-    assert (
-        wheel_cache.download_wheels([right], wheel_cache.WheelCache(tmp_path / "cache"))[right].path == path
-    )
-    wrong = download.DownloadTarget(NAME, path.as_uri(), "0" * 64)
+    right = LockedPackage("torch", Version("2.9.1"), NAME, path.as_uri(), DIGEST)
+    assert take(right, tmp_path / "cache") == path
     with pytest.raises(errors.HostError, match=f"has the sha256 {DIGEST}"):
-        wheel_cache.download_wheels([wrong], wheel_cache.WheelCache(tmp_path / "cache"))
+        take(replace(right, sha256="0" * 64), tmp_path / "cache")
     assert not (tmp_path / "cache").exists()
 
 
 @pytest.mark.contract
 def test_a_stalled_server_is_left(server: FileServer, tmp_path: Path) -> None:
     server.fail("mute")
-    one = wanted(server)
     quick = download.DownloadPolicy(retries=2, first_wait=0.01, silence=0.3)
-    assert (
-        wheel_cache.download_wheels([one], wheel_cache.WheelCache(tmp_path), policy=quick)[
-            one
-        ].path.read_bytes()
-        == CONTENT
-    )
+    assert take(wanted(server), tmp_path, quick).read_bytes() == CONTENT
     assert [status for _, _, status in server.requests] == [0, 200]

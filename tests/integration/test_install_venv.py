@@ -43,6 +43,7 @@ def pythons_here() -> dict[str, Path]:
 def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.startswith(("PIP_", "UV_", "ROCM_", "AMD_", "HSA_"))]:
         monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
     torch(tmp_path / "builds", VERSION, "triton==3.5.0")
@@ -155,7 +156,6 @@ def no_python(folder: Path) -> None:
     [
         (other_things, [], ("is there, and is no virtual environment", "a folder that is not there yet")),
         (no_python, [], ("does not run\n  because ", "creates it again")),
-        (None, ["--pip"], ("has no pip", "leave --pip out: uv needs none\n")),
         (None, ["torch==1.0"], ("torch==1.0", "")),
     ],
 )
@@ -257,4 +257,4 @@ def test_the_environment_of_the_program_is_taken_when_it_is_named(
 def test_a_place_where_nothing_can_be_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("")
     assert boundary.run_command(install_command, words(tmp_path / "file" / "venv", "torch")) == 17
-    assert "venv cannot be made: Not a directory" in capsys.readouterr().err
+    assert "venv cannot be made: " in capsys.readouterr().err

@@ -569,17 +569,18 @@ def test_torch_is_installed_from_a_signed_channel(
     """Pages are signed by who releases, statements by who builds; ROCm's packages come from elsewhere."""
     store, folder = promoted[0], promoted[0].inner.folder
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     Signing(keys[0], datetime.now(timezone.utc).replace(microsecond=0)).begin(store)
     venv = make_environment(tmp_path / "venv")
     url = f"{sets.url}{quote(folder.relative_to(sets.root).as_posix())}/"
     words = ["torch", "--index", f"{url}{FAMILY}/simple/nightly/", "--rocm-index", f"{url}rocm/"]
-    words += ["--gfx", TARGET, "--python", str(venv.prefix), "--cache-dir", str(tmp_path / "cache")]
+    words += ["--gfx", TARGET, "--python", str(venv.prefix)]
 
     def install(*more: str, dependencies: str = f"{url}rocm/") -> int:
         return boundary.run_command(main.cli, ["install", *words, "--dependency-index", dependencies, *more])
 
     assert install("--released-by", f"{keys[1]}.pub") == 17
-    assert install("--released-by", f"{keys[0]}.pub", "--provenance", "required") == 17
+    assert install("--released-by", f"{keys[0]}.pub", "--signed-by", f"{keys[0]}.pub") == 17
     assert install("--released-by", f"{keys[0]}.pub", "--signed-by", f"{keys[1]}.pub") == 17
     assert install("--released-by", f"{keys[1]}.pub", dependencies=words[2]) == 17
     assert venv.packages() == {}

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from choose_indexes import TAGS, machine
-from packaging.version import Version
+from choose_indexes import machine
+from packaging.requirements import Requirement
 
 from rocm_wheels.core import errors
 from rocm_wheels.index import reader
-from rocm_wheels.user import candidates, choose, package_offers, plan_install
+from rocm_wheels.user import candidates, choose, package_set
+from rocm_wheels.wheels import dist_info
 
 INDEX, REST = "https://me:secret@index.example/whl/", "https://pypi.example/simple/"
 TAG = "cp312-cp312-linux_x86_64"
 
 
-class Web(reader.IndexReader):
+class Web(package_set.PlanReader):
     """Answers from a table: lines of a page, or a status, by URL; all else is not there."""
 
     def __init__(self, pages: Mapping[str, Sequence[str] | int]) -> None:
-        super().__init__()
+        super().__init__(Path("cache"))
         self.pages = pages
         self.asked: list[str] = []
 
@@ -34,13 +34,6 @@ class Web(reader.IndexReader):
             return reader.IndexAnswer(page, "", b"", url)
         links = "".join(line if "<" in line else f'<a href="{line}">{line}</a>' for line in page)
         return reader.IndexAnswer(200, "text/html", f"<!DOCTYPE html>{links}<br>".encode(), url)
-
-
-def offers(pages: Mapping[str, Sequence[str] | int]) -> package_offers.PackageOffers:
-    def none(_project: str, _version: Version) -> candidates.ChoiceCandidate | None:
-        return None
-
-    return package_offers.PackageOffers(package_offers.OfferSources(INDEX, REST, TAGS, {}, none), Web(pages))
 
 
 @pytest.mark.parametrize(
@@ -79,17 +72,24 @@ def test_digests_and_servers_of_links() -> None:
 
 
 def test_a_document_that_is_refused_is_no_reason_to_take_an_older_version() -> None:
-    files = [f"torchvision-{version}-{TAG}-gfx9.whl" for version in ("0.23", "0.24")]
+    files = [f"torchvision-0.23-{TAG}.whl", f"torchvision-0.24-{TAG}-gfx9.whl"]
     pages: dict[str, Sequence[str] | int] = {
         f"{INDEX}torchvision/": [*files, "torchvision-0.24-variants.json"],
         f"{INDEX}torchvision/torchvision-0.24-variants.json": 503,
     }
     web = Web(pages)
-    choosing = plan_install._make_chooser(plan_install.InstallRequest(index=None), machine("gfx942"), web)
+    asked = package_set.SetRequest({"torch": Requirement("torch")}, INDEX, REST)
+    planner = package_set.SetPlanner(asked, machine("gfx942"), Path("python"), {}, web, {}, Path("cache"))
+    planner._index, planner._listed_index = INDEX, False
+    torch = candidates.ChoiceCandidate(
+        reader.IndexLink("t.whl", "t.whl", INDEX),
+        dist_info.parse_wheel_name("torch-2.9-py3-none-any.whl"),
+        rank=1,
+    )
+    choice = candidates.WheelChoice("torch", "torch", (), INDEX, "plain", torch, (torch,), (), (), (), None)
     with pytest.raises(reader.UnreachableError, match="answers 503"):
-        plan_install._choose_version(choosing, INDEX, "torchvision", Version("0.24"))
+        planner._list_offers("torchvision", choice)
     assert all(url.startswith(INDEX) for url in web.asked)  # where torch is from, and nowhere else
-    assert plan_install._choose_version(choosing, INDEX, "torchvision", Version("9")) is None
 
 
 def test_a_wheel_that_does_not_say_what_it_wants_is_no_reason_to_take_that_for_the_cpu() -> None:
@@ -102,47 +102,3 @@ def test_a_wheel_that_does_not_say_what_it_wants_is_no_reason_to_take_that_for_t
     web.fetch_metadata_and_variant = texts  # type: ignore[method-assign]
     with pytest.raises(reader.UnreachableError, match="the server is silent"):
         choose.choose_wheels(["torch"], INDEX, machine("gfx942"), web)
-
-
-def test_of_a_version_the_best_file_that_an_installer_reads_is_offered() -> None:
-    said = 'data-yanked="bad"'
-    pages = {
-        f"{INDEX}apex/": [
-            f"apex-1.0-1-{TAG}.whl",
-            f"apex-1.0-2-{TAG}.whl",
-            "apex-1.0-py3-none-any.whl",
-            f'<a href="apex-1.1-{TAG}.whl" {said}></a>',
-            "apex-1.1-py3-none-any.whl",
-        ],
-        f"{REST}numpy/": [f"numpy-2.5-{TAG}.whl", f"numpy-2.5-{TAG}-x86_64_v3.whl", "numpy-2.6.tar.gz"],
-        f"{REST}sympy/": ["sympy-1.0-py3-none-any.whl#sha256=nonsense"],
-        INDEX: ["apex/"],
-    }
-    found = offers(pages)
-    assert [one.name for one in found.list_offers("apex")] == [
-        f"apex-1.0-2-{TAG}.whl",
-        "apex-1.1-py3-none-any.whl",
-    ]
-    assert [one.name for one in found.list_offers("numpy")] == [f"numpy-2.5-{TAG}.whl"]
-    with pytest.raises(errors.DataError, match="sha256=nonsense, which is none"):
-        found.list_offers("sympy")
-
-
-def test_projects_are_looked_up_side_by_side_and_each_once() -> None:
-    """A resolver asks for many at once; with a lock around it all they would wait for each other."""
-    web = Web({f"{REST}numpy/": [], f"{REST}sympy/": [], INDEX: []})
-    found = package_offers.PackageOffers(
-        package_offers.OfferSources(INDEX, REST, TAGS, {}, lambda _project, _version: None), web
-    )
-    both = threading.Barrier(2)
-
-    def get(url: str, *, accept: str = "*/*") -> reader.IndexAnswer:
-        if url.startswith(REST):
-            both.wait(timeout=20)
-        return Web.get(web, url, accept=accept)
-
-    web.get = get  # type: ignore[method-assign]
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(found.list_offers, ["numpy", "sympy", "numpy", "sympy"]))
-    assert sorted(url for url in web.asked if url.startswith(REST)) == [f"{REST}numpy/", f"{REST}sympy/"]
-    assert web.asked.count(INDEX) == 1

@@ -3,27 +3,15 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
-from typing import cast
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from rocm_wheels.core import download, errors, user_folders
-from rocm_wheels.index import reader
+from rocm_wheels.core import errors, user_folders
 from rocm_wheels.models.project import is_closed_project
-from rocm_wheels.user import (
-    candidates,
-    compare_installed,
-    installed_packages,
-    package_offers,
-    plan_install,
-    resolve,
-    wheel_cache,
-)
-from rocm_wheels.wheels import dist_info
+from rocm_wheels.user import lock, package_set, pip_settings, requested, resolve
 
 MARKERS = {"python_version": "3.12", "sys_platform": "linux", "platform_machine": "x86_64", "extra": ""}
 
@@ -44,39 +32,7 @@ FORMS = [
 
 @pytest.mark.parametrize(("words", "texts"), FORMS)
 def test_pips_version_forms_are_read(words: list[str], texts: list[str]) -> None:
-    assert [one.text for one in plan_install.parse_packages(words, MARKERS)] == texts
-
-
-class Looked:
-    """Offers of an index, of which some were looked up in vain."""
-
-    faults: tuple[()] = ()
-    left_out: tuple[str, ...] = ()
-
-    def __init__(self, *missing: str) -> None:
-        self.missing = missing
-
-    def list_missing_projects(self) -> list[str]:
-        return list(self.missing)
-
-
-@pytest.mark.parametrize(
-    ("said", "missing", "tip"),
-    [
-        ("Because there is no version of rocm[libraries]==7.1.0 and", "rocm", "has it with --rocm-index"),
-        ("Because rocm-sdk-core was not found in the package registry", "rocm-sdk-core", "--rocm-index"),
-        ("Because triton was not found in the package registry", "triton", "has it with --index"),
-        ("Because there are no versions of triton and you require", "triton", "has it with --index"),
-        ("Because pytorch-triton was not found in the package registry", "triton", "name versions that go"),
-        ("Because there is no version of triton-extra==1", "triton", "name versions that go"),
-        ("Because numpy was not found in the package registry", "numpy", "name versions that go"),
-    ],
-)
-def test_what_no_index_has_is_told_with_the_option_that_helps(said: str, missing: str, tip: str) -> None:
-    found = resolve.explain_failure(
-        errors.HostError(said), cast("package_offers.PackageOffers", Looked(missing))
-    )
-    assert found.tip and tip in found.tip
+    assert [str(one) for one in requested.parse_packages(words, MARKERS).values()] == texts
 
 
 WRONG = [
@@ -109,7 +65,7 @@ WRONG = [
 @pytest.mark.parametrize(("words", "said"), WRONG)
 def test_what_cannot_be_asked_for_is_refused(words: list[str], said: str) -> None:
     with pytest.raises(errors.UsageError, match=re.escape(said)) as failure:
-        plan_install.parse_packages(words, MARKERS)
+        requested.parse_packages(words, MARKERS)
     assert failure.value.tip
 
 
@@ -125,39 +81,7 @@ WANTED = [
 
 @pytest.mark.parametrize(("words", "wanted"), WANTED)
 def test_torch_is_chosen_where_it_is_part_of_it(words: list[str], wanted: str | None) -> None:
-    assert plan_install.find_torch_requirement(plan_install.parse_packages(words, MARKERS)) == wanted
-
-
-def choice(requires: str) -> candidates.WheelChoice:
-    version = requires.partition("==")[2]
-    name = f"torch-{version}-py3-none-any.whl"
-    link = reader.IndexLink(name, name, f"http://x/{name}")
-    picked = candidates.ChoiceCandidate(link, dist_info.parse_wheel_name(name), rank=1)
-    return candidates.WheelChoice(
-        "torch", "torch", (), "http://x/", "plain", picked, (picked,), (requires,), (), (), None
-    )
-
-
-def test_torch_is_pinned_and_its_companions_say_themselves_what_they_go_with() -> None:
-    chosen = choice("torch[device-gfx942]==2.9.1+rocm7.2")
-    asked = plan_install.parse_packages(["torch>=2.8", "torchvision<1"], MARKERS)
-    assert plan_install.list_resolver_lines(asked, chosen) == [
-        "torch[device-gfx942]==2.9.1+rocm7.2",
-        "torchvision<1",
-    ]
-    assert plan_install.list_resolver_lines(asked, chosen, pinned=False) == [
-        "torch[device-gfx942]>=2.8",
-        "torchvision<1",
-    ]
-    alone = plan_install.parse_packages(["torchvision==0.23"], MARKERS)
-    assert plan_install.list_resolver_lines(alone, chosen) == ["torch[device-gfx942]", "torchvision==0.23"]
-    assert plan_install.list_resolver_lines(alone, choice("torch==2.9.1")) == ["torchvision==0.23"]
-    assert plan_install.list_resolver_lines(alone, None) == ["torchvision==0.23"]
-    assert plan_install.list_device_extras(chosen) == {"device-gfx942"}
-    assert plan_install.list_stable_projects(
-        plan_install.parse_packages(["torch", "numpy==2.0rc1"], MARKERS), pre=False
-    ) == {"torch"}
-    assert plan_install.list_stable_projects(asked, pre=True) == frozenset()
+    assert requested.find_torch_requirement(requested.parse_packages(words, MARKERS)) == wanted
 
 
 CLOSED = """torch torchvision torchaudio apex triton triton-rocm pytorch-triton pytorch-triton-rocm rocm
@@ -169,63 +93,117 @@ TORCH_PROJECTS = "torchao torchtune tensordict torch-geometric"
 def test_what_holds_gpu_code_never_comes_from_elsewhere() -> None:
     assert [name for name in CLOSED.split() if not is_closed_project(name)] == []
     assert [
-        name for name in OPEN.split() if is_closed_project(name) or package_offers.requires_pure_wheel(name)
+        name for name in OPEN.split() if is_closed_project(name) or requested.requires_pure_wheel(name)
     ] == []
     assert [
         name
         for name in TORCH_PROJECTS.split()
-        if is_closed_project(name) or not package_offers.requires_pure_wheel(name)
+        if is_closed_project(name) or not requested.requires_pure_wheel(name)
     ] == []
 
 
-def test_compiled_strangers_are_refused() -> None:
-    assert package_offers.is_pure_wheel("torchao-0.18.0-py3-none-any.whl")
-    compiled = "xformers-0.0.33-cp39-abi3-manylinux_2_28_x86_64.whl"
-    assert "requires torch: it was built for another build" in str(
-        package_offers.explain_refusal(compiled, ["numpy", "torch==2.9.0"])
-    )
-    assert package_offers.explain_refusal("einops-1.0-py3-none-any.whl", ["torch"]) is None
-    assert package_offers.explain_refusal(compiled, ["numpy", "torch>=2; extra == 'test'"]) is None
+def test_what_has_no_compiled_code_is_told_by_its_name() -> None:
+    assert package_set.is_pure_wheel("torchao-0.18.0-py3-none-any.whl")
+    assert not package_set.is_pure_wheel("xformers-0.0.33-cp39-abi3-manylinux_2_28_x86_64.whl")
 
 
 def test_the_index_of_dependencies_is_the_users_mirror() -> None:
-    assert package_offers.find_dependency_index(None, {}) == "https://pypi.org/simple/"
-    assert (
-        package_offers.find_dependency_index(None, {"PIP_INDEX_URL": "https://m/simple"})
-        == "https://m/simple/"
-    )
-    both = {"PIP_INDEX_URL": "https://m/simple", "UV_DEFAULT_INDEX": "https://n/"}
-    assert package_offers.find_dependency_index(None, both) == "https://n/"
-    assert package_offers.find_dependency_index("https://o/", both) == "https://o/"
+    pip = ("https://m/simple", "PIP_INDEX_URL")
+    assert requested.find_dependency_index(None, {}, ("", "")) == "https://pypi.org/simple/"
+    assert requested.find_dependency_index(None, {}, pip) == "https://m/simple/"
+    uv = {"UV_DEFAULT_INDEX": "https://n/"}
+    assert requested.find_dependency_index(None, uv, pip) == "https://n/"
+    assert requested.find_dependency_index("https://o/", uv, pip) == "https://o/"
     with pytest.raises(
         errors.UsageError, match="--dependency-index: bananas is neither a folder nor the URL"
     ):
-        package_offers.find_dependency_index("bananas", both)
-    with pytest.raises(errors.UsageError, match=r"PIP_INDEX_URL: pypi\.org/simple is neither"):
-        package_offers.find_dependency_index(None, {"PIP_INDEX_URL": "pypi.org/simple"})
+        requested.find_dependency_index("bananas", uv, pip)
+    with pytest.raises(errors.UsageError, match=r"/etc/pip\.conf: pypi\.org/simple is neither"):
+        requested.find_dependency_index(None, {}, ("pypi.org/simple", "/etc/pip.conf"))
+
+
+def test_what_is_set_for_pip_is_followed_or_named(tmp_path: Path) -> None:
+    """Files from the most general to the most special, then variables; what uv has set stays."""
+    user, named, prefix = tmp_path / "home" / ".config" / "pip", tmp_path / "named.conf", tmp_path / "venv"
+    for folder in (user, prefix):
+        folder.mkdir(parents=True)
+    (user / "pip.conf").write_text(
+        "[global]\nindex-url = https://user/simple\nproxy = http://p%40ss@proxy:1\ntrusted-host = a b\n"
+        "[install]\nno-index = yes\nfind-links = /wheels\n[freeze]\nuser = true\n"
+    )
+    (prefix / "pip.conf").write_text("[install]\nindex_url = https://venv/simple\npre = no\n")
+    env = {"HOME": str(tmp_path / "home"), "XDG_CONFIG_DIRS": str(tmp_path / "none")}
+    settings = pip_settings.read_pip_settings(env, prefix)
+    assert (settings.index, settings.index_source) == ("https://venv/simple", str(prefix / "pip.conf"))
+    assert settings.no_index
+    assert settings.variables["HTTPS_PROXY"] == "http://p%40ss@proxy:1"
+    assert "trusted-host" in settings.note and "find-links" in settings.note
+    assert "pre" not in settings.note and "user " not in settings.note
+    named.write_text("[global]\nindex-url = https://named/\ncert = /ca.pem\nproxy = http://named:1\n")
+    env |= {
+        "PIP_CONFIG_FILE": str(named),
+        "PIP_NO_INDEX": "0",
+        "PIP_RETRIES": "9",
+        "https_proxy": "http://x:1",
+    }
+    settings = pip_settings.read_pip_settings(env, prefix)
+    assert settings.index == "https://named/" and not settings.no_index
+    assert settings.variables == {
+        "SSL_CERT_FILE": "/ca.pem", "REQUESTS_CA_BUNDLE": "/ca.pem", "UV_HTTP_RETRIES": "9"
+    }  # fmt: skip
+    none = pip_settings.read_pip_settings({**env, "PIP_CONFIG_FILE": "/dev/null"}, prefix)
+    assert none.index == "" and none.note == ""
+    named.write_text("index-url = https://no.section/\n")
+    with pytest.raises(errors.UsageError, match=r"named\.conf cannot be read"):
+        pip_settings.read_pip_settings(env, prefix)
 
 
 def test_projects_with_names_like_torchs_can_be_asked_for() -> None:
     real = ("torch", "torchao", "torchx", "torchio", "torchmetrics", "torchsde", "torchcodec", "tensordict")
     assert [
-        package_offers.find_intended_project(name) for name in (*real, "tritonclient", "pytorch-triton-rocm")
+        requested.find_intended_project(name) for name in (*real, "tritonclient", "pytorch-triton-rocm")
     ] == [None] * 10
 
 
-def test_no_index_of_the_users_reaches_an_installer() -> None:
+def test_no_index_of_the_users_reaches_uv() -> None:
     given = {
         "PIP_EXTRA_INDEX_URL": "x", "UV_INDEX": "x", "UV_EXTRA_INDEX_URL": "x", "PIP_FIND_LINKS": "x",
-        "UV_FIND_LINKS": "x", "UV_TORCH_BACKEND": "cu128", "PIP_CERT": "c", "PATH": "p", "NO_PROXY": "a",
+        "UV_FIND_LINKS": "x", "UV_TORCH_BACKEND": "cu128", "SSL_CERT_FILE": "c", "PATH": "p", "NO_PROXY": "a",
+        "UV_CACHE_DIR": "/c", "HTTPS_PROXY": "http://p:1",
     }  # fmt: skip
-    found = resolve.make_installer_environment(given)
-    assert {name for name in given if name in found} == {"PIP_CERT", "PATH", "NO_PROXY"}
-    assert found["NO_PROXY"] == "a,127.0.0.1"
+    found = resolve.make_uv_environment(given)
+    kept = {"SSL_CERT_FILE", "PATH", "NO_PROXY", "UV_CACHE_DIR", "HTTPS_PROXY"}
+    assert {name for name in given if name in found} == kept
+    assert found["NO_PROXY"] == "a,127.0.0.1,localhost"
 
 
-def offer(version: str, project: str = "torchvision") -> package_offers.PackageOffer:
-    return package_offers.PackageOffer(
-        project, Version(version), f"{project}.whl", f"{project}.whl", "http://x/", "index"
+def test_uvs_other_output_tells_indexes_and_who_requires() -> None:
+    text = """
+mpmath==1.3.0
+    # via sympy
+    # from https://pypi.org/simple/
+torch[opt]==2.9.1
+    # via
+    #   -r -
+    #   torchvision
+    #   xformers
+pytorch_triton_rocm @ file:///x.whl
+    # from file:///index/
+"""
+    assert resolve.parse_annotations(text) == {
+        "mpmath": ("https://pypi.org/simple/", ("sympy",)),
+        "torch": ("", ("-r -", "torchvision", "xformers")),
+        "pytorch-triton-rocm": ("file:///index/", ()),
+    }
+
+
+def test_a_lock_has_no_password_and_a_digest_of_every_file() -> None:
+    package = lock.LockedPackage(
+        "torch", Version("2.9.1"), "torch-2.9.1-py3-none-any.whl", "https://x/torch.whl"
     )
+    with pytest.raises(errors.HostError, match=r"states no sha256 of torch\.whl"):
+        lock.format_lock([package], {})
+    assert lock.strip_credentials("https://me:s3cret@host:8/a") == "https://host:8/a"
 
 
 BUILDS = [
@@ -239,42 +217,17 @@ BUILDS = [
 
 @pytest.mark.parametrize(("torch", "there", "offered"), BUILDS)
 def test_companions_are_of_the_same_build_as_torch(torch: str, there: str, offered: str) -> None:
-    found = package_offers.select_same_build([offer(version) for version in there.split()], Version(torch))
-    assert [str(one.version) for one in found] == [str(Version(version)) for version in offered.split()]
+    found = package_set.select_same_build(map(Version, there.split()), Version(torch))
+    assert found == set(map(Version, offered.split()))
 
 
 def test_other_torches_stay_where_only_a_companion_is_asked_for() -> None:
-    there = [offer(v, "torch") for v in ("2.9.1+rocm7.2", "2.8.0+rocm6.4", "2.8.0+cu128")]
-    assert [str(o.version) for o in package_offers.select_same_build(there, Version("2.9.1+rocm7.2"))] == [
-        "2.9.1+rocm7.2",
-        "2.8.0+rocm6.4",
-    ]
+    there = map(Version, ("2.9.1+rocm7.2", "2.8.0+rocm6.4", "2.8.0+cu128"))
+    found = package_set.select_same_build(there, Version("2.9.1+rocm7.2"), is_torch=True)
+    assert found == {Version("2.9.1+rocm7.2"), Version("2.8.0+rocm6.4")}
 
 
-def test_what_does_not_belong_together_is_named() -> None:
-    there = {"torch": "2.9.1+rocm7.2", "triton": "3.4.0"}
-    requires = [
-        "triton==3.5.0", "torch==2.9.1", "numpy; extra == 'x'", "sympy", "winreg; sys_platform == 'win32'"
-    ]  # fmt: skip
-    assert compare_installed.list_unmet_requirements(requires, there, MARKERS) == [
-        "triton==3.5.0, and 3.4.0 is there",
-        "sympy, which is not there",
-    ]
-    old = installed_packages.InstalledDistribution(
-        "xformers", "0.0.30", Path(), Path(), requires=("torch==2.8.0", "numpy")
-    )
-    assert compare_installed.list_broken_requirements(["torch"], [old], there, MARKERS) == [
-        "xformers 0.0.30 requires torch==2.8.0, and 2.9.1+rocm7.2 is there"
-    ]
-    assert (
-        compare_installed.list_broken_requirements(
-            ["triton"], [old, replace(old, name="triton")], there, MARKERS
-        )
-        == []
-    )
-
-
-def test_places_of_the_cache(tmp_path: Path) -> None:
+def test_places_of_the_cache() -> None:
     assert user_folders.find_cache_folder({"XDG_CACHE_HOME": "/c", "HOME": "/h"}, "linux") == Path(
         "/c/rocm-wheels"
     )
@@ -282,10 +235,6 @@ def test_places_of_the_cache(tmp_path: Path) -> None:
         "/h/.cache/rocm-wheels"
     )
     assert user_folders.find_cache_folder({"LOCALAPPDATA": "/l"}, "win32") == Path("/l/rocm-wheels/cache")
-    cache, weak = wheel_cache.WheelCache(tmp_path), download.Validators('W/"x"', "", 3)
-    assert weak.strong == "" and download.Validators('"x"', "date").strong == '"x"'
-    cache.remember_url("http://x/a", weak, "0" * 64)
-    assert cache.find_remembered("http://x/a", weak, "a") is None
 
 
 def test_requirements_of_the_tables_are_ones() -> None:

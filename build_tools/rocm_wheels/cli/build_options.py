@@ -89,7 +89,13 @@ def _find_nearest_ids(name: str, ids: list[str]) -> list[str]:
 sdk_options = catalogue.takes(
     catalogue.ROCM_INDEX,
     catalogue.FIND_LINKS,
-    catalogue.CACHE_DIR.but(name="pip_cache_dir", help="Cache folder of the installer."),
+    option(
+        "--cache-dir",
+        "pip_cache_dir",
+        type=GivenPath(file_okay=False),
+        metavar="DIR",
+        help="Cache folder of the installer.",
+    ),
     catalogue.ROCM.but(
         name="rocm_sdk_version",
         default=project_names.DEFAULT_ROCM,

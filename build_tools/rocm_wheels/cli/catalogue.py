@@ -152,7 +152,6 @@ WORK_DIR = Entry(
 )
 PYTORCH_DIR = Entry("--pytorch-dir", type=_FOLDER, metavar="DIR", help="Source tree of torch.")
 VENV = Entry("--venv", type=_FOLDER, metavar="DIR", help="Virtual environment.")
-CACHE_DIR = Entry("--cache-dir", type=_FOLDER, metavar="DIR", help="Where downloads are kept.")
 ROCM_PATH = Entry("--rocm-path", type=options.GivenPath(), metavar="DIR", help="An installed ROCm.")
 LIBRARY_DIR = Entry(
     "--library-dir",

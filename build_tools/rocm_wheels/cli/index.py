@@ -323,7 +323,6 @@ def resolve_command(  # noqa: PLR0917 - click passes them by name
 
 _COMMANDS = {
     "build": ("index:build", "Put wheels into an index, all or none, and write its pages."),
-    "bundle": ("fleet:bundle_command", "Write a folder to install torch from without a network."),
     "yank": ("index:yank", "Yank wheels, with a reason, or take that back."),
     "verify": ("index:verify", "Read an index as pip and uv do, and list what is wrong."),
     "resolve-check": ("index:resolve_command", "See whether pip and uv would pick the newest build."),

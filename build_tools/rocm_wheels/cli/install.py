@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
+import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from rocm_wheels.gpus.gpu import Gpu, Hardware
-    from rocm_wheels.user import install_options, installation, plan_install, signed_index, wheel_cache
+    from rocm_wheels.user import install, signed_index
     from rocm_wheels.user.candidates import ChoiceCandidate, KnownFeature, WheelChoice
     from rocm_wheels.user.host import TargetHost
 
@@ -244,9 +243,8 @@ _INSTALL_HELP = """Install torch and its companions: the builds for this machine
 
 PACKAGES are names with versions as pip reads them: torch 'torchvision>=0.24' 'torch==2.9.*'
 [default: $ROCM_WHEELS_PACKAGES, else torch torchvision torchaudio]. torch is chosen as `rocm-wheels choose`
-says; triton and ROCm's packages are those that it requires. Nothing is installed before every file is here
-and checked; afterwards what is installed is compared with what was chosen. The exit code is 17 when anything
-did not happen.
+says; uv resolves and installs the rest around it. Nothing is installed before every file is here and its
+sha256 checked. The exit code is 17 when anything did not happen.
 
 Before a wheel is fetched, torch's METADATA and parts of its files say what it is built for, and whether it
 has code for the GPU; where a server sends no parts, that is read after the download. A torch without code for
@@ -261,253 +259,217 @@ Where it comes from:
 With --released-by the pages of the index must be those that a key has signed (`rocm-wheels set refresh
 --sign-with`), not expired, and not older than this machine has seen; otherwise nothing is installed.
 
-With --lock everything is as a file says: `rocm-wheels lock install` writes one for many machines, with the
-wheels for each kind of GPU; of another program's, what fits this Python is taken.
-
-Downloads are kept in ~/.cache/rocm-wheels; an interrupted one continues from there.
+--dry-run -o pylock.toml writes the answer as a lock (PEP 751), which --lock installs again, on any machine of
+this kind; so it does with those of other programs. A large download that broke off goes on where it was.
 
 \b
 Examples:
   rocm-wheels install --venv .venv
+  rocm-wheels install torch torchvision --index URL --dry-run -o pylock.toml
   rocm-wheels install --lock pylock.toml --venv .venv
-  rocm-wheels install torch torchvision --index URL --dry-run
+  rocm-wheels install --keep-wheels offline     (and the line for machines without a network)
 """
 
 
 @command.command("install", help=_INSTALL_HELP)
 @click.argument("packages", nargs=-1, metavar="[PACKAGES]...", envvar="ROCM_WHEELS_PACKAGES")
 @catalogue.DRY_RUN.but(help="Print what would be done, and the commands to do it by hand.")
-@command.option(
-    "--uv/--pip",
-    "by_uv",
-    default=True,
-    help="Install by uv [default], or by the pip of the environment; uv resolves for both.",
-)
 @catalogue.PYTHON.but(
-    name="target_python",
     help="Environment or Python to install into [default: the active one, never that of this program].",
 )
 @catalogue.VENV.but(help="Install into this virtual environment, made of --python where it is not there yet.")
 @catalogue.takes(catalogue.INDEX, catalogue.DEPENDENCY_INDEX)
 @catalogue.OTHER_ROCM_INDEX
+@catalogue.FIND_LINKS.but(
+    multiple=True,
+    help="Folder or page with wheels of torch's companions and of others, beside the index; can be repeated.",
+)
 @catalogue.takes(catalogue.INDEX_CHANNEL, catalogue.PRE, catalogue.MACHINE_GFX)
 @catalogue.ALLOW_CPU.but(
     help="Take a torch that computes on the CPU, where none has code for the GPU here (on a terminal:"
     " without asking)."
 )
 @catalogue.ROCM.but(metavar="VERSION", help="For this ROCm, not the one found here.")
-@catalogue.CACHE_DIR
-@command.option("--no-cache", is_flag=True, help="Keep no downloads.")
 @command.option(
     "--keep-wheels",
     type=GivenPath(file_okay=False),
     metavar="DIR",
-    help="Put the wheels that are installed into this folder, too: for `tests --wheels DIR`.",
+    help="Put all wheels into this folder, too, and print the line by which pip installs them offline.",
 )
-@command.option("--require-hashes", is_flag=True, help="Refuse files of which the index states no sha256.")
 @catalogue.SIGNED_BY.but(
     help="Refuse wheels of torch and its companions unless one of these public keys (Ed25519, SSH) has signed"
     " the statement beside them."
 )
-@command.option(
-    "--provenance",
-    type=click.Choice(["required", "optional", "off"]),
-    help="Statements of how torch and its companions were made: every wheel must have one that is about its"
-    " bytes, one that is there must be, or nobody looks [default: optional; with --signed-by required].",
-)
 @catalogue.RELEASED_BY
 @catalogue.LOCK.but(
-    type=RegularFile(),
-    help="Install what a pylock.toml (PEP 751) has for this machine: nothing is chosen or looked up.",
+    type=RegularFile(), help="Install what a pylock.toml (PEP 751) has for this machine: nothing is chosen."
 )
+@catalogue.OUTPUT.but(help="With --dry-run: write the lock, pylock.toml or pylock.NAME.toml.")
 @catalogue.JSON
 def install_command(  # noqa: PLR0917 - click passes them by name
-    packages: tuple[str, ...],
-    dry_run: bool,
-    by_uv: bool,
-    target_python: Path | None,
-    venv: Path | None,
-    index: str | None,
-    dependency_index: str | None,
-    rocm_index: str | None,
-    channel: str | None,
-    pre: bool,
-    gfx: tuple[str, ...],
-    allow_cpu: bool,
-    rocm: str | None,
-    cache_dir: Path | None,
-    no_cache: bool,
-    keep_wheels: Path | None,
-    require_hashes: bool,
-    keys: tuple[Path, ...],
-    provenance: plan_install.ProvenanceMode | None,
     released_by: tuple[Path, ...],
-    lock: Path | None,
+    keys: tuple[Path, ...],
+    dry_run: bool,
+    keep_wheels: Path | None,
+    output: Path | None,
     as_json: bool,
+    **options: Any,
 ) -> None:
     """Plan, and unless it is a dry run carry out; non-zero when anything did not happen."""
     from dataclasses import replace
 
-    from rocm_wheels.user import fleet, install, install_options, plan_install
+    from rocm_wheels.core.files import write_atomically
+    from rocm_wheels.user import install, install_options
 
-    if cache_dir is not None and no_cache:
-        raise errors.UsageError("--cache-dir and --no-cache say opposite things", tip="leave one of them out")
-    refuse_index_and_channel(index, channel)
-    if lock is not None:
-        _refuse_choices(
-            {
-                "packages": packages,
-                "--index": index,
-                "--channel": channel,
-                "--rocm-index": rocm_index,
-                "--pre": pre,
-                "--rocm": rocm,
-                "--signed-by": keys,
-                "--provenance": provenance,
-                "--released-by": released_by,
-            }
+    refuse_index_and_channel(options["index"], options["channel"])
+    choosing = ("packages", "index", "channel", "rocm_index", "find_links", "pre", "rocm")
+    signing = {"--signed-by": keys, "--released-by": released_by}
+    asked = {
+        ("packages" if name == "packages" else f"--{name.replace('_', '-')}"): options[name]
+        for name in choosing
+    }
+    if options["lock"] is not None and (
+        stated := [name for name, value in (asked | signing).items() if value]
+    ):
+        raise errors.UsageError(
+            f"--lock has the files already, and {', '.join(stated)} would choose others",
+            tip="leave one of them out; --dry-run -o FILE makes another lock",
+        )
+    if output is not None and not dry_run:
+        raise errors.UsageError("-o writes what would be installed", tip="with --dry-run")
+    if output is not None and not re.fullmatch(r"pylock(\.[^.]+)?\.toml", output.name):
+        raise errors.UsageError(
+            f"--output {output}: a lock of PEP 751 is called pylock.toml or pylock.NAME.toml",
+            tip=f"for example: -o {output.with_name('pylock.toml')}",
         )
     env = boundary.read_environment()
-    request = plan_install.InstallRequest(
-        packages=packages,
-        index=index,
-        dependency_index=dependency_index,
-        rocm_index=rocm_index,
-        python=target_python,
-        venv=venv,
-        installer="uv" if by_uv else "pip",
-        channel=channel or "stable",
-        pre=pre,
-        gfx=gfx,
-        rocm=rocm,
-        require_hashes=require_hashes,
+    request = install.InstallRequest(
+        **{**options, "channel": options["channel"] or "stable"},
         signers=read_signers(keys, env) or None,
-        provenance=provenance or "",
         signed=_require_released_by(released_by, env),
-        allow_cpu=allow_cpu,
+        whole=output is not None or keep_wheels is not None,
     )
-    with open_wheel_cache(cache_dir, no_cache=no_cache, env=env) as cache:
-
-        def plan(request: plan_install.InstallRequest) -> plan_install.PlannedInstall:
-            if lock is not None:
-                return fleet.plan_locked_installation(lock, request, cache, env)
-            return plan_install.plan_installation(request, cache, env)
-
-        try:
-            planned = plan(request)
-        except install_options.UnservedGpuError as refusal:
-            if as_json or not _is_on_terminal():
-                raise
-            _confirm_cpu(refusal)
-            planned = plan(replace(request, allow_cpu=True))
-        installed: list[str] = []
-        if not dry_run:
-            for line in _describe_plan(planned.plan):
-                log.log_note(line)
-            installed = install.carry_out_plan(
-                planned, cache, env, cached=not no_cache, keep_wheels=keep_wheels
-            )
-        _print_outcome(planned.plan, cache, installed, dry_run=dry_run, as_json=as_json)
-
-
-def _refuse_choices(options: Mapping[str, object]) -> None:
-    """Refuse what says how to choose, beside a lock, which has chosen. Raises UsageError."""
-    choosing = [name for name, value in options.items() if value]
-    if choosing:
-        raise errors.UsageError(
-            f"--lock has the files already, and {', '.join(choosing)} would choose others",
-            tip="leave one of them out; `rocm-wheels lock install` makes another lock",
-        )
-
-
-def _is_on_terminal() -> bool:
-    return sys.stdin.isatty() and sys.stderr.isatty()
-
-
-def _confirm_cpu(refusal: install_options.UnservedGpuError) -> None:
-    """Ask whether a torch for the CPU will do; HostError when it will not."""
-    click.echo(refusal.message, err=True)
-    if not click.confirm("Install a torch that computes on the CPU?", default=False, err=True):
-        raise errors.HostError("nothing was installed", tip=refusal.tip) from None
-
-
-def _print_outcome(
-    plan: installation.InstallPlan,
-    cache: wheel_cache.WheelCache,
-    installed: list[str],
-    *,
-    dry_run: bool,
-    as_json: bool,
-) -> None:
-    from rocm_wheels.user import installation
-
-    if as_json:
-        done = {"dry_run": dry_run, "installed": installed}
-        click.echo(json.dumps({**installation.make_plan_json(plan, cache), **done}, indent=1))
-    elif dry_run:
-        _print_plan(plan, cache)
-    else:
-        _print_result(plan, installed)
-
-
-@contextlib.contextmanager
-def open_wheel_cache(
-    folder: Path | None, *, no_cache: bool, env: dict[str, str]
-) -> Iterator[wheel_cache.WheelCache]:
-    """Give the cache of downloads; one that is gone afterwards with ``no_cache``."""
-    from rocm_wheels.core import user_folders
-    from rocm_wheels.user import install, wheel_cache
-
-    if no_cache:
-        with install.make_temporary_cache() as cache:
-            yield cache
-    else:
-        yield wheel_cache.WheelCache(
-            folder.absolute() if folder else user_folders.find_cache_folder(env, sys.platform)
-        )
-
-
-def _print_plan(plan: installation.InstallPlan, cache: wheel_cache.WheelCache) -> None:
-    from rocm_wheels.user import installation
-
-    for line in _describe_plan(plan):
-        click.echo(line)
+    try:
+        plan = install.plan_install(request, env)
+    except install_options.UnservedGpuError as refusal:
+        if as_json or not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise
+        click.echo(refusal.message, err=True)
+        if not click.confirm("Install a torch that computes on the CPU?", default=False, err=True):
+            raise errors.HostError("nothing was installed", tip=refusal.tip) from None
+        plan = install.plan_install(replace(request, allow_cpu=True), env)
+    if output is not None:
+        write_atomically(output, plan.format_lock())
+    installed: list[str] = []
+    if not dry_run:
+        for line in _describe_plan(plan):
+            log.log_note(line)
+        installed = install.install(plan, keep_wheels)
     for line in plan.warnings:
         log.log_warning(line)
-    by_hand = installation.list_commands(plan, cache)
-    click.echo("by hand:" if by_hand else "nothing is to be done")
-    for line in by_hand:
-        click.echo(f"  {line}")
+    offline = install.make_offline_line(keep_wheels) if keep_wheels is not None else None
+    if as_json:
+        document = plan_as_json(plan)
+        click.echo(
+            json.dumps({**document, "dry_run": dry_run, "installed": installed, "offline": offline}, indent=1)
+        )
+    elif dry_run:
+        by_hand = install.list_commands(plan)
+        lines = [*_describe_plan(plan), "by hand:" if by_hand else "nothing is to be done"]
+        lines += [f"  {line}" for line in by_hand]
+        click.echo("\n".join([*lines, *([f"lock: {output}"] if output else [])]))
+    else:
+        how = "installed" if plan.changed else "all of it was installed already"
+        click.echo(f"{how} in {plan.target.environment.prefix}: {', '.join(installed)}")
+        if plan.override_line:
+            click.echo(f"torch needs it for the GPU here: export {plan.override_line}")
+        if plan.visible_line:
+            click.echo(f"torch has no kernels for some GPUs here; hide them: export {plan.visible_line}")
+        if offline:
+            click.echo(f"without a network, with the same Python: {offline}")
 
 
-def _describe_plan(plan: installation.InstallPlan) -> list[str]:
-
-    lines = [f"into {plan.target}, by {plan.installer}", f"from {shell.hide_credentials(plan.index)}"]
-    if any(item.offer.source == "dependencies" for item in plan.items):
+def _describe_plan(plan: install.InstallPlan) -> list[str]:
+    lines = [f"into {plan.target}", f"from {shell.hide_credentials(plan.index)}"]
+    if any(plan.find_source(package) == "dependencies" for package in plan.packages):
         lines.append(f"what it lacks from {shell.hide_credentials(plan.dependencies)}")
     if plan.choice is not None:
         lines += [f"note: {note}" for note in plan.choice.notes]
     lines += plan.proof_lines
     rows = []
-    for item in plan.items:
-        label = f" variant {item.offer.label}" if item.offer.label else ""
-        size = "" if item.keep else f"{tables.format_size(item.offer.size)}, "
-        statement = f", statement {item.statement}" if item.statement else ""
-        rows.append((f"{item.offer.project} {item.offer.version}", f"{size}{item.action}{label}{statement}"))
+    for package in plan.packages:
+        label = f" variant {package.label}" if package.label else ""
+        size = "" if package.project in plan.kept else f"{tables.format_size(package.size)}, "
+        rows.append((str(package), f"{size}{plan.describe_action(package)}{label}"))
     lines += [f"  {line}" for line in tables.align_rows(rows)]
     lines += [f"removed first: {package}, whose files are in the way" for package in plan.removed]
     if plan.changed:
-        vague = any(item.offer.size is None and not item.is_local for item in plan.changed)
+        vague = any(package.size is None and not plan.is_local(package) for package in plan.changed)
         lines.append(f"to download: {'at least ' * vague}{tables.format_size(plan.bytes_to_fetch)}")
     return lines
 
 
-def _print_result(plan: installation.InstallPlan, installed: list[str]) -> None:
-    for line in plan.warnings:
-        log.log_warning(line)
-    how = "installed" if plan.changed else "all of it was installed already"
-    click.echo(f"{how} in {plan.target.environment.prefix}: {', '.join(installed)}")
-    if plan.override_line:
-        click.echo(f"torch needs it for the GPU here: export {plan.override_line}")
-    if plan.visible_line:
-        click.echo(f"torch has no kernels for some GPUs here; hide them: export {plan.visible_line}")
+def plan_as_json(plan: install.InstallPlan) -> dict[str, object]:
+    """Return a plan for programs."""
+    from rocm_wheels.user import install
+
+    choice, proof, gpus = plan.choice, plan.proof, plan.demand.targets if plan.demand else ()
+    supports = {gfx: proof.check(gfx) for gfx in gpus} if proof else {}
+    return {
+        "python": str(plan.target.python),
+        "prefix": str(plan.target.environment.prefix),
+        "made_of": str(plan.target.base_python) if plan.target.base_python else None,
+        "index": shell.hide_credentials(plan.index),
+        "dependency_index": shell.hide_credentials(plan.dependencies),
+        "requirements": list(plan.requirements),
+        "choice": choice
+        and {
+            "requirement": choice.requirement,
+            "project": choice.project,
+            "layout": choice.layout,
+            "picked": choice.picked.name if choice.picked else None,
+            "requires": list(choice.requires),
+            "notes": list(choice.notes),
+            "served": [
+                {"gpu": " ".join(filter(None, (gpu.gfx, gpu.name))), "served": yes}
+                for gpu, yes in choice.served
+            ],
+        },
+        "packages": [
+            {
+                "name": package.project,
+                "version": str(package.version),
+                "file": package.file,
+                "label": package.label,
+                "url": shell.hide_credentials(package.url),
+                "sha256": package.sha256,
+                "size": package.size,
+                "from": plan.find_source(package),
+                "does": "keep" if package.project in plan.kept else "install",
+                "at_hand": plan.is_local(package),
+                "before": plan.present[package.project].version if package.project in plan.present else None,
+            }
+            for package in plan.packages
+        ],
+        "removed": [str(distribution) for distribution in plan.removed],
+        "kernels": proof
+        and {
+            "built_for": proof.kind,
+            "by": proof.file or proof.source or None,
+            "targets": None if proof.targets is None else list(proof.targets),
+            "unread": proof.unread or None,
+            "gpus": [
+                {
+                    "gfx": gfx,
+                    "served": support.runs if support else None,
+                    "how": support.kind if support else None,
+                }
+                for gfx, support in supports.items()
+            ],
+        },
+        "bytes_to_fetch": plan.bytes_to_fetch,
+        "environment": plan.visible_line,
+        "override": plan.override_line,
+        "warnings": list(plan.warnings),
+        "commands": install.list_commands(plan),
+    }

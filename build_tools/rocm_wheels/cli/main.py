@@ -113,7 +113,6 @@ lock_group = command.Group(
         "make": ("lock:make_command", "Resolve every ref once and write the lock."),
         "update": ("lock:update_command", "Resolve the refs of some projects again."),
         "diff": ("lock:diff_command", "Show what changed between two locks, with the commits."),
-        "install": ("fleet:lock_install_command", "Lock an installation of torch for many machines."),
     },
     default="make",
     help="Pin every repository of a set, submodules included, with ROCm, targets and patches, in one file.",

@@ -31,12 +31,10 @@ from rocm_wheels.user import (
     index_pages,
     install_options,
     installed_packages,
-    package_offers,
 )
 from rocm_wheels.user.host import PosedTarget, TargetHost, make_markers
 from rocm_wheels.wheels import dist_info
 
-TorchWheel = package_offers.PackageOffer | candidates.ChoiceCandidate
 # requirements by which a torch is one for these GPUs: those of the wheels on PyPI and download.pytorch.org
 _KIND_REQUIREMENTS: tuple[tuple[installed_packages.BuildKind, str], ...] = (
     ("cuda", r"nvidia-.+|cuda-(bindings|toolkit)|.+-cu1[0-9]"),
@@ -154,24 +152,6 @@ def require_served(proof: KernelProof, demand: GpuDemand, host: TargetHost, note
         raise install_options.make_unserved_error(reasons, demand.targets, host)
 
 
-def prove_offers(
-    offers: Sequence[package_offers.PackageOffer],
-    project_offers: package_offers.PackageOffers,
-    demand: GpuDemand,
-    environment: Mapping[str, str],
-) -> KernelProof | None:
-    """Return what is known of the torch among ``offers`` without fetching it; None where there is none.
-
-    ``environment`` has the markers of the Python (PEP 508). Reading ends when a GPU of ``demand`` is served.
-    """
-    torch = next((offer for offer in offers if offer.project == "torch"), None)
-    if torch is None or torch.is_sdist:
-        return None
-    requirements = [Requirement(text) for text in project_offers.list_requirements(torch)]
-    reach, devices = project_offers.reach, list_device_offers(offers)
-    return prove_wheel(torch, requirements, demand, environment, reach, devices=devices)
-
-
 def prove_choice(
     choice: candidates.WheelChoice, host: TargetHost, reach: reader.IndexReader
 ) -> candidates.WheelChoice:
@@ -201,13 +181,13 @@ def drop_open_questions(notes: Sequence[str], proof: KernelProof) -> tuple[str, 
 
 
 def prove_wheel(
-    torch: TorchWheel,
+    torch: candidates.ChoiceCandidate,
     requirements: Sequence[Requirement],
     demand: GpuDemand,
     environment: Mapping[str, str],
     reach: reader.IndexReader,
     *,
-    devices: Sequence[TorchWheel] = (),
+    devices: Sequence[candidates.ChoiceCandidate] = (),
 ) -> KernelProof:
     """Return what requirements tell of a torch, and what they do not parts of its files.
 
@@ -238,14 +218,9 @@ def is_device_project(project: str) -> bool:
     return project.startswith("amd-torch-device-")
 
 
-def list_device_offers(offers: Sequence[package_offers.PackageOffer]) -> list[package_offers.PackageOffer]:
-    """Return the wheels among ``offers`` that have torch's kernels for some GPUs."""
-    return [offer for offer in offers if is_device_project(offer.project)]
-
-
 def prove_files(
-    torch: package_offers.PackageOffer,
-    devices: Sequence[package_offers.PackageOffer],
+    torch: candidates.ChoiceCandidate,
+    devices: Sequence[candidates.ChoiceCandidate],
     demand: GpuDemand,
     earlier: KernelProof,
 ) -> KernelProof:
@@ -265,8 +240,8 @@ def prove_installed(environment: installed_packages.PythonEnvironment) -> Kernel
 
 
 def _read_proof(
-    torch: TorchWheel,
-    devices: Sequence[TorchWheel],
+    torch: candidates.ChoiceCandidate,
+    devices: Sequence[candidates.ChoiceCandidate],
     demand: GpuDemand,
     reach: reader.IndexReader,
     proof: KernelProof,
@@ -302,7 +277,7 @@ def _read_proof(
 
 
 def _add_archives(
-    proof: KernelProof, devices: Sequence[TorchWheel], reach: reader.IndexReader
+    proof: KernelProof, devices: Sequence[candidates.ChoiceCandidate], reach: reader.IndexReader
 ) -> KernelProof:
     """Add the targets of the kernel archives in device wheels, which are in their names."""
     targets_by_file: dict[str, str] = {}

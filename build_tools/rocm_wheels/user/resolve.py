@@ -1,284 +1,274 @@
-"""Resolve the whole set with uv, against an index that is served on this machine and has only the offers.
+"""Ask uv for the whole set, as a lock: every file with its URL and sha256.
 
-uv resolves, also where pip installs: it never downloads a wheel to read its METADATA, its answers are the
-same whichever pip an environment has, and both then install exactly the files that it named. Each project
-is served from the place that it may come from, one file of a version, without variant labels, with
-METADATA to read. Large files are never asked for: what is resolved is downloaded later. What cannot be
-looked up is an error (400: no installer asks again), not a project without files.
+An index of our own, pages in a folder, goes before the chosen one. It has what uv is to take of some
+projects and nothing else: the torch that was chosen; of projects with code for GPUs the builds for that
+torch, variants under their plain names (uv knows no labels); folders and pages that just list wheels, by
+project. torch and variants stand there as METADATA alone: nothing large is fetched to resolve.
+
+Which index a package is of, and who requires it, uv says in its other output (``--emit-index-annotation``).
 """
 
 from __future__ import annotations
 
-import os
+import io
 import re
-import sys
+import shutil
 import tempfile
-import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+import zipfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from html import escape
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
-from packaging.requirements import InvalidRequirement, Requirement
+from packaging.tags import Tag
 from packaging.utils import canonicalize_name
 
-from rocm_wheels.core import errors, extras, process
-from rocm_wheels.index import reader
-from rocm_wheels.models.project import is_closed_project
+from rocm_wheels.core import errors, process
+from rocm_wheels.core.extras import find_uv
+from rocm_wheels.index.reader import IndexLink, file_name_of_link, require_link_digest
 from rocm_wheels.sdk import interpreters
-from rocm_wheels.user import installation
-from rocm_wheels.user.package_offers import PackageOffer, PackageOffers, explain_refusal, is_rocm_project
+from rocm_wheels.user.lock import (
+    LockedPackage,
+    format_lock,
+    read_lock,
+    select_packages,
+    strip_credentials,
+)
+from rocm_wheels.wheels import dist_info
 
-
-@contextmanager
-def serve_offers(offers: PackageOffers) -> Iterator[str]:
-    """Serve offers while the block runs; gives the URL of the index."""
-
-    class Handler(_OfferHandler):
-        package_offers = offers
-
-    with _OfferServer(("127.0.0.1", 0), Handler) as server:
-        server.daemon_threads = True
-        thread = threading.Thread(target=server.serve_forever, daemon=True, kwargs={"poll_interval": 0.02})
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_address[1]}/simple/"
-        finally:
-            server.shutdown()
-            thread.join()
-
-
-class _OfferServer(ThreadingHTTPServer):
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Keep quiet of an installer that leaves before the end: it has seen enough, or was interrupted."""
-        if not isinstance(sys.exc_info()[1], ConnectionError):
-            super().handle_error(request, client_address)
-
-
-class _OfferHandler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True  # headers and body are two writes: the second would wait for an ACK
-    package_offers: PackageOffers
-
-    def _handle_get(self) -> None:
-        words = [unquote(word) for word in self.path.partition("?")[0].split("/") if word]
-        try:
-            status, kind, content = self._find_response(words)
-        except (errors.RocmWheelsError, OSError, ValueError) as cause:
-            self.package_offers.faults.append((words[1] if len(words) > 1 else "", cause))
-            status, kind, content = 400, "text/plain", str(cause).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(content)
-
-    do_GET = do_HEAD = _handle_get  # the names that http.server looks for
-
-    def log_message(self, *_arguments: object) -> None:
-        """Keep quiet."""
-
-    def _find_response(self, words: list[str]) -> tuple[int, str, bytes]:
-        if len(words) == 2 and words[0] == "simple":
-            offers = self.package_offers.list_offers(canonicalize_name(words[1]))
-            return (200, "text/html", _render_page(offers)) if offers else (404, "text/plain", b"not offered")
-        if len(words) == 3 and words[0] == "files":
-            name = words[2].removesuffix(".metadata")
-            offer = self.package_offers.find_by_installer_name(words[1], name)
-            if offer is not None and words[2].endswith(".metadata"):
-                return 200, "text/plain", self.package_offers.read_metadata(offer)
-            if offer is not None and offer.source != "installed":
-                return 200, "application/octet-stream", self.package_offers.read_content(offer)
-        return 404, "text/plain", b"not here"
-
-
-def _render_page(offers: tuple[PackageOffer, ...]) -> bytes:
-    lines = ["<!DOCTYPE html><html><body>"]
-    for offer in offers:
-        attributes = "" if offer.is_sdist else ' data-core-metadata="true"'
-        if offer.requires_python:
-            attributes += f' data-requires-python="{escape(offer.requires_python)}"'
-        if offer.yanked is not None:
-            attributes += f' data-yanked="{escape(offer.yanked)}"'
-        url = f"/files/{offer.project}/{quote(offer.installer_name)}"
-        lines.append(f'<a href="{url}"{attributes}>{escape(offer.installer_name)}</a><br>')
-    return "\n".join([*lines, "</body></html>"]).encode()
-
-
-_SERVED_URL = re.compile(r"http://127\.0\.0\.1:\d+/\S*")
+CHOSEN, INSTALLED = "chosen", "installed"  # the index of packages whose pages we gave to uv; of what is there
+_KEPT_VARIABLES = re.compile(
+    "UV_(CACHE_DIR|LINK_MODE|CONCURRENT_.*|HTTP_.*|NATIVE_TLS|SYSTEM_CERTS|KEYRING_PROVIDER|INSECURE_HOST)"
+)
+_LOCAL_HOSTS = "127.0.0.1,localhost"
 
 
 @dataclass(frozen=True)
-class Resolver:
-    """Resolves for one environment against the offers that are served at ``url``."""
+class StubWheel:
+    """METADATA of a wheel that stands for it: ``package`` is what is installed, ``content`` what it says."""
 
-    offers: PackageOffers
-    url: str
-    target: installation.InstallTarget
-    env: Mapping[str, str]
-
-    def resolve_set(self, requirements: Sequence[str]) -> list[PackageOffer]:
-        """Return one file of every project of the set, in the order in which they are installed.
-
-        HostError with the resolver's own reasons when nothing fits together, with what an index failed of, or
-        with the project that may not come from where it is.
-        """
-        resolved = []
-        for name, version in self._compile_pins(requirements):
-            offer = self.offers.find_version(name, version)
-            if offer is None:
-                raise errors.HostError(f"the resolver took {name} {version}, which was not offered")
-            if offer.source == "dependencies" and (
-                why := explain_refusal(offer.installer_name, self.offers.list_requirements(offer))
-            ):
-                raise errors.HostError(
-                    f"{name} {version} of the index of dependencies is refused: {why}",
-                    tip="build it against this torch, or name an index that has it with --index",
-                )
-            resolved.append(offer)
-        return _sort_by_requirements(resolved, self.offers, self.target)
-
-    def _compile_pins(self, requirements: Sequence[str]) -> list[tuple[str, str]]:
-        with tempfile.TemporaryDirectory(prefix="rocm-wheels-") as folder:
-            pins = Path(folder) / "pins.txt"
-            pins.write_text(_format_preferred(self.offers), encoding="utf-8")
-            words = [str(extras.find_uv()), "pip", "compile", "-", "--output-file", str(pins), "--no-config"]
-            words += ["--no-header", "--no-annotate", "--no-cache", "--quiet", "--prerelease", "allow"]
-            words += ["--python", str(self.target.runnable_python), "--default-index", self.url]
-            if self.target.stated:
-                words += ["--python-version", str(self.target.version)]
-            try:
-                process.capture_output(
-                    words,
-                    env=make_installer_environment(self.env),
-                    cwd=Path(folder),
-                    stdin="".join(f"{requirement}\n" for requirement in requirements).encode(),
-                    timeout=1800,
-                    check=errors.HostError,
-                    description="resolving",
-                )
-            except errors.HostError as cause:
-                raise explain_failure(cause, self.offers) from None
-            lines = [line.partition("==") for line in pins.read_text(encoding="utf-8").splitlines()]
-        return [(canonicalize_name(name), version.split()[0]) for name, _, version in lines if version]
+    package: LockedPackage
+    content: bytes
+    requires_python: str = ""
 
 
-def _format_preferred(offers: PackageOffers) -> str:
-    """Return what is installed as an earlier answer of the resolver: what fits of it is taken again."""
-    return "".join(f"{name}=={version}\n" for name, version in offers.list_preferred())
+@dataclass(frozen=True)
+class ResolveRequest:
+    """What uv is asked. ``lines`` are requirements, ``constraints`` hold of what others require.
 
-
-def make_installer_environment(env: Mapping[str, str]) -> dict[str, str]:
-    """Compose the environment of pip and uv: no option and no index of the user's reaches them.
-
-    A ``PIP_EXTRA_INDEX_URL``, or the same in a configuration file, would mix indexes again. What they ask is
-    on this machine, which is no matter for a proxy.
+    ``pages`` are by project what is offered of it and nothing else; ``kept`` what is installed and stays
+    where it fits; ``indexes`` are asked in their order for all other projects.
     """
-    kept_variables = (
-        "PIP_CERT",
-        "PIP_CLIENT_CERT",
-        "PIP_PROXY",
-        "UV_CACHE_DIR",
-        "UV_LINK_MODE",
-        "UV_CONCURRENT_INSTALLS",
-    )
-    clean = {
+
+    lines: Sequence[str]
+    indexes: Sequence[str]
+    pages: Mapping[str, Sequence[IndexLink | StubWheel]] = field(default_factory=dict)
+    kept: Sequence[StubWheel] = ()
+    constraints: Sequence[str] = ()
+
+
+def make_uv_environment(env: Mapping[str, str]) -> dict[str, str]:
+    """Compose the environment of uv: no option and no index of the user's reaches it, but for connections.
+
+    An extra index in a variable, or in a configuration file, would mix indexes again.
+    """
+    passed = {
         name: value
         for name, value in interpreters.compose_uv_environment(env).items()
-        if not name.startswith(("PIP_", "UV_")) or name in kept_variables
+        if not name.startswith(("PIP_", "UV_")) or _KEPT_VARIABLES.fullmatch(name)
     }
-    passing = ",".join(filter(None, [env.get("no_proxy") or env.get("NO_PROXY"), "127.0.0.1"]))
-    return {
-        **clean,
-        "NO_PROXY": passing,
-        "no_proxy": passing,
-        "PIP_CONFIG_FILE": os.devnull,
-        "PIP_DISABLE_PIP_VERSION_CHECK": "1",
-        "UV_HTTP_RETRIES": "0",  # all that they ask is on this machine
-        "UV_HTTP_TIMEOUT": "900",  # it waits for pages that are read from elsewhere, with limits of their own
-        "UV_NO_CONFIG": "1",
-        "UV_PYTHON_DOWNLOADS": "never",
-        "UV_NO_PROGRESS": "1",
-    }
+    local = ",".join(filter(None, [env.get("no_proxy") or env.get("NO_PROXY"), _LOCAL_HOSTS]))
+    quiet = {"UV_PYTHON_DOWNLOADS": "never", "UV_NO_PROGRESS": "1", "NO_COLOR": "1"}
+    return {**passed, "NO_PROXY": local, "no_proxy": local, **quiet}
 
 
-def explain_failure(
-    cause: errors.RocmWheelsError, offers: PackageOffers
-) -> errors.HostError | reader.UnreadablePageError:
-    """Say what lies behind a resolver's failure."""
-    message = _SERVED_URL.sub("the index", str(cause))
-    if offers.faults:
-        project, fault = offers.faults[0]
-        if isinstance(fault, reader.UnreadablePageError):
-            return fault  # another try would not change it
-        return errors.HostError(
-            f"{project} could not be looked up: {fault}",
-            tip="without it nothing is resolved, and nothing was installed; run the same command again later",
+def write_uv_settings(folder: Path, indexes: Sequence[str], find_links: Iterable[str] = ()) -> Path:
+    """Write uv's settings, which no process list shows: addresses may have passwords.
+
+    Servers of buckets say 403 of what is not there.
+    """
+    lines = [f"find-links = [{', '.join(map(_quote, find_links))}]"] if find_links else []
+    for number, url in enumerate(indexes, start=1):
+        lines += ["[[index]]", f"url = {_quote(url)}", "ignore-error-codes = [403]"]
+        lines += ["default = true"] if number == len(indexes) else []
+    path = folder / "uv.toml"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def _quote(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def resolve_packages(  # noqa: PLR0917 - what, for which Python, and where
+    request: ResolveRequest,
+    python: Path,
+    markers: Mapping[str, str],
+    tags: Iterable[Tag],
+    cache: Path,
+    env: Mapping[str, str],
+) -> list[LockedPackage]:
+    """Return one file of every project of the set, by project. ``cache`` is our folder for pages.
+
+    What stays as it is installed has the index ``installed``. HostError with uv's own reasons when nothing
+    fits together.
+    """
+    overlay, stubs = _write_pages(request, cache)
+    environment = make_uv_environment(env)
+    find_links = [f"{overlay}/installed"] if request.kept else []
+    with tempfile.TemporaryDirectory(prefix="rocm-wheels-") as name:
+        folder = Path(name)
+        indexes = [*([f"{overlay.as_uri()}/"] if request.pages else []), *request.indexes]
+        settings = write_uv_settings(folder, indexes, find_links)
+        constraints, lock = folder / "constraints.txt", folder / "pylock.toml"
+        common = [str(find_uv()), "pip", "compile", "-", "--quiet", "--config-file", str(settings)]
+        common += ["--python", str(python), "--constraints", str(constraints)]
+
+        def ask(lines: Sequence[str], constraining: Iterable[str], *words: str) -> str:
+            constraints.write_text("\n".join(constraining), encoding="utf-8")
+            return process.capture_output(
+                [*common, *words],
+                env=environment,
+                cwd=folder,
+                stdin="\n".join(lines).encode(),
+                timeout=1800,
+                check=errors.HostError,
+                description="resolving",
+            )
+
+        # what is installed stands there as an earlier answer: what fits of it is taken again
+        if request.kept:
+            lock.write_text(_format_earlier(request.kept), encoding="utf-8")
+        words = ["--format", "pylock.toml", "--output-file", str(lock)]
+        ask(request.lines, request.constraints, *words)
+        packages = select_packages(
+            read_lock(lock.read_text(encoding="utf-8"), "uv's answer"),
+            markers,
+            tags,
+            "uv's answer",
+            folder=folder,
         )
-    missing = [name for name in offers.list_missing_projects() if _is_missing(name, message)]
-    if missing and is_closed_project(missing[0]):
-        option = "--rocm-index" if is_rocm_project(missing[0]) else "--index"
-        return errors.HostError(
-            f"{message}\n{missing[0]} holds code for GPUs and is only taken from the index that was chosen,"
-            " which has none for this Python and platform",
-            tip=f"name an index that has it with {option}",
-        )
-    if left_out := [name for name in offers.left_out if re.search(rf"\b{re.escape(name)}\b", message)]:
-        return errors.HostError(
-            f"{message}\nof {left_out[0]} the chosen index has nothing, and only wheels without compiled code"
-            " are taken from the index of dependencies: those with are built for another torch",
-            tip="name another version of it, or an index that has it with --index",
-        )
-    return errors.HostError(
-        message, tip="name versions that go together, such as 'torch==2.9.*'; or another --index"
-    )
-
-
-def _is_missing(name: str, message: str) -> bool:
-    """Tell whether a resolver found nothing of a project; uv says it in two ways, with extras and without."""
-    word = re.escape(name)
-    return (
-        re.search(rf"(?<![\w.-]){word} was not found|no versions? of {word}(?![\w.-])", message) is not None
-    )
-
-
-def _sort_by_requirements(
-    resolved: Sequence[PackageOffer], offers: PackageOffers, target: installation.InstallTarget
-) -> list[PackageOffer]:
-    """Put what others require before them; of a circle, what comes first by name."""
-    by_name = {offer.project: offer for offer in resolved}
-    ordered: dict[str, PackageOffer] = {}
-
-    def add_offer(offer: PackageOffer, above: frozenset[str]) -> None:
-        if offer.project in ordered or offer.project in above:
-            return
-        for name in list_required_names(offers.list_requirements(offer), target.markers):
-            if name in by_name:
-                add_offer(by_name[name], above | {offer.project})
-        ordered.setdefault(offer.project, offer)
-
-    for offer in sorted(resolved, key=lambda offer: offer.project):
-        add_offer(offer, frozenset())
-    return list(ordered.values())
-
-
-def list_required_names(requires: Sequence[str], markers: Mapping[str, str]) -> list[str]:
-    """Return the projects that requirements name on this machine, those of extras included."""
-    names: list[str] = []
-    for text in requires:
+        pins = [f"{package.project}=={package.version}" for package in packages]
+        words = ["--emit-index-annotation", "--no-header", "--annotation-style", "split"]
         try:
-            requirement = Requirement(text)
-        except InvalidRequirement:
-            continue  # the resolver has read it, or has said why not
-        if (
-            requirement.marker is None
-            or "extra" in str(requirement.marker)
-            or requirement.marker.evaluate(dict(markers))
+            text = ask(request.lines, pins, *words, "--offline")
+        except errors.HostError:  # a server forbids to keep its pages
+            text = ask(request.lines, pins, *words)
+    origins = parse_annotations(text)
+    return [_finish_package(package, origins, overlay, stubs, request) for package in packages]
+
+
+def parse_annotations(text: str) -> dict[str, tuple[str, tuple[str, ...]]]:
+    """Return by project its index ("" where uv names none), and who requires it, of uv's other output."""
+    found: dict[str, tuple[str, tuple[str, ...]]] = {}
+    name = ""
+    for line in text.splitlines():
+        note = line.strip().removeprefix("#").strip()
+        if line and not line[0].isspace():
+            name = canonicalize_name(re.split(r"[=@\[ ;]", line, maxsplit=1)[0])
+            found[name] = "", ()
+        elif note.startswith("from "):
+            found[name] = note.removeprefix("from "), found[name][1]
+        elif note and note != "via":
+            found[name] = found[name][0], (*found[name][1], note.removeprefix("via ").strip())
+    return found
+
+
+def _finish_package(
+    package: LockedPackage,
+    origins: Mapping[str, tuple[str, tuple[str, ...]]],
+    overlay: Path,
+    stubs: Mapping[str, StubWheel],
+    request: ResolveRequest,
+) -> LockedPackage:
+    """Return a package of uv's answer as what is installed: the wheel behind METADATA, and its index."""
+    index, required_by = origins.get(package.project, ("", ()))
+    if package.url.startswith(overlay.as_uri()):
+        stub = stubs[package.file].package
+        return replace(stub, required_by=required_by)
+    if index.rstrip("/") == overlay.as_uri() or package.project in request.pages:
+        links = [link for link in request.pages[package.project] if isinstance(link, IndexLink)]
+        url = unquote(package.url)
+        link = next((link for link in links if unquote(strip_credentials(link.url)) == url), None)
+        if link is None:
+            raise errors.HostError(f"uv took {package} from {package.url}, which its page does not list")
+        size = package.size if package.size is not None else link.size
+        return replace(package, url=link.url, size=size, required_by=required_by, index=CHOSEN)
+    return replace(package, index=index, required_by=required_by)
+
+
+def _write_pages(request: ResolveRequest, cache: Path) -> tuple[Path, dict[str, StubWheel]]:
+    """Write pages and the wheels of METADATA alone into a folder that is called by its content.
+
+    So uv knows what it has read of them; two runs may write the same. Passwords are left out: uv takes those
+    of the indexes.
+    """
+    stubs = {
+        entry.package.name: entry
+        for entry in (*request.kept, *(entry for page in request.pages.values() for entry in page))
+        if isinstance(entry, StubWheel)
+    }
+    contents = {name: _make_stub(stub) for name, stub in stubs.items()}
+    files = {f"installed/{stub.package.name}": contents[stub.package.name] for stub in request.kept}
+    for project, page in request.pages.items():
+        lines = []
+        for entry in page:
+            if isinstance(entry, StubWheel):
+                name = entry.package.name
+                files[f"{project}/{name}"] = contents[name]
+                lines.append(
+                    _format_anchor(f"{name}#sha256={sha256(contents[name]).hexdigest()}", name, entry)
+                )
+            else:
+                stated = require_link_digest(entry)
+                digest = f"#sha256={stated}" if stated else ""
+                url = strip_credentials(entry.url)
+                lines.append(_format_anchor(f"{url}{digest}", file_name_of_link(entry), entry))
+        files[f"{project}/index.html"] = f"<!DOCTYPE html>\n{''.join(lines)}".encode()
+    digest = sha256(b"".join(name.encode() + content for name, content in sorted(files.items()))).hexdigest()
+    folder = cache / "pages" / digest[:32]
+    if files and not folder.is_dir():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        begun = Path(tempfile.mkdtemp(dir=folder.parent))
+        for name, content in files.items():
+            (begun / name).parent.mkdir(exist_ok=True)
+            (begun / name).write_bytes(content)
+        try:
+            begun.rename(folder)
+        except OSError:  # another run was quicker
+            shutil.rmtree(begun)
+    return folder, stubs
+
+
+def _format_anchor(href: str, name: str, entry: IndexLink | StubWheel) -> str:
+    attributes = f' data-requires-python="{escape(entry.requires_python)}"' if entry.requires_python else ""
+    if isinstance(entry, IndexLink) and entry.yanked is not None:
+        attributes += f' data-yanked="{escape(entry.yanked)}"'
+    if isinstance(entry, IndexLink) and entry.metadata is not None:
+        attributes += f' data-core-metadata="{f"sha256={entry.metadata}" if entry.metadata else "true"}"'
+    return f'<a href="{escape(href)}"{attributes}>{escape(name)}</a>\n'
+
+
+def _make_stub(stub: StubWheel) -> bytes:
+    """Return a wheel of METADATA alone: the same bytes each time."""
+    package, buffer = stub.package, io.BytesIO()
+    fields = dist_info.split_wheel_name(package.name)
+    folder = f"{fields.distribution}-{fields.version}.dist-info"
+    tags = f"Tag: {fields.python}-{fields.abi}-{fields.platform}\n"
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, content in (
+            ("METADATA", stub.content),
+            ("WHEEL", f"Wheel-Version: 1.0\nGenerator: rocm-wheels\nRoot-Is-Purelib: false\n{tags}".encode()),
+            ("RECORD", b""),
         ):
-            names.append(canonicalize_name(requirement.name))
-    return names
+            archive.writestr(zipfile.ZipInfo(f"{folder}/{name}"), content)
+    return buffer.getvalue()
+
+
+def _format_earlier(kept: Sequence[StubWheel]) -> str:
+    packages = (stub.package for stub in kept)
+    return format_lock(
+        [replace(p, index="", url=f"installed/{p.name}", sha256="0" * 64) for p in packages], {}
+    )

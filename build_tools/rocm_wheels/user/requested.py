@@ -1,0 +1,150 @@
+"""What is asked for, and from where each project may come. No version number decides between two places.
+
+1. **The chosen index first.** What it has comes from there and from nowhere else: PyPI's torch is a CUDA
+   build with the same public version, and with ``--extra-index-url`` the higher version wins, not the right
+   build.
+2. **What holds compiled code for GPUs never comes from anywhere else** (``is_closed_project``): what there is
+   a recipe of (torch, torchvision, …), every triton, ROCm's own packages, and all of ``amd-*``. Where the
+   chosen index has none that is an error, never a look at PyPI: anybody can register
+   ``amd-torch-device-gfx942`` there. ROCm's own packages alone may come from one other index, which somebody
+   named for them; rocm-bootstrap, which a split torch requires and AMD has on PyPI, is like the rest.
+3. **The other torch projects** (torchao, torchtune, …) may come from the index of dependencies, but only as
+   wheels without compiled code (``py3-none-any``): such a wheel is for every build of torch.
+4. **What is left** (sympy, numpy, …) comes from the index of dependencies: PyPI, or a mirror. What is
+   installed and fits stays. A wheel from there with compiled code that requires torch is refused: it was
+   compiled against PyPI's torch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from rocm_wheels.core import errors, log
+from rocm_wheels.index import reader
+from rocm_wheels.models.project import is_closed_project, list_default_packages, list_projects
+
+PYPI_URL = "https://pypi.org/simple/"
+NO_DIGEST, ONLY_CONNECTION = "the index states no sha256 of", "only the connection vouches for the bytes"
+_ROCM_PROJECT = re.compile(r"rocm|rocm-.+")
+_TORCH_PROJECT = re.compile(r"torch.+|tensordict")
+_NEEDS_NO_TORCH = re.compile(r"rocm.*|.*triton.*|amd-.*|hip-.*")
+_OTHER_PROJECTS = ("torchcodec",)
+_FEWEST_LETTERS = 5  # a shorter name has too many neighbours that are meant
+_NAMES_TIP = "give names and versions: torch 'torchvision>=0.24' 'torch==2.9.*'"
+
+
+def is_rocm_project(project: str) -> bool:
+    """Tell whether a project (normalized name) is one of ROCm's own packages."""
+    return _ROCM_PROJECT.fullmatch(project) is not None
+
+
+def requires_pure_wheel(project: str) -> bool:
+    """Tell whether wheels of a project with compiled code may come from the chosen index alone."""
+    return _TORCH_PROJECT.fullmatch(project) is not None
+
+
+def parse_packages(words: Sequence[str], markers: Mapping[str, str]) -> dict[str, Requirement]:
+    """Read requirements, by project; UsageError for what is none, for a URL or file, and for a project twice.
+
+    One whose marker is false is left out, and that is said.
+    """
+    packages: dict[str, Requirement] = {}
+    for word in words or list_default_packages():
+        requirement = _parse_package(word)
+        if requirement.marker is not None and not requirement.marker.evaluate(dict(markers)):
+            log.log_note(f"left out, as its marker is not true of this Python: {word}")
+            continue
+        requirement.marker = None
+        name = canonicalize_name(requirement.name)
+        if (intended := find_intended_project(name)) is not None:
+            raise errors.UsageError(
+                f"{name} is no project of torch's; did you mean {intended}?",
+                tip="if not, install it by pip or uv itself: strangers register names that are nearly others",
+            )
+        if name in packages:
+            raise errors.UsageError(
+                f"{name} is requested twice: {packages[name]} and {word}", tip="name it once"
+            )
+        packages[name] = requirement
+    if not packages:
+        raise errors.UsageError("nothing is left to install", tip=_NAMES_TIP)
+    return packages
+
+
+def _parse_package(word: str) -> Requirement:
+    text = word.strip()
+    if not text:
+        raise errors.UsageError("a package has an empty name; is a variable not set?", tip=_NAMES_TIP)
+    if text.startswith("-"):
+        raise errors.UsageError(f"{text} is no option of this command", tip="--help lists them")
+    if "://" in text or text.endswith((".whl", ".tar.gz", ".zip")) or text.startswith((".", "/", "~")):
+        raise errors.UsageError(
+            f"{text} is a file or URL: nothing would be chosen of it",
+            tip="put wheels into a folder and name that with --index or --find-links",
+        )
+    try:
+        requirement = Requirement(text)
+    except InvalidRequirement as cause:
+        hint = " (two equals signs)" if re.search(r"[^=<>!~]=[^=]", text) else ""
+        raise errors.UsageError(f"{text!r} is not a requirement{hint}", tip=_NAMES_TIP) from cause
+    if requirement.url:
+        raise errors.UsageError(f"{text} names a URL: nothing would be chosen of it", tip=_NAMES_TIP)
+    return requirement
+
+
+def find_torch_requirement(packages: Mapping[str, Requirement]) -> str | None:
+    """Return the requirement on torch that the packages come to; None where torch is not part of it."""
+    if "torch" in packages:
+        return str(packages["torch"])
+    needs_torch = any(
+        requires_pure_wheel(name) or (is_closed_project(name) and not _NEEDS_NO_TORCH.fullmatch(name))
+        for name in packages
+    )
+    return "torch" if needs_torch else None
+
+
+def find_intended_project(project: str) -> str | None:
+    """Return which project of torch's a name is a slip of; None for a name that is none.
+
+    Strangers register such names on PyPI: a letter too few or twice, two letters changed about, a hyphen.
+    """
+    from rocm_wheels.models import libraries
+
+    built = [built.normalized_name for built in list_projects()]
+    projects = (*built, *_OTHER_PROJECTS, *libraries.get_domain_libraries())
+    if project in projects:
+        return None
+    slips = (
+        candidate
+        for candidate in projects
+        if len(candidate) >= _FEWEST_LETTERS and project.replace("-", "") in _generate_slips(candidate)
+    )
+    return next(slips, "torch" if project == "pytorch" else None)
+
+
+def _generate_slips(name: str) -> Iterator[str]:
+    yield name
+    for at in range(len(name)):
+        yield name[:at] + name[at + 1 :]
+        yield name[: at + 1] + name[at:]
+        yield name[:at] + name[at : at + 2][::-1] + name[at + 2 :]
+
+
+def find_dependency_index(option: str | None, env: Mapping[str, str], pip: tuple[str, str]) -> str:
+    """Return the URL of the index of dependencies: of the option, uv's variables, or ``pip``'s settings.
+
+    ``pip`` is its index-url and who says it. UsageError names the option or variable that has none.
+    """
+    variables = ("UV_DEFAULT_INDEX", "UV_INDEX_URL")
+    stated = (("--dependency-index", option), *((name, env.get(name)) for name in variables))
+    for name, url in (*stated, (pip[1], pip[0])):
+        if url:
+            try:
+                return reader.resolve_index_url(url)
+            except errors.UsageError as error:
+                raise errors.UsageError(f"{name}: {error.message}", tip=error.tip) from None
+    return PYPI_URL
