@@ -5,8 +5,9 @@ refresh_known_failures.py --commit COMMIT [--checkout DIR] [--retrieved DAY] [--
 
 The lists are read from a clone of ROCm/TheRock (--checkout, bare or not), else from GitHub. Each name becomes
 an exact test with its owner, where it is tracked, and the day up to which it counts, which is sooner the less
-is said of it. A name stands under a module: ``cuda`` is test_cuda.py, ``inductor`` every file of that folder. Whether it hangs or ends its process
-is told by the words beside it. Names that are patterns are left out, and printed.
+is said of it. A name stands under a module: ``cuda`` is test_cuda.py, ``inductor`` every file of that folder.
+Whether it hangs or ends its process is told by the words beside it. Names that are patterns are left out, and
+printed.
 Upkeep of the repository, not a part of the product.
 """
 
@@ -172,8 +173,8 @@ def make_table(
             tests.append(f"{folder}.py::{test.name}")
             names.add(test.name)
     lines = [_HEAD, _dump({"sources": sources, "owner": _OWNER}, flow=False), "groups:\n"]
-    for same_group in groups:
-        head = _dump(groups[same_group], flow=False).splitlines()
+    for same_group, group in groups.items():
+        head = _dump(group, flow=False).splitlines()
         lines += [f"- {head[0]}\n", *(f"  {line}\n" for line in head[1:]), "  entries:\n"]
         for row in entries[same_group].values():
             first, *others = _dump(row, flow=True).splitlines()
