@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import importlib.metadata
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
@@ -35,9 +36,72 @@ def uniform(torch: Any, *shape: int, seed: int = 0) -> Any:
 
 
 def both(torch: Any, device: str, *shape: int, dtype: str = "float32", seed: int = 0) -> tuple[Any, Any]:
-    """Return values of a type on a device, and the very same ones as float64 on the CPU."""
-    rounded = uniform(torch, *shape, seed=seed).to(getattr(torch, dtype))
-    return rounded.to(device), rounded.to(torch.float64)
+    """Return values of a type on a device, and the very same ones in double precision on the CPU."""
+    values = uniform(torch, *shape, seed=seed)
+    if dtype.startswith("complex"):
+        values = torch.complex(values, uniform(torch, *shape, seed=seed + 100))
+    rounded = values.to(getattr(torch, dtype))
+    return rounded.to(device), rounded.to(values.dtype)
+
+
+def compare(
+    torch: Any,
+    device: str,
+    function: Callable[..., Any],
+    *shapes: tuple[int, ...],
+    like: Callable[..., Any] | None = None,
+    learns: Sequence[str] = (),
+    dtype: str = "float32",
+    seed: int = 0,
+    what: str = "the result",
+) -> float:
+    """Call a function on a device, and on the CPU in double precision; fail unless both are close.
+
+    ``shapes`` are those of its arguments, ``like`` is what is calculated on the CPU, if not the same. With
+    ``learns``, names of the arguments, their gradients are compared, too. Return how far it is off.
+    """
+    pairs = [both(torch, device, *shape, dtype=dtype, seed=seed + n) for n, shape in enumerate(shapes)]
+    inputs, exact = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    for values in (*inputs, *exact) if learns else ():
+        values.requires_grad_()
+    result, expected = function(*inputs), (like or function)(*exact)
+    worst = assert_close(torch, result, expected, what)
+    if learns:
+        named = list(zip(learns, inputs, exact, strict=True))
+        worst = max(worst, compare_gradients(torch, device, result, expected, named))
+    return worst
+
+
+def compare_gradients(
+    torch: Any,
+    device: str,
+    result: Any,
+    expected: Any,
+    named: Sequence[tuple[str, Any, Any]],
+    *,
+    times: float = 1,
+) -> float:
+    """Compare what two results have as gradients; ``named`` are names, and the values of both that learn.
+
+    They may be off by so many ``times`` what a result may. Return how far they are off.
+    """
+    weight, weight64 = both(torch, device, *result.shape, dtype=_name(result), seed=9)
+    (result * weight).sum().backward()
+    (expected * weight64).sum().backward()
+    return max(
+        assert_close(
+            torch,
+            values.grad,
+            values64.grad,
+            f"the gradient of {name}",
+            allowed=times * TOLERANCES[_name(values)],
+        )
+        for name, values, values64 in named
+    )
+
+
+def _name(values: Any) -> str:
+    return str(values.dtype).rpartition(".")[2]
 
 
 def assert_close(torch: Any, got: Any, wanted: Any, what: str, *, allowed: float | None = None) -> float:
@@ -47,9 +111,8 @@ def assert_close(torch: Any, got: Any, wanted: Any, what: str, *, allowed: float
     moved, exact = got.detach().cpu().to(wide), wanted.detach()
     scale = float(exact.abs().max()) or 1.0
     error = float((moved - exact).abs().max()) / scale
-    name = str(got.dtype).rpartition(".")[2]
-    limit = TOLERANCES[name] if allowed is None else allowed
-    off = f"{what} ({name}) differs from float64 on the CPU by {error:.2g} of the largest value"
+    limit = TOLERANCES[_name(got)] if allowed is None else allowed
+    off = f"{what} ({_name(got)}) differs from float64 on the CPU by {error:.2g} of the largest value"
     assert error <= limit, f"{off}; {limit:g} is allowed"
     return error
 
@@ -92,6 +155,19 @@ def as_torch_multiplies(torch: Any, device: str, number_format: str) -> Abstract
     if device != "cpu" or number_format != "fp8-fnuz":
         return nullcontext()
     return torch.backends.mkldnn.flags(enabled=False)
+
+
+def describe(off: float) -> str:
+    """Return how far a result is off in words."""
+    return f"off by {off:.1e} of the largest value"
+
+
+def require_installed(project: str) -> str:
+    """Return the version of a project; skip where it is not installed."""
+    try:
+        return importlib.metadata.version(project)
+    except importlib.metadata.PackageNotFoundError:
+        pytest.skip(f"{project} is not installed")
 
 
 def require_scaled_products(device: str, given: Given, name: str) -> dict[str, Any]:

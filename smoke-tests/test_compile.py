@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import importlib.util
 import os
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from exact import assert_close, both
+from exact import compare, describe
 from looking import Given
 
 pytestmark = pytest.mark.limit(600)
@@ -70,8 +71,7 @@ def test_compiled_function(torch: Any, device: str) -> None:
     def normalised(x: Any) -> Any:
         return torch.sin(x - x.mean(-1, keepdim=True)) / (x.var(-1, keepdim=True) + 1e-5).sqrt()
 
-    values, exact = both(torch, device, 33, 257)
-    assert_close(torch, torch.compile(normalised, fullgraph=True)(values), normalised(exact), "the result")
+    compare(torch, device, torch.compile(normalised, fullgraph=True), (33, 257), like=normalised)
 
 
 @pytest.mark.quick
@@ -80,15 +80,10 @@ def test_compiled_network_backward(torch: Any, device: str) -> None:
     """A layer with an activation, and its gradients."""
 
     def layer(x: Any, w: Any) -> Any:
-        return torch.nn.functional.gelu(x @ w).sum()
+        return torch.nn.functional.gelu(x @ w)
 
-    (x, x64), (w, w64) = both(torch, device, 64, 96), both(torch, device, 96, 32, seed=1)
-    for one in (x, w, x64, w64):
-        one.requires_grad_()
-    torch.compile(layer, fullgraph=True)(x, w).backward()
-    layer(x64, w64).backward()
-    assert_close(torch, x.grad, x64.grad, "the gradient of the input")
-    assert_close(torch, w.grad, w64.grad, "the gradient of the weights")
+    compiled, names = torch.compile(layer, fullgraph=True), ("the input", "the weights")
+    compare(torch, device, compiled, (64, 96), (96, 32), like=layer, learns=names)
 
 
 @pytest.mark.usefixtures("compilers")
@@ -99,19 +94,15 @@ def test_compiled_max_autotune(torch: Any, device: str, said: Any) -> None:
         return torch.relu(torch.addmm(bias, x, w))
 
     compiled = torch.compile(layer, fullgraph=True, mode="max-autotune")
-    worst = 0.0
-    for seed in (1, 2):
-        (x, x64), (w, w64) = (
-            both(torch, device, 256, 320, seed=seed),
-            both(torch, device, 320, 192, seed=seed + 4),
-        )
-        bias, bias64 = both(torch, device, 192, seed=seed + 8)
-        worst = max(
-            worst, assert_close(torch, compiled(x, w, bias).clone(), layer(x64, w64, bias64), "the result")
-        )
+
+    def run(*inputs: Any) -> Any:
+        return compiled(*inputs).clone()
+
+    shapes = (256, 320), (320, 192), (192,)
+    worst = max(compare(torch, device, run, *shapes, like=layer, seed=seed) for seed in (1, 5))
     counted = importlib.import_module("torch._dynamo.utils").counters["inductor"]
     tuned = counted["select_algorithm_autotune"] + counted["select_algorithm_num_precompiles"]
-    said(f"off by {worst:.1e} of the largest value; {tuned} kernels were chosen among")
+    said(f"{describe(worst)}; {tuned} kernels were chosen among")
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
@@ -126,10 +117,6 @@ def test_compiled_flex_attention(torch: Any, device: str, mask: str, dtype: str,
     if device == "cpu" and not torch.cpu._is_avx2_supported():
         pytest.skip("torch has FlexAttention on CPUs with AVX2 alone")
     length, width = 200, 64  # no multiple of a block
-    pairs = [both(torch, device, 2, 3, length, width, dtype=dtype, seed=seed) for seed in range(3)]
-    inputs, exact = zip(*pairs, strict=True)
-    for values in (*inputs, *exact) if device != "cpu" else ():
-        values.requires_grad_()
     slopes = torch.tensor([0.5, 0.25, 0.125], device=device)
 
     def lower_by_distance(score: Any, _batch: Any, head: Any, query: Any, key: Any) -> Any:
@@ -138,26 +125,27 @@ def test_compiled_flex_attention(torch: Any, device: str, mask: str, dtype: str,
     def is_in_window(_batch: Any, _head: Any, query: Any, key: Any) -> Any:
         return (query >= key) & (query - key <= _WINDOW)
 
-    position = torch.arange(length, dtype=torch.float64)
-    distance = position[:, None] - position
-    scores = exact[0] @ exact[1].transpose(-2, -1) / width**0.5
     if mask == "scores":
         options: dict[str, Any] = {"score_mod": lower_by_distance}
-        scores = scores - slopes.cpu().double()[:, None, None] * distance.abs()
     else:
         block_mask = flex.create_block_mask(is_in_window, None, None, length, length, device=device)
         options = {"block_mask": block_mask}
-        scores = scores.masked_fill((distance < 0) | (distance > _WINDOW), -torch.inf)
-    expected = torch.softmax(scores, dim=-1) @ exact[2]
-    result = torch.compile(flex.flex_attention, fullgraph=True)(*inputs, **options)
-    worst = assert_close(torch, result, expected, "attention")
-    if device != "cpu":  # torch has no backward of it on the CPU
-        weight, weight64 = both(torch, device, *result.shape, dtype=dtype, seed=9)
-        (result * weight).sum().backward()
-        (expected * weight64).sum().backward()
-        for name, values, values64 in zip(("query", "key", "value"), inputs, exact, strict=True):
-            worst = max(worst, assert_close(torch, values.grad, values64.grad, f"the gradient of the {name}"))
-    said(f"off by {worst:.1e} of the largest value")
+
+    def formula(query: Any, key: Any, value: Any) -> Any:
+        position = torch.arange(length, dtype=torch.float64)
+        distance = position[:, None] - position
+        scores = query @ key.transpose(-2, -1) / width**0.5
+        if mask == "scores":
+            scores = scores - slopes.cpu().double()[:, None, None] * distance.abs()
+        else:
+            scores = scores.masked_fill((distance < 0) | (distance > _WINDOW), -torch.inf)
+        return torch.softmax(scores, dim=-1) @ value
+
+    attend = functools.partial(torch.compile(flex.flex_attention, fullgraph=True), **options)
+    # torch has no backward of it on the CPU
+    names = ("the query", "the key", "the value") if device != "cpu" else ()
+    shapes = [(2, 3, length, width)] * 3
+    said(describe(compare(torch, device, attend, *shapes, like=formula, learns=names, dtype=dtype)))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
@@ -175,15 +163,19 @@ def test_triton_dot(  # noqa: PLR0917 - pytest passes them by name
             pytest.skip("triton interprets by numpy, which takes the bits of bfloat16 for whole numbers")
         monkeypatch.setenv("TRITON_INTERPRET", "1")
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
-    multiply = importlib.import_module("triton_kernels").multiply
+    monkeypatch.delitem(sys.modules, "triton_kernels", raising=False)  # one that is interpreted stays so
+    kernel = importlib.import_module("triton_kernels").multiply
     rows, terms, columns = 70, 90, 50
-    left, left64 = both(torch, device, rows, terms, dtype=dtype)
-    right, right64 = both(torch, device, terms, columns, dtype=dtype, seed=1)
-    product = torch.full((rows, columns), torch.nan, device=device)
-    grid = (-(-rows // 32), -(-columns // 32))
-    multiply[grid](left, right, product, rows, columns, terms, ROWS=32, COLUMNS=32, TERMS=32)
-    worst = assert_close(torch, product, left64 @ right64, "the product of the kernel")
-    said(f"off by {worst:.1e} of the largest value{', interpreted' if device == 'cpu' else ''}")
+
+    def multiply(left: Any, right: Any) -> Any:
+        product = torch.full((rows, columns), torch.nan, device=device)
+        grid = (-(-rows // 32), -(-columns // 32))
+        kernel[grid](left, right, product, rows, columns, terms, ROWS=32, COLUMNS=32, TERMS=32)
+        return product
+
+    shapes = (rows, terms), (terms, columns)
+    worst = compare(torch, device, multiply, *shapes, like=torch.matmul, dtype=dtype)
+    said(f"{describe(worst)}{', interpreted' if device == 'cpu' else ''}")
 
 
 @pytest.mark.gpu
@@ -224,8 +216,7 @@ def test_extension(  # noqa: PLR0917 - pytest passes them by name
     made = cpp_extension.load_inline(
         "smoke_extension", **sources, functions=["twice_and_one"], build_directory=str(tmp_path)
     )
-    values, exact = both(torch, device, 1000)
-    assert_close(torch, made.twice_and_one(values), exact * 2 + 1, "what the extension calculates")
+    compare(torch, device, made.twice_and_one, (1000,), like=lambda values: values * 2 + 1)
     said(f"ROCm at {cpp_extension.ROCM_HOME}" if device != "cpu" else "for the CPU")
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from exact import as_far_as_torch_can, assert_close, both
+from exact import as_far_as_torch_can, assert_close, both, compare, compare_gradients, describe
 
 pytestmark = pytest.mark.limit(600)  # MIOpen looks for its fastest kernels when it first sees a shape
 
@@ -55,8 +56,8 @@ def test_layer(torch: Any, device: str, layer: str, dtype: str, said: Any) -> No
     exact = copy.deepcopy(rounded).double()
     x, x64 = both(torch, device, *shape, dtype=dtype)
     with as_far_as_torch_can(device):
-        off = _compare(torch, (rounded.to(device), x), (exact, x64))
-    said(f"off by {off:.1e} of the largest value")
+        off = _compare(torch, device, (rounded.to(device), x), (exact, x64))
+    said(describe(off))
 
 
 @pytest.mark.parametrize("asked", [False, True], ids=["unasked", "asked"])
@@ -79,7 +80,7 @@ def test_channels_last(
     x = x.contiguous(memory_format=torch.channels_last)
     if asked or device == "cpu":
         assert layer(x).is_contiguous(memory_format=torch.channels_last)
-    _compare(torch, (layer, x), (exact, x64))
+    _compare(torch, device, (layer, x), (exact, x64))
 
 
 def test_autograd_by_finite_differences(torch: Any, device: str) -> None:
@@ -99,44 +100,38 @@ def test_autograd_by_finite_differences(torch: Any, device: str) -> None:
 def test_activations(torch: Any, device: str) -> None:
     """Every common one, and its gradient."""
     for seed, name in enumerate(_ACTIVATIONS):
-        function, options = getattr(torch.nn.functional, name), {"dim": -1} if "softmax" in name else {}
-        x, x64 = both(torch, device, 13, 101, seed=seed)
-        results = [function(values.requires_grad_(), **options) for values in (x, x64)]
-        assert_close(torch, *results, name)
-        for result in results:
-            (result * result).sum().backward()
-        assert_close(torch, x.grad, x64.grad, f"the gradient of {name}")
+        function = getattr(torch.nn.functional, name)
+        if "softmax" in name:
+            function = functools.partial(function, dim=-1)
+        compare(torch, device, function, (13, 101), learns=[name], seed=seed, what=name)
 
 
 @pytest.mark.quick
 def test_losses(torch: Any, device: str) -> None:
     """Cross entropy by classes, mean square, and binary cross entropy."""
-    functional = torch.nn.functional
-    (x, x64), (y, y64) = both(torch, device, 50, 20), both(torch, device, 50, 20, seed=1)
+    functional, shape = torch.nn.functional, (50, 20)
     classes = torch.arange(50) % 20
-    entropy, entropy64 = (
-        functional.cross_entropy(x, classes.to(device)),
-        functional.cross_entropy(x64, classes),
-    )
-    assert_close(torch, entropy, entropy64, "cross entropy")
-    assert_close(torch, functional.mse_loss(x, y), functional.mse_loss(x64, y64), "mean square")
-    binary = functional.binary_cross_entropy_with_logits
-    assert_close(torch, binary(x, (y > 0).float()), binary(x64, (y64 > 0).double()), "binary cross entropy")
+
+    def cross_entropy(x: Any) -> Any:
+        return functional.cross_entropy(x, classes.to(x.device))
+
+    def binary_cross_entropy(x: Any, y: Any) -> Any:
+        return functional.binary_cross_entropy_with_logits(x, (y > 0).to(x.dtype))
+
+    compare(torch, device, cross_entropy, shape, what="cross entropy")
+    compare(torch, device, functional.mse_loss, shape, shape, what="mean square")
+    compare(torch, device, binary_cross_entropy, shape, shape, what="binary cross entropy")
 
 
 @pytest.mark.quick
 def test_embedding(torch: Any, device: str) -> None:
     """Rows of a table, some several times, and the gradient of the table."""
-    table, table64 = both(torch, device, 97, 16)
     rows = (torch.arange(500) * 31) % 97
-    results = [
-        torch.nn.functional.embedding(rows.to(values.device), values.requires_grad_())
-        for values in (table, table64)
-    ]
-    assert_close(torch, *results, "the rows")
-    for result in results:
-        (result**2).sum().backward()
-    assert_close(torch, table.grad, table64.grad, "the gradient of the table")
+
+    def embed(table: Any) -> Any:
+        return torch.nn.functional.embedding(rows.to(table.device), table)
+
+    compare(torch, device, embed, (97, 16), learns=["the table"], what="the rows")
 
 
 @pytest.mark.quick
@@ -158,20 +153,19 @@ def test_network_learns(torch: Any, device: str, said: Any) -> None:
     torch.manual_seed(11)
     nn = torch.nn
     network = nn.Sequential(nn.Linear(1, 64), nn.Tanh(), nn.Linear(64, 1)).to(device)
-    optimizer = torch.optim.Adam(network.parameters(), lr=0.01)
     x = torch.linspace(-3, 3, 256).unsqueeze(1).to(device)
-    y = torch.sin(x)
-    losses = []
-    for _ in range(200):
+    optimizer = torch.optim.Adam(network.parameters(), lr=0.01)
+
+    def step() -> float:
         optimizer.zero_grad()
-        loss = nn.functional.mse_loss(network(x), y)
+        loss = nn.functional.mse_loss(network(x), torch.sin(x))
         loss.backward()
         optimizer.step()
-        losses.append(float(loss))
-    assert losses[-1] < 0.05 * losses[0], f"the loss went from {losses[0]:.3g} to {losses[-1]:.3g}"
-    learned, exact = network(x), copy.deepcopy(network).cpu().double()(x.cpu().double())
-    assert_close(torch, learned, exact, "what it learned")
-    said(f"loss {losses[0]:.3g} to {losses[-1]:.3g}")
+        return float(loss)
+
+    said(_learn(step, 200, to=0.05))
+    exact = copy.deepcopy(network).cpu().double()(x.cpu().double())
+    assert_close(torch, network(x), exact, "what it learned")
 
 
 @pytest.mark.parametrize("dtype", [pytest.param("float16", marks=pytest.mark.quick), "bfloat16"])
@@ -183,45 +177,44 @@ def test_mixed_precision_learns(torch: Any, device: str, dtype: str, said: Any) 
     optimizer = torch.optim.SGD(network.parameters(), lr=0.05)
     scaler = torch.amp.GradScaler(kind, enabled=dtype == "float16")
     x, x64 = both(torch, device, 256, 16)
-    wanted = x.sum(-1, keepdim=True) / 4
-    losses = []
-    for _ in range(60):
-        optimizer.zero_grad()
+
+    def calculate() -> Any:
         with torch.autocast(kind, dtype=getattr(torch, dtype)):
-            found = network(x)
-            assert found.dtype == getattr(torch, dtype)
-            loss = torch.nn.functional.mse_loss(found.float(), wanted)
+            return network(x)
+
+    def step() -> float:
+        optimizer.zero_grad()
+        result = calculate()
+        assert result.dtype == getattr(torch, dtype)
+        loss = torch.nn.functional.mse_loss(result.float(), x.sum(-1, keepdim=True) / 4)
         scaler.scale(loss).backward()
         scaler.step(optimizer)
         scaler.update()
-        losses.append(float(loss))
-    assert all(one.dtype == torch.float32 for one in network.parameters())
-    assert losses[-1] < losses[0] / 4, f"the loss went from {losses[0]:.3g} to {losses[-1]:.3g}"
-    with torch.autocast(kind, dtype=getattr(torch, dtype)):
-        found = network(x)
-    assert_close(torch, found, copy.deepcopy(network).cpu().double()(x64), "what it learned")
-    said(f"loss {losses[0]:.3g} to {losses[-1]:.3g}")
+        return float(loss)
+
+    said(_learn(step, 60, to=0.25))
+    assert all(values.dtype == torch.float32 for values in network.parameters())
+    assert_close(torch, calculate(), copy.deepcopy(network).cpu().double()(x64), "what it learned")
 
 
-def _compare(torch: Any, given: tuple[Any, Any], wanted: tuple[Any, Any]) -> float:
-    (layer, x), (exact, x64) = given, wanted
+def _learn(step: Callable[[], float], steps: int, *, to: float) -> str:
+    """Take steps, each of which returns its loss; fail unless the last is at most this part of the first."""
+    losses = [step() for _ in range(steps)]
+    words = f"{losses[0]:.3g} to {losses[-1]:.3g}"
+    assert losses[-1] < to * losses[0], f"the loss went from {words}"
+    return f"loss {words}"
+
+
+def _compare(torch: Any, device: str, rounded: tuple[Any, Any], exact: tuple[Any, Any]) -> float:
+    """Compare two modules, each with its input: their results, and the gradients of inputs and weights."""
     results = []
-    for module, values in (given, wanted):
+    for module, values in (rounded, exact):
         values.requires_grad_()
         result = module(values)
         results.append(result[0] if isinstance(result, tuple) else result)
-    got, expected = results
-    worst = assert_close(torch, got, expected, "the result")
-    weight, weight64 = both(torch, str(x.device), *got.shape, dtype=str(got.dtype)[6:], seed=9)
-    (got * weight).sum().backward()
-    (expected * weight64).sum().backward()
+    off = assert_close(torch, *results, "the result")
+    (layer, x), (layer64, x64) = rounded, exact
+    weights = zip(layer.named_parameters(), layer64.parameters(), strict=True)
+    named = [("the input", x, x64), *((name, values, values64) for (name, values), values64 in weights)]
     # sums of thousands of rounded products: gradients of weights may be off by twice as much
-    for name, one, one64 in _gradients(layer, x, exact, x64):
-        allowed = 2 * {"float32": 1e-4, "float16": 5e-3, "bfloat16": 4e-2}[str(one.dtype)[6:]]
-        worst = max(worst, assert_close(torch, one, one64, f"the gradient of {name}", allowed=allowed))
-    return worst
-
-
-def _gradients(layer: Any, x: Any, exact: Any, x64: Any) -> list[tuple[str, Any, Any]]:
-    named = zip(layer.named_parameters(), exact.parameters(), strict=True)
-    return [("the input", x.grad, x64.grad), *((name, one.grad, one64.grad) for (name, one), one64 in named)]
+    return max(off, compare_gradients(torch, device, *results, named, times=2))

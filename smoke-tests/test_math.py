@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from exact import TOLERANCES, as_far_as_torch_can, assert_close, both
+from exact import TOLERANCES, as_far_as_torch_can, assert_close, both, compare
 
 pytestmark = pytest.mark.quick
 
@@ -36,14 +36,16 @@ def test_ordering(torch: Any, device: str, said: Any) -> None:
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
 def test_reductions(torch: Any, device: str, dtype: str) -> None:
     """Over rows, over columns, over all."""
+    reductions = {
+        "sum": lambda values: values.sum(dim=0),
+        "mean": lambda values: values.mean(dim=1),
+        "amax": lambda values: values.amax(dim=0),
+    }
+    if dtype != "float16":
+        reductions |= {"cumsum": lambda values: values.cumsum(dim=1), "var": lambda values: values.var()}
     with as_far_as_torch_can(device):
-        values, exact = both(torch, device, 37, 1031, dtype=dtype)
-        assert_close(torch, values.sum(dim=0), exact.sum(dim=0), "sum")
-        assert_close(torch, values.mean(dim=1), exact.mean(dim=1), "mean")
-        assert_close(torch, values.amax(dim=0), exact.amax(dim=0), "amax")
-        if dtype != "float16":
-            assert_close(torch, values.cumsum(dim=1), exact.cumsum(dim=1), "cumsum")
-            assert_close(torch, values.var(), exact.var(), "var")
+        for name, reduce in reductions.items():
+            compare(torch, device, reduce, (37, 1031), dtype=dtype, what=name)
 
 
 def test_norms(torch: Any, device: str) -> None:
@@ -64,85 +66,101 @@ def test_norms(torch: Any, device: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_pointwise(torch: Any, device: str, dtype: str) -> None:
-    """Functions that have kernels of their own."""
+    """Functions that have kernels of their own; a factor that is a power of 2 rounds nothing."""
+    functions = {
+        name: lambda values, name=name: getattr(torch, name)(values * 4)
+        for name in ("exp", "sin", "cos", "tanh", "erf", "sigmoid")
+    }
+    functions["log1p"] = lambda values: torch.log1p((values * 4).abs())
+    functions["rsqrt"] = lambda values: torch.rsqrt((values * 4).abs() + 1)
     with as_far_as_torch_can(device):
-        values, exact = both(torch, device, 3, 10007, dtype=dtype)
-        values, exact = values * 4, exact * 4  # a power of 2 rounds nothing
-        for name in ("exp", "sin", "cos", "tanh", "erf", "sigmoid"):
-            assert_close(torch, getattr(torch, name)(values), getattr(torch, name)(exact), name)
-        assert_close(torch, torch.log1p(values.abs()), torch.log1p(exact.abs()), "log1p")
-        assert_close(torch, torch.rsqrt(values.abs() + 1), torch.rsqrt(exact.abs() + 1), "rsqrt")
+        for name, function in functions.items():
+            compare(torch, device, function, (3, 10007), dtype=dtype, what=name)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
 def test_matmul(torch: Any, device: str, dtype: str) -> None:
     """Square, odd and very narrow matrices; transposed ones; a batch: each takes another kernel."""
-
-    def matrices(*shapes: tuple[int, ...]) -> list[tuple[Any, Any]]:
-        return [both(torch, device, *shape, dtype=dtype, seed=seed) for seed, shape in enumerate(shapes)]
-
+    cases = [
+        (f"{rows}x{inner} @ {inner}x{columns}", torch.matmul, (rows, inner), (inner, columns))
+        for rows, inner, columns in ((256, 256, 256), (33, 129, 7), (1, 1000, 513), (512, 64, 1))
+    ]
+    cases += [
+        ("a transposed matrix", lambda a, b: a.T @ b, (96, 160), (96, 48)),
+        ("a batch", torch.bmm, (5, 31, 64), (5, 64, 17)),
+        ("addmm", torch.addmm, (17,), (31, 64), (64, 17)),
+    ]
     with as_far_as_torch_can(device):
-        for rows, inner, columns in ((256, 256, 256), (33, 129, 7), (1, 1000, 513), (512, 64, 1)):
-            (a, a64), (b, b64) = matrices((rows, inner), (inner, columns))
-            assert_close(torch, a @ b, a64 @ b64, f"{rows}x{inner} @ {inner}x{columns}")
-        (a, a64), (b, b64) = matrices((96, 160), (96, 48))
-        assert_close(torch, a.T @ b, a64.T @ b64, "a transposed matrix")
-        (a, a64), (b, b64), (bias, bias64) = matrices((5, 31, 64), (5, 64, 17), (17,))
-        assert_close(torch, torch.bmm(a, b), torch.bmm(a64, b64), "a batch")
-        added, added64 = torch.addmm(bias, a[0], b[0]), torch.addmm(bias64, a64[0], b64[0])
-        assert_close(torch, added, added64, "addmm")
+        for what, function, *shapes in cases:
+            compare(torch, device, function, *shapes, dtype=dtype, what=what)
 
 
 def test_complex_product(torch: Any, device: str) -> None:
     """Numbers with two parts."""
     with as_far_as_torch_can(device):
-        (re, re64), (im, im64) = both(torch, device, 40, 40), both(torch, device, 40, 40, seed=1)
-        number, exact = torch.complex(re, im), torch.complex(re64, im64)
-        assert_close(torch, number @ number, exact @ exact, "a product")
-        assert_close(torch, number.abs(), exact.abs(), "abs")
+        compare(torch, device, lambda z: z @ z, (40, 40), dtype="complex64", what="a product")
+        compare(torch, device, lambda re, im: torch.complex(re, im).abs(), (40, 40), (40, 40), what="abs")
 
 
 @pytest.mark.parametrize("length", [1024, 360, 509])
 def test_fft(torch: Any, device: str, length: int) -> None:
     """A power of 2, other small factors, and a prime."""
     with as_far_as_torch_can(device):
-        values, exact = both(torch, device, 4, length)
-        spectrum = torch.fft.rfft(values)
-        assert_close(torch, spectrum, torch.fft.rfft(exact), "rfft")
-        assert_close(torch, torch.fft.irfft(spectrum, n=length), exact, "and back")
-        values, exact = both(torch, device, 3, 30, 32)
-        assert_close(torch, torch.fft.fft2(values), torch.fft.fft2(exact), "fft2")
+        compare_fft(torch, device, length)
+        compare(torch, device, torch.fft.fft2, (3, 30, 32), what="fft2")
+
+
+def compare_fft(torch: Any, device: str, length: int) -> float:
+    """Compare rfft, and what irfft makes of it; return how far they are off."""
+
+    def there_and_back(values: Any) -> Any:
+        return torch.fft.irfft(torch.fft.rfft(values), n=length)
+
+    shape = (4, length)
+    off = compare(torch, device, torch.fft.rfft, shape, what="rfft")
+    return max(off, compare(torch, device, there_and_back, shape, like=lambda x: x, what="and back"))
 
 
 @pytest.mark.parametrize("name", ["solve", "cholesky", "qr", "svd", "eigenvalues"])
 def test_linear_algebra(torch: Any, device: str, name: str) -> None:
     """Decompositions are not unique: what they multiply to is compared."""
     linalg = torch.linalg
-    with as_far_as_torch_can(device):
-        (half, half64), (b, b64) = both(torch, device, 24, 24), both(torch, device, 24, 3, seed=1)
-        a, a64 = half @ half.T + 24 * torch.eye(24, device=device), half64 @ half64.T + 24 * torch.eye(24)
+
+    def calculate(half: Any, b: Any) -> Any:
+        a = half @ half.T + 24 * torch.eye(24, dtype=half.dtype, device=half.device)
         if name == "solve":
-            result, expected = linalg.solve(a, b), linalg.solve(a64, b64)
-        elif name == "cholesky":
+            return linalg.solve(a, b)
+        if name == "eigenvalues":
+            return linalg.eigvalsh(a)
+        if name == "cholesky":
             lower = linalg.cholesky(a)
-            result, expected = lower @ lower.T, a64
-        elif name == "qr":
+            return lower @ lower.T
+        if name == "qr":
             q, r = linalg.qr(half)
-            result, expected = q @ r, half64
-        elif name == "svd":
-            u, s, v = linalg.svd(half)
-            result, expected = (u * s) @ v, half64
-        else:
-            result, expected = linalg.eigvalsh(a), linalg.eigvalsh(a64)
-        assert_close(torch, result, expected, name)
+            return q @ r
+        u, s, v = linalg.svd(half)
+        return (u * s) @ v
+
+    with as_far_as_torch_can(device):
+        compare(torch, device, calculate, (24, 24), (24, 3), what=name)
 
 
 def test_sparse_product(torch: Any, device: str) -> None:
     """A matrix with few values, by their coordinates."""
     with as_far_as_torch_can(device):
-        (dense, dense64), (b, b64) = both(torch, device, 64, 64), both(torch, device, 64, 9, seed=1)
-        thin, thin64 = (values.where(values > 0.5, torch.zeros_like(values)) for values in (dense, dense64))
-        assert_close(torch, torch.sparse.mm(thin.to_sparse(), b), thin64 @ b64, "a sparse product")
+        compare_sparse_product(torch, device, "to_sparse")
+
+
+def compare_sparse_product(torch: Any, device: str, layout: str) -> float:
+    """Compare the product of a matrix with few values, in a layout; return how far it is off."""
+
+    def thin(dense: Any) -> Any:
+        return dense.where(dense > 0.5, torch.zeros_like(dense))
+
+    def multiply(dense: Any, b: Any) -> Any:
+        return torch.sparse.mm(getattr(thin(dense), layout)(), b)
+
+    return compare(torch, device, multiply, (64, 80), (80, 24), like=lambda dense, b: thin(dense) @ b)
 
 
 def test_random(torch: Any, device: str) -> None:
@@ -151,6 +169,10 @@ def test_random(torch: Any, device: str) -> None:
     first = torch.randn(1_000_000, device=device)
     torch.manual_seed(7)
     assert torch.equal(first, torch.randn(1_000_000, device=device)), "a seed does not repeat"
+    torch.manual_seed(8)
+    assert not torch.equal(first, torch.randn(1_000_000, device=device)), (
+        "another seed gives the same numbers"
+    )
     mean, spread = float(first.mean()), float(first.std())
     assert abs(mean) < 0.01 and abs(spread - 1) < 0.01, f"randn has mean {mean:.3g}, deviation {spread:.3g}"
     even = torch.rand(1_000_000, device=device)
@@ -160,21 +182,12 @@ def test_random(torch: Any, device: str) -> None:
     assert bool(((thrown - 100_000).abs() < 2_000).all()), f"randint throws {thrown.tolist()}"
 
 
-def _complex_or_real(torch: Any, device: str, dtype: str, *shape: int, seed: int = 0) -> tuple[Any, Any]:
-    """Return numbers of a dtype on a device, and the very same ones in double precision on the CPU."""
-    if not dtype.startswith("complex"):
-        return both(torch, device, *shape, dtype=dtype, seed=seed)
-    (re, _), (im, _) = both(torch, "cpu", *shape, seed=seed), both(torch, "cpu", *shape, seed=seed + 9)
-    numbers = torch.complex(re, im)
-    return numbers.to(device), numbers.to(torch.complex128)
-
-
 @pytest.mark.parametrize("size", [7, 150])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "complex64"])
 def test_eigenvectors(torch: Any, device: str, dtype: str, size: int) -> None:
     """eigh of three Hermitian matrices: eigenvalues, vectors that are orthonormal, and that are these."""
     with as_far_as_torch_can(device):
-        half, half64 = _complex_or_real(torch, device, dtype, 3, size, size)
+        half, half64 = both(torch, device, 3, size, size, dtype=dtype)
         values, vectors = torch.linalg.eigh(half + half.mH)
         matrix64 = half64 + half64.mH
         assert_close(torch, values, torch.linalg.eigvalsh(matrix64), "the eigenvalues")
@@ -191,15 +204,15 @@ def test_eigenvectors(torch: Any, device: str, dtype: str, size: int) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float64", "complex64"])
 def test_solutions(torch: Any, device: str, dtype: str, size: int) -> None:
     """solve for four matrices, several right-hand sides, from the left and from the right."""
+
+    def solve(half: Any, right: Any) -> Any:
+        matrix = half + size * torch.eye(size).to(half)  # far from singular: errors stay small
+        return torch.linalg.solve(matrix, right)
+
+    def solve_from_the_right(half: Any, right: Any) -> Any:
+        matrix = half + size * torch.eye(size).to(half)
+        return torch.linalg.solve(matrix, right.mT.contiguous(), left=False)
+
     with as_far_as_torch_can(device):
-        half, half64 = _complex_or_real(torch, device, dtype, 4, size, size)
-        matrix = half + size * torch.eye(size, device=device)  # far from singular: errors stay small
-        matrix64 = half64 + size * torch.eye(size)
-        right, right64 = _complex_or_real(torch, device, dtype, 4, size, 3, seed=1)
-        solved, solved64 = torch.linalg.solve(matrix, right), torch.linalg.solve(matrix64, right64)
-        assert_close(torch, solved, solved64, "the solution")
-        other, other64 = right.mT.contiguous(), right64.mT.contiguous()
-        solved = torch.linalg.solve(matrix, other, left=False)
-        assert_close(
-            torch, solved, torch.linalg.solve(matrix64, other64, left=False), "the solution from the right"
-        )
+        for function in (solve, solve_from_the_right):
+            compare(torch, device, function, (4, size, size), (4, size, 3), dtype=dtype, what="the solution")
