@@ -79,6 +79,35 @@ def _show_two_gpus() -> dict[str, str]:
     return {}
 
 
+def check_one_rank(torch: Any, device: str) -> None:
+    """Load the library of collectives and calculate on one device: gloo on the CPU, RCCL on a GPU.
+
+    Skip where it is not there to be built in; fail where torch lacks RCCL all the same.
+    """
+    distributed, is_on_gpu = torch.distributed, device != "cpu"
+    if is_on_gpu:
+        require_rccl(torch, device)
+    elif not distributed.is_available() or not distributed.is_gloo_available():
+        pytest.skip("torch was built without gloo")
+    backend = "nccl" if is_on_gpu else "gloo"
+    distributed.init_process_group(backend, store=distributed.HashStore(), rank=0, world_size=1)
+    try:
+        check_collectives(torch, device, 0, 1)
+    finally:
+        distributed.destroy_process_group()
+
+
+def require_rccl(torch: Any, device: str) -> None:
+    """Skip where there is no RCCL to be built in; fail where torch lacks it all the same."""
+    if not device.startswith("cuda"):
+        pytest.skip("RCCL is for GPUs of AMD, NCCL for those of NVIDIA")
+    if sys.platform == "win32":
+        pytest.skip("RCCL is for Linux alone")
+    if not torch.distributed.is_available():
+        pytest.skip("torch was built without torch.distributed")
+    assert torch.distributed.is_nccl_available(), "torch was built without RCCL"
+
+
 def check_collectives(torch: Any, device: str, rank: int, ranks: int) -> None:
     """Add up, send to all, collect from all, and share out: whole numbers, so that all of it is exact."""
     distributed = torch.distributed

@@ -8,15 +8,12 @@ import math
 from typing import Any
 
 import pytest
-from exact import assert_close, both
+from exact import assert_close, both, compare, require_installed
 
 
 def _module(name: str, project: str = "") -> Any:
     """Import a module; skip where its project is not installed, fail where it is and does not load."""
-    try:
-        importlib.metadata.version(project or name.partition(".")[0])
-    except importlib.metadata.PackageNotFoundError:
-        pytest.skip(f"{project or name} is not installed")
+    require_installed(project or name.partition(".")[0])
     return importlib.import_module(name)
 
 
@@ -42,16 +39,12 @@ def test_numpy_and_back(torch: Any, said: Any) -> None:
 def test_torchvision_roi_align(torch: Any, device: str) -> None:
     """Another operator of its own, forward and backward."""
     torchvision = _module("torchvision")
-    picture, exact = both(torch, device, 1, 2, 16, 16)
-    boxes = [[0.0, 2.0, 3.0, 11.0, 12.0]]
-    for one in (picture, exact):
-        one.requires_grad_()
-    got = torchvision.ops.roi_align(picture, torch.tensor(boxes, device=device), 4)
-    wanted = torchvision.ops.roi_align(exact, torch.tensor(boxes, dtype=torch.float64), 4)
-    assert_close(torch, got, wanted, "roi_align")
-    got.sum().backward()
-    wanted.sum().backward()
-    assert_close(torch, picture.grad, exact.grad, "the gradient")
+    boxes = torch.tensor([[0.0, 2.0, 3.0, 11.0, 12.0]])
+
+    def align(picture: Any) -> Any:
+        return torchvision.ops.roi_align(picture, boxes.to(picture), 4)
+
+    compare(torch, device, align, (1, 2, 16, 16), learns=["the picture"])
 
 
 def test_torchvision_decode_jpeg(torch: Any) -> None:
@@ -85,13 +78,11 @@ def test_apex_fused_layer_norm(torch: Any, device: str) -> None:
     """A kernel of apex against torch's own on the CPU, forward and backward."""
     normalization = _module("apex.normalization", "apex")
     layer = normalization.FusedLayerNorm(64).to(device)
-    (values, exact), (weight, weight64) = both(torch, device, 32, 64), both(torch, device, 32, 64, seed=9)
-    got = layer(values.requires_grad_())
-    wanted = torch.nn.functional.layer_norm(exact.requires_grad_(), (64,))
-    assert_close(torch, got, wanted, "FusedLayerNorm")
-    (got * weight).sum().backward()
-    (wanted * weight64).sum().backward()
-    assert_close(torch, values.grad, exact.grad, "its gradient")
+
+    def like(values: Any) -> Any:
+        return torch.nn.functional.layer_norm(values, (64,))
+
+    compare(torch, device, layer, (32, 64), like=like, learns=["the input"])
 
 
 @pytest.mark.gpu
@@ -112,7 +103,8 @@ def test_apex_fused_adam(torch: Any, device: str) -> None:
 @pytest.mark.gpu
 def test_triton_kernel(torch: Any, device: str) -> None:
     """triton is there for this torch, and compiles for this GPU: by torch.compile in test_compile.py."""
-    if not any(_is_installed(one) for one in ("triton", "pytorch-triton-rocm", "triton-rocm")):
+    projects = ("triton", "pytorch-triton-rocm", "triton-rocm")
+    if not any(list(importlib.metadata.distributions(name=project)) for project in projects):
         pytest.skip("triton is not installed")
     triton = importlib.import_module("triton")
     target = triton.runtime.driver.active.get_current_target()
@@ -124,16 +116,7 @@ def test_triton_kernel(torch: Any, device: str) -> None:
 def test_domain_library(domain_row: dict[str, Any], said: Any) -> None:
     """A library of the PyTorch family imports beside this torch, and has what it is used by."""
     project = domain_row["id"]
-    if not _is_installed(project):
-        pytest.skip(f"{project} is not installed")
-    version = importlib.metadata.version(project)
+    version = require_installed(project)
     module, _, name = domain_row["probe"].rpartition(".")
     assert hasattr(importlib.import_module(module), name), f"{project} {version} has no {domain_row['probe']}"
     said("; ".join([f"{project} {version} ({domain_row['state']})", *domain_row["obstacles"]]))
-
-
-def _is_installed(project: str) -> bool:
-    try:
-        return bool(importlib.metadata.version(project))
-    except importlib.metadata.PackageNotFoundError:
-        return False

@@ -7,12 +7,14 @@ products of 1024 terms in [-1, 1).
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from exact import as_far_as_torch_can, as_torch_multiplies, assert_within, uniform
 
+os.environ["HIPBLASLT_ALLOW_TF32"] = "1"  # read by the first product; without allow_tf32 it changes nothing
 _TERMS = 1024
 _E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)  # the values of four bits without their sign (OCP MX)
 
@@ -77,6 +79,11 @@ def _elementwise(name: str) -> Callable[..., str]:
     return operation
 
 
+def _factors(torch: Any, device: str, row: dict[str, Any], rows: int, columns: int) -> list[tuple[Any, Any]]:
+    shapes = (rows, _TERMS), (_TERMS, columns)
+    return [_given_and_exact(torch, device, row, *shape, seed=n) for n, shape in enumerate(shapes, 1)]
+
+
 def _sum(torch: Any, device: str, row: dict[str, Any]) -> str:
     values, exact = _given_and_exact(torch, device, row, 17, _TERMS, seed=1)
     return _compare(torch, row, values.sum(-1), exact.sum(-1), sums=True)
@@ -85,21 +92,15 @@ def _sum(torch: Any, device: str, row: dict[str, Any]) -> str:
 def _matmul(torch: Any, device: str, row: dict[str, Any]) -> str:
     if row["format"] == "tf32":
         return _tf32(torch, device, row)
-    a, a_exact = _given_and_exact(torch, device, row, 64, _TERMS, seed=1)
-    b, b_exact = _given_and_exact(torch, device, row, _TERMS, 48, seed=2)
+    (a, a_exact), (b, b_exact) = _factors(torch, device, row, 64, 48)
     return _compare(torch, row, a @ b, a_exact @ b_exact, sums=True)
 
 
 def _tf32(torch: Any, device: str, row: dict[str, Any]) -> str:
     """The product may err as ten digits a factor do, and must not be that of float32."""
-    import os
-
     if device == "cpu":
         pytest.skip("what allow_tf32 changes, it changes on GPUs")
-    named = {**row, "torch": row["elements"]}
-    a, a_exact = _given_and_exact(torch, device, named, 64, _TERMS, seed=1)
-    b, b_exact = _given_and_exact(torch, device, named, _TERMS, 48, seed=2)
-    os.environ["HIPBLASLT_ALLOW_TF32"] = "1"  # read by the first product
+    (a, a_exact), (b, b_exact) = _factors(torch, device, {**row, "torch": row["elements"]}, 64, 48)
     torch.backends.cuda.matmul.allow_tf32 = True
     product = a @ b
     measured = _compare(torch, row, product, a_exact @ b_exact, sums=True)
@@ -112,8 +113,7 @@ def _tf32(torch: Any, device: str, row: dict[str, Any]) -> str:
 
 def _int_mm(torch: Any, device: str, row: dict[str, Any]) -> str:
     side = 2 * row["multiple"]
-    a, a_exact = _given_and_exact(torch, device, row, side, _TERMS, seed=1)
-    b, b_exact = _given_and_exact(torch, device, row, _TERMS, side, seed=2)
+    (a, a_exact), (b, b_exact) = _factors(torch, device, row, side, side)
     product = torch._int_mm(a, b)
     assert str(product.dtype) == row["product"]
     return _compare(torch, row, product, a_exact @ b_exact)
@@ -127,31 +127,30 @@ def _on_grid(torch: Any, row: dict[str, Any], step: float) -> tuple[Any, Any]:
     return whole, whole.to(torch.float32) * step
 
 
+def _hold(torch: Any, values: Any, row: dict[str, Any], *, by_channel: bool) -> Any:
+    """Return values as a quantized dtype holds them, in steps of 0.125."""
+    dtype = _type(torch, row["torch"])
+    if not by_channel:
+        return torch.quantize_per_tensor(values, 0.125, 0, dtype)
+    steps, zeros = (torch.full((8,), value, device=values.device) for value in (0.125, 0.0))
+    return torch.quantize_per_channel(values, steps, zeros, 0, dtype)
+
+
 def _quantize(torch: Any, device: str, row: dict[str, Any]) -> str:
     whole, values = _on_grid(torch, row, 0.125)
-    got = torch.quantize_per_tensor((values + 0.03).to(device), 0.125, 0, _type(torch, row["torch"]))
-    return _compare(torch, row, got.int_repr(), whole)
+    held = _hold(torch, (values + 0.03).to(device), row, by_channel=False)
+    return _compare(torch, row, held.int_repr(), whole)
 
 
 def _quantize_channels(torch: Any, device: str, row: dict[str, Any]) -> str:
     whole, values = _on_grid(torch, row, 0.125)
-    got = _by_channel(torch, (values + 0.03).to(device), row)
-    return _compare(torch, row, got.dequantize() * 8, whole.to(torch.float32))
-
-
-def _by_channel(torch: Any, values: Any, row: dict[str, Any]) -> Any:
-    steps = torch.full((8,), 0.125, device=values.device)
-    zeros = torch.zeros(8, device=values.device)
-    return torch.quantize_per_channel(values, steps, zeros, 0, _type(torch, row["torch"]))
+    held = _hold(torch, (values + 0.03).to(device), row, by_channel=True)
+    return _compare(torch, row, held.dequantize() * 8, whole.to(torch.float32))
 
 
 def _dequantize(torch: Any, device: str, row: dict[str, Any]) -> str:
     _, values = _on_grid(torch, row, 0.125)
-    moved = values.to(device)
-    if row["bits"] == 4:
-        held = _by_channel(torch, moved, row)
-    else:
-        held = torch.quantize_per_tensor(moved, 0.125, 0, _type(torch, row["torch"]))
+    held = _hold(torch, values.to(device), row, by_channel=row["bits"] == 4)
     return _compare(torch, row, torch.dequantize(held), values)
 
 

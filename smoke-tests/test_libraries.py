@@ -6,19 +6,33 @@ target is built without is skipped with the data's reason, and so is what torch 
 
 from __future__ import annotations
 
+import functools
 import importlib
-import importlib.metadata
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from exact import assert_close, both
-from ranks import check_collectives
+from exact import both, compare, describe, require_installed
+from ranks import check_one_rank
+from test_math import compare_fft, compare_sparse_product
+from test_math import test_random as check_random
+
+
+@pytest.fixture
+def own_choice(torch: Any, device: str) -> Iterator[None]:
+    """Give torch its own choice of libraries back after a test."""
+    cuda = torch.backends.cuda
+    before = None if device == "cpu" else (cuda.preferred_blas_library(), cuda.preferred_linalg_library())
+    yield
+    if before is not None:
+        cuda.preferred_blas_library(before[0])
+        cuda.preferred_linalg_library(before[1])
 
 
 @pytest.mark.limit(600)
+@pytest.mark.usefixtures("own_choice")
 def test_probe(torch: Any, device: str, library_row: dict[str, Any], said: Any) -> None:
     """Call a library by torch, and compare."""
     name = library_row["id"]
@@ -30,8 +44,8 @@ def test_probe(torch: Any, device: str, library_row: dict[str, Any], said: Any) 
     assert probe is not None, f"no test is written for {name}: {library_row['api']}"
     off = probe(torch, device)
     words = [library_row["api"], library_row["setting"] if device != "cpu" else ""]
-    words.append(f"off by {off:.1e} of the largest value" if off else "exact")
-    said("; ".join(one for one in (*words, _loaded(library_row["file"])) if one))
+    words.append(describe(off) if off else "exact")
+    said("; ".join(filter(None, [*words, _loaded(library_row["file"])])))
 
 
 def _loaded(file: str) -> str:
@@ -65,28 +79,19 @@ def _blas(torch: Any, device: str, name: str) -> None:
 
 
 def _composable_kernel(torch: Any, device: str) -> float:
-    _blas(torch, device, "ck")
-    (a, a64), (b, b64) = (
-        both(torch, device, 3, *shape, dtype="bfloat16", seed=seed)  # it has no bmm of other types
-        for seed, shape in enumerate(((64, 128), (128, 96)))
-    )
-    return assert_close(torch, torch.bmm(a, b), torch.bmm(a64, b64), "bmm")
+    _blas(torch, device, "ck")  # it has no bmm of other types
+    return compare(torch, device, torch.bmm, (3, 64, 128), (3, 128, 96), dtype="bfloat16", what="bmm")
 
 
 def _hipblas(torch: Any, device: str) -> float:
     _blas(torch, device, "cublas")
-    (m, m64), (v, v64) = both(torch, device, 129, 257), both(torch, device, 257, seed=1)
-    return assert_close(torch, torch.mv(m, v), torch.mv(m64, v64), "mv")
+    return compare(torch, device, torch.mv, (129, 257), (257,), what="mv")
 
 
 def _hipblaslt(torch: Any, device: str) -> float:
     _blas(torch, device, "cublaslt")
-    (a, a64), (b, b64) = (
-        both(torch, device, 128, 256, dtype="bfloat16"),
-        both(torch, device, 256, 64, dtype="bfloat16", seed=1),
-    )
-    bias, bias64 = both(torch, device, 64, dtype="bfloat16", seed=2)
-    return assert_close(torch, torch.addmm(bias, a, b), torch.addmm(bias64, a64, b64), "addmm")
+    shapes = (64,), (128, 256), (256, 64)
+    return compare(torch, device, torch.addmm, *shapes, dtype="bfloat16", what="addmm")
 
 
 def _hipcub(torch: Any, device: str) -> float:
@@ -97,87 +102,57 @@ def _hipcub(torch: Any, device: str) -> float:
     return 0.0
 
 
-def _hipfft(torch: Any, device: str) -> float:
-    values, exact = both(torch, device, 3, 1000)
-    off = assert_close(torch, torch.fft.rfft(values), torch.fft.rfft(exact), "rfft")
-    return max(off, assert_close(torch, torch.fft.irfft(torch.fft.rfft(values)), exact, "irfft of rfft"))
-
-
 def _hiprand(torch: Any, device: str) -> float:
-    drawn = []
-    for seed in (7, 7, 8):
-        torch.manual_seed(seed)
-        drawn.append(torch.randn(100_000, device=device))
-    assert torch.equal(drawn[0], drawn[1]), "the same seed gives other numbers"
-    assert not torch.equal(drawn[0], drawn[2]), "another seed gives the same numbers"
-    mean, spread = float(drawn[0].mean()), float(drawn[0].std())
-    assert abs(mean) < 0.02, f"the mean is {mean}"  # six times what chance gives
-    assert abs(spread - 1) < 0.015, f"the standard deviation is {spread}"
+    check_random(torch, device)
     return 0.0
 
 
 def _hipsolver(torch: Any, device: str) -> float:
     if device != "cpu":
         torch.backends.cuda.preferred_linalg_library("cusolver")
-    values, exact = both(torch, device, 40, 30)
-    u, s, vh = torch.linalg.svd(values, full_matrices=False)
-    off = assert_close(torch, s, torch.linalg.svdvals(exact), "singular values")
-    return max(off, assert_close(torch, u @ torch.diag(s) @ vh, exact, "U S V"))
 
+    def multiply(values: Any) -> Any:
+        u, s, vh = torch.linalg.svd(values, full_matrices=False)
+        return u @ torch.diag(s) @ vh
 
-def _hipsparse(torch: Any, device: str) -> float:
-    dense, exact = both(torch, device, 64, 80)
-    dense, exact = (one.where(one > 0.5, torch.zeros_like(one)) for one in (dense, exact))
-    right, right64 = both(torch, device, 80, 24, seed=1)
-    return assert_close(torch, torch.sparse.mm(dense.to_sparse_csr(), right), exact @ right64, "sparse.mm")
+    def find_singular(values: Any) -> Any:
+        return torch.linalg.svd(values, full_matrices=False).S
+
+    off = compare(torch, device, find_singular, (40, 30), like=torch.linalg.svdvals, what="singular values")
+    return max(off, compare(torch, device, multiply, (40, 30), like=lambda values: values, what="U S V"))
 
 
 def _hipsparselt(torch: Any, device: str) -> float:
     _needs_gpu(device, "torch has 2:4 sparsity for GPUs alone")
     if not torch.backends.cusparselt.is_available():
         pytest.skip("this torch is built without hipSPARSELt; it is with it by default since ROCm 7.12")
-    values, exact = both(torch, device, 128, 256, dtype="float16")
     kept = torch.tensor([1.0, 0.0, 0.0, 1.0], dtype=torch.float64).repeat(64)
-    right, right64 = both(torch, device, 256, 128, dtype="float16", seed=1)
-    compressed = torch._cslt_compress(values * kept.to(values))
-    return assert_close(
-        torch, torch._cslt_sparse_mm(compressed, right), (exact * kept) @ right64, "2:4 sparse product"
-    )
+
+    def multiply(values: Any, right: Any) -> Any:
+        return torch._cslt_sparse_mm(torch._cslt_compress(values * kept.to(values)), right)
+
+    def like(values: Any, right: Any) -> Any:
+        return (values * kept) @ right
+
+    return compare(torch, device, multiply, (128, 256), (256, 128), like=like, dtype="float16")
 
 
 def _miopen(torch: Any, device: str) -> float:
     assert torch.backends.cudnn.enabled
-    values, exact = both(torch, device, 4, 8, 28, 28)
-    weights, weights64 = both(torch, device, 16, 8, 3, 3, seed=1)
-    convolve = torch.nn.functional.conv2d
-    return assert_close(
-        torch, convolve(values, weights, padding=1), convolve(exact, weights64, padding=1), "conv2d"
-    )
+    convolve = functools.partial(torch.nn.functional.conv2d, padding=1)
+    return compare(torch, device, convolve, (4, 8, 28, 28), (16, 8, 3, 3), what="conv2d")
 
 
 def _rccl(torch: Any, device: str) -> float:
     """One rank, on the GPU that is there; two of them: test_distributed.py."""
     _needs_gpu(device, "RCCL is for GPUs; ranks with gloo: test_distributed.py")
-    if sys.platform == "win32":
-        pytest.skip("RCCL is for Linux alone")
-    distributed = torch.distributed
-    if not distributed.is_available():
-        pytest.skip("torch was built without torch.distributed")
-    assert distributed.is_nccl_available(), "torch was built without RCCL"
-    distributed.init_process_group("nccl", store=distributed.HashStore(), rank=0, world_size=1)
-    try:
-        check_collectives(torch, device, 0, 1)
-    finally:
-        distributed.destroy_process_group()
+    check_one_rank(torch, device)
     return 0.0
 
 
 def _rocjpeg(torch: Any, device: str) -> float:
     _needs_gpu(device, "JPEGs by the CPU: test_companions.py")
-    try:
-        importlib.metadata.version("torchvision")
-    except importlib.metadata.PackageNotFoundError:
-        pytest.skip("torchvision is not installed")
+    require_installed("torchvision")
     io = importlib.import_module("torchvision.io")
     picture = (torch.arange(64 * 96) % 96).reshape(1, 64, 96).repeat(3, 1, 1).to(torch.uint8)
     encoded = io.encode_jpeg(picture, quality=95)
@@ -206,10 +181,10 @@ PROBES: dict[str, Callable[[Any, str], float]] = {
     "hipBLAS": _hipblas,
     "hipBLASLt": _hipblaslt,
     "hipCUB": _hipcub,
-    "hipFFT": _hipfft,
+    "hipFFT": lambda torch, device: compare_fft(torch, device, 1000),
     "hipRAND": _hiprand,
     "hipSOLVER": _hipsolver,
-    "hipSPARSE": _hipsparse,
+    "hipSPARSE": lambda torch, device: compare_sparse_product(torch, device, "to_sparse_csr"),
     "hipSPARSELt": _hipsparselt,
     "MIOpen": _miopen,
     "RCCL": _rccl,

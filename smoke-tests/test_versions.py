@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from exact import assert_close, uniform
+from exact import assert_close, require_installed, uniform
 from looking import Given
 
 _BESIDE = ("torchvision", "torchaudio", "triton", "pytorch-triton-rocm", "apex")
@@ -49,8 +49,7 @@ def test_build_is_of_the_kind_that_its_version_says(torch: Any, given: Given, sa
 
 def test_compiled_for_targets(torch: Any, given: Given, said: Any) -> None:
     """A ROCm build says which targets it has kernels for."""
-    if given.torch["kind"] != "rocm":
-        pytest.skip(f"torch {torch.__version__} is a build for {given.torch['kind']}")
+    _require_rocm(given)
     listed = torch._C._cuda_getArchFlags()  # get_arch_list() is empty where there is no GPU
     assert listed, "torch names no target"
     said(listed)
@@ -61,13 +60,17 @@ def test_compiled_for_targets(torch: Any, given: Given, said: Any) -> None:
 def test_compiled_for_this_gpu(torch: Any, given: Given, device: str, said: Any) -> None:
     """Its target is among those, exactly or by a generic one."""
     assert given.gpu is not None
-    if given.torch["kind"] != "rocm":
-        pytest.skip(f"torch {torch.__version__} is a build for {given.torch['kind']}")
+    _require_rocm(given)
     base = given.gpu["arch"].split(":")[0]
     listed = [one.split(":")[0] for one in torch.cuda.get_arch_list()]
     assert not {base, *_generic(base)}.isdisjoint(listed), f"{base} is not among {listed}"
     of = torch.cuda.get_device_properties(device)
     said(f"{of.name}, {of.gcnArchName}, {of.total_memory / 2**30:.1f} GiB")
+
+
+def _require_rocm(given: Given) -> None:
+    if given.torch["kind"] != "rocm":
+        pytest.skip(f"torch {given.torch['version']} is a build for {given.torch['kind']}")
 
 
 def _generic(base: str) -> list[str]:
@@ -90,10 +93,10 @@ def test_linear_algebra_of_the_cpu(torch: Any, said: Any) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
-def test_runtime_is_loaded_with_torch(torch: Any, given: Given, said: Any) -> None:
+@pytest.mark.usefixtures("torch")
+def test_runtime_is_loaded_with_torch(given: Given, said: Any) -> None:
     """A ROCm build has loaded HIP and its BLAS after import."""
-    if given.torch["kind"] != "rocm":
-        pytest.skip(f"torch {torch.__version__} is a build for {given.torch['kind']}")
+    _require_rocm(given)
     mapped = {line.split("/")[-1].strip() for line in Path("/proc/self/maps").read_text().splitlines()}
     for name in ("libamdhip64.so", "libhipblas.so"):
         assert any(one.startswith(name) for one in mapped), f"{name} is not loaded"
@@ -109,10 +112,7 @@ def test_requirements_of_torch_are_met() -> None:
 @pytest.mark.parametrize("name", _BESIDE)
 def test_companion_belongs_to_this_torch(name: str, said: Any) -> None:
     """A companion that was compiled for one torch is beside that one."""
-    try:
-        version = importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        pytest.skip(f"{name} is not installed")
+    version = require_installed(name)
     assert not (faults := _unmet(name)), "; ".join(faults)
     said(f"{name} {version}")
 

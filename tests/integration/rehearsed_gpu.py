@@ -154,16 +154,17 @@ def _instead() -> None:
     torch.distributed.is_nccl_available = lambda: True
     begin = torch.distributed.init_process_group
     torch.distributed.init_process_group = lambda _backend, **more: begin("gloo", **more)
-    chosen = []
     real = torch._C._BlasBackend
+    chosen = [real.Cublas]
 
-    def blas(name: str | None = None) -> Any:
+    def blas(name: Any = None) -> Any:
         if name is not None:
-            chosen.append({"cublas": real.Cublas, "cublaslt": real.Cublaslt, "ck": real.Ck}[name])
+            backends = {"cublas": real.Cublas, "cublaslt": real.Cublaslt, "ck": real.Ck}
+            chosen.append(backends.get(name, name))
         return chosen[-1]
 
     backends.cuda.preferred_blas_library = blas
-    backends.cuda.preferred_linalg_library = lambda name: name
+    backends.cuda.preferred_linalg_library = lambda name=None: name
     torch.profiler.profile = _Profile
     autocast, scaler = torch.autocast, torch.amp.GradScaler
     torch.autocast = lambda kind, **more: autocast("cpu", **more)
