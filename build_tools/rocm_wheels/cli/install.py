@@ -33,7 +33,7 @@ _CHOOSE_HELP = """Choose a wheel of an index for each REQUIREMENT, and say why t
 
 The newest version of which a wheel fits is taken. Within it variants come first, in the order of PEP 825,
 then null, then wheels without a label. GPUs and ROCm are those of this machine, or what --gfx and --rocm say.
-Without --index the best one that is known for the machine is taken.
+Without --index those that are known for the machine are asked, best first.
 
 \b
 INDEX is any of
@@ -42,8 +42,8 @@ INDEX is any of
   a folder or page that just lists wheels     dist/, https://repo.example/links.html
 
 The exit code is 17 when nothing fits; the wheel that came nearest is named. So it is for a torch without code
-for the GPUs, as `install` does it: what serves them is listed. Where the index does not say, parts of the
-wheel are read.
+for the GPUs, as `install` has it: parts of its files are read, whatever the index says, and what serves the
+GPUs is listed.
 
 \b
 Examples:
