@@ -65,12 +65,9 @@ def read_wheel_metadata(link: reader.IndexLink, reach: reader.IndexReader) -> by
         answer = reach.get(link.url + folder.METADATA_SUFFIX)
         if answer.status == 200:
             if link.metadata and sha256(answer.content).hexdigest() != link.metadata.lower():
+                name = f"{reader.file_name_of_link(link)}{folder.METADATA_SUFFIX}"
                 raise errors.DataError(
-                    (
-                        f"{reader.file_name_of_link(link)}{folder.METADATA_SUFFIX} is not what "
-                        "the page says (sha256 "
-                        f"{link.metadata})"
-                    ),
+                    f"{name} is not what the page says (sha256 {link.metadata})",
                     tip="it was being changed, or is damaged: try again, or `rocm-wheels index verify`",
                 )
             return answer.content
@@ -230,36 +227,27 @@ def find_host_indexes(
     Without such a GPU they are those for its CPU: UnservedGpuError on a machine with an AMD GPU, unless
     ``allow_cpu``. HostError when there is none at all.
     """
-    indexes: tuple[package_indexes.PackageIndex, ...] = ()
     missed: list[Gpu] = []
     for gpu in host.usable_gpus:
         if indexes := _query_indexes(gpu, host, channel):
-            break
+            return indexes, (describe_missed(missed, host, channel),) if missed else ()
         missed.append(gpu)
-    notes: tuple[str, ...] = ()
-    if missed:
-        message = describe_missed(missed, host, channel)
-        notes = (message,)
-        if not indexes:
-            ways = [
-                f"kernels for {target}: {row}"
-                for target in dict.fromkeys(gpu.gfx for gpu in missed if gpu.vendor == "amd" and gpu.gfx)
-                for row in install_options.describe_host_options(target, host)
-                or install_options.explain_no_torch(target)[:1]
-            ]
-            notes = (f"{message}: for the CPU", *ways)
-        if not indexes and host.platform == "windows" and "rocm" in host.build_kinds:
-            notes += (install_options.DIRECTML_NOTE,)
-    if not indexes:
-        if not allow_cpu:
-            install_options.require_gpu_index(host, channel)
-        indexes = _query_indexes(None, host, channel)
+    if not allow_cpu:
+        install_options.require_gpu_index(host, channel)
+    notes = [f"{describe_missed(missed, host, channel)}: for the CPU"] if missed else []
+    for target in dict.fromkeys(gpu.gfx for gpu in missed if gpu.vendor == "amd" and gpu.gfx):
+        ways = install_options.describe_host_options(target, host)
+        ways = ways or list(install_options.explain_no_torch(target)[:1])
+        notes += [f"kernels for {target}: {way}" for way in ways]
+    if host.platform == "windows" and "rocm" in host.build_kinds:
+        notes.append(install_options.DIRECTML_NOTE)
+    indexes = _query_indexes(None, host, channel)
     if not indexes:
         raise errors.HostError(
             f"no {channel} index is known for Python {host.python} on {host.platform} {host.machine}",
             tip="name one: --index URL",
         )
-    return indexes, notes
+    return indexes, tuple(notes)
 
 
 def pose_host(host: TargetHost, channel: str) -> TargetHost:
