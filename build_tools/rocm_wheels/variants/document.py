@@ -23,7 +23,6 @@ from packaging.version import InvalidVersion, Version
 from pydantic import AfterValidator, ConfigDict, Field, StrictBool, ValidationError, model_validator
 
 from rocm_wheels.core import errors, records
-from rocm_wheels.models import package_indexes
 
 SCHEMA = (
     "https://variants-schema.wheelnext.dev/peps/850/v0.2.0.json"  # what we write; final: packaging.python.org
@@ -507,6 +506,8 @@ class ProviderChoice:
         """
         if self.rocm_versions:
             return Provider(static_properties={ROCM_VERSION: self.rocm_versions})
+        from rocm_wheels.models import package_indexes
+
         released = [release.version for release in package_indexes.list_rocm_releases()]
         listed = {f"{version.major}.{version.minor}" for version in released} | set(versions)
         return Provider(static_properties={ROCM_VERSION: tuple(sorted(listed, key=Version, reverse=True))})
