@@ -225,6 +225,16 @@ def test_what_is_ready_for_releases_is_in_a_stable_index():
     assert ready <= served
 
 
+# --- known issues ---
+
+
+def test_some_version_is_one_that_an_issue_is_told_of():
+    for issue in torch_builds.load_issue_table().issues:
+        for versions in (issue.torch, issue.rocm):  # <10.1.0 takes no pre-release of 10.1.0 (PEP 440)
+            bounds = ["0", *(bound.version.removesuffix(".*") for bound in versions)]
+            assert any(versions.contains(bound, prereleases=True) for bound in bounds), issue.title
+
+
 # --- data types ---
 
 # "PyTorch compatibility" of ROCm 6.3.3: name, since torch, since ROCm
