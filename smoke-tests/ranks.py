@@ -1,16 +1,11 @@
-"""Ranks on this machine, each a process of this file, that exchange what each has: started by a test.
-
-python ranks.py TASK BACKEND RANKS RANK PORT
-"""
+"""Ranks on this machine, each a process of its own, that exchange what each has: started by a test."""
 
 from __future__ import annotations
 
+import datetime
+import importlib
 import os
-import socket
-import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,53 +13,34 @@ from typing import Any
 import pytest
 
 RANKS = 2
-_SHOWN_LINES = 6
 _DDP_STEPS = 3
 _DDP_ALLOWED = 1e-4  # of the largest value: sums of float32 in another order, three steps of them
-_DDP_LIMIT = 60  # seconds that a rank waits for another one
+_LIMIT = datetime.timedelta(seconds=60)  # that a rank waits for another one
 
 
-def run_ranks(task: str, backend: str, ranks: int = RANKS) -> None:
-    """Have ranks do a task of this file together; fail with what they printed.
+def run_ranks(task: str, backend: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have ranks do a task of this file together. The first that fails ends all, and its error is raised.
 
-    RCCL (``nccl``) wants a GPU for each: two ranks are skipped where one is in sight.
+    They meet by a file in ``folder``. RCCL (``nccl``) wants a GPU for each: skipped where one is in sight.
     """
-    env = dict(os.environ)
-    if backend == "nccl" and ranks > 1:
-        env |= _show_two_gpus()
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    with tempfile.TemporaryDirectory() as name:
-        printed = [Path(name, str(rank)) for rank in range(ranks)]
-        codes = _wait_for_ranks([task, backend, str(ranks)], str(port), env, printed)
-        texts = [path.read_text(encoding="utf-8", errors="replace") for path in printed]
-    faults = [
-        "\n".join([f"rank {rank} ended with {code}:", *texts[rank].splitlines()[-_SHOWN_LINES:]])
-        for rank, code in enumerate(codes)
-        if code not in (0, None)  # one that fails often takes the other along: both are shown
-    ]
-    assert not faults, "\n".join(faults)
+    if backend == "nccl":
+        for name, value in _show_two_gpus().items():
+            monkeypatch.setenv(name, value)
+    meeting = (folder / "ranks").as_uri()
+    multiprocessing = importlib.import_module("torch.multiprocessing")
+    multiprocessing.spawn(_be_rank, (task, backend, meeting), nprocs=RANKS)
 
 
-def _wait_for_ranks(
-    words: list[str], port: str, env: dict[str, str], printed: list[Path]
-) -> list[int | None]:
-    """Run all ranks; return their exit codes, None of one that waited for a rank that had failed."""
-    children = []
-    for rank, path in enumerate(printed):
-        argv = [sys.executable, str(Path(__file__).resolve()), *words, str(rank), port]
-        with path.open("wb") as sink:
-            children.append(subprocess.Popen(argv, env=env, stdout=sink, stderr=subprocess.STDOUT))
-    while any(child.poll() is None for child in children):
-        if any(child.returncode for child in children):
-            break
-        time.sleep(0.05)
-    codes = [child.returncode for child in children]
-    for child in children:
-        child.kill()
-        child.wait()
-    return codes
+def _be_rank(rank: int, task: str, backend: str, meeting: str) -> None:
+    torch = importlib.import_module("torch")
+    device = f"cuda:{rank}" if backend == "nccl" else "cpu"
+    if backend == "nccl":
+        torch.cuda.set_device(rank)
+    torch.distributed.init_process_group(
+        backend, init_method=meeting, rank=rank, world_size=RANKS, timeout=_LIMIT
+    )
+    TASKS[task](torch, device, rank, RANKS)
+    torch.distributed.destroy_process_group()
 
 
 def _show_two_gpus() -> dict[str, str]:
@@ -159,27 +135,3 @@ def check_ddp(torch: Any, device: str, rank: int, ranks: int) -> None:
 
 
 TASKS: dict[str, Callable[[Any, str, int, int], None]] = {"collectives": check_collectives, "ddp": check_ddp}
-
-
-def main(task: str, backend: str, ranks: int, rank: int, port: str) -> None:
-    """Be one rank of a task."""
-    import datetime
-
-    import torch
-
-    device = f"cuda:{rank}" if backend == "nccl" else "cpu"
-    if backend == "nccl":
-        torch.cuda.set_device(rank)
-    torch.distributed.init_process_group(
-        backend,
-        init_method=f"tcp://127.0.0.1:{port}",
-        rank=rank,
-        world_size=ranks,
-        timeout=datetime.timedelta(seconds=_DDP_LIMIT),
-    )
-    TASKS[task](torch, device, rank, ranks)
-    torch.distributed.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,20 +11,22 @@ from ranks import check_one_rank, require_rccl, run_ranks
 
 
 @pytest.mark.parametrize("task", ["collectives", "ddp"])
-def test_two_ranks_with_gloo(torch: Any, task: str) -> None:
+def test_two_ranks_with_gloo(torch: Any, task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Collectives, and a network trained by two processes, through the CPU."""
     if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
         pytest.skip("torch was built without gloo")
-    run_ranks(task, "gloo")
+    run_ranks(task, "gloo", tmp_path, monkeypatch)
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("task", ["collectives", "ddp"])
-def test_two_ranks_with_rccl(torch: Any, device: str, given: Given, task: str) -> None:
+def test_two_ranks_with_rccl(  # noqa: PLR0917 - pytest passes them by name
+    torch: Any, device: str, given: Given, task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The same between two GPUs."""
     _skip_without_rccl(given)
     require_rccl(torch, device)
-    run_ranks(task, "nccl")
+    run_ranks(task, "nccl", tmp_path, monkeypatch)
 
 
 @pytest.mark.gpu
