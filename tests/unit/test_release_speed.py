@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from typing import Any
 
@@ -215,3 +216,30 @@ def test_a_part_of_a_speed_is_between_nothing_and_all(rule: str) -> None:
 
 def test_without_the_rule_nothing_is_compared() -> None:
     assert speed_of((measured(SLOW),), LAST, rules=RULES.replace(", speed: {at_least: 0.8}", "")) == []
+
+
+def test_no_set_passes_that_is_slower_than_the_last_one_on_its_machine() -> None:
+    """Against the rule in its plainest words, on random machines and numbers."""
+    outcomes = set()
+    for number in range(300):
+        source = random.Random(number)
+        machines = [source.sample([XT, XTX], source.randint(0, 2)) for _ in range(2)]
+        now, last = (
+            {gpu: {name: source.choice([60.0, 79.0, 80.0, 100.0]) for name in (GEMM, CONV)} for gpu in gpus}
+            for gpus in machines
+        )
+        for numbers in now.values():
+            if source.random() < 0.2:
+                numbers.pop(CONV)
+        # passes of other machines speak for the same wheels: a kind keeps their results apart
+        passes = tuple(measured(numbers, gpu=gpu, kind=gpu) for gpu, numbers in now.items())
+        before = [measured(numbers, BEFORE, gpu=gpu, kind=gpu) for gpu, numbers in last.items()]
+        (result,) = speed_of(passes, earlier(*before))
+        compared = [gpu for gpu in now if gpu in last]
+        is_slower = any(
+            now[gpu].get(name, 0.0) < 0.8 * speed for gpu in compared for name, speed in last[gpu].items()
+        )
+        expected = "pass" if not last or (compared and not is_slower) else "fail"
+        assert result.outcome == expected, (now, last)
+        outcomes.add(result.codes)
+    assert len(outcomes) > 5, "each way to come out is there"
