@@ -114,7 +114,7 @@ def test_rows_have_the_columns_of_their_table(table: str, section: str):
 def test_each_known_test_of_therock_names_its_source():
     path = project_names.get_data_folder() / "therock_known_tests.yaml"
     table = yaml_reader.read_yaml_tree(path.read_text(encoding="utf-8"), name=path.name).value
-    assert {row["source"] for row in table["known"]} == table["sources"].keys()
+    assert {row["source"] for row in table["groups"]} == table["sources"].keys()
 
 
 # --- targets ---
