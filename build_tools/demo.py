@@ -40,7 +40,6 @@ import click
 
 from rocm_wheels.cli import boundary, catalogue, command
 from rocm_wheels.core import errors, extras, files, log, process, progress, shell, tables, user_folders
-from rocm_wheels.index import server
 from rocm_wheels.models import project_names
 from rocm_wheels.sdk import interpreters
 
@@ -153,22 +152,6 @@ class Demo:
         return [wheel for pattern in patterns for wheel in sorted(self.folder.glob(f"{pattern}.whl"))]
 
     @contextlib.contextmanager
-    def serve(self, folder: Path) -> Iterator[None]:
-        """Give a folder out as any static server does; ``{server}`` is its URL."""
-        with server.serve_folder(folder) as served:
-            words = [
-                "http.server",
-                str(served.server_port),
-                "--bind",
-                "127.0.0.1",
-                "--directory",
-                str(folder),
-            ]
-            log.log_note(f"until the demo ends: {format_line('python3', ['-m', *words])}")
-            self.names["server"] = served.url
-            yield
-
-    @contextlib.contextmanager
     def step(self, title: str) -> Iterator[None]:
         """Show one step with its time. Where it fails, show the end of the log file as well."""
         self.number += 1
@@ -254,8 +237,7 @@ class Demo:
         torch = self.find_wheels("wheels/torch-*", "earlier-rocm/wheels/torch-*")
         triton = self.find_wheels("wheels/triton-*")
         release, released = self.folder / "release", fingerprint_wheels([*torch, *triton])
-        index = release / "index"
-        self.names |= {"release": release, "index": index.as_uri()}
+        self.names |= {"release": release, "index": (release / "index").as_uri()}
         with self.step("make variant wheels, and an index of them"):
             miniature.make_folder(release, released, lambda beside: None)
             self.run("rocm-wheels wheel stamp --output-dir {release}/variants", *torch)
@@ -278,14 +260,14 @@ class Demo:
             links = " --index {index} --find-links {out}/rocm-packages/dist"
             refresh = " --refresh-package torch --refresh-package triton"
             self.run_once("installed/by-uv", released, VENV, others + links + refresh)
-        with self.step("choose for four machines, install for one, ask doctor"), self.serve(index):
+        with self.step("choose for four machines, install for one, ask doctor"):
             for machine in MACHINES:
-                self.run(f"rocm-wheels choose torch --index {{server}} --gfx {machine} --allow-cpu")
+                self.run(f"rocm-wheels choose torch --index {{index}} --gfx {machine} --allow-cpu")
             self.names["place"] = place = self.folder / "installed" / "by-rocm-wheels"
             if not place.is_dir():
                 self.run(VENV)
             stated = " --gfx gfx942 --python {place}/bin/python"
-            self.run("rocm-wheels install torch triton --index {server}" + stated)
+            self.run("rocm-wheels install torch triton --index {index}" + stated)
             self.run("rocm-wheels doctor" + stated)
 
     def release(self) -> None:
@@ -320,8 +302,9 @@ class Demo:
             self.run("rocm-wheels set gate --policy {out}/releases/policy.yaml" + of_set)
             self.run("rocm-wheels set promote --policy {out}/releases/policy.yaml" + of_set)
             self.run("rocm-wheels set list {store} --channel nightly")
-        with self.step("install from the channel"), self.serve(releases / "store"):
-            channel = " --index {server}multi-arch/simple/nightly/ --find-links {out}/rocm-packages/dist"
+        with self.step("install from the channel"):
+            self.names["channel"] = (releases / "store/multi-arch/simple/nightly").as_uri()
+            channel = " --index {channel} --find-links {out}/rocm-packages/dist"
             install = "{uv} pip install --quiet --python {place}/bin/python" + channel + projects
             look = "{place}/bin/python -I -c {import_all}"
             self.run_once("installed/from-the-release", staged.name, VENV, install, look)

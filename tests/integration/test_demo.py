@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
@@ -11,12 +10,10 @@ import re
 import shlex
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -383,16 +380,10 @@ def test_every_command_that_it_printed_can_be_pasted(demo: Demo, exhaustive: boo
         kinds = {kind_of(line): line for line in reversed(lines)}
         lines = [line for line in lines if line in kinds.values()]
         assert len(lines) >= 8
-    begun = "until the demo ends: "
-    servers = [line.removeprefix(begun) for line in said.splitlines() if line.startswith(begun)]
-    assert len(servers) == 2
-    with contextlib.ExitStack() as running:
-        for line in servers:
-            running.enter_context(served(line, demo))
-        for line in lines:
-            ended = paste(line, demo)
-            blocked = " gate " in line and " --explain" in line
-            assert ended.returncode == (15 if blocked else 0), ended.stderr
+    for line in lines:
+        ended = paste(line, demo)
+        blocked = " gate " in line and " --explain" in line
+        assert ended.returncode == (15 if blocked else 0), ended.stderr
 
 
 def paste(line: str, demo: Demo) -> subprocess.CompletedProcess[str]:
@@ -404,25 +395,6 @@ def paste(line: str, demo: Demo) -> subprocess.CompletedProcess[str]:
 def pasting(demo: Demo) -> dict[str, str]:
     """The environment of somebody's shell; the Python on PATH is that of the tests, for the doors."""
     return {**demo.env, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{demo.env['PATH']}"}
-
-
-@contextlib.contextmanager
-def served(line: str, demo: Demo) -> Iterator[None]:
-    """Have a line that serves something run in a shell while the block does."""
-    found = re.search(r"--port (\d+)|http\.server (\d+)", line)
-    assert found
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    with subprocess.Popen(["sh", "-c", f"exec {line}"], cwd=CLONE, env=pasting(demo), **quiet) as child:
-        try:
-            wait_until(lambda: answers(int(found[1] or found[2])))
-            yield
-        finally:
-            child.terminate()
-
-
-def answers(port: int) -> bool:
-    with socket.socket() as one:
-        return one.connect_ex(("127.0.0.1", port)) == 0
 
 
 def test_a_build_from_the_lock_is_of_its_trees(demo: Demo) -> None:
