@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from itertools import product
+from itertools import combinations
 from pathlib import Path
 
 import click
@@ -45,9 +45,9 @@ def run(words: list[str], folder: Path, *redirections: str) -> tuple[int, str, s
     return code, out.read_text(), err.read_text()
 
 
-@pytest.mark.parametrize("closed", [c for c in product((0, 1, 2), repeat=3) if list(c) == sorted(c)])
+@pytest.mark.parametrize("closed", [c for count in (1, 2, 3) for c in combinations((0, 1, 2), count)])
 def test_closed_streams(closed: tuple[int, ...], tmp_path: Path) -> None:
-    gates = ["<&-" if number == 0 else f"{number}>&-" for number in sorted(set(closed))]
+    gates = ["<&-" if number == 0 else f"{number}>&-" for number in closed]
     code, out, err = run([sys.executable, "-c", PROGRAM], tmp_path, *gates)
     assert (code, out) == (0, "")
     assert (tmp_path / "data").read_text() == ""
