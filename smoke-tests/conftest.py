@@ -23,7 +23,6 @@ MARKERS = (
     "quick: of the quick part, which is `rocm-wheels test quick`",
     "limit(seconds): how long this test may take",
 )
-MOST_WRITTEN = 128 << 20  # bytes a file; a kernel's printf in a loop fills a disk
 SHOWN_CHARACTERS = 4000  # of what a test printed
 _GIVEN = pytest.StashKey[Given]()
 
@@ -55,16 +54,6 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     if given is not None:
         given.write_text(json.dumps(config.stash[_GIVEN]._asdict()), encoding="utf-8")
-
-
-def pytest_sessionstart(session: pytest.Session) -> None:
-    """Bound what a test may write, into a file or by printing."""
-    if sys.platform != "win32" and not session.config.option.collectonly:
-        import resource
-
-        resource.setrlimit(
-            resource.RLIMIT_FSIZE, (MOST_WRITTEN, resource.getrlimit(resource.RLIMIT_FSIZE)[1])
-        )
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:

@@ -29,6 +29,7 @@ import json
 import math
 import os
 import signal
+import stat
 import sys
 import threading
 import time
@@ -42,6 +43,7 @@ _OPTION = "--rocm-wheels-recording"
 _LINES, _COLUMNS, _LONGEST = 15, 500, 3500  # of why a test failed
 _LONGEST_NAME = 1000
 _WATCH_SECONDS = 0.5
+_MOST_PRINTED = 64 << 20  # bytes of a test
 
 if _printed := os.environ.pop("ROCM_TEST_PRINTED", ""):
     _numbers = itertools.count()
@@ -76,19 +78,27 @@ class Recorder:
         self._left_out_names: list[str] = []
         self._reports: list[pytest.TestReport] = []
         self._limits: dict[str, float] = {}
-        threading.Thread(target=self._end_with_parent, daemon=True).start()
+        threading.Thread(target=self._watch, daemon=True).start()
         if os.name != "nt":  # no image of memory is left of a crash, neither the kernel's nor that of a GPU
             import resource
 
             resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
 
-    def _end_with_parent(self) -> None:
-        """End all that these tests started where nobody is there any more to look after them."""
+    def _watch(self) -> None:
+        """End all that these tests started where nobody is there any more to look after them, and a process
+        that prints without end: a kernel's printf in a loop fills a disk."""
         while os.name != "nt" and os.getpid() == self._process:
             if os.getppid() != self._parent:
                 if os.getpgrp() == self._process:
                     os.killpg(self._process, signal.SIGKILL)
                 os.kill(self._process, signal.SIGKILL)
+            for number in (1, 2):  # files, while a test runs
+                status = os.fstat(number)
+                if stat.S_ISREG(status.st_mode) and status.st_size > _MOST_PRINTED:
+                    why = f"stopped: it printed more than {_MOST_PRINTED >> 20} MB\n"
+                    os.ftruncate(number, 0)
+                    os.write(self._stderr, why.encode())
+                    os._exit(1)
             time.sleep(_WATCH_SECONDS)
 
     @pytest.hookimpl(trylast=True)
