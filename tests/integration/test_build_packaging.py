@@ -191,11 +191,8 @@ def test_a_split_set_is_staged_whole_or_not_at_all(demo: Demo, tmp_path: Path) -
     (document,) = (tmp_path / "store").rglob("set.json")
     missing = json.loads(document.read_text())["missing"]
     assert {cell["project"] for cell in missing} == {"apex", "torchvision"}, "nobody built those here"
-    verified = cli(demo, "audit", *wheels, "--gfx", ",".join(miniature.TARGETS), "--json")
-    (tmp_path / "audit.json").write_text(verified.out)
-    words = ("--set", document.parent.name, "--from", tmp_path / "audit.json", "--json")
-    ended = cli(demo, "set", "evidence", "add", tmp_path / "store", *words)
-    assert ended.code == 0, ended.err
+    ended = cli(demo, "set", "check", tmp_path / "store", "--set", document.parent.name, "--json")
+    assert ended.code in {0, 14}, ended.err
     names = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in wheels}
     assert all(digest in ended.out for digest in names.values()), "device wheels were verified, too"
 

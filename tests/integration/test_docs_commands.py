@@ -99,9 +99,9 @@ def lines_of_a_release(page: str, demo: Demo, store: str) -> list[str]:
 def imitate_gpu(results: Path) -> None:
     """Write into results of a real run what a run of all tests on a GPU has more."""
     document = json.loads(results.read_text(encoding="utf-8"))
-    del document["selection"]
+    del document["selected"]
     tests = [{"name": f"test_matmul.py::test_{name}[gpu]", "outcome": "passed"} for name in ("mm", "bmm")]
-    changes = {"tool": "rocm-wheels 1 smoke tests", "gfx": [miniature.TARGETS[0]], "counts": {"passed": 2}}
+    changes = {"gfx": miniature.TARGETS[0]}
     results.write_text(json.dumps({**document, **changes, "tests": tests}), encoding="utf-8")
 
 

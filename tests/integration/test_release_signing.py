@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -22,6 +22,7 @@ from judged_sets import a_set, put_set, said, wheel
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import errors, sigstore_bundle, ssh_signature
+from rocm_wheels.models.test_results import Results, TestResult
 from rocm_wheels.release import store_paths
 from rocm_wheels.release.evidence.evidence import Evidence, EvidenceHost
 from rocm_wheels.release.evidence.store import (
@@ -37,7 +38,14 @@ ENV = dict(os.environ)
 WITHOUT_AGENT = {name: value for name, value in ENV.items() if name != "SSH_AUTH_SOCK"}
 SET = a_set(wheel("torch"))
 (TORCH,) = SET.files
-PASSED = {"wheel": TORCH.name, "passed": True, "sha256": TORCH.sha256, "ran": ["record"], "recipe": "pytorch"}
+PASSED = Results(
+    kind="audit",
+    tool="rocm-wheels set check",
+    when=datetime.now(timezone.utc) - timedelta(minutes=5),
+    host="here",
+    wheels={TORCH.name: TORCH.sha256},
+    tests=(TestResult(name="record", outcome="passed"),),
+)
 POLICY = """
 channels:
   nightly: {signed: true, rules: {audit: {fresh: 14d}}}
@@ -224,7 +232,7 @@ def test_a_channel_that_needs_signatures_is_opened_by_one(
     put_set(store, SET)
     policy, results = tmp_path / "policy.yaml", tmp_path / "audit.json"
     policy.write_text(POLICY.replace("KEY", key.with_name("ann.pub").read_text().strip()))
-    results.write_text(json.dumps({"tool": "rocm-wheels audit", "wheels": [PASSED]}))
+    results.write_bytes(PASSED.to_json())
     chosen = [str(tmp_path / "store"), "--set", "2.9.1"]
     gate = ["set", "gate", *chosen, "--channel", "nightly", "--policy", str(policy), "--explain"]
     assert (
@@ -279,7 +287,7 @@ def test_evidence_that_a_workflow_attested_is_signed_by_it(
     results, payloads, policy = tmp_path / "audit.json", tmp_path / "payloads", tmp_path / "policy.yaml"
     identity = f"{{identity: '{BEACON.identity}', issuer: '{ISSUER}'}}"
     policy.write_text(POLICY.replace("ann: KEY", f"ci: {identity}"))
-    results.write_text(json.dumps({"tool": "rocm-wheels verify", "wheels": [PASSED]}))
+    results.write_bytes(PASSED.to_json())
     chosen = [str(place), "--set", "2.9.1"]
     add = ["set", "evidence", "add", *chosen, "--by", "ann", "--from"]
     gate = ["set", "gate", *chosen, "--channel", "nightly", "--policy", str(policy)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import s3_servers
 from edited_documents import edit_sealed
 from release_world import FAMILY, NOW, ROCM, World, a_lock
 
-from rocm_wheels.cli import boundary, main
+from rocm_wheels.cli import audit, boundary, main
 from rocm_wheels.core import errors
 from rocm_wheels.models import test_results
 from rocm_wheels.release import stage, store_paths, wheel_set
@@ -57,6 +58,31 @@ def test_what_fails_is_evidence_and_named(
     assert any(test.is_bad and test.detail for test in audited.tests)
     assert {test.name.rpartition(", ")[2] for test in asked.tests} == {"pip", "uv"}
     assert {name for test in asked.tests for name in test.wheels} == set(asked.wheels)
+
+
+def test_wheels_count_where_a_recipe_held_them_and_device_wheels_beside_their_host(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = folder.FolderStore(tmp_path / "store")
+    document = stage.stage_set(store, world.plan(), now=NOW).document
+    host, device, *others = (file.name for file in document.files)
+    audit_wheels = audit.audit_wheels
+
+    def audit_by_one_recipe(request: audit.AuditRequest) -> audit.AuditResult:
+        done = audit_wheels(request)
+        wheels = []
+        for report in done.wheels:
+            is_host = report.wheel.name == host
+            parts, recipe = ({device: "0" * 64}, "pytorch") if is_host else ({}, "")
+            wheels.append(replace(report, findings=(), recipe=recipe, parts=parts))
+        return replace(done, wheels=wheels)
+
+    monkeypatch.setattr(audit, "audit_wheels", audit_by_one_recipe)
+    reports = tmp_path / "reports"
+    assert check(str(store.folder), document, "--output-dir", str(reports)) == 14
+    audited = test_results.Results.model_validate_json((reports / "audit.json").read_bytes())
+    faults = {test.name for test in audited.tests if "no recipe says what it must be" in test.detail}
+    assert faults == {f"{name}: recipe" for name in others} and device not in str(faults)
 
 
 @pytest.mark.parametrize("damage", ["other bytes", "gone"])

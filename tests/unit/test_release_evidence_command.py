@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,9 @@ from judged_sets import a_set, put_set, wheel
 from junit_files import CASE, WHOLE, junit
 from messages import take_down, transcript
 
-from rocm_wheels.audit import audited_wheel
 from rocm_wheels.cli import boundary, evidence, main
 from rocm_wheels.cli import evidence as gate
-from rocm_wheels.core.errors import Finding
 from rocm_wheels.core.files import hash_file
-from rocm_wheels.index import resolve_check
 from rocm_wheels.models.test_results import Results, TestResult
 from rocm_wheels.release import wheel_set
 from rocm_wheels.stores.folder import FolderStore
@@ -74,17 +71,31 @@ class World:
         path.write_text(value if isinstance(value, str) else json.dumps(value))
         return path
 
-    def audited(self, *, begun: dict[str, str] | None = None, **changes: Any) -> Path:
-        changes = {"recipe": "pytorch", **changes}
-        rows = [{**report(path).to_json(), **changes} for path in self.wheels]
-        return self.write("audit.json", {"tool": "rocm-wheels audit", "wheels": rows, **(begun or {})})
+    def found(self, kind: str, *tests: dict[str, Any], **changes: Any) -> Path:
+        """Write results of an audit or a question to installers, as `set check` does."""
+        found = Results(
+            kind=kind,
+            tool="rocm-wheels 1.2 set check",
+            when=datetime(2026, 11, 21, 11, tzinfo=timezone.utc),
+            host="runner-2",
+            wheels={path.name: hash_file(path) for path in self.wheels},
+            tests=tuple(TestResult(**test) for test in tests),
+        )
+        return self.write(f"{kind}.json", {**found.model_dump(mode="json", by_alias=True), **changes})
 
-    def resolved(self, fault: str = "", picked: str = "2.9.1+rocm7.1.0") -> Path:
-        checks = [
-            resolve_check.ResolveCheck(requirement=r, python=p, tool=t, picked=picked, fault=fault)
-            for r in ("torch", "torchvision") for p in ("3.11", "3.12") for t in ("pip", "uv")
-        ]  # fmt: skip
-        return self.write("resolve.json", {"checks": [asdict(one) for one in checks], "schemes": []})
+    def audited(self, bad: dict[str, str] | None = None, **changes: Any) -> Path:
+        tests: list[dict[str, Any]] = []
+        for name in (path.name for path in self.wheels):
+            tests.append({"name": f"{name}: import", "outcome": "skipped", "wheels": (name,)})
+            for check in ("record", "rpath"):
+                fault = (bad or {}).get(name, "") if check == "rpath" else ""
+                outcome = "failed" if fault else "passed"
+                test = {"name": f"{name}: {check}", "outcome": outcome, "detail": fault, "wheels": (name,)}
+                tests.append(test)
+        return self.found("audit", *tests, **changes)
+
+    def resolved(self) -> Path:
+        return self.found("resolver", {"name": "torch, Python 3.12, uv", "outcome": "passed"})
 
     def smoke(self, *outcomes: Any, gfx: str | None = "gfx1030", **changes: Any) -> Path:
         tests = tuple(
@@ -101,13 +112,6 @@ class World:
             tests=tests,
         )
         return self.write("results.json", {**found.model_dump(mode="json", by_alias=True), **changes})
-
-
-def report(path: Path, *errors: str) -> audited_wheel.AuditReport:
-    findings = tuple(Finding("error", what, check="rpath") for what in errors)
-    skipped = (audited_wheel.SkippedCheck("no environment", check="import"),)
-    sha256 = hash_file(path)
-    return audited_wheel.AuditReport(path, 9, sha256, ("gfx1030",), findings, ("record", "rpath"), skipped)
 
 
 @pytest.fixture
@@ -142,9 +146,9 @@ def with_age(path: Path) -> Path:
 @pytest.mark.contract
 def test_a_set_is_held_until_all_its_evidence_is_there(world: World):
     assert world.gate()[0] == 15
-    assert world.add("--from", with_age(world.audited()))[0] == 0
+    assert world.add("--from", world.audited())[0] == 0
     world.gate()
-    assert world.add("--from", with_age(world.resolved()), "--wheels", world.root / "wheels")[0] == 0
+    assert world.add("--from", world.resolved())[0] == 0
     code, out, _err = world.gate("--explain")
     assert code == 15
     assert world.add("--from", world.smoke("passed", "passed", "skipped"))[0] == 0
@@ -164,90 +168,30 @@ def test_a_set_is_held_until_all_its_evidence_is_there(world: World):
 
 
 @pytest.mark.contract
-def test_an_audit_counts_where_recipes_were_held_to(world: World):
-    reports = json.loads(world.audited().read_text())["wheels"]
-    audit = {"tool": "rocm-wheels 1.2 audit", "when": "2026-11-20T09:00:00+00:00", "wheels": reports}
-    code, out, _ = world.add("--from", world.write("audit.json", audit), "--json")
-    (made,) = json.loads(out)
-    assert (code, made["kind"], made["tool"]) == (0, "audit", audit["tool"])
-    error = {"severity": "error", "what": "asks for an executable stack", "check": "executable-stack"}
-    let_pass = {**audit, "wheels": [{**reports[0], "ignored": [error]}]}
-    (made,) = json.loads(world.add("--from", world.write("passed.json", let_pass), "--json")[1])
-    assert "asks for an executable stack" in made["detail"]
-    anybody = {**audit, "wheels": [{**reports[0], "recipe": ""}]}
-    assert world.add("--from", world.write("anybody.json", anybody))[0] == 2
-
-
-ERROR = {"severity": "error", "what": "requires torch==2.9.0", "check": "set-pins"}
-
-
-@pytest.mark.contract
-@pytest.mark.parametrize(
-    ("changes", "detail"),
-    [
-        ({}, ""),
-        ({"findings": [{**ERROR, "severity": "warning"}]}, ""),
-        ({"findings": [ERROR], "passed": False}, "set: set-pins: requires torch==2.9.0"),
-        ({"findings": [ERROR]}, "set: set-pins: requires torch==2.9.0"),  # whatever it says of itself
-        ({"ignored": [ERROR]}, "set: set-pins: requires torch==2.9.0"),  # is not let pass here
-        ({"passed": False}, "set: it failed"),
-    ],
-)
-def test_what_an_audit_finds_in_a_set_counts_for_each_wheel_of_it(
-    changes: dict[str, Any], detail: str, world: World
-):
-    """ROCm's packages beside them are left out; one wheel was not reported on, and is of the set."""
-    reports = json.loads(world.audited().read_text())["wheels"]
-    rocm = {**reports[0], "wheel": "rocm-7.1.0-py3-none-any.whl", "sha256": "7" * 64, "recipe": ""}
-    hashes = {path.name: hash_file(path) for path in world.wheels}
-    of_set = {
-        "origin": "dist",
-        "passed": True,
-        "wheels": {**hashes, rocm["wheel"]: rocm["sha256"]},
-        "ran": ["x"],
-    }
-    audit = {"tool": "rocm-wheels 1.2 audit", "when": "2026-11-20T09:00:00+00:00"}
-    audit |= {"wheels": [*reports[1:], rocm], "set": {**of_set, **changes}}
-    code, out, err = world.add("--from", world.write("audit.json", audit), "--json")
+def test_what_is_wrong_with_a_set_as_a_whole_counts_for_each_wheel_of_it(world: World):
+    tests = [{"name": "set: set-pins", "outcome": "failed", "detail": "requires torch==2.9.0"}]
+    names = [path.name for path in world.wheels]
+    tests += [{"name": f"{name}: record", "outcome": "passed", "wheels": (name,)} for name in names]
+    code, out, err = world.add("--from", world.found("audit", *tests), "--json")
     assert code == 0, err
     made = json.loads(out)
-    if detail:
-        assert {one["outcome"] for one in made} == {"fail"} and len(made) == len(world.wheels)
-        assert {one["detail"].partition(": ")[2] for one in made} == {detail}
-        assert {sha for one in made for sha in one["hashes"]} == set(hashes.values())
-        code, out, _ = world.gate("--json")
-        [rule] = [rule for rule in json.loads(out)["rules"] if rule["title"] == "audit"]
-        assert (code, rule["outcome"]) == (15, "fail")
-    else:
-        [only] = made
-        assert only["outcome"] == "pass" and len(only["hashes"]) == len(world.wheels) - 1
-        assert only["counts"]["passed"] == sum(len(report["ran"]) + 1 for report in reports[1:])
+    assert {one["outcome"] for one in made} == {"fail"} and len(made) == len(names)
+    assert {tuple(one["failed"]) for one in made} == {("set: set-pins: requires torch==2.9.0",)}
+    hashes = {hash_file(path) for path in world.wheels}
+    assert {sha for one in made for sha in one["hashes"]} == hashes
+    code, out, _ = world.gate("--json")
+    [rule] = [rule for rule in json.loads(out)["rules"] if rule["title"] == "audit"]
+    assert (code, rule["outcome"]) == (15, "fail")
 
 
 @pytest.mark.contract
-def test_device_wheels_are_audited_without_a_recipe_beside_their_host(world: World):
-    host, device, *others = json.loads(world.audited().read_text())["wheels"]
-    host["device_wheels_sha256"] = {device["wheel"]: device["sha256"]}
-    device["recipe"] = ""
-    audit = {"tool": "rocm-wheels 1.2 audit", "when": "2026-11-20T09:00:00+00:00"}
-    words = ("--from", world.write("audit.json", {**audit, "wheels": [host, device, *others]}), "--json")
-    (made,) = json.loads(world.add(*words)[1])
-    assert (made["outcome"], len(made["hashes"])) == ("pass", len(world.wheels))
-    alone = {**audit, "wheels": [device, *others]}
-    assert world.add("--from", world.write("alone.json", alone))[0] == 2
-
-
-@pytest.mark.contract
-def test_results_that_say_when_they_were_found_do_not_become_younger_with_their_file(world: World):
-    """As `audit --json` and `resolve-check --json` write them; copied, they are as old as they were."""
-    begun = {"when": "2026-11-20T09:00:00+00:00", "tool": "rocm-wheels 1.2 audit"}
-    (made,) = json.loads(world.add("--from", with_age(world.audited(begun=begun)), "--json")[1])
-    assert (made["when"], made["tool"]) == ("2026-11-20T09:00:00Z", begun["tool"])
-    said = {**json.loads(world.resolved().read_text()), **begun}
-    words = ("--from", with_age(world.write("said.json", said)), "--wheels", world.root / "wheels")
-    (made,) = json.loads(world.add(*words, "--json")[1])
-    assert (made["when"], len(made["source"])) == ("2026-11-20T09:00:00Z", 64)
-    assert world.add(*words, "--when", "2026-11-21T10:00:00Z")[0] == 2
+def test_results_do_not_become_younger_with_their_file(world: World):
+    """Copied, they are as old as they were."""
+    when = "2026-11-20T09:00:00+00:00"
+    (made,) = json.loads(world.add("--from", with_age(world.audited(when=when)), "--json")[1])
+    assert (made["when"], made["tool"]) == ("2026-11-20T09:00:00Z", "rocm-wheels 1.2 set check")
+    assert len(made["source"]) == 64
+    assert world.add("--from", world.audited(when=when), "--when", "2026-11-21T10:00:00Z")[0] == 2
 
 
 @pytest.mark.contract
@@ -271,18 +215,13 @@ def test_the_same_result_twice_is_one_and_failures_are_named(world: World):
 
 @pytest.mark.contract
 def test_wheels_that_fail_are_told_from_those_that_pass(world: World):
-    bad, *good = world.wheels
-    faults = {bad: "/opt/rocm in it", good[0]: "not in it"}
-    reports = [
-        {**report(path, *filter(None, [faults.get(path)])).to_json(), "recipe": "pytorch"}
-        for path in (bad, *good)
-    ]
-    results = with_age(world.write("audit.json", {"tool": "rocm-wheels audit", "wheels": reports}))
+    bad, *good = (path.name for path in world.wheels)
+    results = world.audited({bad: "/opt/rocm in it", good[0]: "not in it"})
     code, out, _ = world.add("--from", results, "--json")
-    made = json.loads(out)
+    made = sorted(json.loads(out), key=lambda one: (one["outcome"], one["failed"]))
     assert (code, [one["outcome"] for one in made]) == (0, ["fail", "fail", "pass"])
-    assert made[0]["detail"] == f"{bad.name}: rpath: /opt/rocm in it"
-    assert made[1]["detail"] == f"{good[0].name}: rpath: not in it"
+    assert made[0]["failed"] == [f"{bad}: rpath: /opt/rocm in it"]
+    assert made[1]["failed"] == [f"{good[0]}: rpath: not in it"]
     assert len(made[2]["hashes"]) == 2
 
 
@@ -380,7 +319,7 @@ def test_tests_that_were_not_come_to_are_no_pass(world: World):
 
 @pytest.mark.contract
 def test_json_has_all_that_is_told_and_what_holds_it_is_told_first(world: World):
-    assert world.add("--from", with_age(world.audited()))[0] == 0
+    assert world.add("--from", world.audited())[0] == 0
     assert world.add("--from", world.smoke(*["failed"] * 6))[0] == 0
     code, out, _ = world.gate("--json")
     said = json.loads(out)
@@ -434,11 +373,11 @@ WRONG: dict[str, tuple[Write, int]] = {
     "no reports": (lambda w: ["--from", w.write("a.json", {"tool": "audit", "wheels": []})], 2),
     "another build": (_other_bytes, 15),
     "another set": (
-        lambda w: ["--from", w.audited(wheel="numpy-1-py3-none-any.whl", sha256="0" * 64)],
+        lambda w: ["--from", w.smoke("passed", wheels={"torch-1-py3-none-any.whl": "0" * 64})],
         15,
     ),
     "of no bytes": (
-        lambda w: ["--from", w.audited(passed=False, sha256=None)],
+        lambda w: ["--from", w.smoke("passed", wheels={"torch-1-py3-none-any.whl": None})],
         2,
     ),
     "smoke without wheels": (lambda w: ["--from", w.smoke("passed", wheels={})], 2),
@@ -474,12 +413,6 @@ WRONG: dict[str, tuple[Write, int]] = {
         2,
     ),
     "nested without end": (lambda w: ["--from", w.write("a.json", "[" * 200_000)], 2),
-    "a resolver that picked others": (
-        lambda w: [
-            *("--from", w.resolved(picked="2.9.0"), "--wheels", w.root / "wheels"),
-        ],
-        2,
-    ),
     "from the future": (
         lambda w: ["--from", w.smoke("passed", when="2027-01-01T00:00:00Z")],
         2,
@@ -497,15 +430,15 @@ WRONG: dict[str, tuple[Write, int]] = {
         lambda w: ["--from", w.audited(), "--when", "2026-11-21 10:00"],
         2,
     ),
-    "a resolver without wheels": (lambda w: ["--from", w.resolved()], 2),
-    "no wheels in a folder": (
-        lambda w: ["--from", w.resolved(), "--wheels", w.root],
-        2,
-    ),
     "JUnit without a GPU": (
         lambda w: ["--from", w.write("a.xml", WHOLE), "--wheels", w.wheels[0]],
         2,
     ),
+    "no wheels in a folder": (
+        lambda w: ["--from", w.write("a.xml", WHOLE), "--wheels", w.root, "--gfx", "gfx1030"],
+        2,
+    ),
+    "JUnit without wheels": (lambda w: ["--from", w.write("a.xml", WHOLE), "--gfx", "gfx1030"], 2),
     "JUnit of two Pythons": (
         lambda w: ["--from", w.write("a.xml", WHOLE), "--wheels", w.root / "wheels", "--gfx", "gfx1030"],
         2,

@@ -185,7 +185,7 @@ def submit(
     multiple=True,
     required=True,
     metavar="FILE",
-    help="Results: of audit, resolve-check (--json), smoke-tests, torch-tests (a folder), or JUnit XML.",
+    help="Results: of `test smoke` or `test torch` (a file, or their folder), of `set check`, or JUnit XML.",
 )
 @catalogue.WHEELS.but(
     help="Wheels that were tested (files or folders), for results that do not name them by hash."

@@ -1,8 +1,8 @@
-"""Read results and make evidence of them: the one form of results, audit, resolve-check, JUnit.
+"""Read results and make evidence of them: the one form of results, and JUnit of others.
 
-What is in a file tells what it is of. What results of torch's tests say is compared with the files of its
-suite. A run that was ended, that is one shard of several, of chosen tests, or of
-tests of another torch is written down as what it is: none of them stands for the whole.
+What results of torch's tests say is compared with the files of their suite. A run that was ended, that is
+one shard of several, of chosen tests, or of tests of another torch is written down as what it is: none of
+them stands for the whole.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
-from pydantic import AwareDatetime, BaseModel, Field, TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from rocm_wheels.core import log, tables
 from rocm_wheels.core.errors import DataError, UsageError
 from rocm_wheels.core.files import hash_file
 from rocm_wheels.core.records import summarize_faults
-from rocm_wheels.models import lock, test_results, torch_tests
+from rocm_wheels.models import test_results, torch_tests
 from rocm_wheels.models.gfx import strip_features
 from rocm_wheels.release import wheel_set
 from rocm_wheels.release.evidence.evidence import (
@@ -38,7 +38,6 @@ from rocm_wheels.release.evidence.evidence import (
 )
 from rocm_wheels.wheels import dist_info
 
-ResultModel = TypeVar("ResultModel")
 _MOST_NAMES_SHOWN = 3
 RESULTS_FILE = "results.json"
 
@@ -66,18 +65,16 @@ def read_results(paths: Sequence[Path], submission: EvidenceSubmission) -> list[
         except (ValueError, RecursionError) as broken:  # also what is no UTF-8, or nested without end
             tip = "an empty or truncated result is none: look why it is, and run again"
             raise DataError(f"{path} is truncated or no JSON ({broken})", tip=tip) from None
-        keys = value if isinstance(value, dict) else {}
-        if keys.get("kind") in test_results.RESULT_KINDS:
-            results = parse_result(test_results.Results, value, path)
-            evidence += make_results_evidence(results, path, submission)
-        elif isinstance(keys.get("wheels"), list) and "tool" in keys:
-            evidence += make_audit_evidence(parse_result(_AuditResult, value, path), path, submission)
-        elif "checks" in keys:
-            resolved = parse_result(_ResolverResult, value, path)
-            evidence.append(make_resolver_evidence(resolved, path, submission))
-        else:
+        if not isinstance(value, dict) or value.get("kind") not in test_results.RESULT_KINDS:
             tip = "known are results.json of `test smoke` and `test torch`, of `set check`, and JUnit XML"
             raise DataError(f"{path} holds no known results", tip=tip)
+        try:
+            results = test_results.Results.model_validate(value)
+        except ValidationError as wrong:
+            tip = "it is not whole, or of another version"
+            faults = summarize_faults(wrong, test_results.Results)
+            raise DataError(f"{path}: {faults}", tip=tip) from None
+        evidence += make_results_evidence(results, path, submission)
     if reports:
         evidence.append(_make_junit_evidence(reports, submission))
     elif submission.suite:
@@ -87,15 +84,6 @@ def read_results(paths: Sequence[Path], submission: EvidenceSubmission) -> list[
     if not evidence:
         raise UsageError("no results were named", tip="name a file: --from results.json")
     return evidence
-
-
-def parse_result(model: type[ResultModel], value: object, source: Path) -> ResultModel:
-    """Read JSON into a model. Raises DataError with the places of mistakes."""
-    try:
-        return TypeAdapter(model).validate_python(value)
-    except ValidationError as wrong:
-        tip = "it is not whole, or of another version"
-        raise DataError(f"{source}: {summarize_faults(wrong, model)}", tip=tip) from None
 
 
 def hash_wheels(paths: Iterable[Path]) -> dict[str, str]:
@@ -296,167 +284,7 @@ def _list_untested(results: test_results.Results) -> Iterable[str]:
             yield f"{file} was not run"
 
 
-# ---- audit
-
-
-class _AuditFinding(BaseModel):
-    severity: Literal["error", "warning", "info"]
-    what: str
-    check: str = ""
-
-
-class _Report(BaseModel):
-    passed: bool
-    findings: tuple[_AuditFinding, ...] = ()
-    ignored: tuple[_AuditFinding, ...] = ()
-    ran: tuple[str, ...] = ()
-    skipped: Mapping[str, str] = {}
-
-    @property
-    def problems(self) -> list[str]:
-        """Its errors: what was let pass there is not let pass here."""
-        named = (*self.findings, *self.ignored)
-        return [f"{finding.check}: {finding.what}" for finding in named if finding.severity == "error"]
-
-
-class _WheelReport(_Report):
-    wheel: str
-    sha256: lock.Sha256Digest
-    device_wheels_sha256: Mapping[str, lock.Sha256Digest] = {}  # of those that were read with it
-    recipe: str = ""
-
-
-class _SetReport(_Report):
-    wheels: Mapping[str, lock.Sha256Digest]
-
-
-class _AuditResult(BaseModel):
-    tool: str
-    when: AwareDatetime | None = None
-    wheels: tuple[_WheelReport, ...]
-    set: _SetReport | None = None
-
-
-def make_audit_evidence(audit: _AuditResult, source: Path, submission: EvidenceSubmission) -> list[Evidence]:
-    """Return what ``audit --json`` found: one of all wheels that passed, one of each that did not.
-
-    UsageError for a wheel that was held to no recipe. What the checks of a set found counts for every wheel
-    of it. Wheels of the audited set that are not of the staged one (ROCm packages) are left out; device
-    wheels need no recipe beside their host.
-    """
-    hashes, names = submission.document.hashes, {file.name for file in submission.document.files}
-    of_set = audit.set or _SetReport(passed=True, wheels={})
-    others = {
-        report.wheel
-        for report in audit.wheels
-        if report.wheel in of_set.wheels and report.wheel not in names and report.sha256 not in hashes
-    }
-    _note_others(source, others)
-    reports = [report for report in audit.wheels if report.wheel not in others]
-    if not reports:
-        raise DataError(f"{source} has no report in it", tip="audit the wheels of the set")
-    parts = {sha256 for report in reports if report.recipe for sha256 in report.device_wheels_sha256.values()}
-    for report in reports:
-        if not report.recipe and report.sha256 not in parts:
-            raise UsageError(
-                f"{source}: {report.wheel} was audited without its recipe, which says what it must be",
-                tip="hold each to its recipe: rocm-wheels audit --by-recipe --json",
-            )
-    set_problems = [f"set: {problem}" for problem in of_set.problems]
-    if not of_set.passed and not set_problems:
-        set_problems = ["set: it failed"]
-    if set_problems:  # of a wheel that was not reported on, too
-        reported = {report.sha256 for report in reports}
-        reports += [
-            _WheelReport(passed=True, wheel=name, sha256=sha256)
-            for name, sha256 in of_set.wheels.items()
-            if sha256 in hashes - reported
-        ]
-
-    def make(counts: OutcomeCounts, wheels: Mapping[str, str], detail: str) -> Evidence:
-        return submission.make_evidence(
-            "audit",
-            counts,
-            submission.require_set_hashes(wheels, source),
-            source=source,
-            tool=audit.tool or "rocm-wheels audit",
-            when=audit.when,
-            digest=hash_file(source) if audit.when else "",
-            detail=detail,
-        )
-
-    evidence, passed, checks = list[Evidence](), dict[str, str](), Counter[str]()
-    for report in reports:
-        wheels = {report.wheel: report.sha256, **report.device_wheels_sha256}
-        problems, ran, skipped = report.problems, len(report.ran), len(report.skipped)
-        if of_set.wheels.get(report.wheel) == report.sha256:
-            problems, ran = [*problems, *set_problems], ran + len(of_set.ran)
-            skipped += len(of_set.skipped)
-        if report.passed and ran and not problems:
-            passed |= wheels
-            checks.update(passed=ran, skipped=skipped)
-            continue
-        problems = problems or ["no check ran"]
-        counts = OutcomeCounts(passed=max(ran - len(problems), 0), failed=len(problems), skipped=skipped)
-        evidence.append(make(counts, wheels, f"{report.wheel}: {problems[0]}"))
-    if passed:
-        evidence.append(make(OutcomeCounts(**checks), passed, tables.format_count(len(passed), "wheel")))
-    return evidence
-
-
-# ---- resolver
-
-
-class _ResolverCheck(BaseModel):
-    requirement: str
-    python: str
-    tool: str
-    fault: str
-    picked: str = ""
-
-
-class _ResolverResult(BaseModel):
-    checks: tuple[_ResolverCheck, ...] = Field(min_length=1)
-    when: AwareDatetime | None = None
-    tool: str = "rocm-wheels index resolve-check"
-
-
-def make_resolver_evidence(result: _ResolverResult, source: Path, submission: EvidenceSubmission) -> Evidence:
-    """Return what ``resolve-check --json`` found, of those of the given wheels that it speaks of.
-
-    It speaks of those that a check picked; when a check failed, of all whose projects were asked for.
-    """
-    checks, failed = result.checks, any(check.fault for check in result.checks)
-    requested = {
-        (parse_project(check.requirement, str(source)), check.python, "" if failed else check.picked)
-        for check in checks
-    }
-    submission.require_given_hashes(source, "of `resolve-check`")
-    about = {name: sha for name, sha in submission.wheels.items() if covers_wheel(requested, name)}
-    if uncovered := sorted(set(submission.wheels) - set(about)):
-        rest = " and others" if len(uncovered) > _MOST_NAMES_SHOWN else ""
-        log.log_note(f"{source} says nothing of {', '.join(uncovered[:_MOST_NAMES_SHOWN])}{rest}")
-    if not about:
-        raise UsageError(
-            f"{source} speaks of none of the wheels that were given: what was picked are others",
-            tip="check the wheels of the set: rocm-wheels index resolve-check INDEX WHEELS --json",
-        )
-    bad = [
-        f"{check.requirement}, Python {check.python}, {check.tool}: {(check.fault.splitlines() or [''])[0]}"
-        for check in checks
-        if check.fault
-    ]
-    return submission.make_evidence(
-        "resolver",
-        OutcomeCounts(passed=len(checks) - len(bad), failed=len(bad)),
-        submission.require_set_hashes(about, source),
-        source=source,
-        tool=result.tool,
-        when=result.when,
-        digest=hash_file(source) if result.when else "",
-        detail=tables.format_count(len(about), "wheel"),
-        failed=bad,
-    )
+# ---- what a question to an installer is about
 
 
 def covers_wheel(requested: set[tuple[str, str, str]], name: str) -> bool:
