@@ -300,9 +300,10 @@ def _plan_install(
 ) -> installing.InstallPlan:
     """Plan for the environment that a program means: the one it names, the active one, else its own."""
     from rocm_wheels.user import install as installing
+    from rocm_wheels.user import package_set
 
     active = os.environ.get("VIRTUAL_ENV") or os.environ.get("CONDA_PREFIX")
-    request = installing.InstallRequest(
+    request = package_set.InstallRequest(
         packages=tuple(packages),
         index=index,
         python=python or Path(active or sys.executable),

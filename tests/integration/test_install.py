@@ -39,8 +39,9 @@ from rocm_wheels.core import errors
 from rocm_wheels.core.files import hash_file, lock_folder
 from rocm_wheels.index import update
 from rocm_wheels.package import provenance
-from rocm_wheels.user.install import InstallRequest, plan_install
 from rocm_wheels.user.install import install as carry_out
+from rocm_wheels.user.install import plan_install
+from rocm_wheels.user.package_set import InstallRequest
 from rocm_wheels.wheels.statement import format_statement, locate_statement, write_statement
 
 SET = {
@@ -140,6 +141,15 @@ def test_rocms_own_packages_may_come_from_an_index_of_their_own_and_nothing_else
     wheel(builds, "triton", "3.5.0")
     assert install(str(builds), venv, "torch", "--rocm-index", str(own)) == 0
     assert venv.packages() == {"rocm": "7.2.0", "torch": "2.9.1+rocm7.2", "triton": "3.5.0"}
+    # also what its own packages require of each other
+    wheel(own, "rocm", "7.3.0", requires=("rocm-sdk-core==7.3.0",))
+    wheel(own, "rocm_sdk_core", "7.3.0")
+    torch(builds, "2.10.0+rocm7.3", "rocm==7.3.0", "triton==3.5.0")
+    with served_index(tmp_path / "served", list(own.glob("rocm*"))) as server:
+        for place in (str(own), server.url):
+            target = make_environment(tmp_path / f"of-{len(place)}")
+            assert install(str(builds), target, "torch", "--rocm-index", place) == 0
+            assert {"rocm", "rocm_sdk_core", "torch", "triton"} == set(target.packages())
 
 
 @pytest.mark.contract
@@ -336,6 +346,40 @@ def test_other_torch_projects_come_without_compiled_code_or_not_at_all(
     assert venv.packages() == {}
     assert install(index.url, venv, "torch", "torchao") == 0
     assert venv.packages()["torchao"] == "0.18.0"
+
+
+@pytest.mark.contract
+def test_wheels_of_a_folder_or_page_count_beside_the_index(
+    index: IndexServer, venv: Environment, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """But for torch's own: that is chosen. What PyPI has of such a project is not looked at."""
+    own = tmp_path / "own"
+    wheel(own, "torchvision", "0.24.2+rocm7.2", requires=("torch==2.9.1", "torchgeo"), tag=TAG)
+    wheel(own, "apex", "1.0", requires=("torch==2.9.1",), tag=TAG)
+    torch(own, "3.0.0+rocm7.2")
+    assert install(index.url, venv, "torch", "apex") == 17
+    assert "apex holds code for GPUs" in capsys.readouterr().err
+    assert install(index.url, venv, "torch", "apex", "torchvision==0.24.1.*", "--find-links", str(own)) == 0
+    got = venv.packages()
+    assert (got["apex"], got["torch"], got["torchvision"]) == ("1.0", "2.9.1+rocm7.2", "0.24.1+rocm7.2")
+    assert install(index.url, venv, "torch", "apex", "--find-links", str(tmp_path / "none")) == 2
+
+
+@pytest.mark.contract
+def test_what_is_set_for_pip_is_followed(
+    index: IndexServer, rest: IndexServer, venv: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("UV_DEFAULT_INDEX")
+    monkeypatch.delenv("PIP_CONFIG_FILE")
+    monkeypatch.setenv("HOME", str(venv.prefix))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(venv.prefix))
+    monkeypatch.setenv("XDG_CONFIG_DIRS", str(venv.prefix))
+    settings = venv.prefix / "pip.conf"
+    settings.write_text("[install]\nno-index = true\n")
+    assert install(index.url, venv, "torch") == 17  # sympy is not in the chosen index
+    settings.write_text(f"[global]\nindex-url = {rest.url}\nproxy = http://127.0.0.1:9\n")
+    assert install(index.url, venv, "torch") == 0  # no proxy is asked for this machine's own servers
+    assert venv.packages()["sympy"] == "1.14.0"
 
 
 @pytest.mark.contract

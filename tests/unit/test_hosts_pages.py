@@ -8,11 +8,10 @@ from urllib.parse import urlsplit
 
 import pytest
 from choose_indexes import machine
-from packaging.requirements import Requirement
 
 from rocm_wheels.core import errors
 from rocm_wheels.index import reader
-from rocm_wheels.user import candidates, choose, package_set
+from rocm_wheels.user import candidates, choose, environment, installed_packages, package_set
 from rocm_wheels.wheels import dist_info
 
 INDEX, REST = "https://me:secret@index.example/whl/", "https://pypi.example/simple/"
@@ -78,8 +77,9 @@ def test_a_document_that_is_refused_is_no_reason_to_take_an_older_version() -> N
         f"{INDEX}torchvision/torchvision-0.24-variants.json": 503,
     }
     web = Web(pages)
-    asked = package_set.SetRequest({"torch": Requirement("torch")}, INDEX, REST)
-    planner = package_set.SetPlanner(asked, machine("gfx942"), Path("python"), {}, web, {}, Path("cache"))
+    target = environment.InstallTarget(installed_packages.read_environment(None, {}))
+    asked = package_set.InstallRequest(("torch",), INDEX)
+    planner = package_set.SetPlanner(asked, REST, {}, machine("gfx942"), target, web, {}, Path("cache"))
     planner._index, planner._listed_index = INDEX, False
     torch = candidates.ChoiceCandidate(
         reader.IndexLink("t.whl", "t.whl", INDEX),

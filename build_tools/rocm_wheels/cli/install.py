@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocm_wheels.cli import boundary, catalogue, command, evidence
+from rocm_wheels.cli import boundary, catalogue, command
 from rocm_wheels.cli.options import (
     GivenPath,
     RegularFile,
@@ -118,10 +118,11 @@ def choose_command(  # noqa: PLR0917 - click passes them by name
 
 def _require_released_by(keys: tuple[Path, ...], env: Mapping[str, str]) -> signed_index.SignedIndexes | None:
     """Return which pages are taken where they must be signed by one of these keys, None without keys."""
-    from rocm_wheels.user import signed_index
-
     if not keys:
         return None
+    from rocm_wheels.cli import evidence
+    from rocm_wheels.user import signed_index
+
     return signed_index.SignedIndexes(read_signers(keys, env), env, open_memory(env), evidence.current_time())
 
 
@@ -319,7 +320,7 @@ def install_command(  # noqa: PLR0917 - click passes them by name
     from dataclasses import replace
 
     from rocm_wheels.core.files import write_atomically
-    from rocm_wheels.user import install, install_options
+    from rocm_wheels.user import install, install_options, package_set
 
     refuse_index_and_channel(options["index"], options["channel"])
     choosing = ("packages", "index", "channel", "rocm_index", "find_links", "pre", "rocm")
@@ -343,7 +344,7 @@ def install_command(  # noqa: PLR0917 - click passes them by name
             tip=f"for example: -o {output.with_name('pylock.toml')}",
         )
     env = boundary.read_environment()
-    request = install.InstallRequest(
+    request = package_set.InstallRequest(
         **{**options, "channel": options["channel"] or "stable"},
         signers=read_signers(keys, env) or None,
         signed=_require_released_by(released_by, env),

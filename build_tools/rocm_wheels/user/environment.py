@@ -162,7 +162,14 @@ def make_venv(target: InstallTarget, env: Mapping[str, str]) -> InstallTarget:
         words[2:2] = ["--quiet", "--allow-existing"]
         process.run_command(words, env=env, check=errors.HostError, description=f"making {prefix}")
         begun.unlink()
-    return InstallTarget(installed_packages.read_environment(prefix, env))
+    # where a virtual environment has its packages, of each Python; to ask it would be another start
+    places = prefix.glob("Lib/site-packages" if sys.platform == "win32" else "lib/python*/site-packages")
+    site = next(places, None)
+    if site is None:
+        raise errors.HostError(f"uv has made {prefix} without a folder for packages")
+    return InstallTarget(
+        replace(target.environment, path=(site,), site_packages=site, platform_packages=None)
+    )
 
 
 def list_installed(target: InstallTarget) -> dict[str, InstalledDistribution]:

@@ -45,7 +45,6 @@ from rocm_wheels.user.lock import (
     strip_credentials,
 )
 from rocm_wheels.user.pip_settings import read_pip_settings
-from rocm_wheels.user.signed_index import SignedIndexes
 from rocm_wheels.wheels import dist_info
 
 LARGE = 200 << 20  # bytes: from here on a download that breaks off is worth carrying on
@@ -54,36 +53,6 @@ _NOT_THERE = {403, 404, 410}  # 403: a bucket that may be read and not listed
 _TRITON_PROJECT = re.compile(r"triton(-.+)?|pytorch-triton.*")
 _BUSY_TIP = "another installation into this environment is under way: wait for it to end, then run this again"
 _BUSY_PATIENCE = 3600.0
-
-
-@dataclass(frozen=True)
-class InstallRequest:
-    """What a user wants. ``gfx`` and ``rocm`` state another machine.
-
-    ``venv`` is the folder of an environment that is made of ``python`` where it is not there. ``find_links``
-    are folders and pages whose wheels count as those of the chosen index, but for torch's. ``signers`` are
-    public keys by name: one of them must have signed the statements of how wheels of recipes were made.
-    ``signed`` says which pages of the index are taken; None: all. ``allow_cpu``: a torch that serves no GPU
-    of this machine is taken, too. ``lock`` has everything: nothing is chosen. ``whole``: also what is
-    installed and stays is to have a file, as a lock or a folder for other machines does.
-    """
-
-    packages: tuple[str, ...] = ()
-    index: str | None = None
-    dependency_index: str | None = None
-    rocm_index: str | None = None
-    find_links: tuple[str, ...] = ()
-    python: Path | None = None
-    venv: Path | None = None
-    channel: str = "stable"
-    pre: bool = False
-    gfx: tuple[str, ...] = ()
-    rocm: str | None = None
-    signers: Mapping[str, str] | None = None
-    signed: SignedIndexes | None = None
-    allow_cpu: bool = False
-    lock: Path | None = None
-    whole: bool = False
 
 
 @dataclass(frozen=True)
@@ -125,7 +94,7 @@ class InstallPlan:
     @property
     def dependencies(self) -> str:
         """The index of what the chosen one lacks."""
-        return self.indexes[-1]
+        return self.indexes[-1] if self.indexes else self.index
 
     def find_source(self, package: LockedPackage) -> str:
         """Say from where it comes: ``index``, ``dependencies`` or ``installed`` (it is there, and fits)."""
@@ -188,7 +157,7 @@ class InstallPlan:
         return format_lock(packages, machine)
 
 
-def plan_install(request: InstallRequest, env: Mapping[str, str]) -> InstallPlan:
+def plan_install(request: package_set.InstallRequest, env: Mapping[str, str]) -> InstallPlan:
     """Choose, resolve and compare. UsageError for bad input, HostError when nothing fits or nothing may.
 
     UnservedGpuError for a torch without code for a GPU of this machine, unless the request allows it.
@@ -209,8 +178,8 @@ def plan_install(request: InstallRequest, env: Mapping[str, str]) -> InstallPlan
     machine: Sequence[str] = ()
     pip_index = settings.index, settings.index_source
     dependencies = requested.find_dependency_index(request.dependency_index, env, pip_index)
-    if settings.no_index and request.dependency_index is None and request.index is not None:
-        dependencies = reader.resolve_index_url(request.index)
+    if settings.no_index and request.dependency_index is None:
+        dependencies = ""
     if request.lock is not None:
         content = read_lock(_read_text(request.lock), str(request.lock))
         machine = content.get("tool", {}).get(TOOL, {}).get("gfx", ())
@@ -219,24 +188,10 @@ def plan_install(request: InstallRequest, env: Mapping[str, str]) -> InstallPlan
         )
         lines = [f"{package.project}=={package.version}" for package in packages]
         found = package_set.PackageSet(
-            tuple(packages), str(request.lock), (dependencies,), tuple(lines), None
+            tuple(packages), str(request.lock), tuple(filter(None, [dependencies])), tuple(lines), None
         )
     else:
-        asked = package_set.SetRequest(
-            packages=requested.parse_packages(request.packages, python.markers),
-            index=request.index,
-            dependencies=dependencies,
-            rocm=reader.resolve_index_url(request.rocm_index) if request.rocm_index is not None else None,
-            find_links=request.find_links,
-            channel=request.channel,
-            pre=request.pre,
-            allow_cpu=request.allow_cpu,
-            kept={} if request.whole else present,
-            signed=request.signed,
-        )
-        planner = package_set.SetPlanner(
-            asked, host, target.runnable_python, python.markers, reach, env, cache
-        )
+        planner = package_set.SetPlanner(request, dependencies, present, host, target, reach, env, cache)
         found = planner.plan()
         if request.signed is not None:
             planner.require_signed_files(found.packages)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,7 @@ from rocm_wheels.core import errors, log, parallel
 from rocm_wheels.index import reader
 from rocm_wheels.models.project import is_closed_project
 from rocm_wheels.user import candidates, choose, fetch, index_pages, requested, resolve
+from rocm_wheels.user.environment import InstallTarget
 from rocm_wheels.user.host import TargetHost
 from rocm_wheels.user.installed_packages import InstalledDistribution
 from rocm_wheels.user.lock import LockedPackage, strip_credentials
@@ -82,24 +83,33 @@ class PlanReader(reader.IndexReader):
 
 
 @dataclass(frozen=True)
-class SetRequest:
-    """What is asked for. ``index`` is where torch is chosen, None: the best known one of ``channel``.
+class InstallRequest:
+    """What a user wants. ``gfx`` and ``rocm`` state another machine.
 
-    ``find_links`` are folders and pages whose wheels count as those of the chosen index, but for torch's.
-    ``dependencies`` has what that lacks, ``rocm`` ROCm's own packages. ``kept`` are installed packages that
-    stay where they fit. ``signed`` says which pages of the index are taken; None: all.
+    ``venv`` is the folder of an environment that is made of ``python`` where it is not there. ``find_links``
+    are folders and pages whose wheels count as those of the chosen index, but for torch's. ``signers`` are
+    public keys by name: one of them must have signed the statements of how wheels of recipes were made.
+    ``signed`` says which pages of the index are taken; None: all. ``allow_cpu``: a torch that serves no GPU
+    of this machine is taken, too. ``lock`` has everything: nothing is chosen. ``whole``: also what is
+    installed and stays is to have a file, as a lock or a folder for other machines does.
     """
 
-    packages: Mapping[str, Requirement]
-    index: str | None
-    dependencies: str
-    rocm: str | None = None
-    find_links: Sequence[str] = ()
+    packages: tuple[str, ...] = ()
+    index: str | None = None
+    dependency_index: str | None = None
+    rocm_index: str | None = None
+    find_links: tuple[str, ...] = ()
+    python: Path | None = None
+    venv: Path | None = None
     channel: str = "stable"
     pre: bool = False
-    allow_cpu: bool = False
-    kept: Mapping[str, InstalledDistribution] = field(default_factory=dict)
+    gfx: tuple[str, ...] = ()
+    rocm: str | None = None
+    signers: Mapping[str, str] | None = None
     signed: SignedIndexes | None = None
+    allow_cpu: bool = False
+    lock: Path | None = None
+    whole: bool = False
 
 
 @dataclass(frozen=True)
@@ -114,30 +124,39 @@ class PackageSet:
 
 
 class SetPlanner:
-    """Plans one set for one machine and the Python ``python``, whose markers are ``markers``."""
+    """Plans one set for one machine and the Python of ``target``.
+
+    ``dependencies`` is the index of what the chosen one lacks, "" for none; ``present`` is what is installed,
+    of which stays what fits.
+    """
 
     def __init__(  # noqa: PLR0917 - a request, a machine, and the ways out
         self,
-        request: SetRequest,
+        request: InstallRequest,
+        dependencies: str,
+        present: Mapping[str, InstalledDistribution],
         host: TargetHost,
-        python: Path,
-        markers: Mapping[str, str],
+        target: InstallTarget,
         reach: PlanReader,
         env: Mapping[str, str],
         cache: Path,
     ) -> None:
-        self._request, self._host, self._reach = request, host, reach
-        self._python, self._markers, self._env, self._cache = python, markers, env, cache
-        self._versions = {name: installed.version for name, installed in request.kept.items()}
+        self._request, self._dependencies, self._host, self._target = request, dependencies, host, target
+        self._reach, self._env, self._cache = reach, env, cache
+        self._packages = requested.parse_packages(request.packages, target.environment.markers)
+        self._rocm = reader.resolve_index_url(request.rocm_index) if request.rocm_index is not None else None
+        self._versions = {name: installed.version for name, installed in present.items()}
+        stubs = [] if request.whole else map(self._make_installed_stub, present.values())
+        self._kept = list(filter(None, stubs))
         self._index = ""
         self._listed: dict[str, list[reader.IndexLink]] = {}  # by project, of folders and pages of wheels
+        self._listed_rocm: dict[str, list[reader.IndexLink]] = {}  # of an index of ROCm's that lists them
         self._left_out: list[str] = []  # projects of which compiled wheels are not offered
-        self._kept: list[resolve.StubWheel] = []
 
     def plan(self) -> PackageSet:
         """Choose and resolve. UsageError for bad input, HostError when nothing fits or nothing may."""
         request = self._request
-        torch = requested.find_torch_requirement(request.packages)
+        torch = requested.find_torch_requirement(self._packages)
         if torch is None and request.index is None:
             raise errors.UsageError(
                 "nothing of this belongs to torch, which says from which index things come",
@@ -147,11 +166,11 @@ class SetPlanner:
             self._check_pages(request.signed)
         choice = self._choose(torch, request.index) if torch is not None else None
         self._index = choice.index if choice else reader.resolve_index_url(request.index or "")
-        self._list_flat_pages("torch" if choice else next(iter(request.packages)))
-        self._kept = [stub for name in request.kept if (stub := self._make_installed_stub(name)) is not None]
+        self._dependencies = self._dependencies or self._index  # where pip is to ask no index
+        self._list_flat_pages("torch" if choice else next(iter(self._packages)))
         if choice is None:
-            lines = [str(requirement) for requirement in request.packages.values()]
-            packages = self._ask(lines, None, {})
+            lines = [str(requirement) for requirement in self._packages.values()]
+            packages = self._ask(lines, {})
         else:
             choice, lines, packages = self._resolve_around(choice)
         for package in packages:
@@ -174,7 +193,7 @@ class SetPlanner:
     def _choose(self, requirement: str, index: str | None) -> candidates.WheelChoice:
         """Choose a project's wheel; of the known indexes one that has all the companions, too."""
         request, host = self._request, replace(self._host, versions=self._versions)
-        companions = [name for name in request.packages if is_closed_project(name) and name != "torch"]
+        companions = [name for name in self._packages if is_closed_project(name) and name != "torch"]
         requirements = [requirement, *companions] if index is None else [requirement]
         channel, pre, allow_cpu = request.channel, request.pre, request.allow_cpu
         return choose.choose_wheels(
@@ -188,7 +207,7 @@ class SetPlanner:
 
         Where that fails, another may do: it is taken where only a companion was asked for, else named.
         """
-        asked = self._request.packages
+        asked = self._packages
         try:
             return choice, *self._resolve_with(choice)
         except errors.HostError as failure:
@@ -196,7 +215,7 @@ class SetPlanner:
             torch.specifier = asked["torch"].specifier if "torch" in asked else SpecifierSet()
             lines = [str(torch), *(str(entry) for name, entry in asked.items() if name != "torch")]
             try:
-                packages = self._ask(lines, choice, {"torch": self._list_offers("torch", choice)})
+                packages = self._ask(lines, {"torch": self._list_offers("torch", choice)})
             except errors.HostError:
                 raise failure from None
             version = next(package.version for package in packages if package.project == "torch")
@@ -217,16 +236,17 @@ class SetPlanner:
         torch, stub = _pinned_torch(choice), self._make_stub("torch", picked)
         lines = [
             str(torch),
-            *(str(entry) for name, entry in self._request.packages.items() if name != "torch"),
+            *(str(entry) for name, entry in self._packages.items() if name != "torch"),
         ]
         pages: dict[str, Sequence[reader.IndexLink | resolve.StubWheel]] = {"torch": [stub]}
         metadata = dist_info.parse_metadata(stub.content, name=f"METADATA of {picked.name}")
-        closed = [name for name in self._request.packages if is_closed_project(name) and name != "torch"]
+        closed = [name for name in self._packages if is_closed_project(name) and name != "torch"]
         constraints = []
         for requirement in map(Requirement, metadata.requires_dist):
             name, extras = canonicalize_name(requirement.name), torch.extras or {""}
             if requirement.marker and not any(
-                requirement.marker.evaluate({**self._markers, "extra": extra}) for extra in extras
+                requirement.marker.evaluate({**self._target.environment.markers, "extra": extra})
+                for extra in extras
             ):
                 continue
             if is_closed_project(name):
@@ -239,7 +259,7 @@ class SetPlanner:
             if not page:
                 self._raise_absent(project)
             pages[project] = page
-        packages = self._ask(lines, choice, pages, constraints)
+        packages = self._ask(lines, pages, constraints)
         # torch's companions may have kernels of their own in other wheels, by the same extras
         device_extras = {extra for extra in torch.extras if extra.startswith(_DEVICE_EXTRA)}
         more = [] if not device_extras else [
@@ -248,9 +268,7 @@ class SetPlanner:
             if package.index == resolve.CHOSEN and package.project != "torch" and not package.is_sdist
             and (shared := device_extras & self._read_extras(package))
         ]  # fmt: skip
-        return (
-            (lines + more, self._ask(lines + more, choice, pages, constraints)) if more else (lines, packages)
-        )
+        return (lines + more, self._ask(lines + more, pages, constraints)) if more else (lines, packages)
 
     def _read_extras(self, package: LockedPackage) -> set[str]:
         link = next(link for link in self._read_links(package.project) if link.url == package.url)
@@ -262,37 +280,38 @@ class SetPlanner:
     # --- what is offered ---
 
     def _list_indexes(self) -> Iterator[str]:
-        if not self._listed_index and not is_index(self._index, self._request.dependencies):
+        if not self._listed_index and not is_index(self._index, self._dependencies):
             yield self._index
-        if self._request.rocm is not None:
-            yield self._request.rocm
-        yield self._request.dependencies
+        if self._rocm is not None and not self._listed_rocm:
+            yield self._rocm
+        yield self._dependencies
 
     def _list_flat_pages(self, project: str) -> None:
-        """Read folders and pages that just list wheels: --find-links, and the index where it is one."""
+        """Read folders and pages that just list wheels: --find-links, and the indexes that are such ones."""
         self._listed_index = index_pages.read_project_links(self._index, project, self._reach) is None
         places = [self._index] if self._listed_index else []
         for text in self._request.find_links:
-            is_page = index_pages.is_page_url(text)
-            places.append(text if is_page else reader.resolve_index_url(text))
+            places.append(text if index_pages.is_page_url(text) else reader.resolve_index_url(text))
         for place in places:
-            for link in index_pages.list_links(place, self._reach):
-                if parsed := parse_file(link):
-                    self._listed.setdefault(parsed[0], []).append(link)
+            self._list_files(place, self._listed)
+        if self._rocm is not None and index_pages.read_project_links(self._rocm, "rocm", self._reach) is None:
+            self._list_files(self._rocm, self._listed_rocm)
+
+    def _list_files(self, place: str, by_project: dict[str, list[reader.IndexLink]]) -> None:
+        for link in index_pages.list_links(place, self._reach):
+            if parsed := parse_file(link):
+                by_project.setdefault(parsed[0], []).append(link)
 
     def _read_links(self, project: str) -> list[reader.IndexLink]:
         """Return the files that the chosen index and --find-links have of a project, else those of ROCm's."""
         listed = self._listed.get(project, [])
         if not self._listed_index:
             listed = [*(index_pages.read_project_links(self._index, project, self._reach) or ()), *listed]
-        if not listed and self._request.rocm is not None and requested.is_rocm_project(project):
-            listed = [*(index_pages.read_project_links(self._request.rocm, project, self._reach) or ())]
-            listed = listed or [
-                link
-                for link in index_pages.list_links(self._request.rocm, self._reach)
-                if (parsed := parse_file(link)) and parsed[0] == project
-            ]
-        return listed
+        if listed or self._rocm is None or not requested.is_rocm_project(project):
+            return listed
+        if self._listed_rocm:
+            return self._listed_rocm.get(project, [])
+        return [*(index_pages.read_project_links(self._rocm, project, self._reach) or ())]
 
     def _list_offers(
         self, project: str, choice: candidates.WheelChoice
@@ -332,9 +351,9 @@ class SetPlanner:
         )  # fmt: skip
         return resolve.StubWheel(package, content, picked.requires_python)
 
-    def _make_installed_stub(self, name: str) -> resolve.StubWheel | None:
+    def _make_installed_stub(self, installed: InstalledDistribution) -> resolve.StubWheel | None:
         """Return what is installed of a project that may come from the index of dependencies, to stay."""
-        installed = self._request.kept[name]
+        name = installed.name
         metadata = installed.info / "METADATA"
         if is_closed_project(name) or requested.requires_pure_wheel(name) or installed.editable:
             return None
@@ -352,29 +371,26 @@ class SetPlanner:
     def _ask(
         self,
         lines: Sequence[str],
-        choice: candidates.WheelChoice | None,
         pages: Mapping[str, Sequence[reader.IndexLink | resolve.StubWheel]],
         constraints: Sequence[str] = (),
     ) -> list[LockedPackage]:
         request = self._request
-        offered: dict[str, Sequence[reader.IndexLink | resolve.StubWheel]] = {
-            name: self._read_links(name) if is_closed_project(name) else page
-            for name, page in self._listed.items()
-        }
+        offered: dict[str, Sequence[reader.IndexLink | resolve.StubWheel]] = {**self._listed}
+        names = {*self._listed, *filter(requested.is_rocm_project, self._listed_rocm)} - {*pages}
+        offered |= {name: self._read_links(name) for name in sorted(names) if is_closed_project(name)}
         offered |= pages
-        for name in request.packages:
+        for name in self._packages:
             is_open = requested.requires_pure_wheel(name) and not is_closed_project(name)
             if is_open and name not in offered and (page := self._list_pure_wheels(name)):
                 offered[name] = page
         if request.pre:
             constraints = [*constraints, *(f"{name}>=0.dev0" for name in pages)]
+        asked = resolve.ResolveRequest(
+            lines, [*self._list_indexes()], offered, self._kept, constraints=constraints
+        )
+        python, markers = self._target.runnable_python, self._target.environment.markers
         try:
-            return resolve.resolve_packages(
-                resolve.ResolveRequest(
-                    lines, [*self._list_indexes()], offered, self._kept, constraints=constraints
-                ),
-                self._python, self._markers, self._host.tags, self._cache, self._env,
-            )  # fmt: skip
+            return resolve.resolve_packages(asked, python, markers, self._host.tags, self._cache, self._env)
         except errors.HostError as cause:
             raise self._explain_failure(str(cause)) from None
 
@@ -382,7 +398,7 @@ class SetPlanner:
         """Return the wheels without compiled code that the index of dependencies has, where ours has none."""
         if index_pages.read_project_links(self._index, project, self._reach):
             return []
-        links = index_pages.read_project_links(self._request.dependencies, project, self._reach) or ()
+        links = index_pages.read_project_links(self._dependencies, project, self._reach) or ()
         pure = [link for link in links if is_pure_wheel(reader.file_name_of_link(link))]
         if len(pure) < len(links):
             self._left_out.append(project)
@@ -398,13 +414,12 @@ class SetPlanner:
 
     def _explain_failure(self, message: str) -> errors.HostError:
         """Say what lies behind a failure of uv's, where the rules do."""
-        request = self._request
         names = re.findall(r"(?<![\w.-])([A-Za-z0-9][\w.-]*?)(?:\[[\w,-]+\])? was not found", message)
         names += re.findall(r"no versions? of ([A-Za-z0-9][\w.-]*)", message)
-        pages = re.findall(rf"{re.escape(strip_credentials(request.dependencies))}([\w.-]+)/", message)
+        pages = re.findall(rf"{re.escape(strip_credentials(self._dependencies))}([\w.-]+)/", message)
         for name in dict.fromkeys(map(canonicalize_name, [*names, *pages])):
             # uv takes a page to log in for one without files; ours says what is wrong with it
-            index_pages.read_project_links(request.dependencies, name, self._reach)
+            index_pages.read_project_links(self._dependencies, name, self._reach)
         closed = [name for name in map(canonicalize_name, names) if is_closed_project(name)]
         if left_out := [name for name in self._left_out if re.search(rf"\b{re.escape(name)}\b", message)]:
             return errors.HostError(
@@ -425,10 +440,10 @@ class SetPlanner:
 
     def _require_origin(self, package: LockedPackage, packages: Iterable[LockedPackage]) -> None:
         """Raise HostError for a package that may not come from where it is."""
-        request, name = self._request, package.project
+        name = package.project
         if package.index in (resolve.CHOSEN, resolve.INSTALLED) or is_index(package.index, self._index):
             return
-        is_of_rocm = request.rocm is not None and is_index(package.index, request.rocm)
+        is_of_rocm = self._rocm is not None and is_index(package.index, self._rocm)
         if is_closed_project(name):
             if not (is_of_rocm and requested.is_rocm_project(name)):
                 self._raise_absent(name)
@@ -449,7 +464,7 @@ class SetPlanner:
     def _check_pages(self, signed: SignedIndexes) -> None:
         """Have pages of the index checked as they are signed; not those of other indexes that were named."""
         request = self._request
-        exempt = {request.dependencies, *([request.rocm] if request.rocm else []), *request.find_links}
+        exempt = {self._dependencies, *([self._rocm] if self._rocm else []), *request.find_links}
         # signed, also where dependencies come from it
         exempt -= {reader.resolve_index_url(request.index)} if request.index else set()
         self._reach.page_check = replace(signed, exempt=frozenset(exempt)).check_page

@@ -69,6 +69,8 @@ def read_pip_settings(env: Mapping[str, str], prefix: Path) -> PipSettings:
     for name, text in env.items():
         if name.startswith("PIP_") and text:
             values[name[4:].lower().replace("_", "-")] = (text, name)
+    if "default-timeout" in values:  # pip has two names for it
+        values.setdefault("timeout", values["default-timeout"])
     variables = {
         variable: values[key][0]
         for key, names in _HONOURED.items()

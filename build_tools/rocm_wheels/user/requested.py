@@ -112,10 +112,12 @@ def find_intended_project(project: str) -> str | None:
 
     Strangers register such names on PyPI: a letter too few or twice, two letters changed about, a hyphen.
     """
-    from rocm_wheels.models import libraries
+    built = (*(built.normalized_name for built in list_projects()), *_OTHER_PROJECTS)
+    if project in built:
+        return None
+    from rocm_wheels.models import libraries  # slow to import
 
-    built = [built.normalized_name for built in list_projects()]
-    projects = (*built, *_OTHER_PROJECTS, *libraries.get_domain_libraries())
+    projects = (*built, *libraries.get_domain_libraries())
     if project in projects:
         return None
     slips = (

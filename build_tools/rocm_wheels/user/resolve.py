@@ -90,6 +90,7 @@ def write_uv_settings(folder: Path, indexes: Sequence[str], find_links: Iterable
     Servers of buckets say 403 of what is not there.
     """
     lines = [f"find-links = [{', '.join(map(_quote, find_links))}]"] if find_links else []
+    lines += ["no-index = true"] if not indexes else []
     for number, url in enumerate(indexes, start=1):
         lines += ["[[index]]", f"url = {_quote(url)}", "ignore-error-codes = [403]"]
         lines += ["default = true"] if number == len(indexes) else []
