@@ -452,7 +452,12 @@ def install(plan: InstallPlan, keep_wheels: Path | None = None) -> list[str]:
             )
         )
         target = environment.make_venv(target, env)
-        _require_unchanged(plan, target)
+        present = environment.list_installed(target)
+        notes = environment.read_notes(target, present)
+        is_done = all(_is_installed(entry, present.get(entry.project), notes) for entry in plan.packages)
+        if is_done and keep_wheels is None:  # another run that was waited for has installed the same
+            return _check(plan, target, env)
+        _require_unchanged(plan, target, present)
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rocm-wheels-")))
         changed = list(plan.changed)
         if keep_wheels is not None:
@@ -466,9 +471,12 @@ def install(plan: InstallPlan, keep_wheels: Path | None = None) -> list[str]:
         return _check(plan, target, env)
 
 
-def _require_unchanged(plan: InstallPlan, target: environment.InstallTarget) -> None:
+def _require_unchanged(
+    plan: InstallPlan,
+    target: environment.InstallTarget,
+    present: Mapping[str, installed_packages.InstalledDistribution],
+) -> None:
     """Refuse a plan that was made of another state: a run that has ended meanwhile may have changed it."""
-    present = environment.list_installed(target)
     changed = [
         package.project
         for package in plan.packages
