@@ -19,6 +19,8 @@ import pytest
 from exact import as_far_as_torch_can, require_scaled_products, uniform
 from looking import Given
 
+pytestmark = pytest.mark.limit(600)  # MIOpen looks for its fastest kernels when it first sees a shape
+
 _ROUND = 0.05  # seconds: many calls at once, so that starting one weighs nothing
 _ROUNDS = 12  # the best of so many counts
 _LIMIT = 0.8  # seconds, after which there are no more rounds: ten tests, ten seconds a GPU
