@@ -29,6 +29,7 @@ if __name__ == "__main__":
     _script.run("demo:demo")  # this module again, in a Python that has what it imports
 
 import contextlib
+import os
 import shlex
 import sys
 import time
@@ -359,6 +360,7 @@ def demo(output_dir: Path | None) -> None:
     begin = time.monotonic()
     extras.require_extras("the demo", "build", "release")
     folder = (output_dir or _script.CLONE / "demo-output").absolute()
+    boundary.pop_starting_python(os.environ)  # all of it is for the Python that the environments are made of
     if not folder.exists():
         log.log_note(f"the demo takes {COSTS}, {folder} included")
     with files.lock_folder(folder, purpose="demo"):

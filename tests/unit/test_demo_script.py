@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -84,6 +85,20 @@ def test_the_demo_prints_how_its_clone_starts_us(tmp_path: Path, monkeypatch: py
     assert script.format_line(*words) == ".venv/bin/rocm-wheels lock -o 'a lock.json'"
     monkeypatch.setattr(_script, "CLONE", tmp_path / "elsewhere")
     assert script.format_line(*words) == f"'{program}' lock -o 'a lock.json'"
+
+
+def test_it_builds_for_the_python_that_runs_it_whoever_started_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A script of the clone notes the Python that it was started by, for builds; environments are of ours."""
+    monkeypatch.setenv("ROCM_WHEELS_STARTED_BY", "/opt/older/python3")
+    seen = list[bool]()
+    monkeypatch.setattr(script.Demo, "build", lambda _: seen.append("ROCM_WHEELS_STARTED_BY" in os.environ))
+    for name in ("index", "release"):
+        monkeypatch.setattr(script.Demo, name, lambda _: None)
+    monkeypatch.setattr(script.Demo, "format_summary", lambda *_: "done")
+    assert boundary.run_command(script.demo, ["--output-dir", str(tmp_path)]) == 0
+    assert seen == [False]
 
 
 def test_without_the_extras_it_is_one_error(
