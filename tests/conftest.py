@@ -110,8 +110,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     Those modules come one after the other. On two cores, shared by four workers, they were the last that
     ended, by minutes, with one core idle.
     """
-    shared = hasattr(item.config, "workerinput") and item.path.stem not in SHARED[0]
-    if shared and hasattr(os, "nice") and os.nice(0) < YIELDING:
+    workers = getattr(item.config, "workerinput", {"workercount": 1})["workercount"]
+    yields = workers > (os.cpu_count() or 1) and item.path.stem not in SHARED[0]
+    if yields and hasattr(os, "nice") and os.nice(0) < YIELDING:
         os.nice(YIELDING - os.nice(0))
 
 
