@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import os
 import re
@@ -13,15 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from exact import require_installed
 
 
 @pytest.mark.limit(900)
 def test_rocm_sdk(tmp_path: Path, said: Any) -> None:
     """``rocm-sdk test``: every library loads, every program starts."""
-    try:
-        version = importlib.metadata.version("rocm")
-    except importlib.metadata.PackageNotFoundError:
-        pytest.skip("the Python packages of ROCm are not installed")
+    version = require_installed("rocm")
     argv = [sys.executable, "-m", "rocm_sdk", "test"]
     ended = subprocess.run(
         argv, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
