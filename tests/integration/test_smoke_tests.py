@@ -282,6 +282,17 @@ def test_a_poisoned_gpu_a_blocked_process_and_chance_cost_one_test_each(place: P
     assert few.gfx is None, "what was chosen needs no GPU"
 
 
+def test_a_test_may_say_nothing_for_as_long_as_it_marks_itself_with(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quiet = "import pytest, time\n@pytest.mark.limit(60)\ndef test_quiet():\n    time.sleep(4)\n"
+    (place / "smoke-tests" / "test_trial.py").write_text(quiet)
+    monkeypatch.setattr(runner, "_QUIET_SECONDS", 2.0)
+    monkeypatch.setattr(smoke, "TEST_SECONDS", 0.5)
+    (only,) = run(place, "")
+    assert named(only)["test_quiet"].outcome == "passed"
+
+
 def test_a_known_failure_is_told_apart_and_one_that_hangs_is_not_run(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

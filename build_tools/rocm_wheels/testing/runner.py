@@ -58,6 +58,7 @@ _STOPPED = ("stopped", "")  # how a process ends that leaves tests for another o
 _LEFT_OUT = "left out"  # and where a file ends well before pytest begins: what it tests is not there
 # seconds that a process may say nothing beside the limit of a test: it starts, reads tests
 _QUIET_SECONDS = 300.0
+_LONGEST_LIMIT = 1800.0  # seconds that a test may mark itself with
 _LOOK_SECONDS = 0.2  # between looks whether a process is over
 _KEEP_SECONDS = 1.0  # how old the results on the disk may be while tests run
 
@@ -516,7 +517,7 @@ class _FileRun:
                     log=self.whole.work / f"{file.slug}.log",
                     on_line=keep_line,
                     timeout=max(seconds, 0.001),
-                    silence=request.limit * max(request.scale, 1.0) + _QUIET_SECONDS,
+                    silence=max(request.limit, _LONGEST_LIMIT * request.scale) + _QUIET_SECONDS,
                     check=None,
                     description="it",
                     on_start=lambda pid: threading.Thread(

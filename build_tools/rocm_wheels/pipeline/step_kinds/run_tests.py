@@ -21,8 +21,7 @@ from rocm_wheels.sdk import build_environment, interpreters
 
 TEST_VERSION = "1"
 _RESULT_FILES = "results.json", "*/results.json"
-# ninja compiles extensions; torch's own tests run by the pytest of their environment, others are lent one
-_TEST_TOOLS = {"test-smoke": ["ninja"], "test-torch": ["ninja", "pytest"]}
+_TEST_TOOLS = ["ninja", "pytest"]  # ninja compiles extensions
 
 
 def settle_test(planner: Planner, step: Step, inputs: dict[str, str]) -> Step:
@@ -118,7 +117,7 @@ def _make_environment(step_run: StepRun, wheels: Sequence[Path]) -> build_enviro
     pins = ["==".join(wheel.name.split("-")[:2]) for wheel in wheels]
     interpreters.pip_install(
         environment.python,
-        [*pins, *_TEST_TOOLS[step_run.step.kind]],
+        [*pins, *_TEST_TOOLS],
         facts.request.sdk.tools_source,
         facts.env,
         activity="installing what the wheels require",
