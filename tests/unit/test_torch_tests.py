@@ -22,7 +22,7 @@ from rocm_wheels.models import ci, torch_tests
 from rocm_wheels.models.test_results import Results, Suite, TestResult
 from rocm_wheels.release import next_step, policy
 from rocm_wheels.release.evidence import store
-from rocm_wheels.release.evidence.evidence import Evidence, EvidenceSubmission, TestedSuite
+from rocm_wheels.release.evidence.evidence import Evidence, EvidenceSubmission, OutcomeCounts, TestedSuite
 from rocm_wheels.release.evidence.results import read_results
 from rocm_wheels.release.verdict import RuleResult
 from rocm_wheels.testing import installed_torch, places, pytest_words, runner, torch_test_plan
@@ -424,6 +424,19 @@ def test_a_policy_says_how_many_tests_may_be_flaky(tmp_path: Path) -> None:
     outcome, why = gate(two)
     assert outcome == "fail" and why.facts_of("too-flaky") == {"flaky": 2, "allowed": 1}
     assert gate(one, rules=RULES.replace(", flaky: 1", ""))[0] == "fail", "without a word none may"
+
+
+def test_a_flaky_smoke_test_is_no_pass_unless_the_policy_says_so() -> None:
+    """One that failed was no pass before it was tried again, too."""
+    smoke = "smoke: {fresh: 7d, targets: one, MORE}"
+    rules = f"channels: {{nightly: {{signed: false, rules: {{audit: {{fresh: 14d}}, {smoke}}}}}}}"
+    flaky = said("smoke", counts=OutcomeCounts(passed=3, flaky=1))
+
+    def outcome(more: str) -> str:
+        verdict = judged(rules.replace("MORE", more), said("audit"), flaky)
+        return next(one.outcome for one in verdict.rules if one.rule == "smoke")
+
+    assert outcome("pythons: one") == "fail" and outcome("pythons: one, flaky: 1") == "pass"
 
 
 NAMED = torch_tests.load_torch_tests().suites["default"].named_files
