@@ -17,12 +17,6 @@ from typing import Any
 
 def describe_python() -> "dict[str, Any]":
     """Return the facts of the Python that runs this, as JSON can have them."""
-    try:
-        from importlib.util import find_spec
-
-        has_pip = find_spec("pip") is not None
-    except ImportError:
-        has_pip = False
     release = sys.implementation.version
     implementation_version = ".".join(map(str, release[:3]))
     if release[3] != "final":
@@ -40,7 +34,6 @@ def describe_python() -> "dict[str, Any]":
         "purelib": sysconfig.get_path("purelib"),
         "platlib": sysconfig.get_path("platlib"),
         "user_site": site.getusersitepackages() if site.ENABLE_USER_SITE else None,
-        "has_pip": has_pip,
         "is_managed": sys.prefix == sys.base_prefix and managed_file.is_file(),
         "markers": {  # PEP 508
             "implementation_name": sys.implementation.name,

@@ -39,8 +39,8 @@ class PythonEnvironment:
 
     ``site_packages`` is where installers put things, ``platform_packages`` where those with compiled code;
     ``user_site`` the folder of this user's packages, None when this Python does not look there. ``markers``
-    are those of PEP 508. ``has_pip``: it has a pip of its own; ``is_managed``: it belongs to the system,
-    which forbids installing into it (PEP 668).
+    are those of PEP 508. ``is_managed``: it belongs to the system, which forbids installing into it (PEP
+    668).
     """
 
     python: Path
@@ -55,7 +55,6 @@ class PythonEnvironment:
     user_site: Path | None
     markers: Mapping[str, str] = field(default_factory=dict, hash=False)
     platform_packages: Path | None = None
-    has_pip: bool = False
     is_managed: bool = False
 
     @property
@@ -157,7 +156,6 @@ def _make_environment(answer: Mapping[str, Any]) -> PythonEnvironment:
         user_site=Path(answer["user_site"]) if answer["user_site"] else None,
         markers=answer["markers"],
         platform_packages=Path(answer["platlib"]),
-        has_pip=bool(answer["has_pip"]),
         is_managed=bool(answer["is_managed"]),
     )
 

@@ -145,6 +145,10 @@ class SetPlanner:
         self._reach, self._env, self._cache = reach, env, cache
         self._packages = requested.parse_packages(request.packages, target.environment.markers)
         self._rocm = reader.resolve_index_url(request.rocm_index) if request.rocm_index is not None else None
+        self._links = [
+            text if index_pages.is_page_url(text) else reader.resolve_index_url(text)
+            for text in request.find_links
+        ]
         self._versions = {name: installed.version for name, installed in present.items()}
         stubs = [] if request.whole else map(self._make_installed_stub, present.values())
         self._kept = list(filter(None, stubs))
@@ -290,9 +294,7 @@ class SetPlanner:
         """Read folders and pages that just list wheels: --find-links, and the indexes that are such ones."""
         self._listed_index = index_pages.read_project_links(self._index, project, self._reach) is None
         places = [self._index] if self._listed_index else []
-        for text in self._request.find_links:
-            places.append(text if index_pages.is_page_url(text) else reader.resolve_index_url(text))
-        for place in places:
+        for place in (*places, *self._links):
             self._list_files(place, self._listed)
         if self._rocm is not None and index_pages.read_project_links(self._rocm, "rocm", self._reach) is None:
             self._list_files(self._rocm, self._listed_rocm)
@@ -464,7 +466,7 @@ class SetPlanner:
     def _check_pages(self, signed: SignedIndexes) -> None:
         """Have pages of the index checked as they are signed; not those of other indexes that were named."""
         request = self._request
-        exempt = {self._dependencies, *([self._rocm] if self._rocm else []), *request.find_links}
+        exempt = {self._dependencies, *([self._rocm] if self._rocm else []), *self._links}
         # signed, also where dependencies come from it
         exempt -= {reader.resolve_index_url(request.index)} if request.index else set()
         self._reach.page_check = replace(signed, exempt=frozenset(exempt)).check_page
