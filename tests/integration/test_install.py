@@ -15,7 +15,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from audit_wheels import Draft
 from flaky_server import FileServer, serving
-from index_server import IndexServer
+from index_server import IndexHandler, IndexServer
 from index_wheels import NOW, SCHEMA, wheel
 from install_world import (
     CUDA,
@@ -363,6 +363,36 @@ def test_every_form_of_an_index_is_one(form: str, venv: Environment, tmp_path: P
         }
         assert install(places[form], venv) == 0
     assert venv.packages() == SET
+
+
+@pytest.mark.contract
+def test_a_password_in_the_address_is_for_its_server_and_written_down_nowhere(
+    venv: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also a large wheel, which is fetched here, and those that uv fetches."""
+    send, wants = IndexHandler.send_head, tmp_path / "index"
+
+    def let_in(handler: IndexHandler) -> object:
+        authorization = handler.headers.get("Authorization")
+        if handler.server.folder != wants or authorization == "Basic bWU6czNjcmV0":
+            return send(handler)
+        handler.send_error(401)
+        return None
+
+    lock = tmp_path / "pylock.toml"
+    monkeypatch.setattr("rocm_wheels.user.install.LARGE", 5000)
+    with served_index(tmp_path / "index", rocm_index(tmp_path / "raw")) as server:
+        address = server.url.replace("//", "//me:s3cret@")
+        monkeypatch.setattr(IndexHandler, "send_head", let_in)
+        assert install(server.url, venv) == 17
+        assert install(address, venv) == 0
+        assert install(address, venv, "--dry-run", "-o", str(lock)) == 0
+        assert venv.packages() == SET
+        assert {request.status for request in server.requests if request.method == "GET"} >= {200, 401}
+    told = capsys.readouterr()
+    files = [path for root in (tmp_path / "cache", venv.prefix) for path in root.rglob("*") if path.is_file()]
+    written = [path.name for path in (*files, lock) if b"s3cret" in path.read_bytes()]
+    assert written == [] and "s3cret" not in told.out + told.err
 
 
 @pytest.mark.contract
