@@ -261,7 +261,7 @@ class SetPlanner:
         offers = parallel.run_in_parallel(lambda name: self._list_offers(name, choice), names, jobs=_JOBS)
         for project, page in zip(names, offers, strict=True):
             if not page:
-                self._raise_absent(project)
+                raise self._make_absent_error(project)
             pages[project] = page
         packages = self._ask(lines, pages, constraints)
         # torch's companions may have kernels of their own in other wheels, by the same extras
@@ -406,10 +406,10 @@ class SetPlanner:
             self._left_out.append(project)
         return pure
 
-    def _raise_absent(self, project: str) -> None:
+    def _make_absent_error(self, project: str, message: str = "") -> errors.HostError:
         option = "--rocm-index" if requested.is_rocm_project(project) else "--index"
-        raise errors.HostError(
-            f"{project} holds code for GPUs and is only taken from the index that was chosen, "
+        return errors.HostError(
+            f"{message}{project} holds code for GPUs and is only taken from the index that was chosen, "
             f"which has none for this Python and platform: {strip_credentials(self._index)}",
             tip=f"name an index that has it with {option}",
         )
@@ -430,12 +430,7 @@ class SetPlanner:
                 tip="name another version of it, or an index that has it with --index",
             )
         if closed:
-            option = "--rocm-index" if requested.is_rocm_project(closed[0]) else "--index"
-            return errors.HostError(
-                f"{message}\n{closed[0]} holds code for GPUs and is only taken from the index that was"
-                " chosen, which has none for this Python and platform",
-                tip=f"name an index that has it with {option}",
-            )
+            return self._make_absent_error(closed[0], f"{message}\n")
         return errors.HostError(
             message, tip="name versions that go together, such as 'torch==2.9.*'; or another --index"
         )
@@ -448,7 +443,7 @@ class SetPlanner:
         is_of_rocm = self._rocm is not None and is_index(package.index, self._rocm)
         if is_closed_project(name):
             if not (is_of_rocm and requested.is_rocm_project(name)):
-                self._raise_absent(name)
+                raise self._make_absent_error(name)
         elif not is_of_rocm and not package.is_sdist and not is_pure_wheel(package.name):
             closed = [
                 other.project
