@@ -160,15 +160,13 @@ def choose(
     nothing fits, and for a torch that serves no GPU of the machine, unless ``allow_cpu``.
     """
     from rocm_wheels.index import reader
-    from rocm_wheels.user import kernel_proof
-    from rocm_wheels.user.choose import choose_wheels as chosen
     from rocm_wheels.user.host import StatedMachine, make_host
+    from rocm_wheels.user.kernel_proof import choose_proven_wheels
 
     host = make_host(dict(os.environ), StatedMachine(tuple(gfx), rocm, python, platform))
     reach = reader.IndexReader()
-    choices = chosen(requirements, index, host, reach, channel=channel, pre=pre, allow_cpu=allow_cpu)
-    return (
-        choices if allow_cpu else tuple(kernel_proof.prove_choice(choice, host, reach) for choice in choices)
+    return choose_proven_wheels(
+        requirements, index, host, reach, channel=channel, pre=pre, allow_cpu=allow_cpu
     )
 
 

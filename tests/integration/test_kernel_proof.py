@@ -169,6 +169,42 @@ def test_choose_and_install_refuse_alike_what_only_a_table_or_an_extra_promises(
                     assert "code for gfx1100: no: it has code for gfx942" in message
 
 
+def test_an_index_whose_torch_is_refused_is_passed_over_for_the_next_that_serves(
+    tmp_path: Path, empty: Environment, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By ``choose`` and ``install`` alike; where none serves, the refusal is that of the best index."""
+    first = torch(tmp_path / "first", "2.10.0", code=library("gfx942"))
+    second = torch(tmp_path / "second", "2.9.1", code=library("gfx1100"))
+    with (
+        served_index(tmp_path / "index0", [first]) as best,
+        served_index(tmp_path / "index1", [second]) as next_best,
+    ):
+        rows = tuple(
+            package_indexes.get_index(name).model_copy(update={"url": server.url})
+            for name, server in (("pytorch-rocm7.2", best), ("pytorch-rocm7.1", next_best))
+        )
+        monkeypatch.setattr(package_indexes, "list_indexes", lambda: rows)
+        more = ["--dependency-index", best.url, "--python", str(empty.prefix), "--dry-run"]
+        commands = (("choose", []), ("install", more))
+        for name, words in commands:
+            command = [name, "torch", "--rocm", "none", *words, "--gfx"]
+            assert boundary.run_command(main.cli, [*command, "gfx1100", "--json"]) == 0
+            answer = json.loads(capsys.readouterr().out)
+            choice = answer["choices"][0] if name == "choose" else answer["choice"]
+            index = (answer if name == "install" else choice)["index"]
+            assert (index, choice["requires"]) == (next_best.url, ["torch==2.9.1"])
+            passed = (
+                "passed over: pytorch-rocm7.2 has torch 2.10.0: code for gfx1100: no: it has code for gfx942"
+            )
+            assert any(passed in note for note in choice["notes"]), choice["notes"]
+            assert boundary.run_command(main.cli, [*command, "gfx1200"]) == 17
+            message = capsys.readouterr().err
+            assert "torch 2.10.0: code for gfx1200: no: it has code for gfx942" in message
+            assert "2.9.1" not in message
+            assert boundary.run_command(main.cli, [*command, "gfx1200", "--allow-cpu"]) == 0
+            assert "2.10.0" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("form", [(1, "zlib"), (2, "zstd"), (3, "zstd"), None])
 def test_bundles_of_each_form_are_read(
     form: tuple[int, str] | None, tmp_path: Path, empty: Environment, capsys: pytest.CaptureFixture[str]

@@ -89,19 +89,17 @@ def choose_command(  # noqa: PLR0917 - click passes them by name
 ) -> None:
     """Choose, and print what was chosen; 17 when something has no wheel that fits."""
     from rocm_wheels.index.reader import IndexReader
-    from rocm_wheels.user import choose, kernel_proof
     from rocm_wheels.user.host import StatedMachine, make_host
+    from rocm_wheels.user.kernel_proof import choose_proven_wheels
 
     refuse_index_and_channel(index, channel)
     env, reader = boundary.read_environment(), IndexReader(retries=retries)
     if (signed := _require_released_by(released_by, env)) is not None:
         reader.page_check = signed.check_page
     host = make_host(env, StatedMachine(gfx, rocm, python, platform, enable))
-    choices = choose.choose_wheels(
+    choices = choose_proven_wheels(
         requirements, index, host, reader, channel=channel or "stable", pre=pre, allow_cpu=allow_cpu
     )
-    if not allow_cpu:
-        choices = tuple(kernel_proof.prove_choice(choice, host, reader) for choice in choices)
     if as_json:
         whole = {"host": host_as_json(host), "choices": [choice_as_json(choice) for choice in choices]}
         click.echo(shell.hide_credentials(json.dumps(whole, indent=1)))

@@ -7,7 +7,7 @@ lacks. When nothing fits, the error names the wheel that came nearest.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -26,6 +26,7 @@ from rocm_wheels.wheels import dist_info
 
 if TYPE_CHECKING:
     from rocm_wheels.models import package_indexes
+    from rocm_wheels.user.install_options import UnservedGpuError
 
 ItemT = TypeVar("ItemT")
 _JOBS = 8
@@ -47,13 +48,16 @@ def choose_wheels(
     channel: str = "stable",
     pre: bool = False,
     allow_cpu: bool = True,
+    refused: Mapping[str, UnservedGpuError] | None = None,
 ) -> tuple[WheelChoice, ...]:
     """Choose a wheel for each requirement, all from one index.
 
     ``index`` is a URL, a folder, or a URL with ``{family}`` in it; None: of the indexes of ``channel`` that
     are known for this machine the best one that has wheels for everything. UsageError for a requirement or
     index that cannot be one, HostError when nothing fits; without ``allow_cpu`` UnservedGpuError where the
-    known indexes have wheels for the CPU alone, and there is an AMD GPU.
+    known indexes have wheels for the CPU alone, and there is an AMD GPU. Of the known indexes those in
+    ``refused`` are passed over, as their torch was refused (``kernel_proof``); the first such error is raised
+    where no other has what fits.
     """
     parsed = [_parse_requirement(text) for text in requirements]
     if not parsed:
@@ -65,7 +69,7 @@ def choose_wheels(
 
     # the best GPU that an index has code for counts: as what it is, else as one whose kernels it runs
     posed = index_pages.pose_host(host, channel)
-    asking = _Asking(parsed, reach, channel, pre)
+    asking = _Asking(parsed, reach, channel, pre, refused or {})
     for asked_host in [host] if posed is host else [host, posed]:
         missed: list[gpu.Gpu] = []
         for best in asked_host.usable_gpus:
@@ -74,6 +78,8 @@ def choose_wheels(
             if choices := asking.choose_first(indexes, asked_host, notes, best=best, is_listed=is_listed):
                 return choices
             missed.append(best)
+    if refused:
+        raise next(iter(refused.values()))
     indexes, reasons = index_pages.find_host_indexes(host, channel, allow_cpu=allow_cpu)
     return asking.choose_first(indexes, host, reasons)
 
@@ -86,6 +92,7 @@ class _Asking:
     reach: reader.IndexReader
     channel: str
     pre: bool
+    refused: Mapping[str, UnservedGpuError]
 
     def choose_first(
         self,
@@ -98,8 +105,8 @@ class _Asking:
     ) -> tuple[WheelChoice, ...]:
         """Choose from the first index that has wheels for everything, with code for the GPU ``best``.
 
-        () where none has, nor should by the tables; where it ``is_listed``, HostError says why none fits.
-        UnreachableError for one that cannot be asked, when what it has is not known and counts.
+        () where none has, nor should by the tables, or one was refused; where it ``is_listed``, HostError
+        says why none fits. UnreachableError for one that cannot be asked, when what it has counts.
         """
         failures: list[errors.HostError] = []
         unasked: reader.UnreachableError | None = None
@@ -120,6 +127,10 @@ class _Asking:
             if isinstance(answer, errors.HostError):
                 failures.append(answer)
                 continue
+            if refusals := [self.refused[choice.index] for choice in answer if choice.index in self.refused]:
+                first_line = str(refusals[0]).partition("\n")[0]
+                failures.append(errors.HostError(f"{known.name} has {first_line}"))
+                continue
             reason = f"it has code for {gfx}, which no table lists of it" if is_unlisted else known.reason
             passed = (f"passed over: {failure}" for failure in failures)
             index_notes = (f"{known.name} was taken: {reason}", *notes, *passed)
@@ -137,6 +148,8 @@ class _Asking:
                 failures.append(errors.HostError(message))
         if unserved:
             return unserved
+        if self.refused:
+            return ()
         if unasked:
             raise unasked
         if not is_listed:

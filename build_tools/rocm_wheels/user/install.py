@@ -160,12 +160,21 @@ class InstallPlan:
 def plan_install(request: package_set.InstallRequest, env: Mapping[str, str]) -> InstallPlan:
     """Choose, resolve and compare. UsageError for bad input, HostError when nothing fits or nothing may.
 
-    UnservedGpuError for a torch without code for a GPU of this machine, unless the request allows it.
+    UnservedGpuError for a torch without code for a GPU of this machine, unless the request allows it: of the
+    known indexes the first is taken whose torch has some.
     """
+    return kernel_proof.plan_served(lambda refused: _plan(request, env, refused), request.index)
+
+
+def _plan(
+    request: package_set.InstallRequest,
+    env: Mapping[str, str],
+    refused: Mapping[str, install_options.UnservedGpuError],
+) -> InstallPlan:
     target = environment.inspect_target(request.python, request.venv, env)
     python = target.environment
     settings = read_pip_settings(env, python.prefix)
-    if settings.note and request.lock is None:
+    if settings.note and request.lock is None and not refused:
         log.log_note(f"{settings.note}; --index, --dependency-index and --find-links name places")
     env = {**env, **settings.variables}
     stated = StatedMachine(
@@ -191,7 +200,9 @@ def plan_install(request: package_set.InstallRequest, env: Mapping[str, str]) ->
             tuple(packages), str(request.lock), tuple(filter(None, [dependencies])), tuple(lines), None
         )
     else:
-        planner = package_set.SetPlanner(request, dependencies, present, host, target, reach, env, cache)
+        planner = package_set.SetPlanner(
+            request, dependencies, present, host, target, reach, env, cache, refused=refused
+        )
         found = planner.plan()
         if request.signed is not None:
             planner.require_signed_files(found.packages)
@@ -350,13 +361,11 @@ def _prove_torch(
         posed = kernel_proof.find_proven_pose(proof, demand.gpus, host.platform)
         line = posed.line if posed else None
         plan = replace(plan, override_line=line, demand=kernel_proof.make_demand(host, line))
-    notes = plan.choice.notes if plan.choice else ()
-    if plan.choice is not None:
-        plan = replace(
-            plan, choice=replace(plan.choice, notes=kernel_proof.drop_open_questions(notes, proof))
-        )
     if not plan.allow_cpu:
-        kernel_proof.require_served(proof, plan.demand or demand, host, notes)
+        kernel_proof.require_served(proof, plan.demand or demand, host, plan.choice)
+    if plan.choice is not None:
+        notes = kernel_proof.drop_open_questions(plan.choice.notes, proof)
+        plan = replace(plan, choice=replace(plan.choice, notes=notes))
     return plan
 
 

@@ -178,7 +178,12 @@ ALLOW_CPU_TIP = "--allow-cpu takes a torch that computes on the CPU"
 
 
 class UnservedGpuError(errors.HostError):
-    """No torch that was found serves the GPUs here; to take one for the CPU is the user's to say."""
+    """No torch that was found serves the GPUs here; to take one for the CPU is the user's to say.
+
+    ``index`` has the torch that was refused, "" where none was found.
+    """
+
+    index = ""
 
 
 def require_gpu_index(host: TargetHost, channel: str) -> None:

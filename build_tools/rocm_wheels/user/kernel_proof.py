@@ -14,8 +14,9 @@ import itertools
 import posixpath
 import re
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -27,14 +28,16 @@ from rocm_wheels.index import reader
 from rocm_wheels.models.gfx import load_overrides
 from rocm_wheels.user import (
     candidates,
+    choose,
     gpu_support,
     index_pages,
-    install_options,
     installed_packages,
 )
 from rocm_wheels.user.host import PosedTarget, TargetHost, make_markers
+from rocm_wheels.user.install_options import UnservedGpuError, make_unserved_error
 from rocm_wheels.wheels import dist_info
 
+PlanT = TypeVar("PlanT")
 # requirements by which a torch is one for these GPUs: those of the wheels on PyPI and download.pytorch.org
 _KIND_REQUIREMENTS: tuple[tuple[installed_packages.BuildKind, str], ...] = (
     ("cuda", r"nvidia-.+|cuda-(bindings|toolkit)|.+-cu1[0-9]"),
@@ -140,26 +143,68 @@ def find_proven_pose(proof: KernelProof, gpus: Sequence[Gpu], platform: str) -> 
     return None
 
 
-def require_served(proof: KernelProof, demand: GpuDemand, host: TargetHost, notes: Sequence[str]) -> None:
+def require_served(
+    proof: KernelProof, demand: GpuDemand, host: TargetHost, choice: candidates.WheelChoice | None
+) -> None:
     """Refuse a torch that serves none of the GPUs that are demanded; UnservedGpuError says what does.
 
-    ``notes`` say why that torch was chosen.
+    ``choice`` is that of this torch, None for one that was not chosen, but locked or named.
     """
     if faults := demand.list_faults(proof):
         posed = find_proven_pose(proof, demand.gpus, host.platform)
         hint = [f"{posed}: with --gfx {posed.option.target} this torch is taken"] if posed else []
-        reasons = [*faults, *hint, *drop_open_questions(notes, proof)]
-        raise install_options.make_unserved_error(reasons, demand.targets, host)
+        reasons = [*faults, *hint, *(drop_open_questions(choice.notes, proof) if choice else ())]
+        refusal = make_unserved_error(reasons, demand.targets, host)
+        refusal.index = choice.index if choice else ""
+        raise refusal
 
 
-def prove_choice(
+def plan_served(plan: Callable[[Mapping[str, UnservedGpuError]], PlanT], index: str | None) -> PlanT:
+    """Return the plan around the first known index whose torch is proven to serve a GPU of the machine.
+
+    ``plan`` makes it without the indexes whose torch it was refused for before, by their URLs, as
+    ``choose_wheels`` does, and raises UnservedGpuError for the torch that it came to. Where somebody names an
+    ``index``, that one counts.
+    """
+    refused: dict[str, UnservedGpuError] = {}
+    while True:
+        try:
+            return plan(refused)
+        except UnservedGpuError as refusal:
+            if index is not None or not refusal.index or refusal.index in refused:
+                raise
+            refused[refusal.index] = refusal
+
+
+def choose_proven_wheels(
+    requirements: Sequence[str],
+    index: str | None,
+    host: TargetHost,
+    reach: reader.IndexReader,
+    *,
+    channel: str = "stable",
+    pre: bool = False,
+    allow_cpu: bool = False,
+) -> tuple[candidates.WheelChoice, ...]:
+    """Choose as ``choose_wheels``, of a torch that is proven to serve a GPU of the machine.
+
+    UnservedGpuError for a torch that serves none, as ``install`` has it: also where tables, labels or extras
+    say that it does. With ``allow_cpu`` nothing is read, and nothing refused.
+    """
+
+    def plan(refused: Mapping[str, UnservedGpuError]) -> tuple[candidates.WheelChoice, ...]:
+        choices = choose.choose_wheels(
+            requirements, index, host, reach, channel=channel, pre=pre, allow_cpu=allow_cpu, refused=refused
+        )
+        return choices if allow_cpu else tuple(_prove_choice(choice, host, reach) for choice in choices)
+
+    return plan_served(plan, index)
+
+
+def _prove_choice(
     choice: candidates.WheelChoice, host: TargetHost, reach: reader.IndexReader
 ) -> candidates.WheelChoice:
-    """Return a choice with what parts of its torch say of its code, where the index does not say it.
-
-    UnservedGpuError for a torch that serves no GPU of the machine, as ``install`` has it: also where tables,
-    labels or extras say that it does. HostError and DataError where its METADATA cannot be had.
-    """
+    """Return a choice with what parts of its torch say of its code, where the index does not say it."""
     demand, torch = make_demand(host, choice.override_line), choice.picked
     if demand is None or torch is None or choice.project != "torch":
         return choice
@@ -168,7 +213,7 @@ def prove_choice(
     devices = [wheel for wheel in choice.devices if is_device_project(wheel.wheel.name)]
     markers = make_markers(host)
     proof = prove_wheel(torch, list(map(Requirement, requires)), demand, markers, reach, devices=devices)
-    require_served(proof, demand, host, choice.notes)
+    require_served(proof, demand, host, choice)
     if any(is_served for _, is_served in choice.served):
         return choice
     lines = [proof.describe(target) for target in demand.targets]

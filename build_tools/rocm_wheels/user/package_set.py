@@ -25,6 +25,7 @@ from rocm_wheels.models.project import is_closed_project
 from rocm_wheels.user import candidates, choose, fetch, index_pages, requested, resolve
 from rocm_wheels.user.environment import InstallTarget
 from rocm_wheels.user.host import TargetHost
+from rocm_wheels.user.install_options import UnservedGpuError
 from rocm_wheels.user.installed_packages import InstalledDistribution
 from rocm_wheels.user.lock import LockedPackage, strip_credentials
 from rocm_wheels.user.signed_index import SignedIndexes
@@ -127,7 +128,7 @@ class SetPlanner:
     """Plans one set for one machine and the Python of ``target``.
 
     ``dependencies`` is the index of what the chosen one lacks, "" for none; ``present`` is what is installed,
-    of which stays what fits.
+    of which stays what fits. ``refused`` are known indexes that are passed over, as their torch was refused.
     """
 
     def __init__(  # noqa: PLR0917 - a request, a machine, and the ways out
@@ -140,7 +141,10 @@ class SetPlanner:
         reach: PlanReader,
         env: Mapping[str, str],
         cache: Path,
+        *,
+        refused: Mapping[str, UnservedGpuError] | None = None,
     ) -> None:
+        self._refused = refused
         self._request, self._dependencies, self._host, self._target = request, dependencies, host, target
         self._reach, self._env, self._cache = reach, env, cache
         self._packages = requested.parse_packages(request.packages, target.environment.markers)
@@ -201,8 +205,9 @@ class SetPlanner:
         requirements = [requirement, *companions] if index is None else [requirement]
         channel, pre, allow_cpu = request.channel, request.pre, request.allow_cpu
         return choose.choose_wheels(
-            requirements, index, host, self._reach, channel=channel, pre=pre, allow_cpu=allow_cpu
-        )[0]
+            requirements, index, host, self._reach,
+            channel=channel, pre=pre, allow_cpu=allow_cpu, refused=self._refused,
+        )[0]  # fmt: skip
 
     def _resolve_around(
         self, choice: candidates.WheelChoice
