@@ -172,12 +172,11 @@ _SOURCE_SUFFIXES = (".tar.gz", ".zip", ".tar.bz2")
 class ProjectFiles:
     """``wheels`` of a project, each with the reason why it is out; ``documents`` of variants by version.
 
-    ``unread`` are names that no installer reads; ``sources`` is how many source distributions there are.
+    Names that no installer reads are left out. ``sources`` is how many source distributions there are.
     """
 
     wheels: tuple[ChoiceCandidate, ...]
     documents: Mapping[Version, reader.IndexLink]
-    unread: tuple[str, ...] = ()
     sources: int = 0
 
     def list_usable(self) -> dict[Version, list[ChoiceCandidate]]:
@@ -197,7 +196,6 @@ def read_project_files(
     tag_ranks = {tag: tag_rank for tag_rank, tag in reversed(list(enumerate(host.tags)))}
     wheels: list[ChoiceCandidate] = []
     documents: dict[Version, reader.IndexLink] = {}
-    unread: list[str] = []
     sources = 0
     for link in links:
         file = reader.file_name_of_link(link)
@@ -214,7 +212,6 @@ def read_project_files(
             try:
                 name = dist_info.parse_wheel_name(file)
             except errors.DataError:
-                unread.append(file)
                 continue
             if name.name == project:
                 reader.require_link_digest(
@@ -222,9 +219,7 @@ def read_project_files(
                 )  # a page that makes digests up is an error, whatever is taken
                 tag_rank = min((tag_ranks[tag] for tag in name.tags if tag in tag_ranks), default=-1)
                 wheels.append(_check_machine(ChoiceCandidate(link, name, tag_rank), host))
-    return ProjectFiles(
-        tuple(_check_versions(wheels, requirement.specifier, pre=pre)), documents, tuple(unread), sources
-    )
+    return ProjectFiles(tuple(_check_versions(wheels, requirement.specifier, pre=pre)), documents, sources)
 
 
 def _check_machine(wheel: ChoiceCandidate, host: TargetHost) -> ChoiceCandidate:

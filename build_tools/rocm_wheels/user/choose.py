@@ -7,8 +7,9 @@ lacks. When nothing fits, the error names the wheel that came nearest.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from os.path import commonprefix
 from typing import TYPE_CHECKING, TypeVar
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -21,7 +22,7 @@ from rocm_wheels.index import reader
 from rocm_wheels.user import candidates, device_extras, gpu_support, index_pages, variant_wheels
 from rocm_wheels.user.candidates import ChoiceCandidate, ProjectFiles, RejectionStage, WheelChoice
 from rocm_wheels.user.host import PosedTarget, TargetHost
-from rocm_wheels.variants import order
+from rocm_wheels.user.variant_wheels import RankedRelease
 from rocm_wheels.wheels import dist_info
 
 if TYPE_CHECKING:
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
     from rocm_wheels.user.install_options import UnservedGpuError
 
 ItemT = TypeVar("ItemT")
+AnswerT = TypeVar("AnswerT")
 _JOBS = 8
-_MAX_LISTED = 5
 _MOST_OLDER = 4  # versions whose METADATA is read when the newest has no kernels for the GPUs here
 _VISIBLE_VARIABLES = (
     variables.ROCR_VISIBLE_DEVICES,
@@ -111,8 +112,12 @@ class _Asking:
         failures: list[errors.HostError] = []
         unasked: reader.UnreachableError | None = None
         unserved: tuple[WheelChoice, ...] = ()
-        for known, answer in self._ask(indexes, host):
-            gfx = best.gfx if best and best.vendor == "amd" else None
+        gfx = best.gfx if best and best.vendor == "amd" else None
+
+        def ask(known: package_indexes.PackageIndex) -> tuple[WheelChoice, ...]:
+            return _choose_from_index(known.url, self.requirements, host, self.reach, pre=self.pre)
+
+        for known, answer in _try_in_turn(ask, indexes):
             is_unlisted = gfx is not None and known.find_serving(host.platform, gfx) is None
             if isinstance(answer, reader.UnreachableError):
                 failure = reader.UnreachableError(
@@ -123,29 +128,30 @@ class _Asking:
                     raise failure
                 unasked = unasked or failure
                 failures.append(failure)
-                continue
-            if isinstance(answer, errors.HostError):
+            elif isinstance(answer, errors.HostError):
                 failures.append(answer)
-                continue
-            if refusals := [self.refused[choice.index] for choice in answer if choice.index in self.refused]:
+            elif isinstance(answer, errors.RocmWheelsError):
+                raise answer
+            elif refusals := [
+                self.refused[choice.index] for choice in answer if choice.index in self.refused
+            ]:
                 first_line = str(refusals[0]).partition("\n")[0]
                 failures.append(errors.HostError(f"{known.name} has {first_line}"))
-                continue
-            reason = f"it has code for {gfx}, which no table lists of it" if is_unlisted else known.reason
-            passed = (f"passed over: {failure}" for failure in failures)
-            index_notes = (f"{known.name} was taken: {reason}", *notes, *passed)
-            noted = tuple(replace(choice, notes=(*index_notes, *choice.notes)) for choice in answer)
-            served = [entry for choice in answer for entry in choice.served]
-            if is_unlisted:
-                if (best, True) in served:
-                    return noted
-                failures.append(errors.HostError(f"{known.name} has no kernels for {gfx}"))
             else:
-                if not served or any(is_served for _, is_served in served):
+                reason = f"it has code for {gfx}, which no table lists of it" if is_unlisted else known.reason
+                passed = (f"passed over: {failure}" for failure in failures)
+                index_notes = (f"{known.name} was taken: {reason}", *notes, *passed)
+                noted = tuple(replace(choice, notes=(*index_notes, *choice.notes)) for choice in answer)
+                served = [entry for choice in answer for entry in choice.served]
+                if (
+                    (best, True) in served
+                    if is_unlisted
+                    else not served or any(is_served for _, is_served in served)
+                ):
                     return noted
-                unserved = unserved or noted
-                message = f"{known.name} has no kernels for the GPUs here, whatever tables say"
-                failures.append(errors.HostError(message))
+                unserved = unserved if is_unlisted else unserved or noted
+                lacking = gfx if is_unlisted else "the GPUs here, whatever tables say"
+                failures.append(errors.HostError(f"{known.name} has no kernels for {lacking}"))
         if unserved:
             return unserved
         if self.refused:
@@ -158,24 +164,16 @@ class _Asking:
         reasons = errors.HostError("; ".join(map(str, failures)), tip=failures[-1].tip)
         raise errors.HostError(message) from reasons
 
-    def _ask(
-        self, indexes: Sequence[package_indexes.PackageIndex], host: TargetHost
-    ) -> Iterator[tuple[package_indexes.PackageIndex, tuple[WheelChoice, ...] | errors.HostError]]:
-        """Yield what each index has: the best is asked alone, as mostly it has it, then several at once."""
 
-        def ask(known: package_indexes.PackageIndex) -> tuple[WheelChoice, ...]:
-            return _choose_from_index(known.url, self.requirements, host, self.reach, pre=self.pre)
-
-        for batch in _split_batches(indexes):
-            for known, answer in zip(batch, parallel.try_in_parallel(ask, batch, jobs=_JOBS), strict=True):
-                if isinstance(answer, Exception) and not isinstance(answer, errors.HostError):
-                    raise answer
-                yield known, answer
-
-
-def _split_batches(items: Sequence[ItemT]) -> list[Sequence[ItemT]]:
-    """Return the first item alone, then batches of as many as are asked side by side."""
-    return [items[:1], *(items[at : at + _JOBS] for at in range(1, len(items), _JOBS))]
+def _try_in_turn(
+    ask: Callable[[ItemT], AnswerT], items: Sequence[ItemT]
+) -> Iterator[tuple[ItemT, AnswerT | errors.RocmWheelsError]]:
+    """Yield each item with its answer, or the error; the first is asked alone, as mostly it has it."""
+    for batch in (items[:1], *(items[start : start + _JOBS] for start in range(1, len(items), _JOBS))):
+        for item, answer in zip(batch, parallel.try_in_parallel(ask, batch, jobs=_JOBS), strict=True):
+            if isinstance(answer, Exception) and not isinstance(answer, errors.RocmWheelsError):
+                raise answer
+            yield item, answer
 
 
 def _parse_requirement(text: str) -> Requirement:
@@ -200,17 +198,18 @@ def _choose_from_index(
     def choose_wheel(requirement: Requirement) -> WheelChoice:
         located = index_pages.locate_project(index, canonicalize_name(requirement.name), host, reach)
         files = candidates.read_project_files(located.links, requirement, host, pre=pre)
-        return _choose_wheel(_Request(requirement, located, host, reach), files)
+        return _choose_wheel(_Request(requirement, located, files, host, reach))
 
     return tuple(parallel.run_in_parallel(choose_wheel, requirements, jobs=_JOBS))
 
 
 @dataclass(frozen=True)
 class _Request:
-    """What is chosen from one index, for whom, and the way there."""
+    """What is chosen, from which files of one index, for whom, and the way there."""
 
     requirement: Requirement
     located: index_pages.LocatedProject
+    files: ProjectFiles
     host: TargetHost
     reach: reader.IndexReader
 
@@ -219,14 +218,14 @@ class _Request:
 class _Choice:
     """What was decided for a request, which the notes are about.
 
-    ``out`` are the wheels that are not taken, the newest first. ``is_last_resort``: it is a build that is not
-    for this machine's GPU, taken for want of one that is; ``older`` is the best variant for this GPU of an
-    older version, where the newest has none. ``devices`` are the extras of a host wheel. ``rocm`` is by which
-    requirement the wheel says that it is built for ROCm, "" by none.
+    ``out`` are the wheels that are not taken, the newest first, of a version those that came furthest.
+    ``is_last_resort``: it is a build that is not for this machine's GPU, taken for want of one that is;
+    ``older`` is the best variant for this GPU of an older version, where the newest has none. ``devices`` are
+    the extras of a host wheel. ``rocm`` is by which requirement the wheel says that it is built for ROCm, ""
+    by none.
     """
 
     request: _Request
-    files: ProjectFiles
     release: variant_wheels.RankedRelease
     out: tuple[ChoiceCandidate, ...]
     is_last_resort: bool = False
@@ -237,14 +236,19 @@ class _Choice:
     served: gpu_support.ServedGpus = ()
 
     @property
-    def host(self) -> TargetHost:
-        """The machine."""
-        return self.request.host
-
-    @property
     def best(self) -> ChoiceCandidate:
         """The wheel that is taken."""
         return self.release.ranked[0]
+
+    @property
+    def kind(self) -> str:
+        """What it is a build for, by its local version."""
+        return candidates.get_build_kind(self.best.wheel.version)
+
+    @property
+    def is_served(self) -> bool:
+        """Whether the index says that any GPU is served."""
+        return any(is_served for _, is_served in self.served)
 
     @property
     def is_for_cpu(self) -> bool:
@@ -252,39 +256,37 @@ class _Choice:
 
         A release whose only variant is ``null`` has none for GPUs: that one is for every machine.
         """
-        if self.rocm:
-            return False
-        if self.layout == "variants":
+        if self.layout == "variants" and not self.rocm:
             return self.best.is_unlabelled and self.release.has_variants
-        return candidates.get_build_kind(self.best.wheel.version) == "cpu"
+        return self.kind == "cpu" and not self.rocm
 
     @property
     def posed(self) -> PosedTarget | None:
         """What a GPU of the machine must pass for to run the wheel, as far as the index says."""
-        unserved = self.served and not any(is_served for _, is_served in self.served)
-        return None if self.is_for_cpu or unserved else self.host.posed
+        is_unserved = self.served and not self.is_served
+        return None if self.is_for_cpu or is_unserved else self.request.host.posed
 
 
-def _choose_wheel(request: _Request, files: ProjectFiles) -> WheelChoice:
+def _choose_wheel(request: _Request) -> WheelChoice:
     requirement, targets = request.requirement, request.host.hardware.targets
-    newest = chosen = _decide(request, files)
+    newest = chosen = _decide(request)
     # an index drops targets: an older host wheel may have the kernels that the newest has no more
     for _ in range(_MOST_OLDER):
-        if chosen.devices is None or not targets or any(served for _, served in chosen.served):
+        if chosen.devices is None or not targets or chosen.is_served:
             break
         reason = f"it has no kernels for {', '.join(targets)}"
-        wheels = [
+        wheels = tuple(
             wheel.reject(RejectionStage.PROPERTIES, reason)
             if not wheel.reason and wheel.wheel.version == chosen.best.wheel.version
             else wheel
-            for wheel in files.wheels
-        ]
-        files = replace(files, wheels=tuple(wheels))
+            for wheel in request.files.wheels
+        )
+        request = replace(request, files=replace(request.files, wheels=wheels))
         try:
-            chosen = _decide(request, files)
+            chosen = _decide(request)
         except errors.HostError:
             break
-    if chosen.devices is None or not any(served for _, served in chosen.served):
+    if chosen.devices is None or not chosen.is_served:
         chosen = newest
 
     extras = sorted({*requirement.extras, *(chosen.devices.extras if chosen.devices else ())})
@@ -307,22 +309,19 @@ def _choose_wheel(request: _Request, files: ProjectFiles) -> WheelChoice:
     )
 
 
-def _decide(request: _Request, files: ProjectFiles) -> _Choice:
+def _decide(request: _Request) -> _Choice:
     """Pick a release and its device extras, and read what the index says of the GPUs.
 
     HostError where nothing fits.
     """
     requirement, host, reach = request.requirement, request.host, request.reach
-    chosen = _pick_release(request, files)
-    if isinstance(chosen, list):
-        raise _make_no_match_error(request, files, chosen)
+    chosen = _pick_release(request)
     best = chosen.best
 
     # METADATA says which extras the best wheel has; and, where variants say what they are for and this one
     # does not, whether it is for ROCm
-    kind = candidates.get_build_kind(best.wheel.version)
     names_device = any(extra.startswith("device-") for extra in requirement.extras)
-    is_beside_variants = best.is_unlabelled and kind != "cpu" and chosen.release.has_variants
+    is_beside_variants = best.is_unlabelled and chosen.kind != "cpu" and chosen.release.has_variants
     if names_device or (
         best.has_compiled_code
         and ((best.label is None and host.hardware.amd) or (is_beside_variants and best.metadata is not None))
@@ -342,14 +341,14 @@ def _decide(request: _Request, files: ProjectFiles) -> _Choice:
     return replace(chosen, layout=layout, served=() if chosen.rocm else served)
 
 
-def _pick_release(request: _Request, files: ProjectFiles) -> _Choice | list[ChoiceCandidate]:
+def _pick_release(request: _Request) -> _Choice:
     """Pick the newest version of which a wheel fits: builds for this machine's GPUs come before others.
 
     ``+rocm7.2``, ``+cu128``, ``+xpu`` and ``+cpu`` tell what a build is for. A build for the GPU of a vendor
     that is not here is out, and never taken in place of one for the CPU. One that is asked for by its local
-    version is. Where no wheel fits: why each is out.
+    version is. HostError where no wheel fits.
     """
-    requirement, host = request.requirement, request.host
+    requirement, host, files = request.requirement, request.host, request.files
     kinds = host.build_kinds
     first = kinds or ("cpu",)
     is_local = any("+" in clause.version for clause in requirement.specifier)
@@ -369,71 +368,51 @@ def _pick_release(request: _Request, files: ProjectFiles) -> _Choice | list[Choi
             out |= {wheel.name: wheel.reject(RejectionStage.BUILD, reason) for wheel in wheels}
 
     for tier in tiers:
-        releases = _rank_releases(request, tier, files)
-        for release in releases:
+
+        def rank(version: Version, tier: Mapping[Version, list[ChoiceCandidate]] = tier) -> RankedRelease:
+            link = files.documents.get(version)
+            return variant_wheels.rank_release(version, tier[version], link, host, request.reach)
+
+        releases = _try_in_turn(rank, list(tier))
+        for _, release in releases:
+            if isinstance(release, Exception):
+                raise release  # a document that cannot be read is an error when its turn comes, not before
             out |= {wheel.name: wheel for wheel in release.out}
             if not release.ranked:
                 continue
-            is_null = not release.ranked[0].properties and release.has_variants
-            older = _find_older_variant(releases) if is_null and host.hardware.amd else None
+
+            # of a null for want of a variant: which older version has one for a GPU is worth a note, and what
+            # cannot be read of it no failure
+            older = None
+            if not release.ranked[0].properties and release.has_variants and host.hardware.amd:
+                for _, other in releases:
+                    if isinstance(other, Exception):
+                        break
+                    if other.ranked and "gfx_arch" in other.ranked[0].properties.get("amd", {}):
+                        older = other.ranked[0]
+                        break
+
             for wheel in files.wheels:
                 if wheel.name not in out:
-                    reason = _explain_unvisited(wheel.wheel.version, release.version)
+                    version = wheel.wheel.version
+                    reason = f"older than {release.version}"
+                    # the local parts of two builds of one version are no order
+                    if Version(version.public) >= Version(release.version.public):
+                        kind = candidates.get_build_kind(version)
+                        hardware = candidates.KIND_TITLES.get(kind, "other hardware")
+                        reason = f"a build for {hardware}: one for the GPU here comes first"
                     out[wheel.name] = replace(wheel, reason=reason)
             for wheel in release.ranked:
                 del out[wheel.name]
-            return _Choice(request, files, release, _sort_out(out.values()), tier is tiers[-1], older)
-    return list(_sort_out(out.values()))
-
-
-def _sort_out(wheels: Iterable[ChoiceCandidate]) -> tuple[ChoiceCandidate, ...]:
-    """Sort wheels that are out: the newest first, of a version those that came furthest."""
-    by_name = sorted(wheels, key=lambda wheel: wheel.name)
-    return tuple(sorted(by_name, key=lambda wheel: (wheel.wheel.version, wheel.stage), reverse=True))
-
-
-def _rank_releases(
-    request: _Request, tier: dict[Version, list[ChoiceCandidate]], files: ProjectFiles
-) -> Iterator[variant_wheels.RankedRelease]:
-    """Rank version after version; the document of the newest is read alone, then several side by side.
-
-    One that cannot be read is an error when its turn comes, and not before.
-    """
-
-    def rank(version: Version) -> variant_wheels.RankedRelease:
-        link = files.documents.get(version)
-        return variant_wheels.rank_release(version, tier[version], link, request.host, request.reach)
-
-    for batch in _split_batches(list(tier)):
-        for release in parallel.try_in_parallel(rank, batch, jobs=_JOBS):
-            if isinstance(release, Exception):
-                raise release
-            yield release
-
-
-def _find_older_variant(releases: Iterator[variant_wheels.RankedRelease]) -> ChoiceCandidate | None:
-    """Return the best variant of the next version that has one for a GPU; None where it cannot be read."""
-    try:
-        for release in releases:
-            if release.ranked and "gfx_arch" in release.ranked[0].properties.get("amd", {}):
-                return release.ranked[0]
-    except (errors.DataError, errors.HostError):
-        return None  # what an older version has is worth a note, and no failure
-    return None
-
-
-def _explain_unvisited(version: Version, picked: Version) -> str:
-    """Say why a version was not looked at; the local parts of two builds of one version are no order."""
-    if Version(version.public) >= Version(picked.public):
-        kind = candidates.KIND_TITLES.get(candidates.get_build_kind(version), "other hardware")
-        return f"a build for {kind}: one for the GPU here comes first"
-    return f"older than {picked}"
+            by_name = sorted(out.values(), key=lambda wheel: wheel.name)
+            newest_first = sorted(by_name, key=lambda wheel: (wheel.wheel.version, wheel.stage), reverse=True)
+            return _Choice(request, release, tuple(newest_first), tier is tiers[-1], older)
+    raise _make_no_match_error(request, out.values())
 
 
 def _find_layout(chosen: _Choice) -> tuple[str, gpu_support.ServedGpus]:
     """Return how the index serves GPUs, and which of this machine's the picked wheel has kernels for."""
-    best, host, located = chosen.best, chosen.host, chosen.request.located
-    kind = candidates.get_build_kind(best.wheel.version)
+    best, kind, host, located = chosen.best, chosen.kind, chosen.request.host, chosen.request.located
     if variants := chosen.release.metadata.variants:
         targets = best.properties.get("amd", {}).get("gfx_arch", ())
         names_targets = any("gfx_arch" in properties.get("amd", {}) for properties in variants.values())
@@ -443,17 +422,16 @@ def _find_layout(chosen: _Choice) -> tuple[str, gpu_support.ServedGpus]:
         return "multi-arch", chosen.devices.served
     family = located.family or index_pages.find_family(located.index, host)
     layout = "per-family" if family else "plain"
-    if not host.hardware.amd or not best.has_compiled_code:
-        return layout, ()
-    if kind and kind != "rocm":  # for another GPU that is here, or for none
-        is_other = kind in host.build_kinds
-        return layout, () if is_other else gpu_support.find_served_gpus((), host.hardware)
+    if not best.has_compiled_code or (kind != "rocm" and kind in host.build_kinds):
+        return layout, ()  # nothing for GPUs, or for another one that is here
+    if kind not in ("", "rocm"):
+        return layout, gpu_support.find_served_gpus((), host.hardware)
     if family:
         targets = index_pages.list_family_targets(family, host)
-        return layout, gpu_support.find_served_gpus(targets, host.hardware)
-    if reader.path_of_url(located.index) is not None:
-        return layout, ()
-    targets = index_pages.list_index_targets(located.index, host.platform)
+    elif reader.path_of_url(located.index) is None:
+        targets = index_pages.list_index_targets(located.index, host.platform)
+    else:
+        targets = ()
     return layout, gpu_support.find_served_gpus(targets, host.hardware) if targets else ()
 
 
@@ -462,21 +440,56 @@ def _find_layout(chosen: _Choice) -> tuple[str, gpu_support.ServedGpus]:
 
 def _explain_choice(chosen: _Choice) -> Iterator[str]:
     """Yield sentences for people, the most important first."""
+    best, requirement, host = chosen.best, chosen.request.requirement, chosen.request.host
     yield from _explain_kind(chosen)
-    yield from _explain_kernels(chosen)
-    yield from _explain_versions(chosen)
-    yield from _explain_documents(chosen)
-    if unread := chosen.files.unread:
-        more = f" and {len(unread) - _MAX_LISTED} more" if len(unread) > _MAX_LISTED else ""
-        yield f"no names of wheels, left out: {', '.join(unread[:_MAX_LISTED])}{more}"
-    if chosen.files.sources:
-        yield f"{chosen.files.sources} source distributions are left out: wheels are chosen here"
+    if chosen.posed:
+        yield f"{chosen.posed}, which `rocm-wheels configure` sets"
+    if chosen.devices:
+        yield from chosen.devices.notes
+    if not chosen.is_for_cpu:
+        names: dict[bool, dict[str, None]] = {True: {}, False: {}}
+        for card, is_served in chosen.served:
+            names[is_served][card.gfx or card.name or "an unknown GPU"] = None
+        served, unserved = (", ".join(names[is_served]) for is_served in (True, False))
+        if served and unserved:
+            count = sum(is_served for _, is_served in chosen.served)
+            yield f"{count} of {len(chosen.served)} GPUs are served: {served}; not {unserved}"
+        elif unserved:
+            yield f"{best.name} has no kernels for {unserved}: it computes on the CPU at best"
+        elif not served and host.hardware.amd and best.has_compiled_code and best.label is None:
+            yield f"the index does not say which GPUs {best.name} has code for; {candidates.TARGETS_TIP}"
+
+    # why a newer version was not taken, and which older one has a build for the GPU
+    open_stages = (RejectionStage.VERSION, RejectionStage.YANKED, RejectionStage.USABLE)
+    newer = [
+        wheel
+        for wheel in chosen.out
+        if Version(wheel.wheel.version.public) > Version(best.wheel.version.public)
+        and wheel.stage not in open_stages
+        and requirement.specifier.contains(wheel.wheel.version)
+    ]
+    if newer:
+        newest = [wheel for wheel in newer if wheel.wheel.version == newer[0].wheel.version]
+        nearest = _find_nearest(newest, host)
+        yield (
+            f"{nearest.version} is newer and has nothing for this machine: {nearest.name}: {nearest.reason}"
+        )
+    if best.yanked is not None:
+        why = best.yanked or "no reason is given"
+        yield f"{best.name} was yanked ({why}); taken because it is pinned exactly"
+    if older := chosen.older:
+        yield (
+            f"{older.version} is older than {best.version} and has a build for this machine's GPU, "
+            f"{older.label}: ask for it with '{requirement.name}=={older.version}'"
+        )
+    yield from chosen.release.notes
+    for namespace in sorted(host.enabled - {*chosen.release.metadata.providers, *chosen.release.support}):
+        yield f"--enable {namespace} changes nothing: no variant of this release has a provider of that name"
 
 
 def _explain_kind(chosen: _Choice) -> Iterator[str]:
     """Say when the wheel is for the CPU, or for other GPUs than the best one here, and why."""
-    host, best = chosen.host, chosen.best
-    kind = candidates.get_build_kind(best.wheel.version)
+    host, best, kind = chosen.request.host, chosen.best, chosen.kind
     if chosen.is_for_cpu or chosen.rocm:
         missed = [
             wheel
@@ -519,79 +532,6 @@ def _explain_missing_gpu(host: TargetHost) -> str:
     return f"the AMD GPU is not for this process, by {' and '.join(hidden)}"
 
 
-def _explain_kernels(chosen: _Choice) -> Iterator[str]:
-    best = chosen.best
-    if chosen.posed:
-        yield f"{chosen.posed}, which `rocm-wheels configure` sets"
-    if chosen.devices:
-        yield from chosen.devices.notes
-    if chosen.is_for_cpu:
-        return
-    served, unserved = (
-        ", ".join(
-            dict.fromkeys(
-                gpu.gfx or gpu.name or "an unknown GPU"
-                for gpu, is_served in chosen.served
-                if is_served is wanted_answer
-            )
-        )
-        for wanted_answer in (True, False)
-    )
-    if served and unserved:
-        count = sum(is_served for _, is_served in chosen.served)
-        yield f"{count} of {len(chosen.served)} GPUs are served: {served}; not {unserved}"
-    elif unserved:
-        yield f"{best.name} has no kernels for {unserved}: it computes on the CPU at best"
-    elif not served and chosen.host.hardware.amd and best.has_compiled_code and best.label is None:
-        yield f"the index does not say which GPUs {best.name} has code for; {candidates.TARGETS_TIP}"
-
-
-def _explain_versions(chosen: _Choice) -> Iterator[str]:
-    """Say why a newer version was not taken, and which older one has a build for the GPU."""
-    best, requirement = chosen.best, chosen.request.requirement
-    stages = (RejectionStage.VERSION, RejectionStage.YANKED, RejectionStage.USABLE)
-    newer = [
-        wheel
-        for wheel in chosen.out
-        if Version(wheel.wheel.version.public) > Version(best.wheel.version.public)
-        and wheel.stage not in stages
-        and requirement.specifier.contains(wheel.wheel.version)
-    ]
-    if newer:
-        newest = [wheel for wheel in newer if wheel.wheel.version == newer[0].wheel.version]
-        nearest = _find_nearest(newest, chosen.host)
-        yield (
-            f"{nearest.version} is newer and has nothing for this machine: {nearest.name}: {nearest.reason}"
-        )
-    if best.yanked is not None:
-        why = best.yanked or "no reason is given"
-        yield f"{best.name} was yanked ({why}); taken because it is pinned exactly"
-    if older := chosen.older:
-        yield (
-            f"{older.version} is older than {best.version} and has a build for this machine's GPU, "
-            f"{older.label}: ask for it with '{requirement.name}=={older.version}'"
-        )
-
-
-def _explain_documents(chosen: _Choice) -> Iterator[str]:
-    release = chosen.release
-    yield from release.notes
-    for namespace in sorted(chosen.host.enabled - {*release.metadata.providers, *release.support}):
-        yield f"--enable {namespace} changes nothing: no variant of this release has a provider of that name"
-    for namespace, answer in release.support.items():
-        if answer.source == order.NARROWED_SOURCE:
-            yield (
-                f"the document lists {namespace} :: gfx_arch for every machine, and uv takes it so; "
-                "here it is compared with the GPUs of this machine"
-            )
-        if not answer.features and not answer.source.startswith("this machine"):
-            yield f"nothing of namespace {namespace} is supported: {answer.source}"
-    link = chosen.files.documents.get(release.version)
-    labels = {wheel.label for wheel in chosen.files.wheels if wheel.wheel.version == release.version}
-    if link is not None and (missing := sorted(release.metadata.variants.keys() - labels)):
-        yield f"{reader.file_name_of_link(link)} lists {', '.join(missing)}, and the index has no such wheel"
-
-
 _STAGE_TIPS = {
     RejectionStage.VERSION: "ask for another version, or with --pre for pre-releases too",
     RejectionStage.TAGS: "take a Python that there are wheels for, or another index",
@@ -602,13 +542,12 @@ _STAGE_TIPS = {
 }
 
 
-def _make_no_match_error(
-    request: _Request, files: ProjectFiles, out: Sequence[ChoiceCandidate]
-) -> errors.HostError:
+def _make_no_match_error(request: _Request, out: Collection[ChoiceCandidate]) -> errors.HostError:
     """Return the error for a requirement that no wheel fits."""
     requirement, where = request.requirement, shell.hide_credentials(request.located.index)
     if not out:
-        content = f"{files.sources} source distributions" if files.sources else "no wheels"
+        sources = request.files.sources
+        content = f"{sources} source distributions" if sources else "no wheels"
         return errors.HostError(
             f"{where} has {content} of {requirement.name}", tip="name another index: --index URL"
         )
@@ -622,20 +561,19 @@ def _make_no_match_error(
     return failure
 
 
-def _find_nearest(out: Sequence[ChoiceCandidate], host: TargetHost) -> ChoiceCandidate:
+def _find_nearest(out: Collection[ChoiceCandidate], host: TargetHost) -> ChoiceCandidate:
     """Return the wheel that came furthest: of variants the one that is made for the most similar GPU."""
 
     def rate(wheel: ChoiceCandidate) -> tuple[object, ...]:
         targets = wheel.properties.get("amd", {}).get("gfx_arch", ())
         alike = max(
-            (_count_shared_letters(chip, target) for chip in host.hardware.targets for target in targets),
+            (
+                len(commonprefix((chip, target)))  # noqa: RUF071 - letters are meant
+                for chip in host.hardware.targets
+                for target in targets
+            ),
             default=0,
         )
         return wheel.stage, wheel.wheel.version, alike, -wheel.reason.count(";"), wheel.name
 
     return max(out, key=rate)
-
-
-def _count_shared_letters(first: str, second: str) -> int:
-    matches = [a == b for a, b in zip(first, second, strict=False)]
-    return matches.index(False) if False in matches else len(matches)

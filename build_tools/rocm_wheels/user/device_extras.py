@@ -74,15 +74,11 @@ def choose_device_extras(
                 tip="take another version, or index",
             )
 
-    notes = []
-    for gpu, gpu_extra in extra_by_gpu.items():
-        if gpu_extra is None:
-            notes.append(f"{wheel.name} has no kernels for {gpu.gfx or gpu.name or 'an unknown GPU'}")
-        elif gpu_extra in lacking:
-            notes.append(
-                f"no kernels for {gpu.gfx}: {gpu_extra} needs {lacking[gpu_extra]}, "
-                "which the index does not have"
-            )
+    notes = [
+        f"no kernels for {gpu.gfx}: {extra} needs {lacking[extra]}, which the index does not have"
+        for gpu, extra in extra_by_gpu.items()
+        if extra is not None and extra in lacking
+    ]
     taken = [extra for extra in extras if extra not in lacking]
     for_cards = {extra for gpu, extra in extra_by_gpu.items() if not gpu.integrated and extra in taken}
     if for_cards and not named:

@@ -77,7 +77,7 @@ def rank_release(
     metadata, missing, notes = _NOTHING, dict[str, str](), list[str]()
     if any(wheel.label is not None for wheel in wheels):
         try:
-            metadata, missing, notes = _read_variants(link, wheels, reach)
+            metadata, missing = _read_variants(link, wheels, reach)
         except errors.DataError as fault:
             if link is None or all(wheel.label is not None for wheel in wheels):
                 raise
@@ -143,9 +143,9 @@ def _list_abi_features(versions: Mapping[str, str]) -> dict[str, tuple[str, ...]
 
 def _read_variants(
     link: reader.IndexLink | None, wheels: Sequence[ChoiceCandidate], reach: reader.IndexReader
-) -> tuple[document.VariantMetadata, dict[str, str], list[str]]:
-    """Return what is known of the variants, of labels why nothing is known of them, and notes."""
-    metadata, notes = (_NOTHING, []) if link is None else _read_index_document(link, reach)
+) -> tuple[document.VariantMetadata, dict[str, str]]:
+    """Return what is known of the variants, and of labels why nothing is known of them."""
+    metadata = _NOTHING if link is None else _read_index_document(link, reach)
     missing: dict[str, str] = {}
     unlisted: dict[str, ChoiceCandidate] = {}
     for wheel in wheels:
@@ -175,20 +175,10 @@ def _read_variants(
                 )
             except errors.DataError as cause:
                 missing[label] = str(cause)
-    if link is not None and unlisted:
-        labels = ", ".join(sorted(unlisted))
-        notes.append(
-            f"{reader.file_name_of_link(link)} does not list {labels}: read from the wheels; uv "
-            "leaves them out"
-        )
-    elif unlisted:
-        notes.append("the index has no -variants.json for these wheels: read from them; uv leaves them out")
-    return metadata, missing, notes
+    return metadata, missing
 
 
-def _read_index_document(
-    link: reader.IndexLink, reach: reader.IndexReader
-) -> tuple[document.VariantMetadata, list[str]]:
+def _read_index_document(link: reader.IndexLink, reach: reader.IndexReader) -> document.VariantMetadata:
     """Read a document of today's form, else one of 2025."""
     name = reader.file_name_of_link(link)
     answer = reach.get(link.url)
@@ -205,7 +195,7 @@ def _read_index_document(
             tip="it was being changed, or is damaged: try again, or `rocm-wheels index verify`",
         )
     try:
-        return document.parse_document(answer.content, name=name), []
+        return document.parse_document(answer.content, name=name)
     except errors.DataError as fault:
         try:
             old = document.read_any_format(answer.content, name=name)
@@ -213,8 +203,7 @@ def _read_index_document(
             raise fault from None
     used = {namespace for properties in old.variants.values() for namespace in properties}
     namespaces = (*old.namespaces, *sorted(used - set(old.namespaces)))
-    note = f"{name} is of the format of 2025; installers of today do not read it"
-    return document.VariantMetadata(namespaces, old.variants, old.providers), [note]
+    return document.VariantMetadata(namespaces, old.variants, old.providers)
 
 
 def _explain_lower(
