@@ -111,7 +111,8 @@ class ChoiceCandidate:
 
     def get_install_key(self) -> tuple[int, tuple[int, str]]:
         """Return by what installers order wheels of a version: the best tag, then the highest build tag."""
-        return self.tag_rank, rank_build_tag(self.wheel)
+        number, letters = self.wheel.build or (-1, "")  # a wheel without one comes last
+        return self.tag_rank, (-number, "".join(chr(0x10FFFF - ord(letter)) for letter in letters))
 
     def reject(self, stage: RejectionStage, reason: str) -> ChoiceCandidate:
         """Return it with the reason why it is out."""
@@ -161,8 +162,6 @@ class WheelChoice:
     known: tuple[KnownFeature, ...] = ()
     devices: tuple[ChoiceCandidate, ...] = ()
 
-
-TARGETS_TIP = "`rocm-wheels targets FILE` reads it out of the file"  # ends the note that nothing says it
 
 _DOCUMENT_SUFFIX = "-variants.json"
 _SOURCE_SUFFIXES = (".tar.gz", ".zip", ".tar.bz2")
@@ -251,27 +250,25 @@ def _check_versions(
         clause.operator == "===" or (clause.operator == "==" and not clause.version.endswith(".*"))
         for clause in specifier
     )
-    yanked = [wheel.yanked is not None for wheel in fitting if wheel.wheel.version in inside]
-    forgiven = pinned and all(yanked)
+    forgiven = pinned and all(wheel.yanked is not None for wheel in fitting if wheel.wheel.version in inside)
     marked = []
     for wheel in wheels:
-        if not wheel.reason and wheel.wheel.version not in inside:
+        checked = wheel
+        if wheel.reason:
+            pass
+        elif wheel.wheel.version not in inside:
             is_prerelease = specifier.contains(wheel.wheel.version, prereleases=True)
-            reason = f"{wheel.version} is not {specifier}"
-            reason = "a pre-release, and there is a release" if is_prerelease else reason
-            marked.append(wheel.reject(RejectionStage.VERSION, reason))
-        elif not wheel.reason and wheel.yanked is not None and not forgiven:
+            reason = (
+                "a pre-release, and there is a release"
+                if is_prerelease
+                else f"{wheel.version} is not {specifier}"
+            )
+            checked = wheel.reject(RejectionStage.VERSION, reason)
+        elif wheel.yanked is not None and not forgiven:
             reason = f"yanked: {wheel.yanked}" if wheel.yanked else "yanked"
-            marked.append(wheel.reject(RejectionStage.YANKED, reason))
-        else:
-            marked.append(wheel)
+            checked = wheel.reject(RejectionStage.YANKED, reason)
+        marked.append(checked)
     return marked
-
-
-def rank_build_tag(name: dist_info.WheelName) -> tuple[int, str]:
-    """Order build tags: the highest first, wheels without one last."""
-    number, letters = name.build or (-1, "")
-    return -number, "".join(chr(0x10FFFF - ord(letter)) for letter in letters)
 
 
 # --- what a build is for, by its local version ---

@@ -19,6 +19,7 @@ from packaging.version import Version
 from rocm_wheels.core import errors, parallel, shell
 from rocm_wheels.gpus import gpu, variables, vendors
 from rocm_wheels.index import reader
+from rocm_wheels.models import package_indexes
 from rocm_wheels.user import candidates, device_extras, gpu_support, index_pages, variant_wheels
 from rocm_wheels.user.candidates import ChoiceCandidate, ProjectFiles, RejectionStage, WheelChoice
 from rocm_wheels.user.host import PosedTarget, TargetHost
@@ -26,7 +27,6 @@ from rocm_wheels.user.variant_wheels import RankedRelease
 from rocm_wheels.wheels import dist_info
 
 if TYPE_CHECKING:
-    from rocm_wheels.models import package_indexes
     from rocm_wheels.user.install_options import UnservedGpuError
 
 ItemT = TypeVar("ItemT")
@@ -414,24 +414,22 @@ def _find_layout(chosen: _Choice) -> tuple[str, gpu_support.ServedGpus]:
     """Return how the index serves GPUs, and which of this machine's the picked wheel has kernels for."""
     best, kind, host, located = chosen.best, chosen.kind, chosen.request.host, chosen.request.located
     if variants := chosen.release.metadata.variants:
-        targets = best.properties.get("amd", {}).get("gfx_arch", ())
+        labelled = best.properties.get("amd", {}).get("gfx_arch", ())
         names_targets = any("gfx_arch" in properties.get("amd", {}) for properties in variants.values())
-        is_said = targets or (best.is_unlabelled and names_targets)
-        return "variants", gpu_support.find_served_gpus(targets, host.hardware) if is_said else ()
+        is_said = labelled or (best.is_unlabelled and names_targets)
+        return "variants", gpu_support.find_served_gpus(labelled, host.hardware) if is_said else ()
     if chosen.devices:
         return "multi-arch", chosen.devices.served
-    family = located.family or index_pages.find_family(located.index, host)
-    layout = "per-family" if family else "plain"
+    layout = "per-family" if located.family else "plain"
     if not best.has_compiled_code or (kind != "rocm" and kind in host.build_kinds):
         return layout, ()  # nothing for GPUs, or for another one that is here
     if kind not in ("", "rocm"):
         return layout, gpu_support.find_served_gpus((), host.hardware)
-    if family:
-        targets = index_pages.list_family_targets(family, host)
-    elif reader.path_of_url(located.index) is None:
-        targets = index_pages.list_index_targets(located.index, host.platform)
-    else:
-        targets = ()
+    targets: Sequence[str] = ()
+    if located.family:
+        targets = index_pages.list_family_targets(located.family, host)
+    elif known := package_indexes.find_index_by_url(located.index):
+        targets = known.list_targets(host.platform)
     return layout, gpu_support.find_served_gpus(targets, host.hardware) if targets else ()
 
 
@@ -456,8 +454,6 @@ def _explain_choice(chosen: _Choice) -> Iterator[str]:
             yield f"{count} of {len(chosen.served)} GPUs are served: {served}; not {unserved}"
         elif unserved:
             yield f"{best.name} has no kernels for {unserved}: it computes on the CPU at best"
-        elif not served and host.hardware.amd and best.has_compiled_code and best.label is None:
-            yield f"the index does not say which GPUs {best.name} has code for; {candidates.TARGETS_TIP}"
 
     # why a newer version was not taken, and which older one has a build for the GPU
     open_stages = (RejectionStage.VERSION, RejectionStage.YANKED, RejectionStage.USABLE)
@@ -516,8 +512,8 @@ def _explain_kind(chosen: _Choice) -> Iterator[str]:
     maker = vendors.GPU_VENDORS[host.usable_gpus[0].vendor] if host.usable_gpus else None
     other_kinds = {other.build_kind for other in vendors.GPU_VENDORS.values()} - {"", "rocm"}
     if maker is not None and maker.build_kind in other_kinds and kind not in other_kinds:
-        vendor_index = index_pages.find_vendor_index(host)
-        where = f": their wheels are at {vendor_index.url}" if vendor_index else ""
+        vendor_indexes = index_pages.query_indexes(host.usable_gpus[0], host, "stable")
+        where = f": their wheels are at {vendor_indexes[0].url}" if vendor_indexes else ""
         yield f"the {'better GPU' if host.hardware.usable else 'GPU'} here is one of {maker.title}{where}"
 
 

@@ -129,11 +129,10 @@ def _find_wheels(
     for text in metadata.requires_dist:
         requirement = Requirement(text)
         marker, requirement.marker = requirement.marker, None
-        if marker is None or marker.evaluate({**markers, "extra": ""}):
-            continue  # required without an extra as well
-        for extra in extras:
-            if marker.evaluate({**markers, "extra": extra}):
-                added[extra].append(str(requirement))
+        if marker is not None and not marker.evaluate({**markers, "extra": ""}):  # by an extra alone
+            for extra in extras:
+                if marker.evaluate({**markers, "extra": extra}):
+                    added[extra].append(str(requirement))
 
     def find_wheel(text: str) -> candidates.ChoiceCandidate | None:
         requirement = Requirement(text)
@@ -145,8 +144,12 @@ def _find_wheels(
 
     every = list(dict.fromkeys(text for texts in added.values() for text in texts))
     wheels = dict(zip(every, parallel.run_in_parallel(find_wheel, every, jobs=_LOOKUP_JOBS), strict=True))
-    wheels_by_extra = {
-        extra: [wheel for text in texts if (wheel := wheels[text])] for extra, texts in added.items()
-    }
-    missing = {extra: [text for text in texts if wheels[text] is None] for extra, texts in added.items()}
-    return wheels_by_extra, {extra: texts[0] for extra, texts in missing.items() if texts}
+    wheels_by_extra: dict[str, list[candidates.ChoiceCandidate]] = {extra: [] for extra in extras}
+    lacking: dict[str, str] = {}
+    for extra, texts in added.items():
+        for text in texts:
+            if wheel := wheels[text]:
+                wheels_by_extra[extra].append(wheel)
+            else:
+                lacking.setdefault(extra, text)
+    return wheels_by_extra, lacking

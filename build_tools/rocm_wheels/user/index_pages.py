@@ -108,7 +108,7 @@ def locate_project(index: str, project: str, host: TargetHost, reach: reader.Ind
     """Find a project in an index. HostError when it is not there or cannot be reached."""
     if FAMILY_PLACEHOLDER in index:
         families = _list_families(host)
-        if new_chips := [chip for chip in host.hardware.targets if not gfx.find_families([chip])]:
+        if new_chips := _list_new_chips(host):
             above = reader.resolve_index_url(index.partition(FAMILY_PLACEHOLDER)[0])
             # not every server lists the folder above those of families
             listed = (
@@ -130,12 +130,14 @@ def locate_project(index: str, project: str, host: TargetHost, reach: reader.Ind
     root = reader.path_of_url(base)
     if families := _list_families(host, folder.list_families(root) if root else ()):
         return _locate_in_families(of_family, families, project, reach)
+    last = urlsplit(base).path.rstrip("/").rpartition("/")[2]
+    family = last if last.startswith("gfx") and list_family_targets(last, host) else ""
     links = read_project_links(base, project, reach)
     if links is not None:
-        return LocatedProject(base, links)
+        return LocatedProject(base, links, family)
     files = list_links(base, reach)
     if any(reader.file_name_of_link(link).endswith(".whl") for link in files):
-        return LocatedProject(base, files)
+        return LocatedProject(base, files, family)
     if families := _list_families(host, _list_folder_names(files)):
         return _locate_in_families(of_family, families, project, reach)
     raise _make_absent_error(project, base)
@@ -157,23 +159,20 @@ def _list_families(host: TargetHost, names: Collection[str] | None = None) -> li
     if names is None:
         return list(families)
     matching = [family for family in families if family in names]
-    for chip in chips:
-        if not gfx.find_families([chip]):
-            matching += sorted(name for name in names if is_named_by_family(name, chip))
+    for chip in _list_new_chips(host):
+        matching += sorted(name for name in names if is_named_by_family(name, chip))
     return matching
 
 
-def find_family(base: str, host: TargetHost) -> str:
-    """Return the family whose name is the last part of an index's address; "" when it is none."""
-    last = urlsplit(base).path.rstrip("/").rpartition("/")[2]
-    return last if last.startswith("gfx") and list_family_targets(last, host) else ""
+def _list_new_chips(host: TargetHost) -> list[str]:
+    """Return the targets of a machine that are of no family in the tables."""
+    return [chip for chip in host.hardware.targets if not gfx.find_families([chip])]
 
 
 def list_family_targets(family: str, host: TargetHost) -> tuple[str, ...]:
     """Return the targets of a family: by the tables, else those of a machine that its name stands for."""
-    new_chips = (chip for chip in host.hardware.targets if not gfx.find_families([chip]))
     return gfx.get_gfx_families().get(family) or tuple(
-        chip for chip in new_chips if is_named_by_family(family, chip)
+        chip for chip in _list_new_chips(host) if is_named_by_family(family, chip)
     )
 
 
@@ -229,7 +228,7 @@ def find_host_indexes(
     """
     missed: list[Gpu] = []
     for gpu in host.usable_gpus:
-        if indexes := _query_indexes(gpu, host, channel):
+        if indexes := query_indexes(gpu, host, channel):
             return indexes, (describe_missed(missed, host, channel),) if missed else ()
         missed.append(gpu)
     if not allow_cpu:
@@ -241,7 +240,7 @@ def find_host_indexes(
         notes += [f"kernels for {target}: {way}" for way in ways]
     if host.platform == "windows" and "rocm" in host.build_kinds:
         notes.append(install_options.DIRECTML_NOTE)
-    indexes = _query_indexes(None, host, channel)
+    indexes = query_indexes(None, host, channel)
     if not indexes:
         raise errors.HostError(
             f"no {channel} index is known for Python {host.python} on {host.platform} {host.machine}",
@@ -258,7 +257,7 @@ def pose_host(host: TargetHost, channel: str) -> TargetHost:
     gpus = host.usable_gpus
     if (
         host.platform != "linux"
-        or any(_query_indexes(gpu, host, channel) for gpu in gpus)
+        or any(query_indexes(gpu, host, channel) for gpu in gpus)
         or len({gpu.gfx for gpu in gpus if gpu.vendor == "amd"}) != 1
     ):
         return host
@@ -266,7 +265,7 @@ def pose_host(host: TargetHost, channel: str) -> TargetHost:
     native = best.gfx or ""
     for option in gfx.load_overrides().cards.get(native, ()):
         posed = replace(best, gfx=option.target)
-        if not option.risky and not option.care and _query_indexes(posed, host, channel):
+        if not option.risky and not option.care and query_indexes(posed, host, channel):
             posing = [
                 replace(gpu, gfx=option.target, native=native) if gpu.gfx == native else gpu for gpu in gpus
             ]
@@ -305,31 +304,15 @@ def list_asked_indexes(
     and the Pythons of the table do not count, as names of files tell theirs. Not asked are any for an old
     chip of which no table tells, and those of families for a GPU whose family is known and not there.
     """
-    is_listed = bool(_query_indexes(gpu, host, channel))
-    indexes = _query_indexes(gpu, host, channel, any_python=True)
+    is_listed = bool(query_indexes(gpu, host, channel))
+    indexes = query_indexes(gpu, host, channel, any_python=True)
     if gpu.vendor != "amd" or gpu.gfx is None or (gpu.gfx in OLDER_TARGETS and not indexes):
         return indexes, is_listed
     listed = {index.name: index for index in indexes}
     layouts = {"multi-arch", "variants"} | ({"per-family"} if not gfx.find_families([gpu.gfx]) else set())
-    every = _query_indexes(replace(gpu, gfx=None), host, channel, any_python=True)
-    asked = (
-        listed.get(index.name, index) for index in every if index.name in listed or index.layout in layouts
-    )
-    return tuple(asked), is_listed
-
-
-def find_vendor_index(host: TargetHost, channel: str = "stable") -> package_indexes.PackageIndex | None:
-    """Return the index for the NVIDIA or Intel GPU of a machine without a better one; None without such."""
-    best = next(iter(host.usable_gpus), None)
-    if best is None or best.vendor in ("amd", "apple"):
-        return None
-    return next(iter(_query_indexes(best, host, channel)), None)
-
-
-def list_index_targets(base: str, platform: str) -> tuple[str, ...]:
-    """Return the targets of an index by the tables; () where they do not tell."""
-    index = package_indexes.find_index_by_url(base)
-    return index.list_targets(platform) if index else ()
+    every = query_indexes(replace(gpu, gfx=None), host, channel, any_python=True)
+    asked = [index for index in every if index.name in listed or index.layout in layouts]
+    return tuple(listed.get(index.name, index) for index in asked), is_listed
 
 
 def describe_missed(gpus: Sequence[Gpu], host: TargetHost, channel: str) -> str:
@@ -343,7 +326,7 @@ def describe_missed(gpus: Sequence[Gpu], host: TargetHost, channel: str) -> str:
     return f"no {channel} index that is known here {serves}"
 
 
-def _query_indexes(
+def query_indexes(
     gpu: Gpu | None, host: TargetHost, channel: str, *, any_python: bool = False
 ) -> tuple[package_indexes.PackageIndex, ...]:
     """Return the indexes that serve a GPU by the tables; None: that have wheels for the CPU.

@@ -363,9 +363,6 @@ def _prove_torch(
         plan = replace(plan, override_line=line, demand=kernel_proof.make_demand(host, line))
     if not plan.allow_cpu:
         kernel_proof.require_served(proof, plan.demand or demand, host, plan.choice)
-    if plan.choice is not None:
-        notes = kernel_proof.drop_open_questions(plan.choice.notes, proof)
-        plan = replace(plan, choice=replace(plan.choice, notes=notes))
     return plan
 
 

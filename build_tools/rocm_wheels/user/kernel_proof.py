@@ -120,14 +120,9 @@ def make_demand(host: TargetHost, override_line: str | None) -> GpuDemand | None
     gpus = host.hardware.amd
     targets = [*host.hardware.targets]
     if targets and override_line:
-        targets.append(parse_override_line(override_line))
+        targets.append(parse_override_version(override_line.partition("=")[2]))
     other_kinds = tuple(kind for kind in host.build_kinds if kind != "rocm")
     return GpuDemand(tuple(dict.fromkeys(targets)), other_kinds, tuple(gpus)) if targets else None
-
-
-def parse_override_line(line: str) -> str:
-    """Return the target that ``HSA_OVERRIDE_GFX_VERSION=10.3.0`` makes of a GPU."""
-    return parse_override_version(line.partition("=")[2])
 
 
 def find_proven_pose(proof: KernelProof, gpus: Sequence[Gpu], platform: str) -> PosedTarget | None:
@@ -153,7 +148,7 @@ def require_served(
     if faults := demand.list_faults(proof):
         posed = find_proven_pose(proof, demand.gpus, host.platform)
         hint = [f"{posed}: with --gfx {posed.option.target} this torch is taken"] if posed else []
-        reasons = [*faults, *hint, *(drop_open_questions(choice.notes, proof) if choice else ())]
+        reasons = [*faults, *hint, *(choice.notes if choice else ())]
         refusal = make_unserved_error(reasons, demand.targets, host)
         refusal.index = choice.index if choice else ""
         raise refusal
@@ -217,12 +212,7 @@ def _prove_choice(
     if any(is_served for _, is_served in choice.served):
         return choice
     lines = [proof.describe(target) for target in demand.targets]
-    return replace(choice, notes=(*lines, *drop_open_questions(choice.notes, proof)))
-
-
-def drop_open_questions(notes: Sequence[str], proof: KernelProof) -> tuple[str, ...]:
-    """Return the notes without the one that nothing says whose code it is, where that was read."""
-    return tuple(note for note in notes if not (proof.is_complete and note.endswith(candidates.TARGETS_TIP)))
+    return replace(choice, notes=(*lines, *choice.notes))
 
 
 def prove_wheel(

@@ -88,28 +88,39 @@ def rank_release(
                 f"{errors.explain_error(fault)}"
             ]
 
-    machine = {**host.supported, document.ABI_NAMESPACE: _list_abi_features(host.versions)}
+    # by PEP 850 the versions that a project's ABI goes by are 2.9.1, 2.9, 2; what is no version says nothing
+    abis = {}
+    for name, text in host.versions.items():
+        with contextlib.suppress(InvalidVersion):
+            release = Version(text).release
+            abis[canonicalize_name(name).replace("-", "_")] = tuple(
+                ".".join(map(str, release[:length])) for length in range(len(release), 0, -1)
+            )
+    machine = {**host.supported, document.ABI_NAMESPACE: abis}
     support = order.find_support(metadata, machine, host.enabled)
     supported = {namespace: answer.features for namespace, answer in support.items()}
     places = {label: place for place, label in enumerate(order.order_labels(metadata, supported))}
     wheels = [replace(wheel, properties=metadata.variants.get(wheel.label or "", {})) for wheel in wheels]
     usable = [wheel for wheel in wheels if wheel.label is None or wheel.label in places]
-    usable.sort(
-        key=lambda wheel: (
-            places.get(wheel.label or "", len(places)),
-            wheel.get_install_key(),
-        )
-    )
+    usable.sort(key=lambda wheel: (places.get(wheel.label or "", len(places)), wheel.get_install_key()))
     ranked: list[ChoiceCandidate] = []
     for wheel in usable:
-        if ranked:
-            reason = _explain_lower(ranked[-1], wheel, metadata, supported)
+        above = ranked[-1] if ranked else None
+        if above is not None and above.label != wheel.label:
+            if above.label is None or wheel.label is None:
+                reason = "no variant: after all variants that fit"
+            else:
+                reason = order.explain_order(above.label, wheel.label, metadata, supported)
+        elif above is not None and above.tag_rank != wheel.tag_rank:
+            tag = min(map(str, wheel.wheel.tags))
+            reason = f"its tag {tag} is less special than that of the one above"
+        elif above is not None:
+            reason = "its build tag is lower"
         elif wheel.label is None:
             reason = "no variant fits" if metadata.variants else "the newest version that fits"
         elif wheel.label == document.NULL_LABEL:
-            which = (
-                "no variant with properties fits" if any(metadata.variants.values()) else "the only variant"
-            )
+            has_others = any(metadata.variants.values())
+            which = "no variant with properties fits" if has_others else "the only variant"
             reason = f"{which}: null is for every machine"
         else:
             best = order.rank_properties(wheel.properties, metadata.namespaces, supported)
@@ -124,21 +135,6 @@ def rank_release(
         if wheel.label is not None and wheel.label not in places
     ]
     return RankedRelease(version, tuple(ranked), tuple(out), metadata, support, tuple(notes))
-
-
-def _list_abi_features(versions: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """Return for each project the versions that its ABI goes by (PEP 850), longest first: 2.9.1, 2.9, 2.
-
-    A version that none is, of a project that was not made to be published, says nothing.
-    """
-    features = {}
-    for name, text in versions.items():
-        with contextlib.suppress(InvalidVersion):
-            release = Version(text).release
-            features[canonicalize_name(name).replace("-", "_")] = tuple(
-                ".".join(map(str, release[:length])) for length in range(len(release), 0, -1)
-            )
-    return features
 
 
 def _read_variants(
@@ -204,21 +200,6 @@ def _read_index_document(link: reader.IndexLink, reach: reader.IndexReader) -> d
     used = {namespace for properties in old.variants.values() for namespace in properties}
     namespaces = (*old.namespaces, *sorted(used - set(old.namespaces)))
     return document.VariantMetadata(namespaces, old.variants, old.providers)
-
-
-def _explain_lower(
-    above: ChoiceCandidate,
-    wheel: ChoiceCandidate,
-    metadata: document.VariantMetadata,
-    supported: order.SupportedFeatures,
-) -> str:
-    if above.label != wheel.label:
-        if above.label is None or wheel.label is None:
-            return "no variant: after all variants that fit"
-        return order.explain_order(above.label, wheel.label, metadata, supported)
-    if above.tag_rank != wheel.tag_rank:
-        return f"its tag {min(map(str, wheel.wheel.tags))} is less special than that of the one above"
-    return "its build tag is lower"
 
 
 def _explain_unsupported(
