@@ -444,6 +444,18 @@ def test_versions_that_do_not_go_together_are_not_changed_silently(
 
 
 @pytest.mark.contract
+def test_versions_that_would_be_refused_again_are_not_advised(
+    tmp_path: Path, venv: Environment, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The index of dependencies has a torchvision, for another torch: naming its version would not help."""
+    with served_index(tmp_path / "index", multi_arch(tmp_path / "raw", "gfx1100")) as server:
+        assert install(server.url, venv, "torch", "torchvision", "--gfx", "gfx1100") == 17
+    said = capsys.readouterr().err
+    assert "torchvision holds code for GPUs and is only taken from the index that was chosen" in said
+    assert "tip: name an index that has it with --index" in said and "go together" not in said
+
+
+@pytest.mark.contract
 def test_a_dry_run_touches_nothing_and_its_lines_do_the_same(
     index: IndexServer, venv: Environment, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -225,6 +225,8 @@ class SetPlanner:
             lines = [str(torch), *(str(entry) for name, entry in asked.items() if name != "torch")]
             try:
                 packages = self._ask(lines, {"torch": self._list_offers("torch", choice)})
+                for package in packages:
+                    self._require_origin(package, packages)  # others would be refused again
             except errors.HostError:
                 raise failure from None
             version = next(package.version for package in packages if package.project == "torch")
