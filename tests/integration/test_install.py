@@ -626,10 +626,15 @@ def test_wrong_input(
         (["--gfx", "gfx9999zz"], 2, "gfx9999zz"),
         (["torch", "--dependency-index", "http://127.0.0.1:9/"], 17, "http://127.0.0.1:9/sympy/"),
         (["torch==2.9.1+cu128", "torchvision==0.24.1+rocm7.2"], 17, "torchvision"),
+        (["torch", "--find-links", ""], 2, "it is empty; is a variable not set?"),
+        (["torch", "--dependency-index", ""], 2, "it is empty; is a variable not set?"),
+        (["torch", "--rocm-index", ""], 2, "it is empty; is a variable not set?"),
     ]
     for words, code, said in rows:
         assert (words, install(index.url, venv, "--dry-run", *words)) == (words, code)
         assert said in capsys.readouterr().err, words
+    assert install("", venv, "--dry-run", "torch") == 2
+    assert "'--index': it is empty" in capsys.readouterr().err  # and not the current folder
     assert venv.packages() == {}
 
 

@@ -184,18 +184,33 @@ OUTPUT_DIR = Entry(
 
 # where packages come from
 INDEX = Entry(
-    "--index", metavar="URL|DIR", help="Where the builds come from [default: by GPU and --channel]."
+    "--index",
+    type=options.GivenText(),
+    metavar="URL|DIR",
+    help="Where the builds come from [default: by GPU and --channel].",
 )
-ROCM_INDEX = Entry("--rocm-index", "index_url", metavar="URL", help="Package index of the ROCm packages.")
+ROCM_INDEX = Entry(
+    "--rocm-index",
+    "index_url",
+    type=options.GivenText(),
+    metavar="URL",
+    help="Package index of the ROCm packages.",
+)
 OTHER_ROCM_INDEX = ROCM_INDEX.but(
     name="rocm_index", metavar="URL|DIR", help="Index of ROCm's own packages, where the chosen one has none."
 )
 DEPENDENCY_INDEX = Entry(
     "--dependency-index",
+    type=options.GivenText(),
     metavar="URL",
     help="Index of what the chosen one lacks [default: UV_DEFAULT_INDEX, PIP_INDEX_URL, else PyPI].",
 )
-FIND_LINKS = Entry("--find-links", metavar="DIR|URL", help="Folder or page with ROCm packages.")
+FIND_LINKS = Entry(
+    "--find-links",
+    type=options.GivenText(),
+    metavar="DIR|URL",
+    help="Folder or page with ROCm packages.",
+)
 LOCAL_LINKS = Entry(
     "--find-links",
     type=options.GivenPath(),

@@ -38,6 +38,16 @@ class GivenPath(click.Path):
         return super().convert(value, param, ctx)
 
 
+class GivenText(click.types.StringParamType):
+    """A URL or the like that is really given: "" is neither the current folder nor the option left out."""
+
+    def convert(self, value: Any, param: Parameter | None, ctx: Context | None) -> Any:
+        """Return the text. Raises click's BadParameter for an empty one."""
+        if not value:
+            self.fail("it is empty; is a variable not set?", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 if TYPE_CHECKING:
     _Base = click.ParamType[float]
     _TextType = click.ParamType[str]
