@@ -249,6 +249,9 @@ def test_the_environment_of_the_program_is_taken_when_it_is_named(
     assert boundary.run_command(install_command, given) == (0 if is_taken else 17)
     assert packages(prefix) == ({"torch", "triton"} if is_taken else set())
     if not is_taken:
+        is_tools = active and kind != "plain"
+        assert not is_tools or boundary.run_command(install_command, [*given, "--venv", str(prefix)]) == 17
+        assert packages(prefix) == set()
         assert boundary.run_command(install_command, [*given, "--python", str(prefix)]) == 0
     assert packages(prefix) == {"torch", "triton"}
 

@@ -70,16 +70,17 @@ def install(index: str, venv: Environment, *words: str) -> int:
 
 
 def test_a_cuda_torch_is_told_by_its_requirements_before_a_byte_of_a_wheel_is_fetched(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As PyPI has it: no label, and a CUDA build by what it requires."""
+    monkeypatch.chdir(tmp_path)
     venv = make_environment(tmp_path / "venv")
     files = [torch(tmp_path, "2.9.1", NVIDIA, built=CUDA), wheel(tmp_path, "nvidia_cublas_cu12", "12.8")]
     with served_index(tmp_path / "index", files) as server:
         assert install(server.url, venv, "--gfx", "gfx1100") == 17
         message = capsys.readouterr().err
         assert "code for gfx1100: no: a build for NVIDIA GPUs (CUDA) (requires nvidia-cublas-cu12)" in message
-        assert "rocm-wheels install --gfx gfx1100" in message and "tip: --allow-cpu" in message
+        assert "rocm-wheels install --venv .venv --gfx gfx1100" in message and "tip: --allow-cpu" in message
         assert choose(server.url, "--gfx", "gfx1100") == 17  # with the same words
         assert capsys.readouterr().err == message
         assert (
@@ -262,16 +263,22 @@ def test_a_torch_for_the_cpu_is_taken_when_somebody_says_so(tmp_path: Path) -> N
     [
         # RX 6600: of Python 3.10 there is a nightly, of newer ones a stable torch; VII on Windows: nightlies
         ("gfx1032", "3.10", "linux", ("--python 3.11 --gfx gfx1032", "--channel nightly --gfx gfx1032")),
-        ("gfx906", "3.12", "windows", ("rocm-wheels install --channel nightly --gfx gfx906",)),
+        ("gfx906", "3.12", "windows", ("rocm-wheels install --venv .venv --channel nightly --gfx gfx906",)),
         ("gfx90c", "3.12", "linux", ("--gfx gfx900   # with HSA_OVERRIDE_GFX_VERSION=9.0.0",)),
         ("gfx700", "3.12", "linux", ("no ROCm of today compiles for it",)),
         ("gfx803", "3.12", "linux", ("no ROCm of today compiles for it", "torch 2.5.1 with ROCm 6.3.0")),
         ("new:gfx1399", "3.12", "linux", ("choose torch --channel nightly --gfx new:gfx1399",)),
     ],
 )
-def test_a_gpu_that_no_index_serves_is_an_error_that_says_what_does(
-    gfx: str, python: str, platform: str, commands: tuple[str, ...]
+def test_a_gpu_that_no_index_serves_is_an_error_that_says_what_does(  # noqa: PLR0917 - pytest passes names
+    gfx: str,
+    python: str,
+    platform: str,
+    commands: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.chdir(tmp_path)  # where no environment of this program is
     host = make_host({}, StatedMachine((gfx,), "none", python, platform))
     with pytest.raises(install_options.UnservedGpuError) as refusal:
         index_pages.find_host_indexes(host, "stable", allow_cpu=False)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -128,9 +130,28 @@ def test_the_tables_are_listed(capsys: pytest.CaptureFixture[str]):
         ("RTX 4090", "rocm-wheels install --venv .venv"),
     ],
 )
-def test_a_card_ends_with_the_command_that_installs(capsys: pytest.CaptureFixture[str], card: str, last: str):
+def test_a_card_ends_with_the_command_that_installs(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    card: str,
+    last: str,
+):
+    monkeypatch.chdir(tmp_path)
     code, out, _ = ask(capsys, "gpu", *card.split())
     assert code == 0 and out.splitlines()[-1].strip().startswith(last)
+
+
+def test_the_command_for_a_card_is_one_that_can_be_pasted(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    """In the form in which this was started, and never into the environment of this program."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / ".venv"))
+    monkeypatch.setattr(sys, "argv", ["/clone/.venv/bin/rocm-wheels", "compat"])
+    _, out, _ = ask(capsys, "gpu", "gfx1100")
+    last = "/clone/.venv/bin/rocm-wheels install --venv my-torch --gfx gfx1100"
+    assert out.splitlines()[-1].strip() == last
 
 
 @pytest.mark.parametrize(

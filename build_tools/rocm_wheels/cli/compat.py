@@ -9,7 +9,7 @@ import click
 
 from rocm_wheels.cli import catalogue, lines
 from rocm_wheels.cli.command import command, group
-from rocm_wheels.core import tables
+from rocm_wheels.core import extras, tables
 
 if TYPE_CHECKING:
     from rocm_wheels.gpus import pci
@@ -138,7 +138,7 @@ def gpu(words: tuple[str, ...], as_json: bool) -> None:
 
         click.echo(json.dumps(cards_as_json(matches), indent=1))
     else:
-        click.echo(describe_cards(matches))
+        click.echo(extras.adapt_commands(describe_cards(matches)))
 
 
 def cards_as_json(matches: gpu_cards.FoundCards) -> dict[str, Any]:
@@ -230,7 +230,8 @@ def make_install_commands(facts: gpu_cards.TargetFacts) -> dict[str, str | None]
     from rocm_wheels.core import shell
     from rocm_wheels.user import install_options
 
-    place, python = ["--venv", ".venv"], f"{sys.version_info.major}.{sys.version_info.minor}"
+    place = ["--venv", install_options.name_new_venv()]
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
     if facts.vendor != "amd":
         return dict.fromkeys(_SYSTEMS, shell.format_command(["rocm-wheels", "install", *place]))
     gfx = facts.target or ""

@@ -17,7 +17,7 @@ from rocm_wheels.cli.options import (
     open_memory,
     read_signers,
 )
-from rocm_wheels.core import errors, log, shell, tables
+from rocm_wheels.core import errors, extras, log, shell, tables
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -353,7 +353,7 @@ def install_command(  # noqa: PLR0917 - click passes them by name
     except install_options.UnservedGpuError as refusal:
         if as_json or not (sys.stdin.isatty() and sys.stderr.isatty()):
             raise
-        click.echo(refusal.message, err=True)
+        click.echo(extras.adapt_commands(refusal.message), err=True)
         if not click.confirm("Install a torch that computes on the CPU?", default=False, err=True):
             raise errors.HostError("nothing was installed", tip=refusal.tip) from None
         plan = install.plan_install(replace(request, allow_cpu=True), env)

@@ -165,7 +165,7 @@ class DoctorSubject:
             return ["--python", str(environment.python)]
         if not self.is_own:
             return []
-        return ["--venv", "my-torch" if Path(".venv").resolve() == environment.prefix.resolve() else ".venv"]
+        return ["--venv", install_options.name_new_venv(environment.prefix)]
 
 
 def ok(message: str, source: str = "") -> Finding:

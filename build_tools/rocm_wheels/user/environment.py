@@ -91,6 +91,12 @@ def inspect_target(python: Path | None, venv: Path | None, env: Mapping[str, str
 
 
 def _inspect_venv(folder: Path, python: Path | None, env: Mapping[str, str]) -> InstallTarget:
+    if installed_packages.is_own_environment(folder):
+        own = shell.format_command([str(folder)])
+        raise errors.HostError(
+            f"--venv {folder} is that of rocm-wheels itself",
+            tip=f"name another folder; --python {own} takes that one all the same",
+        )
     is_there = (folder / "pyvenv.cfg").is_file() and not (folder / _FOLDER_NAME / _UNFINISHED_MARK).exists()
     if is_there:
         try:
