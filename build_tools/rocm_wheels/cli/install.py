@@ -161,7 +161,7 @@ def choice_as_json(choice: WheelChoice) -> dict[str, object]:
         "extras": list(choice.extras),
         "index": choice.index,
         "layout": choice.layout,
-        "picked": choice.picked.as_json() if choice.picked else None,
+        "picked": choice.picked.as_json(),
         "requires": list(choice.requires),
         "served": [{"index": gpu.index, "gfx": gpu.gfx, "served": good} for gpu, good in choice.served],
         "visible_line": choice.visible_line,
@@ -207,8 +207,7 @@ def _describe_search(hardware: Hardware) -> str:
 def _describe_choice(choice: WheelChoice, everything: bool) -> list[str]:
     picked = choice.picked
     lines = [f"{choice.requirement}  from {choice.index} ({choice.layout})"]
-    if picked is not None:
-        lines += [f"  takes    {picked.name}", f"  why      {picked.reason}"]
+    lines += [f"  takes    {picked.name}", f"  why      {picked.reason}"]
     lines += [f"  pin      {requirement}" for requirement in choice.requires]
     settings = (choice.override_line, choice.visible_line)
     lines += [f"  set      {line}" for line in settings if line]
@@ -426,7 +425,7 @@ def plan_as_json(plan: install.InstallPlan) -> dict[str, object]:
             "requirement": choice.requirement,
             "project": choice.project,
             "layout": choice.layout,
-            "picked": choice.picked.name if choice.picked else None,
+            "picked": choice.picked.name,
             "requires": list(choice.requires),
             "notes": list(choice.notes),
             "served": [

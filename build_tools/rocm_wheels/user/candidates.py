@@ -136,7 +136,8 @@ class KnownFeature:
 
 @dataclass(frozen=True)
 class WheelChoice:
-    """What a requirement gets. ``candidates`` are in the order of their ranks, then those that are out.
+    """What a requirement gets. ``candidates`` are in the order of their ranks (the first is ``picked``), then
+    those that are out.
 
     ``index`` is the URL of the index, ``layout`` how it serves GPUs: ``variants``, ``multi-arch`` (kernels
     in wheels of their own), ``per-family`` or ``plain``. ``requires`` are the requirements to install with it
@@ -152,7 +153,7 @@ class WheelChoice:
     extras: tuple[str, ...]
     index: str
     layout: str
-    picked: ChoiceCandidate | None
+    picked: ChoiceCandidate
     candidates: tuple[ChoiceCandidate, ...]
     requires: tuple[str, ...]
     notes: tuple[str, ...]

@@ -10,7 +10,7 @@ import platform as python_platform
 import re
 import sys
 import sysconfig
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -159,19 +159,24 @@ def make_host(env: Mapping[str, str], stated_machine: StatedMachine | None = Non
 
 def _find_stated_pose(stated: Hardware, env: Mapping[str, str]) -> PosedTarget | None:
     """Return the card of this machine that runs kernels for a target that is stated in place of its own."""
-    targets = stated.targets
-    if sys.platform != "linux" or not targets:
+    if sys.platform != "linux" or not stated.targets:
         return None
     try:
         gpus = detect.detect_hardware(env, vendors=("amd",)).usable
     except ValueError:  # a variable that states other GPUs: --gfx is what counts
         return None
+    natives = (gpu.native for gpu in gpus if gpu.gfx not in stated.targets)
+    return find_pose(natives, lambda option: option.target in stated.targets)
+
+
+def find_pose(natives: Iterable[str | None], accept: Callable[[TargetOverride], bool]) -> PosedTarget | None:
+    """Return the first of these cards (by its own target) with an override that is accepted."""
     from rocm_wheels.models.gfx import load_overrides
 
-    for gpu in gpus:
-        options = load_overrides().cards.get(gpu.native or "", ()) if gpu.gfx not in targets else ()
-        if option := next((option for option in options if option.target in targets), None):
-            return PosedTarget(gpu.native or "", option)
+    for native in filter(None, natives):
+        for option in load_overrides().cards.get(native, ()):
+            if accept(option):
+                return PosedTarget(native, option)
     return None
 
 
@@ -251,7 +256,12 @@ def _list_tags(
 def _resolve_hardware(statement: StatedMachine, env: Mapping[str, str]) -> Hardware:
     """Return what is stated, and what is found here of the rest."""
     gpus = _make_stated_gpus(",".join(statement.gfx)) if statement.gfx else None
-    rocm = _parse_rocm(statement.rocm) if statement.rocm is not None else None
+    rocm: tuple[RocmInstallation, ...] | None = None
+    if statement.rocm is not None:
+        rocm = ()
+        if statement.rocm.lower() != _NO_GPU:
+            document.parse_minor_version(statement.rocm, input_name="--rocm")
+            rocm = (RocmInstallation(statement.rocm, "forced", "--rocm"),)
     site = tuple(dict.fromkeys(Path(sysconfig.get_path(name)) for name in ("purelib", "platlib")))
     try:
         if gpus is None:
@@ -286,13 +296,6 @@ def _make_stated_gpus(text: str) -> tuple[Gpu, ...]:
             integrated = target in INTEGRATED_TARGETS or None
             gpus.append(replace(gpu, integrated=integrated, source="--gfx", confidence="forced"))
     return tuple(gpus)
-
-
-def _parse_rocm(text: str) -> tuple[RocmInstallation, ...]:
-    if text.lower() == _NO_GPU:
-        return ()
-    document.parse_minor_version(text, input_name="--rocm")
-    return (RocmInstallation(text, "forced", "--rocm"),)
 
 
 def make_markers(host: TargetHost) -> dict[str, str]:

@@ -21,7 +21,7 @@ from rocm_wheels.gpus.gpu import OLDER_TARGETS, Gpu
 from rocm_wheels.index import folder, reader
 from rocm_wheels.models import gfx, package_indexes
 from rocm_wheels.user import install_options
-from rocm_wheels.user.host import PosedTarget, TargetHost
+from rocm_wheels.user.host import TargetHost, find_pose
 
 _GONE_STATUSES = (404, 410)
 _ABSENT_STATUSES = (403, *_GONE_STATUSES)  # S3, and so download.pytorch.org, says 403 of what is not there
@@ -262,17 +262,21 @@ def pose_host(host: TargetHost, channel: str) -> TargetHost:
     ):
         return host
     best = next(gpu for gpu in gpus if gpu.vendor == "amd")
-    native = best.gfx or ""
-    for option in gfx.load_overrides().cards.get(native, ()):
-        posed = replace(best, gfx=option.target)
-        if not option.risky and not option.care and query_indexes(posed, host, channel):
-            posing = [
-                replace(gpu, gfx=option.target, native=native) if gpu.gfx == native else gpu for gpu in gpus
-            ]
-            hardware = replace(host.hardware, gpus=tuple(posing))
-            supported = {**host.supported, "amd": variables.list_supported_features(hardware)}
-            return replace(host, hardware=hardware, supported=supported, posed=PosedTarget(native, option))
-    return host
+
+    def is_served(option: gfx.TargetOverride) -> bool:
+        posing = replace(best, gfx=option.target)
+        return not option.risky and not option.care and bool(query_indexes(posing, host, channel))
+
+    posed = find_pose([best.gfx], is_served)
+    if posed is None:
+        return host
+    posing_gpus = tuple(
+        replace(gpu, gfx=posed.option.target, native=posed.native) if gpu.gfx == posed.native else gpu
+        for gpu in gpus
+    )
+    hardware = replace(host.hardware, gpus=posing_gpus)
+    supported = {**host.supported, "amd": variables.list_supported_features(hardware)}
+    return replace(host, hardware=hardware, supported=supported, posed=posed)
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from rocm_wheels.core import errors, log, shell
 from rocm_wheels.device_code import code_objects, kpack
 from rocm_wheels.gpus.gpu import Gpu, parse_override_version
 from rocm_wheels.index import reader
-from rocm_wheels.models.gfx import load_overrides
+from rocm_wheels.models.gfx import TargetOverride
 from rocm_wheels.user import (
     candidates,
     choose,
@@ -33,7 +33,7 @@ from rocm_wheels.user import (
     index_pages,
     installed_packages,
 )
-from rocm_wheels.user.host import PosedTarget, TargetHost, make_markers
+from rocm_wheels.user.host import PosedTarget, TargetHost, find_pose, make_markers
 from rocm_wheels.user.install_options import UnservedGpuError, make_unserved_error
 from rocm_wheels.wheels import dist_info
 
@@ -130,12 +130,12 @@ def find_proven_pose(proof: KernelProof, gpus: Sequence[Gpu], platform: str) -> 
 
     Only where nothing is known against it, on Linux: elsewhere the runtime does not read the variable.
     """
-    for gpu in gpus if platform == "linux" else ():
-        for option in load_overrides().cards.get(gpu.native or "", ()):
-            support = proof.check(option.target) if not option.risky else None
-            if support is not None and support.runs:
-                return PosedTarget(gpu.native or "", option)
-    return None
+
+    def runs(option: TargetOverride) -> bool:
+        support = proof.check(option.target)
+        return not option.risky and support is not None and support.runs
+
+    return find_pose([gpu.native for gpu in gpus], runs) if platform == "linux" else None
 
 
 def require_served(
@@ -201,7 +201,7 @@ def _prove_choice(
 ) -> candidates.WheelChoice:
     """Return a choice with what parts of its torch say of its code, where the index does not say it."""
     demand, torch = make_demand(host, choice.override_line), choice.picked
-    if demand is None or torch is None or choice.project != "torch":
+    if demand is None or choice.project != "torch":
         return choice
     metadata = index_pages.read_wheel_metadata(torch.link, reach)
     requires = dist_info.parse_metadata(metadata, name=f"METADATA of {torch.name}").requires_dist

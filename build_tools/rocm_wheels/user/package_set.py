@@ -239,10 +239,6 @@ class SetPlanner:
 
     def _resolve_with(self, choice: candidates.WheelChoice) -> tuple[list[str], list[LockedPackage]]:
         picked = choice.picked
-        if picked is None:
-            raise errors.HostError(
-                f"nothing was chosen of {choice.requirement}", tip="name an index with --index"
-            )
         self._versions["torch"] = picked.version
         torch, stub = _pinned_torch(choice), self._make_stub("torch", picked)
         lines = [
@@ -343,7 +339,7 @@ class SetPlanner:
                 raise
             except errors.HostError:
                 return None  # a version that this machine can use no variant of is not offered
-            return self._make_stub(project, picked) if picked else None
+            return self._make_stub(project, picked)
 
         variants = parallel.run_in_parallel(choose_variant, varied, jobs=_JOBS)
         return [*offers, *filter(None, variants)]
@@ -493,12 +489,12 @@ class SetPlanner:
 
 def _pinned_torch(choice: candidates.WheelChoice) -> Requirement:
     """Return the requirement that a choice of torch came to, with the extras for the GPUs."""
-    return Requirement(choice.requires[0] if choice.requires else f"torch=={torch_version(choice)}")
+    return Requirement(choice.requires[0])
 
 
 def torch_version(choice: candidates.WheelChoice) -> str:
     """Return the version of the torch that was chosen."""
-    return choice.picked.version if choice.picked else "0"
+    return choice.picked.version
 
 
 def is_index(first: str, second: str) -> bool:
