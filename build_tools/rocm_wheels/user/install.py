@@ -16,8 +16,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
-from packaging.requirements import Requirement
-
 from rocm_wheels.core import errors, files, log, parallel, process, shell, user_folders
 from rocm_wheels.core.extras import find_uv
 from rocm_wheels.index import reader
@@ -27,7 +25,6 @@ from rocm_wheels.user import (
     environment,
     fetch,
     gpu_support,
-    index_pages,
     install_options,
     installed_packages,
     kernel_proof,
@@ -344,16 +341,10 @@ def _prove_torch(
             proof = kernel_proof.prove_installed(plan.target.environment) or proof
         else:
             here = [_as_candidate(package, plan.cache) for package in (torch, *devices)]
-            link = reader.IndexLink(here[0].name, here[0].name, here[0].url, size=torch.size)
-            picked = plan.choice.picked if plan.choice else None
-            if picked is not None and picked.url == torch.url:
-                link = replace(link, url=picked.url, metadata=picked.metadata)
-            metadata = dist_info.parse_metadata(
-                index_pages.read_wheel_metadata(link, reach), name=f"METADATA of {torch.file}"
-            )
-            requires = list(map(Requirement, metadata.requires_dist))
+            if plan.choice is not None and plan.choice.picked.url == here[0].url:
+                here[0] = plan.choice.picked  # its page may have METADATA beside it
             markers = plan.target.environment.markers
-            proof = kernel_proof.prove_wheel(here[0], requires, demand, markers, reach, devices=here[1:])
+            proof = kernel_proof.prove_wheel(here[0], here[1:], demand, markers, reach)
     except errors.DataError as fault:  # of a file that rotted here: fetching it tells, and then it is proven
         proof = replace(proof, unread=errors.explain_error(fault))
     plan = replace(plan, demand=demand, proof=proof)

@@ -200,14 +200,11 @@ def _prove_choice(
     choice: candidates.WheelChoice, host: TargetHost, reach: reader.IndexReader
 ) -> candidates.WheelChoice:
     """Return a choice with what parts of its torch say of its code, where the index does not say it."""
-    demand, torch = make_demand(host, choice.override_line), choice.picked
+    demand = make_demand(host, choice.override_line)
     if demand is None or choice.project != "torch":
         return choice
-    metadata = index_pages.read_wheel_metadata(torch.link, reach)
-    requires = dist_info.parse_metadata(metadata, name=f"METADATA of {torch.name}").requires_dist
     devices = [wheel for wheel in choice.devices if is_device_project(wheel.wheel.name)]
-    markers = make_markers(host)
-    proof = prove_wheel(torch, list(map(Requirement, requires)), demand, markers, reach, devices=devices)
+    proof = prove_wheel(choice.picked, devices, demand, make_markers(host), reach)
     require_served(proof, demand, host, choice)
     if any(is_served for _, is_served in choice.served):
         return choice
@@ -217,23 +214,23 @@ def _prove_choice(
 
 def prove_wheel(
     torch: candidates.ChoiceCandidate,
-    requirements: Sequence[Requirement],
+    devices: Sequence[candidates.ChoiceCandidate],
     demand: GpuDemand,
     environment: Mapping[str, str],
     reach: reader.IndexReader,
-    *,
-    devices: Sequence[candidates.ChoiceCandidate] = (),
 ) -> KernelProof:
-    """Return what requirements tell of a torch, and what they do not parts of its files.
+    """Return what METADATA of a torch tells by its requirements, and what it does not parts of its files.
 
     ``environment`` has the markers of the Python (PEP 508). Reading ends when a GPU of ``demand`` is served.
     PyPI's wheel for Windows requires NVIDIA's packages on Linux alone, and is for the CPU; device wheels are
-    required by an extra.
+    required by an extra. HostError and DataError where METADATA cannot be had.
     """
+    metadata = index_pages.read_wheel_metadata(torch.link, reach)
+    requires = dist_info.parse_metadata(metadata, name=f"METADATA of {torch.name}").requires_dist
     values = {**environment, "extra": ""}
     names = [
         str(canonicalize_name(requirement.name))
-        for requirement in requirements
+        for requirement in map(Requirement, requires)
         if requirement.marker is None
         or requirement.marker.evaluate(values)
         or is_device_project(canonicalize_name(requirement.name))
