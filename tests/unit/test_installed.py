@@ -176,9 +176,7 @@ def test_libraries_of_rocm_go_by_the_names_of_their_files(tmp_path: Path) -> Non
         (root / name).write_bytes(b"")
     found = {
         one.library: one.targets
-        for one in gpu_support.list_library_files(
-            gpu_support.list_library_roots(installed_packages.read_environment_packages(place))
-        )
+        for one in gpu_support.list_library_files(installed_packages.read_environment_packages(place))
     }
     assert found == {"rocBLAS": ("gfx90a", "gfx942"), "hipBLASLt": ("gfx1100",), "MIOpen": ("gfx942",)}
 

@@ -492,8 +492,15 @@ def _explain_kind(chosen: _Choice) -> Iterator[str]:
             for wheel in chosen.out
             if wheel.stage is RejectionStage.PROPERTIES and wheel.wheel.version == best.wheel.version
         ]
-        if not host.hardware.usable:
-            why = _explain_missing_gpu(host)
+        hidden = dict.fromkeys(card.hidden_by for card in host.hardware.gpus if card.vendor == "amd")
+        if host.hardware.amd and not host.hardware.usable:
+            why = "the target of the AMD GPU is unknown"
+        elif not host.hardware.usable and not hidden:
+            why = "there is no AMD GPU here"
+        elif not host.hardware.usable and all(reason in _VISIBLE_VARIABLES for reason in hidden):
+            why = f"{' and '.join(hidden)} hides the AMD GPU"
+        elif not host.hardware.usable:
+            why = f"the AMD GPU is not for this process, by {' and '.join(hidden)}"
         elif not missed:
             why = "the index has no build for AMD GPUs that fits"
         else:
@@ -515,17 +522,6 @@ def _explain_kind(chosen: _Choice) -> Iterator[str]:
         vendor_indexes = index_pages.query_indexes(host.usable_gpus[0], host, "stable")
         where = f": their wheels are at {vendor_indexes[0].url}" if vendor_indexes else ""
         yield f"the {'better GPU' if host.hardware.usable else 'GPU'} here is one of {maker.title}{where}"
-
-
-def _explain_missing_gpu(host: TargetHost) -> str:
-    if host.hardware.amd:
-        return "the target of the AMD GPU is unknown"
-    hidden = dict.fromkeys(gpu.hidden_by for gpu in host.hardware.gpus if gpu.vendor == "amd")
-    if not hidden:
-        return "there is no AMD GPU here"
-    if all(reason in _VISIBLE_VARIABLES for reason in hidden):
-        return f"{' and '.join(hidden)} hides the AMD GPU"
-    return f"the AMD GPU is not for this process, by {' and '.join(hidden)}"
 
 
 _STAGE_TIPS = {

@@ -209,7 +209,7 @@ def check_library_kernels(subject: DoctorSubject) -> Iterator[Finding]:
     torch, version = subject.installed.torch, subject.installed.rocm_version
     if torch is None or torch.kind != "rocm":
         return
-    files = gpu_support.list_library_files(gpu_support.list_library_roots(subject.installed))
+    files = gpu_support.list_library_files(subject.installed)
     for library in dict.fromkeys(entry.library for entry in files):
         folders = [entry for entry in files if entry.library == library]
         targets = gpu_support.sort_target_ids(target for entry in folders for target in entry.targets)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -203,11 +203,16 @@ def read_installed_code(
     return tuple(entry for entry in codes if entry.targets or entry.archives or entry.missing or entry.fault)
 
 
-def list_library_files(roots: Iterable[Path]) -> tuple[LibraryFiles, ...]:
-    """Return for which targets rocBLAS, hipBLASLt and MIOpen have files below the roots.
+def list_library_files(installed: installed_packages.InstalledSet) -> tuple[LibraryFiles, ...]:
+    """Return for which targets rocBLAS, hipBLASLt and MIOpen of an environment have files.
 
-    A root is like ``_rocm_sdk_libraries``, ``/opt/rocm`` or ``torch``.
+    They are below ``_rocm_sdk_libraries…``, as below ``/opt/rocm``, and below ``torch``.
     """
+    roots = [
+        root for path in installed.environment.path for root in sorted(path.glob("_rocm_sdk_libraries*"))
+    ]
+    if installed.torch and installed.torch.folder:
+        roots.append(installed.torch.folder)
     library_folders = []
     for root in roots:
         for library, subfolder in _LIBRARY_FOLDERS.items():
@@ -220,18 +225,6 @@ def list_library_files(roots: Iterable[Path]) -> tuple[LibraryFiles, ...]:
     return tuple(library_folders)
 
 
-def list_library_roots(installed: installed_packages.InstalledSet) -> tuple[Path, ...]:
-    """Return the folders of the environment that ROCm's libraries are below."""
-    roots = [
-        folder
-        for path in installed.environment.path
-        for folder in sorted(path.glob("_rocm_sdk_libraries*"))
-        if folder.is_dir()
-    ]
-    torch = installed.torch
-    return (*roots, *([torch.folder] if torch and torch.folder else []))
-
-
 def sort_target_ids(targets: Iterable[str]) -> tuple[str, ...]:
     """Return target IDs once each, sorted as people do."""
     return tuple(sorted(set(targets), key=lambda target: code_objects.TargetId.parse(target).get_sort_key()))
@@ -241,7 +234,8 @@ def _list_libraries(package: installed_packages.InstalledPackage) -> list[Path]:
     """Return a package's libraries, those that its RECORD lists, or all below its folder."""
     record = package.distribution.info / "RECORD"
     if package.distribution.editable or not record.is_file():
-        return sorted(_find_libraries(package.folder)) if package.folder else []
+        below = package.folder.rglob("*") if package.folder else ()
+        return sorted(path for path in below if _CODE_FILE.search(path.name) and path.is_file())
     with record.open(encoding="utf-8", newline="", errors="replace") as file:
         lines = [line for line in file if ".so" in line or ".dll" in line or ".pyd" in line]
     paths = [row[0] for row in csv.reader(lines) if row and _CODE_FILE.search(row[0])]
@@ -249,18 +243,22 @@ def _list_libraries(package: installed_packages.InstalledPackage) -> list[Path]:
     return sorted(path for path in files if path.is_file())
 
 
-def _find_libraries(folder: Path) -> Iterator[Path]:
-    return (path for path in folder.rglob("*") if _CODE_FILE.search(path.name) and path.is_file())
-
-
 def _read_code(path: Path) -> InstalledCode:
+    """Read a library and the archives that it names and that are there."""
+    archives: list[Path] = []
+    missing = []
     try:
         library = _read_tables(path)
-        archives, missing = _find_archives(library)
+        for name in library.archives:
+            place = path.parent / name
+            matching = sorted(place.parent.glob(place.name.replace(_ANY_TARGET, "*")))
+            archives += matching
+            missing += [] if matching else [name]
         archive_targets = [target for archive in archives for target in _read_tables(archive).targets]
     except errors.DataError as fault:
         return InstalledCode(path, fault=errors.explain_error(fault))
-    return InstalledCode(path, sort_target_ids([*library.targets, *archive_targets]), archives, missing)
+    targets = sort_target_ids([*library.targets, *archive_targets])
+    return InstalledCode(path, targets, tuple(archives), tuple(missing))
 
 
 def _read_tables(path: Path) -> code_objects.LibraryTargets:
@@ -275,16 +273,3 @@ def _read_tables(path: Path) -> code_objects.LibraryTargets:
 @lru_cache(maxsize=256)
 def _read_cached_tables(path: Path, *_state: int) -> code_objects.LibraryTargets:
     return code_objects.read_library_targets(path)
-
-
-def _find_archives(library: code_objects.LibraryTargets) -> tuple[tuple[Path, ...], tuple[str, ...]]:
-    """Return the archives that a library names and that are there, and the names that none is there for."""
-    archives: list[Path] = []
-    missing = []
-    for name in library.archives:
-        archive_path = library.path.parent / name
-        matching = sorted(archive_path.parent.glob(archive_path.name.replace(_ANY_TARGET, "*")))
-        archives += matching
-        if not matching:
-            missing.append(name)
-    return tuple(archives), tuple(missing)

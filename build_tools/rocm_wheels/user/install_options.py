@@ -67,7 +67,12 @@ class InstallOption:
         if self.fits(python):
             words += place
         else:
-            words += ["--venv", name_new_venv(), "--python", _find_nearest_python(python, self.pythons)]
+            minor = facts.get_python_key(python)[0]
+            nearest = min(
+                self.pythons,
+                key=lambda other: (other.endswith("t"), abs(facts.get_python_key(other)[0] - minor)),
+            )
+            words += ["--venv", name_new_venv(), "--python", nearest]
         words += [] if self.index.channel == "stable" else ["--channel", self.index.channel]
         stated_target = self.target if self.override else gfx
         return shell.format_command([*words, *(["--gfx", stated_target] if stated_target else [])])
@@ -148,11 +153,6 @@ def _describe_pythons(pythons: Sequence[str]) -> str:
     if len(plain) > 2 and minors == list(range(minors[0], minors[-1] + 1)):
         return f"Python {plain[0]} to {plain[-1]}"
     return f"Python {', '.join(plain)}"
-
-
-def _find_nearest_python(python: str, pythons: Sequence[str]) -> str:
-    minor = facts.get_python_key(python)[0]
-    return min(pythons, key=lambda other: (other.endswith("t"), abs(facts.get_python_key(other)[0] - minor)))
 
 
 def explain_no_torch(gfx: str) -> tuple[str, str]:

@@ -295,7 +295,7 @@ def _read_proof(
             if proof.is_complete:
                 return proof
             if devices:
-                return _add_archives(proof, devices, reach)
+                return _read_archives(proof, devices, reach)
             mains = {f"torch/lib/{name}" for name in gpu_support.MAIN_LIBRARIES["torch"]}
             library = next((name for name in names if name in mains), None)
             if library is None:
@@ -308,10 +308,10 @@ def _read_proof(
         return replace(proof, unread=shell.hide_credentials(str(cause)))
 
 
-def _add_archives(
+def _read_archives(
     proof: KernelProof, devices: Sequence[candidates.ChoiceCandidate], reach: reader.IndexReader
 ) -> KernelProof:
-    """Add the targets of the kernel archives in device wheels, which are in their names."""
+    """Read the targets of the kernel archives in device wheels, which are in their names."""
     targets_by_file: dict[str, str] = {}
     for device in devices:
         with reach.open_archive(device.url, device.name, device.size) as archive:
