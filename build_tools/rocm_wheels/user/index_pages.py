@@ -106,21 +106,33 @@ class LocatedProject:
 
 def locate_project(index: str, project: str, host: TargetHost, reach: reader.IndexReader) -> LocatedProject:
     """Find a project in an index. HostError when it is not there or cannot be reached."""
+    # the families to look in: those of all GPUs first, then of each
+    chips, new_chips = host.hardware.targets, _list_new_chips(host)
+    groups = [chips, *((chip,) for chip in chips)]
+    known = dict.fromkeys(family for group in groups for family in gfx.find_families(group))
+
+    def select_families(names: Collection[str]) -> list[str]:
+        """Return of the families that an index has those to look in, also for GPUs that the tables lack."""
+        named = [name for chip in new_chips for name in sorted(names) if is_named_by_family(name, chip)]
+        return [*(family for family in known if family in names), *named]
+
+    def list_folder_names(links: Sequence[reader.IndexLink] | None) -> set[str]:
+        return {urlsplit(link.url).path.rstrip("/").rpartition("/")[2] for link in links or ()}
+
     if FAMILY_PLACEHOLDER in index:
-        families = _list_families(host)
-        if new_chips := _list_new_chips(host):
+        families = dict(known)
+        if new_chips:
             above = reader.resolve_index_url(index.partition(FAMILY_PLACEHOLDER)[0])
+            is_folder = reader.path_of_url(above) is not None
             # not every server lists the folder above those of families
-            listed = (
-                list_links(above, reach) if reader.path_of_url(above) else _read_links(above, above, reach)
-            )
-            families += [*_list_families(host, _list_folder_names(listed or ())), *new_chips]
+            listed = list_links(above, reach) if is_folder else _read_links(above, above, reach)
+            families |= dict.fromkeys([*select_families(list_folder_names(listed)), *new_chips])
         if not families:
             raise errors.HostError(
                 f"{index} is for one GPU family each, and there is no AMD GPU here",
                 tip="name an index for this machine: --index URL",
             )
-        return _locate_in_families(index, families, project, reach)
+        return _locate_in_families(index, list(families), project, reach)
     if is_page_url(index):
         if files := list_links(index, reach):
             return LocatedProject(index, files)
@@ -128,8 +140,8 @@ def locate_project(index: str, project: str, host: TargetHost, reach: reader.Ind
     base = reader.resolve_index_url(index)
     of_family = f"{base}{FAMILY_PLACEHOLDER}/"
     root = reader.path_of_url(base)
-    if families := _list_families(host, folder.list_families(root) if root else ()):
-        return _locate_in_families(of_family, families, project, reach)
+    if matching := select_families(folder.list_families(root) if root else ()):
+        return _locate_in_families(of_family, matching, project, reach)
     last = urlsplit(base).path.rstrip("/").rpartition("/")[2]
     family = last if last.startswith("gfx") and list_family_targets(last, host) else ""
     links = read_project_links(base, project, reach)
@@ -138,30 +150,9 @@ def locate_project(index: str, project: str, host: TargetHost, reach: reader.Ind
     files = list_links(base, reach)
     if any(reader.file_name_of_link(link).endswith(".whl") for link in files):
         return LocatedProject(base, files, family)
-    if families := _list_families(host, _list_folder_names(files)):
-        return _locate_in_families(of_family, families, project, reach)
+    if matching := select_families(list_folder_names(files)):
+        return _locate_in_families(of_family, matching, project, reach)
     raise _make_absent_error(project, base)
-
-
-def _list_folder_names(links: Sequence[reader.IndexLink]) -> set[str]:
-    return {urlsplit(link.url).path.rstrip("/").rpartition("/")[2] for link in links}
-
-
-def _list_families(host: TargetHost, names: Collection[str] | None = None) -> list[str]:
-    """Return the families to look in for a machine: those of all its GPUs first, then of each.
-
-    ``names`` are those that an index has, where that is known: then also those that stand for a GPU which
-    the tables lack.
-    """
-    chips = host.hardware.targets
-    groups = [chips, *((chip,) for chip in chips)]
-    families = dict.fromkeys(family for group in groups for family in gfx.find_families(group))
-    if names is None:
-        return list(families)
-    matching = [family for family in families if family in names]
-    for chip in _list_new_chips(host):
-        matching += sorted(name for name in names if is_named_by_family(name, chip))
-    return matching
 
 
 def _list_new_chips(host: TargetHost) -> list[str]:
