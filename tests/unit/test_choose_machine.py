@@ -19,6 +19,7 @@ from rocm_wheels.index import reader
 from rocm_wheels.models import package_indexes
 from rocm_wheels.user import candidates, choose, index_pages
 from rocm_wheels.user.host import StatedMachine, TargetHost, detect_platform, make_host
+from rocm_wheels.user.install_options import UnservedGpuError
 from rocm_wheels.variants import document
 
 NOTHING = {"ROCM_BOOTSTRAP_DISABLE_DETECTION": "1"}
@@ -245,6 +246,24 @@ def test_an_index_without_the_kernels_that_tables_promise_is_passed_over() -> No
     del reach.pages[f"{second}torch/"]
     (choice,) = choose.choose_wheels(["torch"], None, host, reach)
     assert (choice.index, [is_served for _, is_served in choice.served]) == (first, [False])
+
+
+def test_an_index_whose_torch_was_refused_is_passed_over_whatever_it_promises() -> None:
+    """Also for the next GPU, and where the next index has nothing; the first refusal is the error then."""
+    host = machine("gfx1100", "gfx1201")
+    first, second = indexes = best(host, "amd", "gfx1100")[:2]
+    pages = {f"{url}torch/": page("torch-2.14.0-py3-none-linux_x86_64.whl") for url in indexes}
+    reach = host_wheels(pages, dict.fromkeys(indexes, "device-gfx1100"))
+    refused = {url: UnservedGpuError(f"torch of {url}\n  and more") for url in indexes}
+    (choice,) = choose.choose_wheels(["torch"], None, host, reach, refused={first: refused[first]})
+    assert choice.index == second
+    passed = [note for note in choice.notes if note.startswith("passed over: ")]
+    assert len(passed) == 1 and passed[0].endswith(f"has torch of {first}")
+    for taken in (refused, {first: refused[first]}):
+        with pytest.raises(UnservedGpuError) as failure:
+            choose.choose_wheels(["torch"], None, host, reach, refused=taken)
+        assert failure.value is refused[first]
+        reach.pages.pop(f"{second}torch/", None)  # the second has none then
 
 
 @pytest.mark.parametrize(

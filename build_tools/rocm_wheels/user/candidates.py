@@ -136,16 +136,15 @@ class KnownFeature:
 
 @dataclass(frozen=True)
 class WheelChoice:
-    """What a requirement gets. ``candidates`` are in the order of their ranks (the first is ``picked``), then
-    those that are out.
+    """What a requirement gets. ``candidates`` are in the order of their ranks, then those that are out.
 
-    ``index`` is the URL of the index, ``layout`` how it serves GPUs: ``variants``, ``multi-arch`` (kernels
-    in wheels of their own), ``per-family`` or ``plain``. ``requires`` are the requirements to install with it
-    (``torch[device-gfx942]==2.9.1+rocm7.2``). ``served`` tells of every GPU of the machine whether the picked
-    wheel has kernels for it (empty: nothing says); when some have none ``make_visible_line`` hides these
-    (``HIP_VISIBLE_DEVICES=0``). ``override_line`` makes a GPU pass for the one that was chosen for
-    (``HSA_OVERRIDE_GFX_VERSION=10.3.0``). ``known`` is what the variants were compared with;
-    ``devices`` are the wheels with kernels that its extras bring.
+    ``picked`` is the first of them. ``index`` is the URL of the index, ``layout`` how it serves GPUs:
+    ``variants``, ``multi-arch`` (kernels in wheels of their own), ``per-family`` or ``plain``.
+    ``requires`` are the requirements to install with it (``torch[device-gfx942]==2.9.1+rocm7.2``).
+    ``served`` tells of every GPU of the machine whether the picked wheel has kernels for it (empty: nothing
+    says); when some have none ``visible_line`` hides these (``HIP_VISIBLE_DEVICES=0``). ``override_line``
+    makes a GPU pass for the one that was chosen for (``HSA_OVERRIDE_GFX_VERSION=10.3.0``). ``known`` is what
+    the variants were compared with; ``devices`` are the wheels with kernels that its extras bring.
     """
 
     requirement: str
@@ -214,9 +213,8 @@ def read_project_files(
             except errors.DataError:
                 continue
             if name.name == project:
-                reader.require_link_digest(
-                    link
-                )  # a page that makes digests up is an error, whatever is taken
+                # a page that makes digests up is an error, whatever is taken
+                reader.require_link_digest(link)
                 tag_rank = min((tag_ranks[tag] for tag in name.tags if tag in tag_ranks), default=-1)
                 wheels.append(_check_machine(ChoiceCandidate(link, name, tag_rank), host))
     return ProjectFiles(tuple(_check_versions(wheels, requirement.specifier, pre=pre)), documents, sources)
