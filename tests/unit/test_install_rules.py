@@ -153,6 +153,12 @@ def test_what_is_set_for_pip_is_followed_or_named(tmp_path: Path) -> None:
     }  # fmt: skip
     none = pip_settings.read_pip_settings({**env, "PIP_CONFIG_FILE": "/dev/null"}, prefix)
     assert none.index == "" and none.note == ""
+    for text, seconds in (("7.5", "8"), ("15", "15"), ("1e1", "10")):  # pip takes fractions, and uv none
+        patient = pip_settings.read_pip_settings({**env, "PIP_TIMEOUT": text}, prefix)
+        assert patient.variables["UV_HTTP_TIMEOUT"] == seconds
+    for name, text in (("TIMEOUT", "abc"), ("TIMEOUT", "inf"), ("RETRIES", "-1"), ("RETRIES", "nan")):
+        with pytest.raises(errors.UsageError, match=rf"\(PIP_{name}\) is no number: '{text}'"):
+            pip_settings.read_pip_settings({**env, f"PIP_{name}": text}, prefix)
     named.write_text("index-url = https://no.section/\n")
     with pytest.raises(errors.UsageError, match=r"named\.conf cannot be read"):
         pip_settings.read_pip_settings(env, prefix)

@@ -7,6 +7,7 @@ of which the later ones win. Source: pip's documentation, "Configuration".
 from __future__ import annotations
 
 import configparser
+import math
 import os
 import sys
 from collections.abc import Mapping
@@ -71,6 +72,9 @@ def read_pip_settings(env: Mapping[str, str], prefix: Path) -> PipSettings:
             values[name[4:].lower().replace("_", "-")] = (text, name)
     if "default-timeout" in values:  # pip has two names for it
         values.setdefault("timeout", values["default-timeout"])
+    for key in ("timeout", "retries"):
+        if key in values:
+            values[key] = (_round_up(key, *values[key]), values[key][1])
     variables = {
         variable: values[key][0]
         for key, names in _HONOURED.items()
@@ -84,6 +88,17 @@ def read_pip_settings(env: Mapping[str, str], prefix: Path) -> PipSettings:
     index, source = values.get("index-url", ("", ""))
     no_index = values.get("no-index", ("", ""))[0].lower() in ("1", "y", "yes", "t", "true", "on")
     return PipSettings(index.strip(), source, no_index, variables, note)
+
+
+def _round_up(key: str, text: str, source: str) -> str:
+    """Return a number of pip's, which may have a fraction, as uv reads it. UsageError for none."""
+    try:
+        number = math.ceil(float(text))
+    except (ValueError, OverflowError):
+        number = -1
+    if number < 0:
+        raise errors.UsageError(f"pip's {key} ({source}) is no number: {text!r}", tip="for example: 15")
+    return str(number)
 
 
 def _list_files(env: Mapping[str, str], prefix: Path) -> list[Path]:
