@@ -208,6 +208,20 @@ def test_wrong_inputs(
     assert message in err
 
 
+@pytest.mark.contract
+def test_a_file_of_certificates_that_is_not_there_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Of requests that is a plain OSError, before it asks any server."""
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "ca.pem"))
+    assert boundary.run_command(main.cli, ["choose", "torch", "--index", "https://127.0.0.1:9/"]) == 17
+    said = capsys.readouterr().err
+    assert (
+        f"https://127.0.0.1:9/torch/ cannot be reached: there is no file of certificates {tmp_path}" in said
+    )
+    assert "(REQUESTS_CA_BUNDLE or pip's cert names it)" in said
+
+
 def test_200_wheels_are_chosen_from_at_once(tmp_path: Path) -> None:
     shelf = Shelf(tmp_path)
     for minor in range(20):

@@ -283,6 +283,17 @@ def test_files_of_the_disk_are_checked_where_they_are(tmp_path: Path) -> None:
 
 
 @pytest.mark.contract
+def test_a_file_of_certificates_that_is_not_there_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "ca.pem"))
+    package = LockedPackage("torch", Version("2.9.1"), NAME, f"https://127.0.0.1:9/{NAME}", DIGEST)
+    with pytest.raises(errors.HostError, match=r"there is no file of certificates .*/ca\.pem") as failure:
+        take(package, tmp_path)
+    assert failure.value.tip == "name a file that is there, or unset it"
+
+
+@pytest.mark.contract
 def test_a_stalled_server_is_left(server: FileServer, tmp_path: Path) -> None:
     server.fail("mute")
     quick = download.DownloadPolicy(retries=2, first_wait=0.01, silence=0.3)

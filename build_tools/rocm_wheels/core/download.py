@@ -179,6 +179,12 @@ class FileDownload:
                     self._receive_body(answer)
         except (requests.RequestException, HTTPError) as cause:
             raise retry.TransientError(describe_failure(cause)) from cause
+        except OSError as cause:
+            if cause.errno is not None:  # of the disk
+                raise
+            raise self._error(
+                f"{self._shown}: {describe_failure(cause)}", tip="name a file that is there, or unset it"
+            ) from None
 
     def _begin_body(self, answer: requests.Response, received: int) -> bool:
         """Read the head of an answer and make ready for its body; False when there is nothing to come."""
@@ -332,6 +338,9 @@ def describe_failure(cause: BaseException) -> str:
         return "the server refuses connections"
     if "resolve" in text.lower() or "name or service" in text.lower():
         return "the name of the server cannot be resolved"
+    if "certificate bundle" in text.lower():  # of requests: the file is not there
+        path = text.rpartition(": ")[2]
+        return f"there is no file of certificates {path} (REQUESTS_CA_BUNDLE or pip's cert names it)"
     if "certificate" in text.lower():
         return "the certificate of the server is not trusted (REQUESTS_CA_BUNDLE names others)"
     if isinstance(cause, OSError) and cause.strerror:

@@ -483,7 +483,7 @@ class IndexReader:
             ) from None
         except http_session.EndlessAnswerError as cause:
             raise UnusableAnswerError(f"{shell.hide_credentials(url)} cannot be used: {cause}") from None
-        except (RequestException, ValueError) as cause:
+        except (RequestException, ValueError, OSError) as cause:  # a plain one: no file of certificates
             raise _make_unreachable_error(url, cause) from None
 
 
