@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -299,6 +299,28 @@ def test_kept_wheels_install_where_there_is_no_network(
     assert ended.returncode == 0, ended.stderr
     (init,) = (copy / "torch-env").glob("lib/python*/site-packages/torch/__init__.py")
     assert "gfx110x" in init.read_text()
+
+
+@pytest.mark.contract
+@pytest.mark.parametrize("damage", [lambda content: content[:-9], lambda content: content + bytes(9)])
+def test_a_kept_wheel_that_was_damaged_is_told_of_before_anything_is_installed(
+    damage: Callable[[bytes], bytes], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also one that uv would fetch by itself: to run the command again, as its failure says, is no help."""
+    raw, kept, venv = tmp_path / "raw", tmp_path / "kept", make_environment(tmp_path / "venv")
+    torch(raw, "2.9.1+rocm7.2", "sympy")
+    wheel(raw, "sympy", "1.14.0")
+    words = ["install", "--gfx", "gfx1100", "--python", str(venv.prefix)]
+    keep = ["torch", "--index", str(raw), "--keep-wheels", str(kept)]
+    assert boundary.run_command(main.cli, [*words, *keep]) == 0
+    venv.uv("uninstall", "torch", "sympy")
+    (sympy,) = kept.glob("sympy-*.whl")
+    sympy.write_bytes(damage(sympy.read_bytes()))
+    capsys.readouterr()
+    assert boundary.run_command(main.cli, [*words, "--lock", str(kept / "pylock.toml")]) == 17
+    said = capsys.readouterr().err
+    assert f"{sympy} has the sha256 " in said and "tip: nothing was installed; get that file again" in said
+    assert venv.packages() == {}
 
 
 @pytest.mark.network

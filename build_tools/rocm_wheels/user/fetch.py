@@ -110,8 +110,8 @@ def _check_file(package: LockedPackage, cache: Path) -> LockedPackage | None:
         return replace(known, url=path.as_uri())
     if reader.path_of_url(package.url) is not None:
         raise errors.HostError(
-            f"{path} has the sha256 {digest}, and the index says {package.sha256}",
-            tip="`rocm-wheels index verify` tells what else is wrong with the index",
+            f"{path} has the sha256 {digest}, and the index or lock says {package.sha256}",
+            tip="nothing was installed; get that file again: it was changed, or cut short",
         )
     log.log_warning(f"{path} has changed since it was fetched; fetching it again")
     path.unlink()

@@ -498,7 +498,8 @@ def _fetch_and_install(
     """Install exactly these files by uv; returns them with their digests.
 
     What is large is fetched here, what uv has no name for, what nothing states the digest of, and a torch
-    whose code could not be read before. uv keeps what it has unpacked of it, and looks for it where it was.
+    whose code could not be read before; files of this machine are checked. uv keeps what it has unpacked of
+    it, and looks for it where it was.
     """
     is_unread = plan.proof is not None and not plan.proof.is_complete
     own = [
@@ -507,6 +508,7 @@ def _fetch_and_install(
         if (package.size or 0) > LARGE
         or package.file != package.name
         or not package.sha256
+        or reader.path_of_url(package.url) is not None
         or (is_unread and (package.project == "torch" or kernel_proof.is_device_project(package.project)))
     ]
     left = [package for package in own if not is_unread and fetch.is_left_to_uv(package, plan.cache)]
