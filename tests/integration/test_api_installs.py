@@ -12,6 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from install_world import make_environment, pypi, rocm_index, served_index
 
 import rocm_wheels
+from rocm_wheels.core.extras import name_uv
 
 pytestmark = pytest.mark.contract
 
@@ -33,7 +34,7 @@ def test_commands_and_installation(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         lines = rocm_wheels.get_install_commands(
             ["torch"], index=index.url, python=target.prefix, gfx=["gfx942"], rocm="7.2"
         )
-        assert lines[-1].startswith("uv pip install") and "torch-2.9.1%2Brocm7.2" in lines[-1]
+        assert lines[-1].startswith(f"{name_uv()} pip install") and "torch-2.9.1%2Brocm7.2" in lines[-1]
         # a program means its own environment, as no command does
         for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
             monkeypatch.delenv(name, raising=False)

@@ -20,6 +20,7 @@ from install_world import torch
 
 from rocm_wheels.cli import boundary
 from rocm_wheels.cli.install import install_command
+from rocm_wheels.core.extras import name_uv
 
 BASE = Path(getattr(sys, "_base_executable", sys.executable))
 VERSION = "2.9.1+rocm7.2"
@@ -70,7 +71,7 @@ def test_it_is_planned_then_made_then_used_again(tmp_path: Path, capsys: pytest.
     said = capsys.readouterr().out
     assert f"into {folder} (Python " in said and f", new, of {BASE})" in said
     by_hand = said.partition("by hand:\n")[2].splitlines()
-    assert by_hand[0] == f"  uv venv --no-config --no-project --python {BASE} {folder}"
+    assert by_hand[0] == f"  {name_uv()} venv --no-config --no-project --python {BASE} {folder}"
     assert not folder.exists()
     assert boundary.run_command(install_command, given) == 0
     capsys.readouterr()

@@ -15,7 +15,14 @@ from packaging.utils import canonicalize_name
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import errors
-from rocm_wheels.core.extras import EXTRAS, adapt_commands, explain_missing_module, find_uv, require_extras
+from rocm_wheels.core.extras import (
+    EXTRAS,
+    adapt_commands,
+    explain_missing_module,
+    find_uv,
+    name_uv,
+    require_extras,
+)
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -223,6 +230,14 @@ def test_advice_has_our_commands_as_they_were_started(
     )
 
 
+def test_lines_to_paste_name_a_uv_that_a_shell_finds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert name_uv() == str(find_uv())  # pip installed it beside us, and nothing there is on PATH
+    program = tmp_path / ("uv.exe" if sys.platform == "win32" else "uv")
+    program.touch(0o755)
+    assert name_uv() == "uv"
+
+
 def test_uv_is_taken_from_path_where_it_is_not_installed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -239,5 +254,6 @@ def test_uv_is_taken_from_path_where_it_is_not_installed(
         with pytest.raises(errors.MissingExtraError) as failure:
             find_uv()
         assert failure.value.tip == "pip install uv"
+        assert name_uv() == "uv"  # and whoever pastes the line is told by the shell
     finally:
         find_uv.cache_clear()

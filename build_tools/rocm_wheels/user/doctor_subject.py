@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from rocm_wheels.core import shell
+from rocm_wheels.core import extras, shell
 from rocm_wheels.core.errors import Finding
 from rocm_wheels.gpus.gpu import Gpu, Hardware, format_stated_target
 from rocm_wheels.models import package_indexes
@@ -69,7 +69,9 @@ class DoctorSubject:
         python = self.installed.environment.python
         if not any((folder / "pip").is_dir() for folder in self.installed.environment.path):
             arguments = [word for word in words if word != "-y"]  # uv does not ask
-            return shell.format_command(["uv", "pip", arguments[0], "--python", python, *arguments[1:]])
+            return shell.format_command(
+                [extras.name_uv(), "pip", arguments[0], "--python", python, *arguments[1:]]
+            )
         return shell.format_command([*(["pip"] if self.python is None else [python, "-m", "pip"]), *words])
 
     def format_rocm_pip(self, requirement: str, version: str) -> str:

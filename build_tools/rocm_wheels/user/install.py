@@ -17,7 +17,7 @@ from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 from rocm_wheels.core import errors, files, log, parallel, process, shell, user_folders
-from rocm_wheels.core.extras import find_uv
+from rocm_wheels.core.extras import find_uv, name_uv
 from rocm_wheels.index import reader
 from rocm_wheels.models.project import is_closed_project, list_projects
 from rocm_wheels.user import (
@@ -779,7 +779,7 @@ def list_commands(plan: InstallPlan) -> list[str]:
     if not plan.changed:
         return []
     if plan.target.base_python:
-        lines.append(shell.format_command(environment.make_venv_command(plan.target, "uv")))
+        lines.append(shell.format_command(environment.make_venv_command(plan.target, name_uv())))
     for package in plan.changed:
         url = shell.hide_credentials(package.url)
         place = f"{package.project} @ {url}" + (f"#sha256={package.sha256}" if package.sha256 else "")
@@ -793,9 +793,9 @@ def list_commands(plan: InstallPlan) -> list[str]:
         places.append(place)
     if plan.removed:
         names = [distribution.name for distribution in plan.removed]
-        lines.append(shell.format_command(["uv", "pip", "uninstall", "--python", python, *names]))
+        lines.append(shell.format_command([name_uv(), "pip", "uninstall", "--python", python, *names]))
     again = [
         word for p in plan.changed if p.project in plan.present for word in ("--reinstall-package", p.project)
     ]
-    words = ["uv", "pip", "install", "--no-config", "--no-deps", "--python", python, *again, *places]
+    words = [name_uv(), "pip", "install", "--no-config", "--no-deps", "--python", python, *again, *places]
     return [*lines, shell.format_command(words)]
