@@ -279,6 +279,9 @@ def test_files_of_the_disk_are_checked_where_they_are(tmp_path: Path) -> None:
     assert take(right, tmp_path / "cache") == path
     with pytest.raises(errors.HostError, match=f"has the sha256 {DIGEST}"):
         take(replace(right, sha256="0" * 64), tmp_path / "cache")
+    path.unlink()
+    with pytest.raises(errors.HostError, match="is not there, and the index or lock names it"):
+        take(right, tmp_path / "cache")
     assert not (tmp_path / "cache").exists()
 
 

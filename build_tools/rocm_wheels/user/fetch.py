@@ -97,6 +97,11 @@ def _check_file(package: LockedPackage, cache: Path) -> LockedPackage | None:
     """Return a package whose file is here; HostError for one of a folder that is not what it must be."""
     path = find_fetched(package, cache)
     if path is None:
+        if (gone := reader.path_of_url(package.url)) is not None:
+            raise errors.HostError(
+                f"{gone} is not there, and the index or lock names it",
+                tip="nothing was installed; put that file there again",
+            )
         return None
     digest = files.hash_file(path)
     if package.sha256 in (None, digest):
