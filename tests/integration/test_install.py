@@ -618,6 +618,7 @@ def test_wrong_input(
         (["torch==9.9.9"], 17, "torch==9.9.9"),
         (["torch", "triton"], 17, "only taken from the index that was chosen"),
         (["torch", "no-such-project"], 17, "no-such-project was not found"),
+        (["torch", "no-such-project"], 17, "tip: is the name no-such-project right?"),
         (["numpy", "--index", str(tmp_path / "nowhere")], 2, "neither a folder nor the URL"),
         (["--python", str(tmp_path / "nowhere")], 2, "there is no Python"),
         (["--python", str(tmp_path)], 2, "no Python in the folder"),

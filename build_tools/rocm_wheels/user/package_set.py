@@ -419,8 +419,8 @@ class SetPlanner:
 
     def _explain_failure(self, message: str) -> errors.HostError:
         """Say what lies behind a failure of uv's, where the rules do."""
-        names = re.findall(r"(?<![\w.-])([A-Za-z0-9][\w.-]*?)(?:\[[\w,-]+\])? was not found", message)
-        names += re.findall(r"no versions? of ([A-Za-z0-9][\w.-]*)", message)
+        unknown = re.findall(r"(?<![\w.-])([A-Za-z0-9][\w.-]*?)(?:\[[\w,-]+\])? was not found", message)
+        names = unknown + re.findall(r"no versions? of ([A-Za-z0-9][\w.-]*)", message)
         pages = re.findall(rf"{re.escape(strip_credentials(self._dependencies))}([\w.-]+)/", message)
         for name in dict.fromkeys(map(canonicalize_name, [*names, *pages])):
             # uv takes a page to log in for one without files; ours says what is wrong with it
@@ -434,6 +434,11 @@ class SetPlanner:
             )
         if closed:
             return self._make_absent_error(closed[0], f"{message}\n")
+        if unknown:
+            where = strip_credentials(self._dependencies)
+            return errors.HostError(
+                message, tip=f"is the name {unknown[0]} right? What the index lacks is looked for in {where}"
+            )
         return errors.HostError(
             message, tip="name versions that go together, such as 'torch==2.9.*'; or another --index"
         )
