@@ -567,7 +567,7 @@ def test_gpus_are_queried_then_shown(words: list[str], shown: list[str]) -> None
 
 @pytest.mark.parametrize("word", ["-n", "-n4", "--dist=loadfile", "--numprocesses"])
 def test_pytest_is_told_words_but_not_to_run_tests_side_by_side(word: str) -> None:
-    assert pytest_words.join_pytest_arguments(["-x"], "a or b", ["-rs", "--co"]) == (
+    assert pytest_words.join_pytest_arguments("-x", "a or b", ["-rs", "--co"]) == (
         "-x",
         "-k",
         "a or b",
@@ -575,7 +575,12 @@ def test_pytest_is_told_words_but_not_to_run_tests_side_by_side(word: str) -> No
         "--co",
     )
     with pytest.raises(errors.UsageError, match=f"{word}: tests run one by one"):
-        pytest_words.join_pytest_arguments([], "", ["-v", word])
+        pytest_words.join_pytest_arguments("", "", ["-v", word])
+
+
+def test_a_variable_of_pytest_that_cannot_be_read_is_named() -> None:
+    with pytest.raises(errors.UsageError, match=r"PYTEST_ADDOPTS=-k 'a or b: No closing quotation"):
+        pytest_words.join_pytest_arguments("-k 'a or b", "", [])
 
 
 def test_the_environment_may_choose_among_tests_too() -> None:

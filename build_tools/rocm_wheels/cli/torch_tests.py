@@ -6,7 +6,6 @@ torch's own tests are those of the commit that the installed torch was built fro
 from __future__ import annotations
 
 import json
-import shlex
 import sys
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from contextlib import ExitStack
@@ -236,7 +235,7 @@ def smoke_command(  # noqa: PLR0917 - one parameter an option
 
     targets, env = _parse_family(amdgpu_family), boundary.read_environment()
     variables = take_variables(env)
-    words = pytest_words.join_pytest_arguments(shlex.split(env.pop("PYTEST_ADDOPTS", "")), "", pytest_args)
+    words = pytest_words.join_pytest_arguments(env.pop("PYTEST_ADDOPTS", ""), "", pytest_args)
     if (store is None) != (set_id is None):
         raise errors.UsageError("--store and --set go together", tip="the store, and the id of a set in it")
     tested_python = find_tested_python(target_python, env)
@@ -549,7 +548,7 @@ def torch_tests_command(**given: Any) -> int:
         _refuse_after_failures(given["after"])
     env = boundary.read_environment()
     given["from_environment"] = take_variables(env)
-    addopts = shlex.split(env.pop("PYTEST_ADDOPTS", ""))
+    addopts = env.pop("PYTEST_ADDOPTS", "")
     python = find_tested_python(given["target_python"], env)
     looking = workspace.get_project_home() / "smoke-tests" / "looking.py"
     target = installed_torch.inspect_target_python(python, looking, env)
@@ -607,7 +606,7 @@ def _refuse_after_failures(file: Path) -> None:
 
 
 def _choose_tests(
-    options: Mapping[str, Any], addopts: Sequence[str], env: Mapping[str, str]
+    options: Mapping[str, Any], addopts: str, env: Mapping[str, str]
 ) -> torch_test_plan.TorchTestSelection:
     """Return what is chosen of a suite, by options and by the environment of the tests."""
     from rocm_wheels.models import torch_tests

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable, Sequence
 
 from rocm_wheels.core import errors
@@ -19,12 +20,18 @@ _HARMLESS_ARGUMENT = re.compile(
 )
 
 
-def join_pytest_arguments(addopts: Sequence[str], expression: str, words: Sequence[str]) -> tuple[str, ...]:
+def join_pytest_arguments(addopts: str, expression: str, words: Sequence[str]) -> tuple[str, ...]:
     """Return what pytest is told: what its own variable says, ``-k``, and what stands behind ``--``.
 
-    Raises UsageError for tests side by side: which of them ended its process, nobody would know.
+    Raises UsageError for a variable with a quote that is not closed, and for tests side by side: which of
+    them ended its process, nobody would know.
     """
-    arguments = (*addopts, *(["-k", expression] if expression else []), *words)
+    try:
+        own_words = shlex.split(addopts)
+    except ValueError as cause:
+        tip = "pytest reads it as a shell does: unset it, or close the quote"
+        raise errors.UsageError(f"PYTEST_ADDOPTS={addopts}: {cause}", tip=tip) from None
+    arguments = (*own_words, *(["-k", expression] if expression else []), *words)
     if several := next((word for word in arguments if _XDIST_OPTION.fullmatch(word)), None):
         tip = "leave it out (also of PYTEST_ADDOPTS); --shard and --num-shards share the files out"
         raise errors.UsageError(f"{several}: tests run one by one on a GPU", tip=tip)
