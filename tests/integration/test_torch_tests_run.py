@@ -699,6 +699,60 @@ def test_a_run_that_was_ended_is_carried_on_and_one_of_something_else_begun_anew
         assert (broken / (name or "mine")).read_text() == "5", "nothing of others is removed"
 
 
+def test_a_run_killed_as_it_began_is_begun_anew_by_the_same_command(sources: Path, tmp_path: Path) -> None:
+    order, folder = an_order(sources, "test_skips"), tmp_path / "results"
+    (folder / "run").mkdir(parents=True)
+    (folder / "run" / ".state.json.x.part").write_text("{")
+    assert run(order, folder).counts == {"skipped": 1}
+    state = folder / "run" / "state.json"
+    begun = json.loads(state.read_text())
+    os.truncate(folder / "run" / "test_skips.jsonl", 0)  # its old journals were being removed
+    state.write_text(json.dumps({**begun, "inputs": ""}))
+    assert run(order, folder).counts == {"skipped": 1}
+
+
+def test_what_a_killed_run_left_is_not_taken_for_that_of_another_torch(
+    sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order, folder = an_order(sources, "test_skips", "test_mini"), tmp_path / "results"
+    begin = runner._Run.run_file
+
+    def stop_at_the_second(self: runner._Run, number: int) -> Any:
+        if number:
+            assert not (folder / "junit.xml").exists(), "that of the run before says nothing of this one"
+            raise KeyboardInterrupt
+        return begin(self, number)
+
+    monkeypatch.setattr(runner._Run, "run_file", stop_at_the_second)
+    for record in ("of one build", "of another"):
+        folder.mkdir(exist_ok=True)
+        (folder / "junit.xml").write_text("<testsuites/>")
+        with pytest.raises(KeyboardInterrupt):
+            run(replace(order, record=lambda record=record: record), folder)
+        journal = (folder / "run" / "test_skips.jsonl").read_text()
+        assert journal.count('"process"') == 1, "it is begun anew where torch was installed again"
+
+
+STRANGE_REASONS = """
+import pytest
+@pytest.mark.skip("long " * 2000)
+def test_skips(): pass
+@pytest.mark.xfail(reason="long " * 2000)
+def test_expected(): assert 0
+def test_bytes(): raise OSError(b"no file of this name: \\xff".decode(errors="surrogateescape"))
+"""
+
+
+def test_no_reason_of_a_test_is_too_strange_for_results(sources: Path, tmp_path: Path) -> None:
+    (sources / "test" / "test_strange.py").write_text(STRANGE_REASONS)
+    done = run(
+        an_order(sources, "test_strange", selected="-k " + "a or " * 1000, remarks=("b" * 5000,)), tmp_path
+    )
+    assert counts(done, "test_strange") == {"skipped": 2, "failed": 1}
+    assert "\\udcff" in bad(done)["test_bytes"].detail
+    assert read_results(tmp_path / "results.json") == done
+
+
 def test_run_test_py_says_which_files_there_are(sources: Path) -> None:
     suite = torch_tests.load_torch_tests().suites["full"]
     env = {**os.environ, "PYTORCH_TEST_WITH_ROCM": "1"}

@@ -118,11 +118,12 @@ def make_flaky(failed: TestResult, how: str) -> TestResult:
 
 def note(path: Path, **line: object) -> None:
     """Write a line: ``process``, ``took``, ``over`` or ``alone``. What a killed process tore is cut off."""
-    content = path.read_bytes() if path.is_file() else b""
-    if content and not content.endswith(b"\n"):
-        path.write_bytes(content[: content.rfind(b"\n") + 1])
-    with path.open("a", encoding="utf-8") as sink:
-        sink.write(json.dumps(line) + "\n")
+    with path.open("a+b") as journal:
+        journal.seek(0)
+        content = journal.read()
+        if not content.endswith(b"\n"):  # in place: whoever ends this process loses no line before
+            journal.truncate(content.rfind(b"\n") + 1)
+        journal.write(json.dumps(line).encode() + b"\n")
 
 
 def note_test(path: Path, test: TestResult) -> None:

@@ -16,7 +16,6 @@ import platform
 import queue
 import re
 import shlex
-import shutil
 import signal
 import sys
 import tempfile
@@ -32,14 +31,14 @@ from typing import Literal
 from rocm_wheels import __version__
 from rocm_wheels.audit import import_check
 from rocm_wheels.core import errors, log, parallel, process, tables
-from rocm_wheels.core.files import lock_folder
+from rocm_wheels.core.files import lock_folder, write_atomically
 from rocm_wheels.models import project_names, test_results, tested_machine, torch_tests
 from rocm_wheels.models.gfx import strip_features
 from rocm_wheels.models.test_results import Results, TestResult
 from rocm_wheels.testing import installed_torch
 from rocm_wheels.testing.journal import Journal, make_test, note, note_test, read_journal
 from rocm_wheels.testing.places import GpuPlace
-from rocm_wheels.testing.results import JUNIT_FILE, write_junit, write_results
+from rocm_wheels.testing.results import JUNIT_FILE, RESULTS_FILE, write_junit, write_results
 
 TOOL_NAME = f"rocm-wheels {__version__} tests"
 NO_KNOWN_TESTS = torch_tests.KnownTests((), date.min)
@@ -51,6 +50,7 @@ _MAX_STARTS = 50  # of one file: each begins behind a test that ended the one be
 _PLUGIN_NAME = "rocm_wheels_recorder"
 _MARK_VARIABLE = "ROCM_TEST_PROCESS"
 _KEPT_LINES, _SHOWN_LINES = 80, 4  # lines
+_LONGEST_TEXT = 4000  # characters, as results take them
 _MOST_PRINTED = 1 << 18  # bytes, of the end of what a test printed
 _TRACE_LINE = re.compile(r"(Current t|T)hread 0x.*")  # faulthandler: what follows is where it was
 _TIMEOUT_LINE = re.compile(r"Timeout \([0-9:.]+\)!$")  # likewise: a test took too long
@@ -224,11 +224,14 @@ class _Run:
             [str(request.tests), str(request.target.python), request.words, request.debug],
             [(file.name, sorted(file.environment.items()), file.run_by) for file in request.files],
             [file.words for file in request.files],
-            [sorted(request.wheels.items()), sorted(request.environment.items())],
+            [sorted(request.wheels.items()), self._record, sorted(request.environment.items())],
             [row.model_dump(mode="json") for row in request.known],
         ]  # fmt: skip
         inputs = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
-        if self.work.exists():
+        # what shows files of JUnit does not look whether they are of this run
+        (self.folder / JUNIT_FILE).unlink(missing_ok=True)
+        # a hidden file is the beginning of a state that was not written to its end
+        if self.work.exists() and any(path.name[0] != "." for path in self.work.iterdir()):
             try:
                 before = json.loads(state.read_text(encoding="utf-8"))
                 is_same = before["inputs"] == inputs
@@ -242,9 +245,14 @@ class _Run:
                 of = tables.format_count(len(request.files), "file")
                 log.log_note(f"resuming a run that ended after {done} of {of}")
                 return began
-            shutil.rmtree(self.work)
-        self.work.mkdir()
-        state.write_text(json.dumps({"inputs": inputs, "when": now.isoformat()}), encoding="utf-8")
+            # killed in here, neither the old run nor a part of it is taken for the new one
+            write_atomically(state, json.dumps({**before, "inputs": ""}))
+            for path in self.work.iterdir():
+                if path != state:
+                    path.unlink()
+        (self.folder / RESULTS_FILE).unlink(missing_ok=True)
+        self.work.mkdir(exist_ok=True)
+        write_atomically(state, json.dumps({"inputs": inputs, "when": now.isoformat()}))
         return now
 
     def run_file(self, number: int) -> tuple[None, Sequence[int]]:
@@ -343,6 +351,7 @@ class _Run:
             else:
                 tests.append(make_test("GPU", "missing", f"the tests used no GPU, not the {gfx}"))
         is_lost = self._lost and not self._left
+        remarks = [*request.remarks, *(f"lost {fault}" for fault in self._lost if not is_lost)]
         return Results(
             kind=request.kind,
             tool=TOOL_NAME,
@@ -352,11 +361,11 @@ class _Run:
             gfx=gfx,
             machine=request.machine,
             tests=tuple(tests),
-            lost_gpu=self._lost[-1] if is_lost else "",
+            lost_gpu=self._lost[-1][:_LONGEST_TEXT] if is_lost else "",
             suite=request.suite,
-            selected="; ".join(selected),
+            selected="; ".join(selected)[:_LONGEST_TEXT],
             subject=request.subject,
-            remarks=(*request.remarks, *(f"lost {fault}" for fault in self._lost if not is_lost)),
+            remarks=tuple(remark[:_LONGEST_TEXT] for remark in remarks),
             files=seconds,
         )
 

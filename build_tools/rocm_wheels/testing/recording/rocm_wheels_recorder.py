@@ -214,6 +214,8 @@ class Recorder:
         return {nodeid, f"{file}::{test.rpartition('::')[2]}"}
 
     def _write_outcome(self, name: str, outcome: str, seconds: float, detail: str, **more: object) -> None:
+        # a reason may hold megabytes, and bytes that are no text: a record of results takes neither
+        detail = detail[:_LONGEST].encode(errors="backslashreplace").decode()
         line = {"name": name, "outcome": outcome, "seconds": round(seconds, 3), "detail": detail, **more}
         self._write_line(line)
 
