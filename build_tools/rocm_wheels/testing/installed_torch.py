@@ -258,44 +258,36 @@ def identify_wheels(installed: Iterable[TargetDistribution], paths: Sequence[Pat
     for path in paths:
         if not path.exists():
             raise errors.UsageError(f"there is no wheel {path}")
-        digests.update(
-            _identify_folder(path, distributions) if path.is_dir() else _identify_wheel(path, distributions)
-        )
-    if not any(canonicalize_name(name.split("-")[0]) == "torch" for name in digests):
+        here: set[str] = set()
+        others: dict[str, str] = {}
+        for wheel in sorted(path.glob("*.whl")) if path.is_dir() else [path]:
+            project = _get_wheel_project(wheel.name)
+            fault = _why_not_installed(wheel, distributions)
+            if fault is None:
+                here.add(project)
+                digests[wheel.name] = files.hash_file(wheel)
+            elif not path.is_dir():
+                raise errors.UsageError(f"{wheel.name} is not what is tested: {fault}", tip=_WHEELS_TIP)
+            elif project in distributions:
+                others.setdefault(project, f"{wheel.name}: {fault}")
+        for project in sorted(others.keys() - here):
+            raise errors.UsageError(
+                f"the {project} that is installed is of no wheel in {path}: {others[project]}",
+                tip=_WHEELS_TIP,
+            )
+    if "torch" not in map(_get_wheel_project, digests):
         names = ", ".join(map(str, paths))
         raise errors.UsageError(f"the torch that is installed is of no wheel in {names}", tip=_WHEELS_TIP)
     return digests
 
 
-def _identify_wheel(wheel: Path, distributions: Mapping[str, TargetDistribution]) -> dict[str, str]:
-    fault = _why_not_installed(wheel, distributions)
-    if fault is not None:
-        raise errors.UsageError(f"{wheel.name} is not what is tested: {fault}", tip=_WHEELS_TIP)
-    return {wheel.name: files.hash_file(wheel)}
-
-
-def _identify_folder(folder: Path, distributions: Mapping[str, TargetDistribution]) -> dict[str, str]:
-    """Return the wheels of a folder that are installed; of each project that is there, one must be."""
-    digests: dict[str, str] = {}
-    others: dict[str, str] = {}
-    for wheel in sorted(folder.glob("*.whl")):
-        name = canonicalize_name(wheel.name.split("-")[0])
-        if (fault := _why_not_installed(wheel, distributions)) is None:
-            digests[wheel.name] = files.hash_file(wheel)
-        elif name in distributions:
-            others.setdefault(name, f"{wheel.name}: {fault}")
-    for name in {canonicalize_name(file_name.split("-")[0]) for file_name in digests}:
-        others.pop(name, None)
-    for project, why in others.items():
-        raise errors.UsageError(
-            f"the {project} that is installed is of no wheel in {folder}: {why}", tip=_WHEELS_TIP
-        )
-    return digests
+def _get_wheel_project(file_name: str) -> str:
+    return canonicalize_name(file_name.split("-", maxsplit=1)[0])
 
 
 def _why_not_installed(wheel: Path, distributions: Mapping[str, TargetDistribution]) -> str | None:
     """Say why a wheel is not what is installed; None, when it is."""
-    name = canonicalize_name(wheel.name.split("-")[0])
+    name = _get_wheel_project(wheel.name)
     if name not in distributions:
         return f"{name} is not installed"
     record = distributions[name].place / "RECORD"

@@ -133,32 +133,55 @@ def make_smoke_data(target: str | None, torch: str | None = None, rocm: str | No
     None, when they do not matter. A target that the tables do not have has rows that say so.
     """
     gfx = strip_features(target) if target else None
+    known_gfx = get_gfx_targets().get(gfx or "")
+    torch_version, rocm_version = (_parse_version(text) if text else None for text in (torch, rocm))
+    # aotriton served these targets first, and still does
+    flash_attention = ""
+    has_flash = torch_version is not None and torch_version >= _FLASH_SINCE
+    if gfx and known_gfx and has_flash and torch_features.has_aotriton_kernels(gfx, _FLASH_RELEASE):
+        flash_attention = f"aotriton has kernels for {gfx} since {known_gfx.aotriton}"
+    missing = {}
+    if gfx and known_gfx:
+        missing = {library.name: library.issue for library in libraries.list_missing_libraries(gfx)}
+    library_rows = []
+    for name, library in libraries.get_rocm_libraries().items():
+        not_here = ""
+        if name in missing:
+            issue = missing[name] or "no issue says why"
+            not_here = f"{name} is not built for {gfx}: {issue}; {library.without.text}"
+        library_rows.append(
+            {
+                "id": name,
+                "use": library.use,
+                "file": library.therock.file if library.therock else "",
+                "api": library.probe.api if library.probe else "",
+                "setting": library.probe.setting if library.probe else "",
+                "not_here": not_here,
+            }
+        )
+    domain_rows = [
+        {
+            "id": name,
+            "probe": domain.probe,
+            "state": domain.state.now,
+            "code": domain.code,
+            "from": domain.origin.text,
+            "obstacles": libraries.find_obstacles(name, torch=torch_version),
+        }
+        for name, domain in libraries.get_domain_libraries().items()
+    ]
     return {
         "schema": 1,
         "gfx": gfx,
-        "dtypes": _make_dtype_rows(gfx, _parse_version(torch), _parse_version(rocm)),
-        "libraries": _make_library_rows(gfx),
-        "domains": _make_domain_rows(_parse_version(torch)),
-        "flash_attention": _explain_flash_attention(gfx, _parse_version(torch)),
+        "dtypes": _make_dtype_rows(gfx, torch_version, rocm_version),
+        "libraries": library_rows,
+        "domains": domain_rows,
+        "flash_attention": flash_attention,
     }
 
 
-def _explain_flash_attention(gfx: str | None, torch: Version | None) -> str:
-    """Say why torch must have flash attention: aotriton served these targets first, and still does."""
-    if (
-        gfx is None
-        or torch is None
-        or torch < _FLASH_SINCE
-        or not torch_features.has_aotriton_kernels(gfx, _FLASH_RELEASE)
-    ):
-        return ""
-    return f"aotriton has kernels for {gfx} since {get_gfx_targets()[gfx].aotriton}"
-
-
-def _parse_version(text: str | None) -> Version | None:
+def _parse_version(text: str) -> Version | None:
     """Read a version; of HIP's (``7.2.26015-9428210``) what is before the build."""
-    if text is None:
-        return None
     try:
         return Version(text)
     except InvalidVersion:
@@ -167,26 +190,39 @@ def _parse_version(text: str | None) -> Version | None:
 
 
 def _make_dtype_rows(gfx: str | None, torch: Version | None, rocm: Version | None) -> list[dict[str, Any]]:
-    is_known = gfx in get_gfx_targets()
-    target_dtypes = (
-        {row.name: row for row in dtypes.list_target_dtypes(gfx, torch=torch, rocm=rocm)}
-        if gfx and is_known
-        else {}
-    )
+    """Return a row for each operation with each dtype: how it is checked, and why not on this target."""
+    known_gfx = get_gfx_targets().get(gfx or "")
+    target_dtypes = {}
+    if gfx and known_gfx:
+        target_dtypes = {row.name: row for row in dtypes.list_target_dtypes(gfx, torch=torch, rocm=rocm)}
     table = dtypes.load_dtype_table()
     rows = []
     for name, dtype in dtypes.get_dtypes().items():
-        how = table.formats[dtype.format]
-        tolerances = table.tolerances.get(name)
-        elementwise, accumulated = (
-            {"rtol": row.rtol, "atol": row.atol} if row else None
-            for row in (
-                tolerances.elementwise if tolerances else None,
-                tolerances.accumulated if tolerances else None,
-            )
-        )
+        how, tolerances = table.formats[dtype.format], table.tolerances.get(name)
+        elementwise = tolerances.elementwise if tolerances else None
+        accumulated = tolerances.accumulated if tolerances else None
+        since = {"torch": dtype.since_torch, "ROCm": dtype.since_rocm}
+        too_new = torch is not None and dtype.since_torch is not None and dtype.since_torch > torch
+        target_dtype = target_dtypes.get(name)
         for operation in how.operations if dtype.operations is None else dtype.operations:
-            not_here = _why_not_here(gfx, name, dtype, operation, target_dtypes.get(name)) if gfx else ""
+            library = dtypes.get_operations()[operation].library
+            not_here = ""
+            if gfx and known_gfx is None:
+                not_here = f"nothing is known about {gfx}"
+            elif gfx and known_gfx and target_dtype is None:
+                versions = ", ".join(
+                    f"{component} {version}" for component, version in since.items() if version
+                )
+                not_here = f"{gfx} ({dtypes.find_architecture(gfx)}) has no {name} here"
+                not_here += f"; it is since {versions}" if versions else ""
+            elif gfx and known_gfx and target_dtype and operation not in target_dtype.operations:
+                if library and library in known_gfx.excluded:
+                    why = known_gfx.excluded[library] or "no issue says why"
+                    not_here = f"{operation} needs {library}, which is not built for {gfx}: {why}"
+                else:
+                    held = f"{name} is held and converted on {gfx} ({dtypes.find_architecture(gfx)})"
+                    note = f": {target_dtype.note}" if target_dtype.note else ""
+                    not_here = f"{held}, not calculated with{note}"
             rows.append(
                 {
                     "id": f"{name}-{operation}",
@@ -201,79 +237,10 @@ def _make_dtype_rows(gfx: str | None, torch: Version | None, rocm: Version | Non
                     "reference": how.reference,
                     "product": dtype.product or how.product,
                     "multiple": how.multiple,
-                    "elementwise": elementwise,
-                    "accumulated": accumulated,
-                    "not_here": not_here if is_known or not gfx else f"nothing is known about {gfx}",
-                    "too_new": _why_too_new(name, dtype, torch),
+                    "elementwise": elementwise and {"rtol": elementwise.rtol, "atol": elementwise.atol},
+                    "accumulated": accumulated and {"rtol": accumulated.rtol, "atol": accumulated.atol},
+                    "not_here": not_here,
+                    "too_new": f"torch has {name} since {dtype.since_torch}" if too_new else "",
                 }
             )
     return rows
-
-
-def _why_too_new(name: str, dtype: dtypes.Dtype, torch: Version | None) -> str:
-    if torch is None or dtype.since_torch is None or dtype.since_torch <= torch:
-        return ""
-    return f"torch has {name} since {dtype.since_torch}"
-
-
-def _why_not_here(
-    gfx: str, name: str, dtype: dtypes.Dtype, operation: str, target_dtype: dtypes.TargetDtype | None
-) -> str:
-    """Say why an operation with a dtype is not for a target; nothing, when it is."""
-    if gfx not in get_gfx_targets():
-        return ""
-    if target_dtype is None:
-        since = ", ".join(
-            f"{component} {version}"
-            for component, version in (("torch", dtype.since_torch), ("ROCm", dtype.since_rocm))
-            if version
-        )
-        sentence = f"{gfx} ({dtypes.find_architecture(gfx)}) has no {name} here"
-        return f"{sentence}; it is since {since}" if since else sentence
-    if operation in target_dtype.operations:
-        return ""
-    library = dtypes.get_operations()[operation].library
-    if library and library in (excluded := get_gfx_targets()[gfx].excluded):
-        why = excluded[library] or "no issue says why"
-        return f"{operation} needs {library}, which is not built for {gfx}: {why}"
-    note = f": {target_dtype.note}" if target_dtype.note else ""
-    return (
-        f"{name} is held and converted on {gfx} ({dtypes.find_architecture(gfx)}), not calculated with{note}"
-    )
-
-
-def _make_library_rows(gfx: str | None) -> list[dict[str, Any]]:
-    missing = (
-        {api.name: api for api in libraries.list_missing_libraries(gfx)}
-        if gfx in get_gfx_targets() and gfx
-        else {}
-    )
-    return [
-        {
-            "id": name,
-            "use": library.use,
-            "file": library.therock.file if library.therock else "",
-            "api": library.probe.api if library.probe else "",
-            "setting": library.probe.setting if library.probe else "",
-            "not_here": _why_not_built(name, library, gfx, missing[name].issue) if name in missing else "",
-        }
-        for name, library in libraries.get_rocm_libraries().items()
-    ]
-
-
-def _why_not_built(name: str, library: libraries.RocmLibrary, gfx: str | None, issue: str) -> str:
-    return f"{name} is not built for {gfx}: {issue or 'no issue says why'}; {library.without.text}"
-
-
-def _make_domain_rows(torch: Version | None) -> list[dict[str, Any]]:
-    return [
-        {
-            "id": name,
-            "probe": library.probe,
-            "state": library.state.now,
-            "code": library.code,
-            "from": library.origin.text,
-            "obstacles": libraries.find_obstacles(name, torch=torch),
-        }
-        for name, library in libraries.get_domain_libraries().items()
-    ]
