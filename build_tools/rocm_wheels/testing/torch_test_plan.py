@@ -130,29 +130,42 @@ def plan_test_files(
     """
     for option, names in (("--include", chosen.include), ("--exclude", chosen.exclude)):
         _refuse_unknown_files(option, names, tests)
-    skipped: list[torch_tests.LeftOutFiles] = []
-    if any("--distributed-tests" in group.listed_by for group in suite.groups):  # it is all there is
-        chosen = replace(chosen, exclusions={**chosen.exclusions, "distributed": False})
-    suite = _apply_exclusions(suite, chosen)
-    if chosen.include:
-        test_files = [
-            _make_test_file(file_name, _find_group(suite, file_name)) for file_name in chosen.include
-        ]
-    else:
-        test_files = []
-        for group in suite.groups:
-            group_files = (
-                _ask_run_test(group, tests, python, env) if group.listed_by else _list_named_files(group)
+    groups, exclusions = suite.groups, dict(chosen.exclusions)
+    if any("--distributed-tests" in group.listed_by for group in groups):  # it is all there is
+        exclusions["distributed"] = False
+    for kind, leave_out in exclusions.items():
+        if not leave_out and not any(group.listed_by for group in groups):
+            raise errors.UsageError(
+                f"--no-exclude-{kind}: the suite {chosen.suite} names its files, and leaves none of them out",
+                tip="--suite full asks torch's run_test.py which files there are; --include names files",
             )
-            test_files += group_files
-            group_names = {test_file.file for test_file in group_files}
-            skipped += [row for row in suite.left_out if group_names & set(row.files) and row not in skipped]
+    skipped: list[torch_tests.LeftOutFiles] = []
+    test_files: list[TestFile] = []
+    if chosen.include:
+        # as the group that names a file has it run, else as one that has its files listed does
+        listing = next((group for group in groups if group.listed_by), None)
+        for name in chosen.include:
+            naming = next((group for group in groups if name in group.files), listing)
+            test_files.append(_make_test_file(name, naming) if naming else TestFile(name))
+    else:
         without = {file for row in suite.left_out for file in row.files}
-        test_files = [test_file for test_file in test_files if test_file.file not in without]
+        for group in groups:
+            if group.listed_by:
+                told = {TEST_EXCLUSIONS[kind][0]: leave_out for kind, leave_out in exclusions.items()}
+                words = [word for word in group.listed_by if word not in told]
+                words += [word for word, leave_out in told.items() if leave_out]
+                group_files = _ask_run_test(group, words, tests, python, env)
+            else:
+                group_files = [_make_test_file(name, group) for name in group.files]
+            listed = {test_file.file for test_file in group_files}
+            skipped += [row for row in suite.left_out if listed & set(row.files) and row not in skipped]
+            test_files += [test_file for test_file in group_files if test_file.file not in without]
+    excluded = [TEST_EXCLUSIONS[kind][1] for kind, leave_out in exclusions.items() if leave_out]
     test_files = [
         test_file
         for test_file in test_files
-        if test_file.file not in chosen.exclude and not _is_excluded(test_file, chosen)
+        if test_file.file not in chosen.exclude
+        and not any(pattern.fullmatch(test_file.file) for pattern in excluded)
     ]
     _refuse_unknown_files(f"the suite {chosen.suite}", [test_file.file for test_file in test_files], tests)
     test_files = [share for test_file in test_files for share in _cut_long_file(test_file, chosen)]
@@ -169,33 +182,6 @@ def plan_test_files(
     )
 
 
-def _apply_exclusions(
-    suite: torch_tests.TorchTestSuite, chosen: TorchTestSelection
-) -> torch_tests.TorchTestSuite:
-    """Return the suite with run_test.py told otherwise. Raises UsageError where it is not asked."""
-    groups = list(suite.groups)
-    for kind, leave_out in chosen.exclusions.items():
-        word = TEST_EXCLUSIONS[kind][0]
-        listing = [number for number, group in enumerate(groups) if group.listed_by]
-        if not leave_out and not listing:
-            raise errors.UsageError(
-                f"--no-exclude-{kind}: the suite {chosen.suite} names its files, and leaves none of them out",
-                tip="--suite full asks torch's run_test.py which files there are; --include names files",
-            )
-        for number in listing:
-            words = [option for option in groups[number].listed_by if option != word]
-            words += [word] if leave_out else []
-            groups[number] = groups[number].model_copy(update={"listed_by": tuple(words)})
-    return suite.model_copy(update={"groups": tuple(groups)})
-
-
-def _is_excluded(test_file: TestFile, chosen: TorchTestSelection) -> bool:
-    return any(
-        leave and TEST_EXCLUSIONS[kind][1].fullmatch(test_file.file)
-        for kind, leave in chosen.exclusions.items()
-    )
-
-
 def _cut_long_file(test_file: TestFile, chosen: TorchTestSelection) -> list[TestFile]:
     """Return a file in shares, which torch's conftest.py knows to run; run_test.py runs whole files."""
     seconds = chosen.durations.get(test_file.file, 0.0)
@@ -205,27 +191,19 @@ def _cut_long_file(test_file: TestFile, chosen: TorchTestSelection) -> list[Test
     return [replace(test_file, share=share, shares=shares) for share in range(1, shares + 1)]
 
 
-def _find_group(suite: torch_tests.TorchTestSuite, file_name: str) -> torch_tests.TorchTestGroup | None:
-    """Return the group that names a file, else the one that has its files listed, if there is one."""
-    naming = [group for group in suite.groups if file_name in group.files]
-    return next(iter([*naming, *(group for group in suite.groups if group.listed_by)]), None)
-
-
-def _make_test_file(file_name: str, group: torch_tests.TorchTestGroup | None) -> TestFile:
-    if group is None:
-        return TestFile(file_name)
+def _make_test_file(file_name: str, group: torch_tests.TorchTestGroup) -> TestFile:
     return TestFile(file_name, environment=group.environment, run_by=group.run_by, words=group.words)
 
 
-def _list_named_files(group: torch_tests.TorchTestGroup) -> list[TestFile]:
-    return [_make_test_file(file_name, group) for file_name in group.files]
-
-
 def _ask_run_test(
-    group: torch_tests.TorchTestGroup, tests: Path, python: Path, env: Mapping[str, str]
+    group: torch_tests.TorchTestGroup,
+    words: Sequence[str],
+    tests: Path,
+    python: Path,
+    env: Mapping[str, str],
 ) -> list[TestFile]:
     """Return all that torch's own run_test.py would run: it knows the platform, and cuts long files."""
-    argv = [str(python), str(tests / "run_test.py"), *group.listed_by, "--dry-run", "--shard", "1", "1"]
+    argv = [str(python), str(tests / "run_test.py"), *words, "--dry-run", "--shard", "1", "1"]
     lines: list[str] = []
     log.log_note("asking test/run_test.py which files there are")
     with tempfile.TemporaryDirectory(prefix="rocm-wheels-torch-tests-") as home:
