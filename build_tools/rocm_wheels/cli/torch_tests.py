@@ -350,11 +350,17 @@ def find_test_sources(
     folder: Path | None = options["pytorch_dir"]
     lock: Path | None = options["lock"]
     if lock is None and folder is None:
-        checkout = project_names.get_recipes_folder() / "pytorch"
-        if not torch_test_plan.has_torch_lock(target) and (checkout / "version.txt").is_file():
-            folder = checkout
-        else:
-            lock = torch_test_plan.find_torch_lock(target)
+        lock, checkout = (
+            torch_test_plan.find_torch_lock(target),
+            project_names.get_recipes_folder() / "pytorch",
+        )
+        folder = checkout if lock is None and (checkout / "version.txt").is_file() else None
+        if lock is None and folder is None:
+            raise errors.UsageError(
+                f"torch {target.torch_version} has no lock inside: nothing says which tests are its own",
+                tip="name the lock that it was built from: --lock sources.lock.json;"
+                " or a folder: --pytorch-dir",
+            )
     if lock is not None:
         folder = folder or Path("torch-test-sources")
         _check_out_tests(lock, folder, options, env)

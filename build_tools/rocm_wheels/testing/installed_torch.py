@@ -77,14 +77,14 @@ class TargetPython:
     ended: str = ""
 
     @property
+    def torch(self) -> TargetDistribution | None:
+        """The distribution that torch was installed as, None where it is none: a folder on a path."""
+        return next((distribution for distribution in self.installed if distribution.name == "torch"), None)
+
+    @property
     def torch_version(self) -> str:
         """What torch says, else what its metadata say."""
-        if self.version:
-            return self.version
-        return next(
-            (distribution.version for distribution in self.installed if distribution.name == "torch"),
-            "unknown",
-        )
+        return self.version or (self.torch.version if self.torch else "unknown")
 
     @property
     def rocm_version(self) -> str:

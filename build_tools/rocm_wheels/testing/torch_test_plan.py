@@ -394,54 +394,43 @@ class TorchTestSources:
         return self.folder / "test"
 
 
+def find_torch_lock(target: installed_torch.TargetPython) -> Path | None:
+    """Return the lock that the installed torch was built from, None where it has none inside.
+
+    Raises UsageError where torch is no installed distribution.
+    """
+    if target.torch is None:
+        raise errors.UsageError(
+            f"the torch of {target.python} is no installed distribution", tip="install its wheel"
+        )
+    lock = target.torch.place / _LOCK_NAME
+    return lock if lock.is_file() else None
+
+
 def find_torch_commit(target: installed_torch.TargetPython) -> str:
     """Return the commit that the installed torch was built from, "" where it does not say.
 
     A wheel of ours has its lock inside: what torch itself names is what hipify committed there.
     """
-    torch = _find_torch(target)
-    lock = torch.place / _LOCK_NAME
-    if lock.is_file():
+    if lock := find_torch_lock(target):
         locked = parse_lock(lock.read_text(encoding="utf-8"), name=str(lock)).projects.get(TORCH_PROJECT)
         if locked is not None:
             return locked.commit
-    file = torch.place.parent / "torch" / "version.py"
-    match = _GIT_VERSION_LINE.search(file.read_text(encoding="utf-8")) if file.is_file() else None
+    file = target.torch.place.parent / "torch" / "version.py" if target.torch else None
+    match = _GIT_VERSION_LINE.search(file.read_text(encoding="utf-8")) if file and file.is_file() else None
     return match[1] if match else ""
 
 
 def find_torch_folder(target: installed_torch.TargetPython) -> Path | None:
     """Return the folder that ``import torch`` is to find, None where it is not beside its metadata."""
-    folders = [
-        distribution.place.parent / "torch"
-        for distribution in target.installed
-        if distribution.name == "torch"
-    ]
-    return next((folder for folder in folders if (folder / "__init__.py").is_file()), None)
+    folder = target.torch.place.parent / "torch" if target.torch else None
+    return folder if folder and (folder / "__init__.py").is_file() else None
 
 
 def digest_torch_record(target: installed_torch.TargetPython) -> str:
     """Return the digest of what the installer wrote down of torch, "" for nothing; of each build another."""
-    records = [
-        distribution.place / "RECORD" for distribution in target.installed if distribution.name == "torch"
-    ]
-    return next((hash_file(record) for record in records if record.is_file()), "")
-
-
-def has_torch_lock(target: installed_torch.TargetPython) -> bool:
-    """Tell whether the installed torch holds the lock that it was built from."""
-    return (_find_torch(target).place / _LOCK_NAME).is_file()
-
-
-def find_torch_lock(target: installed_torch.TargetPython) -> Path:
-    """Return the lock inside the installed torch. Raises UsageError where there is none."""
-    lock = _find_torch(target).place / _LOCK_NAME
-    if not lock.is_file():
-        raise errors.UsageError(
-            f"torch {target.torch_version} has no lock inside: nothing says which tests are its own",
-            tip="name the lock that it was built from: --lock sources.lock.json; or a folder: --pytorch-dir",
-        )
-    return lock
+    record = target.torch.place / "RECORD" if target.torch else None
+    return hash_file(record) if record and record.is_file() else ""
 
 
 def inspect_test_sources(
@@ -458,9 +447,19 @@ def inspect_test_sources(
         )
     version = (folder / "version.txt").read_text(encoding="utf-8").strip()
     commit, changed = _read_source_commit(folder, env)
-    sources = TorchTestSources(folder, commit, version)
-    installed = find_torch_commit(target)
-    doubt = _describe_doubt(sources, target, installed)
+    installed, doubt = find_torch_commit(target), ""
+    if commit and installed and commit != installed:
+        doubt = (
+            f"the tests are of {commit[:12]} ({version}), "
+            f"and torch {target.torch_version} was built from {installed[:12]}"
+        )
+    elif not commit or not installed:
+        try:
+            is_same = Version(version).release == Version(target.torch_version).release
+        except InvalidVersion:
+            is_same = False
+        if not is_same:
+            doubt = f"the tests are of torch {version}, and {target.torch_version} is installed"
     if doubt and not allow_other:
         raise errors.UsageError(f"{folder} is not what is installed: {doubt}", tip=_ALLOW_TIP)
     if doubt:
@@ -473,21 +472,6 @@ def inspect_test_sources(
         doubt = f"files of {folder}/test were changed: {changed}"
         log.log_warning(doubt)
     return TorchTestSources(folder, commit, version, doubt)
-
-
-def _describe_doubt(sources: TorchTestSources, target: installed_torch.TargetPython, installed: str) -> str:
-    """Say in what sources and the installed torch differ, "" where in nothing that both tell."""
-    if sources.commit and installed:
-        if sources.commit == installed:
-            return ""
-        return (
-            f"the tests are of {sources.commit[:12]} ({sources.version}), "
-            f"and torch {target.torch_version} was built from {installed[:12]}"
-        )
-    source_release, other = _parse_release(sources.version), _parse_release(target.torch_version)
-    if source_release is None or other is None or source_release != other:
-        return f"the tests are of torch {sources.version}, and {target.torch_version} is installed"
-    return ""
 
 
 def _read_source_commit(folder: Path, env: Mapping[str, str]) -> tuple[str, str]:
@@ -513,19 +497,3 @@ def _read_source_commit(folder: Path, env: Mapping[str, str]) -> tuple[str, str]
     lines = git.text(*question).splitlines()
     changed = [line[3:] for line in lines if line[:2] != "??" or Path(line[3:]).name in _SETTINGS_FILES]
     return commit, ", ".join(changed[:3])
-
-
-def _parse_release(text: str) -> tuple[int, ...] | None:
-    try:
-        return Version(text).release
-    except InvalidVersion:
-        return None
-
-
-def _find_torch(target: installed_torch.TargetPython) -> installed_torch.TargetDistribution:
-    distribution = next((candidate for candidate in target.installed if candidate.name == "torch"), None)
-    if distribution is None:
-        raise errors.UsageError(
-            f"the torch of {target.python} is no installed distribution", tip="install its wheel"
-        )
-    return distribution
