@@ -280,8 +280,12 @@ def test(
     from rocm_wheels.user import selftest
 
     return selftest.run_self_test(
-        selftest.SelfTestRequest(selftest.parse_groups(groups), device, python, require_gpu, timeout),
         dict(os.environ),
+        selftest.parse_groups(groups),
+        device=device,
+        python=python,
+        require_gpu=require_gpu,
+        limit=timeout,
     )
 
 

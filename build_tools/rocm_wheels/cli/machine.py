@@ -181,7 +181,7 @@ def selftest_command(  # noqa: PLR0917 - click passes them by name
     """Run the checks, show each outcome as it comes, and leave with 16 when one is bad."""
     from rocm_wheels.user import selftest
 
-    request = selftest.SelfTestRequest(selftest.parse_groups(groups), device, python, require_gpu, timeout)
+    chosen = selftest.parse_groups(groups)
     env = boundary.read_environment()
     if configured:
         from rocm_wheels.user import settings
@@ -190,16 +190,21 @@ def selftest_command(  # noqa: PLR0917 - click passes them by name
         for name, value in variables.items():
             log.log_note(f"with {name}={value}")
         env = {**env, **variables}
-    report = selftest.run_self_test(request, env, done=_note_failure if as_json else _print_outcome)
+    report = selftest.run_self_test(
+        env,
+        chosen,
+        device=device,
+        python=python,
+        require_gpu=require_gpu,
+        limit=timeout,
+        done=_note_failure if as_json else _print_outcome,
+    )
     if as_json:
-        document = asdict(report)
-        for outcome in document["outcomes"]:
-            outcome.update(outcome.pop("case"))
-        click.echo(json.dumps({**document, "ok": not report.failures}, indent=1))
+        click.echo(json.dumps({**asdict(report), "ok": not report.failures}, indent=1))
     else:
         click.echo(report.summary())
     if report.failures:
-        names = ", ".join(str(outcome.case) for outcome in report.failures[:3])
+        names = ", ".join(str(outcome) for outcome in report.failures[:3])
         more = f" and {len(report.failures) - 3} more" if len(report.failures) > 3 else ""
         raise errors.ChecksError(
             f"torch does not work here: {names}{more}", tip=_choose_tip(report, configured)
@@ -208,12 +213,12 @@ def selftest_command(  # noqa: PLR0917 - click passes them by name
 
 def _print_outcome(outcome: selftest.SelfTestOutcome) -> None:
     state = log.paint_result(f"{outcome.state:7}", _OUTCOME_COLOURS[outcome.state])
-    click.echo(f"{state} {outcome.case}" + (f": {outcome.detail}" if outcome.detail else ""))
+    click.echo(f"{state} {outcome}" + (f": {outcome.detail}" if outcome.detail else ""))
 
 
 def _note_failure(outcome: selftest.SelfTestOutcome) -> None:
     if outcome.state not in ("pass", "skip"):
-        log.log_note(f"{outcome.state}: {outcome.case}: {outcome.detail}")
+        log.log_note(f"{outcome.state}: {outcome}: {outcome.detail}")
 
 
 def _choose_tip(report: selftest.SelfTestReport, configured: bool) -> str:

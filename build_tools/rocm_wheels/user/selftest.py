@@ -46,25 +46,21 @@ _SHOWN_LINES = 15
 
 
 @dataclass(frozen=True)
-class SelfTestCase:
-    """One check on one device ("" when it is about none)."""
+class SelfTestOutcome:
+    """What came of one check on one device ("" when it is about none).
+
+    ``detail`` says what was measured, why it failed, or why it was left out; ``seconds`` is how long it took.
+    """
 
     group: str
     name: str
-    device: str = ""
-
-    def __str__(self) -> str:
-        return " ".join(word for word in (self.group, self.name, self.device) if word)
-
-
-@dataclass(frozen=True)
-class SelfTestOutcome:
-    """What came of a case: ``detail`` says what was measured, why it failed, or why it was left out."""
-
-    case: SelfTestCase
+    device: str
     state: CaseState
     detail: str = ""
     seconds: float = 0.0
+
+    def __str__(self) -> str:
+        return " ".join(filter(None, (self.group, self.name, self.device)))
 
 
 @dataclass(frozen=True)
@@ -92,21 +88,6 @@ class SelfTestReport:
             "skip": "skipped",
         }
         return ", ".join(f"{counts[state]} {word}" for state, word in words.items() if counts[state])
-
-
-@dataclass(frozen=True)
-class SelfTestRequest:
-    """What is to be tested: groups, devices (``auto``, ``all``, ``cpu`` or torch's name of one).
-
-    ``python`` is None for the running one. ``require_gpu``: no GPU is a failure, even for a CPU build.
-    ``limit`` is in seconds, for each check.
-    """
-
-    groups: Sequence[str] = CASE_GROUPS
-    device: str = "auto"
-    python: Path | None = None
-    require_gpu: bool = False
-    limit: float = CASE_SECONDS
 
 
 def parse_groups(words: Iterable[str]) -> tuple[str, ...]:
@@ -142,36 +123,37 @@ def choose_devices(choice: str, facts: Mapping[str, object]) -> tuple[str, ...]:
 
 
 def run_self_test(
-    request: SelfTestRequest,
     env: Mapping[str, str],
+    groups: Sequence[str] = CASE_GROUPS,
     *,
+    device: str = "auto",
+    python: Path | None = None,
+    require_gpu: bool = False,
+    limit: float = CASE_SECONDS,
     done: Callable[[SelfTestOutcome], None] = lambda outcome: None,
 ) -> SelfTestReport:
-    """Run the checks and return what came of each; a check that fails is no error of this function.
+    """Run the checks of groups and return what came of each; a check that fails is no error of this function.
 
+    ``device`` is ``auto``, ``all``, ``cpu`` or torch's name of one; ``python`` is None for the running one.
+    ``require_gpu``: no GPU is a failure, even for a CPU build. ``limit`` is in seconds, for each check.
     ``done`` gets each outcome as it comes. Raises HostError when torch is not installed or the Python cannot
     run the checks, UsageError for a device that torch does not see, and for the CPU alone where a GPU is
     required.
     """
-    if request.require_gpu and request.device == "cpu":
+    if require_gpu and device == "cpu":
         raise errors.UsageError(
             "a GPU is required, and only the CPU is to be tested", tip="leave out one of them"
         )
-    python = (
-        Path(sys.executable)
-        if request.python is None
-        else installed_packages.find_interpreter(request.python)
-    )
+    python = Path(sys.executable) if python is None else installed_packages.find_interpreter(python)
     folder = workspace.get_project_home() / "smoke-tests"
     # plugins of pytest that happen to be installed there are not ours to run
     session_env = {**env, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
     target = installed_torch.inspect_target_python(
         python,
-        folder / "looking.py",
+        folder / smoke.LOOKING_SCRIPT,
         session_env,
-        option="--python",
-        device="cpu" if request.device == "cpu" else "",
-        limit=request.limit,
+        device="cpu" if device == "cpu" else "",
+        limit=limit,
     )
     if "torch" in target.missing:
         raise errors.HostError(
@@ -184,69 +166,43 @@ def run_self_test(
         outcomes.append(outcome)
         done(outcome)
 
-    starts = _judge_start(target, request)
-    for outcome in starts:
-        if outcome.case.group in request.groups or outcome.state != "pass":
-            report(outcome)
-    if any(outcome.state != "pass" for outcome in starts):
-        return SelfTestReport(str(python), target.facts, (), tuple(outcomes))
-    devices = choose_devices(request.device, target.facts)
-    if (missing := _check_missing_gpu(request, target.facts, devices)) is not None:
-        report(missing)
-    files = [name for group in request.groups for name in GROUP_FILES[group]]
+    # importing torch and listing its GPUs are checks that were made by now
+    gpus: Sequence[Mapping[str, object]] | None = target.facts.get("devices")
+    ends: dict[str, CaseState] = {"crashed": "crash", "stopped": "timeout"}
+    failed_start = ends.get(target.ended.partition(" ")[0], "fail")
+    kind = target.kind
+    built_for = f" for {kind} {target.kind_version}".rstrip() if kind != "cpu" else ", a CPU build"
+    names = ", ".join(f"{gpu['device']} {gpu['name']}" for gpu in gpus or ())
+    starts = {
+        ("import", "torch"): f"torch {target.version}{built_for}" if target.version else None,
+        ("devices", "listing"): None if gpus is None else names or "torch sees no GPU",
+    }
+    for (group, name), detail in starts.items():
+        if detail is None:
+            report(SelfTestOutcome(group, name, "", failed_start, target.ended))
+            return SelfTestReport(str(python), target.facts, (), tuple(outcomes))
+        if group in groups:
+            report(SelfTestOutcome(group, name, "", "pass", detail))
+        if device == "cpu":
+            break
+    devices = choose_devices(device, target.facts)
+    if not gpus and device != "cpu":  # a build for GPUs that sees none does not work
+        missing = f"torch is a build for {kind} and sees no GPU; --device cpu tests the CPU alone"
+        missing = f"a GPU is required, and torch ({kind}) sees none" if require_gpu else missing
+        if require_gpu or kind != "cpu":
+            report(SelfTestOutcome("devices", "a GPU", "", "fail", missing))
+    files = [name for group in groups for name in GROUP_FILES[group]]
     with installed_torch.lend_pytest(target, session_env) as scratch:
-        for number, device in enumerate(devices):
+        for number, tested in enumerate(devices):
             # what needs no GPU is tested once
-            part = "quick and not gpu" if device == "cpu" else "quick and gpu" if number else "quick"
+            part = "quick and not gpu" if tested == "cpu" else "quick and gpu" if number else "quick"
             suite = smoke.make_smoke_request(
-                target, folder, scratch, files=files, words=("-m", part), limit=request.limit, device=device
+                target, folder, scratch, files=files, words=("-m", part), limit=limit, device=tested
             )
-            gfx = smoke.find_seen_target(target, device)
-            place = places.GpuPlace(device.replace(":", "-"), gfx, session_env)
-            _run_device(suite, place, scratch / place.label, device, report)
+            gfx = smoke.find_seen_target(target, tested)
+            place = places.GpuPlace(tested.replace(":", "-"), gfx, session_env)
+            _run_device(suite, place, scratch / place.label, tested, report)
     return SelfTestReport(str(python), target.facts, devices, tuple(outcomes))
-
-
-def _judge_start(target: installed_torch.TargetPython, request: SelfTestRequest) -> list[SelfTestOutcome]:
-    """Return what came of importing torch, and of listing its GPUs unless only the CPU counts."""
-    facts = target.facts
-    import_case, listing_case = SelfTestCase("import", "torch"), SelfTestCase("devices", "listing")
-    if not target.version:
-        return [_make_start_failure(import_case, target.ended)]
-    built_for = (
-        f" for {target.kind} {target.kind_version}".rstrip() if target.kind != "cpu" else ", a CPU build"
-    )
-    outcomes = [SelfTestOutcome(import_case, "pass", f"torch {target.version}{built_for}")]
-    if request.device != "cpu":
-        gpus = facts.get("devices")
-        if gpus is None:
-            return [*outcomes, _make_start_failure(listing_case, target.ended)]
-        names = ", ".join(f"{gpu['device']} {gpu['name']}" for gpu in gpus)
-        outcomes.append(SelfTestOutcome(listing_case, "pass", names or "torch sees no GPU"))
-    return outcomes
-
-
-def _make_start_failure(case: SelfTestCase, ended: str) -> SelfTestOutcome:
-    state: CaseState = "fail"
-    if ended.startswith(("crashed", "stopped")):
-        state = "crash" if ended.startswith("crashed") else "timeout"
-    return SelfTestOutcome(case, state, ended)
-
-
-def _check_missing_gpu(
-    request: SelfTestRequest, facts: Mapping[str, object], devices: Sequence[str]
-) -> SelfTestOutcome | None:
-    """A build for GPUs that sees none does not work, unless only the CPU was asked for."""
-    case = SelfTestCase("devices", "a GPU")
-    if any(device != "cpu" for device in devices) or facts.get("devices"):
-        return None
-    kind = str(facts.get("kind"))
-    if request.require_gpu:
-        return SelfTestOutcome(case, "fail", f"a GPU is required, and torch ({kind}) sees none")
-    if kind != "cpu" and request.device != "cpu":
-        message = f"torch is a build for {kind} and sees no GPU; --device cpu tests the CPU alone"
-        return SelfTestOutcome(case, "fail", message)
-    return None
 
 
 def _run_device(
@@ -286,5 +242,11 @@ def _make_outcome(test: TestResult, device: str) -> SelfTestOutcome:
     words = [function.removeprefix("test_").replace("_", " "), *(text.split("-") if text else ())]
     name = " ".join(word for word in words if word != device)
     group = next((group for group, files in GROUP_FILES.items() if file in files), "session")
-    case = SelfTestCase(group, name or file, device if device in words else "")
-    return SelfTestOutcome(case, _STATES[test.outcome], test.detail, test.seconds or 0.0)
+    return SelfTestOutcome(
+        group,
+        name or file,
+        device if device in words else "",
+        _STATES[test.outcome],
+        test.detail,
+        test.seconds or 0.0,
+    )
