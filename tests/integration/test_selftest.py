@@ -226,9 +226,14 @@ def test_a_python_without_pytest_is_lent_one_and_nothing_else(torch: Path, tmp_p
     wheel.parent.mkdir()
     own = Path(pytest.__file__).parents[1]
     with zipfile.ZipFile(wheel, "w") as archive:
-        for name in ("pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments"):
-            for file in sorted((own / name).rglob("*.py")):
+        for name in ("py.py", "pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments"):
+            for file in sorted((own / name).rglob("*.py")) if (own / name).is_dir() else [own / name]:
                 archive.write(file, file.relative_to(own).as_posix())
+        # pluggy asks for its own version; here it is in the wheel of pytest
+        archive.writestr(
+            "pytest-99.0.data/purelib/pluggy-1.0.dist-info/METADATA",
+            "Metadata-Version: 2.1\nName: pluggy\nVersion: 1.0\n",
+        )
         info = "pytest-99.0.dist-info"
         archive.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: pytest\nVersion: 99.0\n")
         archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
