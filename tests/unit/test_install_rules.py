@@ -10,7 +10,7 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 from rocm_wheels.core import errors, user_folders
-from rocm_wheels.models.project import is_closed_project
+from rocm_wheels.models.closed_projects import is_closed_project
 from rocm_wheels.user import lock, package_set, pip_settings, requested, resolve
 
 MARKERS = {"python_version": "3.12", "sys_platform": "linux", "platform_machine": "x86_64", "extra": ""}

@@ -13,8 +13,9 @@ import pytest
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.compile import hooks
 from rocm_wheels.core import errors
-from rocm_wheels.models import project, project_names
+from rocm_wheels.models import closed_projects, project, project_names
 from rocm_wheels.sources import draft_recipe
+from rocm_wheels.user import installed_packages
 
 CLONE = Path(__file__).resolve().parents[2]
 
@@ -147,6 +148,42 @@ def check(*paths: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, list[s
     code = boundary.run_command(main.cli, ["--config", "", "recipe", "check", "--json", *map(str, paths)])
     faults = json.loads(capsys.readouterr().out)["faults"]
     return code, [fault.partition(".yaml:")[2] or fault.partition(".py:")[2] for fault in faults]
+
+
+@pytest.mark.parametrize(
+    ("text", "wheel"),
+    [
+        ("distribution: Flash_Attn\n", "flash-attn"),
+        ('name: mine\ndistribution: "flash-attn"  # quoted\n', "flash-attn"),
+        ("{name: mine, distribution: flash-attn}\n", "flash-attn"),
+        ("name: mine\n", None),
+        ("- distribution: flash-attn\n", None),
+    ],
+)
+def test_the_wheels_of_recipes_are_known_before_they_are_checked(
+    tmp_path: Path, text: str, wheel: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = {built.normalized_name: built.name for built in project.list_projects()}
+    assert project_names.find_wheel_projects() == own
+    recipe = tmp_path / "mine.yaml"
+    recipe.write_text(text)
+    monkeypatch.setattr(
+        project_names, "find_recipes", lambda: {"mine": project_names.RecipeFile(recipe, "a test")}
+    )
+    if wheel is not None:
+        assert project_names.find_wheel_projects() == {wheel: "mine"}
+        assert closed_projects.is_closed_project(wheel)
+        return
+    with pytest.raises(errors.DataError, match=r"mine\.yaml does not say what its wheel is called"):
+        project_names.find_wheel_projects()
+
+
+def test_what_is_imported_of_wheels_is_as_their_recipes_say() -> None:
+    known = installed_packages._MODULE_NAMES
+    recipes = {built.normalized_name: built.checks.import_name for built in project.list_projects()}
+    assert {name: known[name] for name in recipes if name in known} == {
+        name: recipes[name] for name in ("torch", "torchvision", "torchaudio")
+    }
 
 
 @pytest.mark.contract

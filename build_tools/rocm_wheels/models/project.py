@@ -18,7 +18,7 @@ from packaging.utils import canonicalize_name
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from rocm_wheels.core import errors, records, tables
-from rocm_wheels.models import estimates, gfx, project_names, release_lines
+from rocm_wheels.models import estimates, project_names, release_lines
 
 
 def _check_inside(path: str) -> str:
@@ -410,32 +410,8 @@ def list_projects() -> list[Project]:
 
 def find_project_of(distribution: str) -> Project | None:
     """Return the project whose wheel is called so (a normalized name); ``None``: none of ours."""
-    projects = map(load_project, project_names.list_project_names())
-    return next((project for project in projects if project.normalized_name == distribution), None)
-
-
-_CLOSED_PROJECT = re.compile(
-    r"torch|torchtext|torchcodec|aotriton"
-    r"|triton|triton-.+|pytorch-triton.*|rocm|rocm-(?!bootstrap$).+|rocm\d.*|hip-.+|amd-.+|amdsmi|jax-rocm.*"
-    r"|fbgemm-gpu.*"
-)
-
-
-def is_closed_project(project: str) -> bool:
-    """Tell whether a project (normalized name) may come from the chosen index or folder alone."""
-    return _CLOSED_PROJECT.fullmatch(project) is not None or find_project_of(project) is not None
-
-
-def list_closed_projects() -> tuple[str, ...]:
-    """Return the closed projects that are known by name: what ROCm and torch are made of or require."""
-    names = (
-        "rocm rocm-sdk rocm-sdk-core rocm-sdk-devel rocm-sdk-libraries rocm-profiler amdsmi aotriton torch"
-    )
-    names += " torchtext torchcodec triton triton-rocm pytorch-triton pytorch-triton-rocm fbgemm-gpu"
-    targets = (*gfx.get_gfx_targets(), *gfx.get_gfx_families())
-    parts = (f"rocm-sdk-{kind}-{target.lower()}" for target in targets for kind in ("libraries", "device"))
-    wheels = (project.normalized_name for project in list_projects())
-    return tuple(sorted({*names.split(), *map(canonicalize_name, parts), *wheels}))
+    name = project_names.find_wheel_projects().get(distribution)
+    return load_project(name) if name else None
 
 
 def list_default_packages() -> tuple[str, ...]:

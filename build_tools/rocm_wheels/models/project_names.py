@@ -11,8 +11,11 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
+
+from packaging.utils import canonicalize_name
 
 from rocm_wheels.core import errors, workspace
 
@@ -30,6 +33,7 @@ DEFAULT_ROCM = ">1.0"
 """The version specifier of the ROCm packages where nobody says one."""
 RECIPES_GROUP = "rocm_wheels.recipes"
 _PROJECT_NAME = re.compile(r"[a-z][a-z0-9_]*")
+_DISTRIBUTION_LINE = re.compile(rb"^distribution: *([A-Za-z][A-Za-z0-9._-]*) *\r?$", re.MULTILINE)
 
 
 class RecipeFolder(NamedTuple):
@@ -181,6 +185,28 @@ def list_shared_projects(folder: Path | None = None) -> list[str]:
         paths = {name: folder / f"{name}.yaml" for name in list_project_names(folder)}
     line = re.compile(rb"^ +installed_for_others: *true\b", re.MULTILINE)
     return [name for name, path in paths.items() if line.search(path.read_bytes())]
+
+
+def find_wheel_projects() -> dict[str, str]:
+    """Return the projects of which there are recipes, by the names of their wheels (normalized).
+
+    Who only asks for names does not wait for recipes to be read and checked. DataError for one without.
+    """
+    return {_read_wheel_name(file.path): name for name, file in find_recipes().items()}
+
+
+@lru_cache
+def _read_wheel_name(recipe: Path) -> str:
+    text = recipe.read_bytes()
+    if len(lines := _DISTRIBUTION_LINE.findall(text)) == 1:
+        return canonicalize_name(lines[0].decode())
+    from rocm_wheels.core import records, yaml_reader  # slow to import, and YAML has other ways to write it
+
+    content = yaml_reader.read_yaml_tree(records.read_text_file(recipe), name=str(recipe)).value
+    distribution = content.get("distribution") if isinstance(content, dict) else None
+    if not isinstance(distribution, str):
+        raise errors.DataError(f"{recipe} does not say what its wheel is called", tip="distribution: NAME")
+    return canonicalize_name(distribution)
 
 
 def get_option_name(project: str) -> str:

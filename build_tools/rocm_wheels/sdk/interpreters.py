@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rocm_wheels.core import errors, extras, process, shell
-from rocm_wheels.models import project
+from rocm_wheels.models import closed_projects
 
 # They would make uv choose another environment, Python or output than the one asked for.
 _REMOVED_VARIABLES = (
@@ -145,7 +145,7 @@ def run_pip(
         uv_env = {**env, **places}
         if places or source.closed:
             # the first index that has a page of a project is the last one that is asked, and these are empty
-            for name in project.list_closed_projects():
+            for name in closed_projects.list_closed_projects():
                 Path(folder, name).mkdir()
                 Path(folder, name, "index.html").write_text("<!DOCTYPE html>\n", encoding="utf-8")
             indexes = [source.index_url, Path(folder).as_uri(), env.get("UV_INDEX")]

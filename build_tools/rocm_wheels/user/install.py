@@ -19,7 +19,8 @@ from urllib.parse import urlsplit, urlunsplit
 from rocm_wheels.core import errors, files, log, parallel, process, shell, user_folders
 from rocm_wheels.core.extras import find_uv, name_uv
 from rocm_wheels.index import reader
-from rocm_wheels.models.project import is_closed_project, list_projects
+from rocm_wheels.models import project_names
+from rocm_wheels.models.closed_projects import is_closed_project
 from rocm_wheels.user import (
     candidates,
     environment,
@@ -376,7 +377,7 @@ def _require_statements(plan: InstallPlan, reach: reader.IndexReader) -> None:
     from rocm_wheels.package.provenance import check_signature, parse_stored_statement
     from rocm_wheels.wheels import statement
 
-    names = {project.normalized_name for project in list_projects()}
+    names = project_names.find_wheel_projects()
 
     def find_fault(package: LockedPackage) -> str:
         name = f"{package.file}{statement.STATEMENT_SUFFIX}"
@@ -541,7 +542,9 @@ def _with_digests(packages: Iterable[LockedPackage], fetched: Iterable[LockedPac
 
 def _fetch(plan: InstallPlan, packages: Sequence[LockedPackage]) -> list[LockedPackage]:
     """Return packages that are here, under the names that installers read; HostError for unsound ones."""
-    from rocm_wheels.wheels import scan
+    if not packages:
+        return []
+    from rocm_wheels.wheels import scan  # slow to import
 
     labels = {
         package.project: dist_info.split_wheel_name(package.file).label

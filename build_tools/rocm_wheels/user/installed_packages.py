@@ -27,7 +27,7 @@ from packaging.version import InvalidVersion, Version
 
 from rocm_wheels.core import errors, process, python_facts, workspace
 from rocm_wheels.device_code import code_objects
-from rocm_wheels.models.project import find_project_of
+from rocm_wheels.models import project_names
 
 _QUERY_SECONDS = 60.0
 _PYTHON_TIP = "name a Python or a virtual environment: .venv/bin/python, or .venv"
@@ -273,7 +273,8 @@ def _find_source_tree(direct_url: str) -> Path | None:
 
 BuildKind = Literal["rocm", "cuda", "xpu", "cpu", "unknown"]
 
-_MODULE_NAMES = {"flash-attn": "flash_attn"}  # of what there is no recipe of
+# imported names that no recipe is read for: of what has none, and of what everybody has
+_MODULE_NAMES = {"flash-attn": "flash_attn"} | {name: name for name in ("torch", "torchvision", "torchaudio")}
 _LIBRARY_FILE = re.compile(r"\.so(\.[0-9.]+)?$|\.(dll|pyd)$")
 _LINKED_KINDS: tuple[tuple[BuildKind, str], ...] = (
     ("rocm", r"(lib)?(torch_hip|c10_hip|amdhip64)\b"),
@@ -313,9 +314,14 @@ class PackageBuild:
 def find_package_folder(distribution: InstalledDistribution) -> Path | None:
     """Return the folder that is imported, None when it is not there."""
     name = distribution.name
-    project = find_project_of(name)
-    module = project.checks.import_name if project else _MODULE_NAMES.get(name, "")
-    module = module or ("triton" if "triton" in name else name.replace("-", "_"))
+    if name in _MODULE_NAMES:
+        module = _MODULE_NAMES[name]
+    elif recipe := project_names.find_wheel_projects().get(name):
+        from rocm_wheels.models.project import load_project  # slow to import
+
+        module = load_project(recipe).checks.import_name
+    else:
+        module = "triton" if "triton" in name else name.replace("-", "_")
     if distribution.editable:
         roots = [distribution.editable, distribution.editable / "src", distribution.editable / "python"]
     else:

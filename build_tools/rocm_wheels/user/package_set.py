@@ -21,18 +21,19 @@ from packaging.version import InvalidVersion, Version
 
 from rocm_wheels.core import errors, log, parallel
 from rocm_wheels.index import reader
-from rocm_wheels.models.project import is_closed_project
+from rocm_wheels.models.closed_projects import is_closed_project
 from rocm_wheels.user import candidates, choose, fetch, index_pages, requested, resolve
 from rocm_wheels.user.environment import InstallTarget
 from rocm_wheels.user.host import TargetHost
 from rocm_wheels.user.install_options import UnservedGpuError
 from rocm_wheels.user.installed_packages import InstalledDistribution
 from rocm_wheels.user.lock import LockedPackage, strip_credentials
-from rocm_wheels.user.signed_index import SignedIndexes
 from rocm_wheels.wheels import dist_info
 
 if TYPE_CHECKING:
     import requests
+
+    from rocm_wheels.user.signed_index import SignedIndexes
 
 _JOBS = 8
 _LARGEST_KEPT_ANSWER = 16 << 20

@@ -25,7 +25,8 @@ from packaging.utils import canonicalize_name
 
 from rocm_wheels.core import errors, log
 from rocm_wheels.index import reader
-from rocm_wheels.models.project import is_closed_project, list_default_packages, list_projects
+from rocm_wheels.models import project_names
+from rocm_wheels.models.closed_projects import is_closed_project
 
 PYPI_URL = "https://pypi.org/simple/"
 NO_DIGEST, ONLY_CONNECTION = "the index states no sha256 of", "only the connection vouches for the bytes"
@@ -52,8 +53,12 @@ def parse_packages(words: Sequence[str], markers: Mapping[str, str]) -> dict[str
 
     One whose marker is false is left out, and that is said.
     """
+    if not words:
+        from rocm_wheels.models.project import list_default_packages  # slow to import
+
+        words = list_default_packages()
     packages: dict[str, Requirement] = {}
-    for word in words or list_default_packages():
+    for word in words:
         requirement = _parse_package(word)
         if requirement.marker is not None and not requirement.marker.evaluate(dict(markers)):
             log.log_note(f"left out, as its marker is not true of this Python: {word}")
@@ -112,7 +117,7 @@ def find_intended_project(project: str) -> str | None:
 
     Strangers register such names on PyPI: a letter too few or twice, two letters changed about, a hyphen.
     """
-    built = (*(built.normalized_name for built in list_projects()), *_OTHER_PROJECTS)
+    built = (*project_names.find_wheel_projects(), *_OTHER_PROJECTS)
     if project in built:
         return None
     from rocm_wheels.models import libraries  # slow to import
