@@ -82,4 +82,4 @@ def test_amds_own_provider_has_no_name_that_is_not_known_here() -> None:
 
 
 def test_what_stamps_name_is_what_the_provider_is_called() -> None:
-    assert document.OWN_PROVIDER.plugin_api == provider.__name__
+    assert document.make_own_provider().plugin_api == provider.__name__

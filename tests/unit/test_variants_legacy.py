@@ -9,7 +9,7 @@ import pytest
 
 from rocm_wheels.core import errors
 from rocm_wheels.variants.document import (
-    ROCM_BOOTSTRAP_PROVIDER,
+    make_bootstrap_provider,
     read_any_format,
     read_wheel_document,
 )
@@ -58,7 +58,7 @@ def test_a_document_of_2025_is_read_and_what_is_left_out_is_named() -> None:
     assert found.namespaces == ("nvidia", "amd", "priority")
     assert found.variants["rocm7.1"] == {"amd": {"gfx_arch": ("gfx90a", "gfx942"), "rocm_version": ("7.1",)}}
     assert found.providers.keys() == {"nvidia", "amd", "priority"}
-    assert found.providers["amd"] == ROCM_BOOTSTRAP_PROVIDER, "one that nobody owns is not kept"
+    assert found.providers["amd"] == make_bootstrap_provider(), "one that nobody owns is not kept"
     assert found.providers["priority"].static_properties == {"order": ("1", "2")}
     said = "\n".join(found.notes)
     for part in (
@@ -104,7 +104,7 @@ def test_a_wheel_of_any_form_is_read_as_one_of_today() -> None:
     document, notes = read_wheel_document(json.dumps(SPLIT).encode(), name="split", label="gfx9_dc")
     assert notes
     assert document.variants == {"gfx9_dc": {"amd": {"gfx_arch": ("gfx90a", "gfx942")}}}
-    assert document.providers["amd"].requires == ROCM_BOOTSTRAP_PROVIDER.requires, "one that somebody owns"
+    assert document.providers["amd"].requires == make_bootstrap_provider().requires, "one that somebody owns"
     same, none = read_wheel_document(document.to_json(), name="today", label="gfx9_dc")
     assert (same, none) == (document, ())
     with pytest.raises(errors.DataError, match=r"format 2\.0 is newer"):

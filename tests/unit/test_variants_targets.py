@@ -270,10 +270,10 @@ def test_a_label_that_is_true_is_taken(label: str) -> None:
 
 
 def test_each_provider_is_named_as_users_can_have_it() -> None:
-    assert document.ProviderChoice().make_amd_provider([]) == document.ROCM_BOOTSTRAP_PROVIDER
+    assert document.ProviderChoice().make_amd_provider([]) == document.make_bootstrap_provider()
     assert (
         document.ProviderChoice("own", "host", owns_the_name=True).make_amd_provider([])
-        == document.OWN_PROVIDER
+        == document.make_own_provider()
     )
     assert document.ProviderChoice("static").make_amd_provider(["gfx942", "gfx90a"]).static_properties == {
         "gfx_arch": ("gfx942", "gfx90a")

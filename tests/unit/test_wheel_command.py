@@ -122,7 +122,7 @@ def test_a_label_and_what_variant_json_says_are_one(
     stated = document.VariantMetadata(
         ("amd", "rocm"),
         {"mi300": document.make_properties([("rocm", "version", ["7.2"])])},
-        {"amd": document.ROCM_BOOTSTRAP_PROVIDER, "rocm": document.ProviderChoice().make_rocm_provider()},
+        {"amd": document.make_bootstrap_provider(), "rocm": document.ProviderChoice().make_rocm_provider()},
     )
     files = {f"{INFO}/variant.json": stated.to_json()}
     right = made(tmp_path, files, name="demo-1.0-py3-none-any-mi300.whl")

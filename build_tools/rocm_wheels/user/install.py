@@ -19,7 +19,7 @@ from urllib.parse import urlsplit, urlunsplit
 from rocm_wheels.core import errors, files, log, parallel, process, shell, user_folders
 from rocm_wheels.core.extras import find_uv, name_uv
 from rocm_wheels.index import reader
-from rocm_wheels.models import project_names
+from rocm_wheels.models import package_indexes, project_names
 from rocm_wheels.models.closed_projects import is_closed_project
 from rocm_wheels.user import (
     candidates,
@@ -305,12 +305,12 @@ def _list_conflicts(
 
 def _warn_missing_triton(found: package_set.PackageSet, host: TargetHost) -> tuple[str, ...]:
     """Say when torch of a known index comes without the triton that goes with it: it did not require it."""
-    from rocm_wheels.models import package_indexes, torch_builds
-
     index = package_indexes.find_index_by_url(found.choice.index) if found.choice else None
     torch = next((package for package in found.packages if package.project == "torch"), None)
     if index is None or torch is None:
         return ()
+    from rocm_wheels.models import torch_builds  # slow to import
+
     name = torch_builds.get_triton_name(torch.version, index, platform=host.platform)
     if not name or any(package.project == name for package in found.packages):
         return ()

@@ -14,7 +14,7 @@ from pathlib import Path
 from rocm_wheels.core import errors, shell, tables
 from rocm_wheels.gpus import variables
 from rocm_wheels.gpus.gpu import format_stated_target, is_known_target
-from rocm_wheels.models import facts, package_indexes, torch_builds
+from rocm_wheels.models import facts, package_indexes
 from rocm_wheels.models.gfx import get_gfx_targets, load_overrides
 from rocm_wheels.user.host import TargetHost
 
@@ -172,6 +172,8 @@ def explain_no_torch(gfx: str) -> tuple[str, str]:
         line += f"   # compiles it, on Linux with a ROCm that serves {gfx}"
     else:
         message += ", and no ROCm of today compiles for it"
+    from rocm_wheels.models import torch_builds  # slow to import, and read for a card without torch alone
+
     table = torch_builds.load_build_table()
     examples = "; ".join(
         f"torch {build.torch} with ROCm {build.rocm} ({table.sources[build.source].url})"

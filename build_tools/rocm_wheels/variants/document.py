@@ -366,7 +366,7 @@ def read_any_format(content: bytes, *, name: str, label: str | None = None) -> V
     used = {namespace for properties in variants.values() for namespace in properties}
     namespaces = (*old.priorities.namespace, *sorted(used - set(old.priorities.namespace)))
     if AMD_NAMESPACE in namespaces:
-        providers.setdefault(AMD_NAMESPACE, ROCM_BOOTSTRAP_PROVIDER)
+        providers.setdefault(AMD_NAMESPACE, make_bootstrap_provider())
     return VariantMetadata(namespaces, variants, providers, tuple(notes))
 
 
@@ -445,11 +445,19 @@ def _merge_entries(
 
 
 OWN_PROVIDER_NAME = "rocm-variant-provider"
-ROCM_BOOTSTRAP_PROVIDER = Provider(
-    requires=("rocm-bootstrap>=0.3,<1",), plugin_api="rocm_bootstrap.variant_provider:AMDVariantPlugin"
-)
-OWN_PROVIDER = Provider(requires=(f"{OWN_PROVIDER_NAME}>=0.1,<1",), plugin_api="rocm_variant_provider")
 UNREGISTERED_PROVIDERS = ("amd-variant-provider",)  # never registered on PyPI (looked up in November 2026)
+
+
+# made on use: a record is compiled by its first value, and who only installs needs none of them
+def make_bootstrap_provider() -> Provider:
+    """Return AMD's own provider of namespace ``amd``, which is on PyPI."""
+    plugin_api = "rocm_bootstrap.variant_provider:AMDVariantPlugin"
+    return Provider(requires=("rocm-bootstrap>=0.3,<1",), plugin_api=plugin_api)
+
+
+def make_own_provider() -> Provider:
+    """Return our provider of namespace ``amd``."""
+    return Provider(requires=(f"{OWN_PROVIDER_NAME}>=0.1,<1",), plugin_api="rocm_variant_provider")
 
 
 @dataclass(frozen=True)
@@ -496,7 +504,7 @@ class ProviderChoice:
                     tip="say --static-targets gfx942,gfx1100, or --join a wheel that is stamped already",
                 )
             return Provider(static_properties={GFX_ARCH: values})
-        return OWN_PROVIDER if self.provider == "own" else ROCM_BOOTSTRAP_PROVIDER
+        return make_own_provider() if self.provider == "own" else make_bootstrap_provider()
 
     def make_rocm_provider(self, versions: Iterable[str] = ()) -> Provider:
         """Return the provider of namespace ``rocm``: versions, newest first; ``versions`` are of this call.

@@ -17,7 +17,6 @@ from rocm_wheels.device_code import code_objects
 from rocm_wheels.gpus import gpu
 from rocm_wheels.models import gfx
 from rocm_wheels.variants import document
-from rocm_wheels.wheels import wheel_code
 
 FROM_WHEEL = "from-wheel"
 NO_TARGETS = "none"
@@ -50,6 +49,8 @@ class WheelTargets:
 
 def read_wheel_targets(wheel: Path) -> WheelTargets:
     """Read what the tables of a wheel's device code say. DataError when it is damaged."""
+    from rocm_wheels.wheels import wheel_code  # slow to import; installers only ask what targets stand for
+
     device_code = wheel_code.read_device_code(wheel, whole=False)
     return collect_wheel_targets(device_code.code, device_code.moved_code)
 
