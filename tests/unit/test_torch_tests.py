@@ -25,7 +25,7 @@ from rocm_wheels.release.evidence import store
 from rocm_wheels.release.evidence.evidence import Evidence, EvidenceSubmission, OutcomeCounts, TestedSuite
 from rocm_wheels.release.evidence.results import read_results
 from rocm_wheels.release.verdict import RuleResult
-from rocm_wheels.testing import installed_torch, places, pytest_words, runner, torch_test_plan
+from rocm_wheels.testing import installed_torch, places, pytest_words, runner, summary, torch_test_plan
 from rocm_wheels.testing.journal import Journal, note, read_journal
 from rocm_wheels.testing.results import write_results
 from rocm_wheels.testing.torch_test_plan import read_durations, share_out
@@ -382,6 +382,19 @@ def test_a_suite_passed_when_every_shard_of_one_plan_did(tmp_path: Path) -> None
     assert gate(one, bad, again, third, rules=twice)[0] == "pass"
     later = [*evidence_in(*(a_shard(tmp_path / f"q{n}", n, plan="q", later=3) for n in (1, 2)))]
     assert gate(bad, *later)[0] == "pass", "the whole suite passed after it, shared out another way"
+
+
+def test_a_summary_tells_of_shards_that_do_not_fit_together(tmp_path: Path) -> None:
+    for number in (1, 2):
+        a_shard(tmp_path / "same" / f"test-reports-full-{number}-2", number)
+        a_shard(tmp_path / "other" / f"test-reports-full-{number}-2", number, plan=f"p{number}")
+        a_shard(tmp_path / "twice" / f"test-reports-full-{number}-2", 1)
+    assert summary.read_shards(tmp_path / "same") == ([], [])
+    ((row,), _) = summary.read_shards(tmp_path / "other")
+    assert (row.config, row.where, row.outcome) == ("full", "full", "not whole")
+    assert "shared out in several ways" in row.reason
+    ((row,), _) = summary.read_shards(tmp_path / "twice")
+    assert (row.shard, row.outcome, row.reason) == ("2/2", "not whole", "it is of shard 1/2")
 
 
 def test_each_suite_that_a_channel_asks_for_must_have_passed(tmp_path: Path) -> None:

@@ -76,7 +76,8 @@ def _read_record(record: Path, config: str, shard: str) -> Iterator[SummaryRow]:
 def read_shards(folder: Path) -> tuple[list[SummaryRow], list[str]]:
     """Return what is bad in all shards (``test-reports-CONFIG-SHARD-SHARDS``), and folders of other names.
 
-    A shard that has no folder is a row. Raises UsageError where no folder is one of a shard.
+    A shard that has no folder is a row, and so are records of ours that do not fit together: of another
+    shard, or of files that were shared out otherwise. Raises UsageError where no folder is one of a shard.
     """
     shards: dict[tuple[str, int], dict[int, Path]] = defaultdict(dict)
     others = []
@@ -91,12 +92,24 @@ def read_shards(folder: Path) -> tuple[list[SummaryRow], list[str]]:
         )
     rows = []
     for (config, count), paths in sorted(shards.items()):
+        plans: dict[str, set[str]] = defaultdict(set)
         for number in sorted({*range(1, count + 1), *paths}):
             name = f"{number}/{count}"
             if number in paths:
                 rows += read_reports(paths[number], config, name)
             else:
                 rows.append(SummaryRow(config, name, "", "", "missing", "the shard left no report"))
+            for record in sorted(paths[number].rglob(results.RESULTS_FILE)) if number in paths else ():
+                if (suite := results.read_results(record).suite) is None:
+                    continue
+                plans[suite.name].add(suite.plan)
+                if (suite.shard, suite.shards) != (number, count):
+                    why = f"it is of shard {suite.shard}/{suite.shards}"
+                    rows.append(SummaryRow(config, name, record.name, "", "not whole", why))
+        for suite_name, digests in plans.items():
+            if len(digests) > 1:
+                why = "its files were shared out in several ways: some may be in no shard"
+                rows.append(SummaryRow(config, "", suite_name, "", "not whole", why))
     return rows, others
 
 
