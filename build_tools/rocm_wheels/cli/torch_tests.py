@@ -272,7 +272,7 @@ def smoke_command(  # noqa: PLR0917 - one parameter an option
         log.log_warning(fault)
     tests = workspace.get_project_home() / "smoke-tests"
     target = installed_torch.inspect_target_python(tested_python, tests / smoke.LOOKING_SCRIPT, env)
-    installed_torch.require_torch(target)
+    installed_torch.require_package(target, "torch")
     chosen = smoke.choose_smoke_places(target, hardware.usable, env, policy, targets)
     folders = {(output_dir / place.label if chosen[1:] else output_dir): place for place in chosen}
     with ExitStack() as stack:
@@ -558,11 +558,11 @@ def torch_tests_command(**given: Any) -> int:
     python = find_tested_python(given["target_python"], env)
     looking = workspace.get_project_home() / "smoke-tests" / "looking.py"
     target = installed_torch.inspect_target_python(python, looking, env)
-    installed_torch.require_torch(target)
+    installed_torch.require_package(target, "torch")
     if given["requirements"]:
         _print_requirements(find_test_sources(given, target, env), target)
         return 0
-    installed_torch.require_pytest(target)
+    installed_torch.require_package(target, "pytest")
     sources = find_test_sources(given, target, env)
     hardware = detect.detect_hardware(env, vendors=("amd",))
     test_places = _choose_places(given, target, env, hardware)
@@ -686,14 +686,13 @@ def _choose_places(
 ) -> list[places.GpuPlace]:
     from rocm_wheels.models import torch_tests
     from rocm_wheels.testing.places import (
-        choose_gpus,
+        choose_tested_gpus,
         list_places,
         refuse_unseen_gpus,
         resolve_device_query,
     )
 
-    family = options["amdgpu_family"]
-    targets = _parse_family(family)
+    targets = _parse_family(options["amdgpu_family"])
     every = torch_tests.load_torch_tests().suites[_check_suite(options["suite"])].gpus == "every"
     for fault in hardware.faults:
         log.log_warning(fault)
@@ -707,16 +706,7 @@ def _choose_places(
         if policy in {"first", "single"}:
             raise errors.UsageError("--share-gpus takes every GPU", tip="leave --gpu-policy out")
         policy = "all"
-    chosen: list[gpu.Gpu] = choose_gpus(hardware.usable, policy, targets)
-    if chosen and target.kind not in ("rocm", ""):
-        log.log_warning(f"torch {target.version} is a build for {target.kind}: no GPU is tested")
-        chosen = []
-    if not chosen and (targets is not None or options["require_gpu"]):
-        of = f" of {family}" if family else ""
-        raise errors.ChecksError(
-            f"no GPU{of} is here to run torch's tests on",
-            tip="`rocm-wheels doctor` lists the GPUs here; without a family and --require-gpu: on the CPU",
-        )
+    chosen = choose_tested_gpus(target, hardware.usable, policy, targets, required=options["require_gpu"])
     refuse_unseen_gpus(chosen, target)
     return list_places(chosen, env, "every" if every else "share" if options["share_gpus"] else "alone")
 

@@ -17,7 +17,7 @@ import zipfile
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import unquote, urlsplit
 from urllib.request import url2pathname
 
@@ -147,22 +147,14 @@ def inspect_target_python(
     )
 
 
-def require_torch(target: TargetPython) -> None:
-    """Raise ChecksError where torch is not installed."""
-    if "torch" in target.missing:
-        raise errors.ChecksError(
-            f"torch is not installed in {target.python}",
-            tip="name the Python that has it: --python .venv/bin/python",
-        )
-
-
-def require_pytest(target: TargetPython) -> None:
-    """Raise ChecksError where pytest is not installed."""
-    if "pytest" in target.missing:
-        raise errors.ChecksError(
-            f"pytest is not installed in {target.python}, and the tests run there",
-            tip=f"{target.python} -m pip install pytest (or: uv pip install --python {target.python} pytest)",
-        )
+def require_package(target: TargetPython, name: Literal["torch", "pytest"]) -> None:
+    """Raise ChecksError where torch or pytest is not installed."""
+    if name in target.missing:
+        tips = {
+            "torch": "name the Python that has it: --python .venv/bin/python",
+            "pytest": f"the tests run there: uv pip install --python {target.python} pytest",
+        }
+        raise errors.ChecksError(f"{name} is not installed in {target.python}", tip=tips[name])
 
 
 @contextlib.contextmanager

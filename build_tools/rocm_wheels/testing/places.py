@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from rocm_wheels.core import errors
+from rocm_wheels.core import errors, log
 from rocm_wheels.gpus.gpu import Gpu
 from rocm_wheels.models.gfx import strip_features
 from rocm_wheels.testing import installed_torch
@@ -47,6 +47,33 @@ def choose_gpus(gpus: Sequence[Gpu], policy: DevicePolicy, targets: Sequence[str
     if policy == "unique":
         return list({str(gpu.gfx): gpu for gpu in reversed(matching)}.values())[::-1]
     return matching
+
+
+def choose_tested_gpus(
+    target: installed_torch.TargetPython,
+    gpus: Sequence[Gpu],
+    policy: DevicePolicy,
+    targets: Sequence[str] | None,
+    *,
+    required: bool = False,
+) -> list[Gpu]:
+    """Return the GPUs that ``choose_gpus`` does, none of them for a torch that is no build for ROCm.
+
+    Raises ChecksError for none where ``targets`` are named, or one is ``required``.
+    """
+    chosen = choose_gpus(gpus, policy, targets)
+    if chosen and target.kind not in ("rocm", ""):
+        named = ", ".join(str(gpu.gfx) for gpu in chosen)
+        log.log_warning(f"torch {target.version} is a build for {target.kind}: {named} is not tested")
+        chosen = []
+    if not chosen and (targets is not None or required):
+        of = f" of {', '.join(targets)}" if targets else ""
+        unless = "without a family and --require-gpu" if required else "without a family"
+        raise errors.ChecksError(
+            f"no GPU{of} can be tested here",
+            tip=f"`rocm-wheels doctor` lists the GPUs here; {unless}, the CPU is tested",
+        )
+    return chosen
 
 
 def resolve_device_query(

@@ -15,7 +15,7 @@ from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
-from rocm_wheels.core import errors, log, shell
+from rocm_wheels.core import shell
 from rocm_wheels.gpus.gpu import Gpu
 from rocm_wheels.models import dtypes, libraries, tested_machine, torch_features, torch_tests
 from rocm_wheels.models.gfx import get_gfx_targets, strip_features
@@ -98,19 +98,11 @@ def choose_smoke_places(
 
     Raises ChecksError where no GPU of ``targets`` can be tested.
     """
-    chosen = places.choose_gpus(gpus, policy, targets)
-    if chosen and target.kind not in ("rocm", ""):
-        named = ", ".join(str(gpu.gfx) for gpu in chosen)
-        log.log_warning(f"torch {target.version} is a build for {target.kind}: {named} is not tested")
-        chosen = []
-    if not chosen and targets is not None:
-        tip = "`rocm-wheels doctor` lists the GPUs here; without a family, the CPU is tested"
-        raise errors.ChecksError(f"no GPU of {', '.join(targets)} can be tested here", tip=tip)
-    found = places.list_places(chosen, env, gpus=gpus, hidden=False)
+    chosen = places.choose_tested_gpus(target, gpus, policy, targets)
     seen = find_seen_target(target)
     if not chosen and seen:  # doctor has no number for it, and torch sees it
         return [places.GpuPlace(seen, seen, env)]
-    return found
+    return places.list_places(chosen, env, gpus=gpus, hidden=False)
 
 
 def find_seen_target(target: installed_torch.TargetPython, device: str = "") -> str | None:
