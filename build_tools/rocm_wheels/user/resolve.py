@@ -141,7 +141,11 @@ def resolve_packages(  # noqa: PLR0917 - what, for which Python, and where
 
         # what is installed stands there as an earlier answer: what fits of it is taken again
         if request.kept:
-            lock.write_text(_format_earlier(request.kept), encoding="utf-8")
+            installed = [
+                replace(stub.package, index="", url=f"installed/{stub.package.name}", sha256="0" * 64)
+                for stub in request.kept
+            ]
+            lock.write_text(format_lock(installed, {}), encoding="utf-8")
         words = ["--format", "pylock.toml", "--output-file", str(lock)]
         ask(request.lines, request.constraints, *words)
         packages = select_packages(
@@ -266,10 +270,3 @@ def _make_stub(stub: StubWheel) -> bytes:
         ):
             archive.writestr(zipfile.ZipInfo(f"{folder}/{name}"), content)
     return buffer.getvalue()
-
-
-def _format_earlier(kept: Sequence[StubWheel]) -> str:
-    packages = (stub.package for stub in kept)
-    return format_lock(
-        [replace(p, index="", url=f"installed/{p.name}", sha256="0" * 64) for p in packages], {}
-    )
