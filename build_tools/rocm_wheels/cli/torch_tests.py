@@ -547,7 +547,9 @@ def torch_tests_command(**given: Any) -> int:
     """Find torch, its tests and GPUs, run, show what came of it."""
     from rocm_wheels.core import workspace
     from rocm_wheels.gpus import detect
+    from rocm_wheels.models import torch_tests
     from rocm_wheels.testing import inspect_machine, installed_torch, torch_test_plan
+    from rocm_wheels.testing.requirements import read_test_requirements
 
     _check_options(given)
     if given["after"] is not None:
@@ -560,7 +562,12 @@ def torch_tests_command(**given: Any) -> int:
     target = installed_torch.inspect_target_python(python, looking, env)
     installed_torch.require_package(target, "torch")
     if given["requirements"]:
-        _print_requirements(find_test_sources(given, target, env), target)
+        sources = find_test_sources(given, target, env)
+        left_out = torch_tests.load_torch_tests().left_out_requirements
+        lines = read_test_requirements(sources, target, left_out)
+        commit = sources.commit or sources.version
+        click.echo(f"# for torch's tests of {commit}, Python {target.python_version}")
+        click.echo("\n".join(lines))
         return 0
     installed_torch.require_package(target, "pytest")
     sources = find_test_sources(given, target, env)
@@ -709,22 +716,6 @@ def _choose_places(
     chosen = choose_tested_gpus(target, hardware.usable, policy, targets, required=options["require_gpu"])
     refuse_unseen_gpus(chosen, target)
     return list_places(chosen, env, "every" if every else "share" if options["share_gpus"] else "alone")
-
-
-def _print_requirements(
-    sources: torch_test_plan.TorchTestSources, target: installed_torch.TargetPython
-) -> None:
-    from rocm_wheels.models import torch_tests
-    from rocm_wheels.testing.requirements import read_test_requirements
-
-    requirements = read_test_requirements(
-        sources, target, torch_tests.load_torch_tests().left_out_requirements
-    )
-    click.echo(f"# for torch's tests of {sources.commit or sources.version}, Python {target.python_version}")
-    for line in requirements.lines:
-        click.echo(line)
-    for line, reason in requirements.left_out:
-        click.echo(f"# left out: {line}: {reason}")
 
 
 def _print_plan(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
@@ -15,25 +14,17 @@ from rocm_wheels.testing import installed_torch, torch_test_plan
 _REQUIREMENTS_FILE = ".ci/docker/requirements-ci.txt"
 
 
-@dataclass(frozen=True)
-class TorchTestRequirements:
-    """Requirements (PEP 508) for one Python; ``left_out`` are those of the list that are not, and why."""
-
-    __test__ = False  # pytest takes classes of this name for tests
-
-    lines: tuple[str, ...]
-    left_out: tuple[tuple[str, str], ...]
-
-
 def read_test_requirements(
     sources: torch_test_plan.TorchTestSources,
     target: installed_torch.TargetPython,
     left_out: Sequence[torch_tests.LeftOutRequirements],
-) -> TorchTestRequirements:
+) -> list[str]:
     """Return what the tests of a commit need in a Python, beside the torch that is installed there.
 
-    ``left_out`` names what cannot be installed. torch stays as it is, and of its ROCm the part ``devel``
-    comes with it: some tests compile extensions. Raises DataError for a list that is not there, or is none.
+    They are lines of a file for ``pip install -r``; each requirement (PEP 508) of the list that is left out
+    is a comment behind them, which says why. ``left_out`` names what cannot be installed. torch stays as it
+    is, and of its ROCm the part ``devel`` comes with it: some tests compile extensions. Raises DataError
+    for a list that is not there, or is none.
     """
     file = sources.folder / _REQUIREMENTS_FILE
     if not file.is_file():
@@ -62,7 +53,7 @@ def read_test_requirements(
             continue
         requirement.marker = None
         if reason := reasons.get(canonicalize_name(requirement.name)):
-            without.append((str(requirement), reason))
+            without.append(f"# left out: {requirement}: {reason}")
         else:
             lines.append(str(requirement))
     installed: dict[str, str] = {
@@ -70,4 +61,4 @@ def read_test_requirements(
     }
     lines += [f"torch=={installed['torch']}"] if "torch" in installed else []
     lines += [f"rocm[devel]=={installed['rocm']}"] if "rocm" in installed else []
-    return TorchTestRequirements(tuple(lines), tuple(without))
+    return lines + without
