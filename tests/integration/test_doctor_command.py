@@ -169,7 +169,7 @@ def test_the_command_that_is_advised_names_the_channel_that_has_a_torch(filled: 
     done = doctor("--python", filled, "--gfx", "gfx1034", "--json")
     (fix,) = [one["fix"] for one in json.loads(done.stdout)["findings"] if one["check"] == "torch-kernels"]
     assert "rocm-wheels install torch torchvision torchaudio" in fix and "--gfx gfx1034" in fix
-    assert ("--venv .venv --python 3.11" in fix) == (sys.version_info[:2] == (3, 10))
+    assert ("--venv my-torch --python 3.11" in fix) == (sys.version_info[:2] == (3, 10))
 
 
 def test_a_variable_that_cannot_be_read_is_a_finding(bare: Path) -> None:

@@ -80,7 +80,9 @@ def test_a_cuda_torch_is_told_by_its_requirements_before_a_byte_of_a_wheel_is_fe
         assert install(server.url, venv, "--gfx", "gfx1100") == 17
         message = capsys.readouterr().err
         assert "code for gfx1100: no: a build for NVIDIA GPUs (CUDA) (requires nvidia-cublas-cu12)" in message
-        assert "rocm-wheels install --venv .venv --gfx gfx1100" in message and "tip: --allow-cpu" in message
+        assert (
+            "rocm-wheels install --venv my-torch --gfx gfx1100" in message and "tip: --allow-cpu" in message
+        )
         assert choose(server.url, "--gfx", "gfx1100") == 17  # with the same words
         assert capsys.readouterr().err == message
         assert (
@@ -263,7 +265,12 @@ def test_a_torch_for_the_cpu_is_taken_when_somebody_says_so(tmp_path: Path) -> N
     [
         # RX 6600: of Python 3.10 there is a nightly, of newer ones a stable torch; VII on Windows: nightlies
         ("gfx1032", "3.10", "linux", ("--python 3.11 --gfx gfx1032", "--channel nightly --gfx gfx1032")),
-        ("gfx906", "3.12", "windows", ("rocm-wheels install --venv .venv --channel nightly --gfx gfx906",)),
+        (
+            "gfx906",
+            "3.12",
+            "windows",
+            ("rocm-wheels install --venv my-torch --channel nightly --gfx gfx906",),
+        ),
         ("gfx90c", "3.12", "linux", ("--gfx gfx900   # with HSA_OVERRIDE_GFX_VERSION=9.0.0",)),
         ("gfx700", "3.12", "linux", ("no ROCm of today compiles for it",)),
         ("gfx803", "3.12", "linux", ("no ROCm of today compiles for it", "torch 2.5.1 with ROCm 6.3.0")),

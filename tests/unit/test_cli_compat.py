@@ -119,15 +119,15 @@ def test_the_tables_are_listed(capsys: pytest.CaptureFixture[str]):
 @pytest.mark.parametrize(
     ("card", "last"),
     [
-        ("RX 7900 XTX", "rocm-wheels install --venv .venv --gfx gfx1100"),
-        ("RX 6600", "rocm-wheels install --venv .venv --gfx gfx1032"),
-        ("gfx906", "windows: rocm-wheels install --venv .venv --channel nightly --gfx gfx906"),
+        ("RX 7900 XTX", "rocm-wheels install --venv my-torch --gfx gfx1100"),
+        ("RX 6600", "rocm-wheels install --venv my-torch --gfx gfx1032"),
+        ("gfx906", "windows: rocm-wheels install --venv my-torch --channel nightly --gfx gfx906"),
         ("MI300X", "windows: no torch has kernels for it"),
         (
             "RX 580",
             "others have: torch 2.5.1 with ROCm 6.3.0 (https://github.com/robertrosenbusch/gfx803_rocm)",
         ),
-        ("RTX 4090", "rocm-wheels install --venv .venv"),
+        ("RTX 4090", "rocm-wheels install --venv my-torch"),
     ],
 )
 def test_a_card_ends_with_the_command_that_installs(

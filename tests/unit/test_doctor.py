@@ -411,7 +411,7 @@ def test_nothing_is_advised_into_the_environment_of_the_program_itself(
     own = subject(tmp_path, torch=False, is_own=True)
     monkeypatch.chdir(tmp_path)
     (finding,) = found(doctor.run_checks(own), "torch")
-    assert (finding.tip or "").endswith("--venv .venv")
+    assert (finding.tip or "").endswith("--venv my-torch")
     Path(".venv").symlink_to("venv")
     (finding,) = found(doctor.run_checks(own), "torch")
     assert (finding.tip or "").endswith("--venv my-torch")

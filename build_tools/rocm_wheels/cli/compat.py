@@ -230,7 +230,7 @@ def make_install_commands(facts: gpu_cards.TargetFacts) -> dict[str, str | None]
     from rocm_wheels.core import shell
     from rocm_wheels.user import install_options
 
-    place = ["--venv", install_options.name_new_venv()]
+    place = ["--venv", install_options.NEW_VENV]
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
     if facts.vendor != "amd":
         return dict.fromkeys(_SYSTEMS, shell.format_command(["rocm-wheels", "install", *place]))

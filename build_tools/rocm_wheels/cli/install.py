@@ -262,9 +262,9 @@ this kind; so it does with those of other programs. A large download that broke 
 
 \b
 Examples:
-  rocm-wheels install --venv .venv
+  rocm-wheels install --venv my-torch
   rocm-wheels install torch torchvision --index URL --dry-run -o pylock.toml
-  rocm-wheels install --lock pylock.toml --venv .venv
+  rocm-wheels install --lock pylock.toml --venv my-torch
   rocm-wheels install --keep-wheels offline     (and the line for machines without a network)
 """
 

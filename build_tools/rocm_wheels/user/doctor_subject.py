@@ -167,7 +167,7 @@ class DoctorSubject:
             return ["--python", str(environment.python)]
         if not self.is_own:
             return []
-        return ["--venv", install_options.name_new_venv(environment.prefix)]
+        return ["--venv", install_options.NEW_VENV]
 
 
 def ok(message: str, source: str = "") -> Finding:

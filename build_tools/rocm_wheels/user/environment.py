@@ -27,7 +27,7 @@ from rocm_wheels.wheels import dist_info
 _FOLDER_NAME = ".rocm-wheels"  # in the environment: held while somebody installs into it, and what was
 _UNFINISHED_MARK, _NOTES_FILE = "unfinished", "installed.json"
 _ANY_PROJECT = re.compile(r".+")
-_OWN_VENV_TIP = "install into an environment of your own: --venv .venv makes one"
+_OWN_VENV_TIP = "install into an environment of your own: --venv my-torch makes one"
 
 
 @dataclass(frozen=True)

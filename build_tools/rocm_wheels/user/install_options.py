@@ -6,10 +6,8 @@ none, what people do with such a card.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from rocm_wheels.core import errors, shell, tables
 from rocm_wheels.gpus import variables
@@ -18,6 +16,7 @@ from rocm_wheels.models import facts, package_indexes
 from rocm_wheels.models.gfx import get_gfx_targets, load_overrides
 from rocm_wheels.user.host import TargetHost
 
+NEW_VENV = "my-torch"  # the environment that is advised: a clone has rocm-wheels itself in its .venv
 _DEVELOPERS_CHANNEL = "dev"
 _OLDEST_PYTHON = (10, False)  # that rocm-wheels itself runs on
 
@@ -25,11 +24,6 @@ DIRECTML_NOTE = (  # microsoft/DirectML#712, comment of 2025-08-11; the tags of 
     "torch-directml computes on any DirectX 12 GPU, and is not chosen: it ends with torch 2.4.1 and "
     "Python 3.12, and Microsoft no longer develops it"
 )
-
-
-def name_new_venv(own: Path | None = None) -> str:
-    """Return the folder of the environment that is advised: not ``own``, that of this program (a clone's)."""
-    return "my-torch" if Path(".venv").resolve() == (own or Path(sys.prefix)).resolve() else ".venv"
 
 
 @dataclass(frozen=True)
@@ -72,7 +66,7 @@ class InstallOption:
                 self.pythons,
                 key=lambda other: (other.endswith("t"), abs(facts.get_python_key(other)[0] - minor)),
             )
-            words += ["--venv", name_new_venv(), "--python", nearest]
+            words += ["--venv", NEW_VENV, "--python", nearest]
         words += [] if self.index.channel == "stable" else ["--channel", self.index.channel]
         stated_target = self.target if self.override else gfx
         return shell.format_command([*words, *(["--gfx", stated_target] if stated_target else [])])
@@ -136,7 +130,7 @@ def describe_host_options(gfx: str, host: TargetHost) -> list[str]:
     rows = []
     for option in list_install_options(gfx, platform=host.platform, machine=host.machine):
         # who started by uvx or pipx is in no environment that torch may go into
-        place = ("--venv", name_new_venv())
+        place = ("--venv", NEW_VENV)
         command = option.format_install(host.python, gfx=gfx if is_stated else "", place=place)
         needs = f"   # with {variables.OVERRIDE_VARIABLE}={option.override}" if option.override else ""
         rows.append(

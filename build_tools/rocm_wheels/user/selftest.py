@@ -158,7 +158,7 @@ def run_self_test(
     if "torch" in target.missing:
         raise errors.HostError(
             f"torch is not installed in {python}",
-            tip="rocm-wheels install --venv .venv; or name the Python that has it: --python DIR",
+            tip="rocm-wheels install --venv my-torch; or name the Python that has it: --python DIR",
         )
     outcomes: list[SelfTestOutcome] = []
 

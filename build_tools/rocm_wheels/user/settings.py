@@ -367,7 +367,7 @@ def make_configuration(
     if targets is None and has_cards and platform != "darwin":
         raise errors.HostError(
             f"{description}: cannot determine what its kernels need",
-            tip="rocm-wheels install --venv .venv; or name the Python that has it: --python DIR",
+            tip="rocm-wheels install --venv my-torch; or name the Python that has it: --python DIR",
         )
     settings, notes = make_settings(hardware, targets, env, platform, nodes=nodes, rocm=rocm)
     is_lent = (root / "dev/dxg").exists() and not (root / "dev/kfd").exists()
