@@ -606,6 +606,7 @@ def test_wrong_input(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("urllib3.util.retry.Retry.sleep", lambda *_: None)  # a server that is not there
+    monkeypatch.setenv("UV_HTTP_RETRIES", "0")
     managed, closed = tmp_path / "managed", tmp_path / "file"
     closed.write_text("")
     (tmp_path / "stdlib").mkdir()
