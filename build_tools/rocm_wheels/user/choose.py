@@ -284,6 +284,8 @@ def _choose_wheel(request: _Request) -> WheelChoice:
         request = replace(request, files=replace(request.files, wheels=wheels))
         try:
             chosen = _decide(request)
+        except reader.UnreachableError:
+            raise  # what the older one has is not known, and counts
         except errors.HostError:
             break
     if chosen.devices is None or not chosen.is_served:
