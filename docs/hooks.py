@@ -106,7 +106,7 @@ def format_floors() -> str:
 
 def list_needs() -> str:
     """Return what blocks of code may need, from the test that knows it."""
-    text = (PACKAGE.parents[1] / "tests" / "docs_pages.py").read_text(encoding="utf-8")
+    text = (PACKAGE.parents[1] / "tests" / "worlds" / "docs_pages.py").read_text(encoding="utf-8")
     tree = ast.parse(text)
     values = [
         node.value for node in tree.body

@@ -24,8 +24,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "worlds"))
 import host_answers
 from gpu_machines import MACHINES
 from host_files import large_library, variant_index, variants

@@ -25,8 +25,7 @@ from pathlib import Path
 
 from isal import isal_zlib
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "worlds"))
 from audit_wheels import Draft
 from binary_writer import HOST, bundle, code_object, compress, hip, pad
 

@@ -14,8 +14,7 @@ from collections import Counter
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "integration"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "worlds"))
 from faulty_store import FaultyStore
 from judged_sets import FAMILY, METADATA, a_set, policy, put_set, said, sha, wheel
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 CLONE = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(CLONE / "tests"))
+sys.path.insert(0, str(CLONE / "tests" / "worlds"))
 from command_lines import find_faults  # noqa: E402
 
 # script: command: options, as TheRock's own --help names them (commit in the file)

@@ -7,8 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from install_world import make_environment, pypi, rocm_index, served_index
 
 import rocm_wheels

@@ -9,10 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from packaging.tags import sys_tags
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from audit_wheels import Draft, torch_draft
+from packaging.tags import sys_tags
 
 from rocm_wheels.audit import audited_wheel, import_check, verify
 from rocm_wheels.core import errors

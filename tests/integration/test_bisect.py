@@ -12,10 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import s3_servers
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 import release_world
+import s3_servers
 from index_server import serve_folder
 from release_world import ROCM, World, rocm_wheel
 

@@ -13,8 +13,6 @@ import venv
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "unit"))
 from binary_writer import bundle, elf, hip
 from installed_trees import install, install_torch
 from uv import find_uv_bin

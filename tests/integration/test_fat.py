@@ -15,11 +15,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from sbom_schema import require_valid
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from audit_wheels import Draft
 from binary_writer import HOST, bundle, code_object, compress, hip
+from sbom_schema import require_valid
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.device_code import code_objects

@@ -15,13 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from audit_wheels import Draft, library
+from index_server import serve_folder
 from release_world import FAMILY, NEWER, NOW, OLDER, TAG, a_lock, rocm_wheel, several_drafts
 from s3_servers import a_bucket, environment, moto
 from uv import find_uv_bin
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
-from audit_wheels import Draft, library
-from index_server import serve_folder
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import errors, process

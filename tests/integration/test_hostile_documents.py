@@ -10,7 +10,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -18,8 +17,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from attacked_sets import PATHS, Attacked, is_same_result, overwrite, stage_attacked
 from document_mutations import OUTSIDE, Mutation, mutate_html, mutate_json, mutate_toml
 from edited_documents import reseal

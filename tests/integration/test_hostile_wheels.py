@@ -17,12 +17,10 @@ from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
-from release_world import FAMILY, World, drafts
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from audit_wheels import Draft, library, torch_draft
 from greedy_files import list_greedy_files
 from hostile_wheels import Attack, list_attacks, rewrite
+from release_world import FAMILY, World, drafts
 
 from rocm_wheels.cli import boundary, main
 

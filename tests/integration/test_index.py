@@ -18,14 +18,12 @@ from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
 
 import pytest
-from flaky_server import serve_requests
-from uv import find_uv_bin
-from warm_python import warm_python
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from audit_wheels import Draft
+from flaky_server import serve_requests
 from index_server import IndexServer, serve_folder
 from index_wheels import NOW, Properties, drop, files, make_object, variant, wheel
+from uv import find_uv_bin
+from warm_python import warm_python
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import errors

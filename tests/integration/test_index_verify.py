@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import re
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
@@ -13,8 +12,6 @@ from pathlib import Path
 
 import pytest
 from flaky_server import Answer, FileServer, FlakyServer, serve_requests, serving
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from index_server import serve_folder
 from index_wheels import NOW, Properties, variant, wheel
 

@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from index_server import IndexServer
 from index_wheels import wheel
 from install_world import CUDA, Environment, make_environment, multi_arch, rocm_sources, served_index, torch

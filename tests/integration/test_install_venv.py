@@ -12,8 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from cut_commands import cut_at_event, in_a_process
 from index_wheels import wheel
 from install_world import torch

@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import BinaryIO
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from audit_wheels import Draft
 from binary_writer import bundle, code_object, compress, elf, hip, kpack, pad
 from flaky_server import FileServer, serving

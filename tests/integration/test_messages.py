@@ -16,13 +16,11 @@ from pathlib import Path
 from string import Template
 
 import pytest
+from audit_wheels import torch_draft
 from command_lines import load_program
+from index_wheels import NOW, wheel
 from messages import FOLDER, generalize, read_entries, require_entries, require_good_failure
 from source_trees import CLONE, TRITON_PIN, Upstream, enter, write_files, write_lock
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
-from audit_wheels import torch_draft
-from index_wheels import NOW, wheel
 
 from rocm_wheels.cli import boundary
 from rocm_wheels.index import update

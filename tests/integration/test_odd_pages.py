@@ -15,10 +15,8 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
-from flaky_server import Answer, FlakyServer, serving
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from audit_wheels import Draft
+from flaky_server import Answer, FlakyServer, serving
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.index import reader

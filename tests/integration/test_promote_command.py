@@ -5,14 +5,11 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import sys
 from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from faulty_store import FaultyStore, Killed
 from judged_sets import said
 from release_world import FAMILY, NOW, World, drafts

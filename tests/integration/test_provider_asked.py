@@ -12,8 +12,6 @@ import zipfile
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from audit_wheels import Draft, library
 from gpu_machines import MACHINES, machine, pci, text
 

@@ -34,7 +34,14 @@ pytestmark = [pytest.mark.contract_slow, pytest.mark.slow, pytest.mark.network]
 
 
 # what no stranger's first minutes need, and more than half of all files
-OF_TESTS = ("tests/unit/", "tests/integration/", "tests/bench/", "tests/data/", "tests/real/")
+OF_TESTS = (
+    "tests/unit/",
+    "tests/integration/",
+    "tests/bench/",
+    "tests/data/",
+    "tests/real/",
+    "tests/worlds/",
+)
 
 
 def copy_project(target: Path) -> Path:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import s3_servers
 from faulty_store import FaultyStore, Killed
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from judged_sets import NOW, a_set, put_set, said, wheel
 
 from rocm_wheels.core import errors

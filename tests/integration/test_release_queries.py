@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import pytest
-from messages import take_down, transcript
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from judged_sets import FAMILY, NOW, a_set, put_set, said, wheel
+from messages import take_down, transcript
 
 from rocm_wheels.cli import boundary, evidence, main
 from rocm_wheels.release import care, refresh, store_paths, wheel_set

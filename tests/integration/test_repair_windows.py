@@ -6,17 +6,14 @@ import json
 import shutil
 import struct
 import subprocess
-import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from small_rocm import install_ziglang
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from audit_wheels import Draft
+from small_rocm import install_ziglang
 
 from rocm_wheels.binaries import loader
 from rocm_wheels.cli import boundary, main

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from index_server import serve_folder
 from index_wheels import NOW, files, wheel
 from our_pip import OLD_PIPS, get_pip

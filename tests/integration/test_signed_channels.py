@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,13 +17,11 @@ from urllib.parse import quote
 import pytest
 from edited_documents import reseal
 from faulty_store import FaultyStore, Killed, Watched
+from install_world import make_environment
+from judged_sets import policy, said
 from promoted_sets import PAGES, PASSED, PATHS, Sets, abandon, linked, sets
 from release_world import FAMILY, TARGET, World
 from staged import stage
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
-from install_world import make_environment
-from judged_sets import policy, said
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import errors, ssh_signature

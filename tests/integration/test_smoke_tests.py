@@ -565,7 +565,7 @@ UNTOUCHED = re.compile(
 def test_products_of_amds_8_bit_floats_pass_on_a_cpu_with_amx(tmp_path: Path) -> None:
     """torch's own switch for AMX is set: it calls oneDNN, which refuses them; see rehearsed_amx.py."""
     words = ["-p", "no:cacheprovider", "-p", "rehearsed_amx", "-k", "fnuz and (scaled_mm or row_wise)"]
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(CLONE / "tests" / "worlds"), *sys.path])}
     argv = [sys.executable, "-m", "pytest", "-rA", *words]
     ended = subprocess.run(
         argv, cwd=CLONE / "smoke-tests", env=env, capture_output=True, text=True, check=False
@@ -613,7 +613,7 @@ def test_the_half_of_the_gpu_runs_on_a_rehearsed_one_and_notices_wrong_results(t
     ]
 
     def passed(**more: str) -> tuple[int, list[str]]:
-        env = {**os.environ, "PYTHONPATH": str(Path(__file__).parent), **more}
+        env = {**os.environ, "PYTHONPATH": str(CLONE / "tests" / "worlds"), **more}
         ended = subprocess.run(
             argv, cwd=CLONE / "smoke-tests", env=env, capture_output=True, text=True, check=False
         )

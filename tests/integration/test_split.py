@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from audit_wheels import VERSION, Draft
+from binary_writer import HOST, bundle, compress, hip, kpack, wheel
 from fat_libraries import (
     find_kernels,
     link_fat_dll,
@@ -28,10 +30,6 @@ from fat_libraries import (
 )
 from packaging.metadata import Metadata
 from sbom_schema import require_valid
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
-from audit_wheels import VERSION, Draft
-from binary_writer import HOST, bundle, compress, hip, kpack, wheel
 
 from rocm_wheels.binaries import elf, loader
 from rocm_wheels.cli import boundary, main

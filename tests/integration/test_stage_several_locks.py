@@ -8,8 +8,6 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from index_server import serve_folder
 from judged_sets import said
 from release_world import NEWER, NOW, OLDER, rocm_wheel, several_drafts

@@ -11,10 +11,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from variantlib.variant_dist_info import VariantDistInfo
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from audit_wheels import Draft, library
+from variantlib.variant_dist_info import VariantDistInfo
 
 from rocm_wheels.cli import boundary, stamp
 from rocm_wheels.cli import wheel as wheel_commands

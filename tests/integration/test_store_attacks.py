@@ -11,15 +11,12 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from attacked_sets import PATHS, Attacked, is_same_result, list_leaves, overwrite, stage_attacked
 from edited_documents import reseal
 from release_world import TARGET, World

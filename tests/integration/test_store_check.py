@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import re
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -19,12 +18,10 @@ import pytest
 import s3_servers
 from edited_documents import reseal
 from faulty_store import FaultyStore, Killed
+from judged_sets import policy, said
 from promoted_sets import linked
 from release_world import FAMILY, TARGET, World, a_lock, add_statement
 from staged import stage
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
-from judged_sets import policy, said
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import errors

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -12,13 +11,11 @@ from pathlib import Path
 import pytest
 import s3_servers
 from faulty_store import FaultyStore, Killed, Watched
+from judged_sets import policy as make_policy
+from judged_sets import said
 from promoted_sets import abandon, linked
 from release_world import FAMILY, TARGET, World, a_lock
 from staged import stage
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
-from judged_sets import policy as make_policy
-from judged_sets import said
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import errors, parallel

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from faulty_store import FaultyStore
 from release_world import FAMILY, NOW, World
 from s3_servers import a_store

@@ -10,7 +10,6 @@ from __future__ import annotations
 import shutil
 import socket
 import subprocess
-import sys
 import threading
 import time
 import uuid
@@ -20,8 +19,6 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 import s3_servers
 from faulty_store import FaultyStore, Killed, KilledAfter
 from judged_sets import policy, said

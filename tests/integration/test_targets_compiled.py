@@ -36,7 +36,7 @@ __attribute__((global)) void twice(float *x) { x[__builtin_amdgcn_workitem_id_x(
 
 BUNDLER = """#!{python}
 import sys
-sys.path[:0] = {writer!r}, {library!r}
+sys.path.insert(0, {worlds!r})
 from binary_writer import bundle, compress
 value = lambda key: [a.split("=", 1)[1] for a in sys.argv[1:] if a.startswith(key + "=")]
 targets = value("-targets")[0].split(",")
@@ -54,8 +54,8 @@ class Compiler:
         self._zig = zig
         self._shims = shims
         shims.mkdir(exist_ok=True)
-        writer = str(Path(__file__).parent.parent / "unit")
-        bundler = BUNDLER.format(python=sys.executable, writer=writer, library=str(Path(__file__).parents[1]))
+        worlds = str(Path(__file__).parents[1] / "worlds")
+        bundler = BUNDLER.format(python=sys.executable, worlds=worlds)
         linker = f'#!/bin/sh\nshift 2\nexec "{zig}" ld.lld "$@"\n'  # -flavor gnu
         for name, text in {"clang-offload-bundler": bundler, "lld": linker}.items():
             (shims / name).write_text(text)

@@ -7,7 +7,6 @@ import json
 import os
 import shlex
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
 from itertools import product
@@ -17,14 +16,12 @@ from urllib.parse import quote
 import pytest
 import s3_servers
 from faulty_store import Killed, KilledAfter, Watched
+from index_server import serve_folder
+from judged_sets import policy, said
 from our_pip import PIP, UV
 from promoted_sets import linked
 from release_world import FAMILY, NOW, ROCM, TARGET, World, rocm_wheel
 from staged import stage
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
-from index_server import serve_folder
-from judged_sets import policy, said
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import parallel, process

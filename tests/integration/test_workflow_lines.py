@@ -15,8 +15,6 @@ from typing import Any
 
 import pytest
 import yaml
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from release_world import FAMILY, World
 from warm_python import warm_python
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "integration"))
 from audit_wheels import Draft, library
 from judged_sets import ONE, judged
 from release_world import PYTHON, ROCM, TAG, a_lock, drafts

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "integration"))
 from edited_documents import edit_sealed, reseal
 from judged_sets import a_set, sha, wheel
 from packaging.requirements import Requirement

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
 from judged_sets import NOW, SET
+from pydantic import ValidationError
 
 from rocm_wheels.core import errors
 from rocm_wheels.models.test_results import Results, TestResult

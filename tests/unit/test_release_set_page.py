@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import re
-import sys
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
 from judged_sets import EVERY, SET, judged, said
 
 from rocm_wheels.release.set_page import SetPage

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "integration"))
 from audit_wheels import Draft, library
 from index_wheels import variant
 from release_world import FAMILY, PYTHON, ROCM, TAG, a_lock, drafts

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
-from packaging.requirements import Requirement
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
 from judged_sets import a_set, sha, wheel
+from packaging.requirements import Requirement
 
 from rocm_wheels.release import set_conflicts, wheel_set
 

@@ -19,10 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 import miniature
+import pytest
 from audit_wheels import library
 from programs import Ended
 from source_trees import CLONE, commit_files

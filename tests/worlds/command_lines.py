@@ -24,7 +24,7 @@ from rocm_wheels.cli import main
 from rocm_wheels.cli.command import Group, Option
 from rocm_wheels.core import errors
 
-CLONE = Path(__file__).resolve().parents[1]
+CLONE = Path(__file__).resolve().parents[2]
 _STARTS = re.compile(r'_script\.run\("([\w.]+):(\w+)"((?:, "\w+")*)\)')
 _STARTERS = ("python3", "uvx")
 _INNER = re.compile(r"\$\(([^()]*)\)")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-CLONE = Path(__file__).resolve().parents[1]
+CLONE = Path(__file__).resolve().parents[2]
 DOCS = CLONE / "docs"
 PAGES = (CLONE / "README.md", *sorted((DOCS / "pages").rglob("*.md")))
 # fmt: off

@@ -21,7 +21,7 @@ import pytest
 
 from rocm_wheels.core import errors
 
-CLONE = Path(__file__).resolve().parents[1]
+CLONE = Path(__file__).resolve().parents[2]
 FOLDER = CLONE / "tests" / "data" / "messages"
 WRITES = bool(os.environ.get("ROCM_WHEELS_WRITE_MESSAGES"))
 
