@@ -152,6 +152,8 @@ def test_the_command_for_a_card_is_one_that_can_be_pasted(
     _, out, _ = ask(capsys, "gpu", "gfx1100")
     last = "/clone/.venv/bin/rocm-wheels install --venv my-torch --gfx gfx1100"
     assert out.splitlines()[-1].strip() == last
+    _, out, _ = ask(capsys, "gpu", "gfx1100", "--json")
+    assert json.loads(out)["targets"][0]["install"] == {"linux": last, "windows": last}
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ import click
 import pytest
 
 from rocm_wheels.cli import boundary, build
+from rocm_wheels.core import errors
 from rocm_wheels.pipeline import run, status
 
 pytestmark = pytest.mark.contract
@@ -100,6 +101,26 @@ def test_a_step_summary_is_cut_where_github_would_show_nothing_of_it(
     assert (1 << 20) - 2 <= len(page) <= 1 << 20 and page.startswith("é of ".encode())
     assert page.decode("utf-8").endswith("é\n\n**cut here: GitHub takes 1 MiB of a summary**\n")
     assert "the step summary is cut" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("place", "tip"),
+    [
+        (".cache/rocm-wheels/pages", "XDG_CACHE_HOME names another folder"),
+        (".cache", "XDG_CACHE_HOME names another folder"),
+        (".local/state/rocm-wheels", "XDG_STATE_HOME names another folder"),
+        ("work", errors.DISK_TIPS[errno.EACCES]),
+    ],
+)
+def test_a_home_that_is_closed_names_the_variable_of_another_folder(
+    monkeypatch: pytest.MonkeyPatch, place: str, tip: str
+) -> None:
+    monkeypatch.setenv("HOME", "/closed")
+    for name in ("XDG_CACHE_HOME", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    failure = OSError(errno.EACCES, "Permission denied", f"/closed/{place}")
+    shown = boundary.convert_disk_error(failure)
+    assert shown is not None and shown.tip == tip and f"/closed/{place}" in shown.message
 
 
 def test_an_output_folder_that_is_not_writable_is_refused_before_the_work(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import json
 import os
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO, cast
 
 import click
 
-from rocm_wheels.core import environment_numbers, errors, extras, forks, log, progress, shell
+from rocm_wheels.core import environment_numbers, errors, extras, forks, log, progress, shell, user_folders
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -361,4 +362,14 @@ def convert_disk_error(failure: OSError) -> errors.RocmWheelsError | None:
         return None
     name = failure.filename2 or failure.filename  # of a copy, the second is what was to be written
     where = f" ({name})" if name else ""
-    return errors.RocmWheelsError(f"{failure.strerror}{where}", tip=errors.DISK_TIPS[failure.errno])
+    tip = errors.DISK_TIPS[failure.errno]
+    # of a home folder that is closed to us nothing but these need be elsewhere
+    folders = (
+        ("XDG_CACHE_HOME", user_folders.find_cache_folder),
+        ("XDG_STATE_HOME", user_folders.find_state_folder),
+    )
+    is_closed = failure.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
+    for variable, find_folder in folders if is_closed and name else ():
+        if Path(os.fsdecode(name)).is_relative_to(find_folder(os.environ, sys.platform).parent):
+            tip = f"{variable} names another folder"
+    return errors.RocmWheelsError(f"{failure.strerror}{where}", tip=tip)

@@ -162,7 +162,13 @@ def cards_as_json(matches: gpu_cards.FoundCards) -> dict[str, Any]:
         card["sources"] = [{"key": key, **vars(sources[key])} for key in entry.sources]
         cards.append(card)
     targets = [
-        {**gpu_cards.make_facts_json(facts), "install": make_install_commands(facts)}
+        {
+            **gpu_cards.make_facts_json(facts),
+            "install": {
+                system: command and extras.adapt_commands(command)
+                for system, command in make_install_commands(facts).items()
+            },
+        }
         for facts in matches.targets
     ]
     return {"query": matches.query, "asked_by": matches.query_kind, "cards": cards, "targets": targets}
