@@ -145,7 +145,7 @@ def machine(
     return host(gpu.Hardware(gpus=gpus, rocm=found), python=python, **more)
 
 
-def host(hardware: gpu.Hardware, *, python: str = "3.12.4", enabled: Sequence[str] = ()) -> TargetHost:
+def host(hardware: gpu.Hardware, *, python: str = "3.12.4") -> TargetHost:
     """Return a Linux machine with this hardware."""
     short = ".".join(python.split(".")[:2])
     return TargetHost(
@@ -156,5 +156,4 @@ def host(hardware: gpu.Hardware, *, python: str = "3.12.4", enabled: Sequence[st
         hardware,
         {"amd": variables.list_supported_features(hardware)},
         python,
-        frozenset(enabled),
     )

@@ -66,7 +66,6 @@ Examples:
 @command.option(
     "--platform", metavar="P", help="linux, windows or macos; linux-aarch64 and such [default: this one]."
 )
-@command.option("--enable", multiple=True, metavar="NAMESPACE", help="Let an optional provider count.")
 @catalogue.takes(catalogue.INDEX_CHANNEL, catalogue.PRE, catalogue.RETRIES, catalogue.RELEASED_BY)
 @catalogue.ALLOW_CPU
 @catalogue.ALL.but(help="List every wheel that is out, not only the first ten.")
@@ -78,7 +77,6 @@ def choose_command(  # noqa: PLR0917 - click passes them by name
     rocm: str | None,
     python: str | None,
     platform: str | None,
-    enable: tuple[str, ...],
     channel: str | None,
     pre: bool,
     retries: int,
@@ -96,7 +94,7 @@ def choose_command(  # noqa: PLR0917 - click passes them by name
     env, reader = boundary.read_environment(), IndexReader(retries=retries)
     if (signed := _require_released_by(released_by, env)) is not None:
         reader.page_check = signed.check_page
-    host = make_host(env, StatedMachine(gfx, rocm, python, platform, enable))
+    host = make_host(env, StatedMachine(gfx, rocm, python, platform))
     choices = choose_proven_wheels(
         requirements, index, host, reader, channel=channel or "stable", pre=pre, allow_cpu=allow_cpu
     )

@@ -90,11 +90,6 @@ class ChoiceCandidate:
         return self.link.requires_python
 
     @property
-    def yanked(self) -> str | None:
-        """Why it was withdrawn ("" when no reason is given), None when it was not."""
-        return self.link.yanked
-
-    @property
     def metadata(self) -> str | None:
         """The digest of the METADATA beside it, as on ``IndexLink``."""
         return self.link.metadata
@@ -103,11 +98,6 @@ class ChoiceCandidate:
     def has_compiled_code(self) -> bool:
         """Tell whether it is for one platform: others have no compiled code, and none for GPUs."""
         return any(tag.platform != "any" for tag in self.wheel.tags)
-
-    @property
-    def is_unlabelled(self) -> bool:
-        """Tell whether its name says nothing of GPUs: no variant, or ``null``."""
-        return self.label in (None, document.NULL_LABEL)
 
     def get_install_key(self) -> tuple[int, tuple[int, str]]:
         """Return by what installers order wheels of a version: the best tag, then the highest build tag."""
@@ -120,8 +110,8 @@ class ChoiceCandidate:
 
     def as_json(self) -> dict[str, object]:
         """Return what ``--json`` prints of it."""
-        names = "name url sha256 size version label properties rank reason requires_python yanked metadata"
-        return {name: getattr(self, name) for name in names.split()}
+        names = "name url sha256 size version label properties rank reason requires_python metadata"
+        return {name: getattr(self, name) for name in names.split()} | {"yanked": self.link.yanked}
 
 
 @dataclass(frozen=True)
@@ -249,7 +239,9 @@ def _check_versions(
         clause.operator == "===" or (clause.operator == "==" and not clause.version.endswith(".*"))
         for clause in specifier
     )
-    forgiven = pinned and all(wheel.yanked is not None for wheel in fitting if wheel.wheel.version in inside)
+    forgiven = pinned and all(
+        wheel.link.yanked is not None for wheel in fitting if wheel.wheel.version in inside
+    )
     marked = []
     for wheel in wheels:
         checked = wheel
@@ -263,8 +255,8 @@ def _check_versions(
                 else f"{wheel.version} is not {specifier}"
             )
             checked = wheel.reject(RejectionStage.VERSION, reason)
-        elif wheel.yanked is not None and not forgiven:
-            reason = f"yanked: {wheel.yanked}" if wheel.yanked else "yanked"
+        elif wheel.link.yanked is not None and not forgiven:
+            reason = f"yanked: {wheel.link.yanked}" if wheel.link.yanked else "yanked"
             checked = wheel.reject(RejectionStage.YANKED, reason)
         marked.append(checked)
     return marked

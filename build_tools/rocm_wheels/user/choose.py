@@ -23,7 +23,7 @@ from rocm_wheels.models import package_indexes
 from rocm_wheels.user import candidates, device_extras, gpu_support, index_pages, variant_wheels
 from rocm_wheels.user.candidates import ChoiceCandidate, ProjectFiles, RejectionStage, WheelChoice
 from rocm_wheels.user.host import PosedTarget, TargetHost
-from rocm_wheels.user.variant_wheels import RankedRelease
+from rocm_wheels.variants import document
 from rocm_wheels.wheels import dist_info
 
 if TYPE_CHECKING:
@@ -192,46 +192,22 @@ def _parse_requirement(text: str) -> Requirement:
     return requirement
 
 
-def _choose_from_index(
-    index: str, requirements: Sequence[Requirement], host: TargetHost, reach: reader.IndexReader, *, pre: bool
-) -> tuple[WheelChoice, ...]:
-    def choose_wheel(requirement: Requirement) -> WheelChoice:
-        located = index_pages.locate_project(index, canonicalize_name(requirement.name), host, reach)
-        files = candidates.read_project_files(located.links, requirement, host, pre=pre)
-        return _choose_wheel(_Request(requirement, located, files, host, reach))
-
-    return tuple(parallel.run_in_parallel(choose_wheel, requirements, jobs=_JOBS))
-
-
 @dataclass(frozen=True)
-class _Request:
-    """What is chosen, from which files of one index, for whom, and the way there."""
+class _Choice:
+    """What was decided for a requirement, which the notes are about.
+
+    ``out`` are the wheels that are not taken, the newest first, of a version those that came furthest.
+    ``is_last_resort``: it is a build that is not for this machine's GPU, taken for want of one that is.
+    ``devices`` are the extras of a host wheel. ``layout`` and ``served`` are as ``WheelChoice`` has them.
+    """
 
     requirement: Requirement
     located: index_pages.LocatedProject
-    files: ProjectFiles
     host: TargetHost
-    reach: reader.IndexReader
-
-
-@dataclass(frozen=True)
-class _Choice:
-    """What was decided for a request, which the notes are about.
-
-    ``out`` are the wheels that are not taken, the newest first, of a version those that came furthest.
-    ``is_last_resort``: it is a build that is not for this machine's GPU, taken for want of one that is;
-    ``older`` is the best variant for this GPU of an older version, where the newest has none. ``devices`` are
-    the extras of a host wheel. ``rocm`` is by which requirement the wheel says that it is built for ROCm, ""
-    by none.
-    """
-
-    request: _Request
     release: variant_wheels.RankedRelease
     out: tuple[ChoiceCandidate, ...]
-    is_last_resort: bool = False
-    older: ChoiceCandidate | None = None
+    is_last_resort: bool
     devices: device_extras.DeviceExtras | None = None
-    rocm: str = ""
     layout: str = "plain"
     served: gpu_support.ServedGpus = ()
 
@@ -252,38 +228,57 @@ class _Choice:
 
     @property
     def is_for_cpu(self) -> bool:
-        """Whether the wheel is one without code for GPUs, as far as the index says.
-
-        A release whose only variant is ``null`` has none for GPUs: that one is for every machine.
-        """
-        if self.layout == "variants" and not self.rocm:
-            return self.best.is_unlabelled and self.release.has_variants
-        return self.kind == "cpu" and not self.rocm
+        """Whether the index says that the wheel has no code for GPUs: ``+cpu``, ``null`` beside variants."""
+        if self.best.label == document.NULL_LABEL:
+            return self.release.has_variants
+        return self.best.label is None and self.kind == "cpu"
 
     @property
     def posed(self) -> PosedTarget | None:
         """What a GPU of the machine must pass for to run the wheel, as far as the index says."""
         is_unserved = self.served and not self.is_served
-        return None if self.is_for_cpu or is_unserved else self.request.host.posed
+        return None if self.is_for_cpu or is_unserved else self.host.posed
 
 
-def _choose_wheel(request: _Request) -> WheelChoice:
-    requirement, targets = request.requirement, request.host.hardware.targets
-    newest = chosen = _decide(request)
+def _choose_from_index(
+    index: str, requirements: Sequence[Requirement], host: TargetHost, reach: reader.IndexReader, *, pre: bool
+) -> tuple[WheelChoice, ...]:
+    def choose_wheel(requirement: Requirement) -> WheelChoice:
+        located = index_pages.locate_project(index, canonicalize_name(requirement.name), host, reach)
+        files = candidates.read_project_files(located.links, requirement, host, pre=pre)
+        return _choose_wheel(requirement, located, files, host, reach)
+
+    return tuple(parallel.run_in_parallel(choose_wheel, requirements, jobs=_JOBS))
+
+
+def _choose_wheel(
+    requirement: Requirement,
+    located: index_pages.LocatedProject,
+    files: ProjectFiles,
+    host: TargetHost,
+    reach: reader.IndexReader,
+) -> WheelChoice:
+    def decide(files: ProjectFiles) -> _Choice:
+        return _add_devices(_pick_release(requirement, located, files, host, reach), reach)
+
+    chosen = newest = decide(files)
     # an index drops targets: an older host wheel may have the kernels that the newest has no more
     for _ in range(_MOST_OLDER):
-        if chosen.devices is None or not targets or chosen.is_served:
+        if chosen.devices is None or not host.hardware.targets or chosen.is_served:
             break
-        reason = f"it has no kernels for {', '.join(targets)}"
-        wheels = tuple(
-            wheel.reject(RejectionStage.PROPERTIES, reason)
-            if not wheel.reason and wheel.wheel.version == chosen.best.wheel.version
-            else wheel
-            for wheel in request.files.wheels
+        version, reason = (
+            chosen.best.wheel.version,
+            f"it has no kernels for {', '.join(host.hardware.targets)}",
         )
-        request = replace(request, files=replace(request.files, wheels=wheels))
+        wheels = (
+            wheel
+            if wheel.reason or wheel.wheel.version != version
+            else wheel.reject(RejectionStage.PROPERTIES, reason)
+            for wheel in files.wheels
+        )
+        files = replace(files, wheels=tuple(wheels))
         try:
-            chosen = _decide(request)
+            chosen = decide(files)
         except reader.UnreachableError:
             raise  # what the older one has is not known, and counts
         except errors.HostError:
@@ -297,7 +292,7 @@ def _choose_wheel(request: _Request) -> WheelChoice:
         requirement=str(requirement),
         project=str(canonicalize_name(requirement.name)),
         extras=tuple(sorted(requirement.extras)),
-        index=request.located.index,
+        index=located.index,
         layout=chosen.layout,
         picked=chosen.best,
         candidates=(*chosen.release.ranked, *chosen.out),
@@ -306,51 +301,24 @@ def _choose_wheel(request: _Request) -> WheelChoice:
         served=chosen.served,
         visible_line=gpu_support.make_visible_line(chosen.served),
         override_line=chosen.posed.line if chosen.posed else None,
-        known=chosen.release.list_known_features(),
+        known=chosen.release.known,
         devices=chosen.devices.wheels if chosen.devices else (),
     )
 
 
-def _decide(request: _Request) -> _Choice:
-    """Pick a release and its device extras, and read what the index says of the GPUs.
-
-    HostError where nothing fits.
-    """
-    requirement, host, reach = request.requirement, request.host, request.reach
-    chosen = _pick_release(request)
-    best = chosen.best
-
-    # METADATA says which extras the best wheel has; and, where variants say what they are for and this one
-    # does not, whether it is for ROCm
-    names_device = any(extra.startswith("device-") for extra in requirement.extras)
-    is_beside_variants = best.is_unlabelled and chosen.kind != "cpu" and chosen.release.has_variants
-    if names_device or (
-        best.has_compiled_code
-        and ((best.label is None and host.hardware.amd) or (is_beside_variants and best.metadata is not None))
-    ):
-        content = index_pages.read_wheel_metadata(best.link, reach)
-        metadata = dist_info.parse_metadata(content, name=f"METADATA of {best.name}")
-        if names_device or best.label is None:
-            extras = sorted(requirement.extras)
-            devices = device_extras.choose_device_extras(
-                best, metadata, extras, located=request.located, host=host, reach=reach
-            )
-            chosen = replace(chosen, devices=devices)
-        if is_beside_variants and not chosen.devices:
-            chosen = replace(chosen, rocm=gpu_support.find_rocm_requirement(metadata.requires_dist))
-    layout, served = _find_layout(chosen)
-    # a plain wheel that requires ROCm has code, and nothing says for which GPUs
-    return replace(chosen, layout=layout, served=() if chosen.rocm else served)
-
-
-def _pick_release(request: _Request) -> _Choice:
+def _pick_release(
+    requirement: Requirement,
+    located: index_pages.LocatedProject,
+    files: ProjectFiles,
+    host: TargetHost,
+    reach: reader.IndexReader,
+) -> _Choice:
     """Pick the newest version of which a wheel fits: builds for this machine's GPUs come before others.
 
     ``+rocm7.2``, ``+cu128``, ``+xpu`` and ``+cpu`` tell what a build is for. A build for the GPU of a vendor
     that is not here is out, and never taken in place of one for the CPU. One that is asked for by its local
     version is. HostError where no wheel fits.
     """
-    requirement, host, files = request.requirement, request.host, request.files
     kinds = host.build_kinds
     first = kinds or ("cpu",)
     is_local = any("+" in clause.version for clause in requirement.specifier)
@@ -369,70 +337,84 @@ def _pick_release(request: _Request) -> _Choice:
             reason = f"a build for {title} (+{version.local}); this machine has {' and '.join(here)}"
             out |= {wheel.name: wheel.reject(RejectionStage.BUILD, reason) for wheel in wheels}
 
+    def rank(entry: tuple[Version, list[ChoiceCandidate]]) -> variant_wheels.RankedRelease:
+        version, wheels = entry
+        return variant_wheels.rank_release(version, wheels, files.documents.get(version), host, reach)
+
     for tier in tiers:
-
-        def rank(version: Version, tier: Mapping[Version, list[ChoiceCandidate]] = tier) -> RankedRelease:
-            link = files.documents.get(version)
-            return variant_wheels.rank_release(version, tier[version], link, host, request.reach)
-
-        releases = _try_in_turn(rank, list(tier))
-        for _, release in releases:
+        for _, release in _try_in_turn(rank, list(tier.items())):
             if isinstance(release, Exception):
                 raise release  # a document that cannot be read is an error when its turn comes, not before
             out |= {wheel.name: wheel for wheel in release.out}
             if not release.ranked:
                 continue
-
-            # of a null for want of a variant: which older version has one for a GPU is worth a note, and what
-            # cannot be read of it no failure
-            older = None
-            if not release.ranked[0].properties and release.has_variants and host.hardware.amd:
-                for _, other in releases:
-                    if isinstance(other, Exception):
-                        break
-                    if other.ranked and "gfx_arch" in other.ranked[0].properties.get("amd", {}):
-                        older = other.ranked[0]
-                        break
-
             for wheel in files.wheels:
-                if wheel.name not in out:
-                    version = wheel.wheel.version
-                    reason = f"older than {release.version}"
-                    # the local parts of two builds of one version are no order
-                    if Version(version.public) >= Version(release.version.public):
-                        kind = candidates.get_build_kind(version)
-                        hardware = candidates.KIND_TITLES.get(kind, "other hardware")
-                        reason = f"a build for {hardware}: one for the GPU here comes first"
-                    out[wheel.name] = replace(wheel, reason=reason)
+                version = wheel.wheel.version
+                reason = f"older than {release.version}"
+                # the local parts of two builds of one version are no order
+                if Version(version.public) >= Version(release.version.public):
+                    hardware = candidates.KIND_TITLES.get(
+                        candidates.get_build_kind(version), "other hardware"
+                    )
+                    reason = f"a build for {hardware}: one for the GPU here comes first"
+                out.setdefault(wheel.name, replace(wheel, reason=reason))
             for wheel in release.ranked:
                 del out[wheel.name]
             by_name = sorted(out.values(), key=lambda wheel: wheel.name)
             newest_first = sorted(by_name, key=lambda wheel: (wheel.wheel.version, wheel.stage), reverse=True)
-            return _Choice(request, release, tuple(newest_first), tier is tiers[-1], older)
-    raise _make_no_match_error(request, out.values())
+            return _Choice(requirement, located, host, release, tuple(newest_first), tier is tiers[-1])
+
+    where = shell.hide_credentials(located.index)
+    if not out:
+        content = f"{files.sources} source distributions" if files.sources else "no wheels"
+        raise errors.HostError(
+            f"{where} has {content} of {requirement.name}", tip="name another index: --index URL"
+        )
+    nearest = _find_nearest(out.values(), host)
+    tip = _STAGE_TIPS[nearest.stage]
+    if nearest.stage is RejectionStage.TAGS and "this is Python" not in nearest.reason:
+        tip = "name an index with wheels for this platform: --index URL"
+    among = f"of {len(out)} wheels the nearest is " if len(out) > 1 else ""
+    failure = errors.HostError(f"no wheel of {requirement} in {where} fits this machine", tip=tip)
+    raise failure from errors.HostError(f"{among}{nearest.name}: {nearest.reason}")
 
 
-def _find_layout(chosen: _Choice) -> tuple[str, gpu_support.ServedGpus]:
-    """Return how the index serves GPUs, and which of this machine's the picked wheel has kernels for."""
-    best, kind, host, located = chosen.best, chosen.kind, chosen.request.host, chosen.request.located
-    if variants := chosen.release.metadata.variants:
-        labelled = best.properties.get("amd", {}).get("gfx_arch", ())
-        names_targets = any("gfx_arch" in properties.get("amd", {}) for properties in variants.values())
-        is_said = labelled or (best.is_unlabelled and names_targets)
-        return "variants", gpu_support.find_served_gpus(labelled, host.hardware) if is_said else ()
-    if chosen.devices:
-        return "multi-arch", chosen.devices.served
+def _add_devices(chosen: _Choice, reach: reader.IndexReader) -> _Choice:
+    """Return a choice with its device extras, and what the index says of the GPUs of the machine."""
+    best, host, located = chosen.best, chosen.host, chosen.located
+    extras = sorted(chosen.requirement.extras)
+    devices = None
+    # METADATA says which extras a wheel has
+    if any(extra.startswith("device-") for extra in extras) or (
+        best.has_compiled_code and best.label is None and host.hardware.amd
+    ):
+        content = index_pages.read_wheel_metadata(best.link, reach)
+        metadata = dist_info.parse_metadata(content, name=f"METADATA of {best.name}")
+        devices = device_extras.choose_device_extras(
+            best, metadata, extras, located=located, host=host, reach=reach
+        )
+
+    served: gpu_support.ServedGpus = ()
     layout = "per-family" if located.family else "plain"
-    if not best.has_compiled_code or (kind != "rocm" and kind in host.build_kinds):
-        return layout, ()  # nothing for GPUs, or for another one that is here
-    if kind not in ("", "rocm"):
-        return layout, gpu_support.find_served_gpus((), host.hardware)
-    targets: Sequence[str] = ()
-    if located.family:
-        targets = index_pages.list_family_targets(located.family, host)
-    elif known := package_indexes.find_index_by_url(located.index):
-        targets = known.list_targets(host.platform)
-    return layout, gpu_support.find_served_gpus(targets, host.hardware) if targets else ()
+    if chosen.release.variants:
+        layout = "variants"
+        labelled = best.properties.get("amd", {}).get("gfx_arch", ())
+        names_targets = any("gfx_arch" in other.get("amd", {}) for other in chosen.release.variants.values())
+        if labelled or (best.label == document.NULL_LABEL and names_targets):
+            served = gpu_support.find_served_gpus(labelled, host.hardware)
+    elif devices:
+        layout, served = "multi-arch", devices.served
+    elif best.has_compiled_code and (chosen.kind == "rocm" or chosen.kind not in host.build_kinds):
+        # it has code for GPUs, and not for that of another vendor which is here
+        targets: Sequence[str] | None = None
+        if chosen.kind not in ("", "rocm"):
+            targets = ()
+        elif located.family:
+            targets = index_pages.list_family_targets(located.family, host)
+        elif known := package_indexes.find_index_by_url(located.index):
+            targets = known.list_targets(host.platform) or None
+        served = () if targets is None else gpu_support.find_served_gpus(targets, host.hardware)
+    return replace(chosen, devices=devices, layout=layout, served=served)
 
 
 # --- what is said of it ---
@@ -440,8 +422,17 @@ def _find_layout(chosen: _Choice) -> tuple[str, gpu_support.ServedGpus]:
 
 def _explain_choice(chosen: _Choice) -> Iterator[str]:
     """Yield sentences for people, the most important first."""
-    best, requirement, host = chosen.best, chosen.request.requirement, chosen.request.host
-    yield from _explain_kind(chosen)
+    best, host = chosen.best, chosen.host
+    if chosen.is_for_cpu or (best.label is None and chosen.release.has_variants):
+        yield _explain_no_variant(chosen)
+    elif chosen.is_last_resort:
+        yield f"{best.name} is made for GPUs, and there is none here: it computes on the CPU"
+    maker = vendors.GPU_VENDORS[host.usable_gpus[0].vendor] if host.usable_gpus else None
+    other_kinds = {other.build_kind for other in vendors.GPU_VENDORS.values()} - {"", "rocm"}
+    if maker is not None and maker.build_kind in other_kinds and chosen.kind not in other_kinds:
+        vendor_indexes = index_pages.query_indexes(host.usable_gpus[0], host, "stable")
+        where = f": their wheels are at {vendor_indexes[0].url}" if vendor_indexes else ""
+        yield f"the {'better GPU' if host.hardware.usable else 'GPU'} here is one of {maker.title}{where}"
     if chosen.posed:
         yield f"{chosen.posed}, which `rocm-wheels configure` sets"
     if chosen.devices:
@@ -457,73 +448,48 @@ def _explain_choice(chosen: _Choice) -> Iterator[str]:
         elif unserved:
             yield f"{best.name} has no kernels for {unserved}: it computes on the CPU at best"
 
-    # why a newer version was not taken, and which older one has a build for the GPU
-    open_stages = (RejectionStage.VERSION, RejectionStage.YANKED, RejectionStage.USABLE)
+    # why a newer version was not taken
     newer = [
         wheel
         for wheel in chosen.out
         if Version(wheel.wheel.version.public) > Version(best.wheel.version.public)
-        and wheel.stage not in open_stages
-        and requirement.specifier.contains(wheel.wheel.version)
+        and wheel.stage not in (RejectionStage.VERSION, RejectionStage.YANKED, RejectionStage.USABLE)
+        and chosen.requirement.specifier.contains(wheel.wheel.version)
     ]
     if newer:
         newest = [wheel for wheel in newer if wheel.wheel.version == newer[0].wheel.version]
         nearest = _find_nearest(newest, host)
-        yield (
-            f"{nearest.version} is newer and has nothing for this machine: {nearest.name}: {nearest.reason}"
-        )
-    if best.yanked is not None:
-        why = best.yanked or "no reason is given"
+        yield f"{nearest.version} is newer and has nothing for this machine: {nearest.name}: {nearest.reason}"
+    if best.link.yanked is not None:
+        why = best.link.yanked or "no reason is given"
         yield f"{best.name} was yanked ({why}); taken because it is pinned exactly"
-    if older := chosen.older:
-        yield (
-            f"{older.version} is older than {best.version} and has a build for this machine's GPU, "
-            f"{older.label}: ask for it with '{requirement.name}=={older.version}'"
-        )
     yield from chosen.release.notes
-    for namespace in sorted(host.enabled - {*chosen.release.metadata.providers, *chosen.release.support}):
-        yield f"--enable {namespace} changes nothing: no variant of this release has a provider of that name"
 
 
-def _explain_kind(chosen: _Choice) -> Iterator[str]:
-    """Say when the wheel is for the CPU, or for other GPUs than the best one here, and why."""
-    host, best, kind = chosen.request.host, chosen.best, chosen.kind
-    if chosen.is_for_cpu or chosen.rocm:
-        missed = [
-            wheel
-            for wheel in chosen.out
-            if wheel.stage is RejectionStage.PROPERTIES and wheel.wheel.version == best.wheel.version
-        ]
-        hidden = dict.fromkeys(card.hidden_by for card in host.hardware.gpus if card.vendor == "amd")
-        if host.hardware.amd and not host.hardware.usable:
-            why = "the target of the AMD GPU is unknown"
-        elif not host.hardware.usable and not hidden:
-            why = "there is no AMD GPU here"
-        elif not host.hardware.usable and all(reason in _VISIBLE_VARIABLES for reason in hidden):
-            why = f"{' and '.join(hidden)} hides the AMD GPU"
-        elif not host.hardware.usable:
-            why = f"the AMD GPU is not for this process, by {' and '.join(hidden)}"
-        elif not missed:
-            why = "the index has no build for AMD GPUs that fits"
-        else:
-            nearest = _find_nearest(missed, host)
-            why = f"no variant fits this machine; the nearest is {nearest.label}: {nearest.reason}"
-        if chosen.rocm:
-            but = "" if host.hardware.amd else ", and computes on the CPU without one"
-            verdict = f"requires {chosen.rocm}, so it is a build for AMD GPUs{but}"
-        elif best.label is None and kind != "cpu":
-            verdict = "has no label, and is the wheel for the CPU as far as anything says"
-        else:
-            verdict = "is the wheel for the CPU"
-        yield f"{best.name} {verdict}: {why}"
-    elif chosen.is_last_resort:
-        yield f"{best.name} is made for GPUs, and there is none here: it computes on the CPU"
-    maker = vendors.GPU_VENDORS[host.usable_gpus[0].vendor] if host.usable_gpus else None
-    other_kinds = {other.build_kind for other in vendors.GPU_VENDORS.values()} - {"", "rocm"}
-    if maker is not None and maker.build_kind in other_kinds and kind not in other_kinds:
-        vendor_indexes = index_pages.query_indexes(host.usable_gpus[0], host, "stable")
-        where = f": their wheels are at {vendor_indexes[0].url}" if vendor_indexes else ""
-        yield f"the {'better GPU' if host.hardware.usable else 'GPU'} here is one of {maker.title}{where}"
+def _explain_no_variant(chosen: _Choice) -> str:
+    """Say that a wheel is not one for a GPU here, and why there is no other."""
+    best, hardware = chosen.best, chosen.host.hardware
+    missed = [
+        wheel
+        for wheel in chosen.out
+        if wheel.stage is RejectionStage.PROPERTIES and wheel.wheel.version == best.wheel.version
+    ]
+    hidden = dict.fromkeys(card.hidden_by for card in hardware.gpus if card.vendor == "amd")
+    if hardware.amd and not hardware.usable:
+        why = "the target of the AMD GPU is unknown"
+    elif not hardware.usable and not hidden:
+        why = "there is no AMD GPU here"
+    elif not hardware.usable and all(reason in _VISIBLE_VARIABLES for reason in hidden):
+        why = f"{' and '.join(hidden)} hides the AMD GPU"
+    elif not hardware.usable:
+        why = f"the AMD GPU is not for this process, by {' and '.join(hidden)}"
+    elif not missed:
+        why = "the index has no build for AMD GPUs that fits"
+    else:
+        nearest = _find_nearest(missed, chosen.host)
+        why = f"no variant fits this machine; the nearest is {nearest.label}: {nearest.reason}"
+    verdict = "is the wheel for the CPU" if chosen.is_for_cpu else "is no variant, and its name tells nothing"
+    return f"{best.name} {verdict}: {why}"
 
 
 _STAGE_TIPS = {
@@ -534,25 +500,6 @@ _STAGE_TIPS = {
     RejectionStage.BUILD: "name an index for this machine, or none: then the one for its GPU is taken",
     RejectionStage.PROPERTIES: "nor has the index a wheel for the CPU: name another one, with --index",
 }
-
-
-def _make_no_match_error(request: _Request, out: Collection[ChoiceCandidate]) -> errors.HostError:
-    """Return the error for a requirement that no wheel fits."""
-    requirement, where = request.requirement, shell.hide_credentials(request.located.index)
-    if not out:
-        sources = request.files.sources
-        content = f"{sources} source distributions" if sources else "no wheels"
-        return errors.HostError(
-            f"{where} has {content} of {requirement.name}", tip="name another index: --index URL"
-        )
-    nearest = _find_nearest(out, request.host)
-    among = f"of {len(out)} wheels the nearest is " if len(out) > 1 else ""
-    tip = _STAGE_TIPS[nearest.stage]
-    if nearest.stage is RejectionStage.TAGS and "this is Python" not in nearest.reason:
-        tip = "name an index with wheels for this platform: --index URL"
-    failure = errors.HostError(f"no wheel of {requirement} in {where} fits this machine", tip=tip)
-    failure.__cause__ = errors.HostError(f"{among}{nearest.name}: {nearest.reason}")
-    return failure
 
 
 def _find_nearest(out: Collection[ChoiceCandidate], host: TargetHost) -> ChoiceCandidate:

@@ -19,9 +19,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
-
 from rocm_wheels.core import errors
 from rocm_wheels.device_code import code_objects
 from rocm_wheels.gpus import variables
@@ -84,22 +81,6 @@ def _can_load(code: code_objects.TargetId, xnack: bool) -> bool:
     return all(
         sign == ("+" if xnack else "-") if name == "xnack" else sign == "+" for name, sign in code.features
     )
-
-
-_ROCM_PROJECT = re.compile(r"rocm|rocm-sdk-.*|(pytorch-)?triton-rocm")
-
-
-def find_rocm_requirement(requires: Iterable[str]) -> str:
-    """Return the requirement by which a wheel says that it is built for ROCm, "" when none does.
-
-    Those are ROCm's own packages (``rocm[libraries]``, ``rocm-sdk-core``) and the builds of triton for it.
-    """
-    for text in requires:
-        requirement = Requirement(text)
-        is_extra = requirement.marker is not None and "extra" in str(requirement.marker)
-        if not is_extra and _ROCM_PROJECT.fullmatch(canonicalize_name(requirement.name)):
-            return text
-    return ""
 
 
 ServedGpus = tuple[tuple[Gpu, bool], ...]

@@ -65,10 +65,9 @@ class TargetHost:
     ``aarch64``, ``amd64``); ``python`` like ``3.12`` (``3.14t`` without the global lock). ``tags`` are those
     of the wheels that it can use, best first. ``supported`` is what it supports of the namespaces that
     a plugin answers for (``amd``); what a document declares for everybody is found there. ``full_python`` is
-    the whole version, for ``Requires-Python`` ("": ``python`` is all that is known). ``enabled`` are the
-    namespaces whose optional providers count. ``posed``: what is chosen for a GPU as another one, whose
-    kernels it runs; None: for each as what it is. ``versions`` are those of the projects that a wheel goes
-    beside, for what it says of their ABI.
+    the whole version, for ``Requires-Python`` ("": ``python`` is all that is known). ``posed``: what is
+    chosen for a GPU as another one, whose kernels it runs; None: for each as what it is. ``versions`` are
+    those of the projects that a wheel goes beside, for what it says of their ABI.
     """
 
     platform: str
@@ -78,7 +77,6 @@ class TargetHost:
     hardware: Hardware
     supported: order.SupportedFeatures
     full_python: str = ""
-    enabled: frozenset[str] = frozenset()
     posed: PosedTarget | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
 
@@ -117,14 +115,13 @@ _NO_GPU = "none"
 class StatedMachine:
     """What somebody says of a machine, as it is written; None for what is looked up on this one.
 
-    ``gfx`` has the words of every ``--gfx``; ``enabled`` the namespaces of optional providers that count.
+    ``gfx`` has the words of every ``--gfx``.
     """
 
     gfx: tuple[str, ...] = ()
     rocm: str | None = None
     python: str | None = None
     platform: str | None = None
-    enabled: tuple[str, ...] = ()
 
 
 def make_host(env: Mapping[str, str], stated_machine: StatedMachine | None = None) -> TargetHost:
@@ -140,10 +137,6 @@ def make_host(env: Mapping[str, str], stated_machine: StatedMachine | None = Non
         system, machine, python, own_platform=(system, machine) == detected, own_python=own_python
     )
     hardware = _resolve_hardware(statement, env)
-    if any(not re.fullmatch(r"[a-z0-9_]+", name) for name in statement.enabled):
-        raise errors.UsageError(
-            f"--enable {','.join(statement.enabled)}: a namespace has a-z, 0-9 and _ only"
-        )
     return TargetHost(
         platform=system,
         machine=machine,
@@ -152,7 +145,6 @@ def make_host(env: Mapping[str, str], stated_machine: StatedMachine | None = Non
         hardware=hardware,
         supported={"amd": variables.list_supported_features(hardware)},
         full_python=full,
-        enabled=frozenset(statement.enabled),
         posed=_find_stated_pose(hardware, env) if statement.gfx and (system, machine) == detected else None,
     )
 

@@ -61,19 +61,22 @@ def read_wheel_metadata(link: reader.IndexLink, reach: reader.IndexReader) -> by
 
     UnreachableError when it cannot be had, DataError when it is not what the page says.
     """
+    name = reader.file_name_of_link(link)
     if link.metadata is not None:
         answer = reach.get(link.url + folder.METADATA_SUFFIX)
         if answer.status == 200:
-            if link.metadata and sha256(answer.content).hexdigest() != link.metadata.lower():
-                name = f"{reader.file_name_of_link(link)}{folder.METADATA_SUFFIX}"
-                raise errors.DataError(
-                    f"{name} is not what the page says (sha256 {link.metadata})",
-                    tip="it was being changed, or is damaged: try again, or `rocm-wheels index verify`",
-                )
+            require_stated_digest(f"{name}{folder.METADATA_SUFFIX}", answer.content, link.metadata)
             return answer.content
-    return reach.fetch_metadata_and_variant(
-        link.url, reader.file_name_of_link(link), link.size, variant=False
-    )[0]
+    return reach.fetch_metadata_and_variant(link.url, name, link.size, variant=False)[0]
+
+
+def require_stated_digest(name: str, content: bytes, stated: str | None) -> None:
+    """Raise DataError for a file whose sha256 (hex) is not the one that its page states, if it states any."""
+    if stated and sha256(content).hexdigest() != stated.lower():
+        raise errors.DataError(
+            f"{name} is not what its page says (sha256 {stated})",
+            tip="it was being changed, or is damaged: try again, or `rocm-wheels index verify`",
+        )
 
 
 def _read_links(
