@@ -213,7 +213,7 @@ def test_commands_are_told_as_the_user_started_us(
     told = capsys.readouterr().err
     assert (
         'eval "$(uvx rocm-wheels configure --print --gfx gfx1100,gfx1201)"' in told
-        and "see `uvx rocm-wheels doctor`" in told
+        and "see `uvx rocm-wheels doctor --gfx gfx1100,gfx1201`" in told
     )
 
 
@@ -225,7 +225,8 @@ def test_a_torch_that_no_variable_helps_is_an_error(
 ) -> None:
     assert boundary.run_command(configure_command, ["--gfx", "gfx1201,gfx942", *words]) == 17
     printed = capsys.readouterr()
-    assert "has no kernels for gfx1201, gfx942\ntip: `rocm-wheels doctor`" in printed.err
+    tip = "`rocm-wheels doctor --gfx gfx1201,gfx942` names the torch that has them"
+    assert f"has no kernels for gfx1201, gfx942\ntip: {tip}" in printed.err
     assert "no variable is needed" not in printed.out and (words == ["--json"]) == bool(printed.out)
     assert boundary.run_command(configure_command, ["--gfx", "gfx1201,gfx1100", *words]) == 0
     capsys.readouterr()

@@ -12,6 +12,7 @@ import click
 
 from rocm_wheels.cli import boundary, catalogue, command
 from rocm_wheels.core import errors, extras, log
+from rocm_wheels.core.shell import format_command, format_variable
 
 if TYPE_CHECKING:
     from rocm_wheels.user import selftest, settings
@@ -92,7 +93,6 @@ def configure_command(
     as_lines: bool, shell: str | None, as_json: bool, python: Path | None, gfx: tuple[str, ...]
 ) -> None:
     """Look, decide, print."""
-    from rocm_wheels.core.shell import format_command, format_variable
     from rocm_wheels.user import settings
 
     if shell and not as_lines:
@@ -207,7 +207,7 @@ def selftest_command(  # noqa: PLR0917 - click passes them by name
         names = ", ".join(str(outcome) for outcome in report.failures[:3])
         more = f" and {len(report.failures) - 3} more" if len(report.failures) > 3 else ""
         raise errors.ChecksError(
-            f"torch does not work here: {names}{more}", tip=_choose_tip(report, configured)
+            f"torch does not work here: {names}{more}", tip=_choose_tip(report, python, configured)
         )
 
 
@@ -221,14 +221,13 @@ def _note_failure(outcome: selftest.SelfTestOutcome) -> None:
         log.log_note(f"{outcome.state}: {outcome}: {outcome.detail}")
 
 
-def _choose_tip(report: selftest.SelfTestReport, configured: bool) -> str:
+def _choose_tip(report: selftest.SelfTestReport, python: Path | None, configured: bool) -> str:
     from rocm_wheels.user import selftest
 
-    kernels = any(
-        sign in outcome.detail for outcome in report.failures for sign in selftest.NO_KERNEL_MESSAGES
-    )
-    if kernels and not configured:
-        return (
-            "torch has no kernels for a GPU; try `rocm-wheels test --configured`, or see `rocm-wheels doctor`"
-        )
-    return "`rocm-wheels doctor` looks for what is wrong"
+    place = ["--python", str(python)] if python else []
+    doctor = format_command(["rocm-wheels", "doctor", *place])
+    details = [outcome.detail for outcome in report.failures]
+    if not configured and any(sign in text for text in details for sign in selftest.NO_KERNEL_MESSAGES):
+        again = format_command(["rocm-wheels", "test", "--configured", *place])
+        return f"torch has no kernels for a GPU; try `{again}`, or see `{doctor}`"
+    return f"`{doctor}` looks for what is wrong"

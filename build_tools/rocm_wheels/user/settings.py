@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rocm_wheels.core import errors
+from rocm_wheels.core import errors, shell
 from rocm_wheels.gpus import detect, kfd, programs
 from rocm_wheels.gpus.gpu import Gpu, Hardware, format_override_version
 from rocm_wheels.gpus.variables import CUDA_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES
@@ -62,39 +62,40 @@ class ConfiguredCard:
         return f"{self.gpu.name} ({target})" if self.gpu.name else target
 
 
-def sort_by_hip_index(gpus: Iterable[Gpu]) -> tuple[Gpu, ...]:
+def sort_by_hip_index(gpus: Iterable[Gpu]) -> list[Gpu]:
     """Return the AMD GPUs in the order in which HIP numbers them, before ``HIP_VISIBLE_DEVICES``.
 
     Those that somebody states are in the order of their statement.
     """
-    numbers = {
-        gpu: gpu.index if gpu.hip_index is None and gpu.visible else gpu.hip_index
+    numbered = [
+        (gpu.index if gpu.hip_index is None and gpu.visible else gpu.hip_index, gpu)
         for gpu in gpus
         if gpu.vendor == "amd"
-    }
-    numbered = [(number, gpu) for gpu, number in numbers.items() if number is not None]
-    return tuple(gpu for _, gpu in sorted(numbered, key=lambda pair: pair[0]))
+    ]
+    ordered = sorted((number, place) for place, (number, _) in enumerate(numbered) if number is not None)
+    return [numbered[place][1] for _, place in ordered]
 
 
 def judge_cards(
-    gpus: Sequence[Gpu], targets: Sequence[str], env: Mapping[str, str], platform: str
-) -> tuple[ConfiguredCard, ...]:
-    """Say of each GPU (in HIP's order) what torch's ``targets`` come to for it; hidden ones are left out.
+    hardware: Hardware, targets: Sequence[str], env: Mapping[str, str], platform: str
+) -> list[ConfiguredCard]:
+    """Say of each GPU, in HIP's order, what torch's ``targets`` come to for it; hidden ones are left out.
 
     Where the user overrides targets, each is what it passes for.
     """
     overridden = bool(list_override_variables(env))
     cards = []
-    for number, gpu in enumerate(gpus):
+    for number, gpu in enumerate(sort_by_hip_index(hardware.gpus)):
         target = _get_own_target(gpu)
         passed = (gpu.gfx or "").partition(":")[0] if overridden else target
         native = bool(passed) and _can_run(targets, passed, env)
-        options: list[TargetOverride] = []
-        if not native and not overridden and platform != "win32":
-            options = [option for option in list_possible_overrides(target, targets) if not option.risky]
+        override = None
+        if not (native or overridden or platform == "win32"):  # there the runtime does not read the variable
+            options = list_possible_overrides(target, targets)
+            override = next((option for option in options if not option.risky), None)
         if gpu.visible:
-            cards.append(ConfiguredCard(gpu, number, target, native, options[0] if options else None))
-    return tuple(cards)
+            cards.append(ConfiguredCard(gpu, number, target, native, override))
+    return cards
 
 
 def _get_own_target(gpu: Gpu) -> str:
@@ -111,9 +112,9 @@ def list_possible_overrides(target: str, targets: Iterable[str]) -> list[TargetO
     return [option for option in load_overrides().cards.get(target, ()) if option.target in available]
 
 
-def list_override_variables(env: Mapping[str, str]) -> tuple[str, ...]:
+def list_override_variables(env: Mapping[str, str]) -> list[str]:
     """Return the user's own variables that override a target: for all cards, or for one of them."""
-    return tuple(sorted(name for name in env if re.fullmatch(rf"{OVERRIDE_VARIABLE}(_\d+)?", name)))
+    return sorted(name for name in env if re.fullmatch(rf"{OVERRIDE_VARIABLE}(_\d+)?", name))
 
 
 def make_settings(
@@ -124,128 +125,109 @@ def make_settings(
     *,
     nodes: Sequence[int] = (),
     rocm: str = "",
+    doctor: str = "rocm-wheels doctor",
 ) -> tuple[tuple[VariableSetting, ...], tuple[str, ...]]:
     """Return the variables to set, and notes for people.
 
     ``targets`` are those of the kernels in the installed torch: None when that is not known, empty for a
     build without any. ``platform`` is as ``sys.platform`` spells it. ``nodes`` are the runtime's numbers of
     the cards, by their index (``gpus.kfd``); without them no card can be overridden alone. ``rocm`` is the
-    version that torch was built with, and brings or requires; "" where it does not say.
+    version that torch was built with, and brings or requires; "" where it does not say. ``doctor`` is the
+    command that says more.
     """
     if platform == "darwin":
         if _MPS_FALLBACK in env:
             return (), (f"{_MPS_FALLBACK}={env[_MPS_FALLBACK]} is your own and stays",)
         why = "operations that the mps back end lacks then run on the CPU, not at all otherwise"
         return (VariableSetting(_MPS_FALLBACK, "1", why, _MPS_FALLBACK_SOURCE),), ()
-    order = sort_by_hip_index(hardware.gpus)
-    if not order:
+    if not sort_by_hip_index(hardware.gpus):
         return (), ("no AMD GPU that the ROCm runtime numbers: nothing to set",)
     if targets is None:
         return (), ("unknown which kernels torch has: nothing is set",)
     if not targets:
         return (), ("the installed torch has no kernels for AMD GPUs: no variable changes that",)
-    cards = judge_cards(order, targets, env, platform)
+    cards = judge_cards(hardware, targets, env, platform)
     notes = _describe_user_variables(cards, targets, env)
-    notes += [_describe_unusable(card, targets, platform) for card in cards if not card.usable]
+    notes += [_describe_unusable(card, targets, platform, doctor) for card in cards if not card.usable]
     if not any(card.usable for card in cards):
         return (), tuple(notes)
 
-    visible, overrides, plan_notes = _place_overrides(
-        cards, hardware, nodes if _reads_node_overrides(hardware, rocm) else ()
-    )
-    settings = []
-    cautions = []
-    for name, group in overrides.items():
-        option = group[0].override
-        assert option is not None
-        posing = ", ".join(dict.fromkeys(card.target for card in group))
-        why = f"torch has no kernels for {posing}, which runs those for {option.target}"
-        settings.append(
-            VariableSetting(name, option.version, why, load_overrides().sources[option.source].url)
-        )
-        cautions += [
-            f"{OVERRIDE_VARIABLE}={card.override.version}: {card.override.care}"
-            for card in group
-            if card.override and card.override.care
-        ]
+    table, settings = load_overrides(), []
+    nodes = nodes if _reads_node_overrides(hardware, rocm) else ()
+    visible, overrides, placed = _place_overrides(cards, hardware, nodes)
+    notes += filter(None, [placed])
+    for name, needy in overrides.items():
+        options = [card.override for card in needy if card.override]
+        posing = ", ".join(dict.fromkeys(card.target for card in needy))
+        why = f"torch has no kernels for {posing}, which runs those for {options[0].target}"
+        source = table.sources[options[0].source].url
+        settings.append(VariableSetting(name, options[0].version, why, source))
+        cares = (f"{OVERRIDE_VARIABLE}={option.version}: {option.care}" for option in options if option.care)
+        notes += dict.fromkeys(cares)
     hidden = [card for card in cards if card not in visible]
     if hidden and visible:
         value = ",".join(str(card.number) for card in visible)
         names = ", ".join(map(str, hidden))
         # GPU_DEVICE_ORDINAL is for OpenCL
-        hiding = next((name for name in (HIP_VISIBLE_DEVICES, CUDA_VISIBLE_DEVICES) if name in env), None)
-        if hiding:
-            text = f"{hiding}={env[hiding]} is your own and stays, though torch cannot use {names}"
-            plan_notes.append(f"{text}: {HIP_VISIBLE_DEVICES}={value} would hide it")
+        own = next((name for name in (HIP_VISIBLE_DEVICES, CUDA_VISIBLE_DEVICES) if name in env), None)
+        if own:
+            text = f"{own}={env[own]} is your own and stays, though torch cannot use {names}"
+            notes.append(f"{text}: {HIP_VISIBLE_DEVICES}={value} would hide it")
         else:
-            url = _ISOLATION_SOURCE
-            if all(card.gpu.integrated for card in hidden):
-                url = load_overrides().sources[load_overrides().hidden_integrated.source].url
+            inside = all(card.gpu.integrated for card in hidden)
+            url = table.sources[table.hidden_integrated.source].url if inside else _ISOLATION_SOURCE
             why = f"hides {names}: torch has no kernels that it can run"
             settings.append(VariableSetting(HIP_VISIBLE_DEVICES, value, why, url))
-    return tuple(settings), (*notes, *plan_notes, *dict.fromkeys(cautions))
-
-
-_PlacedOverrides = tuple[list[ConfiguredCard], dict[str, list[ConfiguredCard]], list[str]]
+    return tuple(settings), tuple(notes)
 
 
 def _place_overrides(
     cards: Sequence[ConfiguredCard], hardware: Hardware, nodes: Sequence[int]
-) -> _PlacedOverrides:
+) -> tuple[list[ConfiguredCard], dict[str, list[ConfiguredCard]], str]:
     """Decide which cards stay in sight, and by what variable those that need an override get theirs.
 
-    Returns these cards, the cards of each variable, and notes.
+    Returns these cards, the cards of each variable, and a note, "" for none.
     """
-    discrete = any(card.usable and not card.gpu.integrated for card in cards)
-    visible = [
-        card
-        for card in cards
-        if card.native or not card.target or (card.override and not (discrete and card.gpu.integrated))
-    ]
-    groups: dict[str, list[ConfiguredCard]] = {}
-    for card in visible:
-        if card.override:
-            groups.setdefault(card.override.version, []).append(card)
-    if not groups:
-        return visible, {}, []
-    needy = [card for card in visible if card.override]
-    first, group = next(iter(groups.items()))
-    if len(groups) == 1 and _is_harmless(first, needy, visible, hardware):
-        return visible, {OVERRIDE_VARIABLE: needy}, []
+    has_discrete = any(card.usable and not card.gpu.integrated for card in cards)
+    native = [card for card in cards if card.native or not card.target]
+    needy = [card for card in cards if card.override and not (has_discrete and card.gpu.integrated)]
+    visible = [card for card in cards if card in native or card in needy]
+    alike = [card for card in needy if card.override == needy[0].override]
+
+    def is_harmless(group: Sequence[ConfiguredCard], visible: Sequence[ConfiguredCard]) -> bool:
+        """Whether an override of all cards, which the runtime applies to hidden ones too, does no harm.
+
+        A card in use must stay what it is. Of the others none may be of another major version: the runtime
+        refuses that, and then sees no card at all (rocm-systems 5686).
+        """
+        version = group[0].override.version if group[0].override else ""
+        needy, used = ({card.gpu.index for card in several} for several in (group, visible))
+        for gpu in hardware.gpus:
+            if gpu.vendor == "amd" and gpu.index is not None and gpu.index not in needy:
+                target = _get_own_target(gpu)
+                own = format_override_version(target) if target else ""
+                if own != version and (gpu.index in used or own.split(".")[0] != version.split(".")[0]):
+                    return False
+        return True
+
+    if not needy:
+        return visible, {}, ""
+    versions = {card.override.version for card in needy if card.override}
+    if len(versions) == 1 and is_harmless(needy, visible):
+        return visible, {OVERRIDE_VARIABLE: needy}, ""
     if all((card.gpu.index or 0) < len(nodes) for card in needy):
-        since = load_overrides().per_node.since
         alone = {f"{OVERRIDE_VARIABLE}_{nodes[card.gpu.index or 0]}": [card] for card in needy}
-        return visible, alone, [f"{OVERRIDE_VARIABLE}_<node> is read by ROCm {since} and later"]
-    native = [card for card in visible if not card.override]
+        return (
+            visible,
+            alone,
+            f"{OVERRIDE_VARIABLE}_<node> is read by ROCm {load_overrides().per_node.since} and later",
+        )
     if native:
         names = ", ".join(map(str, needy))
-        return native, {}, [f"{names}: would need an override that breaks the other cards; hidden"]
-    if _is_harmless(first, group, group, hardware):
-        note = "the cards need different overrides: only one kind is used"
-        return group, {OVERRIDE_VARIABLE: group}, [note]
-    return [], {}, ["the cards need overrides that exclude each other: nothing is set"]
-
-
-def _is_harmless(
-    version: str, needy: Sequence[ConfiguredCard], visible: Sequence[ConfiguredCard], hardware: Hardware
-) -> bool:
-    """Whether an override of all cards, which the runtime applies to hidden ones too, does no harm.
-
-    A card in use must stay what it is. Of the others none may be of another major version: the runtime
-    refuses that, and then sees no card at all (rocm-systems 5686).
-    """
-    overridden = {card.gpu.index for card in needy}
-    used = {card.gpu.index for card in visible}
-    for gpu in hardware.gpus:
-        if gpu.vendor != "amd" or gpu.index is None or gpu.index in overridden:
-            continue
-        target = _get_own_target(gpu)
-        own_version = format_override_version(target) if target else ""
-        if own_version != version and (
-            gpu.index in used or own_version.partition(".")[0] != version.partition(".")[0]
-        ):
-            return False
-    return True
+        return native, {}, f"{names}: would need an override that breaks the other cards; hidden"
+    if is_harmless(alike, alike):
+        return alike, {OVERRIDE_VARIABLE: alike}, "the cards need different overrides: only one kind is used"
+    return [], {}, "the cards need overrides that exclude each other: nothing is set"
 
 
 def _reads_node_overrides(hardware: Hardware, rocm: str) -> bool:
@@ -255,7 +237,7 @@ def _reads_node_overrides(hardware: Hardware, rocm: str) -> bool:
     return not versions or max(versions) >= list(map(int, load_overrides().per_node.since.split(".")))
 
 
-def _describe_unusable(card: ConfiguredCard, targets: Sequence[str], platform: str) -> str:
+def _describe_unusable(card: ConfiguredCard, targets: Sequence[str], platform: str, doctor: str) -> str:
     """Say what cannot be helped, and what only the user may decide."""
     if not card.target:
         return f"{card}: nothing tells its target; it is left as it is"
@@ -269,7 +251,7 @@ def _describe_unusable(card: ConfiguredCard, targets: Sequence[str], platform: s
     if not options:
         return "; ".join([text, *install_options.explain_no_torch(card.target)])
     best = options[0]
-    return f"{text}; {best.index.name} has a torch with kernels for {best.target}: see `rocm-wheels doctor`"
+    return f"{text}; {best.index.name} has a torch with kernels for {best.target}: see `{doctor}`"
 
 
 def _name_system(platform: str) -> str:
@@ -362,24 +344,26 @@ def make_configuration(
             nodes = [node for gpu, node in numbered if gpu.index is not None]
             rocm = torch.build.version if torch is not None and torch.kind == "rocm" else ""
 
-    order = sort_by_hip_index(hardware.gpus)
+    place = ["--python", str(python)] if python else []
     has_cards = any(gpu.vendor == "amd" and gpu.index is not None for gpu in hardware.gpus)
     if targets is None and has_cards and platform != "darwin":
+        words = ["rocm-wheels", "install", *(place or ["--venv", install_options.NEW_VENV])]
         raise errors.HostError(
             f"{description}: cannot determine what its kernels need",
-            tip="rocm-wheels install --venv my-torch; or name the Python that has it: --python DIR",
+            tip=f"{shell.format_command(words)}; or name the Python that has it: --python DIR",
         )
-    settings, notes = make_settings(hardware, targets, env, platform, nodes=nodes, rocm=rocm)
+    stated = ["--gfx", ",".join(gfx)] if gfx else []
+    doctor = shell.format_command(["rocm-wheels", "doctor", *place, *stated])
+    settings, notes = make_settings(hardware, targets, env, platform, nodes=nodes, rocm=rocm, doctor=doctor)
     is_lent = (root / "dev/dxg").exists() and not (root / "dev/kfd").exists()
     if is_lent and targets and _WSL_VARIABLE not in env:
         why = "there is no /dev/kfd in WSL: the runtime reaches the GPU over /dev/dxg, with librocdxg"
         settings = (VariableSetting(_WSL_VARIABLE, "1", why, _WSL_SOURCE), *settings)
-    cards = judge_cards(order, targets or (), env, platform)
-    is_served = platform == "darwin" or any(card.usable or not card.target for card in cards)
-    if is_served:
+    cards = judge_cards(hardware, targets or (), env, platform)
+    if platform == "darwin" or any(card.usable or not card.target for card in cards):
         return HostConfiguration(settings, notes, hardware, targets, description)
     lacking = dict.fromkeys(card.target for card in cards)
-    tip = "`rocm-wheels doctor` names the torch that has them"
+    tip = f"`{doctor}` names the torch that has them"
     if not any(install_options.list_install_options(gfx, platform=_name_system(platform)) for gfx in lacking):
         tip = "; ".join(install_options.explain_no_torch(gfx)[1] for gfx in lacking)
     return HostConfiguration(settings, notes, hardware, targets, description, tuple(map(str, cards)), tip)
