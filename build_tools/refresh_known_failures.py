@@ -4,10 +4,10 @@
 refresh_known_failures.py --commit COMMIT [--checkout DIR] [--retrieved DAY] [--days 180] [--output FILE]
 
 The lists are read from a clone of ROCm/TheRock (--checkout, bare or not), else from GitHub. Each name becomes
-an exact test with its owner, where it is tracked, and the day up to which it counts, which is sooner the less
-is said of it. A name stands under a module: ``cuda`` is test_cuda.py, ``inductor`` every file of that folder.
-Whether it hangs or ends its process is told by the words beside it. Names that are patterns are left out, and
-printed.
+an exact test with its owner, where it is tracked, and the day up to which it counts: a year from the day on
+which its line was written there (git blame). A name stands under a module: ``cuda`` is test_cuda.py,
+``inductor`` every file of that folder. Whether it hangs or ends its process is told by the words beside it.
+Names that are patterns are left out, and printed.
 Upkeep of the repository, not a part of the product.
 """
 
@@ -50,12 +50,14 @@ _TARGET = re.compile(r"failure on (gfx[0-9a-f]+)\b")
 _ISSUE = re.compile(r"https://github\.com/[\w.-]+/[\w.-]+/(?:issues|pull)/\d+")
 _LONGEST_REASON = 160
 _WIDTH = 120
+_LIFE = timedelta(365)  # of a name, from the day on which its line was written
+_BLAME_LINE = re.compile(r"[0-9a-f]{40} \d+ (\d+)")
 _HEAD = """\
 # Tests of torch that TheRock skips on AMD GPUs, each as a fact with its source: `known` of torch_tests.yaml goes on here.
 # Written by build_tools/refresh_known_failures.py; a row of torch_tests.yaml about the same test goes before one of here.
 # TheRock's names are parts of names for `pytest -k`; here they are exact, and of the files that they stand under alone.
 # owner is who keeps the list; an entry is tracked by its issue, else by its line in the list. From the day after expires a
-# group does not count any more: write the file anew. What nothing is said of ends first.
+# group does not count any more: write the file anew. It is a year after its lines were written; what nothing is said of ends first.
 """  # noqa: E501 - lines of the file
 
 
@@ -69,6 +71,14 @@ class SkippedTest:
     line: int
     words: tuple[str, ...]
     beside: str
+
+
+@dataclass(frozen=True)
+class SkipList:
+    """A file of skip_tests: its text, and for each of its lines the day on which it was written, from 1."""
+
+    text: str
+    written: Mapping[int, date]
 
 
 def read_skipped_tests(text: str, name: str) -> list[SkippedTest]:
@@ -137,31 +147,34 @@ def make_entry(test: SkippedTest) -> dict[str, object]:
 
 
 def make_table(
-    lists: Mapping[str, str], commit: str, retrieved: date, days: int
+    lists: Mapping[str, SkipList], commit: str, retrieved: date, days: int
 ) -> tuple[str, int, list[SkippedTest]]:
     """Return the file, how many names are in it, and what is left out.
 
-    What is tracked by an issue counts for so many ``days``, what has words beside it for two thirds of them,
-    what nothing is said of for a third: somebody is to look at that sooner.
+    A name counts for a year from the day on which its line was written, and from the reading on for a third
+    of so many ``days`` at least, and for no more than all of them. What nothing is said of has the least:
+    somebody is to look at that first.
     """
     sources: dict[str, dict[str, str]] = {}
     groups: dict[str, dict[str, object]] = {}
     entries: dict[str, dict[str, dict[str, object]]] = {}
     left_out: list[SkippedTest] = []
     names: set[str] = set()
-    for name, text in lists.items():
+    soonest, latest = retrieved + timedelta(days // 3), retrieved + timedelta(days)
+    for name, skips in lists.items():
         match = _LISTS.fullmatch(name)
         version = match["version"] if match else None
         url = f"https://github.com/{_OWNER}/blob/{commit}/{_FOLDER}/{name}"
         source = {"url": url, "at": commit, "retrieved": retrieved.isoformat()}
         sources[f"therock-{version or 'generic'}"] = source
-        for test in read_skipped_tests(text, name):
+        for test in read_skipped_tests(skips.text, name):
             if "pattern" in test.beside.lower():
                 left_out.append(test)
                 continue
             entry = make_entry(test)
-            thirds = 3 if "issue" in entry else 2 if "reason" in entry else 1
-            expires = retrieved + timedelta(days * thirds // 3)
+            expires = soonest
+            if "issue" in entry or "reason" in entry:
+                expires = min(max(skips.written[test.line] + _LIFE, soonest), latest)
             group = {"expires": expires.isoformat(), **make_group(test, version)}
             groups.setdefault(same_group := json.dumps(group), group)
             # those that stand below the same words are one entry
@@ -187,7 +200,7 @@ def _dump(value: object, *, flow: bool) -> str:
     return str(text)
 
 
-def _read_lists(clone: Path, commit: str, *, fetch: bool) -> dict[str, str]:
+def _read_lists(clone: Path, commit: str, *, fetch: bool) -> dict[str, SkipList]:
     def ask_git(*words: str) -> str:
         tip, about = "name a clone: --checkout DIR", f"git {words[0]}"
         argv = ["git", "-C", str(clone), *words]
@@ -195,15 +208,23 @@ def _read_lists(clone: Path, commit: str, *, fetch: bool) -> dict[str, str]:
             argv, env=os.environ, check=errors.HostError, description=about, tip=tip
         )
 
-    if fetch:  # the commit alone; `git show` fetches the files that it shows
+    if fetch:  # the history without its files; git fetches those that it needs
         ask_git("init", "--quiet", "--bare")
-        ask_git("fetch", "--quiet", "--depth=1", "--filter=blob:none", f"https://github.com/{_OWNER}", commit)
-    names = ask_git("ls-tree", "--name-only", f"{commit}:{_FOLDER}").split()
-    return {
-        name: ask_git("show", f"{commit}:{_FOLDER}/{name}")
-        for name in sorted(names)
-        if _LISTS.fullmatch(name)
-    }
+        ask_git("config", "remote.origin.url", f"https://github.com/{_OWNER}")
+        ask_git("fetch", "--quiet", "--filter=blob:none", "origin", commit)
+    lists: dict[str, SkipList] = {}
+    for name in sorted(ask_git("ls-tree", "--name-only", f"{commit}:{_FOLDER}").split()):
+        if not _LISTS.fullmatch(name):
+            continue
+        written: dict[int, date] = {}
+        number = 0
+        for line in ask_git("blame", "--line-porcelain", commit, "--", f"{_FOLDER}/{name}").splitlines():
+            if match := _BLAME_LINE.match(line):
+                number = int(match[1])
+            elif line.startswith("committer-time "):
+                written[number] = datetime.fromtimestamp(int(line.split()[1]), timezone.utc).date()
+        lists[name] = SkipList(ask_git("show", f"{commit}:{_FOLDER}/{name}"), written)
+    return lists
 
 
 @command.command("refresh_known_failures")
@@ -216,7 +237,11 @@ def _read_lists(clone: Path, commit: str, *, fetch: bool) -> dict[str, str]:
 )
 @command.option("--retrieved", metavar="DAY", help="Day of the reading: 2026-11-26.  [default: today]")
 @command.option(
-    "--days", type=click.IntRange(1, 366), default=180, show_default=True, help="Until rows expire."
+    "--days",
+    type=click.IntRange(1, 366),
+    default=180,
+    show_default=True,
+    help="After which every row has expired.",
 )
 @command.option(
     "--output",

@@ -50,12 +50,9 @@ skip_tests = {"common": {"nn": [
 
 
 @pytest.fixture
-def checkout(tmp_path: Path) -> tuple[Path, str]:
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, str]:
     folder = tmp_path / "therock" / "external-builds" / "pytorch" / "skip_tests"
     folder.mkdir(parents=True)
-    (folder / "generic.py").write_text(GENERIC)
-    (folder / "pytorch_2.13.py").write_text(LATER)
-    (folder / "create_skip_tests.py").write_text("raise SystemExit")
 
     def ask_git(*words: str) -> str:
         who = ["-c", "user.name=x", "-c", "user.email=x@example.org"]
@@ -63,8 +60,14 @@ def checkout(tmp_path: Path) -> tuple[Path, str]:
         return subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip()
 
     ask_git("init", "-q")
-    ask_git("add", ".")
-    ask_git("commit", "-qm", "x")
+    first = GENERIC.replace("            # SIGSEGV in it\n", "")
+    written = {"2026-04-08": ("generic.py", first), "2026-06-30": ("generic.py", GENERIC)}
+    for day, (name, text) in {**written, "2025-12-01": ("pytorch_2.13.py", LATER)}.items():
+        (folder / name).write_text(text.replace('"test_d"', '"test_d" ') if text == first else text)
+        (folder / "create_skip_tests.py").write_text("raise SystemExit")
+        monkeypatch.setenv("GIT_COMMITTER_DATE", f"{day}T12:00:00Z")
+        ask_git("add", ".")
+        ask_git("commit", "-qm", day)
     return tmp_path / "therock", ask_git("rev-parse", "HEAD")
 
 
@@ -98,9 +101,12 @@ def test_names_of_therock_become_facts_with_owner_issue_and_day(
     both = rows["test_cuda.py::test_a"]
     assert both == rows["test_cuda.py::test_b"] and both.issue.endswith("TheRock/issues/7")
     assert "kind: tested" in output.read_text() and output.read_text().count("ROCm/TheRock\n") == 1
-    assert (both.owner, str(both.expires), both.torch) == ("ROCm/TheRock", "2027-05-25", "")
+    assert (both.owner, str(both.expires), both.torch) == ("ROCm/TheRock", "2027-04-08", "")
     ends = {name: str(rows[f"test_cuda.py::test_{name}"].expires) for name in ("a", "d", "bf16")}
-    assert ends == {"a": "2027-05-25", "d": "2027-03-26", "bf16": "2027-01-25"}, "what nobody explains, first"
+    assert ends == {"a": "2027-04-08", "d": "2027-05-25", "bf16": "2027-01-25"}, (
+        "a year after it was written; no later than the last day, and what nobody explains on the first"
+    )
+    assert str(rows["test_nn.py::test_f"].expires) == "2027-01-25", "no row has ended when it is written down"
     assert rows["test_cuda.py::test_c"].pythons == ("3.14",)
     line = GENERIC.splitlines().index('            "test_d",') + 1
     assert rows["test_cuda.py::test_d"].issue.endswith(
