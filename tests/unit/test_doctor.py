@@ -24,7 +24,7 @@ from rocm_wheels.cli.machine import doctor_command
 from rocm_wheels.core import errors
 from rocm_wheels.gpus.gpu import Gpu, Hardware, RocmInstallation
 from rocm_wheels.gpus.kfd import NO_DEVICE_FILES
-from rocm_wheels.user import doctor, doctor_variables, installed_packages
+from rocm_wheels.user import doctor, doctor_system, doctor_variables, installed_packages
 from rocm_wheels.user.doctor_subject import DoctorSubject
 from rocm_wheels.user.machine import DeviceFile, MachineFacts, ProcessUser, read_machine_facts
 
@@ -439,43 +439,13 @@ def test_variables_that_lead_astray(tmp_path: Path) -> None:
     assert f"LD_LIBRARY_PATH={other} holds other HIP libraries" in said[2].message
 
 
-def test_what_compiling_extensions_takes(tmp_path: Path) -> None:
-    place = environment(tmp_path / "venv")
-    install_torch(place.site_packages, "gfx1100")
-    install(place.site_packages, "rocm-sdk-core", "7.2.0")
-
-    def fix(name: str, **env: str) -> str:
-        return found(doctor.run_checks(subject(tmp_path / name, place=place, env=env)), "rocm-packages")[
-            0
-        ].tip
-
-    index = "https://stable.repo.amd.com/rocm/whl-next/"  # AMD's own: PyPI is no place for these names
-    assert fix("a") == f"pip install 'rocm[devel]==7.2.0' --index-url {index} && rocm-sdk init"
-    install(place.site_packages, "rocm-sdk-devel", "7.2.0")
-    assert fix("b") == "rocm-sdk init"
-    (place.site_packages / "_rocm_sdk_devel").mkdir()
-    assert fix("c") == 'export ROCM_HOME="$(rocm-sdk path --root)"'
-    said = found(
-        doctor.run_checks(subject(tmp_path / "d", place=place, env={"ROCM_HOME": "/opt/rocm"})),
-        "rocm-packages",
-    )
-    assert said[0].severity == "warning"
-    home = str(place.site_packages / "_rocm_sdk_devel")
-    assert (
-        found(
-            doctor.run_checks(subject(tmp_path / "e", place=place, env={"ROCM_HOME": home})), "rocm-packages"
-        )
-        == []
-    )
-
-
 def test_a_machine_to_be_has_no_devices_here(tmp_path: Path) -> None:
     stated = subject(
         tmp_path, stated=True, machine=MachineFacts("linux"), python=tmp_path / "venv",
         hardware=Hardware((gpu("gfx942", source="forced", confidence="forced"),)),
     )  # fmt: skip
     findings = doctor.run_checks(stated)
-    here = {check.name for check in doctor.DOCTOR_CHECKS if check.local_only}
+    here = set(map(doctor.get_check_name, doctor_system.LOCAL_CHECKS))
     assert [one for one in findings if one.check in here] == []
     no = found(findings, "torch-kernels")[0]
     python = stated.installed.environment.python
@@ -526,9 +496,8 @@ def test_other_systems_have_no_devices_of_linux(tmp_path: Path) -> None:
     for platform in ("win32", "darwin"):
         other = read_machine_facts({}, root=tmp_path, platform=platform)
         findings = doctor.run_checks(subject(tmp_path / platform, machine=other))
-        assert not {check.name for check in doctor.DOCTOR_CHECKS if check.local_only} & {
-            one.check for one in findings
-        }
+        here = set(map(doctor.get_check_name, doctor_system.LOCAL_CHECKS))
+        assert not here & {one.check for one in findings}
 
 
 def test_a_build_for_something_else_has_no_kernels(tmp_path: Path) -> None:
@@ -619,7 +588,7 @@ def test_wrong_input_is_refused_with_one_message(
 
 
 def test_every_check_has_a_name_of_its_own_and_a_test() -> None:
-    names = [check.name for check in doctor.DOCTOR_CHECKS]
+    names = [doctor.get_check_name(check) for checks in doctor.CHECKS.values() for check in checks]
     assert len(names) == len(set(names))
     text = Path(__file__).read_text()
     never_a_fault = {"system", "python"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,55 +24,44 @@ from rocm_wheels.user.doctor_subject import DoctorSubject
 from rocm_wheels.user.machine import read_machine_facts
 
 CheckFunction = Callable[[DoctorSubject], Iterator[errors.Finding]]
-
-
-@dataclass(frozen=True)
-class DoctorCheck:
-    """A check. ``local_only``: it is about this machine's devices, and says nothing of a machine to be."""
-
-    group: str
-    function: CheckFunction
-    local_only: bool = False
-
-    @property
-    def name(self) -> str:
-        """Return its function's name as people write it: ``hidden-gpus``."""
-        return self.function.__name__.removeprefix("check_").replace("_", "-")
-
-
-_CHECKS_BY_GROUP: dict[str, Sequence[CheckFunction]] = {
-    "machine": doctor_system.GPU_CHECKS,
+# by group, in the order of the report
+CHECKS: Mapping[str, Sequence[CheckFunction]] = {
+    "machine": (*doctor_system.GPU_CHECKS, *doctor_system.LOCAL_CHECKS),
     "ROCm": doctor_rocm.CHECKS,
     "packages": doctor_packages.CHECKS,
     "kernels": doctor_kernels.CHECKS,
     "variables": doctor_variables.CHECKS,
 }
-FINDING_GROUPS = tuple(_CHECKS_BY_GROUP)
-DOCTOR_CHECKS = (
-    *(DoctorCheck(group, function) for group, checks in _CHECKS_BY_GROUP.items() for function in checks),
-    *(DoctorCheck("machine", function, local_only=True) for function in doctor_system.LOCAL_CHECKS),
-)
 _SEVERITY_ORDER: tuple[errors.Severity, ...] = ("ok", "info", "warning", "error")
 
 
+def get_check_name(check: CheckFunction) -> str:
+    """Return a check's name as people write it: ``hidden-gpus``."""
+    return check.__name__.removeprefix("check_").replace("_", "-")
+
+
 def run_checks(subject: DoctorSubject) -> tuple[errors.Finding, ...]:
-    """Run all checks; return their findings by group, in each the worst last."""
+    """Run all checks; return their findings by group, in each the worst last.
+
+    Those of this machine's devices say nothing of a machine to be, and are Linux's.
+    """
     is_here = subject.machine.platform.startswith("linux") and not subject.stated
-    findings = [
-        replace(finding, check=check.name, group=check.group, tip=extras.adapt_commands(finding.tip))
-        for check in DOCTOR_CHECKS
-        if is_here or not check.local_only
-        for finding in check.function(subject)
-    ]
-    return tuple(
-        sorted(
-            dict.fromkeys(findings),
-            key=lambda finding: (
-                FINDING_GROUPS.index(finding.group),
-                _SEVERITY_ORDER.index(finding.severity),
-            ),
-        )
-    )
+    findings: dict[errors.Finding, None] = {}
+    for group, checks in CHECKS.items():
+        of_group = [
+            replace(
+                finding,
+                check=get_check_name(check),
+                group=group,
+                tip=extras.adapt_commands(finding.tip),
+            )
+            for check in checks
+            if is_here or check not in doctor_system.LOCAL_CHECKS
+            for finding in check(subject)
+        ]
+        of_group.sort(key=lambda finding: _SEVERITY_ORDER.index(finding.severity))
+        findings |= dict.fromkeys(of_group)
+    return tuple(findings)
 
 
 def inspect_host(
@@ -166,6 +155,31 @@ def make_report_json(subject: DoctorSubject, findings: Sequence[errors.Finding])
     "findings": [{"group", "check", "severity", "text", "fix", "source"}]}``.
     """
     machine, python = subject.machine, subject.installed.environment
+    packages = [
+        {
+            "name": package.name,
+            "version": package.version,
+            "build": package.kind,
+            "build_version": package.build.version or None,
+            "installer": package.distribution.installer or None,
+            "place": str(package.distribution.site_folder),
+            "imported": not package.shadowed,
+        }
+        for package in subject.installed.packages
+    ]
+    kernels = [
+        {
+            "project": verdict.project,
+            "gfx": verdict.gfx,
+            "served": verdict.support.runs,
+            "how": verdict.support.kind,
+            "by": verdict.support.by or None,
+            "files": list(map(str, verdict.files)),
+        }
+        for verdict in doctor_kernels.judge_kernels(subject)
+    ]
+    names = {"group": "group", "check": "check", "severity": "severity", "message": "text"}
+    optional = {"tip": "fix", "source": "source"}
     return {
         "errors": count_findings(findings, "error"),
         "warnings": count_findings(findings, "warning"),
@@ -182,38 +196,11 @@ def make_report_json(subject: DoctorSubject, findings: Sequence[errors.Finding])
             "version": python.version,
             "site_packages": str(python.site_packages),
         },
-        "packages": [
-            {
-                "name": package.name,
-                "version": package.version,
-                "build": package.kind,
-                "build_version": package.build.version or None,
-                "installer": package.distribution.installer or None,
-                "place": str(package.distribution.site_folder),
-                "imported": not package.shadowed,
-            }
-            for package in subject.installed.packages
-        ],
-        "kernels": [
-            {
-                "project": verdict.project,
-                "gfx": verdict.gfx,
-                "served": verdict.support.runs,
-                "how": verdict.support.kind,
-                "by": verdict.support.by or None,
-                "files": [str(path) for path in verdict.files],
-            }
-            for verdict in doctor_kernels.judge_kernels(subject)
-        ],
+        "packages": packages,
+        "kernels": kernels,
         "findings": [
-            {
-                "group": finding.group,
-                "check": finding.check,
-                "severity": finding.severity,
-                "text": finding.message,
-                "fix": finding.tip or None,
-                "source": finding.source or None,
-            }
+            {key: getattr(finding, name) for name, key in names.items()}
+            | {key: getattr(finding, name) or None for name, key in optional.items()}
             for finding in findings
         ],
     }

@@ -6,11 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from packaging.version import Version
-
 from rocm_wheels.core.errors import Finding
 from rocm_wheels.models import torch_builds
-from rocm_wheels.models.gfx import load_overrides
 from rocm_wheels.user import gpu_support, host
 from rocm_wheels.user.doctor_subject import DoctorSubject, error, info, join_some, ok, warning
 from rocm_wheels.user.installed_packages import parse_optional_version
@@ -44,21 +41,18 @@ def judge_kernels(subject: DoctorSubject) -> list[KernelVerdict]:
     verdicts = []
     for name, codes in subject.codes.items():
         package = subject.installed.get(name)
-        sound = [code for code in codes if not code.fault]
-        if package is None or package.kind not in {"rocm", "unknown"}:
-            sound = []
-        if not sound and name != "torch":
-            continue
+        is_for_rocm = package is not None and package.kind in {"rocm", "unknown"}
+        sound = [code for code in codes if not code.fault and is_for_rocm]
         targets = gpu_support.sort_target_ids(target for code in sound for target in code.targets)
-        files = tuple(code.path for code in sound)
-        for gfx in subject.hardware.targets:
+        for gfx in subject.hardware.targets if sound or name == "torch" else ():
             support = gpu_support.check_kernel_support(targets, gfx, xnack=subject.uses_xnack)
-            verdicts.append(KernelVerdict(name, gfx, support, files))
+            verdicts.append(KernelVerdict(name, gfx, support, tuple(code.path for code in sound)))
     return verdicts
 
 
-def _list_served(verdicts: list[KernelVerdict]) -> list[str]:
+def _list_served(subject: DoctorSubject) -> list[str]:
     """Return the GPUs that torch itself serves: of the others, nothing else matters."""
+    verdicts = judge_kernels(subject)
     return [verdict.gfx for verdict in verdicts if verdict.project == "torch" and verdict.support.runs]
 
 
@@ -72,14 +66,13 @@ def check_torch_kernels(subject: DoctorSubject) -> Iterator[Finding]:
             text = f"kernels of torch for {gfx}: no: torch {torch.version} is not built for ROCm"
             yield error(text, subject.format_other_torch(gfx))
         return
-    codes = [code for code in subject.codes["torch"] if not code.fault]
     for code in subject.codes["torch"]:
         if code.fault:
             yield error(f"damaged: {code.fault}", subject.format_reinstallation("torch"))
     if not subject.codes["torch"]:
         text = f"{torch.folder or torch.distribution.info}: torch says that it is for ROCm, "
-        text += "and no library of it holds device code"
-        yield error(text, subject.format_reinstallation("torch"))
+        yield error(f"{text}and no library of it holds device code", subject.format_reinstallation("torch"))
+    codes = [code for code in subject.codes["torch"] if not code.fault]
     if not codes:
         return
 
@@ -89,12 +82,10 @@ def check_torch_kernels(subject: DoctorSubject) -> Iterator[Finding]:
         content = f"{codes[0].missing[0]}, which no installed package brought"
     if not subject.hardware.targets:
         yield ok(f"torch {torch.version} has kernels for {content} ({codes[0].path})")
-    verdicts = [verdict for verdict in judge_kernels(subject) if verdict.project == "torch"]
-    served = {verdict.gfx: verdict.support for verdict in verdicts}
+    served = {entry.gfx: entry.support for entry in judge_kernels(subject) if entry.project == "torch"}
     hiding = gpu_support.make_visible_line(
         tuple((gpu, gpu.gfx is not None and served[gpu.gfx].runs) for gpu in subject.hardware.amd)
     )
-    is_split = any(code.missing or code.archives for code in codes)
     for gfx, support in served.items():
         archives = [archive for code in codes for archive in code.archives if gfx in archive.name]
         file = archives[0] if archives else codes[0].path
@@ -103,16 +94,22 @@ def check_torch_kernels(subject: DoctorSubject) -> Iterator[Finding]:
             yield ok(f"{text} ({file})")
             continue
         text += f" ({file})" if support.kind == "setting" else f": {file} has {content}"
-        lack = subject.find_lack(gfx)
-        text += f"; {lack}" if lack else ""
-        if is_split and support.kind == "no":
+        text += "".join(f"; {lack}" for lack in [subject.find_lack(gfx)] if lack)
+        fix = subject.format_torch(gfx=gfx)
+        if support.kind == "setting" and "xnack+" in support.by:
+            fix = "export HSA_XNACK=1"
+        elif support.kind == "setting" and "xnack-" in support.by and subject.uses_xnack:
+            fix = "unset HSA_XNACK"
+        elif support.kind == "setting":
+            fix = f"install a torch whose code leaves this setting open: {subject.format_torch('torch')}"
+        elif _is_split(subject, "torch"):
             text += f"; the device wheel amd-torch-device-{gfx} is missing"
-        if support.kind == "setting":
-            fix = _suggest_setting(support.by, subject)
-        elif is_split:
             fix = subject.format_rocm_pip(f"torch[device-{gfx}]=={torch.version}", torch.version)
-        else:
-            fix = subject.format_torch(gfx=gfx) + _suggest_posing(gfx, targets)
+        elif posed := host.find_pose(
+            [gfx],
+            lambda option: not option.risky and gpu_support.check_kernel_support(targets, option.target).runs,
+        ):
+            fix += f"   # or, as {posed.ability}: export {posed.line}"
         if hiding:
             inside = all(gpu.integrated for gpu in subject.hardware.amd if gpu.gfx == gfx)
             tell = info if inside else warning
@@ -121,30 +118,10 @@ def check_torch_kernels(subject: DoctorSubject) -> Iterator[Finding]:
             yield error(text, fix)
 
 
-def _suggest_setting(target: str, subject: DoctorSubject) -> str:
-    if "xnack+" in target:
-        return "export HSA_XNACK=1"
-    if "xnack-" in target and subject.uses_xnack:
-        return "unset HSA_XNACK"
-    return "install a torch whose code leaves this setting open: " + subject.format_torch("torch")
-
-
-def _suggest_posing(gfx: str, targets: tuple[str, ...]) -> str:
-    """Return, as a comment, the override by which the GPU runs kernels that torch has."""
-    for option in load_overrides().cards.get(gfx, ()):
-        if not option.risky and gpu_support.check_kernel_support(targets, option.target).runs:
-            posed = host.PosedTarget(gfx, option)
-            return f"   # or, as {posed.ability}: export {posed.line}"
-    return ""
-
-
 def check_torch_libraries(subject: DoctorSubject) -> Iterator[Finding]:
     """Name the libraries inside torch that have kernels, and none for a GPU that torch itself serves."""
-    torch = subject.installed.torch
-    if torch is None or torch.kind != "rocm":
-        return
-    served = _list_served(judge_kernels(subject))
-    other_codes = gpu_support.read_installed_code(torch, everything=True)[1:] if served else ()
+    torch, served = subject.installed.torch, _list_served(subject)
+    other_codes = gpu_support.read_installed_code(torch, everything=True)[1:] if torch and served else ()
     for gfx in served:
         without = sorted(
             code.path.name
@@ -158,23 +135,20 @@ def check_torch_libraries(subject: DoctorSubject) -> Iterator[Finding]:
 
 def check_companion_kernels(subject: DoctorSubject) -> Iterator[Finding]:
     """Say the same of the packages beside torch: their own kernels."""
-    verdicts = judge_kernels(subject)
-    served = _list_served(verdicts)
-    for verdict in verdicts:
-        if verdict.project == "torch" or verdict.gfx not in served:
+    served = _list_served(subject)
+    for verdict in judge_kernels(subject):
+        name, gfx, package = verdict.project, verdict.gfx, subject.installed.get(verdict.project)
+        if name == "torch" or gfx not in served or package is None:
             continue
-        text = (
-            f"kernels of {verdict.project} for {verdict.gfx}: {verdict.support.describe_support(verdict.gfx)}"
-        )
-        text += f" ({join_some([path.name for path in verdict.files], 2)})"
-        package = subject.installed.get(verdict.project)
+        files = join_some([path.name for path in verdict.files], 2)
+        text = f"kernels of {name} for {gfx}: {verdict.support.describe_support(gfx)} ({files})"
         if verdict.support.runs:
             yield ok(text)
-        elif package and _is_split(subject, verdict.project):  # the device wheel has its code
-            requirement = f"{package.name}[device-{verdict.gfx}]=={package.version}"
+        elif _is_split(subject, name):  # the device wheel has its code
+            requirement = f"{name}[device-{gfx}]=={package.version}"
             yield warning(text, subject.format_rocm_pip(requirement, package.version))
         else:
-            yield warning(text, subject.format_install(verdict.project))
+            yield warning(text, subject.format_install(name))
     for name, codes in subject.codes.items():
         for code in codes:
             if code.fault and name != "torch":
@@ -200,8 +174,9 @@ def check_archive_runtime(subject: DoctorSubject) -> Iterator[Finding]:
         package = subject.installed.get(name)
         if package and _is_split(subject, name):
             text = f"{name} {package.version} has its kernels in archives, and {roots[0].name} has no "
-            text += "librocm_kpack to read them: every kernel fails"
-            yield error(text, subject.format_install("torch"))
+            yield error(
+                f"{text}librocm_kpack to read them: every kernel fails", subject.format_install("torch")
+            )
 
 
 def check_library_kernels(subject: DoctorSubject) -> Iterator[Finding]:
@@ -226,15 +201,20 @@ def check_library_kernels(subject: DoctorSubject) -> Iterator[Finding]:
 
 def check_known_issues(subject: DoctorSubject) -> Iterator[Finding]:
     """Tell of issues that somebody has met with this torch, this ROCm and a GPU of this machine."""
-    torch = subject.installed.torch
-    if torch is None or torch.kind != "rocm":
+    torch, served = subject.installed.torch, _list_served(subject)
+    if torch is None or not served:
         return
-    version, rocm = parse_optional_version(torch.version), find_rocm_release(subject)
+    # the release of ROCm that torch was built with, else that of pip's packages, else HIP's: the third part
+    # of HIP's version is no release of ROCm
+    built_with = torch.build.version
+    if not built_with or built_with == torch.build.version_values.get("hip"):
+        built_with = subject.installed.rocm_version or ".".join(built_with.split(".")[:2])
+    version, rocm = parse_optional_version(torch.version), parse_optional_version(built_with)
     if version is None or rocm is None:
         return
     platform = _PLATFORM_NAMES.get(subject.machine.platform)
     gpus: dict[torch_builds.KnownIssue, list[str]] = {}
-    for gfx in _list_served(judge_kernels(subject)):
+    for gfx in served:
         for issue in torch_builds.find_issues(version, rocm, gfx, platform):
             if issue.effect not in _CHECKED_EFFECTS or issue.targets:
                 gpus.setdefault(issue, []).append(gfx)
@@ -244,18 +224,6 @@ def check_known_issues(subject: DoctorSubject) -> Iterator[Finding]:
         url = torch_builds.get_issue_url(issue)
         tell = warning if issue.effect in _SERIOUS_EFFECTS else info
         yield tell(f"{text}({issue.effect}, {issue.kind})", issue.workaround or f"read {url}", url)
-
-
-def find_rocm_release(subject: DoctorSubject) -> Version | None:
-    """Return the release of ROCm that torch was built with, else that of pip's packages, else HIP's."""
-    torch = subject.installed.torch
-    if torch is None:
-        return None
-    version = torch.build.version
-    if not version or version == torch.build.version_values.get("hip"):
-        hip = ".".join(version.split(".")[:2])  # the third part of HIP's version is no release of ROCm
-        return parse_optional_version(subject.installed.rocm_version or hip)
-    return parse_optional_version(version)
 
 
 CHECKS = (
