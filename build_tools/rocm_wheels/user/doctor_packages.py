@@ -13,7 +13,6 @@ from dataclasses import replace
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.tags import compatible_tags, cpython_tags, parse_tag
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
 
 from rocm_wheels.core import errors
 from rocm_wheels.core.errors import Finding
@@ -92,44 +91,37 @@ def check_torch(subject: DoctorSubject) -> Iterator[Finding]:
 def check_kinds(subject: DoctorSubject) -> Iterator[Finding]:
     """See that what is compiled against torch was compiled against this kind of torch."""
     torch = subject.installed.torch
-    for name in _list_compiled_companions():
-        package = subject.installed.get(name)
-        if package is None:
-            continue
-        kind = _KIND_NAMES.get(package.kind, "")
+    for package in filter(None, map(subject.installed.get, _list_compiled_companions())):
+        name, kind = package.distribution, _KIND_NAMES.get(package.kind, "")
         if torch is None or "unknown" in {package.kind, torch.kind} or package.kind == torch.kind:
-            yield ok(
-                f"{name} {package.version}"
-                + (f", for {kind} {package.build.version}".rstrip() if kind else "")
-            )
+            yield ok(f"{name}, for {kind} {package.build.version}".rstrip() if kind else str(name))
         else:
-            project = find_project_of(name)
+            project = find_project_of(package.name)
             install = project.install if project else InstallRecipe()
-            text = f"{name} {package.version} is built for {kind}, torch {torch.version} for "
-            text += f"{_KIND_NAMES[torch.kind]}: {install.mismatch}"
-            yield error(text, subject.format_reinstallation(name))
+            of_torch = f"torch {torch.version} for {_KIND_NAMES[torch.kind]}"
+            text = f"{name} is built for {kind}, {of_torch}: {install.mismatch}"
+            yield error(text, subject.format_reinstallation(package.name))
 
 
 def check_triton(subject: DoctorSubject) -> Iterator[Finding]:
     """See that there is one triton, and one for torch's kind."""
     torch, tritons = subject.installed.torch, subject.installed.tritons
     for package in tritons:
-        yield ok(f"{package.name} {package.version}")
+        yield ok(str(package.distribution))
+
+    def requires(name: str) -> bool:
+        lines = torch.distribution.requires if torch else ()
+        return any(re.match(rf"[\w-]*{re.escape(name)}\b", line) for line in lines)
+
     if len(tritons) > 1:
         # to keep: the one that torch requires, else one for ROCm, else the last
-        ranks = [torch is not None and _requires_project(torch, package.name) for package in tritons]
-        kinds = [package.kind == "rocm" for package in tritons]
-        kept = tritons[ranks.index(True) if any(ranks) else kinds.index(True) if any(kinds) else -1]
+        kept = max(reversed(tritons), key=lambda package: (requires(package.name), package.kind == "rocm"))
         text = f"{join_some([str(package.distribution) for package in tritons])}: all of them are the module "
         text += "`triton`, and the files of the one installed last are over those of the other"
         install = subject.format_install("torch", f"{kept.name}=={kept.version}")
         yield error(text, subject.format_replacement([package.name for package in tritons], install))
-    elif not tritons and torch and torch.kind == "rocm" and _requires_project(torch, "triton"):
+    elif not tritons and torch and torch.kind == "rocm" and requires("triton"):
         yield warning("there is no triton: torch.compile does not work", subject.format_install("torch"))
-
-
-def _requires_project(package: installed_packages.InstalledPackage, name: str) -> bool:
-    return any(re.match(rf"[\w-]*{re.escape(name)}\b", line) for line in package.distribution.requires)
 
 
 def check_requirements(subject: DoctorSubject) -> Iterator[Finding]:
@@ -137,7 +129,7 @@ def check_requirements(subject: DoctorSubject) -> Iterator[Finding]:
 
     ``uv pip check`` looks the same up, of all that is installed.
     """
-    path = subject.installed.environment.path
+    environment = subject.installed.environment
     present = {
         package.name: package.distribution for package in subject.installed.packages if not package.shadowed
     }
@@ -145,43 +137,38 @@ def check_requirements(subject: DoctorSubject) -> Iterator[Finding]:
     for name, extra in pending:  # which grows
         for text in present[name].requires:
             try:
-                requirement = Requirement(text)
+                required = Requirement(text)
             except InvalidRequirement:  # a marker of variants is one that nobody but their installer reads
                 if not extra and "variant_" not in text:
                     yield info(f"{name} requires {text!r}, which cannot be read", subject.format_pip("check"))
                 continue
-            if not _is_applicable(requirement, subject, extra):
+            marker, required.marker = required.marker, None
+            holds, by_extra = (
+                marker is None or marker.evaluate({**environment.markers, "extra": value})
+                for value in ("", extra)
+            )
+            if not by_extra or (extra and holds):  # of an extra what it alone adds
                 continue
-            requirement.marker = None
-            required_name = canonicalize_name(requirement.name)
-            if required_name not in present:  # the packages of others are read where they are required
-                pattern = re.compile(re.escape(required_name))
-                others, _ = installed_packages.read_distributions(path, pattern)
+            dependency_name = canonicalize_name(required.name)
+            if dependency_name not in present:  # the packages of others are read where they are required
+                pattern = re.compile(re.escape(dependency_name))
+                others, _ = installed_packages.read_distributions(environment.path, pattern)
                 present |= {distribution.name: distribution for distribution in others[:1]}
-            dependency = present.get(required_name)
-            if dependency is None or not _is_satisfied(dependency.version, requirement):
+            dependency = present.get(dependency_name)
+            if dependency is None or not _is_satisfied(dependency.version, required):
                 state = f"and {dependency.version} is installed" if dependency else "which is not installed"
-                message = f"{name} {present[name].version} requires {requirement}, {state}"
-                yield error(message, _suggest_fix(subject, name, requirement))
+                message = f"{name} {present[name].version} requires {required}, {state}"
+                yield error(message, _suggest_fix(subject, name, required))
             else:
-                entries = [(required_name, extra) for extra in ("", *sorted(requirement.extras))]
+                entries = [(dependency_name, wanted) for wanted in ("", *sorted(required.extras))]
                 pending += [entry for entry in entries if entry not in pending]
 
 
-def _is_applicable(required: Requirement, subject: DoctorSubject, extra: str) -> bool:
-    """Tell whether a requirement holds here: by an extra, one that only the extra adds."""
-    if required.marker is None:
-        return not extra
-    markers = subject.installed.environment.markers
-    without = required.marker.evaluate({**markers, "extra": ""})
-    return without if not extra else not without and required.marker.evaluate({**markers, "extra": extra})
-
-
 def _is_satisfied(version: str, required: Requirement) -> bool:
-    try:
-        return required.specifier.contains(Version(version), prereleases=True)
-    except InvalidVersion:
+    parsed = installed_packages.parse_optional_version(version)
+    if parsed is None:
         return version in str(required.specifier)
+    return required.specifier.contains(parsed, prereleases=True)
 
 
 def _suggest_fix(subject: DoctorSubject, package: str, required: Requirement) -> str:
@@ -209,12 +196,12 @@ def check_release_line(subject: DoctorSubject) -> Iterator[Finding]:
     except errors.DataError as refusal:
         yield warning(refusal.message, subject.format_install("torch"))
         return
-    for project in list_default_packages():
-        package, expected = subject.installed.get(project), belonging.get(project)
-        version = installed_packages.parse_optional_version(package.version) if package else None
-        if package and version and expected and not facts.is_in_series(version, expected):
-            text = f"{project} {package.version} does not belong to torch {torch.version}: {expected} does"
-            yield warning(text, subject.format_install("torch", project))
+    for package in filter(None, map(subject.installed.get, list_default_packages())):
+        expected = belonging.get(package.name)
+        version = installed_packages.parse_optional_version(package.version)
+        if version and expected and not facts.is_in_series(version, expected):
+            text = f"{package.distribution} does not belong to torch {torch.version}: {expected} does"
+            yield warning(text, subject.format_install("torch", package.name))
 
 
 def check_interpreter(subject: DoctorSubject) -> Iterator[Finding]:
@@ -228,24 +215,24 @@ def check_interpreter(subject: DoctorSubject) -> Iterator[Finding]:
         for tag in (*cpython_tags(version, [abi], ["any"]), *compatible_tags(version, interpreter, ["any"]))
     }
     for package in subject.installed.packages:
-        tags = [tag for tag in package.distribution.tags if tag.count("-") == 2]
+        tags = sorted({tag for tag in package.distribution.tags if tag.count("-") == 2})
         built_for = {(tag.interpreter, tag.abi) for text in tags for tag in parse_tag(text)}
         if not package.shadowed and tags and fitting.isdisjoint(built_for):
-            text = f"{package.name} {package.version} is built for {join_some(sorted(set(tags)), 2)}, "
-            text += f"and this is Python {python.minor}"
+            text = (
+                f"{package.distribution} is built for {join_some(tags, 2)}, and this is Python {python.minor}"
+            )
             yield error(text, subject.format_reinstallation(package.name))
 
 
 def check_twice(subject: DoctorSubject) -> Iterator[Finding]:
     """Tell of packages that are there twice, and of those of the user that come first."""
-    user, compiled = subject.installed.environment.user_site, {"torch", *_list_compiled_companions()}
+    python, compiled = subject.installed.environment, {"torch", *_list_compiled_companions()}
     for package in subject.installed.packages:
         name, version, folder = package.name, package.version, package.distribution.site_folder
         first = subject.installed.get(name)
-        if not package.shadowed and folder == user and name in compiled:
-            minor = subject.installed.environment.minor
-            text = f"{name} {version} is in the user's own folder {user}, "
-            text += f"where every Python {minor} of this user finds it"
+        if not package.shadowed and folder == python.user_site and name in compiled:
+            text = f"{name} {version} is in the user's own folder {folder}, "
+            text += f"where every Python {python.minor} of this user finds it"
             yield warning(text, f"PYTHONNOUSERSITE=1   # or: {subject.format_pip('uninstall', name)}")
         elif package.shadowed and first and first.distribution.site_folder != folder:
             text = f"{name} is installed twice: {first.version} in {first.distribution.site_folder} is "
