@@ -51,7 +51,7 @@ def test_build_kind_is_read_from_what_is_there(  # noqa: PLR0917
     install(place.site_packages, name, version, files=files, installer="uv")
     found = installed_packages.read_environment_packages(place).get(name)
     assert found is not None
-    assert (found.kind, found.build.version, found.distribution.installer) == (kind, number, "uv")
+    assert (found.kind, found.build.version, found.installer) == (kind, number, "uv")
 
 
 def test_a_package_says_by_its_links_what_it_was_built_for(tmp_path: Path) -> None:

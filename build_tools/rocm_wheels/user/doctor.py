@@ -161,8 +161,8 @@ def make_report_json(subject: DoctorSubject, findings: Sequence[errors.Finding])
             "version": package.version,
             "build": package.kind,
             "build_version": package.build.version or None,
-            "installer": package.distribution.installer or None,
-            "place": str(package.distribution.site_folder),
+            "installer": package.installer or None,
+            "place": str(package.site_folder),
             "imported": not package.shadowed,
         }
         for package in subject.installed.packages

@@ -70,7 +70,7 @@ def check_torch_kernels(subject: DoctorSubject) -> Iterator[Finding]:
         if code.fault:
             yield error(f"damaged: {code.fault}", subject.format_reinstallation("torch"))
     if not subject.codes["torch"]:
-        text = f"{torch.folder or torch.distribution.info}: torch says that it is for ROCm, "
+        text = f"{torch.folder or torch.info}: torch says that it is for ROCm, "
         yield error(f"{text}and no library of it holds device code", subject.format_reinstallation("torch"))
     codes = [code for code in subject.codes["torch"] if not code.fault]
     if not codes:

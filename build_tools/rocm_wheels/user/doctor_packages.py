@@ -71,7 +71,7 @@ def check_torch(subject: DoctorSubject) -> Iterator[Finding]:
     if torch is None:
         yield info(f"torch is not installed{lack}", subject.format_torch())
         return
-    distribution = torch.distribution
+    distribution = torch
     kind = _KIND_NAMES.get(torch.kind, "what cannot be told")
     description = f"torch {torch.version} is built for {f'{kind} {torch.build.version}'.rstrip()}"
     if torch.folder is None:
@@ -92,7 +92,7 @@ def check_kinds(subject: DoctorSubject) -> Iterator[Finding]:
     """See that what is compiled against torch was compiled against this kind of torch."""
     torch = subject.installed.torch
     for package in filter(None, map(subject.installed.get, _list_compiled_companions())):
-        name, kind = package.distribution, _KIND_NAMES.get(package.kind, "")
+        name, kind = package, _KIND_NAMES.get(package.kind, "")
         if torch is None or "unknown" in {package.kind, torch.kind} or package.kind == torch.kind:
             yield ok(f"{name}, for {kind} {package.build.version}".rstrip() if kind else str(name))
         else:
@@ -107,16 +107,16 @@ def check_triton(subject: DoctorSubject) -> Iterator[Finding]:
     """See that there is one triton, and one for torch's kind."""
     torch, tritons = subject.installed.torch, subject.installed.tritons
     for package in tritons:
-        yield ok(str(package.distribution))
+        yield ok(str(package))
 
     def requires(name: str) -> bool:
-        lines = torch.distribution.requires if torch else ()
+        lines = torch.requires if torch else ()
         return any(re.match(rf"[\w-]*{re.escape(name)}\b", line) for line in lines)
 
     if len(tritons) > 1:
         # to keep: the one that torch requires, else one for ROCm, else the last
         kept = max(reversed(tritons), key=lambda package: (requires(package.name), package.kind == "rocm"))
-        text = f"{join_some([str(package.distribution) for package in tritons])}: all of them are the module "
+        text = f"{join_some([str(package) for package in tritons])}: all of them are the module "
         text += "`triton`, and the files of the one installed last are over those of the other"
         install = subject.format_install("torch", f"{kept.name}=={kept.version}")
         yield error(text, subject.format_replacement([package.name for package in tritons], install))
@@ -130,9 +130,7 @@ def check_requirements(subject: DoctorSubject) -> Iterator[Finding]:
     ``uv pip check`` looks the same up, of all that is installed.
     """
     environment = subject.installed.environment
-    present = {
-        package.name: package.distribution for package in subject.installed.packages if not package.shadowed
-    }
+    present = {package.name: package for package in subject.installed.packages if not package.shadowed}
     pending = [(name, "") for name in present]  # each with an extra that is wanted of it, "" for itself
     for name, extra in pending:  # which grows
         for text in present[name].requires:
@@ -200,7 +198,7 @@ def check_release_line(subject: DoctorSubject) -> Iterator[Finding]:
         expected = belonging.get(package.name)
         version = installed_packages.parse_optional_version(package.version)
         if version and expected and not facts.is_in_series(version, expected):
-            text = f"{package.distribution} does not belong to torch {torch.version}: {expected} does"
+            text = f"{package} does not belong to torch {torch.version}: {expected} does"
             yield warning(text, subject.format_install("torch", package.name))
 
 
@@ -215,12 +213,10 @@ def check_interpreter(subject: DoctorSubject) -> Iterator[Finding]:
         for tag in (*cpython_tags(version, [abi], ["any"]), *compatible_tags(version, interpreter, ["any"]))
     }
     for package in subject.installed.packages:
-        tags = sorted({tag for tag in package.distribution.tags if tag.count("-") == 2})
+        tags = sorted({tag for tag in package.tags if tag.count("-") == 2})
         built_for = {(tag.interpreter, tag.abi) for text in tags for tag in parse_tag(text)}
         if not package.shadowed and tags and fitting.isdisjoint(built_for):
-            text = (
-                f"{package.distribution} is built for {join_some(tags, 2)}, and this is Python {python.minor}"
-            )
+            text = f"{package} is built for {join_some(tags, 2)}, and this is Python {python.minor}"
             yield error(text, subject.format_reinstallation(package.name))
 
 
@@ -228,14 +224,14 @@ def check_twice(subject: DoctorSubject) -> Iterator[Finding]:
     """Tell of packages that are there twice, and of those of the user that come first."""
     python, compiled = subject.installed.environment, {"torch", *_list_compiled_companions()}
     for package in subject.installed.packages:
-        name, version, folder = package.name, package.version, package.distribution.site_folder
+        name, version, folder = package.name, package.version, package.site_folder
         first = subject.installed.get(name)
         if not package.shadowed and folder == python.user_site and name in compiled:
             text = f"{name} {version} is in the user's own folder {folder}, "
             text += f"where every Python {python.minor} of this user finds it"
             yield warning(text, f"PYTHONNOUSERSITE=1   # or: {subject.format_pip('uninstall', name)}")
-        elif package.shadowed and first and first.distribution.site_folder != folder:
-            text = f"{name} is installed twice: {first.version} in {first.distribution.site_folder} is "
+        elif package.shadowed and first and first.site_folder != folder:
+            text = f"{name} is installed twice: {first.version} in {first.site_folder} is "
             text += f"imported, {version} in {folder} is not"
             yield warning(text, "uninstall the one that is wrong, or leave its folder out of PYTHONPATH")
         elif package.shadowed and first:

@@ -23,12 +23,12 @@ def check_rocm(subject: DoctorSubject) -> Iterator[Finding]:
     )
     system = [entry for entry in subject.hardware.rocm if entry.source not in {"pip", "forced"}]
     if package:
-        yield ok(f"ROCm {package.version} from pip ({package.distribution.site_folder})")
+        yield ok(f"ROCm {package.version} from pip ({package.site_folder})")
     for entry in system:
         yield ok(f"ROCm {entry.version} on the system ({entry.path})")
 
     # a torch that was built on an installed ROCm wants that one, or packages of that very version
-    if torch is not None and (built_on := dist_info.read_external_rocm(torch.distribution.external)):
+    if torch is not None and (built_on := dist_info.read_external_rocm(torch.external)):
         releases = [_parse_minor(entry.version) for entry in system]
         if not (package and package.version == built_on) and _parse_minor(built_on) not in releases:
             others = join_some([f"{entry.version} ({entry.path})" for entry in system]) or "none"

@@ -169,7 +169,7 @@ def list_kernel_targets(installed: installed_packages.InstalledSet, project: str
 
 
 def read_installed_code(
-    package: installed_packages.InstalledPackage, *, everything: bool = False
+    package: installed_packages.InstalledDistribution, *, everything: bool = False
 ) -> tuple[InstalledCode, ...]:
     """Return the libraries of an installed package that hold or name device code, the main one first.
 
@@ -211,16 +211,16 @@ def sort_target_ids(targets: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(set(targets), key=lambda target: code_objects.TargetId.parse(target).get_sort_key()))
 
 
-def _list_libraries(package: installed_packages.InstalledPackage) -> list[Path]:
+def _list_libraries(package: installed_packages.InstalledDistribution) -> list[Path]:
     """Return a package's libraries, those that its RECORD lists, or all below its folder."""
-    record = package.distribution.info / "RECORD"
-    if package.distribution.editable or not record.is_file():
+    record = package.info / "RECORD"
+    if package.editable or not record.is_file():
         below = package.folder.rglob("*") if package.folder else ()
         return sorted(path for path in below if _CODE_FILE.search(path.name) and path.is_file())
     with record.open(encoding="utf-8", newline="", errors="replace") as file:
         lines = [line for line in file if ".so" in line or ".dll" in line or ".pyd" in line]
     paths = [row[0] for row in csv.reader(lines) if row and _CODE_FILE.search(row[0])]
-    files = (package.distribution.site_folder / path for path in paths)
+    files = (package.site_folder / path for path in paths)
     return sorted(path for path in files if path.is_file())
 
 

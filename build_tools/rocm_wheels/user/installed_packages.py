@@ -15,8 +15,9 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from email.parser import HeaderParser
+from functools import cached_property
 from pathlib import Path
 from string import ascii_lowercase
 from typing import Any, Literal
@@ -160,6 +161,7 @@ def _make_environment(answer: Mapping[str, Any]) -> PythonEnvironment:
     )
 
 
+BuildKind = Literal["rocm", "cuda", "xpu", "cpu", "unknown"]
 # what belongs to torch, and every package of ROCm
 RELEVANT_PROJECTS = re.compile(
     r"torch|torchvision|torchaudio|torchao|torchdata|torchtune|torchrl|torchcodec|tensordict|apex"
@@ -170,13 +172,28 @@ _INFO_SUFFIXES = (".dist-info", ".egg-info")
 
 
 @dataclass(frozen=True)
+class PackageBuild:
+    """What a package was built for.
+
+    ``version`` is that of ROCm (of HIP, where nothing says it) or CUDA as it was written down, "" where
+    nothing says any; ``source`` is what says it, ``version_values`` are the values of its version.py.
+    """
+
+    kind: BuildKind
+    version: str = ""
+    source: str = ""
+    version_values: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class InstalledDistribution:
     """One installed distribution.
 
     ``name`` is normalised, ``version`` as it is written. ``info`` is its ``.dist-info`` folder,
     ``site_folder`` the folder on the path that it is in. ``installer`` is ``pip``, ``uv``, … ("" when
     nothing says). ``editable`` is the source tree that is imported instead of a copy. ``tags`` are those of
-    its wheel; ``external`` is what it requires of the system.
+    its wheel; ``external`` is what it requires of the system. ``shadowed`` says that a folder further in
+    front on the path has the same distribution: that one is imported.
     """
 
     name: str
@@ -188,11 +205,34 @@ class InstalledDistribution:
     external: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
     editable: Path | None = None
+    shadowed: bool = False
 
     @property
     def label(self) -> str:
         """Return the local part of the version: ``rocm7.1`` of ``2.9.1+rocm7.1``."""
         return self.version.partition("+")[2]
+
+    @cached_property
+    def folder(self) -> Path | None:
+        """Return the folder that is imported, None when it is not there."""
+        module = "triton" if "triton" in self.name else self.name.replace("-", "_")
+        if self.name not in _OWN_MODULES and (recipe := project_names.find_wheel_projects().get(self.name)):
+            from rocm_wheels.models.project import load_project  # slow to import
+
+            module = load_project(recipe).checks.import_name
+        tree = self.editable
+        roots = [tree, tree / "src", tree / "python"] if tree else [self.site_folder]
+        return next((root / module for root in roots if (root / module).is_dir()), None)
+
+    @cached_property
+    def build(self) -> PackageBuild:
+        """Return what it was built for, as far as that is looked up: of what is compiled against torch."""
+        return detect_build(self) if _BUILT_PROJECTS.fullmatch(self.name) else PackageBuild("unknown")
+
+    @property
+    def kind(self) -> BuildKind:
+        """Return for which GPUs it was built."""
+        return self.build.kind
 
     def __str__(self) -> str:
         return f"{self.name} {self.version}"
@@ -207,12 +247,16 @@ def read_distributions(
     """
     distributions: list[InstalledDistribution] = []
     faults: list[str] = []
+    names: set[str] = set()
     for folder in path:
         for info in _list_info_folders(folder, only, faults):
             try:
-                distributions.append(_read_distribution(info, folder))
+                entry = _read_distribution(info, folder)
             except (OSError, UnicodeDecodeError, ValueError) as cause:
                 faults.append(f"{info} cannot be read: {cause}")
+            else:
+                distributions.append(replace(entry, shadowed=entry.name in names))
+                names.add(entry.name)
     return tuple(distributions), tuple(faults)
 
 
@@ -271,10 +315,10 @@ def _find_source_tree(direct_url: str) -> Path | None:
     return None
 
 
-BuildKind = Literal["rocm", "cuda", "xpu", "cpu", "unknown"]
-
-# imported names that no recipe is read for: of what has none, and of what everybody has
-_MODULE_NAMES = {"flash-attn": "flash_attn"} | {name: name for name in ("torch", "torchvision", "torchaudio")}
+_OWN_MODULES = ("flash-attn", "torch", "torchvision", "torchaudio")  # as their names: no recipe is read
+_BUILT_PROJECTS = re.compile(
+    r"torch|torchvision|torchaudio|torchao|torchcodec|apex|.*triton.*|flash-attn|xformers"
+)
 _LIBRARY_FILE = re.compile(r"\.so(\.[0-9.]+)?$|\.(dll|pyd)$")
 _LINKED_KINDS: tuple[tuple[BuildKind, str], ...] = (
     ("rocm", r"(lib)?(torch_hip|c10_hip|amdhip64)\b"),
@@ -297,74 +341,36 @@ _LABEL_VERSION = re.compile(r"[._]?(?:sdk)?[._]?([0-9]+(?:\.[0-9]+)*(?:(?:a|b|rc
 _MAX_LIBRARIES = 200
 
 
-@dataclass(frozen=True)
-class PackageBuild:
-    """What a package was built for.
-
-    ``version`` is that of ROCm (of HIP, where nothing says it) or CUDA as it was written down, "" where
-    nothing says any; ``source`` is what says it, ``version_values`` are the values of its version.py.
-    """
-
-    kind: BuildKind
-    version: str = ""
-    source: str = ""
-    version_values: dict[str, str] = field(default_factory=dict)
-
-
-def find_package_folder(distribution: InstalledDistribution) -> Path | None:
-    """Return the folder that is imported, None when it is not there."""
-    name = distribution.name
-    if name in _MODULE_NAMES:
-        module = _MODULE_NAMES[name]
-    elif recipe := project_names.find_wheel_projects().get(name):
-        from rocm_wheels.models.project import load_project  # slow to import
-
-        module = load_project(recipe).checks.import_name
-    else:
-        module = "triton" if "triton" in name else name.replace("-", "_")
-    if distribution.editable:
-        roots = [distribution.editable, distribution.editable / "src", distribution.editable / "python"]
-    else:
-        roots = [distribution.site_folder]
-    return next((root / module for root in roots if (root / module).is_dir()), None)
-
-
 def detect_build(distribution: InstalledDistribution) -> PackageBuild:
     """Return what a distribution was built for: by its version.py, its libraries, its name, its label."""
-    name = distribution.name
-    package = find_package_folder(distribution)
-    version_values = read_version_file(package / "version.py") if package else {}
+    name, package = distribution.name, distribution.folder
+    values = read_version_file(package / "version.py") if package else {}
     label_kind, label_version = _parse_label(distribution.label)
     source = f"version {distribution.version}" if label_kind != "unknown" else ""
-    labelled = PackageBuild(label_kind, label_version, source, version_values)
+    labelled = PackageBuild(label_kind, label_version, source, values)
+    key, written = next(((key, kind) for key, kind in _VERSION_KEYS if values.get(key)), ("", "unknown"))
     if name == "torch":
-        kind = (
-            detect_torch_kind(version_values, lambda file: (package / file).exists())
-            if package
-            else "unknown"
-        )
-        if kind == "unknown":
-            return labelled
-        number = next((version_values[key] for key, _ in _VERSION_KEYS if version_values.get(key)), "")
+        kind = detect_torch_kind(values, lambda file: (package / file).exists()) if package else "unknown"
+        number = values.get(key, "")
         if kind == "rocm" and number:  # HIP counts on its own: torch 2.13.0+rocm10.0.0 has HIP 7.15
-            number = version_values.get("rocm") or label_version or number
-        return PackageBuild(kind, number, str(package), version_values)
+            number = values.get("rocm") or label_version or number
+        return labelled if kind == "unknown" else PackageBuild(kind, number, str(package), values)
     if "triton" in name:
-        named: dict[str, BuildKind] = {"rocm": "rocm", "xpu": "xpu"}
-        by_name = named.get(name.rpartition("-")[2])
-        return PackageBuild(by_name, "", f"name {name}") if by_name else labelled
-    for key, kind in _VERSION_KEYS:
-        if version_values.get(key):
-            return PackageBuild(kind, version_values[key], f"{package}/version.py", version_values)
+        for kind in ("rocm", "xpu"):
+            if name.endswith(f"-{kind}"):
+                return PackageBuild(kind, "", f"name {name}")
+        return labelled
+    if key:
+        return PackageBuild(written, values[key], f"{package}/version.py", values)
     linked = [library for library in read_libraries(package) if library.needed] if package else []
     for kind, pattern in _LINKED_KINDS:
         for library in linked:
             if any(re.match(pattern, needed) for needed in library.needed):
-                return PackageBuild(kind, label_version, str(library.path), version_values)
-    if label_kind == "unknown" and any(
-        re.match(r"lib(torch|c10)", needed) for library in linked for needed in library.needed
-    ):
-        return PackageBuild("cpu", "", str(linked[0].path), version_values)
+                return PackageBuild(kind, label_version, str(library.path), values)
+    if label_kind == "unknown":
+        for library in linked:
+            if any(re.match(r"lib(torch|c10)", needed) for needed in library.needed):
+                return PackageBuild("cpu", "", str(library.path), values)
     return labelled
 
 
@@ -423,48 +429,13 @@ def _parse_label(label: str) -> tuple[BuildKind, str]:
     return "unknown", ""
 
 
-_BUILT_PROJECTS = re.compile(
-    r"torch|torchvision|torchaudio|torchao|torchcodec|apex|.*triton.*|flash-attn|xformers"
-)
-_UNKNOWN_BUILD = PackageBuild("unknown")
-
-
-@dataclass(frozen=True)
-class InstalledPackage:
-    """An installed distribution, the folder that is imported (None: it is not there), and its build.
-
-    ``shadowed`` says that a folder further in front on the path has the same distribution: that one is
-    imported.
-    """
-
-    distribution: InstalledDistribution
-    folder: Path | None
-    build: PackageBuild
-    shadowed: bool = False
-
-    @property
-    def name(self) -> str:
-        """Return the normalised name."""
-        return self.distribution.name
-
-    @property
-    def version(self) -> str:
-        """Return the version as it is written."""
-        return self.distribution.version
-
-    @property
-    def kind(self) -> BuildKind:
-        """Return what it was built for."""
-        return self.build.kind
-
-
 @dataclass(frozen=True)
 class InstalledSet:
     """What an environment holds of torch and ROCm, in the order of the path; ``faults``: what could not be
     read."""
 
     environment: PythonEnvironment
-    packages: tuple[InstalledPackage, ...]
+    packages: tuple[InstalledDistribution, ...]
     faults: tuple[str, ...] = ()
 
     @property
@@ -472,17 +443,17 @@ class InstalledSet:
         """Return the folder that installers put packages into."""
         return self.environment.site_packages
 
-    def get(self, name: str) -> InstalledPackage | None:
+    def get(self, name: str) -> InstalledDistribution | None:
         """Return the distribution that is imported under a normalised name, ``None`` when there is none."""
         return next((package for package in self.packages if package.name == name), None)
 
     @property
-    def torch(self) -> InstalledPackage | None:
+    def torch(self) -> InstalledDistribution | None:
         """Return torch."""
         return self.get("torch")
 
     @property
-    def tritons(self) -> tuple[InstalledPackage, ...]:
+    def tritons(self) -> tuple[InstalledDistribution, ...]:
         """Return every distribution that has a module ``triton``: one is right, two overwrite each other."""
         return tuple(
             package for package in self.packages if "triton" in package.name and not package.shadowed
@@ -513,15 +484,4 @@ def read_installed_packages(python: Path | None, env: Mapping[str, str]) -> Inst
 
 def read_environment_packages(environment: PythonEnvironment) -> InstalledSet:
     """Read what is installed in the folders of an environment."""
-    distributions, faults = read_distributions(environment.path)
-    packages = []
-    names: set[str] = set()
-    for distribution in distributions:
-        build = detect_build(distribution) if _BUILT_PROJECTS.fullmatch(distribution.name) else _UNKNOWN_BUILD
-        packages.append(
-            InstalledPackage(
-                distribution, find_package_folder(distribution), build, shadowed=distribution.name in names
-            )
-        )
-        names.add(distribution.name)
-    return InstalledSet(environment, tuple(packages), faults)
+    return InstalledSet(environment, *read_distributions(environment.path))
