@@ -163,9 +163,6 @@ Examples:
     help="auto (every GPU, else the CPU), all (both), cpu, or one as torch names it: cuda:1.",
 )
 @catalogue.REQUIRE_GPU.but(help="It is a failure when torch sees no GPU.")
-@command.option(
-    "--configured", is_flag=True, help="Test with the variables that `rocm-wheels configure` says are needed."
-)
 @catalogue.PYTHON.but(help="Python or virtual environment whose torch is tested [default: this one].")
 @catalogue.TIMEOUT.but(default=300.0, show_default=True, help="A check that takes longer is stopped.")
 @catalogue.JSON
@@ -173,7 +170,6 @@ def selftest_command(  # noqa: PLR0917 - click passes them by name
     groups: tuple[str, ...],
     device: str,
     require_gpu: bool,
-    configured: bool,
     python: Path | None,
     timeout: float,
     as_json: bool,
@@ -182,16 +178,8 @@ def selftest_command(  # noqa: PLR0917 - click passes them by name
     from rocm_wheels.user import selftest
 
     chosen = selftest.parse_groups(groups)
-    env = boundary.read_environment()
-    if configured:
-        from rocm_wheels.user import settings
-
-        variables = settings.make_configuration(env, python=python).variables
-        for name, value in variables.items():
-            log.log_note(f"with {name}={value}")
-        env = {**env, **variables}
     report = selftest.run_self_test(
-        env,
+        boundary.read_environment(),
         chosen,
         device=device,
         python=python,
@@ -206,9 +194,7 @@ def selftest_command(  # noqa: PLR0917 - click passes them by name
     if report.failures:
         names = ", ".join(str(outcome) for outcome in report.failures[:3])
         more = f" and {len(report.failures) - 3} more" if len(report.failures) > 3 else ""
-        raise errors.ChecksError(
-            f"torch does not work here: {names}{more}", tip=_choose_tip(report, python, configured)
-        )
+        raise errors.ChecksError(f"torch does not work here: {names}{more}", tip=_choose_tip(report, python))
 
 
 def _print_outcome(outcome: selftest.SelfTestOutcome) -> None:
@@ -221,13 +207,13 @@ def _note_failure(outcome: selftest.SelfTestOutcome) -> None:
         log.log_note(f"{outcome.state}: {outcome}: {outcome.detail}")
 
 
-def _choose_tip(report: selftest.SelfTestReport, python: Path | None, configured: bool) -> str:
+def _choose_tip(report: selftest.SelfTestReport, python: Path | None) -> str:
     from rocm_wheels.user import selftest
 
     place = ["--python", str(python)] if python else []
     doctor = format_command(["rocm-wheels", "doctor", *place])
     details = [outcome.detail for outcome in report.failures]
-    if not configured and any(sign in text for text in details for sign in selftest.NO_KERNEL_MESSAGES):
-        again = format_command(["rocm-wheels", "test", "--configured", *place])
-        return f"torch has no kernels for a GPU; try `{again}`, or see `{doctor}`"
+    if any(sign in text for text in details for sign in selftest.NO_KERNEL_MESSAGES):
+        configure = format_command(["rocm-wheels", "configure", *place])
+        return f"torch has no kernels for a GPU; `{configure}` says whether a variable helps, `{doctor}` more"
     return f"`{doctor}` looks for what is wrong"

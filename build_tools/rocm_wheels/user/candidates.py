@@ -8,7 +8,6 @@ goes from the page to the answer: its rank, or the reason why it is out, is writ
 from __future__ import annotations
 
 import enum
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -20,6 +19,7 @@ from packaging.version import InvalidVersion, Version
 from rocm_wheels.core import errors
 from rocm_wheels.gpus import gpu, vendors
 from rocm_wheels.index import reader
+from rocm_wheels.user import installed_packages
 from rocm_wheels.user.host import TargetHost
 from rocm_wheels.variants import document
 from rocm_wheels.wheels import dist_info
@@ -264,14 +264,6 @@ def _check_versions(
 
 # --- what a build is for, by its local version ---
 
-_KIND_PATTERNS = (
-    ("rocm", re.compile(r"(?:^|[._])(?:dev)?rocm")),
-    ("cuda", re.compile(r"^cu(?:da)?[0-9]")),
-    ("xpu", re.compile(r"^xpu")),
-    ("cpu", re.compile(r"^cpu")),
-)
-
-
 KIND_TITLES = {
     vendor.build_kind: f"{vendor.title} GPUs" for vendor in vendors.GPU_VENDORS.values() if vendor.build_kind
 } | {"cpu": "the CPU"}
@@ -279,5 +271,5 @@ KIND_TITLES = {
 
 def get_build_kind(version: Version) -> str:
     """Return what a build is for by its local version: ``rocm``, ``cuda``, ``xpu``, ``cpu``; "" unknown."""
-    local = version.local or ""
-    return next((kind for kind, pattern in _KIND_PATTERNS if pattern.search(local)), "")
+    kind, _ = installed_packages.parse_label(version.local or "")
+    return "" if kind == "unknown" else kind

@@ -345,7 +345,7 @@ def detect_build(distribution: InstalledDistribution) -> PackageBuild:
     """Return what a distribution was built for: by its version.py, its libraries, its name, its label."""
     name, package = distribution.name, distribution.folder
     values = read_version_file(package / "version.py") if package else {}
-    label_kind, label_version = _parse_label(distribution.label)
+    label_kind, label_version = parse_label(distribution.label)
     source = f"version {distribution.version}" if label_kind != "unknown" else ""
     labelled = PackageBuild(label_kind, label_version, source, values)
     key, written = next(((key, kind) for key, kind in _VERSION_KEYS if values.get(key)), ("", "unknown"))
@@ -418,7 +418,7 @@ def detect_torch_kind(version_values: Mapping[str, str], has_file: Callable[[str
     return next(named, None) or next(linked, None) or ("cpu" if version_values else "unknown")
 
 
-def _parse_label(label: str) -> tuple[BuildKind, str]:
+def parse_label(label: str) -> tuple[BuildKind, str]:
     """Return what the local part of a version says: ``rocm7.1`` → ROCm 7.1, ``cu128`` → CUDA 12.8."""
     for kind, pattern in _LABEL_KINDS:
         if match := re.search(pattern, label):

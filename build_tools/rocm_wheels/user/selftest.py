@@ -30,9 +30,7 @@ GROUP_FILES = {
 }
 CASE_GROUPS = tuple(GROUP_FILES)
 ALL_GROUPS = "all"
-CASE_SECONDS = (
-    300.0  # seconds a check: compiling kernels when they are first used takes minutes on some cards
-)
+CASE_SECONDS = 300.0  # a check: compiling kernels when they are first used takes minutes on some cards
 NO_KERNEL_MESSAGES = ("invalid device function", "no kernel image", "kernel image is invalid")
 _STATES: dict[str, CaseState] = {
     "passed": "pass",
@@ -41,6 +39,13 @@ _STATES: dict[str, CaseState] = {
     "timeout": "timeout",
     "missing": "fail",
     "skipped": "skip",
+}
+_STATE_WORDS: dict[CaseState, str] = {
+    "pass": "passed",
+    "fail": "failed",
+    "crash": "crashed",
+    "timeout": "stopped",
+    "skip": "skipped",
 }
 _SHOWN_LINES = 15
 
@@ -79,29 +84,20 @@ class SelfTestReport:
 
     def summary(self) -> str:
         """Count them: ``70 passed, 2 failed, 5 skipped``."""
-        counts: Counter[str] = Counter(outcome.state for outcome in self.outcomes)
-        words = {
-            "pass": "passed",
-            "fail": "failed",
-            "crash": "crashed",
-            "timeout": "stopped",
-            "skip": "skipped",
-        }
-        return ", ".join(f"{counts[state]} {word}" for state, word in words.items() if counts[state])
+        counts = Counter(outcome.state for outcome in self.outcomes)
+        return ", ".join(f"{counts[state]} {word}" for state, word in _STATE_WORDS.items() if counts[state])
 
 
 def parse_groups(words: Iterable[str]) -> tuple[str, ...]:
     """Return the groups that words name, in their order here; none and ``all`` stand for every one."""
     names = [word.lower() for word in words]
+    known = (ALL_GROUPS, *CASE_GROUPS)
     for word in names:
-        if word not in (*CASE_GROUPS, ALL_GROUPS):
-            hint = tables.suggest_name(word, (*CASE_GROUPS, ALL_GROUPS))
-            raise errors.UsageError(
-                f"there are no checks {word}{hint}", tip=f"checks: {', '.join((ALL_GROUPS, *CASE_GROUPS))}"
-            )
-    if not names or ALL_GROUPS in names:
-        return CASE_GROUPS
-    return tuple(group for group in CASE_GROUPS if group in names)
+        if word not in known:
+            hint = tables.suggest_name(word, known)
+            raise errors.UsageError(f"there are no checks {word}{hint}", tip=f"checks: {', '.join(known)}")
+    every = not names or ALL_GROUPS in names
+    return tuple(group for group in CASE_GROUPS if every or group in names)
 
 
 def choose_devices(choice: str, facts: Mapping[str, object]) -> tuple[str, ...]:
@@ -111,15 +107,12 @@ def choose_devices(choice: str, facts: Mapping[str, object]) -> tuple[str, ...]:
     """
     gpu_facts = facts.get("devices")
     gpus = tuple(str(device["device"]) for device in gpu_facts) if isinstance(gpu_facts, list) else ()
-    if choice == "auto":
-        return gpus or ("cpu",)
-    if choice == "all":
-        return ("cpu", *gpus)
-    if choice not in ("cpu", *gpus):
-        raise errors.UsageError(
-            f"torch sees no device {choice}", tip=f"devices here: {', '.join(('auto', 'all', 'cpu', *gpus))}"
-        )
-    return (choice,)
+    devices = {"auto": gpus or ("cpu",), "all": ("cpu", *gpus), "cpu": ("cpu",)} | {
+        gpu: (gpu,) for gpu in gpus
+    }
+    if choice not in devices:
+        raise errors.UsageError(f"torch sees no device {choice}", tip=f"devices here: {', '.join(devices)}")
+    return devices[choice]
 
 
 def run_self_test(
@@ -166,31 +159,31 @@ def run_self_test(
         outcomes.append(outcome)
         done(outcome)
 
+    def finish(devices: tuple[str, ...] = ()) -> SelfTestReport:
+        return SelfTestReport(str(python), target.facts, devices, tuple(outcomes))
+
     # importing torch and listing its GPUs are checks that were made by now
     gpus: Sequence[Mapping[str, object]] | None = target.facts.get("devices")
-    ends: dict[str, CaseState] = {"crashed": "crash", "stopped": "timeout"}
-    failed_start = ends.get(target.ended.partition(" ")[0], "fail")
     kind = target.kind
     built_for = f" for {kind} {target.kind_version}".rstrip() if kind != "cpu" else ", a CPU build"
     names = ", ".join(f"{gpu['device']} {gpu['name']}" for gpu in gpus or ())
-    starts = {
-        ("import", "torch"): f"torch {target.version}{built_for}" if target.version else None,
-        ("devices", "listing"): None if gpus is None else names or "torch sees no GPU",
-    }
-    for (group, name), detail in starts.items():
+    starts = [("import", "torch", f"torch {target.version}{built_for}" if target.version else None)]
+    if device != "cpu":
+        starts.append(("devices", "listing", None if gpus is None else names or "torch sees no GPU"))
+    for group, name, detail in starts:
         if detail is None:
-            report(SelfTestOutcome(group, name, "", failed_start, target.ended))
-            return SelfTestReport(str(python), target.facts, (), tuple(outcomes))
+            ends: dict[str, CaseState] = {"crashed": "crash", "stopped": "timeout"}
+            state = ends.get(target.ended.partition(" ")[0], "fail")
+            report(SelfTestOutcome(group, name, "", state, target.ended))
+            return finish()
         if group in groups:
             report(SelfTestOutcome(group, name, "", "pass", detail))
-        if device == "cpu":
-            break
     devices = choose_devices(device, target.facts)
-    if not gpus and device != "cpu":  # a build for GPUs that sees none does not work
+    if not gpus and device != "cpu" and (require_gpu or kind != "cpu"):
+        # a build for GPUs that sees none does not work
         missing = f"torch is a build for {kind} and sees no GPU; --device cpu tests the CPU alone"
         missing = f"a GPU is required, and torch ({kind}) sees none" if require_gpu else missing
-        if require_gpu or kind != "cpu":
-            report(SelfTestOutcome("devices", "a GPU", "", "fail", missing))
+        report(SelfTestOutcome("devices", "a GPU", "", "fail", missing))
     files = [name for group in groups for name in GROUP_FILES[group]]
     with installed_torch.lend_pytest(target, session_env) as scratch:
         for number, tested in enumerate(devices):
@@ -202,7 +195,7 @@ def run_self_test(
             gfx = smoke.find_seen_target(target, tested)
             place = places.GpuPlace(tested.replace(":", "-"), gfx, session_env)
             _run_device(suite, place, scratch / place.label, tested, report)
-    return SelfTestReport(str(python), target.facts, devices, tuple(outcomes))
+    return finish(devices)
 
 
 def _run_device(
