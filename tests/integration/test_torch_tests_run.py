@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import base64
-import errno
 import hashlib
 import json
 import os
 import subprocess
 import sys
-import threading
 import time
 import zipfile
 from collections import Counter
@@ -29,7 +27,7 @@ from rocm_wheels.models import torch_tests
 from rocm_wheels.models.test_results import Results, Suite, TestResult
 from rocm_wheels.sources import checkout_state
 from rocm_wheels.testing import installed_torch, places, runner, torch_test_plan
-from rocm_wheels.testing.results import describe_next_command, format_table, read_results, write_results
+from rocm_wheels.testing.results import describe_next_command, format_table, read_results, start_results
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="signals")
 COMMIT = "1" * 40
@@ -107,18 +105,17 @@ def known_rows() -> list[torch_tests.KnownTestRow]:
 
 
 def an_order(sources: Path, *files: str, limit: float = 1.5, **more: Any) -> runner.TestRequest:
+    of = {name: more.pop(name) for name in ("selected", "remarks") if name in more}
     order = runner.TestRequest(
-        kind="tests",
-        target=installed_torch.TargetPython(Path(sys.executable), (), version="9.9.0", python_version="3.12"),
-        tests=sources / "test",
-        files=[runner.TestFile(file) for file in files],
-        wheels={},
+        start_results("tests", wheels={}, suite=Suite(name="default"), subject="torch 9.9.0", **of),
+        installed_torch.TargetPython(Path(sys.executable), (), version="9.9.0", python_version="3.12"),
+        sources / "test",
+        [runner.TestFile(file) for file in files],
         limit=limit,
         file_limit=60.0,
         environment={"OF_ALL": "1"},
-        subject="torch 9.9.0",
-        suite=Suite(name="default"),
         known=known_rows(),
+        known_torch="9.9.0",
         uses_gpu=False,
     )
     return replace(order, **more)
@@ -232,13 +229,7 @@ def test_what_ran_nothing_or_with_another_torch_or_gpu_is_told(sources: Path, tm
         "torch", "9.9.0", tmp_path / "site" / "torch-9.9.0.dist-info", None
     )
     order = an_order(sources, "test_uses", "test_other", "test_gone", "test_quits", limit=60)
-    target = replace(order.target, installed=(torch,))
-    order = replace(
-        order,
-        target=target,
-        torch=torch_test_plan.find_torch_folder(target),
-        record=partial(torch_test_plan.digest_torch_record, target),
-    )
+    order = replace(order, target=replace(order.target, installed=(torch,)))
     place = a_place()
     place = replace(place, env={**place.env, "PYTHONPATH": str(tmp_path / "site")})
     found = run(order, tmp_path / "results", place)
@@ -468,63 +459,6 @@ def test_each_gpu_of_an_environment_is_asked_whether_it_calculates(tmp_path: Pat
     assert fault("gone").startswith("torch does not see the gfx942 any more")
 
 
-def test_several_gpus_take_files_from_one_list_and_what_a_lost_one_leaves(
-    sources: Path, tmp_path: Path
-) -> None:
-    tests, names = sources / "test", [f"test_{number}" for number in range(1, 6)]
-    for name in names:
-        (tests / f"{name}.py").write_text(LOST)
-    (tests / "breaks").write_text("1")
-    order = an_order(sources, *names, limit=60)
-    order = replace(order, find_gpu_fault=partial(ask_rehearsed_gpu, sources))
-    env = {**a_place().env, "HIP_VISIBLE_DEVICES": "0"}
-    place = replace(a_place(), env=env, beside=({**env, "HIP_VISIBLE_DEVICES": "1"},))
-    shown: list[str] = []
-    found = run(order, tmp_path / "results", place, shown.append)
-    assert len(found.files) == 5 and not found.lost_gpu and found.counts == {"passed": 14, "crashed": 1}
-    ran = (tests / "ran").read_text().splitlines()
-    assert len(ran) == 10 and len({line.rpartition(" on ")[0] for line in ran}) == 10, "each once"
-    assert [line for line in ran if line.endswith("on 1")] == ["test_2 a on 1"]
-    assert {line[:2] for line in shown} == {"#0", "#1"}
-    assert len(found.remarks) == 1 and found.remarks[0].startswith("lost gfx942 #1, at test_2: ")
-
-
-def test_a_full_disk_ends_a_run_in_which_somebody_waits_for_a_gpu(
-    sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of two GPUs one got lost: its file waits for the other one, whose results cannot be written."""
-    tests = sources / "test"
-    slow = LOST.replace("def test_a():", "def test_a():\n    import time; time.sleep(2 * (gpu == '0'))")
-    for name in ("test_1", "test_2"):
-        (tests / f"{name}.py").write_text(slow)
-    (tests / "breaks").write_text("1")
-    order = an_order(sources, "test_1", "test_2", limit=60)
-    order = replace(order, find_gpu_fault=partial(ask_rehearsed_gpu, sources))
-    env = {**a_place().env, "HIP_VISIBLE_DEVICES": "0"}
-    place = replace(a_place(), env=env, beside=({**env, "HIP_VISIBLE_DEVICES": "1"},))
-    after_loss: list[Path] = []
-
-    def write(folder: Path, results: Results) -> None:
-        if results.remarks:
-            after_loss.append(folder)
-        if len(after_loss) > 1:
-            raise OSError(errno.ENOSPC, "no space left on device")
-        write_results(folder, results)
-
-    monkeypatch.setattr("rocm_wheels.testing.runner.write_results", write)
-    failures: list[OSError] = []
-
-    def fail() -> None:
-        with pytest.raises(OSError, match="no space") as failure:
-            run(order, tmp_path / "results", place)
-        failures.append(failure.value)
-
-    thread = threading.Thread(target=fail, daemon=True)
-    thread.start()
-    thread.join(30)
-    assert failures
-
-
 HANDLERS = """
 import argparse, os, shutil, subprocess, sys, tempfile
 
@@ -686,7 +620,7 @@ def test_a_run_that_was_ended_is_carried_on_and_one_of_something_else_begun_anew
     found = run(order, folder)
     assert found.good and counts(found, "test_mini") == {"passed": 2} and found.when == half.when
     assert (sources / "test" / "ran").read_text() == "a", "what was done is not run again"
-    chosen = replace(order, words=("-k", "test_a"), selected="-k test_a", files=order.files[1:])
+    chosen = an_order(sources, "test_mini", limit=600, words=("-k", "test_a"), selected="-k test_a")
     found = run(chosen, folder)
     assert found.counts == {"passed": 1} and found.selected == "-k test_a; 1 test left out"
     assert (sources / "test" / "ran").read_text() == "aa"
@@ -717,18 +651,19 @@ def test_what_a_killed_run_left_is_not_taken_for_that_of_another_torch(
     order, folder = an_order(sources, "test_skips", "test_mini"), tmp_path / "results"
     begin = runner._Run.run_file
 
-    def stop_at_the_second(self: runner._Run, number: int) -> Any:
-        if number:
+    def stop_at_the_second(self: runner._Run, file: runner.TestFile) -> None:
+        if file.file == "test_mini":
             assert not (folder / "junit.xml").exists(), "that of the run before says nothing of this one"
             raise KeyboardInterrupt
-        return begin(self, number)
+        begin(self, file)
 
     monkeypatch.setattr(runner._Run, "run_file", stop_at_the_second)
     for record in ("of one build", "of another"):
         folder.mkdir(exist_ok=True)
         (folder / "junit.xml").write_text("<testsuites/>")
+        monkeypatch.setattr(installed_torch, "digest_torch_record", lambda _, record=record: record)
         with pytest.raises(KeyboardInterrupt):
-            run(replace(order, record=lambda record=record: record), folder)
+            run(order, folder)
         journal = (folder / "run" / "test_skips.jsonl").read_text()
         assert journal.count('"process"') == 1, "it is begun anew where torch was installed again"
 
@@ -761,9 +696,8 @@ def test_run_test_py_says_which_files_there_are(sources: Path) -> None:
     assert [part.name for part in plan.files] == ["test_mini", "test_broken 2/3"]
     assert [row.files for row in plan.left_out] == [("nn/test_convolution",)]
     shard = torch_test_plan.TorchTestSelection("full", shard=2, shards=2)
-    assert [part.slug for part in torch_test_plan.plan_test_files(suite, shard, *asked, env).files] == [
-        "test_broken-2-3"
-    ]
+    (share,) = torch_test_plan.plan_test_files(suite, shard, *asked, env).files
+    assert share.name == "test_broken 2/3"
     with pytest.raises(errors.ChecksError, match=r"ended with 3:(.|\n)*--shard', '1', '1'"):
         torch_test_plan.plan_test_files(
             suite, torch_test_plan.TorchTestSelection("full"), *asked, {**env, "LISTER": "3"}
@@ -811,13 +745,13 @@ def test_kinds_of_tests_are_left_out_or_not(sources: Path) -> None:
 
 def test_only_what_is_known_here_is_run_for_debugging(sources: Path, tmp_path: Path) -> None:
     rows = tuple(row.model_copy(update={"torch": "<9"}) for row in known_rows()[:1])
-    debug = an_order(sources, "test_mini", debug=True, known_as="8.1", cache=True, known=rows)
+    debug = an_order(sources, "test_mini", debug=True, known_torch="8.1", cache=True, known=rows)
     found = run(debug, tmp_path / "known")
     assert found.counts == {"passed": 1, "known": 1}
     assert (sources / ".pytest_cache").is_dir()
-    every = replace(debug, known_as="all")
+    every = replace(debug, known_torch=None)
     assert run(every, tmp_path / "all").counts == found.counts
-    none = replace(debug, known_as="")  # the torch that is installed: nothing is known of it
+    none = replace(debug, known_torch="9.9.0")  # the torch that is installed: nothing is known of it
     assert run(none, tmp_path / "none").counts == {}
 
 

@@ -522,24 +522,19 @@ def test_gpus_are_tested_one_by_one_or_all_of_a_target_at_once() -> None:
     with pytest.raises(errors.ChecksError, match=r"does not see the gfx1100 .*: gfx942 is what it sees"):
         places.refuse_unseen_gpus(gpus, target)
     env = {"GPU_DEVICE_ORDINAL": "7"}
-    alone = places.list_places(gpus, env, "alone")
+    alone = places.list_places(gpus, env)
     assert [(one.label, one.env["HIP_VISIBLE_DEVICES"]) for one in alone] == [
         ("gfx942-0", "0"),
         ("gfx942-1", "1"),
         ("gfx1100", "2"),
     ]
     assert all("GPU_DEVICE_ORDINAL" not in one.env for one in alone)
-    at_once = places.list_places(gpus, env, "every")
+    at_once = places.list_places(gpus, env, together=True)
     assert [(one.label, one.env["HIP_VISIBLE_DEVICES"]) for one in at_once] == [
         ("gfx942", "0,1"),
         ("gfx1100", "2"),
     ]
-    shared = places.list_places(gpus, env, "share")
-    assert [[e["HIP_VISIBLE_DEVICES"] for e in (one.env, *one.beside)] for one in shared] == [
-        ["0", "1"],
-        ["2"],
-    ]
-    (cpu,) = places.list_places([], env, "alone")
+    (cpu,) = places.list_places([], env)
     assert (cpu.label, cpu.gfx, cpu.env["HIP_VISIBLE_DEVICES"]) == ("cpu", None, "-1")
 
 
@@ -553,7 +548,6 @@ def test_gpus_are_tested_one_by_one_or_all_of_a_target_at_once() -> None:
         (["--device-query", "all", "--gpu-policy", "single"], ["0"]),
         (["--device-query", "unique", "--gpu-policy", "all"], ["0", "2"]),
         (["--device-query", "all", "--gpu-policy", "all"], ["0,1", "2"]),
-        (["--share-gpus"], ["0", "2"]),
         (["--suite", "distributed"], ["0,1", "2"]),
         (["--suite", "distributed", "--gpu-policy", "single"], ["0"]),
         (["--suite", "distributed", "--device-query", "unique"], ["0", "2"]),
@@ -569,13 +563,6 @@ def test_gpus_are_queried_then_shown(words: list[str], shown: list[str]) -> None
     with torch_tests_command.make_context("run-pytorch-tests", words) as context:
         found = _choose_places(context.params, target, {}, gpu.Hardware(gpus))
     assert [place.env["HIP_VISIBLE_DEVICES"] for place in found] == shown
-    for more in (["--suite", "distributed"], ["--gpu-policy", "single"]):
-        given = ["--share-gpus", *more]
-        with (
-            torch_tests_command.make_context("run-pytorch-tests", given) as context,
-            pytest.raises(errors.UsageError, match="--share-gpus"),
-        ):
-            _choose_places(context.params, target, {}, gpu.Hardware(gpus))
 
 
 @pytest.mark.parametrize("word", ["-n", "-n4", "--dist=loadfile", "--numprocesses"])
@@ -603,16 +590,6 @@ def test_the_environment_may_choose_among_tests_too() -> None:
         "PYTORCH_TESTING_DEVICE_EXCEPT_FOR": "cuda",
         "SLOW_TESTS_FILE": "x",
     }
-
-
-def test_torchs_own_tests_come_after_good_smoke_tests(tmp_path: Path) -> None:
-    failed = TestResult(name="a", outcome="failed")
-    smoke = Results(kind="smoke", tool="x", when=NOW, host="x", wheels={}, tests=(failed,))
-    (tmp_path / "r.json").write_bytes(smoke.to_json())
-    done = CliRunner().invoke(
-        torch_tests_command, ["--after", str(tmp_path / "r.json")], standalone_mode=False
-    )
-    assert isinstance(done.exception, errors.ChecksError) and "did not pass: 1 failed" in str(done.exception)
 
 
 @pytest.mark.contract

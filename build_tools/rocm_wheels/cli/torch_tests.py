@@ -192,13 +192,6 @@ Examples:
 @catalogue.REQUIRE_GPU
 @installed_options
 @catalogue.TIMEOUT.but(help="Limit of each test.  [default: 180, and more where a test says so]")
-@option(
-    "--timeout-scale",
-    type=click.FloatRange(min=0, min_open=True),
-    default=1.0,
-    metavar="FACTOR",
-    help="Multiply the limit of each test: 3 for a slow or an emulated GPU.",
-)
 @catalogue.OUTPUT_DIR.but(
     default="smoke-results", show_default=True, help="Where results.json and junit.xml go."
 )
@@ -215,7 +208,6 @@ def smoke_command(  # noqa: PLR0917 - one parameter an option
     target_python: Path | None,
     wheels: tuple[Path, ...],
     timeout: float | None,
-    timeout_scale: float,
     output_dir: Path,
     store: str | None,
     set_id: str | None,
@@ -284,7 +276,6 @@ def smoke_command(  # noqa: PLR0917 - one parameter an option
             wheels=installed_torch.identify_wheels(target.installed, wheels),
             words=words,
             limit=timeout,
-            scale=timeout_scale,
             require_gpu=require_gpu,
             machine=inspect_machine.inspect_machine(hardware, env),
             remarks=_describe_variables(variables),
@@ -495,13 +486,6 @@ class _SeveralWords(Command):
     help="Earlier results (results.json, or folders of them): files are shared out by how long each took, the"
     " longest first. All shards must be given the same.  [default: every file takes as long]",
 )
-@option(
-    "--share-gpus",
-    is_flag=True,
-    envvar="ROCM_WHEELS_SHARE_GPUS",
-    show_envvar=True,
-    help="All GPUs of a target take files from one list, side by side, each file on one of them.",
-)
 @option("-k", "expression", default="", metavar="EXPR", help="Run the tests that match, as pytest has it.")
 @option(
     "--debug/--no-debug",
@@ -522,8 +506,6 @@ class _SeveralWords(Command):
 )
 @catalogue.TIMEOUT.but(help="Limit of a test.  [900]")
 @option("--file-timeout", type=click.FloatRange(0, min_open=True), metavar="S", help="Of a file.  [7200]")
-@option("--after", type=GivenPath(), metavar="FILE", help="Only if these smoke tests' results are good.")
-@option("--fresh", is_flag=True, help="Start over, even where an interrupted run could continue.")
 @option(
     "--requirements",
     is_flag=True,
@@ -552,8 +534,6 @@ def torch_tests_command(**given: Any) -> int:
     from rocm_wheels.testing.requirements import read_test_requirements
 
     _check_options(given)
-    if given["after"] is not None:
-        _refuse_after_failures(given["after"])
     env = boundary.read_environment()
     given["from_environment"] = take_variables(env)
     addopts = env.pop("PYTEST_ADDOPTS", "")
@@ -586,7 +566,6 @@ def torch_tests_command(**given: Any) -> int:
         find_gpu_fault=partial(installed_torch.find_gpu_fault, python, looking),
         machine=machine,
         remarks=_describe_variables(given["from_environment"]),
-        fresh=given["fresh"],
     )
     if given["dry_run"]:
         _print_plan(request, chosen, test_places)
@@ -606,16 +585,6 @@ def _check_options(options: Mapping[str, Any]) -> None:
     _check_suite(options["suite"])
     _check_version(options["pytorch_version"])
     _parse_family(options["amdgpu_family"])
-
-
-def _refuse_after_failures(file: Path) -> None:
-    """Raise ChecksError where smoke tests failed, or were not run: hours of tests would say no more."""
-    from rocm_wheels.testing.results import read_results
-
-    smoke = read_results(file)
-    if not smoke.good or not smoke.counts.get("passed"):
-        tip = "look at those first; without --after, torch's tests run all the same"
-        raise errors.ChecksError(f"the smoke tests did not pass: {smoke.summarize()} ({file})", tip=tip)
 
 
 def _choose_tests(
@@ -705,17 +674,9 @@ def _choose_places(
         log.log_warning(fault)
     named_policy = None if options["gpu_policy"] == "auto" else options["gpu_policy"]
     policy, every = resolve_device_query(options["device_query"], named_policy, together=every)
-    if options["share_gpus"]:
-        if every:
-            raise errors.UsageError(
-                "--share-gpus: these tests see every GPU of a target at once", tip="leave it out"
-            )
-        if policy in {"first", "single"}:
-            raise errors.UsageError("--share-gpus takes every GPU", tip="leave --gpu-policy out")
-        policy = "all"
     chosen = choose_tested_gpus(target, hardware.usable, policy, targets, required=options["require_gpu"])
     refuse_unseen_gpus(chosen, target)
-    return list_places(chosen, env, "every" if every else "share" if options["share_gpus"] else "alone")
+    return list_places(chosen, env, together=every)
 
 
 def _print_plan(
@@ -725,11 +686,9 @@ def _print_plan(
 ) -> None:
     from rocm_wheels.testing import runner
 
-    click.echo(request.subject)
+    click.echo(request.header.subject)
     for place in test_places:
         click.echo(f"on {place.label}: {', '.join(file.name for file in request.files)}")
-        if place.beside:
-            click.echo(f"  shared by {len(place.beside) + 1} GPUs")
         for name in runner.find_known_tests(request, place.gfx).list_skipped():
             click.echo(f"  not run: {name}")
     estimate = sum(map(chosen.estimate_seconds, request.files))

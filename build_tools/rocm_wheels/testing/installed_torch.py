@@ -157,6 +157,18 @@ def require_package(target: TargetPython, name: Literal["torch", "pytest"]) -> N
         raise errors.ChecksError(f"{name} is not installed in {target.python}", tip=tips[name])
 
 
+def find_torch_folder(target: TargetPython) -> Path | None:
+    """Return the folder that ``import torch`` is to find, None where it is not beside its metadata."""
+    folder = target.torch.place.parent / "torch" if target.torch else None
+    return folder if folder and (folder / "__init__.py").is_file() else None
+
+
+def digest_torch_record(target: TargetPython) -> str:
+    """Return the digest of what the installer wrote down of torch, "" for nothing; of each build another."""
+    record = target.torch.place / "RECORD" if target.torch else None
+    return files.hash_file(record) if record and record.is_file() else ""
+
+
 @contextlib.contextmanager
 def lend_pytest(target: TargetPython, env: MutableMapping[str, str]) -> Iterator[Path]:
     """Let a Python without pytest find one for as long as this lasts, by PYTHONPATH of ``env``.

@@ -13,6 +13,8 @@ from typing import Any
 
 from rocm_wheels.models.test_results import TestOutcome, TestResult
 
+LONGEST_TEXT = 4000  # characters, as results take them
+
 
 @dataclass
 class Journal:
@@ -107,12 +109,12 @@ def read_journal(path: Path) -> Journal:
 def make_test(name: str, outcome: TestOutcome, detail: str, seconds: float | None = None) -> TestResult:
     """Return what came of a test that could not say so itself."""
     rounded = None if seconds is None else round(max(seconds, 0.0), 3)
-    return TestResult(name=name, outcome=outcome, detail=detail[:4000], seconds=rounded)
+    return TestResult(name=name, outcome=outcome, detail=detail[:LONGEST_TEXT], seconds=rounded)
 
 
 def make_flaky(failed: TestResult, how: str) -> TestResult:
     """Return a test that failed and passed when it was tried again."""
-    detail = f"{how}: {failed.detail}"[:4000]
+    detail = f"{how}: {failed.detail}"[:LONGEST_TEXT]
     return failed.model_copy(update={"outcome": "passed", "tries": failed.tries + 1, "detail": detail})
 
 

@@ -13,7 +13,6 @@ from rocm_wheels.testing import installed_torch
 
 DevicePolicy = Literal["unique", "all", "first", "single"]
 DEVICE_POLICIES: tuple[DevicePolicy, ...] = ("unique", "all", "first", "single")
-GpuUse = Literal["alone", "every", "share"]
 HIP_VARIABLE = "HIP_VISIBLE_DEVICES"
 PAIR_VARIABLE = "ROCM_SMOKE_PAIR"
 _OPENCL_VARIABLE = "GPU_DEVICE_ORDINAL"
@@ -21,15 +20,11 @@ _OPENCL_VARIABLE = "GPU_DEVICE_ORDINAL"
 
 @dataclass(frozen=True)
 class GpuPlace:
-    """Where tests run: the GPUs that they see are all in ``env``; without a ``gfx`` none is tested.
-
-    ``beside`` are environments of further GPUs of the target, which take files from the same list.
-    """
+    """Where tests run: the GPUs that they see are all in ``env``; without a ``gfx`` none is tested."""
 
     label: str
     gfx: str | None
     env: Mapping[str, str]
-    beside: tuple[Mapping[str, str], ...] = ()
 
 
 def choose_gpus(gpus: Sequence[Gpu], policy: DevicePolicy, targets: Sequence[str] | None) -> list[Gpu]:
@@ -95,13 +90,14 @@ def resolve_device_query(
 def list_places(
     chosen: Sequence[Gpu],
     env: Mapping[str, str],
-    use: GpuUse = "alone",
     *,
+    together: bool = False,
     gpus: Sequence[Gpu] = (),
     hidden: bool = True,
 ) -> list[GpuPlace]:
-    """Return a place for each chosen GPU, or one for all of a target: which see ``every`` one of them at
-    once, or ``share`` the files, each file on one GPU. Without any, the CPU; ``hidden``: no GPU is seen then.
+    """Return a place for each chosen GPU, or one for all of a target, which are seen ``together``.
+
+    Without any, the CPU; ``hidden``: no GPU is seen then.
 
     What ROCR_VISIBLE_DEVICES hides stays hidden. Of the ``gpus`` of the machine one more of the same target
     is named in a variable, for a test that needs two.
@@ -120,15 +116,12 @@ def list_places(
         by_target.setdefault(strip_features(gpu.gfx), []).append((gpu.hip_index, gpu_env))
     places = []
     for gfx, alike in by_target.items():
-        (_, first), *others = alike
-        if use == "every":
+        if together:
             visible = ",".join(str(number) for number, _ in alike)
-            places.append(GpuPlace(gfx, gfx, {**first, HIP_VARIABLE: visible}))
-        elif use == "share":
-            places.append(GpuPlace(gfx, gfx, first, tuple(gpu_env for _, gpu_env in others)))
+            places.append(GpuPlace(gfx, gfx, {**alike[0][1], HIP_VARIABLE: visible}))
         else:
             places += [
-                GpuPlace(f"{gfx}-{number}" if others else gfx, gfx, gpu_env) for number, gpu_env in alike
+                GpuPlace(f"{gfx}-{number}" if alike[1:] else gfx, gfx, gpu_env) for number, gpu_env in alike
             ]
     return places
 

@@ -6,15 +6,20 @@ lost tests are in it.
 
 from __future__ import annotations
 
+import platform
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timezone
 from pathlib import Path
 
 from pydantic import ValidationError
 
+from rocm_wheels import __version__
 from rocm_wheels.core import errors, files, junit, records, shell, tables
-from rocm_wheels.models.test_results import VERDICTS, Results, TestResult, Verdict
+from rocm_wheels.models.test_results import VERDICTS, ResultKind, Results, Suite, TestResult, Verdict
+from rocm_wheels.models.tested_machine import TestedMachine
+from rocm_wheels.testing.journal import LONGEST_TEXT
 
 RESULTS_FILE, JUNIT_FILE = "results.json", "junit.xml"
 BAD_VERDICTS: tuple[Verdict, ...] = ("failed", "crashed", "timeout", "missing")
@@ -31,6 +36,32 @@ _JUNIT_TAGS: dict[Verdict, junit.JunitTag] = {
 # what tells two failures by one error apart: addresses and numbers
 _VARYING = re.compile(r"0x[0-9a-fA-F]+|\d+")
 _LINES, _NAMES = 6, 30
+
+
+def start_results(
+    kind: ResultKind,
+    *,
+    wheels: Mapping[str, str],
+    machine: TestedMachine | None = None,
+    suite: Suite | None = None,
+    subject: str = "",
+    selected: str = "",
+    remarks: Sequence[str] = (),
+) -> Results:
+    """Return the results of a run on this machine that has not begun; ``wheels`` by sha256."""
+    return Results(
+        kind=kind,
+        tool=f"rocm-wheels {__version__} tests",
+        when=datetime.now(timezone.utc).replace(microsecond=0),
+        host=f"{platform.node()} ({platform.system()} {platform.release()}, {platform.machine()})",
+        wheels=wheels,
+        machine=machine,
+        tests=(),
+        suite=suite,
+        subject=subject,
+        selected=selected[:LONGEST_TEXT],
+        remarks=tuple(remark[:LONGEST_TEXT] for remark in remarks),
+    )
 
 
 def write_results(folder: Path, results: Results) -> None:

@@ -20,6 +20,7 @@ from rocm_wheels.gpus.gpu import Gpu
 from rocm_wheels.models import dtypes, libraries, tested_machine, torch_features, torch_tests
 from rocm_wheels.models.gfx import get_gfx_targets, strip_features
 from rocm_wheels.testing import installed_torch, places, pytest_words
+from rocm_wheels.testing.results import start_results
 from rocm_wheels.testing.runner import TestFile, TestRequest
 
 LOOKING_SCRIPT = "looking.py"
@@ -37,7 +38,6 @@ def make_smoke_request(
     words: Sequence[str] = (),
     files: Sequence[str] = (),
     limit: float | None = None,
-    scale: float = 1.0,
     require_gpu: bool = False,
     device: str = "",
     machine: tested_machine.TestedMachine | None = None,
@@ -45,8 +45,8 @@ def make_smoke_request(
 ) -> TestRequest:
     """Return what is to be run of the smoke tests in ``folder``; ``files`` of them, or all.
 
-    They run in one process, until a test ends it. ``limit``: seconds of each test, whatever it says itself;
-    all limits are multiplied by ``scale``. ``device`` is the one of torch's that is tested alone (``cpu``,
+    They run in one process, until a test ends it. ``limit``: seconds of each test, whatever it says itself.
+    ``device`` is the one of torch's that is tested alone (``cpu``,
     ``cuda:1``, ``xpu:0``). What they are handed is written into ``scratch``.
     """
     rocm = target.kind_version if target.kind == "rocm" else None
@@ -65,25 +65,32 @@ def make_smoke_request(
     if target.rocm_version and machine is not None:
         machine = machine.model_copy(update={"rocm": target.rocm_version})
     names = tuple(files) or tuple(sorted(path.name for path in folder.glob("test_*.py")))
-    return TestRequest(
-        kind="smoke",
-        target=target,
-        tests=folder,
-        files=[TestFile("smoke", paths=names)],
+    header = start_results(
+        "smoke",
         wheels=wheels or {},
-        limit=(limit or TEST_SECONDS) * scale,
-        file_limit=_FILE_SECONDS * max(scale, 1.0),
-        scale=0.0 if limit else scale,
-        words=tuple(words),
-        place_words=make_words,
+        machine=machine,
         subject=f"torch {target.torch_version}",
         selected=shell.format_command(chosen) if chosen else "",
-        remarks=tuple(remarks),
-        known=torch_tests.load_torch_tests().known,
-        known_folder=KNOWN_FOLDER,
+        remarks=remarks,
+    )
+    known = [
+        row.model_copy(update={"tests": tuple(test.removeprefix(KNOWN_FOLDER) for test in row.tests)})
+        for row in torch_tests.load_torch_tests().known
+        if any(test.startswith(KNOWN_FOLDER) for test in row.tests)
+    ]
+    return TestRequest(
+        header,
+        target,
+        folder,
+        [TestFile("smoke", paths=names)],
+        limit=limit or TEST_SECONDS,
+        file_limit=_FILE_SECONDS,
+        own_limits=limit is None,
+        words=tuple(words),
+        place_words=make_words,
+        known=known,
+        known_torch=target.version or None,
         find_gpu_fault=partial(installed_torch.find_gpu_fault, target.python, folder / LOOKING_SCRIPT),
-        machine=machine,
-        fresh=True,
     )
 
 

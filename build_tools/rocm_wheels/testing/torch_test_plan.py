@@ -15,20 +15,18 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 
 from packaging.version import InvalidVersion, Version
 
 from rocm_wheels.core import errors, log, process, shell, tables
-from rocm_wheels.core.files import hash_file
 from rocm_wheels.models import tested_machine, torch_tests
 from rocm_wheels.models.test_results import Suite
 from rocm_wheels.sources import checkout_state
 from rocm_wheels.sources.git import Git, find_git_directory
 from rocm_wheels.sources.lock import parse_lock
 from rocm_wheels.testing import installed_torch, pytest_words
-from rocm_wheels.testing.results import RESULTS_FILE, read_results
+from rocm_wheels.testing.results import RESULTS_FILE, read_results, start_results
 from rocm_wheels.testing.runner import TestFile, TestRequest
 
 _LISTED_FILE = re.compile(r"    (\S+) (\d+)/(\d+)")
@@ -266,7 +264,6 @@ def make_torch_request(
     find_gpu_fault: Callable[[str, Mapping[str, str]], str] | None = None,
     machine: tested_machine.TestedMachine | None = None,
     remarks: Sequence[str] = (),
-    fresh: bool = False,
 ) -> TestRequest:
     """Return what is to be run of torch's own tests; ``limit`` and ``file_limit``: seconds, else the table's.
 
@@ -276,32 +273,33 @@ def make_torch_request(
     suite = table.suites[chosen.suite]
     plan = plan_test_files(suite, chosen, sources.tests, target.python, {**env, **table.environment})
     commit = sources.commit or sources.version
-    return TestRequest(
-        kind="tests",
-        target=target,
-        tests=sources.tests,
-        files=plan.files,
+    header = start_results(
+        "tests",
         wheels=wheels,
+        machine=machine,
+        suite=Suite(name=chosen.suite, shard=chosen.shard, shards=chosen.shards, plan=plan.digest),
+        subject=f"torch {target.torch_version}, Python {target.python_version}, tests of {commit}",
+        selected=chosen.describe(sources.doubt),
+        remarks=remarks,
+    )
+    known_torch = chosen.known_as or target.torch_version
+    return TestRequest(
+        header,
+        target,
+        sources.tests,
+        plan.files,
         limit=limit or table.waiting.test_minutes * 60,
         file_limit=file_limit or table.waiting.file_minutes * 60,
         words=chosen.words,
         environment=table.environment,
-        subject=f"torch {target.torch_version}, Python {target.python_version}, tests of {commit}",
-        selected=chosen.describe(sources.doubt),
-        remarks=tuple(remarks),
-        suite=Suite(name=chosen.suite, shard=chosen.shard, shards=chosen.shards, plan=plan.digest),
         known=table.known,
-        known_as=chosen.known_as,
+        known_torch=None if known_torch == "all" else known_torch,
         debug=chosen.debug,
         tests_alone=table.limits.tests_alone,
         left_out={file: row.reason for row in plan.left_out for file in row.files},
         find_gpu_fault=find_gpu_fault,
         uses_gpu=suite.gpus == "one",  # distributed tests have other processes use them
-        torch=find_torch_folder(target),
-        record=partial(digest_torch_record, target),
-        machine=machine,
         cache=chosen.cache,
-        fresh=fresh,
     )
 
 
@@ -419,18 +417,6 @@ def find_torch_commit(target: installed_torch.TargetPython) -> str:
     file = target.torch.place.parent / "torch" / "version.py" if target.torch else None
     match = _GIT_VERSION_LINE.search(file.read_text(encoding="utf-8")) if file and file.is_file() else None
     return match[1] if match else ""
-
-
-def find_torch_folder(target: installed_torch.TargetPython) -> Path | None:
-    """Return the folder that ``import torch`` is to find, None where it is not beside its metadata."""
-    folder = target.torch.place.parent / "torch" if target.torch else None
-    return folder if folder and (folder / "__init__.py").is_file() else None
-
-
-def digest_torch_record(target: installed_torch.TargetPython) -> str:
-    """Return the digest of what the installer wrote down of torch, "" for nothing; of each build another."""
-    record = target.torch.place / "RECORD" if target.torch else None
-    return hash_file(record) if record and record.is_file() else ""
 
 
 def inspect_test_sources(

@@ -3,8 +3,8 @@
 The option --rocm-wheels-recording names a file of JSON: ``outcomes`` is the file that is written to,
 ``done`` are names of tests that were run before, ``left_out`` those that are not to be run
 (``FILE::name`` is meant in every class), ``only`` those that alone are to be run, null for all; ``limit``
-the seconds that one may take: then its process says where it is, and ends; the limit that a test marks
-itself with, times ``scale``, goes before it, unless that is 0. ``torch`` is the folder of the torch that is
+the seconds that one may take: then its process says where it is, and ends; with ``own_limits`` the limit that
+a test marks itself with goes before it. ``torch`` is the folder of the torch that is
 tested, "" for any: where tests import another one, none is run.
 
 What is written is a line of JSON each: ``{"planned": [names], "left_out": [names], "unchosen": number}``,
@@ -68,7 +68,7 @@ class Recorder:
         self._path = Path(options["outcomes"])
         self._done, self._left_out = frozenset(options["done"]), frozenset(options["left_out"])
         self._only = None if options["only"] is None else frozenset(options["only"])
-        self._limit, self._scale = float(options["limit"]), float(options["scale"])
+        self._limit, self._own_limits = float(options["limit"]), bool(options["own_limits"])
         self._torch = str(options["torch"])
         self._process, self._parent = os.getpid(), os.getppid()
         self._devices_written = False
@@ -117,8 +117,8 @@ class Recorder:
             self._own_deselected += len(deselected)
             config.hook.pytest_deselected(items=deselected)
         for item in items:
-            if self._scale and (mark := item.get_closest_marker("limit")):
-                self._limits[item.nodeid] = mark.args[0] * self._scale
+            if self._own_limits and (mark := item.get_closest_marker("limit")):
+                self._limits[item.nodeid] = mark.args[0]
 
     def pytest_deselected(self, items: list[pytest.Item]) -> None:
         """Count what somebody chose not to run."""
