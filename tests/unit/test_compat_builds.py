@@ -13,26 +13,6 @@ from rocm_wheels.models import gfx, package_indexes, torch_builds
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "same"),
-    [
-        ("2.13", "2.13.1", True),
-        ("7.2", "7.2.4", True),
-        ("2.13.0", "2.13.1", False),
-        ("7.2", "7.14", False),
-        ("7.1", "7.14", False),
-        ("2.12.0+rocm7.14.0", "2.12", True),
-        ("10", "10.1.0", True),
-    ],
-)
-def test_a_series_stands_for_its_releases(one: str, other: str, same: bool):
-    assert (
-        torch_builds.is_same_release(Version(one), Version(other))
-        is torch_builds.is_same_release(Version(other), Version(one))
-        is same
-    )
-
-
-@pytest.mark.parametrize(
     ("torch", "index", "platform", "name"),
     [
         ("2.9.1", "pytorch-rocm6.4", "linux", "pytorch-triton-rocm"),

@@ -208,7 +208,10 @@ def test_indexes_are_told_apart_reached_and_of_a_release():
     for row in INDEXES.values():
         assert row.vendor != "amd" or row.serves, row
         assert all(
-            any(torch_builds.is_same_release(rocm, release) for release in releases) for rocm in row.rocm
+            any(
+                facts.is_in_series(rocm, release) or facts.is_in_series(release, rocm) for release in releases
+            )
+            for rocm in row.rocm
         ), row
     fat = {rocm for row in INDEXES.values() if row.layout == "fat" for rocm in row.rocm}
     assert {facts.parse_version(text) for line in LINES for text in line.rocm.pytorch_org.values} <= fat

@@ -17,7 +17,6 @@ from rocm_wheels.models.versions import (
     add_version_parts,
     check_exact_requirement,
     get_local_part,
-    make_project_version,
     make_rocm_requirement,
     make_version_suffix,
     make_wheel_version,
@@ -68,17 +67,16 @@ def test_dev_builds_carry_their_commit() -> None:
         dev(commit="fatal: not a git repository")
 
 
-def test_projects_follow_their_recipes(tmp_path: Path) -> None:
-    (tmp_path / "version.txt").write_text("1.2.0a0\n")
-
-    def version(name: str) -> str | None:
-        return make_project_version(
-            project.load_project(name), tmp_path, "+rocm7.1", release_type="dev", commit=COMMIT
+def test_projects_follow_their_recipes() -> None:
+    recipes = {name: project.load_project(name).version for name in ("pytorch", "apex", "triton")}
+    made = {
+        name: make_wheel_version(
+            "1.2.0a0", "+rocm7.1", release_type="dev", commit=COMMIT, git_tag=recipe.git_tag
         )
-
-    assert version("pytorch") == "1.2.0a0+git01234567.rocm7.1"
-    assert version("apex") == "1.2.0a0+rocm7.1"
-    assert version("triton") is None
+        for name, recipe in recipes.items()
+        if recipe.file
+    }
+    assert made == {"pytorch": "1.2.0a0+git01234567.rocm7.1", "apex": "1.2.0a0+rocm7.1"}
 
 
 @pytest.mark.parametrize(

@@ -53,14 +53,6 @@ def load_build_table() -> TorchBuildTable:
     return records.load_record(project_names.get_data_folder() / BUILDS_TABLE, TorchBuildTable)
 
 
-def is_same_release(first: Version, second: Version) -> bool:
-    """Say whether two versions can mean the same release: 2.13 and 2.13.1 can, 2.13.0 and 2.13.1 cannot."""
-    shorter, longer = sorted((first, second), key=lambda version: len(version.release))
-    if len(shorter.release) < 3:
-        return facts.is_in_series(longer, shorter)
-    return first.release == second.release
-
-
 def get_triton_name(
     torch_version: str | Version, index: package_indexes.PackageIndex | str, *, platform: str = "linux"
 ) -> str:

@@ -15,7 +15,6 @@ from packaging.version import InvalidVersion, Version
 
 from rocm_wheels.core import errors
 from rocm_wheels.models import project_names
-from rocm_wheels.models.project import Project
 
 _WITH_COMMIT = ("dev", "dev-bkc")
 _COMMIT_DIGITS = 8
@@ -150,21 +149,6 @@ def make_wheel_version(
             )
         suffix = add_version_parts(suffix, f"git{(commit or '')[:_COMMIT_DIGITS]}")
     return str(_parse_version(base + suffix, f"{base}{suffix}", errors.UsageError))
-
-
-def make_project_version(
-    project: Project, source: Path, suffix: str, *, release_type: str = "nightly", commit: str | None = None
-) -> str | None:
-    """Return the version that a project's wheel must have, or ``None`` when it makes its own (triton)."""
-    if project.version.file is None:
-        return None
-    return make_wheel_version(
-        read_base_version(source, project.version.file),
-        suffix,
-        release_type=release_type,
-        commit=commit,
-        git_tag=project.version.git_tag,
-    )
 
 
 def get_local_part(suffix: str) -> str:

@@ -158,19 +158,6 @@ def list_rocm_devices(content: bytes) -> list[str]:
         raise errors.DataError(f"{SBOM_MEMBER} is not as rocm-wheels writes it") from cause
 
 
-def describe_file(name: str, sha256: str, licence: str | None = None) -> dict[str, Any]:
-    """Return the component of a file that lies inside a wheel; ``sha256`` is in hex."""
-    component: dict[str, Any] = {
-        "type": "file",
-        "bom-ref": f"file:{name}",
-        "name": name,
-        "hashes": [{"alg": "SHA-256", "content": sha256}],
-    }
-    if licence:
-        component["licenses"] = [{"license": {"name": licence}}]
-    return component
-
-
 def describe_contained(part: PackagePart) -> dict[str, Any]:
     """Return the component of a package whose files are inside a wheel, which need not be all of them.
 
