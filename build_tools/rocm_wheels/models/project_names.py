@@ -33,7 +33,6 @@ DEFAULT_ROCM = ">1.0"
 """The version specifier of the ROCm packages where nobody says one."""
 RECIPES_GROUP = "rocm_wheels.recipes"
 _PROJECT_NAME = re.compile(r"[a-z][a-z0-9_]*")
-_DISTRIBUTION_LINE = re.compile(rb"^distribution: *([A-Za-z][A-Za-z0-9._-]*) *\r?$", re.MULTILINE)
 
 
 class RecipeFolder(NamedTuple):
@@ -178,7 +177,11 @@ def list_project_names(folder: Path | None = None) -> list[str]:
 
 
 def list_shared_projects(folder: Path | None = None) -> list[str]:
-    """Return the names of the projects that others are built against: by a line of their recipes' text."""
+    """Return the names of the projects that others are built against.
+
+    Every ``--help`` with options of projects asks for them, and must not wait for a reader of YAML: they are
+    told by a line of their recipes' text.
+    """
     if folder is None:
         paths = {name: file.path for name, file in find_recipes().items()}
     else:
@@ -197,10 +200,7 @@ def find_wheel_projects() -> dict[str, str]:
 
 @lru_cache
 def _read_wheel_name(recipe: Path) -> str:
-    text = recipe.read_bytes()
-    if len(lines := _DISTRIBUTION_LINE.findall(text)) == 1:
-        return canonicalize_name(lines[0].decode())
-    from rocm_wheels.core import records, yaml_reader  # slow to import, and YAML has other ways to write it
+    from rocm_wheels.core import records, yaml_reader  # slow to import
 
     content = yaml_reader.read_yaml_tree(records.read_text_file(recipe), name=str(recipe)).value
     distribution = content.get("distribution") if isinstance(content, dict) else None
