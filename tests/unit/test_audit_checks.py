@@ -129,6 +129,28 @@ def two_openmps(draft: Draft) -> None:
     draft.members["demo.libs/libomp.so"] = library(soname="libomp.so")
 
 
+OMP = library(soname="libgomp.so.1")
+
+
+def two_copies_of_openmp(draft: Draft) -> None:
+    for name in ("libgomp-0a1b2c3d.so.1.0.0", "libgomp-4e5f6a7b.so.1.0.0"):
+        draft.members[f"demo.libs/{name}"] = library(soname=name)
+
+
+MODULE = "demo/_x.cpython-311-x86_64-linux-gnu.so"
+
+
+def used_twin(draft: Draft) -> None:
+    """A second library of one SONAME, which another one is linked to: which is it?"""
+    draft.members["demo/x.so"] = library(soname="libtorch_hip.so")
+    draft.members["demo/y.so"] = library(needed=("libtorch_hip.so",))
+
+
+def its_package(draft: Draft) -> None:
+    draft.requires = ["numpy", "pyarrow"]
+    draft.members[MODULE] = library(needed=("libarrow.so.2600",))
+
+
 def mixed(draft: Draft) -> None:
     draft.members["demo/lib/libx.so"] = library("gfx942:xnack+")
     draft.members[HIP] = library("gfx942:xnack-", "gfx1100")
@@ -169,7 +191,15 @@ MUTATIONS: list[tuple[str, str, Mutation, str, str]] = [
     ("soname", "duplicate-soname", put("demo/x.so", library(soname="libtorch_hip.so")), "warning", HIP),
     ("copy", "", put("demo/libtorch_hip.so.1", LINUX[HIP]), "", ""),
     ("two-hips", "two-runtimes", two_hips, "error", "two HIP runtimes"),
-    ("omp", "two-runtimes", two_openmps, "warning", "several OpenMP runtimes"),
+    ("omp", "two-runtimes", two_openmps, "error", "several OpenMP runtimes"),
+    ("two-omps", "two-runtimes", two_copies_of_openmp, "error", "several OpenMP runtimes"),
+    (
+        "copied-omp",
+        "",
+        lambda d: d.members.update(dict.fromkeys(("demo/lib/libgomp.so.1", "demo.libs/libgomp.so.1"), OMP)),
+        "",
+        "",
+    ),
     (
         "graft",
         "grafted-rocm",
@@ -280,7 +310,39 @@ MUTATIONS: list[tuple[str, str, Mutation, str, str]] = [
     ("entry-line", "metadata-text", entry_points("demo = demo;main"), "error", "entry_points.txt"),
     ("control", "metadata-text", say("Summary: \x1b]0;demo\x07"), "error", "U+001B"),
     ("form", "metadata-text", put("demo-1.0.dist-info/variant.json", "{}"), "error", "variant.json"),
-    ("machine", "architecture", put("demo/x.so", library(machine=183)), "info", "is for aarch64"),
+    ("machine", "architecture", put("demo/x.so", library(machine=183)), "error", "is for aarch64"),
+    ("word-size", "architecture", put(MODULE, library(machine=3)), "error", "is for machine 3"),
+    ("own-machine", "architecture", put("demo/attach-aarch64.so", library(machine=183)), "info", "aarch64"),
+    ("no-311", "requires-python", lambda d: setattr(d, "python", ">=3.12"), "error", "shuts out 3.11"),
+    ("not-311", "requires-python", lambda d: setattr(d, "python", ">=3.10,!=3.11.*"), "error", "cp311"),
+    ("patch-release", "", lambda d: setattr(d, "python", ">=3.11.4"), "", ""),
+    ("specifier", "metadata", lambda d: setattr(d, "python", ">>3"), "error", "a field cannot be read"),
+    ("tmp", "run-paths", run_path("$ORIGIN:/tmp/build/lib"), "error", "where anybody can put some"),
+    ("used-soname", "duplicate-soname", used_twin, "error", "libtorch_hip.so"),
+    (
+        "stray-module",
+        "needed-libraries",
+        put(MODULE, library(needed=("libstray.so",))),
+        "error",
+        "libstray.so is neither",
+    ),
+    (
+        "stray-behind",
+        "needed-libraries",
+        lambda d: d.members.update(
+            {MODULE: library(needed=("libb.so",)), "demo/libb.so": library(needed=("libz9.so",))}
+        ),
+        "error",
+        "libz9.so is neither",
+    ),
+    (
+        "driver",
+        "needed-libraries",
+        put(MODULE, library(needed=("libamdhip64.so.7", "libcuda.so.1"))),
+        "info",
+        "libamdhip64.so.7, libcuda.so.1",
+    ),
+    ("its-package", "needed-libraries", its_package, "info", "packages that it requires: libarrow.so"),
 ]  # fmt: skip
 
 
@@ -340,12 +402,12 @@ def test_what_required_packages_have_is_told_from_what_nobody_has(tmp_path: Path
     core = Draft("rocm", "7.1.0", "py3-none-linux_x86_64", members={"_rocm/lib/libamdhip64.so.7": hip})
     draft = linux()
     draft.requires = ["rocm[libraries]==7.1.0", "absent"]
-    draft.members["demo/x.so"] = library(needed=("libamdhip64.so.7", "libother.so"))
+    draft.members["demo/x.so"] = library(needed=("libamdhip64.so.7", "libabsent.so"))
     unknown = audit(draft, tmp_path)
-    assert [finding.severity for finding in unknown.findings] == ["info", "info"]
+    assert [finding.severity for finding in unknown.findings] == ["info"]
     there = required_packages.PackagePool.collect([core.write(tmp_path)], (), None, {})
     report = audit(draft, tmp_path, packages=there)
-    assert ["libother.so" in finding.message for finding in report.findings] == [True]
+    assert ["libabsent.so" in finding.message for finding in report.findings] == [True]
     core.members = {"_rocm/lib/libamdhip64.so.7": library(soname="libamdhip64.so.8")}
     renamed = required_packages.PackagePool.collect([core.write(tmp_path / "other")], (), None, {})
     report = audit(draft, tmp_path, packages=renamed)

@@ -5,12 +5,14 @@ What a check could not look at is a ``SkippedCheck``, which is no pass."""
 from __future__ import annotations
 
 import fnmatch
+import posixpath
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from packaging.requirements import Requirement
 from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import canonicalize_name
 
@@ -26,6 +28,11 @@ from rocm_wheels.wheels.dist_info import RecordEntry, list_dist_info_folders
 from rocm_wheels.wheels.scan import WheelScan
 
 _LIBRARY_NAME = re.compile(r"\.(so|dll|pyd)$|\.so\.[\d.]+$", re.IGNORECASE)
+EXTENSION_MODULE = re.compile(
+    r"(?:^|/)(?P<module>[A-Za-z_]\w*)\.(?:(?P<python>cpython-(?P<minor>3\d+)(?P<threads>t?)d?|cp(?P<wminor>3\d+)(?P<wthreads>t?)|abi3t?|pypy\w+-pp\w+)"
+    r"(?:-(?P<machine>[\w-]+))?\.)?(?P<suffix>so|pyd)$"
+)
+"""An extension module by its file name; its tag says which Python, and machine, can import it."""
 _MOST_NAMED = 4
 _ABI_TAG = re.compile(r"cp3(\d+)t?")
 
@@ -185,6 +192,19 @@ class AuditedWheel:
         folders = (re.match(f"{name}/_rocm/", member) for member in self.members)
         return next((folder[0] for folder in folders if folder), None)
 
+    def list_absent_packages(self) -> list[str]:
+        """Return the projects (normalized) that it requires, all the way down, and that are not at hand."""
+        if self.required is not None:
+            lines: Iterable[str] = self.required.missing
+        else:
+            lines = self.scan.metadata.requires_dist if self.scan.metadata else ()
+        environment = {**(self.wheel_platform.markers if self.wheel_platform else {}), "extra": ""}
+        return [
+            canonicalize_name(requirement.name)
+            for requirement in map(Requirement, lines)
+            if not requirement.marker or requirement.marker.evaluate(environment)
+        ]
+
     @property
     def installed_rocm(self) -> str:
         """The version of the installed ROCm that it was built on; "" for others."""
@@ -194,6 +214,40 @@ class AuditedWheel:
     def libraries(self) -> tuple[str, ...]:
         """The members that are native libraries by their name, sorted."""
         return tuple(sorted(name for name in self.members if _LIBRARY_NAME.search(name)))
+
+    @cached_property
+    def loaded_libraries(self) -> frozenset[str]:
+        """The members that an import loads: extension modules, and what those are linked to, all the way."""
+        members = {**self.binaries, **self.scan.imports}
+        by_name: dict[str, list[str]] = {}
+        for member in members:
+            binary = self.binaries.get(member)
+            names = {
+                posixpath.basename(member),
+                binary.loader.soname if binary and binary.loader.soname else "",
+            }
+            for name in names:
+                by_name.setdefault(name if binary else name.lower(), []).append(member)
+        waiting = [member for member in members if self._is_extension_module(member)]
+        loaded = set(waiting)
+        while waiting:
+            member = waiting.pop()
+            binary = self.binaries.get(member)
+            needed = binary.loader.needed if binary else map(str.lower, self.scan.imports.get(member, ()))
+            reached = {other for name in needed for other in by_name.get(name, ())} - loaded
+            loaded |= reached
+            waiting += reached
+        return frozenset(loaded)
+
+    def _is_extension_module(self, member: str) -> bool:
+        """Tell it by the tag in its name, or by the function that Python calls."""
+        match = EXTENSION_MODULE.search(member)
+        if match is None or match["python"] or match["suffix"] == "pyd":
+            return match is not None
+        binary = self.binaries.get(member)
+        name = f"PyInit_{match['module']}".encode()
+        exported = binary.symbols.exported.values() if binary and binary.symbols else ()
+        return any(name in block for names in exported for block in names.iterate_blocks())
 
     @cached_property
     def jit_sources(self) -> tuple[str, ...]:

@@ -69,7 +69,12 @@ def _list_scan_faults(
     wheel: audited_wheel.AuditedWheel, kind: str, severity: Severity, tip: str
 ) -> list[Finding]:
     prefix = f"{wheel.scan.path}: "
-    faults = [fault for fault in wheel.scan.faults if dist_info.get_fault_kind(fault) == kind]
+    metadata = f"{prefix}{wheel.dist_info}/METADATA: "  # what is wrong with a field has a check of its own
+    faults = [
+        fault
+        for fault in wheel.scan.faults
+        if dist_info.get_fault_kind(fault) == kind and not fault.startswith(metadata)
+    ]
     return [Finding(severity, fault.removeprefix(prefix), tip) for fault in faults]
 
 

@@ -22,7 +22,7 @@ from rocm_wheels.binaries import loader
 from rocm_wheels.core import errors, tables
 from rocm_wheels.models import ci
 from rocm_wheels.models.libraries import is_rocm_library
-from rocm_wheels.wheels import platform_promises, required_packages
+from rocm_wheels.wheels import platform_promises
 
 if TYPE_CHECKING:
     from auditwheel.policy import WheelPolicies  # type: ignore[import-untyped]
@@ -83,20 +83,31 @@ def check_symbol_versions(
 def check_architecture(
     wheel: audited_wheel.AuditedWheel,
 ) -> list[errors.Finding] | audited_wheel.SkippedCheck:
-    """The libraries are for the machine that the tags name."""
+    """The libraries are for the machine that the tags name; files whose names say another one are a note."""
     if not wheel.scan.binaries or wheel.wheel_platform is None or wheel.wheel_platform.system != "linux":
         return _NO_LIBRARY
     architecture = wheel.wheel_platform.architecture
     foreign = {n: b.architecture for n, b in wheel.scan.binaries.items() if n not in wheel.binaries}
     if not foreign:
         return []
-    severity: errors.Severity = "info" if wheel.binaries else "error"
     return [
-        errors.Finding(severity, f"is for {other}, the wheel for {architecture}", subject=member)
+        errors.Finding(
+            "info" if _OTHER_MACHINE.search(member.lower().replace(architecture, "")) else "error",
+            f"is for {other}, the wheel for {architecture}",
+            subject=member,
+        )
         for member, other in sorted(foreign.items())
     ]
 
 
+# who has files for several machines inside says so in their names
+_OTHER_MACHINE = re.compile(
+    r"(?<![a-z0-9])(aarch64|arm|arm64|armv[5-8]\w*|x86|i[3-6]86|ia32|32|x32|ppc64\w*|powerpc\w*|riscv\w*|s390x?|mips\w*|loongarch\w*"
+    r"|sparc\w*|wasm\w*|bpf\w*)(?![a-z0-9])"
+)
+
+
+_ANYBODYS_FOLDER = re.compile(r"/+(tmp|var/+tmp|dev/+shm)(/|$)")
 _SYSTEM_FOLDER = re.compile(r"/(usr/)?lib(32|64)?(/|$)")
 _ORIGIN = re.compile(r"\$(?:ORIGIN|\{ORIGIN\})(?:/|$)")
 _PYTHON_FOLDER = re.compile(r"python[23]\.[0-9]+")
@@ -107,15 +118,17 @@ def check_run_paths(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
     """No library looks for others in a folder of the builder's machine, or outside of site-packages.
 
     A warning: link steps of upstream projects leave such entries behind, and the loader passes
-    over a folder that is not there; on a machine where somebody else can make it, it is a hole.
+    over a folder that is not there. Where anybody can make it (``/tmp``), it is a hole, and an error.
     """
     tip = "link with entries relative to $ORIGIN, or take the entry out when the wheel is repaired"
     findings = []
     for member, entries in _list_run_paths(wheel):
         absolute = [entry for entry in entries if entry.startswith("/") and not _SYSTEM_FOLDER.match(entry)]
         if absolute:
+            anybody = any(map(_ANYBODYS_FOLDER.match, absolute))
             message = f"looks for libraries in {audited_wheel.join_names(absolute)}"
-            findings.append(errors.Finding("warning", message, tip, subject=member))
+            message += ", where anybody can put some" if anybody else ""
+            findings.append(errors.Finding("error" if anybody else "warning", message, tip, subject=member))
         relative = [entry for entry in entries if _ORIGIN.match(entry)]
         if leaving := [entry for entry in relative if _leaves_site_packages(member, entry)]:
             message = f"looks for libraries outside of site-packages: {audited_wheel.join_names(leaving)}"
@@ -129,11 +142,9 @@ def check_run_paths(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
 def check_open_run_paths(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
     """No run path stands for the current folder: an entry that is empty, or relative without $ORIGIN.
 
-    In wheels of ours that are for other machines it is an error.
+    In wheels of ours it is an error, but where they stay as they were built, for the builder's machine.
     """
-    platform = wheel.wheel_platform
-    is_released = platform is not None and not platform.fields.platform.startswith("linux_")
-    severity: errors.Severity = "error" if wheel.has_recipe and is_released else "warning"
+    severity: errors.Severity = "error" if wheel.has_recipe and not wheel.expected.unrepaired else "warning"
     findings = []
     for member, entries in _list_run_paths(wheel):
         if "" in entries:
@@ -181,7 +192,7 @@ def check_text_relocations(wheel: audited_wheel.AuditedWheel) -> list[errors.Fin
 
 
 def check_sonames(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
-    """No two libraries of a wheel have one SONAME and different content."""
+    """No two libraries have one SONAME and different content; an error where others are linked to it."""
     members: dict[str, list[str]] = {}
     for member, binary in wheel.binaries.items():
         if binary.loader.soname and not binary.loader.program:
@@ -189,9 +200,10 @@ def check_sonames(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
     tip = (
         "the loader takes the one that comes first, whoever asks: leave one, or give them names of their own"
     )
+    needed = {name for binary in wheel.binaries.values() for name in binary.loader.needed}
     return [
         errors.Finding(
-            "warning",
+            "error" if soname in needed else "warning",
             f"{soname} is {audited_wheel.join_names(names)}: different files of one SONAME",
             tip,
             names[0],
@@ -225,14 +237,26 @@ def check_runtimes(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
             f"two HIP runtimes: {audited_wheel.join_names(hip.values())}: each has its own state of the GPUs"
         )
         findings.append(errors.Finding("error", message, "leave one, and link everything to it"))
-    inside = [posixpath.basename(member) for member in wheel.binaries]
-    needed = [name for binary in wheel.binaries.values() for name in binary.loader.needed]
-    kinds = {match[1]: match.string for name in [*needed, *inside] if (match := _OPENMP.match(name))}
-    if len(kinds) > 1:
-        message = f"several OpenMP runtimes: {audited_wheel.join_names(sorted(kinds.values()))}"
+    # two files are two runtimes, and so is what is needed from outside beside another kind
+    inside = list_openmp_runtimes(wheel)
+    needed = {name for binary in wheel.binaries.values() for name in binary.loader.needed}
+    outside = {match[1]: name for name in sorted(needed) if (match := _OPENMP.match(name))}
+    for member in inside.values():
+        outside.pop(_OPENMP.match(posixpath.basename(member))[1], None)  # type: ignore[index] # it is one
+    if len(runtimes := [*inside.values(), *outside.values()]) > 1:
+        message = f"several OpenMP runtimes: {audited_wheel.join_names(sorted(runtimes))}"
         tip = "each starts threads of its own, and waits for them alone: link everything to one"
-        findings.append(errors.Finding("warning", message, tip))
+        findings.append(errors.Finding("error", message, tip))
     return findings
+
+
+def list_openmp_runtimes(wheel: audited_wheel.AuditedWheel) -> dict[str, str]:
+    """Return the OpenMP runtimes inside, each once: members by their digests."""
+    return {
+        wheel.digests.get(member, member): member
+        for member in wheel.binaries
+        if _OPENMP.match(posixpath.basename(member))
+    }
 
 
 def check_grafted_rocm(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
@@ -316,68 +340,79 @@ def check_imported_dlls(
 
 
 _TORCH_LIBRARY = re.compile(r"(?:lib)?(?:torch|c10|shm)(?:[_.]|$)")
+# of the driver, or of another vendor: whoever is linked to one has code for machines with it
+_OTHER_VENDOR = re.compile(
+    r"(?:lib)?(?:cuda(?:rt)?|cu[a-z]+|nv[a-z]+|nccl|npp\w+|migraphx\w*)(?:[-_.0-9]|$)", re.IGNORECASE
+)
+# packages of which neither the libraries nor the project begin with the other's name
+_PROVIDERS: Mapping[str, re.Pattern[str]] = {
+    "intel-openmp": re.compile(r"(?:lib)?iomp5"),
+    "pyarrow": re.compile(r"(?:lib)?(?:arrow|parquet)"),
+    "tensorflow": re.compile(r"(?:lib)?tensorflow"),
+}
+_NOT_IN_STEMS = re.compile(r"[^a-z0-9]+")
+_FIND_LINKS_TIP = "--find-links to the wheels that it requires shows whether they have it"
 
 
 def _judge_needs(
     wheel: audited_wheel.AuditedWheel, needed_by: Mapping[str, list[str]], normalize: Callable[[str], str]
 ) -> list[errors.Finding]:
-    """Judge what is needed from outside; without the packages that have it, say so far as names tell."""
-    required = wheel.required
-    libraries = {normalize(name) for name in required.libraries} if required else set()
+    """Judge what is needed from outside.
+
+    What a package that is required and not at hand is known to have may be there; so may ROCm, and what
+    comes with another vendor's driver, on a machine that anybody's wheel is for. Anything else is missing: an
+    error where an import loads the library that needs it, and in wheels of ours.
+    """
+    libraries = {normalize(name) for name in wheel.required.libraries} if wheel.required else set()
     libraries |= {normalize(name) for name in (wheel.project.repair.exclude if wheel.has_recipe else ())}
-    missing = {
-        name: members
-        for name, members in needed_by.items()
-        if name not in libraries and not (wheel.installed_rocm and is_rocm_library(name))
-    }
-    lacking = [name for name in missing if required is not None and _is_at_hand(required, name)]
-    findings = []
-    for library in sorted(lacking):
+    # what is inside and damaged is told by the archive's check
+    libraries |= {normalize(posixpath.basename(member)) for member in wheel.damaged_members}
+    packages = wheel.list_absent_packages()
+    findings, provided, strays = [], list[str](), list[str]()
+    for library, members in sorted(needed_by.items()):
+        is_rocm = is_rocm_library(library)
+        if library in libraries or (wheel.installed_rocm and is_rocm):
+            continue
+        if any(_may_have(package, library) for package in packages):
+            provided.append(library)
+            continue
+        requires_rocm = wheel.required is not None and any(
+            package.name.startswith(("rocm", "torch")) for package in wheel.required.packages
+        )
+        is_of_machine = (is_rocm and not requires_rocm) or _OTHER_VENDOR.match(library)
+        is_loaded = not wheel.loaded_libraries.isdisjoint(members)
+        if not wheel.has_recipe and (is_of_machine or (not is_loaded and wheel.required is None)):
+            strays.append(library)
+            continue
         message = f"{library} is neither in the wheel, in what it requires, nor on every system of its tag"
+        message = f"{message}; needed by {audited_wheel.join_names(members)}"
         tip = "require the package that has it, or `rocm-wheels wheel repair --library-dir` takes it in"
-        severity: errors.Severity = "error" if wheel.has_recipe else "warning"
-        message = f"{message}; needed by {audited_wheel.join_names(missing[library])}"
-        findings.append(errors.Finding(severity, message, tip, subject=missing[library][0]))
-    unknown = [name for name in missing if name not in lacking]
-    provided = [name for name in unknown if _may_be_required(wheel, name)]
-    strays = [name for name in unknown if name not in provided]
+        severity: errors.Severity = "error" if wheel.has_recipe or is_loaded else "warning"
+        findings.append(errors.Finding(severity, message, tip, subject=members[0]))
     for names, message in (
         (strays, "needs libraries that nothing it requires is known to have"),
         (provided, "needs libraries of packages that it requires"),
     ):
         if names:
-            members = sorted({member for name in names for member in missing[name]})
-            findings.append(
-                errors.Finding(
-                    "info",
-                    f"{message}: {audited_wheel.join_names(sorted(names))}",
-                    _FIND_LINKS_TIP,
-                    members[0],
-                )
-            )
+            text = f"{message}: {audited_wheel.join_names(names)}"
+            first = min(member for name in names for member in needed_by[name])
+            findings.append(errors.Finding("info", text, _FIND_LINKS_TIP, first))
     return findings
 
 
-def _is_at_hand(required: required_packages.RequiredPackages, library: str) -> bool:
-    """Tell whether each required package that may have a library was found: ROCm's and torch's by name."""
-    absent = [canonicalize_name(Requirement(line).name) for line in required.missing]
+def _may_have(package: str, library: str) -> bool:
+    """Tell whether a package (normalized) is known to have such a library, or to require who has it."""
     if _TORCH_LIBRARY.match(library):
-        return "torch" not in absent
+        return package == "torch"
     if is_rocm_library(library):
-        return not any(name.startswith(("rocm", "torch")) for name in absent)
-    return not absent
-
-
-_FIND_LINKS_TIP = "--find-links to the wheels that it requires shows whether they have it"
-
-
-def _may_be_required(wheel: audited_wheel.AuditedWheel, library: str) -> bool:
-    """Tell whether a library has the name of one of ROCm or torch, and METADATA requires such a package."""
-    lines = wheel.scan.metadata.requires_dist if wheel.scan.metadata else ()
-    names = {canonicalize_name(Requirement(line).name) for line in lines}
-    if _TORCH_LIBRARY.match(library):
-        return "torch" in names
-    return is_rocm_library(library) and any(name.startswith(("rocm", "torch")) for name in names)
+        return package.startswith(("rocm", "torch"))
+    if _OTHER_VENDOR.match(library):
+        return package.startswith(("nvidia", "cuda", "torch", "jax"))
+    if provider := _PROVIDERS.get(package):
+        return provider.match(library) is not None
+    stem = _NOT_IN_STEMS.sub("", library.lower().removeprefix("lib").partition(".")[0])
+    name = _NOT_IN_STEMS.sub("", package)
+    return stem.startswith((name, name.removeprefix("py"), name.removeprefix("lib")))
 
 
 def check_debug_sections(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from packaging.metadata import InvalidMetadata, Metadata, parse_email
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.tags import Tag
 from packaging.version import InvalidVersion, Version
 
@@ -109,7 +110,9 @@ def check_metadata(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding] | 
     """Every field of METADATA is valid (core metadata specification)."""
     where = f"{wheel.dist_info}/METADATA"
     if wheel.scan.metadata is None:
-        return _METADATA_UNREAD
+        prefix = f"{wheel.scan.path}: {where}: "
+        faults = [fault.removeprefix(prefix) for fault in wheel.scan.faults if fault.startswith(prefix)]
+        return [errors.Finding("error", fault, subject=where) for fault in faults] or _METADATA_UNREAD
     raw, unknown = parse_email(wheel.scan.texts[where])
     lazy = Metadata.from_raw(raw, validate=False)  # each attribute is checked when it is read
     findings = [
@@ -128,24 +131,48 @@ def check_metadata(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding] | 
 def check_requires_python(
     wheel: audited_wheel.AuditedWheel,
 ) -> list[errors.Finding] | audited_wheel.SkippedCheck:
-    """Requires-Python is stated, and admits the interpreter that the wheel is for."""
+    """Requires-Python is stated, and admits the Pythons of the tags, and the one that it was built for.
+
+    Of tags for later Pythons as well (``py3``, ``abi3``) it need not admit the first.
+    """
     if wheel.scan.metadata is None:
         return _METADATA_UNREAD
     where = f"{wheel.dist_info}/METADATA"
     admitted = wheel.scan.metadata.requires_python
     if not str(admitted):
         return [errors.Finding("warning", "states no Requires-Python", subject=where)]
-    if wheel.expected.python_tag is None:
-        return []
-    version = audited_wheel.get_python_version(wheel.expected.python_tag)
-    # X.Y stands for all its patch releases: the first or a late one must be admitted
-    if admitted.contains(f"{version}.0") or admitted.contains(f"{version}.99"):
-        return []
+    refused: dict[str, str] = {}
+    if wheel.expected.python_tag is not None:
+        version = audited_wheel.get_python_version(wheel.expected.python_tag)
+        if not _admits(admitted, int(version.removeprefix("3."))):
+            refused[version] = "which it was built for"
+    later: list[tuple[Tag, int]] = []
+    for tag in sorted(wheel.scan.name.tags if wheel.scan.name else (), key=str):
+        match = _PYTHON_TAG.fullmatch(tag.interpreter)
+        if match is None:
+            continue
+        minor = int(match["minor"] or 0)
+        if match["minor"] is None or tag.abi in ("abi3", "none"):
+            later.append((tag, minor))
+        elif not _admits(admitted, minor):
+            refused.setdefault(f"3.{minor}", f"which its tag {tag} is for")
+    if later and not any(
+        _admits(admitted, minor) for _, first in later for minor in range(first, _NO_PYTHON)
+    ):
+        refused[f"3.{min(first for _, first in later)}"] = f"and all later ones, which {later[0][0]} is for"
     return [
-        errors.Finding(
-            "error", f"Requires-Python {admitted} shuts out {version}, which it was built for", subject=where
-        )
+        errors.Finding("error", f"Requires-Python {admitted} shuts out {version}, {reason}", subject=where)
+        for version, reason in refused.items()
     ]
+
+
+_PYTHON_TAG = re.compile(r"(?:cp|py)3(?P<minor>[0-9]+)?")
+_NO_PYTHON = 40  # there is no 3.40: an end for what is for all Pythons from one on
+
+
+def _admits(admitted: SpecifierSet, minor: int) -> bool:
+    """Tell whether any patch release of a Python is admitted."""
+    return any(admitted.contains(f"3.{minor}.{patch}") for patch in range(100))
 
 
 def check_requirements(

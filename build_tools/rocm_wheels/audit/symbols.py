@@ -12,14 +12,13 @@ POSIX.1-2017, "System Interfaces" (names of the C library).
 
 from __future__ import annotations
 
+import ctypes
 import posixpath
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
 
 from rocm_wheels.audit import audited_wheel
 from rocm_wheels.binaries import loader
@@ -82,12 +81,14 @@ class LibraryScope:
         """Return the versions ("" without one) whose symbols a library must find in what is at hand.
 
         Those of the system are not there; those that a library at hand lacks are a finding of their own.
-        What has no version can be anywhere: everything must be at hand then (``is_whole``), and who is not
-        linked to the C library finds that without a version, too.
+        What has no version can be anywhere: everything must be at hand then (``is_whole``). Who is not linked
+        to the C library finds that without a version, too: see ``_is_of_process``.
         """
         undefined = binary.symbols.undefined if binary.symbols is not None else {}
         linked = binary.loader.needed
-        is_complete = is_whole and "libc.so.6" in linked and not self.find_absent(linked)
+        is_complete = is_whole and not self.find_absent(linked)
+        if "libc.so.6" not in linked:
+            is_complete = is_complete and sys.platform == "linux"
         return [version for version in undefined if (self._has(version) if version.library else is_complete)]
 
     def _has(self, version: loader.SymbolVersion) -> bool:
@@ -128,7 +129,7 @@ def check_needed_symbols(
     if not _has_libraries(wheel):
         return _NO_LIBRARY
     scope = _collect_scope(wheel)
-    is_whole = not any(name.startswith(("rocm", "torch")) for name in _list_absent_packages(wheel))
+    is_whole = not any(name.startswith(("rocm", "torch")) for name in wheel.list_absent_packages())
     needed = {
         member: symbols.select_undefined(scope.list_judged(binary, is_whole=is_whole))
         for member, binary, symbols in _iterate_symbols(wheel)
@@ -137,19 +138,24 @@ def check_needed_symbols(
         return _NOTHING_JUDGED
     names = frozenset(name for pairs in needed.values() for name, _ in pairs)
     definitions = scope.collect_definitions(names)
-    severity: errors.Severity = "error" if wheel.has_recipe else "warning"
     tip = "link it to the library that has them, or compile with the headers of the one that will be there"
     findings = []
     for member, pairs in needed.items():
         undefined = {name for name, version in pairs if not _is_defined(name, version, definitions)}
+        if "libc.so.6" not in wheel.binaries[member].loader.needed:
+            undefined = {name for name in undefined if not _is_of_process(name)}
         if undefined:
             listed = audited_wheel.join_names(sorted(name.decode("utf-8", "replace") for name in undefined))
             message = (
                 f"needs {tables.format_count(len(undefined), 'symbol')} that no library at "
                 f"hand defines: {listed}"
             )
-            findings.append(errors.Finding(severity, message, tip, subject=member))
+            findings.append(errors.Finding(_get_severity(wheel, member), message, tip, subject=member))
     return findings
+
+
+def _get_severity(wheel: audited_wheel.AuditedWheel, member: str) -> errors.Severity:
+    return "error" if wheel.has_recipe or member in wheel.loaded_libraries else "warning"
 
 
 def check_needed_versions(
@@ -163,7 +169,6 @@ def check_needed_versions(
     if not _has_libraries(wheel):
         return _NO_LIBRARY
     scope = _collect_scope(wheel)
-    severity: errors.Severity = "error" if wheel.has_recipe else "warning"
     tip = "it was linked to another version of that library: require the one that it was built with"
     findings = []
     for member, _, symbols in _iterate_symbols(wheel):
@@ -175,28 +180,14 @@ def check_needed_versions(
             has_versions = scope.has_versions(library)
             end = "does not define" if has_versions else "does not define, as it defines none"
             message = f"needs {audited_wheel.join_names(names)} of {library}, which it {end}"
-            findings.append(
-                errors.Finding(severity if has_versions else "warning", message, tip, subject=member)
-            )
+            severity = _get_severity(wheel, member) if has_versions else "warning"
+            findings.append(errors.Finding(severity, message, tip, subject=member))
     return findings
 
 
 def _has_libraries(wheel: audited_wheel.AuditedWheel) -> bool:
     platform = wheel.wheel_platform
     return bool(wheel.binaries) and platform is not None and platform.system == "linux"
-
-
-def _list_absent_packages(wheel: audited_wheel.AuditedWheel) -> list[str]:
-    if wheel.required is not None:
-        lines: Iterable[str] = wheel.required.missing
-    else:
-        lines = wheel.scan.metadata.requires_dist if wheel.scan.metadata else ()
-    environment = {**(wheel.wheel_platform.markers if wheel.wheel_platform else {}), "extra": ""}
-    return [
-        canonicalize_name(requirement.name)
-        for requirement in map(Requirement, lines)
-        if not requirement.marker or requirement.marker.evaluate(environment)
-    ]
 
 
 def _iterate_symbols(
@@ -218,6 +209,17 @@ def _is_of_system(library: str) -> bool:
         or platform_promises.is_dynamic_linker(library)
         or bool(_VERSIONED_SYSTEM.fullmatch(library))
     )
+
+
+# what compilers call without a word in the source, of libraries that come with them
+_OF_COMPILER = re.compile(
+    rb"_ZN?K?S[tabsiod]|_ZT[VIST]N?S?t?10__cxxabiv1|_Zn[aw]|_Zd[al]|__cxa_|__gxx_|_Unwind_|__\\w+[dsxthq][ifc][2-5]?$|__gcc_"
+)
+
+
+def _is_of_process(name: bytes) -> bool:
+    """Tell whether whoever runs in this Python finds a symbol, as the C library's are; of Linux alone."""
+    return bool(_OF_COMPILER.match(name)) or hasattr(ctypes.CDLL(None), name.decode("utf-8", "replace"))
 
 
 def _is_defined(name: bytes, version: str, definitions: Mapping[bytes, set[str]]) -> bool:
