@@ -444,6 +444,7 @@ def stamp_wheels(
             if len(begun) < _MOST_BEGUN:
                 stage = batch.find_stage(folder or wheel.parent)
                 begun[wheel] = stack.enter_context(begin_rewrite(wheel, stage))
+                return read_wheel_targets(begun[wheel].archive)  # its copy is checked by the same pass
             return read_wheel_targets(wheel)
 
         stamps = plan_stamps(wheels, request, read_targets=read_targets)

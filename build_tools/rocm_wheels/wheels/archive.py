@@ -12,10 +12,10 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import BinaryIO, Generic, TypeVar
+from typing import Any, BinaryIO, Generic, TypeVar
 
 from rocm_wheels.core import deflate, errors, files, tables
 from rocm_wheels.wheels import dist_info, zip_format, zip_layout
@@ -149,6 +149,7 @@ class WheelArchive:
         self._read_at = zip_layout.make_reader(file)
         self._state = _get_file_state(file)
         self._file = file
+        self._hashed: list[MemberContent[Any]] | None = None  # what was read of all members, with digests
         # of several faults, the first is the one that the others come from
         self._broken = {f.member: f.text for f in reversed(layout.faults) if f.member and not f.is_readable}
 
@@ -207,9 +208,10 @@ class WheelArchive:
     def require_whole(self) -> None:
         """Raise DataError unless every member is what RECORD says.
 
-        All is inflated for that. What rewriting puts right in RECORD is let pass.
+        All is inflated for that, unless ``read_all`` has hashed it. What rewriting puts right in RECORD is
+        let pass.
         """
-        contents: list[MemberContent[None]] = self.read_all(_choose_nothing, digest=True)
+        contents = self._hashed or self.read_all(_choose_nothing, digest=True)
         if faults := [content.fault for content in contents if content.fault]:
             raise errors.DataError("\n".join(faults[:_MOST_SHOWN]), tip="build it, or fetch it, again")
         folders = dist_info.list_dist_info_folders(entry.name for entry in self.members)
@@ -277,7 +279,20 @@ class WheelArchive:
             results |= {i: future.result() for i, future in running.items()}
         finally:
             pool.shutdown(cancel_futures=True)
-        return [results[i] for i in range(len(self.members))]
+        contents = [results[i] for i in range(len(self.members))]
+        if digest:
+            self._hashed = [replace(content, result=None) for content in contents]
+        return contents
+
+    def read_chosen(self, choose: ReaderChooser[ResultT], *, digest: bool = True) -> dict[str, ResultT]:
+        """Return what the chosen functions returned, by member. DataError for a damaged member.
+
+        With ``digest`` all are hashed in the same pass, and ``require_whole`` need not read them again.
+        """
+        contents = self.read_all(choose, digest=digest)
+        if fault := next((content.fault for content in contents if content.fault), None):
+            raise errors.DataError(fault, tip="build it, or fetch it, again")
+        return {content.name: content.result for content in contents if content.result is not None}
 
     def _read_member(
         self, entry: zip_format.ZipEntry, choose: ReaderChooser[ResultT], digest: bool

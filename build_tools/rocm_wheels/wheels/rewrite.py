@@ -17,7 +17,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -272,7 +272,9 @@ class PendingWheel:
         return self.wheel
 
 
-def rewrite_wheel(source: Path, folder: Path, edit: WheelEdit, *, replace: bool = False) -> RewrittenWheel:
+def rewrite_wheel(
+    source: Path | WheelArchive, folder: Path, edit: WheelEdit, *, replace: bool = False
+) -> RewrittenWheel:
     """Write ``source`` as ``edit`` makes it into ``folder``, under the name that follows.
 
     The file is there whole or not at all. One that exists with the same bytes is left, one with
@@ -286,7 +288,7 @@ def rewrite_wheel(source: Path, folder: Path, edit: WheelEdit, *, replace: bool 
 
 
 @contextmanager
-def stage_rewrite(source: Path, folder: Path, edit: WheelEdit) -> Iterator[PendingWheel]:
+def stage_rewrite(source: Path | WheelArchive, folder: Path, edit: WheelEdit) -> Iterator[PendingWheel]:
     """Write a wheel as ``rewrite_wheel`` does, and leave it to the caller to commit it."""
     with begin_rewrite(source, folder, edit) as begun:
         yield begun.stage(edit)
@@ -321,15 +323,17 @@ class BegunRewrite:
 
 
 @contextmanager
-def begin_rewrite(source: Path, folder: Path, edit: WheelEdit | None = None) -> Iterator[BegunRewrite]:
+def begin_rewrite(
+    source: Path | WheelArchive, folder: Path, edit: WheelEdit | None = None
+) -> Iterator[BegunRewrite]:
     """Begin to rewrite a wheel into ``folder``; nothing is there before what is staged is committed.
 
-    ``edit`` tells which members will change, None: none but those of the dist-info folder. DataError for a
-    wheel that is damaged or hostile.
+    ``edit`` tells which members will change, None: none but those of the dist-info folder. An open wheel that
+    was hashed is not read again. DataError for a wheel that is damaged or hostile.
     """
-    with WheelArchive.open(source) as archive:
+    with nullcontext(source) if isinstance(source, WheelArchive) else WheelArchive.open(source) as archive:
         edit = edit or WheelEdit()
-        target = folder / get_edited_name(source.name, edit)
+        target = folder / get_edited_name(archive.path.name, edit)
         with (
             files.open_hidden_file(target) as hidden,
             ArchiveWriter(archive.descriptor, hidden.descriptor, target) as sink,

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from rocm_wheels.core import errors, files
+from rocm_wheels.core import files
 from rocm_wheels.device_code import code_objects
 from rocm_wheels.wheels import archive
+
+_MemberCode = tuple[list[code_objects.CodeObject], tuple[str, ...]]
 
 
 @dataclass(frozen=True)
@@ -51,26 +54,30 @@ def read_wheel_code(path: Path) -> dict[str, list[code_objects.CodeObject]]:
 
 
 def _read_members(path: Path, *, whole: bool) -> FoundDeviceCode:
-    def read_member(data: memoryview, name: str) -> tuple[list[code_objects.CodeObject], tuple[str, ...]]:
-        return code_objects.read_code_objects(data, name, whole=whole), code_objects.list_named_archives(
-            data, name
-        )
+    with archive.WheelArchive.open(path) as wheel:
+        return read_archive_code(wheel, whole=whole)
 
-    def choose_reader(
-        name: str, head: bytes
-    ) -> Callable[[memoryview], tuple[list[code_objects.CodeObject], tuple[str, ...]]] | None:
+
+def read_archive_code(wheel: archive.WheelArchive, *, whole: bool, digest: bool = False) -> FoundDeviceCode:
+    """Return the device code of an open wheel or zip; with ``digest`` all of its members are hashed as well.
+
+    DataError for a damaged member.
+    """
+
+    def choose_reader(name: str, head: bytes) -> Callable[[memoryview], _MemberCode] | None:
         return (
-            (lambda data: read_member(data, f"{path}: {name}"))
+            partial(read_member, name=f"{wheel.path}: {name}")
             if code_objects.may_hold_code(name, head)
             else None
         )
 
-    with archive.WheelArchive.open(path) as wheel:
-        contents = wheel.read_all(choose_reader, digest=False)
-    for content in contents:
-        if content.fault:
-            raise errors.DataError(content.fault)
-    results = {content.name: content.result for content in contents if content.result}
+    def read_member(data: memoryview, *, name: str) -> _MemberCode:
+        return (
+            code_objects.read_code_objects(data, name, whole=whole),
+            code_objects.list_named_archives(data, name),
+        )
+
+    results = wheel.read_chosen(choose_reader, digest=digest)
     return FoundDeviceCode(
         {name: code for name, (code, _) in results.items() if code},
         {name: archives for name, (_, archives) in results.items() if archives},
