@@ -4,4 +4,4 @@
 import _script
 
 if __name__ == "__main__":
-    _script.run("rocm_wheels.cli.thin:patch_command")
+    _script.run("rocm_wheels.cli.packaging:patch_command")

@@ -15,7 +15,7 @@ import pytest
 from audit_wheels import Draft, library
 from gpu_machines import MACHINES, machine, pci, text
 
-from rocm_wheels.cli import boundary, stamp
+from rocm_wheels.cli import boundary, packaging
 from rocm_wheels.gpus import detect, programs
 from rocm_wheels.variants.document import VARIANT_FILE_NAME, merge_documents, parse_document
 from rocm_wheels.wheels import rewrite
@@ -198,12 +198,12 @@ def test_variantlib_asks_it_about_wheels_that_need_the_machines_rocm(
     ):
         (place := tmp_path / str(n)).mkdir()
         wheel = Draft("demo", "1.0", "py3-none-any", members=members).write(place)
-        assert boundary.run_command(stamp.stamp, [str(wheel), *words, *own]) == 0
+        assert boundary.run_command(packaging.stamp_command, [str(wheel), *words, *own]) == 0
     (place := tmp_path / "null").mkdir()
     wheel = Draft("demo", "1.0", "py3-none-any").write(place)
     assert (
         boundary.run_command(
-            stamp.stamp, [str(wheel), "--null", *own[:3], "--output-dir", str(tmp_path / "out")]
+            packaging.stamp_command, [str(wheel), "--null", *own[:3], "--output-dir", str(tmp_path / "out")]
         )
         == 0
     )

@@ -14,7 +14,7 @@ import pytest
 from audit_wheels import Draft, library
 from variantlib.variant_dist_info import VariantDistInfo
 
-from rocm_wheels.cli import boundary, stamp
+from rocm_wheels.cli import boundary, packaging
 from rocm_wheels.cli import wheel as wheel_commands
 from rocm_wheels.variants.document import (
     SCHEMA,
@@ -51,8 +51,11 @@ def release(folder: Path, *options: str, generic: tuple[str, ...] = ()) -> Path:
     ):
         (place := folder / str(n)).mkdir(parents=True)
         wheel = draft(*targets, *generic, rocm=rocm).write(place)
-        assert run(stamp.stamp, wheel, "--output-dir", out, *options) == 0
-    assert run(stamp.stamp, draft(rocm="").write(folder), "--null", "--output-dir", out, *options) == 0
+        assert run(packaging.stamp_command, wheel, "--output-dir", out, *options) == 0
+    assert (
+        run(packaging.stamp_command, draft(rocm="").write(folder), "--null", "--output-dir", out, *options)
+        == 0
+    )
     write_index(out)
     return out
 
@@ -196,7 +199,7 @@ def test_the_same_wheel_gives_the_same_bytes_and_stays_itself(tmp_path: Path) ->
     )
     before = wheel.read_bytes()
     for folder in ("a", "b"):
-        assert run(stamp.stamp, wheel, "--output-dir", tmp_path / folder) == 0
+        assert run(packaging.stamp_command, wheel, "--output-dir", tmp_path / folder) == 0
     (one,), (two,) = (tmp_path / "a").iterdir(), (tmp_path / "b").iterdir()
     assert one.read_bytes() == two.read_bytes()
     assert wheel.read_bytes() == before
@@ -227,7 +230,15 @@ def test_a_wheel_for_one_gpu_requires_what_its_rocm_has_for_it(
     made.members[f"demo-{made.version}.dist-info/sboms/rocm-wheels.cdx.json"] = bill
     for more in ([], ["--keep-local-version"]):
         assert (
-            run(stamp.stamp, made.write(tmp_path), *more, "--output-dir", tmp_path / "out", "--replace") == 0
+            run(
+                packaging.stamp_command,
+                made.write(tmp_path),
+                *more,
+                "--output-dir",
+                tmp_path / "out",
+                "--replace",
+            )
+            == 0
         )
         for variant in (tmp_path / "out").iterdir():
             requires = scan.scan_wheel(variant).metadata.requires_dist
@@ -238,7 +249,7 @@ def test_a_wheel_for_one_gpu_requires_what_its_rocm_has_for_it(
 def test_a_bill_of_materials_that_is_none_is_named(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     made = draft("gfx942")
     made.members[f"demo-{made.version}.dist-info/sboms/rocm-wheels.cdx.json"] = b"[]"
-    assert run(stamp.stamp, made.write(tmp_path), "--output-dir", tmp_path / "out") == 2
+    assert run(packaging.stamp_command, made.write(tmp_path), "--output-dir", tmp_path / "out") == 2
     assert "rocm-wheels.cdx.json is not as rocm-wheels writes it" in capfd.readouterr().err
     assert not (tmp_path / "out").exists()
 
@@ -246,12 +257,12 @@ def test_a_bill_of_materials_that_is_none_is_named(tmp_path: Path, capfd: pytest
 @pytest.mark.contract
 def test_a_label_taken_away_gives_back_what_was_stamped(tmp_path: Path) -> None:
     wheel = draft("gfx942").write(tmp_path)
-    assert run(stamp.stamp, wheel, "--keep-local-version", "--output-dir", tmp_path / "a") == 0
+    assert run(packaging.stamp_command, wheel, "--keep-local-version", "--output-dir", tmp_path / "a") == 0
     (variant,) = (tmp_path / "a").iterdir()
     assert variant.name == "demo-2.9.0+rocm7.2.0-py3-none-any-rocm7.2_gfx942.whl"
     assert run(*UNSTAMP, variant, "--output-dir", tmp_path / "b") == 0
     assert contents(tmp_path / "b" / wheel.name) == contents(wheel)
-    assert run(stamp.stamp, wheel, "--output-dir", tmp_path / "c") == 0
+    assert run(packaging.stamp_command, wheel, "--output-dir", tmp_path / "c") == 0
     (variant,) = (tmp_path / "c").iterdir()
     assert run(*UNSTAMP, variant, "--local-version", "rocm7.2.0", "--output-dir", tmp_path / "d") == 0
     assert contents(tmp_path / "d" / wheel.name) == contents(wheel)
@@ -261,7 +272,9 @@ def test_a_label_taken_away_gives_back_what_was_stamped(tmp_path: Path) -> None:
 def test_variants_do_not_become_one_plain_wheel(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
     for rocm in ("7.1.0", "7.2.0"):
-        assert run(stamp.stamp, draft("gfx942", rocm=rocm).write(tmp_path), "--output-dir", out) == 0
+        assert (
+            run(packaging.stamp_command, draft("gfx942", rocm=rocm).write(tmp_path), "--output-dir", out) == 0
+        )
     wheels = sorted(out.iterdir())
     for more in ([], ["--replace"]):
         assert run(*UNSTAMP, *wheels, *more, "--output-dir", tmp_path / "plain") == 2
@@ -280,7 +293,10 @@ def test_a_wheel_joins_the_release_of_another_vendor(tmp_path: Path) -> None:
     index = tmp_path / "demo-2.9.0-variants.json"
     index.write_text(json.dumps(theirs))
     out = tmp_path / "out"
-    assert run(stamp.stamp, draft("gfx942").write(tmp_path), "--join", index, "--output-dir", out) == 0
+    assert (
+        run(packaging.stamp_command, draft("gfx942").write(tmp_path), "--join", index, "--output-dir", out)
+        == 0
+    )
     (wheel,) = out.iterdir()
     document = json.loads(rewrite.read_dist_info_files(wheel)[VARIANT_FILE_NAME])
     assert document["default-priorities"]["namespace"] == ["nvidia", "amd", "rocm"]
@@ -340,7 +356,7 @@ def test_a_stamp_that_cannot_be_leaves_the_disk_as_it_was(
     (other := tmp_path / "theirs.json").write_text(json.dumps(theirs))
     asked = [word.format(wheel=second, plain=first, theirs=other) for word in words]
     before = sorted(tmp_path.rglob("*"))
-    assert run(stamp.stamp, wheel, *asked) == 2
+    assert run(packaging.stamp_command, wheel, *asked) == 2
     assert message in capfd.readouterr().err
     assert sorted(tmp_path.rglob("*")) == before
 
@@ -350,11 +366,11 @@ def test_a_stamp_is_not_put_on_a_stamp_without_asking(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     wheel = draft("gfx942", requires=("rocm==7.2.0",)).write(tmp_path)
-    assert run(stamp.stamp, wheel) == 0
+    assert run(packaging.stamp_command, wheel) == 0
     (variant,) = tmp_path.glob("*gfx942.whl")
-    assert run(stamp.stamp, variant) == 2
+    assert run(packaging.stamp_command, variant) == 2
     assert "is a variant wheel already: rocm7.2_gfx942\ntip: --replace" in capfd.readouterr().err
-    assert run(stamp.stamp, variant, "--label", "mine", "--replace") == 0
+    assert run(packaging.stamp_command, variant, "--label", "mine", "--replace") == 0
     assert (tmp_path / "demo-2.9.0-py3-none-any-mine.whl").is_file()
     assert run(*UNSTAMP, wheel) == 2
     assert "is not a variant wheel" in capfd.readouterr().err
@@ -372,7 +388,7 @@ def test_a_wheel_of_2025_gets_a_stamp_of_today(tmp_path: Path) -> None:
     made.members[f"{made.folder}/{VARIANT_FILE_NAME}"] = json.dumps(stated).encode()
     wheel = made.write(tmp_path)
     words = ("--replace", "--rocm", "7.2", "--label", "mi300", "--output-dir", tmp_path / "out")
-    assert run(stamp.stamp, wheel, *words) == 0
+    assert run(packaging.stamp_command, wheel, *words) == 0
     (stamped,) = (tmp_path / "out").iterdir()
     assert stamped.name == wheel.name
     document = rewrite.read_dist_info_files(stamped)[VARIANT_FILE_NAME]

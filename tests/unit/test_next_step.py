@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from judged_sets import a_set, wheel
 
-from rocm_wheels.cli import options
+from rocm_wheels.cli import output
 from rocm_wheels.release import next_step
 
 WORDS = next_step.CommandWords("my store")
@@ -20,8 +20,8 @@ def test_the_road_has_store_and_set_filled_in(capsys: pytest.CaptureFixture[str]
     assert next_step.format_tests(document.model_copy(update={"layout": "multi-arch"}), WORDS) == tests
     evidence = WORDS.format_line("set evidence add", document.id, "--from", "smoke results/results.json")
     assert evidence == f"rocm-wheels set evidence add '{end} --from 'smoke results/results.json'"
-    options.print_next("a", beside_json=False)
-    options.print_next("b", beside_json=True)
+    output.print_next("a", beside_json=False)
+    output.print_next("b", beside_json=True)
     printed = capsys.readouterr()
     assert printed.out == "next: a\n" and "next: b" in printed.err
 

@@ -16,7 +16,8 @@ import click
 
 from rocm_wheels.cli import boundary, catalogue
 from rocm_wheels.cli.command import Command, Option, command, option
-from rocm_wheels.cli.options import GivenPath, print_result
+from rocm_wheels.cli.options import GivenPath
+from rocm_wheels.cli.output import print_result
 from rocm_wheels.core import errors, log, tables
 
 if TYPE_CHECKING:

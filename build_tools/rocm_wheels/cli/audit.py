@@ -15,7 +15,8 @@ from click.core import ParameterSource
 
 from rocm_wheels import __version__
 from rocm_wheels.cli import audit_set, boundary, catalogue, command, evidence
-from rocm_wheels.cli.options import GivenPath, RegularFile, print_result
+from rocm_wheels.cli.options import GivenPath, RegularFile
+from rocm_wheels.cli.output import print_result
 from rocm_wheels.core import errors, extras, log, tables
 from rocm_wheels.core.files import hash_file, write_atomically
 

@@ -11,7 +11,7 @@ import click
 
 from rocm_wheels.cli import boundary, catalogue
 from rocm_wheels.cli.command import command, option
-from rocm_wheels.cli.options import print_result
+from rocm_wheels.cli.output import print_result
 from rocm_wheels.core import errors, log, tables
 
 if TYPE_CHECKING:

@@ -17,7 +17,8 @@ import click
 
 from rocm_wheels.cli import boundary, build_options, catalogue
 from rocm_wheels.cli.command import Group, command, complete_with, option
-from rocm_wheels.cli.options import ByteSize, Duration, GivenPath, print_result
+from rocm_wheels.cli.options import ByteSize, Duration, GivenPath
+from rocm_wheels.cli.output import print_result
 from rocm_wheels.core import errors, log, shell, tables
 from rocm_wheels.models import project_names
 

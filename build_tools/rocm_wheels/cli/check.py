@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rocm_wheels.cli import audit, boundary, catalogue, command, evidence, options
+from rocm_wheels.cli import audit, boundary, catalogue, command, evidence, output
 from rocm_wheels.core import errors, log, tables
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def check_command(
         )
     if submission.write_payloads is None:
         step = next_step.format_tests(document, next_step.CommandWords(chosen.store))
-        options.print_next(step, beside_json=submission.as_json)
+        output.print_next(step, beside_json=submission.as_json)
 
 
 def _list_files(paths: tuple[Path, ...]) -> list[Path]:

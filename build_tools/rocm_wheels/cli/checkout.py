@@ -12,7 +12,8 @@ import click
 
 from rocm_wheels.cli import boundary, checkout_options, sources
 from rocm_wheels.cli.command import Command, Group, Option, complete_with
-from rocm_wheels.cli.options import GivenPath, print_result
+from rocm_wheels.cli.options import GivenPath
+from rocm_wheels.cli.output import print_result
 from rocm_wheels.core import errors, log, tables
 from rocm_wheels.models import project_names
 

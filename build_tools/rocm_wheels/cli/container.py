@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from rocm_wheels.cli import boundary, catalogue, command
-from rocm_wheels.cli.options import GivenPath, print_result
+from rocm_wheels.cli.options import GivenPath
+from rocm_wheels.cli.output import print_result
 from rocm_wheels.core import errors, log
 
 if TYPE_CHECKING:

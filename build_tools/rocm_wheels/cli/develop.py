@@ -12,7 +12,7 @@ import click
 from click.core import ParameterSource
 
 from rocm_wheels.cli import boundary, build_options, catalogue, command
-from rocm_wheels.cli.options import print_result
+from rocm_wheels.cli.output import print_result
 from rocm_wheels.core import errors, log, progress
 from rocm_wheels.models import project_names
 

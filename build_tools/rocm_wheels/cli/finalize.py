@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rocm_wheels.cli import boundary, catalogue, options
+from rocm_wheels.cli import boundary, catalogue, options, output
 from rocm_wheels.cli.command import command, option
 from rocm_wheels.core import errors, files, log, shell
 
@@ -125,7 +125,7 @@ def finalize_command(  # noqa: PLR0917 - click passes them by name
         }
         for wheel in planned
     ]
-    options.print_result({"wheels": rows, "stage": stage_command}, lines, as_json=as_json)
+    output.print_result({"wheels": rows, "stage": stage_command}, lines, as_json=as_json)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from rocm_wheels.cli import boundary, catalogue, command, evidence, options
+from rocm_wheels.cli import boundary, catalogue, command, evidence, options, output
 from rocm_wheels.core import environment_numbers, errors, log, shell, tables
 
 _PATH = click.Path(path_type=Path)
@@ -113,7 +113,7 @@ def build(  # noqa: PLR0917 - click passes them by name
         added = update.add_wheels(root, paths, family=family, link=link, files_url=files_url, **settings)
         lines = [*(f"added {name}" for name in added.new), *(f"had {name}" for name in added.unchanged)]
         result = {"added": list(added.new), "unchanged": list(added.unchanged)}
-        options.print_result(result, lines, as_json=as_json)
+        output.print_result(result, lines, as_json=as_json)
         if files_url is not None and added.new:
             log.log_note(
                 f"put these wheels and their .metadata files at {files_url} before the pages are seen"
@@ -129,7 +129,7 @@ def build(  # noqa: PLR0917 - click passes them by name
         log.log_note(f"dropped: {name}")
     count, projects = tables.format_count(built.files, "file"), tables.format_count(built.projects, "project")
     lines = [f"{folder}: {count} of {projects}, {built.new} new"]
-    options.print_result(asdict(built), lines, as_json=as_json)
+    output.print_result(asdict(built), lines, as_json=as_json)
 
 
 @command.command("index yank")
@@ -163,7 +163,7 @@ def yank(  # noqa: PLR0917 - click passes them by name
     word = "unyanked" if unyank else "yanked"
     root = folder.absolute()
     names = update.yank_wheels(root, words, reason=new_reason, family=family, patience=wait)
-    options.print_result({word: names}, [f"{word} {name}" for name in names], as_json=as_json)
+    output.print_result({word: names}, [f"{word} {name}" for name in names], as_json=as_json)
 
 
 def read_source_date(env: Mapping[str, str]) -> str:
@@ -223,7 +223,7 @@ def verify(  # noqa: PLR0917 - click passes them by name
     lines = [f"{finding.severity}: {hide(errors.format_finding(finding))}" for finding in report.findings]
     count = tables.format_count(report.files, "file")
     lines.append(f"{hide(index)}: {count} of {tables.format_count(report.projects, 'project')}")
-    options.print_result(document, lines, as_json=as_json)
+    output.print_result(document, lines, as_json=as_json)
     if report.errors:
         raise errors.AuditError(f"{tables.format_count(len(report.errors), 'fault')} in {index}")
 
@@ -311,7 +311,7 @@ def resolve_command(  # noqa: PLR0917 - click passes them by name
         state = "error: " if check.fault else ""
         lines.append(f"{state}{check.requirement}, Python {check.python}, {check.tool}: {outcome}")
     document = {"checks": [asdict(check) for check in checks], **begun}
-    options.print_result(document, lines, as_json=as_json)
+    output.print_result(document, lines, as_json=as_json)
     for tip in dict.fromkeys(check.tip for check in checks if check.tip):
         log.log_note(f"tip: {tip}")
     failed = sum(bool(check.fault) for check in checks)

@@ -12,7 +12,8 @@ import click
 from click.core import ParameterSource
 
 from rocm_wheels.cli import boundary, checkout_options, command
-from rocm_wheels.cli.options import GivenPath, PythonVersions, print_result
+from rocm_wheels.cli.options import GivenPath, PythonVersions
+from rocm_wheels.cli.output import print_result
 from rocm_wheels.core import errors, log, shell, tables
 from rocm_wheels.models import project_names
 

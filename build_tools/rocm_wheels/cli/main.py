@@ -80,13 +80,19 @@ wheel_group = command.Group(
         "show": ("wheel:show", "Show what wheels say of themselves."),
         "diff": ("wheel:diff", "Show what differs between two wheels."),
         "retag": ("wheel:retag", "Write wheels again with other versions, tags, labels or requirements."),
-        "prune": ("thin:prune_command", "Make thin wheels out of fat ones, with the code of some targets."),
-        "repair": ("repair:repair", "Make wheels fit for other machines: tag, libraries, run paths."),
-        "fat": ("thin:fat_command", "Make a wheel of torch that carries its ROCm."),
-        "split": ("split:split_command", "Split wheels into a host wheel and device wheels."),
-        "join": ("split:join_command", "Join host wheels with their device wheels."),
+        "prune": (
+            "packaging:prune_command",
+            "Make thin wheels out of fat ones, with the code of some targets.",
+        ),
+        "repair": (
+            "packaging:repair_command",
+            "Make wheels fit for other machines: tag, libraries, run paths.",
+        ),
+        "fat": ("packaging:fat_command", "Make a wheel of torch that carries its ROCm."),
+        "split": ("packaging:split_command", "Split wheels into a host wheel and device wheels."),
+        "join": ("packaging:join_command", "Join host wheels with their device wheels."),
         "finalize": ("finalize:finalize_command", "Make wheels with final versions out of pre-releases."),
-        "stamp": ("stamp:stamp", "Make variant wheels: an installer takes the one for its GPU."),
+        "stamp": ("packaging:stamp_command", "Make variant wheels: an installer takes the one for its GPU."),
     },
     aliases={"check": "audit:audit_command --strict"},
     help="""Show, retag and compare wheel files, of any project.
@@ -154,7 +160,7 @@ rocm_group = command.Group(
 set_group = command.Group(
     "set",
     lazy={
-        "package": ("package_set:package_command", "Package the wheels of a folder: split, or fat."),
+        "package": ("packaging:package_command", "Package the wheels of a folder: split, or fat."),
         "stage": ("stage:stage_command", "Make a set of wheels in a store, with an index of its own."),
         "check": ("check:check_command", "Audit a set, ask pip and uv, and write down what was found."),
         "list": ("releases:list_command", "List the sets of a store."),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from rocm_wheels.cli import boundary, catalogue, command, options
+from rocm_wheels.cli import boundary, catalogue, command, output
 from rocm_wheels.core import errors, log, tables
 from rocm_wheels.models import project_names
 
@@ -164,7 +164,7 @@ def matrix_command(  # noqa: PLR0917 - click passes them by name
     table, selection = ci.load_ci_table(), _make_selection(**selected)
     if explain is not None:
         document, lines = matrix_report.explain_cell(table, selection, explain)
-        options.print_result(document, ["\n  ".join(lines)], as_json=form == "json")
+        output.print_result(document, ["\n  ".join(lines)], as_json=form == "json")
         return
 
     changes: list[matrix_report.ChangedFile] | None = None

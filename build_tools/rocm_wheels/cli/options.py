@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocm_wheels.cli import boundary
-from rocm_wheels.core import errors, log, progress, tables
+from rocm_wheels.core import errors, progress, tables
 
 if TYPE_CHECKING:
     from click import Context, Parameter
@@ -228,22 +228,3 @@ def show_activity(activity: str, count: int) -> Iterator[None]:
         yield
     finally:
         progress.show_live_line("")
-
-
-def print_next(line: str, *, beside_json: bool) -> None:
-    """Print the command that is next as the last line; on stderr, where JSON is on stdout."""
-    if beside_json:
-        log.log_note(f"next: {line}")
-    else:
-        click.echo(f"next: {line}")
-
-
-def print_result(document: object, lines: Iterable[object], *, as_json: bool) -> None:
-    """Print a result on stdout: a document of plain values for programs, or lines for people."""
-    if as_json:
-        import json
-
-        click.echo(json.dumps(document, indent=1, default=str))
-        return
-    for line in lines:
-        click.echo(line)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import click
 from click.core import ParameterSource
 
-from rocm_wheels.cli import boundary, catalogue, command, evidence, options, store
+from rocm_wheels.cli import boundary, catalogue, command, evidence, options, output, store
 from rocm_wheels.core import errors, log, tables
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class ReleaseRun:
             writes = self.store.writes
             document = {**document, "dry_run": True, "writes": writes}
             lines = (*(f"would {line}" for line in writes), *lines)
-        options.print_result(document, lines, as_json=self.as_json)
+        output.print_result(document, lines, as_json=self.as_json)
 
 
 def _take_run(function: F) -> F:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocm_wheels.cli import boundary, catalogue, command, options
+from rocm_wheels.cli import boundary, catalogue, command, options, output
 from rocm_wheels.core import errors, parallel, tables
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def sign(wheels: tuple[Path, ...], key: Path, as_json: bool) -> None:
     for wheel in wheels:
         signature = provenance.sign_statement(wheel, key, env)
         signed.append({"file": str(wheel), "key": signature.public_key})
-    options.print_result(signed, [f"signed {item['file']}" for item in signed], as_json=as_json)
+    output.print_result(signed, [f"signed {item['file']}" for item in signed], as_json=as_json)
 
 
 def _describe_verified(report: provenance.ProvenanceReport) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rocm_wheels.cli import catalogue, options
+from rocm_wheels.cli import catalogue, options, output
 from rocm_wheels.cli.command import Command, Option, complete_with, group, option
 from rocm_wheels.core import errors, log, tables
 from rocm_wheels.core.files import write_atomically
@@ -63,7 +63,7 @@ def check_command(ctx: click.Context, files: tuple[Path, ...], as_json: bool) ->
         for path, recipe in recipes.items()
     ]
     if as_json:
-        options.print_result({"recipes": document, "faults": faults}, (), as_json=True)
+        output.print_result({"recipes": document, "faults": faults}, (), as_json=True)
         ctx.exit(2 if faults else 0)
     if not files:
         keys = ("name", "distribution", "from", "file")

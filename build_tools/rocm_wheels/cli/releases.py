@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from rocm_wheels.cli import boundary, catalogue, command, evidence, options
+from rocm_wheels.cli import boundary, catalogue, command, evidence, options, output
 from rocm_wheels.core import errors, log, parallel, tables
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def _print_open(
         matrix_report.set_outputs(query.env, {"sets": matrix, "sets_count": str(len(rows))})
     documents = [queries.make_set_row(row) for row in rows]
     lines = [f"{row['id']}  {row['family']}  {row['os']}  {row['created']}" for row in documents]
-    options.print_result({"open": documents}, lines, as_json=as_json)
+    output.print_result({"open": documents}, lines, as_json=as_json)
     if not rows and not as_json:
         log.log_note(f"{channel} shows all that was made for it in the last {tables.format_duration(within)}")
 
@@ -166,7 +166,7 @@ def _print_sets(query: queries.StoreQuery, gfx: str | None, *, as_json: bool) ->
     ]
     unfinished = [{"family": item.family, "set": name} for item in families for name in item.unfinished]
     lines = [_describe_set(row) for row in sets]
-    options.print_result({"sets": sets, "unfinished": unfinished}, lines, as_json=as_json)
+    output.print_result({"sets": sets, "unfinished": unfinished}, lines, as_json=as_json)
     if not sets and gfx is None and not as_json:
         where = f" of {family}" if family else ""
         log.log_note(f"there are no sets{where} in {opened.url}")
@@ -201,7 +201,7 @@ def _print_channels(query: queries.StoreQuery, channel: str, gfx: str | None, *,
 
     shown = queries.read_channels_now(query, channel, gfx)
     lines = [line for item in shown for line in _list_channel_lines(item, query.store.url)]
-    options.print_result({"channels": shown}, lines, as_json=as_json)
+    output.print_result({"channels": shown}, lines, as_json=as_json)
     states = [(item["then"]["state"], item["now"]["state"]) for found in shown for item in found["sets"]]
     if not as_json and any(then != now for then, now in states):
         log.log_note("what is known is not what pages say: `rocm-wheels set refresh` brings it there")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocm_wheels.cli import boundary, build_options, catalogue, command
-from rocm_wheels.cli.options import print_result
+from rocm_wheels.cli.output import print_result
 from rocm_wheels.core import errors, log, page_templates, tables
 from rocm_wheels.pipeline import status
 

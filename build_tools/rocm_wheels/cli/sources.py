@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocm_wheels.cli import boundary, catalogue, checkout_options, command
-from rocm_wheels.cli.options import GivenPath, print_result
+from rocm_wheels.cli.options import GivenPath
+from rocm_wheels.cli.output import print_result
 from rocm_wheels.core import errors, log, shell, tables, workspace
 from rocm_wheels.models import project_names
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rocm_wheels.cli import boundary, catalogue, command, evidence
-from rocm_wheels.cli.options import print_result
+from rocm_wheels.cli.output import print_result
 from rocm_wheels.core import errors, log, progress, tables
 
 if TYPE_CHECKING:

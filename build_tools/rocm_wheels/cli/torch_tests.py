@@ -19,7 +19,8 @@ from click.core import ParameterSource
 
 from rocm_wheels.cli import boundary, catalogue, checkout_options
 from rocm_wheels.cli.command import Command, command, option
-from rocm_wheels.cli.options import GivenPath, print_next, print_result
+from rocm_wheels.cli.options import GivenPath
+from rocm_wheels.cli.output import print_next, print_result
 from rocm_wheels.core import errors, log, tables
 
 if TYPE_CHECKING:

@@ -10,12 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocm_wheels.cli import catalogue, command
-from rocm_wheels.cli.options import (
-    print_result,
-    show_activity,
-    wheel_file,
-    wheels_argument,
-)
+from rocm_wheels.cli.options import show_activity, wheel_file, wheels_argument
+from rocm_wheels.cli.output import print_result
 from rocm_wheels.core import errors, log, parallel, tables
 
 if TYPE_CHECKING:

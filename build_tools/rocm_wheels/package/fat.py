@@ -18,11 +18,13 @@ import ast
 import fnmatch
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -34,10 +36,10 @@ from rocm_wheels.device_code import code_objects, kernel_databases
 from rocm_wheels.index.reader import IndexReader, download_link, file_name_of_link, resolve_index_url
 from rocm_wheels.models import gfx, project_names
 from rocm_wheels.models.libraries import is_rocm_library
-from rocm_wheels.package import prune
-from rocm_wheels.wheels import dist_info, rewrite, sbom, stored_member, zip_format, zip_layout
+from rocm_wheels.package import prune, wheel_plan
+from rocm_wheels.wheels import dist_info, sbom, stored_member
 from rocm_wheels.wheels.archive import WheelArchive
-from rocm_wheels.wheels.edit import WheelEdit, correct_record_digest, get_edited_name
+from rocm_wheels.wheels.edit import WheelEdit
 
 ROCM_FOLDER = "torch/_rocm"
 _DEVICE_PREFIX = "rocm-sdk-device-"
@@ -76,87 +78,75 @@ def get_stem(library: str) -> str:
     return match["stem"] if match else name
 
 
-@dataclass(frozen=True)
-class FatPlan:
-    """What a fat wheel becomes; sizes are (content, archive) before and after.
+@dataclass(frozen=True, kw_only=True)
+class FatPlan(wheel_plan.WheelPlan):
+    """What a fat wheel becomes: ``files`` are taken, of which ``copied`` stay as they are.
 
     ``parts`` are the rocm wheels that something is taken from, ``libraries`` those that are loaded, in this
-    order, from ``torch/_rocm``; ``from_system`` is what they are linked to that no package has. ``removed``:
-    how many files for other targets were left out. ``unlicensed``: parts without the text of a licence.
+    order, from ``torch/_rocm``; ``from_system`` is what they are linked to that no package has. ``left_out``:
+    how many files are for other targets. ``unlicensed``: parts without the text of a licence.
     """
 
-    wheel: Path
-    rocm_version: str
+    rocm: str
     targets: tuple[str, ...]
     parts: tuple[str, ...]
     libraries: tuple[str, ...]
     files: int
     copied: int
-    removed: int
+    left_out: int
     from_system: tuple[str, ...]
     licenses: tuple[str, ...]
     unlicensed: tuple[str, ...]
-    before: tuple[int, int]
-    after: tuple[int, int]
-    edit: WheelEdit = field(repr=False, default_factory=WheelEdit)
-
-    def find_target(self, folder: Path | None) -> Path:
-        """Return the path of the fat wheel in ``folder`` (None: beside the thin one)."""
-        return (folder or self.wheel.parent) / get_edited_name(self.wheel.name, self.edit)
-
-    def to_json(self) -> dict[str, object]:
-        """Return the plan as plain JSON values."""
-        return {
-            "wheel": str(self.wheel),
-            "rocm": self.rocm_version,
-            "targets": list(self.targets),
-            "parts": list(self.parts),
-            "libraries": list(self.libraries),
-            "files": {"taken": self.files, "copied": self.copied, "left_out": self.removed},
-            "from_system": list(self.from_system),
-            "licenses": list(self.licenses),
-            "unlicensed": list(self.unlicensed),
-            **prune.sizes_as_json(self.before, self.after),
-        }
+    part_paths: tuple[Path, ...] = field(repr=False)
 
 
 @dataclass(frozen=True)
 class FatRequest:
-    """What is asked: the wheel of torch, the wheels of ROCm that there are, targets, and the build tag."""
+    """What is asked: the wheel of torch, targets, the build tag, and where the wheels of ROCm are.
+
+    They lie in the folder ``find_links``, else they are downloaded from ``index_url`` into ``downloads``
+    (None: into a folder that goes afterwards).
+    """
 
     wheel: Path
-    rocm_wheels: tuple[Path, ...]
     targets: tuple[str, ...]
     build_tag: str | None = None
+    find_links: Path | None = None
+    index_url: str | None = None
+    downloads: Path | None = None
 
 
-def read_rocm_version(wheel: Path) -> str:
-    """Return the version of ROCm that a wheel requires; PackageError when it requires none, or several."""
-    with WheelArchive.open(wheel) as archive:
-        metadata = _read_dist_info(archive, "METADATA")
-    for text in dist_info.parse_metadata(metadata, name=f"{wheel}: METADATA").requires_dist:
-        requirement = Requirement(text)
-        specifiers = list(requirement.specifier)
-        if canonicalize_name(requirement.name) != "rocm" or len(specifiers) != 1:
-            continue
-        if specifiers[0].operator == "==" and "*" not in specifiers[0].version:
-            return specifiers[0].version
-    raise errors.PackageError(
-        f"{wheel} does not require rocm in one version",
-        tip="a fat wheel is made from a torch that was built against ROCm's Python packages",
-    )
+def plan_fat(request: FatRequest, stack: ExitStack) -> FatPlan:
+    """Plan a fat wheel; new contents are compressed into files without a name, which ``stack`` closes.
 
-
-def fetch_rocm_wheels(index_url: str, request: FatRequest, folder: Path) -> tuple[Path, ...]:
-    """Download the wheels of ROCm that a fat wheel is made from; those of an index on the disk stay there.
-
-    PackageError when the index lacks one that is needed.
+    PackageError names the library, file or target that is missing, or the wheel of ROCm.
     """
-    version = Version(read_rocm_version(request.wheel))
+    extras.require_extras("making a fat wheel", "build")
+    plan = _FatMaker(request, stack).make_plan()
+    for project in plan.unlicensed:
+        log.log_warning(f"{project}: its wheel has no text of a licence to take over")
+    if plan.from_system:
+        log.log_note(f"from the system of the user: {', '.join(plan.from_system)}")
+    return plan
+
+
+def find_rocm_wheels(request: FatRequest, version: Version, stack: ExitStack) -> list[Path]:
+    """Return the wheels of ROCm that there are for a torch, those of an index downloaded.
+
+    PackageError when an index lacks one that is needed.
+    """
     is_windows = dist_info.split_wheel_name(request.wheel.name).platform.startswith("win")
-    reader, url = IndexReader(), resolve_index_url(index_url)
+    if request.index_url is None:
+        paths = sorted((request.find_links or request.wheel.parent).glob("rocm*.whl"))
+        return [path for path in paths if _fits(path.name, version, is_windows)]
+    folder = request.downloads or Path(
+        stack.enter_context(tempfile.TemporaryDirectory(prefix="rocm-wheels-fat-"))
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    reader, url = IndexReader(), resolve_index_url(request.index_url)
     paths = []
-    for project in list_part_names(request.targets):
+    devices = (f"{_DEVICE_PREFIX}{gfx.strip_features(target)}" for target in request.targets)
+    for project in dict.fromkeys(("rocm-sdk-core", "rocm-sdk-libraries", *devices)):
         page = reader.read_page(url, f"{url}{project}/", project=project)
         if page is None and project.startswith(_DEVICE_PREFIX):
             continue  # ROCm that is not split has all kernels in its libraries
@@ -166,7 +156,7 @@ def fetch_rocm_wheels(index_url: str, request: FatRequest, folder: Path) -> tupl
                 f"{shell.hide_credentials(url)} has no wheel of {project} {version} for this platform"
             )
         paths.append(download_link(links[0], folder, error=errors.PackageError))
-    return tuple(paths)
+    return paths
 
 
 def _fits(file_name: str, version: Version, is_windows: bool) -> bool:
@@ -177,37 +167,30 @@ def _fits(file_name: str, version: Version, is_windows: bool) -> bool:
     return name.version == version and is_ours
 
 
-def list_part_names(targets: Iterable[str]) -> tuple[str, ...]:
-    """Return the projects whose wheels a fat wheel is made from; those of targets may not exist."""
-    devices = dict.fromkeys(f"{_DEVICE_PREFIX}{gfx.strip_features(target)}" for target in targets)
-    return ("rocm-sdk-core", "rocm-sdk-libraries", *devices)
-
-
-def plan_fat(request: FatRequest, stack: ExitStack) -> FatPlan:
-    """Plan a fat wheel; new contents are compressed into files without a name, which ``stack`` closes.
-
-    PackageError names the library, file or target that is missing.
-    """
-    extras.require_extras("making a fat wheel", "build")
-    prune.require_plain_wheel(request.wheel)
-    return _FatMaker(request, stack).make_plan()
-
-
-def write_fat_wheel(plan: FatPlan, folder: Path) -> rewrite.RewrittenWheel:
-    """Write a fat wheel into ``folder``; it is there whole or not at all. Raises as ``rewrite_wheel``."""
-    return rewrite.rewrite_wheel(plan.wheel, folder, plan.edit)
-
-
 @dataclass(frozen=True)
 class _Part:
-    """A rocm wheel: ``names`` are its members by their path in the ROCm tree, ``record`` digests RECORD."""
+    """A rocm wheel: ``files`` are its members by their path in the ROCm tree, ``record`` digests RECORD."""
 
     archive: WheelArchive
     project: str
-    names: Mapping[str, str]
-    digests: Mapping[str, str]
-    entries: Mapping[str, zip_format.ZipEntry]
+    files: Mapping[str, stored_member.StoredMember]
     record: str
+
+    @property
+    def is_device(self) -> bool:
+        """Whether it has the kernels for one target."""
+        return self.project.startswith(_DEVICE_PREFIX)
+
+
+class _Linked(NamedTuple):
+    """What a library is linked to, and its SONAME; "": it has none."""
+
+    needed: tuple[str, ...]
+    soname: str = ""
+
+
+_NO_ROCM_TIP = "a fat wheel is made from a torch that was built against ROCm's Python packages"
+_PACKAGES_TIP = "name packages of the ROCm that torch was built against"
 
 
 class _FatMaker:
@@ -217,133 +200,170 @@ class _FatMaker:
         self._request = request
         self._stack = stack
         self._table = _load_table()
-        self._needs: dict[str, tuple[str, ...]] = {}  # of each library that was read, by its path in the tree
+        self._linked: dict[str, _Linked] = {}  # of each library that was read, by its path in the tree
         self._chosen: dict[str, tuple[_Part, prune.PrunedMembers]] = {}
-        self._sonames: dict[str, str] = {}
         self._system: set[str] = set()
-        self._version = read_rocm_version(request.wheel)
-        self._torch = stack.enter_context(WheelArchive.open(request.wheel))
-        self._is_windows = dist_info.split_wheel_name(request.wheel.name).platform.startswith("win")
+        self._torch = wheel_plan.open_wheel(request.wheel, stack)
+        self._version = self._read_rocm_version()
         self._parts = self._open_parts()
         self._places = self._locate_files()
 
     def make_plan(self) -> FatPlan:
         """Return the plan. Raises PackageError."""
-        torch_needs, pruned_torch = self._read_torch()
+        torch_linked, pruned_torch = self._read_torch()
         first = [self._find_preload(name) for name in self._read_preloads()]
-        first += self._find_needs("the wheel", torch_needs)
-        self._close(dict.fromkeys(first))
+        for name, linked in torch_linked.items():
+            first += self._find_needs(f"{name} in the wheel", linked.needed)
+        self._take_all(first)
         self._require_databases()
         libraries = self._order_libraries()
-        stored, removed, copied = self._collect_files()
-        licenses, unlicensed = self._collect_licenses()
-        init = render_fat_init(self._version, libraries)
+        stored: dict[str, stored_member.StoredMember] = {}
+        left_out = copied = 0
+        for path in sorted(self._chosen):
+            part, pruned = self._chosen[path]
+            member = part.files[path]
+            if member.entry.name in pruned.dropped:
+                left_out += 1
+                continue
+            copied += member.entry.name not in pruned.stored
+            stored[f"{ROCM_FOLDER}/{self._rename(path)}"] = pruned.stored.get(member.entry.name, member)
+        used = {part.project: part for part, _ in self._chosen.values()}
+        licenses: dict[str, bytes] = {}
+        unlicensed = []
+        for project, part in sorted(used.items()):
+            texts = self._read_licenses(part)
+            licenses |= texts
+            if not texts and not part.is_device:
+                unlicensed.append(project)
         edit = WheelEdit(
             build=self._request.build_tag,
             requirements=_drop_rocm,
-            license_files=lambda old: [*old, *(name.partition("/")[2] for name in licenses)],
-            put=licenses,
-            members={INIT_MODULE: init.encode()},
+            license_files=lambda old: [*old, *(name.partition("/")[2] for name in sorted(licenses))],
+            put=dict(sorted(licenses.items())),
+            members={INIT_MODULE: render_fat_init(self._version, libraries).encode()},
             stored={**pruned_torch.stored, **stored},
             drop_members=pruned_torch.dropped,
             step=f"fat {' '.join(self._request.targets)}",
-            contained=self._list_packages(),
+            contained=tuple(
+                sbom.PackagePart(project, self._version, part.record)
+                for project, part in sorted(used.items())
+            ),
         )
-        before = (sum(entry.size for entry in self._torch.members), self._torch.size)
-        after = self._measure(edit, before)
-        if zip_layout.exceeds_ratio(*after):
-            raise errors.PackageError(
-                f"the content ({after[0]} bytes) would be more than 50 times the archive ({after[1]} bytes),"
-                " which PyPI refuses"
-            )
-        used = {part.project: part.archive.path.name for part, _ in self._chosen.values()}
+        before, after = wheel_plan.measure_edit(self._torch, edit)
+        paths = tuple(used[project].archive.path for project in sorted(used))
         return FatPlan(
             wheel=self._request.wheel,
-            rocm_version=self._version,
+            before=before,
+            after=after,
+            archive=self._torch,
+            edit=edit,
+            rocm=self._version,
             targets=self._request.targets,
-            parts=tuple(used[project] for project in sorted(used)),
+            parts=tuple(path.name for path in paths),
             libraries=libraries,
             files=len(stored),
             copied=copied,
-            removed=removed,
+            left_out=left_out,
             from_system=tuple(sorted(self._system)),
             licenses=tuple(sorted(licenses)),
-            unlicensed=unlicensed,
-            before=before,
-            after=after,
-            edit=edit,
+            unlicensed=tuple(unlicensed),
+            part_paths=paths,
+        )
+
+    def _read_rocm_version(self) -> str:
+        """Return the version of ROCm that torch requires; PackageError when it requires none, or several."""
+        for text in wheel_plan.read_metadata(self._torch).requires_dist:
+            requirement = Requirement(text)
+            pins = list(requirement.specifier)
+            if canonicalize_name(requirement.name) != "rocm" or len(pins) != 1:
+                continue
+            if pins[0].operator == "==" and "*" not in pins[0].version:
+                return pins[0].version
+        raise errors.PackageError(
+            f"{self._request.wheel} does not require rocm in one version", tip=_NO_ROCM_TIP
         )
 
     def _open_parts(self) -> list[_Part]:
         """Open the rocm wheels of this version and platform, all device wheels among them."""
         parts = []
-        for path in sorted(self._request.rocm_wheels):
-            name = dist_info.parse_wheel_name(path.name)
-            project = canonicalize_name(name.name)
+        for path in find_rocm_wheels(self._request, Version(self._version), self._stack):
+            project = canonicalize_name(dist_info.split_wheel_name(path.name).distribution)
             if not project.startswith("rocm-sdk-") or project == "rocm-sdk-devel":
-                continue
-            if not _fits(path.name, Version(self._version), self._is_windows):
                 continue
             archive = self._stack.enter_context(WheelArchive.open(path))
             archive.require_whole()
-            parts.append(_read_part(archive, project))
-        projects = {part.project for part in parts}
-        if "rocm-sdk-core" not in projects:
+            files = {}
+            for name, member in wheel_plan.list_stored_members(archive).items():
+                match = _ROCM_TREE.fullmatch(name)
+                if match and match["path"] != "__init__.py" and not match["path"].startswith(".devel_links/"):
+                    files[match["path"]] = member
+            record = hashlib.sha256(wheel_plan.read_info_file(archive, "RECORD")).hexdigest()
+            parts.append(_Part(archive, project, files, record))
+        if all(part.project != "rocm-sdk-core" for part in parts):
             raise errors.PackageError(
                 f"there is no wheel of rocm-sdk-core {self._version} for this platform",
                 tip="name the folder or index of the ROCm packages that torch was built against",
             )
-        return sorted(parts, key=lambda part: _rank_project(part.project))
+        order = ("rocm-sdk-core", "rocm-sdk-libraries")  # then device wheels, then all others
+        ranks = {project: rank for rank, project in enumerate(order)}
+        return sorted(parts, key=lambda p: (ranks.get(p.project, 2 if p.is_device else 3), p.project))
 
     def _locate_files(self) -> dict[str, _Part]:
         """Return the part that each file of the tree is taken from: the first that has it."""
         devices = {f"{_DEVICE_PREFIX}{gfx.strip_features(target)}" for target in self._request.targets}
         places: dict[str, _Part] = {}
         for part in self._parts:
-            if part.project.startswith(_DEVICE_PREFIX) and part.project not in devices:
+            if part.is_device and part.project not in devices:
                 continue
-            for path, name in part.names.items():
+            for path, member in part.files.items():
                 other = places.setdefault(path, part)
-                if other is part or not _LIBRARY.search(path):
-                    continue
-                if other.digests[other.names[path]] != part.digests[name]:
+                if _LIBRARY.search(path) and other.files[path].digest != member.digest:
                     raise errors.PackageError(
                         f"{other.archive.path.name} and {part.archive.path.name} have different {path}"
                     )
         return places
 
-    def _read_torch(self) -> tuple[dict[str, tuple[str, ...]], prune.PrunedMembers]:
-        """Return what torch's own libraries are linked to, and what becomes of its device code."""
-        target_filter = prune.TargetFilter(self._request.targets)
-        needs: dict[str, tuple[str, ...]] = {}
-        folders = tuple(
-            f"{name}/"
-            for name in dist_info.list_dist_info_folders(entry.name for entry in self._torch.members)
-        )
-        names = [entry.name for entry in self._torch.members if not entry.name.startswith(folders)]
+    def _prune(
+        self, archive: WheelArchive, names: Iterable[str], target_filter: prune.TargetFilter
+    ) -> tuple[dict[str, _Linked], prune.PrunedMembers]:
+        """Return what members are linked to, and what becomes of their device code; each is read once."""
+        linked: dict[str, _Linked] = {}
+
+        def inspect(name: str, data: memoryview) -> None:
+            loaded = elf.read_loader_info(data, name)
+            if loaded is not None:
+                linked[name] = _Linked(loaded.needed, loaded.soname or "")
+            elif (imports := loader.read_pe_imports(data, name)) is not None:
+                linked[name] = _Linked(imports)
+
+        pruned = prune.prune_members(archive, list(names), target_filter, self._stack, inspect=inspect)
+        return linked, pruned
+
+    def _read_torch(self) -> tuple[dict[str, _Linked], prune.PrunedMembers]:
+        """Return what torch's own libraries are linked to outside, and what becomes of its device code."""
+        names = wheel_plan.list_outside_info(self._torch)
         if any(name.startswith(f"{ROCM_FOLDER}/") for name in names):
             raise errors.PackageError(f"{self._request.wheel} carries its ROCm already")
-        pruned = prune.prune_members(
-            self._torch, names, target_filter, self._stack, inspect=_make_inspector(needs, {})
-        )
+        target_filter = prune.TargetFilter(self._request.targets)
+        linked, pruned = self._prune(self._torch, names, target_filter)
         if missing := target_filter.list_missing():
             raise errors.PackageError(
                 f"{self._request.wheel} has no code for {', '.join(missing)}",
                 tip=f"it has {' '.join(pruned.targets) or 'none'}",
             )
-        provided = {PurePosixPath(name).name.lower() for name in names}
-        return {
-            name: tuple(need for need in listed if need.lower() not in provided)
-            for name, listed in needs.items()
-        }, pruned
+        own = {PurePosixPath(name).name.lower() for name in names}
+        outside = {
+            name: _Linked(tuple(need for need in library.needed if need.lower() not in own))
+            for name, library in linked.items()
+        }
+        return outside, pruned
 
     def _read_preloads(self) -> tuple[str, ...]:
         """Return the short names of the libraries that torch loads first, as its own module says."""
         entry = next((entry for entry in self._torch.members if entry.name == INIT_MODULE), None)
         if entry is None:
             raise errors.PackageError(
-                f"{self._request.wheel} has no {INIT_MODULE}, which starts ROCm",
-                tip="a fat wheel is made from a torch that was built against ROCm's Python packages",
+                f"{self._request.wheel} has no {INIT_MODULE}, which starts ROCm", tip=_NO_ROCM_TIP
             )
         names = find_preload_names(self._torch.read(entry).decode("utf-8", "replace"))
         if names is None:
@@ -358,25 +378,21 @@ class _FatMaker:
             if _LIBRARY.search(path) and get_stem(path).lower() in stems:
                 return path
         raise errors.PackageError(
-            f"the ROCm packages have no library {short_name}, which {INIT_MODULE} loads",
-            tip="name packages of the ROCm that torch was built against",
+            f"the ROCm packages have no library {short_name}, which {INIT_MODULE} loads", tip=_PACKAGES_TIP
         )
 
-    def _find_needs(self, what: str, needs: Mapping[str, Sequence[str]]) -> list[str]:
+    def _find_needs(self, library: str, needed: Iterable[str]) -> list[str]:
         """Return where in the tree needed libraries are; what is not ROCm's may be the system's."""
         paths = []
-        for library, listed in needs.items():
-            for need in listed:
-                path = self._find_library(need)
-                if path is not None:
-                    paths.append(path)
-                elif is_rocm_library(need):
-                    raise errors.PackageError(
-                        f"no ROCm package has {need}, which {library} in {what} is linked to",
-                        tip="name packages of the ROCm that torch was built against",
-                    )
-                else:
-                    self._system.add(need)
+        for need in needed:
+            if (path := self._find_library(need)) is not None:
+                paths.append(path)
+            elif is_rocm_library(need):
+                raise errors.PackageError(
+                    f"no ROCm package has {need}, which {library} is linked to", tip=_PACKAGES_TIP
+                )
+            else:
+                self._system.add(need)
         return paths
 
     def _find_library(self, name: str) -> str | None:
@@ -386,224 +402,115 @@ class _FatMaker:
             named = [path for path in self._places if PurePosixPath(path).name.startswith(f"{name}.")]
         return min(named, key=lambda path: (path.count("/"), path), default=None)
 
-    def _close(self, first: Iterable[str]) -> None:
+    def _take_all(self, first: Iterable[str]) -> None:
         """Take libraries, what they are linked to, open and look for, until nothing is left."""
-        waiting = list(first)
-        waiting += [path for path in self._places if _matches(path, self._table.always)]
+        waiting = [*first, *(path for path in self._places if _matches(path, self._table.always))]
         while waiting:
             new = [path for path in dict.fromkeys(waiting) if path not in self._chosen]
-            self._take(new)
+            for part in self._parts:
+                self._take(part, [path for path in new if self._places[path] is part])
             waiting = []
             for path in new:
-                label = PurePosixPath(path).name
-                waiting += self._find_needs("the ROCm packages", {label: self._needs.get(path, ())})
-                row = self._table.get_row(label)
+                name = PurePosixPath(path).name
+                needed = self._linked[path].needed if path in self._linked else ()
+                waiting += self._find_needs(f"{name} in the ROCm packages", needed)
+                row = self._table.get_row(name)
                 waiting += [p for p in self._places if _matches(PurePosixPath(p).name, row.opens)]
                 waiting += [p for p in self._places if _matches(p, row.data)]
 
-    def _take(self, paths: Sequence[str]) -> None:
-        """Read files of the tree once: what they need, and what is left of their device code."""
-        for part in self._parts:
-            mine = [path for path in paths if self._places[path] is part]
-            names = {part.names[path] for path in mine}
-            if not names:
-                continue
-            log.log_note(f"reading {tables.format_count(len(names), 'file')} of {part.archive.path.name}")
-            needs: dict[str, tuple[str, ...]] = {}
-            sonames: dict[str, str] = {}
-            target_filter = prune.TargetFilter(self._request.targets)
-            pruned = prune.prune_members(
-                part.archive, names, target_filter, self._stack, inspect=_make_inspector(needs, sonames)
-            )
-            for path in mine:
-                name = part.names[path]
-                self._chosen[path] = (part, pruned)
-                self._needs[path] = needs.get(name, ())
-                if _LIBRARY.search(path) and name in sonames:
-                    self._sonames[path] = sonames[name]
-                self._require_code(path, pruned.held.get(name, ()))
+    def _take(self, part: _Part, paths: Sequence[str]) -> None:
+        """Read files of the tree once: what they are linked to, and what is left of their device code.
 
-    def _require_code(self, path: str, held: Sequence[str]) -> None:
-        """Raise PackageError for a library that has code for other targets, and not for one of ours."""
-        stem = get_stem(path).lower()
-        is_database = bool(
-            kernel_databases.list_database_labels(path)
-        )  # a library a target: others have others
-        for target in self._request.targets if _LIBRARY.search(path) and held and not is_database else ():
-            target_filter = prune.TargetFilter([target])
-            excluded = {name.lower() for name in gfx.get_gfx_targets()[gfx.strip_features(target)].excluded}
-            if stem not in excluded and not any(
-                target_filter.keeps(code_objects.TargetId.parse(name)) for name in held
-            ):
-                raise errors.PackageError(
-                    f"{PurePosixPath(path).name} of the ROCm packages has no code for {target}",
-                    tip=f"it has {' '.join(held)}",
-                )
+        PackageError for a library that has code for other targets, and not for one of ours.
+        """
+        if not paths:
+            return
+        log.log_note(f"reading {tables.format_count(len(paths), 'file')} of {part.archive.path.name}")
+        names = {path: part.files[path].entry.name for path in paths}
+        linked, pruned = self._prune(part.archive, names.values(), prune.TargetFilter(self._request.targets))
+        for path, name in names.items():
+            self._chosen[path] = (part, pruned)
+            if name in linked:
+                self._linked[path] = linked[name]
+            held = pruned.held.get(name, ())
+            # of a database that is a library for each target, others have the others
+            if not held or not _LIBRARY.search(path) or kernel_databases.list_database_labels(path):
+                continue
+            for target in self._request.targets:
+                target_filter = prune.TargetFilter([target])
+                runs = any(target_filter.keeps(code_objects.TargetId.parse(code)) for code in held)
+                if not runs and not _is_excluded(target, get_stem(path)):
+                    raise errors.PackageError(
+                        f"{PurePosixPath(path).name} of the ROCm packages has no code for {target}",
+                        tip=f"it has {' '.join(held)}",
+                    )
 
     def _rename(self, path: str) -> str:
         """Return the path that a file gets: a library that of its SONAME."""
-        soname = self._sonames.get(path)
+        soname = self._linked[path].soname if path in self._linked and _LIBRARY.search(path) else ""
         return str(PurePosixPath(path).with_name(soname)) if soname else path
 
     def _require_databases(self) -> None:
         """Raise PackageError for a target without kernels of a library that has some for others."""
+        everything = {path for part in self._parts for path in part.files}
         for library in sorted(path for path in self._chosen if _LIBRARY.search(path)):
             row = self._table.get_row(library)
             if row.database is None:
                 continue
-            labels = {
-                label
-                for part in self._parts
-                for path in part.names
-                if _matches(path, row.data)
-                for label in kernel_databases.list_database_labels(path)
-            }
-            for target in self._request.targets:
-                excluded = gfx.get_gfx_targets()[gfx.strip_features(target)].excluded
+
+            def list_labels(paths: Iterable[str], patterns: Sequence[str]) -> list[str]:
+                files = (path for path in paths if _matches(path, patterns))
+                return [label for path in files for label in kernel_databases.list_database_labels(path)]
+
+            exist = bool(list_labels(everything, row.data))
+            chosen = list_labels(self._chosen, row.data)
+            for target in self._request.targets if exist else ():
                 target_filter = prune.TargetFilter([target])
-                held = any(
-                    target_filter.keeps_label(label)
-                    for path in self._chosen
-                    if _matches(path, row.data)
-                    for label in kernel_databases.list_database_labels(path)
-                )
-                if labels and not held and row.database not in excluded:
+                if not any(map(target_filter.keeps_label, chosen)) and not _is_excluded(target, row.database):
                     raise errors.PackageError(
                         f"the ROCm packages have no kernels of {row.database} for {target},"
                         f" which {PurePosixPath(library).name} needs",
-                        tip=f"add the wheel of rocm-sdk-device-{gfx.strip_features(target)} {self._version}",
+                        tip=f"add the wheel of {_DEVICE_PREFIX}{gfx.strip_features(target)} {self._version}",
                     )
 
     def _order_libraries(self) -> tuple[str, ...]:
-        """Return the libraries, those first that others are linked to; otherwise in the order of names."""
+        """Return what is loaded at the start, those first that others are linked to; else by their names.
+
+        Plug-ins, which the table has as data of a library, are opened by that library.
+        """
         ordered: dict[str, None] = {}
 
         def add(path: str, above: tuple[str, ...]) -> None:
             if path in ordered or path in above:
                 return
-            for need in self._needs.get(path, ()):
-                library = self._find_library(need)
-                if library is not None:
+            for need in self._linked[path].needed if path in self._linked else ():
+                if (library := self._find_library(need)) is not None:
                     add(library, (*above, path))
             ordered[path] = None
 
-        for path in sorted(path for path in self._chosen if self._is_loaded(path)):
-            add(path, ())
+        data = [pattern for row in self._table.libraries.values() for pattern in row.data]
+        for path in sorted(self._chosen):
+            if _LIBRARY.search(path) and "MIOpenCK" not in path and not _matches(path, data):
+                add(path, ())
         return tuple(dict.fromkeys(self._rename(path) for path in ordered))
 
-    def _is_loaded(self, path: str) -> bool:
-        """Tell whether a library is loaded at the start: plug-ins of a library are opened by it."""
-        return bool(_LIBRARY.search(path)) and "MIOpenCK" not in path and not self._is_data(path)
-
-    def _is_data(self, path: str) -> bool:
-        return any(_matches(path, row.data) for row in self._table.libraries.values())
-
-    def _collect_files(self) -> tuple[dict[str, stored_member.StoredMember], int, int]:
-        """Return the files of the tree by their new names; how many are left out, how many only copied."""
-        stored: dict[str, stored_member.StoredMember] = {}
-        removed = copied = 0
-        for path in sorted(self._chosen):
-            part, pruned = self._chosen[path]
-            name = part.names[path]
-            if name in pruned.dropped:
-                removed += 1
-                continue
-            target = f"{ROCM_FOLDER}/{self._rename(path)}"
-            if name in pruned.stored:
-                stored[target] = pruned.stored[name]
-                continue
-            entry = part.entries[name]
-            stored[target] = stored_member.StoredMember(
-                entry, part.digests[name], part.archive.descriptor, entry.data
-            )
-            copied += 1
-        return stored, removed, copied
-
-    def _collect_licenses(self) -> tuple[dict[str, bytes], tuple[str, ...]]:
-        """Return the texts of licences by their names in the dist-info folder, and the parts without one."""
-        texts: dict[str, bytes] = {}
-        unlicensed = []
-        used = {id(part): part for part, _ in self._chosen.values()}
-        for part in sorted(used.values(), key=lambda part: part.project):
-            own = {
-                f"licenses/rocm/{'/'.join(path.split('/')[2:])}": name
-                for path, name in part.names.items()
-                if _matches(path, self._table.licenses)
-            }
-            own |= {
-                f"licenses/rocm/{part.project}/{name.partition('/licenses/')[2]}": name
-                for name in part.entries
-                if ".dist-info/licenses/" in name
-            }
-            texts |= {target: part.archive.read(part.entries[name]) for target, name in own.items()}
-            if not own and not part.project.startswith(_DEVICE_PREFIX):
-                unlicensed.append(part.project)
-        return dict(sorted(texts.items())), tuple(unlicensed)
-
-    def _list_packages(self) -> tuple[sbom.PackagePart, ...]:
-        """Return the rocm packages that files are taken from, for the bill of materials."""
-        projects = {part.project: part for part, _ in self._chosen.values()}
-        return tuple(
-            sbom.PackagePart(project, self._version, projects[project].record) for project in sorted(projects)
-        )
-
-    def _measure(self, edit: WheelEdit, before: tuple[int, int]) -> tuple[int, int]:
-        content, packed = before
-        old = {entry.name: entry for entry in self._torch.members}
-        for name, member in edit.stored.items():
-            content += member.entry.size - (old[name].size if name in old else 0)
-            packed += member.entry.compressed - (old[name].compressed if name in old else 0)
-        for name in edit.drop_members:
-            content -= old[name].size
-            packed -= old[name].compressed
-        return content, packed
+    def _read_licenses(self, part: _Part) -> dict[str, bytes]:
+        """Return the texts of licences of a part, by their names in the dist-info folder."""
+        entries = {
+            f"licenses/rocm/{'/'.join(path.split('/')[2:])}": member.entry
+            for path, member in part.files.items()
+            if _matches(path, self._table.licenses)
+        }
+        for entry in part.archive.members:
+            if ".dist-info/licenses/" in entry.name:
+                entries[f"licenses/rocm/{part.project}/{entry.name.partition('/licenses/')[2]}"] = entry
+        return {name: part.archive.read(entry) for name, entry in entries.items()}
 
 
-def _make_inspector(
-    needs: dict[str, tuple[str, ...]], sonames: dict[str, str]
-) -> Callable[[str, memoryview], None]:
-    """Return what notes the libraries that a member is linked to, and its own SONAME."""
-
-    def inspect(name: str, data: memoryview) -> None:
-        loaded = elf.read_loader_info(data, name)
-        if loaded is not None:
-            needs[name] = loaded.needed
-            if loaded.soname:
-                sonames[name] = loaded.soname
-        elif (imports := loader.read_pe_imports(data, name)) is not None:
-            needs[name] = imports
-
-    return inspect
-
-
-def _rank_project(project: str) -> tuple[int, str]:
-    order = ("rocm-sdk-core", "rocm-sdk-libraries", _DEVICE_PREFIX)
-    return next((i for i, name in enumerate(order) if project.startswith(name)), len(order)), project
-
-
-def _read_part(archive: WheelArchive, project: str) -> _Part:
-    names: dict[str, str] = {}
-    for entry in archive.members:
-        match = _ROCM_TREE.fullmatch(entry.name)
-        if match and match["path"] != "__init__.py" and not match["path"].startswith(".devel_links/"):
-            names[match["path"]] = entry.name
-    content = _read_dist_info(archive, "RECORD")
-    record = dist_info.parse_wheel_record(content, name=f"{archive.path}: RECORD", files=len(archive.members))
-    digests = {entry.path: correct_record_digest(entry.digest) for entry in record}
-    if bare := sorted(name for name in names.values() if not digests.get(name)):
-        raise errors.DataError(f"{archive.path}: RECORD has no sha256 digest of {', '.join(bare[:3])}")
-    spelled = {name: digest or "" for name, digest in digests.items()}
-    entries = {entry.name: entry for entry in archive.members}
-    return _Part(archive, project, names, spelled, entries, hashlib.sha256(content).hexdigest())
-
-
-def _read_dist_info(archive: WheelArchive, name: str) -> bytes:
-    entry = next(
-        (e for e in archive.members if e.name.endswith(f".dist-info/{name}") and e.name.count("/") == 1), None
-    )
-    if entry is None:
-        raise errors.DataError(f"{archive.path} has no {name}")
-    return archive.read(entry)
+def _is_excluded(target: str, library: str) -> bool:
+    """Tell whether ROCm has no kernels of a library for a target, and none is missing then."""
+    excluded = gfx.get_gfx_targets()[gfx.strip_features(target)].excluded
+    return library.lower() in {name.lower() for name in excluded}
 
 
 def _matches(path: str, patterns: Iterable[str]) -> bool:

@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from threading import Lock
@@ -24,10 +24,10 @@ from rocm_wheels.binaries import elf
 from rocm_wheels.core import errors, log, parallel, spool, tables
 from rocm_wheels.core.extras import require_extras
 from rocm_wheels.device_code import code_objects, fat_library, kpack, repack
-from rocm_wheels.package import prune, split
-from rocm_wheels.wheels import dist_info, rewrite, statement, stored_member
+from rocm_wheels.package import split, wheel_plan
+from rocm_wheels.wheels import statement, stored_member
 from rocm_wheels.wheels.archive import WheelArchive
-from rocm_wheels.wheels.edit import WheelEdit, correct_record_digest
+from rocm_wheels.wheels.edit import WheelEdit
 
 _DEVICE_EXTRA = re.compile(r"device-(?:gfx[\w-]+|all)")
 _LARGE_KERNELS = 64 << 20  # of one bundle: only one of that size at a time
@@ -41,29 +41,17 @@ class JoinRequest:
     devices: tuple[Path, ...]
 
 
-@dataclass(frozen=True)
-class JoinPlan:
+@dataclass(frozen=True, kw_only=True)
+class JoinPlan(wheel_plan.WheelPlan):
     """What a host wheel becomes: ``targets`` are those that it has code for, ``files`` what else it gets.
 
     ``libraries`` says how many records each library has that gets its code back.
     """
 
-    host: Path
     devices: tuple[Path, ...]
     targets: tuple[str, ...]
     libraries: Mapping[str, int]
     files: int
-    edit: WheelEdit = field(repr=False, default_factory=WheelEdit)
-
-    def to_json(self) -> dict[str, object]:
-        """Return the plan as plain JSON values."""
-        return {
-            "wheel": str(self.host),
-            "devices": [str(device) for device in self.devices],
-            "targets": list(self.targets),
-            "libraries": dict(self.libraries),
-            "files": self.files,
-        }
 
 
 def plan_join(request: JoinRequest, stack: ExitStack) -> JoinPlan:
@@ -72,20 +60,20 @@ def plan_join(request: JoinRequest, stack: ExitStack) -> JoinPlan:
     PackageError for a wheel that is not split, device wheels of another one, and a kernel that none has.
     """
     require_extras("joining", "build")
-    prune.require_plain_wheel(request.host)
+    host = wheel_plan.open_wheel(request.host, stack)
     log.log_note(
         f"joining {request.host.name} with {tables.format_count(len(request.devices), 'device wheel')}"
     )
     try:
-        return _WheelJoiner(request, stack).make_plan()
+        return _WheelJoiner(request, host, stack).make_plan()
     except errors.DataError as cause:
         raise errors.PackageError(f"{request.host} cannot be joined") from cause
 
 
 def write_join(plan: JoinPlan, folder: Path) -> Path:
     """Write the wheel into ``folder``; it is there whole or not at all. Raises as ``rewrite_wheel``."""
-    origins = [statement.read_origin(wheel) for wheel in (plan.host, *plan.devices)]
-    written = rewrite.rewrite_wheel(plan.host, folder, plan.edit)
+    origins = [statement.read_origin(wheel) for wheel in (plan.wheel, *plan.devices)]
+    written = plan.write(folder)
     if None in origins:
         statement.remove_statement(written.path)  # nobody knows the origin of all of it
     else:
@@ -105,52 +93,53 @@ class _JoinedLibrary:
 class _WheelJoiner:
     """One wheel under way."""
 
-    def __init__(self, request: JoinRequest, stack: ExitStack) -> None:
+    def __init__(self, request: JoinRequest, host: WheelArchive, stack: ExitStack) -> None:
         self._request = request
         self._stack = stack
         self._large = Lock()
         self._bundles = spool.SpoolFile(stack)
-        self._host = self._open(request.host)
-        self._entries = {entry.name: entry for entry in self._host.members}
-        self._metadata = _read_metadata(self._host)
+        self._host = host
+        self._entries = {entry.name: entry for entry in host.members}
+        self._metadata = wheel_plan.read_metadata(host)
         self._kernels: dict[str, list[kpack.KpackKernel]] = {}  # by the name of their archive
-        self._files: dict[str, stored_member.StoredMember] = {}
-        for archive in [self._host, *map(self._open_device, request.devices)]:
-            self._read_archives(archive)
+        self._files: dict[str, stored_member.StoredMember] = {}  # of device wheels, as they lie in them
 
     def make_plan(self) -> JoinPlan:
         """Return the plan. Raises PackageError, and DataError for damaged files."""
-        libraries: dict[str, _JoinedLibrary] = {}
-        for content in self._host.read_all(self._choose_reader, digest=False):
-            if content.fault:
-                raise errors.DataError(content.fault)
-            if content.result is not None:
-                libraries[content.name] = content.result
+        host_archives = frozenset(name for name in self._entries if name.endswith(kpack.KPACK_SUFFIX))
+        if host_archives:
+            self._read_kernels(self._host)
+        for device in self._request.devices:
+            self._read_device(device)
+        joined = self._host.read_chosen(self._choose_reader)
+        libraries = {name: library for name, library in joined.items() if library is not None}
         if not libraries:
             raise errors.PackageError(
                 f"{self._request.host} is not split: no library of it has its device code elsewhere"
             )
         if existing := sorted(self._files.keys() & self._entries.keys()):
             raise errors.PackageError(f"{self._request.host} and a device wheel both have {existing[0]}")
-        targets = {target for library in libraries.values() for target in library.targets}
-        names = tuple(str(target) for target in sorted(targets, key=code_objects.TargetId.get_sort_key))
+        names = wheel_plan.format_targets(t for library in libraries.values() for t in library.targets)
         notices, texts = self._take_notices_out()
         edit = WheelEdit(
             requirements=_drop_device_requirements,
             extras=lambda old: [extra for extra in old if not _is_device_extra(extra)],
             members=texts,
             stored={**self._files, **{name: library.stored for name, library in libraries.items()}},
-            drop_members=frozenset(name for name in self._entries if name.endswith(kpack.KPACK_SUFFIX))
-            | notices,
+            drop_members=host_archives | notices,
             step=f"join {' '.join(names)}",
         )
+        before, after = wheel_plan.measure_edit(self._host, edit)
         return JoinPlan(
-            host=self._request.host,
+            wheel=self._request.host,
+            before=before,
+            after=after,
+            archive=self._host,
+            edit=edit,
             devices=self._request.devices,
             targets=names,
             libraries={name: library.records for name, library in sorted(libraries.items())},
             files=len(self._files),
-            edit=edit,
         )
 
     def _take_notices_out(self) -> tuple[frozenset[str], dict[str, bytes]]:
@@ -163,43 +152,33 @@ class _WheelJoiner:
                 texts[name] = (start, text.removesuffix(split.NOTICE_LINES))
         return frozenset(texts), dict(texts.values())
 
-    def _open(self, wheel: Path) -> WheelArchive:
+    def _read_device(self, wheel: Path) -> None:
+        """Note kernels and files of a device wheel; PackageError when it is not of this host wheel."""
         archive = self._stack.enter_context(WheelArchive.open(wheel))
-        archive.require_whole()
-        return archive
-
-    def _open_device(self, wheel: Path) -> WheelArchive:
-        """Open a device wheel; PackageError when it is not of this host wheel."""
-        archive = self._open(wheel)
         host, version = canonicalize_name(self._metadata.name), self._metadata.version
-        requirements = map(Requirement, _read_metadata(archive).requires_dist)
+        requirements = map(Requirement, wheel_plan.read_metadata(archive).requires_dist)
         pins = [str(r.specifier) for r in requirements if canonicalize_name(r.name) == host]
         if pins != [f"=={version}"]:
             raise errors.PackageError(
                 f"{wheel} is no device wheel of {host} {version}: it requires {', '.join(pins) or 'none'}",
                 tip="host and device wheels come out of one split",
             )
-        return archive
+        self._read_kernels(archive)
+        archive.require_whole()
+        members = wheel_plan.list_stored_members(archive)
+        self._files |= {n: member for n, member in members.items() if not n.endswith(kpack.KPACK_SUFFIX)}
 
-    def _read_archives(self, archive: WheelArchive) -> None:
-        """Note the kernels in the archives of a wheel, and the other files of a device wheel."""
-
+    def _read_kernels(self, archive: WheelArchive) -> None:
         def choose(name: str, head: bytes) -> Callable[[memoryview], list[kpack.KpackKernel]] | None:
+            place = f"{archive.path}: {name}"
             if not name.endswith(kpack.KPACK_SUFFIX):
                 return None
-            return lambda data: list(
-                kpack.read_kpack_kernels(elf.BinarySpan(data, f"{archive.path}: {name}"))
-            )
+            return lambda data: list(kpack.read_kpack_kernels(elf.BinarySpan(data, place)))
 
-        for content in archive.read_all(choose, digest=False):
-            if content.fault:
-                raise errors.DataError(content.fault)
-            if content.result is not None:
-                if content.name in self._kernels:
-                    raise errors.PackageError(f"{archive.path}: another device wheel has {content.name}, too")
-                self._kernels[content.name] = content.result
-        if archive is not self._host:
-            self._files |= _list_files(archive)
+        for name, kernels in archive.read_chosen(choose).items():
+            if name in self._kernels:
+                raise errors.PackageError(f"{archive.path}: another device wheel has {name}, too")
+            self._kernels[name] = kernels
 
     def _choose_reader(self, name: str, head: bytes) -> Callable[[memoryview], _JoinedLibrary | None] | None:
         if name.endswith(kpack.KPACK_SUFFIX) or not code_objects.may_hold_code(name, head):
@@ -250,32 +229,6 @@ class _WheelJoiner:
                 entries.append((f"hipv4-amdgcn-amd-amdhsa--{target}", kernels[target].read_content()))
             bundle = repack.build_bundle(entries)
         return self._bundles.append(bundle), len(bundle)
-
-
-def _read_metadata(archive: WheelArchive) -> dist_info.WheelMetadata:
-    info = dist_info.list_dist_info_folders(entry.name for entry in archive.members)[0]
-    entry = next((entry for entry in archive.members if entry.name == f"{info}/METADATA"), None)
-    if entry is None:
-        raise errors.DataError(f"{archive.path} has no METADATA")
-    return dist_info.parse_metadata(archive.read(entry), name=f"{archive.path}: METADATA")
-
-
-def _list_files(archive: WheelArchive) -> dict[str, stored_member.StoredMember]:
-    """Return the files of a device wheel that are no archives, as they lie in it."""
-    info = dist_info.list_dist_info_folders(entry.name for entry in archive.members)[0]
-    entries = {entry.name: entry for entry in archive.members}
-    record = dist_info.parse_wheel_record(
-        archive.read(entries[f"{info}/RECORD"]), name=f"{archive.path}: RECORD", files=len(entries)
-    )
-    digests = {row.path: correct_record_digest(row.digest) for row in record}
-    files = {}
-    for name, entry in entries.items():
-        if name.startswith(f"{info}/") or name.endswith(kpack.KPACK_SUFFIX):
-            continue
-        if (digest := digests.get(name)) is None:
-            raise errors.DataError(f"{archive.path}: RECORD has no digest of {name}")
-        files[name] = stored_member.StoredMember(entry, digest, archive.descriptor, entry.data)
-    return files
 
 
 def _is_device_extra(extra: str) -> bool:

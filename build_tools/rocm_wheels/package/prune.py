@@ -9,10 +9,11 @@ SPIR-V.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -20,12 +21,15 @@ from typing import Literal
 from rocm_wheels.binaries import elf, elf_pages
 from rocm_wheels.core import errors, extras, log, parallel, tables
 from rocm_wheels.device_code import code_objects, kernel_databases, repack
+from rocm_wheels.package import wheel_plan
 from rocm_wheels.variants.targets import COMPILER_GENERICS
-from rocm_wheels.wheels import dist_info, rewrite, stored_member, zip_format, zip_layout
+from rocm_wheels.wheels import stored_member
 from rocm_wheels.wheels.archive import WheelArchive
 from rocm_wheels.wheels.edit import WheelEdit
 
 _PORTABLE = ("amdgcnspirv", "spirv")
+
+_GONE = wheel_plan.WheelSizes(0, 0)
 
 ChangeAction = Literal["pruned", "dropped"]
 InspectContent = Callable[[str, memoryview], None]
@@ -110,24 +114,16 @@ def _runs_on(code: code_objects.TargetId, target: code_objects.TargetId) -> bool
     )
 
 
-def sizes_as_json(before: tuple[int, int], after: tuple[int, int]) -> dict[str, dict[str, int]]:
-    """Return sizes (content, in the archive) before and after as plain JSON values."""
-    return {
-        name: {"before": before[number], "after": after[number]}
-        for number, name in enumerate(("content", "archive"))
-    }
-
-
 @dataclass(frozen=True)
 class PruneChange:
     """What becomes of a member: ``kept`` and ``removed`` are targets, sizes are (content, in the archive)."""
 
-    name: str
+    member: str
     action: ChangeAction
     kept: tuple[str, ...]
     removed: tuple[str, ...]
-    before: tuple[int, int]
-    after: tuple[int, int] = (0, 0)
+    before: wheel_plan.WheelSizes
+    after: wheel_plan.WheelSizes = _GONE
 
 
 @dataclass(frozen=True)
@@ -138,11 +134,11 @@ class PrunedMembers:
     member with code, before.
     """
 
-    changes: Mapping[str, PruneChange] = field(default_factory=dict)
-    stored: Mapping[str, stored_member.StoredMember] = field(default_factory=dict)
-    targets: tuple[str, ...] = ()
-    kept: tuple[str, ...] = ()
-    held: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    changes: Mapping[str, PruneChange]
+    stored: Mapping[str, stored_member.StoredMember]
+    targets: tuple[str, ...]
+    kept: tuple[str, ...]
+    held: Mapping[str, tuple[str, ...]]
 
     @property
     def dropped(self) -> frozenset[str]:
@@ -150,43 +146,16 @@ class PrunedMembers:
         return frozenset(name for name, change in self.changes.items() if change.action == "dropped")
 
 
-@dataclass(frozen=True)
-class PrunePlan:
-    """What a wheel becomes: ``targets`` are those that it keeps; sizes are (content, archive)."""
+@dataclass(frozen=True, kw_only=True)
+class PrunePlan(wheel_plan.WheelPlan):
+    """What a wheel becomes: ``targets`` are those that it keeps, none where it has no device code."""
 
-    wheel: Path
     targets: tuple[str, ...]
     changes: tuple[PruneChange, ...]
-    before: tuple[int, int]
-    after: tuple[int, int]
-    edit: WheelEdit = field(repr=False, default_factory=WheelEdit)
-
-    def to_json(self) -> dict[str, object]:
-        """Return the plan as plain JSON values."""
-        return {
-            "wheel": str(self.wheel),
-            "targets": list(self.targets),
-            **sizes_as_json(self.before, self.after),
-            "changes": [
-                {
-                    "member": change.name,
-                    "action": change.action,
-                    "kept": list(change.kept),
-                    "removed": list(change.removed),
-                    **sizes_as_json(change.before, change.after),
-                }
-                for change in self.changes
-            ],
-        }
 
 
 def plan_prune(
-    wheels: Sequence[Path],
-    targets: Sequence[str],
-    stack: ExitStack,
-    *,
-    give_back: bool = True,
-    jobs: int = 1,
+    wheels: Sequence[Path], targets: Sequence[str], stack: ExitStack, *, give_back: bool = True
 ) -> list[PrunePlan]:
     """Plan thin wheels; new contents are compressed into files without a name, which ``stack`` closes.
 
@@ -195,10 +164,9 @@ def plan_prune(
     and for what an index would refuse.
     """
     extras.require_extras("pruning", "build")
-    for wheel in wheels:
-        require_plain_wheel(wheel)
+    archives = [wheel_plan.open_wheel(wheel, stack) for wheel in wheels]
     work = partial(_plan_wheel, targets=targets, stack=stack, give_back=give_back)
-    plans = parallel.run_in_parallel(work, wheels, jobs=jobs)
+    plans = parallel.run_in_parallel(work, archives, jobs=os.cpu_count() or 1)
     if not any(plan.targets for plan in plans):
         raise errors.PackageError(
             f"no device code inside: {', '.join(map(str, wheels))}",
@@ -207,51 +175,24 @@ def plan_prune(
     return plans
 
 
-def write_pruned_wheel(plan: PrunePlan, folder: Path) -> rewrite.RewrittenWheel:
-    """Write a thin wheel into ``folder``; it is there whole or not at all. Raises as ``rewrite_wheel``."""
-    return rewrite.rewrite_wheel(plan.wheel, folder, plan.edit)
-
-
-def require_plain_wheel(wheel: Path) -> None:
-    """Raise PackageError for a variant wheel: its properties would name GPUs that it has no code for."""
-    if dist_info.split_wheel_name(wheel.name).label:
-        raise errors.PackageError(
-            f"{wheel.name} is a variant, whose properties would no longer be true",
-            tip="`rocm-wheels wheel retag --label ''` makes a plain wheel of it: stamp it afterwards",
-        )
-
-
-def _plan_wheel(wheel: Path, *, targets: Sequence[str], stack: ExitStack, give_back: bool) -> PrunePlan:
+def _plan_wheel(
+    archive: WheelArchive, *, targets: Sequence[str], stack: ExitStack, give_back: bool
+) -> PrunePlan:
     target_filter = TargetFilter(targets)
-    log.log_note(f"pruning {wheel.name} ({tables.format_size(wheel.stat().st_size)})")
-    with WheelArchive.open(wheel) as archive:
-        folders = tuple(
-            f"{name}/" for name in dist_info.list_dist_info_folders(entry.name for entry in archive.members)
-        )
-        names = {entry.name for entry in archive.members if not entry.name.startswith(folders)}
-        pruned = prune_members(archive, names, target_filter, stack, give_back=give_back)
-        content = sum(entry.size for entry in archive.members)
-        size, packed = archive.size, sum(entry.compressed for entry in archive.members)
-    if not pruned.targets:
-        return PrunePlan(wheel, (), (), (content, size), (content, size), WheelEdit())
-    if missing := target_filter.list_missing():
+    log.log_note(f"pruning {archive.path.name} ({tables.format_size(archive.size)})")
+    names = wheel_plan.list_outside_info(archive)
+    pruned = prune_members(archive, names, target_filter, stack, give_back=give_back)
+    if pruned.targets and (missing := target_filter.list_missing()):
         raise errors.PackageError(
-            f"{wheel} has no code for {', '.join(missing)}", tip=f"it has {' '.join(pruned.targets)}"
+            f"{archive.path} has no code for {', '.join(missing)}", tip=f"it has {' '.join(pruned.targets)}"
         )
-    changes = tuple(pruned.changes[name] for name in sorted(pruned.changes))
-    content_after = content + sum(change.after[0] - change.before[0] for change in changes)
-    packed_after = packed + sum(change.after[1] - change.before[1] for change in changes)
-    if zip_layout.exceeds_ratio(content_after, packed_after):
-        raise errors.PackageError(
-            f"{wheel}: pruned, its content ({content_after} bytes) would be more than 50 times its archive"
-            f" ({packed_after} bytes), which PyPI refuses",
-            tip="give the empty pages back: leave out --keep-pages",
-        )
-    step = f"prune {' '.join(pruned.kept)}" if changes else ""
+    step = f"prune {' '.join(pruned.kept)}" if pruned.changes else ""
     edit = WheelEdit(stored=pruned.stored, drop_members=pruned.dropped, step=step)
-    return PrunePlan(
-        wheel, pruned.kept, changes, (content, size), (content_after, size + packed_after - packed), edit
+    before, after = wheel_plan.measure_edit(
+        archive, edit, tip="give the empty pages back: leave out --keep-pages" if not give_back else None
     )
+    changes = tuple(pruned.changes[name] for name in sorted(pruned.changes))
+    return PrunePlan(archive.path, before, after, archive, edit, targets=pruned.kept, changes=changes)
 
 
 def prune_members(
@@ -263,52 +204,49 @@ def prune_members(
     give_back: bool = True,
     inspect: InspectContent | None = None,
 ) -> PrunedMembers:
-    """Return what becomes of members of an open archive; all others are not looked at.
+    """Return what becomes of members of an open archive; all others are hashed, and not looked at.
 
     ``inspect`` gets the name and the content of each native binary among them, in a thread.
     """
-    entry_by_name = {entry.name: entry for entry in archive.members}
-    selected = frozenset(names)
     outcomes: dict[str, _Outcome] = {}
+    for name in names:
+        if labels := kernel_databases.list_database_labels(name):
+            keeping = list(filter(target_filter.keeps_label, labels))  # of all: it notes what it saw
+            held = dict.fromkeys(str(kernel_databases.parse_label(label) or label) for label in labels)
+            outcomes[name] = _Outcome(tuple(held), () if keeping else None)
+    entries = {entry.name: entry for entry in archive.members}
+    selected = frozenset(names) - outcomes.keys()
 
     def choose_reader(name: str, head: bytes) -> Callable[[memoryview], _Outcome] | None:
-        if name not in selected or name in outcomes:
-            return None
-        if not code_objects.may_hold_code(name, head) and not (inspect and head.startswith(elf.PE_MAGIC)):
-            return None
-        return partial(
-            _prune_content,
-            wheel=archive.path,
-            entry=entry_by_name[name],
-            target_filter=target_filter,
-            stack=stack,
-            give_back=give_back,
-            inspect=inspect,
-        )
+        is_library = code_objects.may_hold_code(name, head) or (inspect and head.startswith(elf.PE_MAGIC))
+        return partial(read_content, name) if name in selected and is_library else None
 
-    for name in sorted(selected):
-        if labels := kernel_databases.list_database_labels(name):
-            keeping = [label for label in labels if target_filter.keeps_label(label)]
-            targets = tuple(
-                dict.fromkeys(str(kernel_databases.parse_label(label) or label) for label in labels)
-            )
-            outcomes[name] = _Outcome(targets, () if keeping else None)
-    for content in archive.read_all(choose_reader, digest=False):
-        if content.fault and content.name in selected:
-            raise errors.DataError(content.fault)
-        if content.result is not None:
-            outcomes[content.name] = content.result
+    def read_content(name: str, data: memoryview) -> _Outcome:
+        if inspect is not None:
+            inspect(name, data)
+        targets, removed, pieces = _prune_content(
+            data, f"{archive.path}: {name}", target_filter, stack, give_back=give_back
+        )
+        stored = stored_member.pack_member(entries[name], pieces, stack) if pieces else None
+        return _Outcome(targets, removed, stored)
+
+    outcomes |= archive.read_chosen(choose_reader)
     changes, stored = {}, {}
     for name, outcome in outcomes.items():
-        entry = entry_by_name[name]
-        if outcome.stored is not None:
+        before = wheel_plan.WheelSizes(entries[name].size, entries[name].compressed)
+        if outcome.removed is None:
+            changes[name] = PruneChange(name, "dropped", (), outcome.targets, before)
+        elif outcome.stored is not None:
             stored[name] = outcome.stored
-        if change := outcome.make_change(entry):
-            changes[name] = change
-    held_texts = (target for outcome in outcomes.values() for target in outcome.targets)
-    kept_texts = (target for outcome in outcomes.values() for target in outcome.kept)
-    held = {name: outcome.targets for name, outcome in outcomes.items() if outcome.targets}
-    return PrunedMembers(changes, stored, _sort_targets(held_texts), _sort_targets(kept_texts), held)
+            after = wheel_plan.WheelSizes(outcome.stored.entry.size, outcome.stored.entry.compressed)
+            changes[name] = PruneChange(name, "pruned", outcome.kept, outcome.removed, before, after)
+    return PrunedMembers(
+        changes,
+        stored,
+        targets=_sort_targets(target for outcome in outcomes.values() for target in outcome.targets),
+        kept=_sort_targets(target for outcome in outcomes.values() for target in outcome.kept),
+        held={name: outcome.targets for name, outcome in outcomes.items() if outcome.targets},
+    )
 
 
 @dataclass(frozen=True)
@@ -325,42 +263,23 @@ class _Outcome:
         gone = self.targets if self.removed is None else self.removed
         return tuple(target for target in self.targets if target not in gone)
 
-    def make_change(self, entry: zip_format.ZipEntry) -> PruneChange | None:
-        before = (entry.size, entry.compressed)
-        if self.removed is None:
-            return PruneChange(entry.name, "dropped", (), self.targets, before)
-        if self.stored is None:
-            return None
-        after = (self.stored.entry.size, self.stored.entry.compressed)
-        return PruneChange(entry.name, "pruned", self.kept, self.removed, before, after)
-
 
 def _prune_content(
-    data: memoryview,
-    *,
-    wheel: Path,
-    entry: zip_format.ZipEntry,
-    target_filter: TargetFilter,
-    stack: ExitStack,
-    give_back: bool,
-    inspect: InspectContent | None,
-) -> _Outcome:
-    """Return what becomes of a file that may hold device code."""
-    if inspect is not None:
-        inspect(entry.name, data)
-    place = f"{wheel}: {entry.name}"
+    data: memoryview, place: str, target_filter: TargetFilter, stack: ExitStack, *, give_back: bool
+) -> tuple[tuple[str, ...], tuple[str, ...] | None, Sequence[elf_pages.FilePiece]]:
+    """Return the targets of a file, those that are removed (None: the file goes), and its new content."""
     held = code_objects.find_held_code(data, place)
     if not held.bundle_spans:
-        keeping = [target for target in held.targets if target_filter.keeps(target)]
-        targets = _format_targets(held.targets)
-        if len(keeping) == len(held.targets):
-            return _Outcome(targets, ())
-        if keeping or not held.is_whole_file:
+        targets = wheel_plan.format_targets(held.targets)
+        kept_targets = [target for target in held.targets if target_filter.keeps(target)]
+        if len(kept_targets) == len(held.targets):
+            return targets, (), ()
+        if kept_targets or not held.is_whole_file:
             raise errors.PackageError(
                 f"{place}: code for several targets in a file that cannot be pruned ({' '.join(targets)})",
                 tip="leave the file out of the wheel, or prune the linked library instead",
             )
-        return _Outcome(targets, None)
+        return targets, None, ()
     repacked = []
     for span in held.bundle_spans:
         try:
@@ -370,35 +289,25 @@ def _prune_content(
     bundles = [bundle for group in repacked for bundle in group]
     kept = _parse_entries(name for bundle in bundles for name in bundle.kept)
     removed = _parse_entries(name for bundle in bundles for name in bundle.dropped)
-    targets = _format_targets(kept | removed)
+    targets = wheel_plan.format_targets(kept | removed)
     if not any(bundle.is_changed for bundle in bundles):
-        return _Outcome(targets, ())
+        return targets, (), ()
     if held.is_whole_file and not kept:
-        return _Outcome(targets, None)
-    pieces = _make_pieces(data, place, held, repacked, give_back=give_back)
-    return _Outcome(targets, _format_targets(removed - kept), stored_member.pack_member(entry, pieces, stack))
-
-
-def _make_pieces(
-    data: memoryview,
-    place: str,
-    held: code_objects.HeldCode,
-    repacked: Sequence[Sequence[repack.RepackedBundle]],
-    *,
-    give_back: bool,
-) -> Sequence[elf_pages.FilePiece]:
-    """Return the new content of a file, piece by piece."""
+        return targets, None, ()
     if len(repacked) != 1:
         raise errors.PackageError(
             f"{place}: {tables.format_count(len(repacked), 'section')} with device code, not one"
         )
-    span, begin = held.bundle_spans[0], held.section_begin
-    chunks = [chunk for bundle in repacked[0] for chunk in bundle.chunks]
+    begin, size = held.section_begin, len(held.bundle_spans[0])
+    chunks = [chunk for bundle in bundles for chunk in bundle.chunks]
     if held.is_whole_file:
-        end = chunks[-1][0] + len(chunks[-1][1])
-        return elf_pages.replace_section(data[:end], 0, end, chunks)
-    cut = elf_pages.cut_section_pages(data, place, begin, len(span), chunks) if give_back else None
-    return cut if cut is not None else elf_pages.replace_section(data, begin, len(span), chunks)
+        size = chunks[-1][0] + len(chunks[-1][1])
+        pieces = elf_pages.replace_section(data[:size], 0, size, chunks)
+    else:
+        pieces = (
+            elf_pages.cut_section_pages(data, place, begin, size, chunks) if give_back else None
+        ) or elf_pages.replace_section(data, begin, size, chunks)
+    return targets, wheel_plan.format_targets(removed - kept), pieces
 
 
 def _parse_entries(names: Iterable[str]) -> set[code_objects.TargetId]:
@@ -412,8 +321,4 @@ def _sort_targets(texts: Iterable[str]) -> tuple[str, ...]:
         for text in texts
         if not (kernel_databases.is_label(text) and kernel_databases.parse_label(text) is None)
     }
-    return _format_targets(map(code_objects.TargetId.parse, named))
-
-
-def _format_targets(targets: Iterable[code_objects.TargetId]) -> tuple[str, ...]:
-    return tuple(str(target) for target in sorted(set(targets), key=code_objects.TargetId.get_sort_key))
+    return wheel_plan.format_targets(map(code_objects.TargetId.parse, named))

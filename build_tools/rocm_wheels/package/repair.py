@@ -16,7 +16,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from packaging.utils import canonicalize_name
 
@@ -54,16 +54,23 @@ class RepairRequest:
     vc_runtime: VcRuntime = "exclude"
 
 
+class RunPathChange(NamedTuple):
+    """Old and new text of a run path: "" as the old one adds one, as the new one removes it."""
+
+    old: str
+    new: str
+
+
 @dataclass(frozen=True)
 class LibraryChange:
     """What becomes of one library.
 
-    ``run_paths``: old and new texts of those that change ("" removes one); ``in_place``: nothing moves in the
-    file, else ``patchelf`` writes it anew.
+    ``run_paths`` are those that change; ``in_place``: nothing moves in the file, else ``patchelf`` writes it
+    anew.
     """
 
     member: str
-    run_paths: tuple[tuple[str, str], ...] = ()
+    run_paths: tuple[RunPathChange, ...] = ()
     clears_stack: bool = False
     strips: bool = False
     in_place: bool = True
@@ -137,34 +144,6 @@ class RepairPlan:
             lines.append("  nothing to repair")
         return lines
 
-    def to_json(self) -> dict[str, object]:
-        """Return the plan as ``--json`` prints it. Keys are added in later versions, never renamed."""
-        return {
-            "source": str(self.source),
-            "file_name": self.file_name,
-            "system": self.system,
-            "platforms": list(self.platforms),
-            "reason": self.reason,
-            "changes": [
-                {
-                    "member": change.member,
-                    "run_paths": [{"old": old, "new": new} for old, new in change.run_paths],
-                    "clears_stack": change.clears_stack,
-                    "strips": change.strips,
-                    "in_place": change.in_place,
-                }
-                for change in self.changes
-            ],
-            "grafts": [
-                {"library": graft.library, "source": str(graft.source), "needed_by": list(graft.needed_by)}
-                for graft in self.grafts
-            ],
-            "excluded": dict(sorted(self.excluded.items())),
-            "debug_archive": self.debug_archive,
-            "notes": list(self.notes),
-            "faults": list(self.faults),
-        }
-
 
 @dataclass(frozen=True)
 class RepairedWheel:
@@ -177,11 +156,6 @@ class RepairedWheel:
     def list_files(self) -> list[Path]:
         """Return the files that were written."""
         return [self.path, *([self.debug_archive] if self.debug_archive is not None else [])]
-
-    def to_json(self) -> dict[str, object]:
-        """Return plan and files as ``--json`` prints them."""
-        archive = None if self.debug_archive is None else str(self.debug_archive)
-        return {**self.plan.to_json(), "path": str(self.path), "debug_archive": archive}
 
 
 @dataclass(frozen=True)

@@ -251,9 +251,8 @@ def _plan_changes(
         if strips and library.is_split:
             faults.append(f"{member} cannot be stripped: its device code was split off; strip before that")
         old = [run_path.text for run_path in binary.run_paths]
-        new_texts = tuple((a, b) for a, b in zip(old, texts, strict=True) if a != b)
-        if len(texts) > len(old):
-            new_texts = (*new_texts, ("", texts[-1]))
+        pairs = [*zip(old, texts, strict=True)] if old else [("", text) for text in texts]
+        new_texts = tuple(repair.RunPathChange(*pair) for pair in pairs if pair[0] != pair[1])
         if new_texts or clears or strips:
             fits = len(texts) == len(old) and loader.plan_run_path(binary, texts) is not None
             in_place = fits and (not clears or loader.plan_clear_stack(binary) is not None)

@@ -31,10 +31,10 @@ from rocm_wheels import __version__
 from rocm_wheels.binaries import elf, elf_pages
 from rocm_wheels.core import errors, extras, log, parallel, spool, tables
 from rocm_wheels.device_code import code_objects, fat_library, kernel_databases, kpack, repack
-from rocm_wheels.package import prune
+from rocm_wheels.package import wheel_plan
 from rocm_wheels.variants import device_names
 from rocm_wheels.variants.targets import COMPILER_GENERICS
-from rocm_wheels.wheels import dist_info, rewrite, sbom, stored_member, write_together, zip_format, zip_layout
+from rocm_wheels.wheels import dist_info, rewrite, sbom, stored_member, write_together, zip_format
 from rocm_wheels.wheels.archive import WheelArchive
 from rocm_wheels.wheels.edit import WheelEdit
 
@@ -65,58 +65,33 @@ class SplitRequest:
 
 @dataclass(frozen=True)
 class DevicePlan:
-    """A device wheel: ``key`` names its target or family, ``stored`` are its members.
+    """A device wheel of one target or family: ``size`` is that of its members, as they are stored.
 
     ``archives`` map the target IDs of each ``.kpack`` archive to its name, ``files`` counts what else moves.
     """
 
-    key: str
     name: str
-    file_name: str
+    file: str
     archives: Mapping[str, str]
     files: int
     size: int
-    stored: Mapping[str, stored_member.StoredMember] = field(repr=False, default_factory=dict)
-    texts: Mapping[str, bytes] = field(repr=False, default_factory=dict)
+    stored: Mapping[str, stored_member.StoredMember] = field(repr=False)
+    texts: Mapping[str, bytes] = field(repr=False)
 
 
-@dataclass(frozen=True)
-class SplitPlan:
-    """What a wheel becomes; sizes are (content, archive) of the wheel as it is and of the host wheel.
+@dataclass(frozen=True, kw_only=True)
+class SplitPlan(wheel_plan.WheelPlan):
+    """What a wheel becomes; the sizes are of the wheel as it is and of the host wheel.
 
-    ``devices`` are the device wheels by key, ``targets`` the target IDs with code, ``libraries`` how many
-    records each library with code has, ``kept`` the other files with code that stay in the host: for several
-    targets, or not linked.
+    ``devices`` are the device wheels by target or family, ``targets`` the target IDs with code, ``libraries``
+    how many records each library with code has, ``kept`` the other files with code that stay in the host: for
+    several targets, or not linked.
     """
 
-    wheel: Path
     targets: tuple[str, ...]
-    devices: Mapping[str, DevicePlan]
     libraries: Mapping[str, int]
     kept: tuple[str, ...]
-    before: tuple[int, int]
-    after: tuple[int, int]
-    edit: WheelEdit = field(repr=False, default_factory=WheelEdit)
-
-    def to_json(self) -> dict[str, object]:
-        """Return the plan as plain JSON values."""
-        return {
-            "wheel": str(self.wheel),
-            "targets": list(self.targets),
-            "libraries": dict(self.libraries),
-            "kept": list(self.kept),
-            **prune.sizes_as_json(self.before, self.after),
-            "devices": {
-                key: {
-                    "name": device.name,
-                    "file": device.file_name,
-                    "archives": dict(device.archives),
-                    "files": device.files,
-                    "size": device.size,
-                }
-                for key, device in self.devices.items()
-            },
-        }
+    devices: Mapping[str, DevicePlan]
 
 
 @dataclass(frozen=True)
@@ -124,13 +99,7 @@ class SplitWheels:
     """The wheels that were written: ``devices`` by target or family."""
 
     host: Path
-    devices: dict[str, Path]
-
-    def move_to(self, folder: Path) -> SplitWheels:
-        """Return the wheels as they lie in another folder."""
-        return SplitWheels(
-            folder / self.host.name, {key: folder / path.name for key, path in self.devices.items()}
-        )
+    devices: Mapping[str, Path]
 
 
 def plan_split(request: SplitRequest, stack: ExitStack) -> SplitPlan:
@@ -140,9 +109,8 @@ def plan_split(request: SplitRequest, stack: ExitStack) -> SplitPlan:
     archive can hold or that is damaged.
     """
     extras.require_extras("splitting", "build")
-    prune.require_plain_wheel(request.wheel)
-    log.log_note(f"splitting {request.wheel.name} ({tables.format_size(request.wheel.stat().st_size)})")
-    archive = stack.enter_context(WheelArchive.open(request.wheel))
+    archive = wheel_plan.open_wheel(request.wheel, stack)
+    log.log_note(f"splitting {request.wheel.name} ({tables.format_size(archive.size)})")
     return _WheelSplitter(request, archive, stack).make_plan()
 
 
@@ -153,14 +121,19 @@ def write_split(plan: SplitPlan, folder: Path) -> SplitWheels:
     """
     with write_together.write_together() as batch, ExitStack() as stack:
         stage = batch.find_stage(folder)
-        host = stack.enter_context(rewrite.stage_rewrite(plan.wheel, stage, plan.edit))
+        host = stack.enter_context(rewrite.stage_rewrite(plan.archive, stage, plan.edit))
         for device in plan.devices.values():
-            target, step = stage / device.file_name, plan.edit.step
+            target, step = stage / device.file, plan.edit.step
             new = rewrite.stage_new_wheel(target, device.stored, device.texts, origin=host.origin, step=step)
             stack.enter_context(new).commit()
         host.commit()
-    devices = {key: folder / device.file_name for key, device in plan.devices.items()}
-    return SplitWheels(folder / host.wheel.path.name, devices)
+    return list_written(plan, folder)
+
+
+def list_written(plan: SplitPlan, folder: Path) -> SplitWheels:
+    """Return where the wheels of a plan are, or will be, in a folder."""
+    devices = {key: folder / device.file for key, device in plan.devices.items()}
+    return SplitWheels(plan.find_target(folder), devices)
 
 
 @dataclass(frozen=True)
@@ -196,13 +169,11 @@ class _WheelSplitter:
         self._frames = spool.SpoolFile(stack)
         self._large = Lock()
         self._kept: set[str] = set()
+        self._chips: list[str] = []  # the targets of one chip that there is code for
+        self._keys: list[str] = []  # of the device wheels
         self._name = dist_info.split_wheel_name(request.wheel.name)
         self._entries = {entry.name: entry for entry in archive.members}
-        self._info = dist_info.list_dist_info_folders(self._entries)[0]
-        if (where := f"{self._info}/METADATA") not in self._entries:
-            raise errors.DataError(f"{request.wheel}: {where} is missing", tip="build it, or fetch it, again")
-        metadata = archive.read(self._entries[where])
-        self._metadata = dist_info.parse_metadata(metadata, name=f"{request.wheel}: METADATA")
+        self._metadata = wheel_plan.read_metadata(archive)
         self._group = canonicalize_name(self._metadata.name).replace("-", "_")
         self._root = self._find_root()
 
@@ -218,40 +189,52 @@ class _WheelSplitter:
                 f"{self._request.wheel} has no device code{rest}",
                 tip="only a wheel with device code is split; `rocm-wheels targets` lists what is inside",
             )
-        self._require_distinct_kernels(frames)
+        kernels = set()
+        for frame in frames:
+            if (frame.library, frame.target) in kernels:
+                raise errors.PackageError(
+                    f"{self._request.wheel}: {frame.library} has two code objects for {frame.target}"
+                )
+            kernels.add((frame.library, frame.target))
         targets = {frame.target for frame in frames} | {m.target for m in moved.values() if m.target}
-        chips = _list_chips(targets)
-        keys = sorted({self._find_key(frame.target) for frame in frames} | {m.key for m in moved.values()})
+        chips: set[str] = set()  # those that there is code for, also by that of a generic target
+        for target in targets:
+            chips.update(COMPILER_GENERICS.get(target.processor, (target.processor,)))
+        self._chips = sorted(chips, key=lambda chip: code_objects.TargetId(chip).get_sort_key())
+        self._keys = sorted(
+            {self._find_key(frame.target) for frame in frames} | {m.key for m in moved.values()}
+        )
         devices = parallel.run_in_parallel(
-            partial(self._plan_device, keys=keys, chips=chips, frames=frames, moved=moved),
-            keys,
-            jobs=os.cpu_count() or 1,
+            partial(self._plan_device, frames=frames, moved=moved), self._keys, jobs=os.cpu_count() or 1
         )
         stored = {name: member.stored for name, member in libraries.items()}
-        texts = self._add_notice(chips, keys, stored)
+        texts = self._add_notice(stored)
         edit = WheelEdit(
-            requirements=lambda old: [*old, *self._list_requirements(chips, keys, old)],
-            extras=lambda old: [*old, *map(device_names.make_device_extra, chips), device_names.DEVICE_ALL],
+            requirements=lambda old: [*old, *self._list_requirements(old)],
+            extras=lambda old: [
+                *old,
+                *map(device_names.make_device_extra, self._chips),
+                device_names.DEVICE_ALL,
+            ],
             members=texts,
             stored=stored,
             drop_members=frozenset(moved),
-            step=f"split {_join_targets(targets)}",
+            step=f"split {' '.join(wheel_plan.format_targets(targets))}",
         )
-        before = (sum(entry.size for entry in self._archive.members), self._archive.size)
+        before, after = wheel_plan.measure_edit(self._archive, edit)
         return SplitPlan(
             wheel=self._request.wheel,
-            targets=_format_targets(targets),
-            devices={device.key: device for device in devices},
+            before=before,
+            after=after,
+            archive=self._archive,
+            edit=edit,
+            targets=wheel_plan.format_targets(targets),
             libraries={name: member.records for name, member in sorted(libraries.items())},
             kept=tuple(sorted(self._kept)),
-            before=before,
-            after=self._measure(edit, before),
-            edit=edit,
+            devices=dict(zip(self._keys, devices, strict=True)),
         )
 
-    def _add_notice(
-        self, chips: Sequence[str], keys: Sequence[str], stored: dict[str, stored_member.StoredMember]
-    ) -> dict[str, bytes]:
+    def _add_notice(self, stored: dict[str, stored_member.StoredMember]) -> dict[str, bytes]:
         """Add the module that says at import which extra is missing; return the package's text, which has it.
 
         A package without an ``__init__.py``, or with a module of this name, says nothing.
@@ -259,14 +242,14 @@ class _WheelSplitter:
         start, notice = f"{self._root}/__init__.py", f"{self._root}/{NOTICE_MODULE}"
         if start not in self._entries or notice in self._entries:
             return {}
-        devices = {}
-        for chip in chips:
-            names = [
-                device_names.make_device_name(self._metadata.name, k)
-                for k in device_names.get_package_chain(chip)
-                if k in keys
-            ]
-            devices[device_names.make_device_extra(chip)] = tuple(names)
+        devices = {
+            device_names.make_device_extra(chip): tuple(
+                device_names.make_device_name(self._metadata.name, key)
+                for key in device_names.get_package_chain(chip)
+                if key in self._keys
+            )
+            for chip in self._chips
+        }
         text = _NOTICE_TEMPLATE.read_text(encoding="utf-8")
         text = text.replace('HOST = ""', f'HOST = "{self._metadata.name}"')
         text = text.replace("]] = {}", f"]] = {devices!r}")
@@ -288,25 +271,22 @@ class _WheelSplitter:
 
     def _read_members(self) -> dict[str, _SplitMember]:
         """Return what becomes of the members with device code, each read once; PackageError."""
-        members: dict[str, _SplitMember] = {}
+        outside = dict.fromkeys(wheel_plan.list_outside_info(self._archive))
+        if archives := [name for name in outside if name.endswith(kpack.KPACK_SUFFIX)]:
+            raise self._make_split_error(archives[0])
+
+        def choose(name: str, head: bytes) -> Callable[[memoryview], _SplitMember | None] | None:
+            if name not in outside:
+                return None
+            if labels := kernel_databases.list_database_labels(name):
+                return partial(self._move_database, name=name, labels=labels)
+            return partial(self._split_file, name=name) if code_objects.may_hold_code(name, head) else None
+
         try:
-            for content in self._archive.read_all(self._choose_reader, digest=False):
-                if content.fault:
-                    raise errors.DataError(content.fault)
-                if content.result is not None:
-                    members[content.name] = content.result
+            members = self._archive.read_chosen(choose)
         except errors.DataError as cause:
             raise errors.PackageError(f"{self._request.wheel} cannot be split") from cause
-        return members
-
-    def _choose_reader(self, name: str, head: bytes) -> Callable[[memoryview], _SplitMember | None] | None:
-        if name.startswith(f"{self._info}/"):
-            return None
-        if name.endswith(kpack.KPACK_SUFFIX):
-            raise self._make_split_error(name)
-        if labels := kernel_databases.list_database_labels(name):
-            return partial(self._move_database, name=name, labels=labels)
-        return partial(self._split_file, name=name) if code_objects.may_hold_code(name, head) else None
+        return {name: member for name, member in members.items() if member is not None}
 
     def _make_split_error(self, name: str) -> errors.PackageError:
         return errors.PackageError(
@@ -434,54 +414,62 @@ class _WheelSplitter:
         except ValueError:  # it is for several targets as it is
             return key
 
-    def _require_distinct_kernels(self, frames: Iterable[_Frame]) -> None:
-        kernels: set[tuple[str, code_objects.TargetId]] = set()
-        for frame in frames:
-            if (frame.library, frame.target) in kernels:
-                raise errors.PackageError(
-                    f"{self._request.wheel}: {frame.library} has two code objects for {frame.target}"
-                )
-            kernels.add((frame.library, frame.target))
-
     def _plan_device(
-        self,
-        key: str,
-        *,
-        keys: Sequence[str],
-        chips: Sequence[str],
-        frames: Sequence[_Frame],
-        moved: Mapping[str, _SplitMember],
+        self, key: str, *, frames: Sequence[_Frame], moved: Mapping[str, _SplitMember]
     ) -> DevicePlan:
         """Return the device wheel of one target or family."""
-        mine = [frame for frame in frames if self._find_key(frame.target) == key]
-        labels = {frame: str(frame.target) if self._request.group == "target" else key for frame in mine}
+        is_for_target = self._request.group == "target"
+        kernels_by_label: dict[str, list[_Frame]] = {}
+        for frame in frames:
+            if self._find_key(frame.target) == key:
+                kernels_by_label.setdefault(str(frame.target) if is_for_target else key, []).append(frame)
         archives, stored = {}, {}
-        for label in sorted(set(labels.values())):
-            kernels = [frame for frame in mine if labels[frame] == label]
+        for label, kernels in sorted(kernels_by_label.items()):
             name = self._name_archive(label)
-            archives[_join_targets(frame.target for frame in kernels)] = name
+            archives[" ".join(wheel_plan.format_targets(frame.target for frame in kernels))] = name
             stored[name] = stored_member.store_member(
                 _make_entry(name), self._iterate_archive(label, kernels), self._stack
             )
         files = {name: member.stored for name, member in moved.items() if member.key == key}
+        members = device_names.list_members(key, self._chips)
         distribution = device_names.make_device_name(self._metadata.name, key)
         escaped = distribution.replace("-", "_")
+        name_tags = product(
+            *(part.split(".") for part in (self._name.python, self._name.abi, self._name.platform))
+        )
+        parents = device_names.get_package_chain(key)[1:] if key in members else ()
+        metadata = [
+            "Metadata-Version: 2.4",
+            f"Name: {distribution}",
+            f"Version: {self._metadata.version}",
+            f"Summary: Device code of {self._metadata.name} for {' '.join(members) or key}",
+            f"Requires-Dist: {self._metadata.name} == {self._metadata.version}",
+        ]
+        if key in members and is_for_target and (version := self._rocm_version):
+            metadata.append(f"Requires-Dist: rocm-sdk-device-{key} == {version}")
+        metadata += [f"Requires-Dist: {self._require_device(p)}" for p in parents if p in self._keys]
+        wheel = ["Wheel-Version: 1.0", "Generator: rocm-wheels", "Root-Is-Purelib: false"]
+        wheel += [f"Build: {self._name.build}"] if self._name.build else []
+        wheel += [f"Tag: {'-'.join(tag)}" for tag in name_tags]
+        # no word of the host in the bill of materials: it may be built anew
+        bill = sbom.format_sbom(
+            sbom.WheelParts(__version__, tuple(members), self._rocm_version),
+            distribution,
+            str(self._metadata.version),
+        )
         info = f"{escaped}-{self._name.version}.dist-info"
-        members = device_names.list_members(key, chips)
-        texts = {
-            "METADATA": self._format_metadata(distribution, key, keys, members),
-            "WHEEL": _format_wheel_file(self._name),
-            sbom.SBOM_MEMBER: self._format_sbom(distribution, members),
-        }
         return DevicePlan(
-            key=key,
             name=distribution,
-            file_name=replace(self._name, distribution=escaped).file_name,
+            file=replace(self._name, distribution=escaped).file_name,
             archives=archives,
             files=len(files),
             size=sum(member.entry.compressed for member in [*stored.values(), *files.values()]),
             stored={**stored, **files},
-            texts={f"{info}/{name}": text.encode() for name, text in texts.items()},
+            texts={
+                f"{info}/METADATA": _join_lines(metadata),
+                f"{info}/WHEEL": _join_lines(wheel),
+                f"{info}/{sbom.SBOM_MEMBER}": sbom.revise_sbom(bill, step="split"),
+            },
         )
 
     def _iterate_archive(self, label: str, frames: Sequence[_Frame]) -> Iterator[elf_pages.FilePiece]:
@@ -495,7 +483,7 @@ class _WheelSplitter:
             ),
         )
         kernels = [kpack.PackedKernel(f.library, str(f.target), f.size, f.frame_size) for f in ordered]
-        targets = _format_targets(frame.target for frame in frames)
+        targets = wheel_plan.format_targets(frame.target for frame in frames)
         head, lengths, table = kpack.format_archive(self._group, label, targets, kernels)
         content = self._frames.view()
         yield head
@@ -504,19 +492,18 @@ class _WheelSplitter:
             yield content[frame.offset : frame.offset + frame.frame_size]
         yield table
 
-    def _list_requirements(
-        self, chips: Sequence[str], keys: Sequence[str], old: Sequence[str]
-    ) -> Iterator[str]:
+    def _list_requirements(self, old: Sequence[str]) -> Iterator[str]:
         """Yield what the host wheel requires anew."""
         if not any(canonicalize_name(Requirement(text).name) == "rocm-bootstrap" for text in old):
             yield "rocm-bootstrap"
-        for chip in chips:
+        for chip in self._chips:
             marker = f'extra == "{device_names.make_device_extra(chip)}"'
-            for key in (key for key in device_names.get_package_chain(chip) if key in keys):
-                yield f"{self._require_device(key)}; {marker}"
+            for key in device_names.get_package_chain(chip):
+                if key in self._keys:
+                    yield f"{self._require_device(key)}; {marker}"
             if self._request.group == "family" and (version := self._rocm_version):
                 yield f"rocm-sdk-device-{chip} == {version}; {marker}"
-        for key in keys:
+        for key in self._keys:
             yield f'{self._require_device(key)}; extra == "{device_names.DEVICE_ALL}"'
 
     def _require_device(self, key: str) -> str:
@@ -533,47 +520,6 @@ class _WheelSplitter:
             if canonicalize_name(requirement.name) == "rocm" and pins:
                 return pins[0]
         return None
-
-    def _format_metadata(
-        self, distribution: str, key: str, keys: Sequence[str], members: Sequence[str]
-    ) -> str:
-        """Return METADATA of a device wheel; ``members`` are its targets."""
-        parents = device_names.get_package_chain(key)[1:] if key in members else ()
-        requirements = [f"{self._metadata.name} == {self._metadata.version}"]
-        if key in members and self._request.group == "target" and (version := self._rocm_version):
-            requirements.append(f"rocm-sdk-device-{key} == {version}")
-        requirements += [self._require_device(parent) for parent in parents if parent in keys]
-        lines = [
-            "Metadata-Version: 2.4",
-            f"Name: {distribution}",
-            f"Version: {self._metadata.version}",
-            f"Summary: Device code of {self._metadata.name} for {' '.join(members) or key}",
-            *(f"Requires-Dist: {requirement}" for requirement in requirements),
-        ]
-        return "\n".join(lines) + "\n"
-
-    def _format_sbom(self, distribution: str, members: Sequence[str]) -> str:
-        """Return the bill of materials of a device wheel: no word of the host, which may be built anew."""
-        parts = sbom.WheelParts(__version__, tuple(members), self._rocm_version)
-        document = sbom.format_sbom(parts, distribution, str(self._metadata.version))
-        return sbom.revise_sbom(document, step="split").decode()
-
-    def _measure(self, edit: WheelEdit, before: tuple[int, int]) -> tuple[int, int]:
-        """Return the sizes of the host wheel; PackageError for what PyPI refuses."""
-        content, packed = before
-        for name, member in edit.stored.items():
-            old = self._entries.get(name)
-            content += member.entry.size - (old.size if old else 0)
-            packed += member.entry.compressed - (old.compressed if old else 0)
-        for name in edit.drop_members:
-            content -= self._entries[name].size
-            packed -= self._entries[name].compressed
-        if zip_layout.exceeds_ratio(content, packed):
-            raise errors.PackageError(
-                f"{self._request.wheel}: the content of the host wheel ({content} bytes) would be more than"
-                f" 50 times its archive ({packed} bytes), which PyPI refuses"
-            )
-        return content, packed
 
 
 def _read_objects(bundle: repack.BundlePlace) -> Iterator[tuple[code_objects.TargetId, elf_pages.FilePiece]]:
@@ -593,28 +539,8 @@ def _read_objects(bundle: repack.BundlePlace) -> Iterator[tuple[code_objects.Tar
         yield target, content
 
 
-def _list_chips(targets: Iterable[code_objects.TargetId]) -> list[str]:
-    """Return the targets of one chip that there is code for, also by code of a generic target."""
-    chips: set[str] = set()
-    for target in targets:
-        chips.update(COMPILER_GENERICS.get(target.processor, (target.processor,)))
-    return sorted(chips, key=lambda chip: code_objects.TargetId(chip).get_sort_key())
-
-
-def _format_targets(targets: Iterable[code_objects.TargetId]) -> tuple[str, ...]:
-    return tuple(str(target) for target in sorted(set(targets), key=code_objects.TargetId.get_sort_key))
-
-
-def _join_targets(targets: Iterable[code_objects.TargetId]) -> str:
-    return " ".join(_format_targets(targets))
-
-
-def _format_wheel_file(name: dist_info.WheelNameFields) -> str:
-    """Return WHEEL of a device wheel: the tags of the host's name."""
-    tags = product(name.python.split("."), name.abi.split("."), name.platform.split("."))
-    lines = ["Wheel-Version: 1.0", "Generator: rocm-wheels", "Root-Is-Purelib: false"]
-    lines += [f"Build: {name.build}"] if name.build else []
-    return "\n".join([*lines, *(f"Tag: {'-'.join(tag)}" for tag in tags)]) + "\n"
+def _join_lines(lines: Iterable[str]) -> bytes:
+    return "".join(f"{line}\n" for line in lines).encode()
 
 
 def _make_entry(name: str, mode: int = 0) -> zip_format.ZipEntry:

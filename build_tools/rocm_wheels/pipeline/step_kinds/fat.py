@@ -6,14 +6,14 @@ a build tag: its version is that of the thin one, because companions pin it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
-from rocm_wheels.core import errors, log
+from rocm_wheels.core import errors
 from rocm_wheels.pipeline import build_environment, packaging
 from rocm_wheels.pipeline.planner import Planner
 from rocm_wheels.pipeline.step import Step
@@ -40,26 +40,18 @@ def _make_fat_wheel(step_run: StepRun, wheel: Path, folder: Path) -> packaging.P
     from rocm_wheels.package import fat
 
     targets, sdk = step_run.planner.find_targets(), step_run.facts.request.sdk
-    request = fat.FatRequest(wheel, (), targets, FAT_BUILD_TAG)
-    if sdk.find_links is not None:
-        rocm_wheels = tuple(sorted(Path(sdk.find_links).glob("rocm*.whl")))
-    else:
-        downloads = folder / "rocm"
-        downloads.mkdir()
-        rocm_wheels = fat.fetch_rocm_wheels(str(sdk.index_url), request, downloads)
+    links = Path(sdk.find_links) if sdk.find_links is not None else None
+    index_url = str(sdk.index_url) if links is None else None
+    request = fat.FatRequest(wheel, targets, FAT_BUILD_TAG, links, index_url, folder / "rocm")
     with ExitStack() as stack:
-        plan = fat.plan_fat(replace(request, rocm_wheels=rocm_wheels), stack)
-        _require_installed_rocm(step_run, [path for path in rocm_wheels if path.name in plan.parts])
-        path = fat.write_fat_wheel(plan, folder).path
-    for project in plan.unlicensed:
-        log.log_warning(f"{project}: its wheel has no text of a licence to take over")
-    if plan.from_system:
-        log.log_note(f"from the system of the user: {', '.join(plan.from_system)}")
+        plan = fat.plan_fat(request, stack)
+        _require_installed_rocm(step_run, plan.part_paths)
+        path = plan.write(folder).path
     step_run.append_log("ROCm inside", [*plan.parts, *plan.libraries])
-    return packaging.PackagedFiles(path, note=f"carries ROCm {plan.rocm_version}", rewritten=True)
+    return packaging.PackagedFiles(path, note=f"carries ROCm {plan.rocm}", rewritten=True)
 
 
-def _require_installed_rocm(step_run: StepRun, rocm_wheels: list[Path]) -> None:
+def _require_installed_rocm(step_run: StepRun, rocm_wheels: Sequence[Path]) -> None:
     """Raise PackageError for a wheel of ROCm with other files than those that torch was built against."""
     from rocm_wheels.wheels import dist_info, rewrite
 

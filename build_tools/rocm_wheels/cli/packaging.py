@@ -1,0 +1,615 @@
+"""Commands that make wheels out of finished wheels: stamp, prune, fat, split, join, repair, and of a folder.
+
+Each decides for all wheels what becomes of them; then all new ones are there, or none.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from rocm_wheels.cli import boundary, catalogue, command, options, output
+from rocm_wheels.core import errors, log, parallel, tables
+
+if TYPE_CHECKING:
+    from rocm_wheels.package import fat, join, prune, split, wheel_plan
+    from rocm_wheels.wheels.write_together import WheelBatch
+
+_FILE = options.RegularFile()
+_SPLIT_AT_ONCE = 2  # each uses all cores for its libraries
+_FAT_TAG = "1fat"
+
+PlanT = TypeVar("PlanT", bound="wheel_plan.WheelPlan")
+
+
+@contextmanager
+def _make_wheels(
+    activity: str, count: int, *, replace: bool = False
+) -> Iterator[tuple[WheelBatch, ExitStack]]:
+    """Give the batch of the new wheels, and what closes the files that plans need until they are written."""
+    from rocm_wheels.wheels import write_together
+
+    with (
+        write_together.write_together(replace=replace) as batch,
+        ExitStack() as stack,
+        options.show_activity(activity, count),
+    ):
+        yield batch, stack
+
+
+def _print_plans(
+    plans: Sequence[PlanT],
+    written: Sequence[object],
+    describe: Callable[[PlanT, Any], Iterable[str]],
+    *,
+    as_json: bool,
+) -> None:
+    """Print plans, each with where its wheels are now (None: nowhere, it is a dry run)."""
+    pairs = list(zip(plans, written, strict=True))
+    documents = [{**output.to_plain(plan), "written": where} for plan, where in pairs]
+    lines = [line for plan, where in pairs for line in describe(plan, where)]
+    output.print_result({"wheels": documents}, lines, as_json=as_json)
+
+
+@command.command("wheel stamp")
+@options.wheels_argument
+@catalogue.GFX.but(
+    default="from-wheel",
+    show_default=True,
+    metavar="LIST|none|from-wheel",
+    help="GPU targets: gfx942,gfx1100, none, or what the wheel has device code for.",
+)
+@command.option(
+    "--label", metavar="L", help="Label instead of one made from the properties, like rocm7.2_gfx942."
+)
+@catalogue.ROCM.but(name="rocm_version", help="ROCm the wheel was made with; by default its metadata tell.")
+@command.option(
+    "--rocm-property",
+    type=click.Choice(["bundled", "host"]),
+    default="bundled",
+    show_default=True,
+    help="bundled: the wheel brings or requires its ROCm. host: it needs that version on the machine.",
+)
+@command.option(
+    "--provider",
+    type=click.Choice(["rocm-bootstrap", "own", "static"]),
+    default="rocm-bootstrap",
+    show_default=True,
+    help="Who reports the GPUs.",
+)
+@command.option("--null", is_flag=True, help="Stamp as the variant for every machine, without any property.")
+@command.option(
+    "--keep-local-version", "keep_local", is_flag=True, help="Keep +rocm7.2 or +cpu in the version."
+)
+@command.option(
+    "--i-own-the-name",
+    is_flag=True,
+    help="With --provider own: nobody else can publish rocm-variant-provider where users look.",
+)
+@command.option(
+    "--static-targets",
+    metavar="LIST",
+    help="With --provider static: all targets of the release, best first; by default of these wheels.",
+)
+@command.option(
+    "--rocm-versions",
+    metavar="LIST",
+    help="All ROCm versions that the release will have wheels for; by default `compat show indexes`.",
+)
+@command.option(
+    "--join",
+    type=options.wheel_file,
+    multiple=True,
+    help="A stamped wheel or -variants.json of the release: its namespaces and providers are taken over.",
+)
+@command.option(
+    "--allow-claim", is_flag=True, help="Let a stamp name targets that the wheel has no code for."
+)
+@command.option(
+    "--allow-hide", is_flag=True, help="Let a stamp leave out targets that the wheel has code for."
+)
+@catalogue.NEW_WHEELS
+def stamp_command(  # noqa: PLR0917 - click passes them by name
+    wheels: tuple[Path, ...],
+    label: str | None,
+    null: bool,
+    output_dir: Path | None,
+    dry_run: bool,
+    as_json: bool,
+    **asked: Any,
+) -> None:
+    """Make variant wheels (PEP 825) of plain ones.
+
+    Targets are what the tables of the device code say. The wheels themselves stay; all stamps are decided
+    before one is there. +rocm7.2 and +cpu leave the version, and the pins on sibling wheels: all variants of
+    a release have one version. --replace gives a variant wheel a new stamp, too.
+
+    \b
+    Examples:
+      rocm-wheels wheel stamp dist/torch-*.whl --output-dir variants
+    """
+    from rocm_wheels.package import variant_stamp
+    from rocm_wheels.variants import document
+    from rocm_wheels.variants.targets import parse_target_values
+
+    static, versions = asked.pop("static_targets"), asked.pop("rocm_versions")
+    choice = document.ProviderChoice(
+        provider=asked.pop("provider"),
+        rocm_property=asked.pop("rocm_property"),
+        owns_the_name=asked.pop("i_own_the_name"),
+        static_targets=() if static is None else parse_target_values(static, input_name="--static-targets"),
+        rocm_versions=()
+        if versions is None
+        else document.parse_versions(versions, input_name="--rocm-versions"),
+    )
+    joined = [(path.name, variant_stamp.read_joined_document(path)) for path in asked.pop("join")]
+    label = "null" if null and label is None else label
+    request = variant_stamp.StampRequest(label=label, null=null, choice=choice, joined=joined, **asked)
+    with options.show_activity("stamping", len(wheels)):
+        if dry_run:
+            stamps = variant_stamp.plan_stamps(wheels, request)
+            done = [stamp.describe(stamp.find_target(output_dir)) for stamp in stamps]
+        else:
+            done = variant_stamp.stamp_wheels(wheels, request, output_dir, replace=request.replace)
+    lines = (f"{wheel.path}  {document.describe_properties(wheel.properties)}" for wheel in done)
+    output.print_result(done, lines, as_json=as_json)
+
+
+@command.command("wheel prune")
+@options.wheels_argument
+@catalogue.GFX.but(required=True, help="Targets that stay: gfx942,gfx1100.")
+@command.option(
+    "--keep-pages",
+    is_flag=True,
+    help="Fill what becomes empty in libraries with zeros; by default the files become shorter.",
+)
+@catalogue.NEW_WHEELS
+def prune_command(  # noqa: PLR0917 - click passes them by name
+    wheels: tuple[Path, ...],
+    targets: str,
+    keep_pages: bool,
+    output_dir: Path | None,
+    replace: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Make thin wheels out of fat ones: keep the device code of some targets only.
+
+    WHEELs may be anybody's. Code objects in libraries (Linux and Windows), on their own, and kernel databases
+    (rocBLAS, hipBLASLt, hipSPARSELt, MIOpen, aotriton) are kept where they run on a target of the list;
+    METADATA and all else stays, the name too, and RECORD follows. A target that a wheel has no code for is
+    refused with exit code 13, and so is what PyPI would refuse; then no wheel is written.
+
+    Libraries of Linux lose their empty pages: strip them before, not afterwards. DLLs keep zeros in them.
+
+    \b
+    Examples:
+      rocm-wheels wheel prune bitsandbytes-*.whl --gfx gfx942,gfx1100 -o thin
+      rocm-wheels wheel prune torch-*.whl --gfx gfx90a -o thin --dry-run
+    """
+    import os
+
+    from rocm_wheels.models import gfx
+    from rocm_wheels.package import prune
+    from rocm_wheels.wheels import rewrite
+
+    chosen = gfx.parse_targets(targets)
+    if output_dir is None and not replace:
+        raise errors.UsageError(
+            "a pruned wheel has the name of the old one", tip="say --output-dir DIR, or --replace"
+        )
+    rewrite.require_distinct_targets((wheel, (output_dir or wheel.parent) / wheel.name) for wheel in wheels)
+    with _make_wheels("pruning", len(wheels), replace=replace) as (batch, stack):
+        plans = prune.plan_prune(wheels, chosen, stack, give_back=not keep_pages)
+
+        def write(plan: prune.PrunePlan) -> Path:
+            plan.write(batch.find_stage(output_dir or plan.wheel.parent))
+            return plan.find_target(output_dir)
+
+        written: Sequence[object] = [None] * len(plans)
+        if not dry_run:
+            written = parallel.run_in_parallel(write, plans, jobs=os.cpu_count() or 1)
+    _print_plans(plans, written, _describe_pruned, as_json=as_json)
+
+
+def _describe_pruned(plan: prune.PrunePlan, path: Path | None) -> Iterator[str]:
+    name = path or plan.wheel.name
+    if not plan.targets:
+        yield f"{name}: no device code, copied as it is"
+        return
+    pruned = [change for change in plan.changes if change.action == "pruned"]
+    yield (
+        f"{name}: {' '.join(plan.targets)}; {plan.describe_sizes()};"
+        f" {tables.format_count(len(pruned), 'file')} pruned, {len(plan.changes) - len(pruned)} left out"
+    )
+    for change in pruned:
+        if not change.kept:
+            yield f"  {change.member}: has no code for these targets"
+
+
+@command.command("wheel fat")
+@options.wheels_argument
+@catalogue.takes(catalogue.ROCM_WHEELS, catalogue.ROCM_INDEX)
+@catalogue.GFX.but(required=True, help="Targets that it is for: gfx942,gfx1100.")
+@catalogue.BUILD_TAG.but(help="Build tag of its name: 1fat beside the thin one in a store.")
+@catalogue.NEW_WHEELS
+def fat_command(  # noqa: PLR0917 - click passes them by name
+    wheels: tuple[Path, ...],
+    find_links: Path | None,
+    index_url: str | None,
+    targets: str,
+    build_tag: str | None,
+    output_dir: Path | None,
+    replace: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Make WHEELs of torch that carry their ROCm: one file, which needs no ROCm package.
+
+    What torch's libraries need of ROCm's wheels is taken from them, with kernels for the targets only, and
+    loaded from inside torch. The version stays, because companions pin it: so a fat and a thin wheel must
+    not share an index; --build-tag lets them share a folder. A missing library, or a target without kernels
+    of a library, is refused with exit code 13; then no wheel is written.
+
+    \b
+    Examples:
+      rocm-wheels wheel fat dist/torch-2.9.whl --find-links rocm/dist --gfx gfx942 -o fat
+      rocm-wheels wheel fat dist/torch-2.9.whl --rocm-index https://example.org/ --gfx gfx90a -o fat --dry-run
+    """
+    from rocm_wheels.models import gfx
+    from rocm_wheels.package import fat
+    from rocm_wheels.wheels import rewrite
+
+    if (find_links is None) == (index_url is None):
+        raise errors.UsageError("name ROCm's wheels with one of --find-links and --rocm-index")
+    if output_dir is None and not replace and build_tag is None:
+        raise errors.UsageError(
+            "a fat wheel has the name of the thin one",
+            tip="say --output-dir DIR, --build-tag 1fat or --replace",
+        )
+    chosen = gfx.parse_targets(targets)
+    with _make_wheels("making fat", len(wheels), replace=replace) as (batch, stack):
+        plans = []
+        for wheel in wheels:  # one by one: each is on all cores
+            request = fat.FatRequest(wheel, chosen, build_tag, find_links, index_url)
+            plans.append(fat.plan_fat(request, stack))
+        paths = [plan.find_target(output_dir) for plan in plans]
+        rewrite.require_distinct_targets(zip(wheels, paths, strict=True))
+        for plan, path in zip(plans, paths, strict=True):
+            if not dry_run:
+                plan.write(batch.find_stage(path.parent))
+    written = [None if dry_run else path for path in paths]
+    _print_plans(plans, written, _describe_fat, as_json=as_json)
+
+
+@command.command("patch-fat-wheel")
+@click.argument("wheel", type=options.wheel_file, metavar="WHEEL")
+@click.argument("rocm_path", type=options.GivenPath(file_okay=False), metavar="ROCM")
+@command.option(
+    "--output-path", type=options.GivenPath(), help="File to write [default: beside WHEEL, with a build tag]."
+)
+@catalogue.GFX.but(help="Targets that it is for; by default all of WHEEL.")
+@catalogue.JSON
+def patch_command(
+    wheel: Path, rocm_path: Path, output_path: Path | None, targets: str | None, as_json: bool
+) -> None:
+    """Put ROCm into a wheel of torch, as `rocm-wheels wheel fat` does; ROCM is a folder with ROCm's wheels.
+
+    \b
+    Examples:
+      rocm-wheels wheel fat dist/torch-2.9.whl --find-links rocm/dist --gfx gfx942 -o fat
+    """
+    from rocm_wheels.device_code import code_objects
+    from rocm_wheels.models import gfx
+    from rocm_wheels.package import fat
+    from rocm_wheels.wheels import dist_info, wheel_code
+
+    if not list(rocm_path.glob("rocm*.whl")):
+        raise errors.UsageError(
+            f"{rocm_path} has no wheels of ROCm",
+            tip="make them of a ROCm tree: rocm-wheels rocm packages --from-prefix",
+        )
+    build_tag = _FAT_TAG if output_path is None else dist_info.split_wheel_name(output_path.name).build
+    name = dataclasses.replace(dist_info.split_wheel_name(wheel.name), build=build_tag)
+    if output_path and output_path.name != name.file_name:
+        fat_name = dataclasses.replace(name, build=_FAT_TAG).file_name
+        raise errors.UsageError(
+            f"{output_path.name} is not the name of this wheel: its version stays, for others pin it",
+            tip=f"only the build tag may be another: {fat_name}",
+        )
+    if targets is None:
+        code = [item for objects in wheel_code.read_wheel_code(wheel).values() for item in objects]
+        targets = ",".join(dict.fromkeys(t.partition(":")[0] for t in code_objects.list_code_targets(code)))
+    with ExitStack() as stack:
+        request = fat.FatRequest(wheel, gfx.parse_targets(targets), build_tag or None, rocm_path)
+        plan = fat.plan_fat(request, stack)
+        path = plan.write((output_path or wheel).parent).path
+    _print_plans([plan], [path], _describe_fat, as_json=as_json)
+
+
+def _describe_fat(plan: fat.FatPlan, path: Path | None) -> Iterator[str]:
+    libraries = len(plan.libraries)
+    yield (
+        f"{path or plan.wheel.name}: ROCm {plan.rocm} for {' '.join(plan.targets)};"
+        f" {tables.format_count(libraries, 'library', 'libraries')} and"
+        f" {tables.format_count(plan.files - libraries, 'other file')} from"
+        f" {tables.format_count(len(plan.parts), 'wheel')}; {plan.describe_sizes()}"
+    )
+
+
+@command.command("wheel split")
+@click.argument("wheels", nargs=-1, required=True, type=_FILE, metavar="WHEEL...")
+@catalogue.OUTPUT_DIR.but(required=True, help="Folder for the host and device wheels.")
+@catalogue.GROUP.but(
+    default="target",
+    show_default=True,
+    help="Make a device wheel for each target, or for each family of targets.",
+)
+@catalogue.ROCM.but(
+    name="rocm_version",
+    help="Version of ROCm's own device packages to require; by default that which a wheel requires, if any.",
+)
+@catalogue.takes(catalogue.DRY_RUN, catalogue.JSON)
+def split_command(  # noqa: PLR0917 - click passes them by name
+    wheels: tuple[Path, ...],
+    output_dir: Path,
+    group: split.SplitGroup,
+    rocm_version: str | None,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Split wheels into a host wheel and device wheels, in the layout of ROCm's own packages.
+
+    The host wheel has no device code: it needs a ROCm whose runtime reads .kpack archives, and one device
+    wheel for each GPU, which its extras require: torch[device-gfx942]. A GPU's download shrinks, and storage
+    grows: archives compress each kernel by itself. With --group family (gfx110x, gfx9_4) there are fewer
+    wheels, of about the same size in all, and each download has the code of several targets.
+
+    WHEELs may be anybody's, for Linux or Windows. One without device code, a variant, one that is split
+    already, and code that no archive can hold are refused with exit code 13; then no wheel is written. Strip
+    libraries before, not afterwards.
+
+    \b
+    Examples:
+      rocm-wheels wheel split dist/torch-*.whl dist/torchvision-*.whl -o split
+      rocm-wheels wheel split bitsandbytes-*.whl -o split --group family --dry-run
+    """
+    from rocm_wheels.package import split
+    from rocm_wheels.wheels import rewrite
+
+    rewrite.require_distinct_targets((wheel, output_dir / wheel.name) for wheel in wheels)
+    with _make_wheels("splitting", len(wheels)) as (batch, stack):
+        requests = [split.SplitRequest(wheel, rocm_version, group) for wheel in wheels]
+        plans = parallel.run_in_parallel(
+            partial(split.plan_split, stack=stack), requests, jobs=_SPLIT_AT_ONCE
+        )
+        for plan in () if dry_run else plans:
+            split.write_split(plan, batch.find_stage(output_dir))
+    written = [None if dry_run else split.list_written(plan, output_dir) for plan in plans]
+    _print_plans(plans, written, _describe_split, as_json=as_json)
+
+
+def _describe_split(plan: split.SplitPlan, paths: split.SplitWheels | None) -> Iterator[str]:
+    devices = sum(device.size for device in plan.devices.values())
+    yield (
+        f"{paths.host if paths else plan.wheel.name}:"
+        f" {tables.format_count(len(plan.libraries), 'library', 'libraries')} without device code;"
+        f" {plan.describe_sizes()}, and {tables.format_count(len(plan.devices), 'device wheel')} of"
+        f" {tables.format_size(devices)} in all"
+    )
+    for key, device in plan.devices.items():
+        files = f", {tables.format_count(device.files, 'other file')}" if device.files else ""
+        yield (
+            f"  {paths.devices[key] if paths else device.file}:"
+            f" {tables.format_count(len(device.archives), 'archive')}{files};"
+            f" {tables.format_size(device.size)}"
+        )
+    for name in plan.kept:
+        yield f"  {name} stays in the host wheel: its code is for several targets, or not linked"
+
+
+@command.command("wheel join")
+@click.argument("wheels", nargs=-1, required=True, type=_FILE, metavar="WHEEL...")
+@catalogue.OUTPUT_DIR.but(
+    required=True, help="Folder for the new wheels, whose names are those of the host wheels."
+)
+@catalogue.takes(catalogue.DRY_RUN, catalogue.JSON)
+def join_command(wheels: tuple[Path, ...], output_dir: Path, dry_run: bool, as_json: bool) -> None:
+    """Join host wheels with their device wheels: wheels that have their device code inside.
+
+    WHEELs are host and device wheels, in any order, also those of ROCm's own splitter. The new wheel has the
+    code of all device wheels that were named; METADATA loses the extras of devices. A kernel that none of
+    them has is refused with exit code 13; then no wheel is written.
+
+    \b
+    Examples:
+      rocm-wheels wheel join split/torch-*.whl split/amd_torch_device_*.whl -o joined
+    """
+    from rocm_wheels.audit import split_wheels
+    from rocm_wheels.package import join
+    from rocm_wheels.wheels import rewrite
+
+    groups = split_wheels.group_device_wheels(wheels)
+    if lonely := [host for host, devices in groups.items() if not devices]:
+        raise errors.UsageError(
+            f"no device wheel of {lonely[0].name} was named",
+            tip=f"name them beside it: {lonely[0].parent / 'amd_*_device_*.whl'}",
+        )
+    rewrite.require_distinct_targets((host, output_dir / host.name) for host in groups)
+    with _make_wheels("joining", len(groups)) as (batch, stack):
+        requests = [join.JoinRequest(host, devices) for host, devices in groups.items()]
+        plans = parallel.run_in_parallel(partial(join.plan_join, stack=stack), requests, jobs=_SPLIT_AT_ONCE)
+        for plan in () if dry_run else plans:
+            join.write_join(plan, batch.find_stage(output_dir))
+    written = [None if dry_run else plan.find_target(output_dir) for plan in plans]
+    _print_plans(plans, written, _describe_joined, as_json=as_json)
+
+
+def _describe_joined(plan: join.JoinPlan, path: Path | None) -> Iterator[str]:
+    yield (
+        f"{path or plan.wheel.name}: {' '.join(plan.targets)};"
+        f" {tables.format_count(len(plan.libraries), 'library', 'libraries')} with device code,"
+        f" {tables.format_count(plan.files, 'other file')} of "
+        f"{tables.format_count(len(plan.devices), 'device wheel')}; {plan.describe_sizes()}"
+    )
+
+
+@command.command("wheel repair")
+@options.wheels_argument
+@catalogue.PLAT
+@catalogue.LOCAL_LINKS.but(
+    help="Wheels that METADATA requires: what they have stays outside. May be given several times."
+)
+@catalogue.PYTHON.but(help="Interpreter whose installed packages count as those of --find-links do.")
+@catalogue.takes(catalogue.LIBRARY_DIR, catalogue.EXCLUDE_LIBRARY, catalogue.CLEAR_EXEC_STACK)
+@command.option(
+    "--rocm-run-paths",
+    is_flag=True,
+    help="Add the folders of required packages to run paths: $ORIGIN/../../_rocm_sdk_core/lib.",
+)
+@catalogue.STRIP
+@command.option(
+    "--vc-runtime",
+    type=click.Choice(["exclude", "graft"]),
+    default="exclude",
+    show_default=True,
+    help="On Windows: users have msvcp140.dll and its like, or they are grafted from --library-dir.",
+)
+@catalogue.NEW_WHEELS
+def repair_command(  # noqa: PLR0917 - click passes them by name
+    wheels: tuple[Path, ...],
+    find_links: tuple[Path, ...],
+    python: Path | None,
+    output_dir: Path | None,
+    replace: bool,
+    dry_run: bool,
+    as_json: bool,
+    plat: str,
+    exclude: tuple[str, ...],
+    library_dir: tuple[Path, ...],
+    **asked: Any,
+) -> None:
+    """Repair WHEELs: platform tag, libraries from outside, run paths, stacks, debug sections.
+
+    The tag is computed from symbol versions by auditwheel's tables. What required packages have stays
+    outside; what nothing has is grafted from --library-dir, by auditwheel or delvewheel, or is an error.
+    Entries of builders' machines leave run paths. The WHEELs count as --find-links too; they stay, and all
+    are written or none. Exit code 13 for a wheel that cannot be repaired. Repair before `wheel stamp`.
+
+    \b
+    Examples:
+      rocm-wheels wheel repair dist/torch-*.whl --find-links rocm-packages --output-dir repaired
+      rocm-wheels wheel repair dist/*.whl --python .venv/bin/python --dry-run
+    """
+    from rocm_wheels.core import extras
+    from rocm_wheels.package import repair
+    from rocm_wheels.wheels import required_packages
+
+    extras.require_extras("a repair", "build")
+    env = boundary.read_environment()
+    request = repair.RepairRequest(
+        platform=None if plat == "auto" else plat,
+        excludes=dict.fromkeys(exclude, "--exclude"),
+        library_dirs=library_dir,
+        **asked,
+    )
+    with options.show_activity("repair: reading", len(wheels)):
+        offers = required_packages.PackagePool.collect(
+            wheels, find_links, python.absolute() if python else None, env
+        )
+        plans = repair.plan_repairs(wheels, offers, request)
+    if dry_run:
+        lines = [line for plan in plans for line in plan.describe()]
+        output.print_result({"wheels": plans}, lines, as_json=as_json)
+        repair.require_repairable(plans)
+        return
+    with options.show_activity("repair: writing", len(wheels)):
+        repaired = repair.write_repairs(plans, output_dir, env, replace_files=replace)
+    for wheel in repaired:
+        for line in wheel.plan.describe():
+            log.log_note(line)
+    documents = [
+        {**output.to_plain(wheel.plan), "path": wheel.path, "debug_archive": wheel.debug_archive}
+        for wheel in repaired
+    ]
+    output.print_result({"wheels": documents}, (wheel.path for wheel in repaired), as_json=as_json)
+
+
+@command.command("set package")
+@click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False), metavar="DIR")
+@catalogue.PACKAGING.but(required=True)
+@catalogue.takes(catalogue.ROCM_WHEELS, catalogue.ROCM_INDEX)
+@catalogue.GFX.but(help="Targets that a fat torch is for.")
+@catalogue.JSON
+def package_command(  # noqa: PLR0917 - click passes them by name
+    folder: Path,
+    packaging: str,
+    find_links: Path | None,
+    index_url: str | None,
+    targets: str | None,
+    as_json: bool,
+) -> None:
+    """Package the wheels in DIR, in place, as `build --packaging` does when it builds.
+
+    For wheels that several machines have built: what each made is thin, for others are built against it. A
+    wheel that is packaged so already, and one that there is nothing to do with, stays. Nothing is replaced
+    before all new wheels are complete. A fat torch has the build tag 1fat.
+
+    \b
+    Examples:
+      rocm-wheels set package wheels --packaging split
+      rocm-wheels set package wheels --packaging fat --rocm-index URL --gfx gfx942
+    """
+    from rocm_wheels.models import gfx
+    from rocm_wheels.package import fat, split
+
+    if packaging == "fat" and (not targets or (find_links is None) == (index_url is None)):
+        raise errors.UsageError(
+            "a fat torch needs --gfx, and ROCm's wheels from one of --find-links and --rocm-index"
+        )
+    if packaging == "split" and (targets or find_links or index_url):
+        raise errors.UsageError("--gfx, --find-links and --rocm-index are for --packaging fat")
+    wheels = sorted(folder.glob("*.whl"))
+    if not wheels:
+        raise errors.UsageError(f"there is no wheel in {folder}")
+    with _make_wheels("packaging", len(wheels), replace=True) as (batch, _):
+        stage = batch.find_stage(folder)
+        replaced = [
+            wheel for wheel in wheels if (_is_unsplit if packaging == "split" else _is_thin_torch)(wheel)
+        ]
+        for wheel in replaced:
+            with ExitStack() as stack:
+                if packaging == "split":
+                    split.write_split(split.plan_split(split.SplitRequest(wheel), stack), stage)
+                else:
+                    chosen = gfx.parse_targets(str(targets))
+                    request = fat.FatRequest(wheel, chosen, _FAT_TAG, find_links, index_url)
+                    fat.plan_fat(request, stack).write(stage)
+            batch.remove(wheel)
+        names = sorted(file.name for file in stage.glob("*.whl"))
+    document = {"packaging": packaging, "replaced": [wheel.name for wheel in replaced], "written": names}
+    lines = [*names, f"{tables.format_count(len(replaced), 'wheel')} of {len(wheels)} packaged: {packaging}"]
+    output.print_result(document, lines, as_json=as_json)
+
+
+def _is_unsplit(wheel: Path) -> bool:
+    from rocm_wheels.release import wheel_set
+    from rocm_wheels.wheels import dist_info, wheel_code
+
+    is_device_wheel = wheel_set.find_host_project(dist_info.parse_wheel_name(wheel.name).name) is not None
+    return not is_device_wheel and any(wheel_code.read_wheel_code(wheel).values())
+
+
+def _is_thin_torch(wheel: Path) -> bool:
+    from rocm_wheels.package import fat
+    from rocm_wheels.wheels.archive import WheelArchive
+
+    with WheelArchive.open(wheel) as archive:
+        names = {entry.name for entry in archive.members}
+    return fat.INIT_MODULE in names and not any(name.startswith(f"{fat.ROCM_FOLDER}/") for name in names)

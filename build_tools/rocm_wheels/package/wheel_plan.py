@@ -1,0 +1,129 @@
+"""What the plans of this room have in common: a wheel, what it becomes, and how large it is before and after.
+
+A plan is decided before anything is written; new contents lie in files without a name meanwhile, which an
+``ExitStack`` closes. What a plan shows of itself (``repr``) is what its command prints as JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from rocm_wheels.core import errors, tables
+from rocm_wheels.device_code import code_objects
+from rocm_wheels.wheels import dist_info, rewrite, stored_member, zip_layout
+from rocm_wheels.wheels.archive import WheelArchive
+from rocm_wheels.wheels.edit import WheelEdit, correct_record_digest, get_edited_name
+
+
+class WheelSizes(NamedTuple):
+    """How large a wheel is, in bytes: what it holds, and its file."""
+
+    content: int
+    archive: int
+
+
+@dataclass(frozen=True)
+class WheelPlan:
+    """What becomes of a wheel, which is open and hashed: ``edit``, and its sizes before and after."""
+
+    wheel: Path
+    before: WheelSizes
+    after: WheelSizes
+    archive: WheelArchive = field(repr=False)
+    edit: WheelEdit = field(repr=False)
+
+    def find_target(self, folder: Path | None) -> Path:
+        """Return the path of the new wheel in ``folder`` (None: beside the old one)."""
+        return (folder or self.wheel.parent) / get_edited_name(self.wheel.name, self.edit)
+
+    def write(self, folder: Path) -> rewrite.RewrittenWheel:
+        """Write the new wheel into ``folder``, whole or not at all. Raises as ``rewrite_wheel``."""
+        return rewrite.rewrite_wheel(self.archive, folder, self.edit)
+
+    def describe_sizes(self) -> str:
+        """Return both sizes for people."""
+        files, contents = (
+            f"{tables.format_size(before)} -> {tables.format_size(after)}"
+            for before, after in ((self.before[1], self.after[1]), (self.before[0], self.after[0]))
+        )
+        return f"{files} (unpacked {contents})"
+
+
+def open_wheel(wheel: Path, stack: ExitStack) -> WheelArchive:
+    """Open a wheel that is to be changed; PackageError for a variant, whose properties would be false."""
+    if dist_info.split_wheel_name(wheel.name).label:
+        raise errors.PackageError(
+            f"{wheel.name} is a variant, whose properties would no longer be true",
+            tip="`rocm-wheels wheel retag --label ''` makes a plain wheel of it: stamp it afterwards",
+        )
+    return stack.enter_context(WheelArchive.open(wheel))
+
+
+def measure_edit(
+    archive: WheelArchive, edit: WheelEdit, *, tip: str | None = None
+) -> tuple[WheelSizes, WheelSizes]:
+    """Return the sizes of a wheel as it is, and with other members; PackageError for what PyPI refuses."""
+    entries = {entry.name: entry for entry in archive.members}
+    before = WheelSizes(sum(entry.size for entry in archive.members), archive.size)
+    new = [member.entry for member in edit.stored.values()]
+    old = [entries[name] for name in {*edit.stored, *edit.drop_members} if name in entries]
+    content = before.content + sum(entry.size for entry in new) - sum(entry.size for entry in old)
+    size = before.archive + sum(entry.compressed for entry in new) - sum(entry.compressed for entry in old)
+    after = WheelSizes(content, size)
+    if after != before and zip_layout.exceeds_ratio(*after):
+        raise errors.PackageError(
+            f"{archive.path}: its content ({content} bytes) would be more than 50 times its archive"
+            f" ({size} bytes), which PyPI refuses",
+            tip=tip,
+        )
+    return before, after
+
+
+def list_outside_info(archive: WheelArchive) -> list[str]:
+    """Return the names of the members that are not in a dist-info folder."""
+    names = [entry.name for entry in archive.members]
+    folders = tuple(f"{folder}/" for folder in dist_info.list_dist_info_folders(names))
+    return [name for name in names if not name.startswith(folders)]
+
+
+def read_info_file(archive: WheelArchive, name: str) -> bytes:
+    """Return a file of the dist-info folder of a wheel; DataError for one that has none."""
+    folders = dist_info.list_dist_info_folders(entry.name for entry in archive.members)
+    for entry in archive.members:
+        if folders and entry.name == f"{folders[0]}/{name}":
+            return archive.read(entry)
+    raise errors.DataError(f"{archive.path} has no {name}", tip="build it, or fetch it, again")
+
+
+def read_metadata(archive: WheelArchive) -> dist_info.WheelMetadata:
+    """Return METADATA of a wheel. Raises DataError."""
+    return dist_info.parse_metadata(read_info_file(archive, "METADATA"), name=f"{archive.path}: METADATA")
+
+
+def list_stored_members(archive: WheelArchive) -> dict[str, stored_member.StoredMember]:
+    """Return the members of a wheel outside its dist-info folder as they lie in it, for another wheel.
+
+    DataError where RECORD has no digest of one.
+    """
+    record = dist_info.parse_wheel_record(
+        read_info_file(archive, "RECORD"), name=f"{archive.path}: RECORD", files=len(archive.members)
+    )
+    digests = {row.path: correct_record_digest(row.digest) for row in record}
+    folder = dist_info.list_dist_info_folders(entry.name for entry in archive.members)[0]
+    members = {}
+    for entry in archive.members:
+        if entry.name.startswith(f"{folder}/"):
+            continue
+        if not (digest := digests.get(entry.name)):
+            raise errors.DataError(f"{archive.path}: RECORD has no sha256 digest of {entry.name}")
+        members[entry.name] = stored_member.StoredMember(entry, digest, archive.descriptor, entry.data)
+    return members
+
+
+def format_targets(targets: Iterable[code_objects.TargetId]) -> tuple[str, ...]:
+    """Return targets as text, once each, sorted as people do."""
+    return tuple(map(str, sorted(set(targets), key=code_objects.TargetId.get_sort_key)))
