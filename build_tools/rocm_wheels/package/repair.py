@@ -11,25 +11,28 @@ What Linux asks for is in ``repair_linux``, what Windows does in ``repair_window
 from __future__ import annotations
 
 import os
+import posixpath
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from packaging.utils import canonicalize_name
 
-from rocm_wheels.core import errors, files, parallel, tables
+from rocm_wheels.core import errors, files, parallel, process, tables
 from rocm_wheels.models.libraries import find_rocm_package, is_rocm_library
 from rocm_wheels.models.project import find_project_of
-from rocm_wheels.wheels import dist_info, rewrite, statement, write_together
+from rocm_wheels.wheels import dist_info, rewrite, statement, wheel_writer, write_together
 from rocm_wheels.wheels.edit import WheelEdit
 
 if TYPE_CHECKING:
     from rocm_wheels.wheels import required_packages
 
 _LIBRARY = re.compile(r"\.so(\.|$)|\.dll$", re.IGNORECASE)
+_HASH = re.compile(r"-[0-9a-f]{8}(?=\.so)")  # which auditwheel puts into names
 
 VcRuntime = Literal["exclude", "graft"]
 
@@ -159,6 +162,15 @@ class RepairedWheel:
 
 
 @dataclass(frozen=True)
+class Needs:
+    """Where needed libraries are: those to graft, the packages that have others, and what is missing."""
+
+    grafts: tuple[Graft, ...]
+    excluded: Mapping[str, str]
+    faults: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Surroundings:
     """What needs are met from: where a wheel is for, what it requires, all that is at hand, the request."""
 
@@ -167,23 +179,43 @@ class Surroundings:
     offers: required_packages.PackagePool
     request: RepairRequest
 
-    def find_rocm_owner(self, library: str) -> str | None:
-        """Return the package that has a library of ROCm: one at hand, else by its name."""
-        return self.offers.find_owner(library, self.platform) or find_rocm_package(library)
+    def meet_needs(
+        self,
+        needed_by: Mapping[str, Sequence[str]],
+        find_file: Callable[[str], Path | None],
+        outside: Mapping[str, str],
+        promise: str,
+    ) -> Needs:
+        """Decide for each library that is needed where it is.
 
-    def explain_rocm_need(self, library: str, members: Sequence[str], owner: str) -> str:
+        ``find_file`` finds one to graft, ``outside`` are those that users have, with who says so, ``promise``
+        says what else does not have one that is missing.
+        """
+        excluded: dict[str, str] = {}
+        grafts, faults = [], []
+        for library, members in sorted(needed_by.items()):
+            if library in self.required.libraries:
+                excluded[library] = self.required.owners[library]
+            elif library in outside:
+                excluded[library] = outside[library]
+            elif owner := self.offers.find_owner(library, self.platform) or find_rocm_package(library):
+                faults.append(self._explain_rocm_need(library, members, owner))
+            elif (source := find_file(library)) is not None:
+                grafts.append(Graft(library, source, tuple(members)))
+            else:
+                faults.append(
+                    f"{library}, needed by {shorten_list(members)}, is neither in the wheel nor in what it"
+                    f" requires, {promise}: --library-dir names a folder to graft it from"
+                )
+        return Needs(tuple(grafts), excluded, tuple(faults))
+
+    def _explain_rocm_need(self, library: str, members: Sequence[str], owner: str) -> str:
         """Return the fault of a library that a package has which METADATA does not lead to."""
         text = f"{library}, needed by {shorten_list(members)}, is a library of {owner}"
         if not self.required.missing:
             return f"{text}, which the wheel does not require: METADATA must say so"
         missing = shorten_list(self.required.missing)
         return f"{text}; of what the wheel requires, --find-links and --python lead to no {missing}"
-
-
-def find_rocm_library(folder: Path) -> str | None:
-    """Return a library of ROCm that lies in a folder; None when there is none."""
-    names = sorted(file.name for file in folder.iterdir() if _LIBRARY.search(file.name))
-    return next(filter(is_rocm_library, names), None)
 
 
 def shorten_list(names: Sequence[str]) -> str:
@@ -209,7 +241,8 @@ def plan_repairs(
     for folder in request.library_dirs:
         if not folder.is_dir():
             raise errors.UsageError(f"--library-dir: there is no folder {folder}")
-        if name := find_rocm_library(folder):
+        names = sorted(file.name for file in folder.iterdir() if _LIBRARY.search(file.name))
+        if name := next(filter(is_rocm_library, names), None):
             notes.append(f"{folder} is not searched: it has {name}, and nothing of ROCm is grafted")
         else:
             searched.append(folder)
@@ -288,15 +321,43 @@ def _make_repaired(plan: RepairPlan, stage: Path, env: Mapping[str, str], additi
 
     if plan.is_empty and addition is not None:
         rewrite.rewrite_wheel(plan.source, stage, addition)
-        return
-    if plan.is_empty:
-        if stage.parent.resolve() != plan.source.parent.resolve():
-            shutil.copyfile(plan.source, stage / plan.file_name)
-            statement.copy_statement(plan.source, stage / plan.file_name)
-        return
-    write = (
-        repair_windows.write_windows_repair if plan.system == "windows" else repair_linux.write_linux_repair
+    elif not plan.is_empty:
+        is_windows = plan.system == "windows"
+        write = repair_windows.write_windows_repair if is_windows else repair_linux.write_linux_repair
+        path = write(plan, stage, env, addition or WheelEdit())
+        if (
+            plan.grafts and (origin := statement.read_origin(plan.source)) is not None
+        ):  # another tool wrote it
+            statement.write_step_statement([origin], path, files.hash_file(path), "repair")
+    elif stage.parent.resolve() != plan.source.parent.resolve():
+        shutil.copyfile(plan.source, stage / plan.file_name)
+        statement.copy_statement(plan.source, stage / plan.file_name)
+
+
+def graft_libraries(
+    plan: RepairPlan,
+    wheel: Path,
+    tool: tuple[str, Sequence[str]],
+    env: Mapping[str, str],
+    list_libraries: Callable[[Path], Iterable[str]],
+) -> Path:
+    """Have a tool (its name and words) take the libraries of a plan into a wheel; return the new wheel.
+
+    ``list_libraries`` returns the libraries in a wheel. PackageError when the tool fails, or took anything
+    else: what it puts into their names is left out of account.
+    """
+    name, words = tool
+    target = Path(words[words.index("--wheel-dir") + 1])
+    process.capture_output(
+        [sys.executable, "-m", name, "repair", *words, wheel],
+        env={**env, "SOURCE_DATE_EPOCH": env.get("SOURCE_DATE_EPOCH", str(wheel_writer.DEFAULT_EPOCH))},
+        check=errors.PackageError,
+        timeout=None,
+        description=f"{name} repair",
     )
-    path = write(plan, stage, env, addition or WheelEdit())
-    if plan.grafts and (origin := statement.read_origin(plan.source)) is not None:  # another tool wrote it
-        statement.write_step_statement([origin], path, files.hash_file(path), "repair")
+    (grafted,) = target.glob("*.whl")
+    new = set(list_libraries(grafted)) - set(list_libraries(wheel))
+    taken = sorted(_HASH.sub("", posixpath.basename(library)) for library in new)
+    if taken != sorted(graft.source.resolve().name for graft in plan.grafts):
+        raise errors.PackageError(f"{name} took {', '.join(taken) or 'nothing'} into {plan.source.name}")
+    return grafted

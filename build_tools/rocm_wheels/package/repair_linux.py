@@ -14,7 +14,7 @@ import shutil
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,13 +26,7 @@ from rocm_wheels.core.files import read_pieces
 from rocm_wheels.device_code import code_objects
 from rocm_wheels.package import repair
 from rocm_wheels.sdk import package_contents
-from rocm_wheels.wheels import (
-    platform_promises,
-    required_packages,
-    rewrite,
-    stored_member,
-    wheel_writer,
-)
+from rocm_wheels.wheels import platform_promises, required_packages, rewrite, stored_member
 from rocm_wheels.wheels.archive import WheelArchive
 from rocm_wheels.wheels.edit import WheelEdit, get_edited_name
 
@@ -52,16 +46,6 @@ class ReadLibrary:
 
     binary: loader.HostBinary
     is_split: bool
-
-
-@dataclass(frozen=True)
-class Needs:
-    """What the libraries of a wheel need from outside: grafts, what packages have, and what nothing meets."""
-
-    policy: Policy
-    grafts: tuple[repair.Graft, ...]
-    excluded: Mapping[str, str]
-    faults: tuple[str, ...]
 
 
 def plan_linux_repair(
@@ -86,9 +70,8 @@ def plan_linux_repair(
     around = repair.Surroundings(platform, offers.find_required(wheel, platform), offers, request)
     policies = platform_promises.load_policies(platform.architecture)
     binaries = {name: library.binary for name, library in libraries.items()}
-    needs = _meet_needs(binaries, policies, around)
+    needs, policy, policy_faults = _meet_needs(binaries, policies, around)
     changes, faults = _plan_changes(libraries, around)
-    policy = needs.policy
     platforms: tuple[str, ...] = (policy.name, *policy.aliases)
     if set(platforms) == set(platform.fields.platform.split(".")):
         platforms = ()
@@ -104,7 +87,7 @@ def plan_linux_repair(
         grafts=needs.grafts,
         excluded=needs.excluded,
         debug_archive=f"{edited.removesuffix('.whl')}.debug.zip" if strips else None,
-        faults=(*needs.faults, *faults),
+        faults=(*needs.faults, *policy_faults, *faults),
         notes=tuple(notes),
     )
 
@@ -119,10 +102,8 @@ def read_libraries(wheel: Path) -> tuple[dict[str, ReadLibrary], bool]:
         return (lambda data: _read_library(data, f"{wheel}: {name}")) if head.startswith(b"\x7fELF") else None
 
     with WheelArchive.open(wheel) as archive:
-        contents = archive.read_all(choose, digest=False)
-    if faults := [content.fault for content in contents if content.fault]:
-        raise errors.DataError(faults[0])
-    return {content.name: content.result for content in contents if content.result}, holds_code
+        read = archive.read_chosen(choose, digest=False)
+    return {name: library for name, library in read.items() if library is not None}, holds_code
 
 
 def _read_library(data: memoryview, name: str) -> ReadLibrary | None:
@@ -143,93 +124,51 @@ def _needs_musl(binary: loader.HostBinary) -> bool:
 
 def _meet_needs(
     binaries: Mapping[str, loader.HostBinary], policies: WheelPolicies, around: repair.Surroundings
-) -> Needs:
-    """Decide for each library that is needed where it is; grafts need others, and newer symbols."""
-    grafted: dict[str, loader.HostBinary] = {}
-    policy = _choose_policy(policies, binaries.values(), around)
+) -> tuple[repair.Needs, Policy, list[str]]:
+    """Decide for each library that is needed where it is; grafts need others, and newer symbols.
+
+    Returns also the policy that follows, and what is wrong with it.
+    """
+    request, architecture = around.request, around.platform.architecture
+    policy: Policy | None = None
+    if request.platform is not None:
+        policy = platform_promises.find_policy(policies, request.platform, architecture)
+    newest = min((each for each in policies if each.whitelist), key=lambda each: each.priority)
+    outside = {**request.excludes, **request.installed}
+
+    def find_file(library: str) -> Path | None:
+        for path in (folder / library for folder in request.library_dirs):
+            binary = loader.read_host_binary_file(path) if path.is_file() else None
+            if binary is not None and binary.architecture == architecture:
+                return path
+        return None
+
+    everything, computed = dict(binaries), platform_promises.compute_policy(policies, binaries.values())
     for _ in range(_MOST_ROUNDS):
-        grafted_before, policy_before = set(grafted), policy
-        needs = _collect_needs(binaries, grafted, _find_promises(policies, policy), around)
+        before = (set(everything), computed.name)
+        chosen = policy or computed
+        promised = newest if chosen.name == policies.linux.name else chosen  # where no tag allows the symbols
+        inside = loader.list_own_names(binaries) | promised.whitelist
+        needed_by: dict[str, list[str]] = {}
+        for member, binary in sorted(everything.items()):
+            for library in binary.loader.needed:
+                if library not in inside and not platform_promises.is_dynamic_linker(library):
+                    needed_by.setdefault(library, []).append(member)
+        needs = around.meet_needs(needed_by, find_file, outside, f"and {promised.name} does not promise it")
         for graft in needs.grafts:
-            binary = loader.read_host_binary_file(graft.source)
-            assert binary is not None
-            grafted[graft.library] = binary
-        policy = _choose_policy(policies, [*binaries.values(), *grafted.values()], around)
-        if set(grafted) == grafted_before and policy.name == policy_before.name:
+            grafted = loader.read_host_binary_file(graft.source)
+            assert grafted is not None
+            everything[graft.library] = grafted
+        computed = platform_promises.compute_policy(policies, everything.values())
+        if (set(everything), computed.name) == before:
             break
-    faults = list(needs.faults)
-    computed = platform_promises.compute_policy(policies, [*binaries.values(), *grafted.values()])
-    reason = repair.shorten_list(
-        platform_promises.explain_policy(policies, computed, {**binaries, **grafted})
-    )
+    reason = repair.shorten_list(platform_promises.explain_policy(policies, computed, everything))
+    faults = []
     if computed.name == policies.linux.name:
         faults.append(f"no manylinux tag allows its symbols: {reason}")
-    elif policy > computed:
+    elif policy is not None and policy > computed:
         faults.append(f"{policy.name} was asked for, and it needs {computed.name}: {reason}")
-    return Needs(policy, needs.grafts, needs.excluded, tuple(faults))
-
-
-def _choose_policy(
-    policies: WheelPolicies, binaries: Iterable[loader.HostBinary], around: repair.Surroundings
-) -> Policy:
-    name = around.request.platform
-    if name is None:
-        return platform_promises.compute_policy(policies, binaries)
-    return platform_promises.find_policy(policies, name, around.platform.architecture)
-
-
-def _find_promises(policies: WheelPolicies, policy: Policy) -> Policy:
-    """Return the policy that says what a system has: where no tag allows the symbols, the newest tag."""
-    if policy.name != policies.linux.name:
-        return policy
-    return min((each for each in policies if each.whitelist), key=lambda each: each.priority)
-
-
-def _collect_needs(
-    binaries: Mapping[str, loader.HostBinary],
-    grafted: Mapping[str, loader.HostBinary],
-    policy: Policy,
-    around: repair.Surroundings,
-) -> Needs:
-    inside = loader.list_own_names(binaries)
-    needed_by: dict[str, list[str]] = {}
-    for member, binary in [*sorted(binaries.items()), *sorted(grafted.items())]:
-        for library in binary.loader.needed:
-            if (
-                not platform_promises.is_dynamic_linker(library)
-                and library not in policy.whitelist
-                and library not in inside
-            ):
-                needed_by.setdefault(library, []).append(member)
-    excluded: dict[str, str] = {}
-    grafts, faults = [], []
-    for library, members in sorted(needed_by.items()):
-        if library in around.required.libraries:
-            excluded[library] = around.required.owners[library]
-        elif library in around.request.installed:
-            excluded[library] = around.request.installed[library]
-        elif library in around.request.excludes:
-            excluded[library] = around.request.excludes[library]
-        elif owner := around.find_rocm_owner(library):
-            faults.append(around.explain_rocm_need(library, members, owner))
-        elif source := _find_library(library, around):
-            grafts.append(repair.Graft(library, source, tuple(members)))
-        else:
-            faults.append(
-                f"{library}, needed by {repair.shorten_list(members)}, is neither in the wheel nor in what it"
-                f" requires, and {policy.name} does not promise it:"
-                " --library-dir names a folder to graft it from"
-            )
-    return Needs(policy, tuple(grafts), excluded, tuple(faults))
-
-
-def _find_library(library: str, around: repair.Surroundings) -> Path | None:
-    for folder in around.request.library_dirs:
-        path = folder / library
-        binary = loader.read_host_binary_file(path) if path.is_file() else None
-        if binary is not None and binary.architecture == around.platform.architecture:
-            return path
-    return None
+    return needs, policy or computed, faults
 
 
 def _plan_changes(
@@ -428,31 +367,12 @@ def _graft_libraries(plan: repair.RepairPlan, wheel: Path, work: Path, env: Mapp
         **{name: value for name, value in env.items() if not name.startswith("AUDITWHEEL_")},
         "PATH": ":".join(tools),
         "LD_LIBRARY_PATH": str(libraries),
-        "SOURCE_DATE_EPOCH": env.get("SOURCE_DATE_EPOCH", str(wheel_writer.DEFAULT_EPOCH)),
     }
-    target = work / "grafted"
-    words = [sys.executable, "-m", "auditwheel", "repair", "--only-plat", "--wheel-dir", str(target)]
     platform = (plan.platforms or tuple(plan.file_name.removesuffix(".whl").split("-")[-1].split(".")))[0]
-    before, _ = read_libraries(wheel)
     # a library of the wheel that only its SONAME leads to is no run path away: auditwheel would look for it
-    inside = loader.list_own_names({name: library.binary for name, library in before.items()})
-    outside = sorted({*plan.excluded, *inside})
-    words += ["--plat", platform, *(word for name in outside for word in ("--exclude", name))]
-    process.capture_output(
-        [*words, wheel],
-        env=tool_env,
-        check=errors.PackageError,
-        timeout=None,
-        description="auditwheel repair",
+    inside = loader.list_own_names({name: lib.binary for name, lib in read_libraries(wheel)[0].items()})
+    words = ["--only-plat", "--wheel-dir", str(work / "grafted"), "--plat", platform]
+    words += [word for name in sorted({*plan.excluded, *inside}) for word in ("--exclude", name)]
+    return repair.graft_libraries(
+        plan, wheel, ("auditwheel", words), tool_env, lambda path: read_libraries(path)[0]
     )
-    (grafted,) = target.glob("*.whl")
-    after, _ = read_libraries(grafted)
-    taken = sorted(_strip_hash(posixpath.basename(name)) for name in after.keys() - before.keys())
-    if taken != sorted(graft.source.resolve().name for graft in plan.grafts):
-        raise errors.PackageError(f"auditwheel took {', '.join(taken) or 'nothing'} into {plan.source.name}")
-    return grafted
-
-
-def _strip_hash(name: str) -> str:
-    """Return the name of a library before auditwheel put eight digits of its hash into it."""
-    return re.sub(r"-[0-9a-f]{8}(?=\.so)", "", name)

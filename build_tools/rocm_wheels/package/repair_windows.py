@@ -8,18 +8,16 @@ list, of the VC runtime, or it is grafted from a folder that was named; else it 
 from __future__ import annotations
 
 import os
-import posixpath
 import shutil
-import sys
 import tempfile
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from rocm_wheels.binaries import loader
-from rocm_wheels.core import errors, process
+from rocm_wheels.core import errors
 from rocm_wheels.package import repair
-from rocm_wheels.wheels import platform_promises, required_packages, rewrite, wheel_writer
+from rocm_wheels.wheels import platform_promises, required_packages, rewrite
 from rocm_wheels.wheels.archive import WheelArchive
 from rocm_wheels.wheels.edit import WheelEdit
 
@@ -41,21 +39,35 @@ def plan_windows_repair(
     if not imports:
         return repair.RepairPlan(wheel, "windows", wheel.name, notes=("it holds no DLL: nothing to look at",))
     around = repair.Surroundings(platform, offers.find_required(wheel, platform), offers, request)
-    inside = {posixpath.basename(member).lower() for member in imports}
     is_system_dll = platform_promises.make_system_test(platform)
+    inside = {PurePosixPath(member).name.lower() for member in imports}
+    outside = {name.lower(): reason for name, reason in request.excludes.items()}
+    files = {
+        file.name.lower(): file
+        for folder in reversed(request.library_dirs)
+        for file in sorted(folder.iterdir())
+        if file.is_file()
+    }
     needed_by: dict[str, list[str]] = {}
-    for member, libraries in sorted(imports.items()):
-        for library in sorted({name.lower() for name in libraries} - inside):
-            if not is_system_dll(library):
-                needed_by.setdefault(library, []).append(member)
-    excluded, grafts, faults = _meet_needs(needed_by, around)
+    needing = imports
+    while needing:
+        more: dict[str, list[str]] = {}
+        for member, libraries in sorted(needing.items()):
+            for library in sorted({name.lower() for name in libraries} - inside - needed_by.keys()):
+                if not is_system_dll(library):
+                    more.setdefault(library, []).append(member)
+        if request.vc_runtime == "exclude":
+            outside = dict.fromkeys(filter(platform_promises.is_vc_runtime, more), _VC_OWNER) | outside
+        needed_by |= more
+        needs = around.meet_needs(needed_by, files.get, outside, "nor part of Windows")
+        needing = {g.library: _read_file_imports(g.source) for g in needs.grafts if g.library in more}
     return repair.RepairPlan(
         wheel,
         "windows",
         wheel.name,
-        grafts=tuple(grafts),
-        excluded=excluded,
-        faults=tuple(faults),
+        grafts=needs.grafts,
+        excluded=needs.excluded,
+        faults=needs.faults,
     )
 
 
@@ -67,70 +79,25 @@ def read_imports(wheel: Path) -> dict[str, tuple[str, ...]]:
         return (lambda data: loader.read_pe_imports(data, f"{wheel}: {name}")) if is_library else None
 
     with WheelArchive.open(wheel) as archive:
-        contents = archive.read_all(choose, digest=False)
-    if faults := [content.fault for content in contents if content.fault]:
-        raise errors.DataError(faults[0])
-    return {content.name: content.result for content in contents if content.result is not None}
+        read = archive.read_chosen(choose, digest=False)
+    return {name: imports for name, imports in read.items() if imports is not None}
 
 
-def _meet_needs(
-    needed_by: dict[str, list[str]], around: repair.Surroundings
-) -> tuple[dict[str, str], list[repair.Graft], list[str]]:
-    """Decide for each DLL where it is; what is grafted needs others."""
-    request, required = around.request, around.required
-    is_system_dll = platform_promises.make_system_test(around.platform)
-    excludes = {name.lower(): said for name, said in request.excludes.items()}
-    files = {
-        file.name.lower(): file
-        for folder in reversed(request.library_dirs)
-        for file in sorted(folder.iterdir())
-        if file.is_file()
-    }
-    excluded: dict[str, str] = {}
-    grafts: dict[str, repair.Graft] = {}
-    faults: list[str] = []
-    waiting = sorted(needed_by)
-    while waiting:
-        library = waiting.pop(0)
-        members = needed_by[library]
-        if library in required.libraries:
-            excluded[library] = required.owners[library]
-        elif library in excludes:
-            excluded[library] = excludes[library]
-        elif platform_promises.is_vc_runtime(library) and request.vc_runtime == "exclude":
-            excluded[library] = _VC_OWNER
-        elif owner := around.find_rocm_owner(library):
-            faults.append(around.explain_rocm_need(library, members, owner))
-        elif library in files:
-            grafts[library] = repair.Graft(library, files[library], tuple(members))
-            for name in _read_file_imports(files[library]):
-                if name not in needed_by and not is_system_dll(name):
-                    needed_by[name] = [library]
-                    waiting.append(name)
-        else:
-            faults.append(
-                f"{library}, needed by {repair.shorten_list(members)}, is neither in the wheel, "
-                "in what it requires,"
-                " nor part of Windows: --library-dir names a folder to graft it from"
-            )
-    return excluded, [grafts[library] for library in sorted(grafts)], faults
-
-
-def _read_file_imports(path: Path) -> list[str]:
-    """Return what a DLL to graft imports, in lower case, but for what delvewheel knows that nobody needs."""
+def _read_file_imports(path: Path) -> tuple[str, ...]:
+    """Return what a DLL to graft imports, but for what delvewheel knows that nobody needs."""
     from delvewheel import _dll_list  # type: ignore[import-untyped]
 
     imports = loader.read_pe_imports(memoryview(path.read_bytes()), str(path))
     if imports is None:
         raise errors.DataError(f"{path} is no DLL")
     ignored = _dll_list.ignore_dependency.get(path.name.lower(), set())
-    return sorted({name.lower() for name in imports} - ignored)
+    return tuple(name for name in imports if name.lower() not in ignored)
 
 
 def write_windows_repair(
     plan: repair.RepairPlan, stage: Path, env: Mapping[str, str], addition: WheelEdit
 ) -> Path:
-    """Have delvewheel graft what was planned, and nothing else; PackageError when it took anything else.
+    """Have delvewheel graft what was planned; PackageError when it fails or took anything else.
 
     The wheel gets the ``addition``, if that is one, before.
     """
@@ -140,26 +107,14 @@ def write_windows_repair(
     source = plan.source
     if addition != WheelEdit():
         source = rewrite.rewrite_wheel(source, libraries / "edited", addition).path
-    words = [sys.executable, "-m", "delvewheel", "repair", "--analyze-existing", "--ignore-existing"]
-    words += ["--no-mangle-all", "--add-path", str(libraries), "--wheel-dir", str(stage)]
+    words = ["--analyze-existing", "--ignore-existing", "--no-mangle-all", "--add-path", str(libraries)]
+    words += ["--wheel-dir", str(libraries / "grafted")]
     if plan.excluded:
         words += ["--exclude", os.pathsep.join(sorted(plan.excluded))]
-    tool_env = {**env, "SOURCE_DATE_EPOCH": env.get("SOURCE_DATE_EPOCH", str(wheel_writer.DEFAULT_EPOCH))}
-    process.capture_output(
-        [*words, source],
-        env=tool_env,
-        check=errors.PackageError,
-        timeout=None,
-        description="delvewheel repair",
-    )
-    repaired = stage / plan.file_name
-    taken = _list_added_dlls(plan.source, repaired)
-    if taken != sorted(graft.source.name.lower() for graft in plan.grafts):
-        raise errors.PackageError(f"delvewheel took {', '.join(taken) or 'nothing'} into {plan.source.name}")
-    return repaired
+    grafted = repair.graft_libraries(plan, source, ("delvewheel", words), env, _list_dlls)
+    return grafted.replace(stage / plan.file_name)
 
 
-def _list_added_dlls(old: Path, new: Path) -> Sequence[str]:
-    with WheelArchive.open(old) as before, WheelArchive.open(new) as after:
-        names = {entry.name for entry in after.members} - {entry.name for entry in before.members}
-    return sorted(posixpath.basename(name).lower() for name in names if name.lower().endswith(".dll"))
+def _list_dlls(wheel: Path) -> list[str]:
+    with WheelArchive.open(wheel) as archive:
+        return [entry.name for entry in archive.members if entry.name.lower().endswith(".dll")]
