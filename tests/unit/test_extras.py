@@ -208,6 +208,7 @@ def test_the_line_is_for_how_we_were_started(
         ("clone/.venv/pyvenv.cfg", ".venv/bin/rocm-wheels", ".venv/bin/rocm-wheels"),
         ("tools/rocm-wheels/uv-receipt.toml", "{path}/rocm-wheels", "rocm-wheels"),
         ("a-program/pyvenv.cfg", "serve.py", "rocm-wheels"),  # which imports rocm_wheels
+        ("a/pyvenv.cfg", "a/rocm_wheels/__main__.py", f"{sys.executable} -m rocm_wheels"),
     ],
 )
 def test_advice_has_our_commands_as_they_were_started(

@@ -103,7 +103,8 @@ def _is_of_pipx(prefix: Path) -> bool:
 def adapt_commands(text: str) -> str:
     """Return advice with our commands in the form in which this process was started.
 
-    ``uvx rocm-wheels install``, ``pipx run …``, or the program of a clone that is not on PATH.
+    ``uvx rocm-wheels install``, ``pipx run …``, ``python -m rocm_wheels`` or the program of a clone, where
+    that program is not the one on PATH.
     """
     return _ADVISED.sub(lambda _: _find_own_command(Path(sys.prefix), Path(sys.argv[0])), text)
 
@@ -117,6 +118,9 @@ def _find_own_command(prefix: Path, program: Path) -> str:
         words = [*runner, *([option, origin] if origin != "rocm-wheels" else []), "rocm-wheels"]
     elif program.stem == "rocm-wheels" and not _is_on_path(program):
         words = [str(program)]
+    elif program.parts[-2:] == ("rocm_wheels", "__main__.py"):
+        beside = Path(sys.executable).with_name("rocm-wheels")
+        words = words if _is_on_path(beside) else [sys.executable, "-m", "rocm_wheels"]
     return shlex.join(words)
 
 
