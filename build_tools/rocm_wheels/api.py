@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from rocm_wheels.core import errors
     from rocm_wheels.gpus import gpu
     from rocm_wheels.user import candidates, selftest
-    from rocm_wheels.user import install as installing
+    from rocm_wheels.user import plan as planning
 
 __all__ = [
     "TorchPlatform",
@@ -187,10 +187,10 @@ def get_install_commands(
     that of this Python. Nothing is installed; empty when all of it is there already. The index is asked. A
     torch that serves no GPU of the machine is a HostError, unless ``allow_cpu``.
     """
-    from rocm_wheels.user import install as installing
-
-    plan = _plan_install(packages, index, python, gfx, rocm, channel=channel, pre=pre, allow_cpu=allow_cpu)
-    return tuple(installing.list_commands(plan))
+    plan = _plan_install(
+        packages, index, python, gfx, rocm, channel=channel, pre=pre, allow_cpu=allow_cpu, dry_run=True
+    )
+    return tuple(plan.list_commands())
 
 
 def install(
@@ -299,10 +299,11 @@ def _plan_install(
     channel: str,
     pre: bool,
     allow_cpu: bool,
-) -> installing.InstallPlan:
+    dry_run: bool = False,
+) -> planning.InstallPlan:
     """Plan for the environment that a program means: the one it names, the active one, else its own."""
-    from rocm_wheels.user import install as installing
     from rocm_wheels.user import package_set
+    from rocm_wheels.user import plan as planning
 
     active = os.environ.get("VIRTUAL_ENV") or os.environ.get("CONDA_PREFIX")
     request = package_set.InstallRequest(
@@ -314,5 +315,6 @@ def _plan_install(
         channel=channel,
         pre=pre,
         allow_cpu=allow_cpu,
+        dry_run=dry_run,
     )
-    return installing.plan_install(request, dict(os.environ))
+    return planning.plan_install(request, dict(os.environ))

@@ -33,13 +33,13 @@ from install_world import (
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.cli.install import install_command
-from rocm_wheels.core import errors
+from rocm_wheels.core import errors, files
 from rocm_wheels.core.files import hash_file, lock_folder
 from rocm_wheels.index import update
 from rocm_wheels.package import provenance
 from rocm_wheels.user.install import install as carry_out
-from rocm_wheels.user.install import plan_install
 from rocm_wheels.user.package_set import InstallRequest
+from rocm_wheels.user.plan import plan_install
 from rocm_wheels.wheels.statement import format_statement, locate_statement, write_statement
 
 SET = {
@@ -304,6 +304,11 @@ def test_kernels_come_by_extras_and_never_from_the_index_of_dependencies(
         # somebody has registered this one at the index of dependencies, in the right version
         assert install(server.url, venv, "torch[device-gfx1100]") == 17
         assert "amd-torch-device-gfx1100" in capsys.readouterr().err
+        assert install(server.url, make_environment(tmp_path / "other"), "torch", gfx="gfx1100") == 17
+        told = capsys.readouterr().err.partition("error: ")[2].partition("with kernels for")[0]
+        why, *others = told.splitlines()
+        assert "no kernels for gfx1100: device-gfx1100 needs amd-torch-device-gfx1100" in why
+        assert not any("gfx1100" in line for line in others)  # it is said once
         assert install(server.url, make_environment(tmp_path / "second"), "torch", gfx="gfx1030") == 17
         assert "its kernels are in device wheels, and none of them is for it" in capsys.readouterr().err
         assert install(server.url, venv, "torch", gfx="gfx1030") == 17  # nor does what is there already
@@ -489,6 +494,24 @@ def test_nothing_is_installed_when_one_file_is_wrong(
         assert install(server.url, venv) == 17
     assert "torchvision" in capsys.readouterr().err
     assert venv.packages() == {}
+
+
+@pytest.mark.contract
+def test_a_disk_without_room_for_the_environment_is_told_before_anything_is_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As /home may be full where the caches are on another disk."""
+    free = files.measure_free_space
+    full = tmp_path / "small-disk"
+    full.mkdir()
+    monkeypatch.setattr(files, "measure_free_space", lambda place: 99 if place == full else free(place))
+    monkeypatch.setattr("rocm_wheels.user.install.LARGE", 500)
+    with served_index(tmp_path / "index", rocm_index(tmp_path / "raw")) as server:
+        words = ["--index", server.url, "--gfx", "gfx942", "--venv", str(full / "venv")]
+        assert boundary.run_command(install_command, words) == 17
+    assert not (tmp_path / "cache" / "rocm-wheels" / "large").exists()
+    assert f"unpacked into {full / 'venv'}, which has room for 99 B" in capsys.readouterr().err
+    assert list(full.iterdir()) == []
 
 
 @pytest.mark.contract

@@ -176,6 +176,26 @@ def test_what_is_refused_leaves_the_disk_as_it_was(
 
 
 @pytest.mark.contract
+def test_what_is_wrong_with_files_is_found_before_an_environment_is_made(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A folder for wheels that cannot be written; wheels of a lock that were damaged."""
+    folder, kept, file = tmp_path / "venv", tmp_path / "kept", tmp_path / "file"
+    file.touch()
+    assert (
+        boundary.run_command(install_command, words(folder, "torch", "--keep-wheels", str(file / "x"))) == 17
+    )
+    assert "cannot be written" in capsys.readouterr().err and not folder.exists()
+    other = words(tmp_path / "other", "torch", "--keep-wheels", str(kept))
+    assert boundary.run_command(install_command, other) == 0
+    (wheel_file,) = kept.glob("triton-*.whl")
+    wheel_file.write_bytes(wheel_file.read_bytes()[:-9])
+    lock = ["--lock", str(kept / "pylock.toml"), "--gfx", "gfx942", "--venv", str(folder)]
+    assert boundary.run_command(install_command, lock) == 17
+    assert "has the sha256" in capsys.readouterr().err and not folder.exists()
+
+
+@pytest.mark.contract
 def test_an_environment_of_another_python_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -79,8 +79,11 @@ def test_a_document_that_is_refused_is_no_reason_to_take_an_older_version() -> N
     web = Web(pages)
     target = environment.InstallTarget(installed_packages.read_environment(None, {}))
     asked = package_set.InstallRequest(("torch",), INDEX)
-    planner = package_set.SetPlanner(asked, REST, {}, machine("gfx942"), target, web, {}, Path("cache"))
-    planner._index, planner._listed_index = INDEX, False
+    site = package_set.InstallSite(target, machine("gfx942"), {}, REST, web, Path("cache"), {})
+    planner = package_set.SetPlanner(asked, site)
+    planner._index = INDEX
+    planner._places = [package_set.WheelPlace(INDEX, "torchvision", web)]
+    planner._rocm = None
     torch = candidates.ChoiceCandidate(
         reader.IndexLink("t.whl", "t.whl", INDEX),
         dist_info.parse_wheel_name("torch-2.9-py3-none-any.whl"),
@@ -88,7 +91,7 @@ def test_a_document_that_is_refused_is_no_reason_to_take_an_older_version() -> N
     )
     choice = candidates.WheelChoice("torch", "torch", (), INDEX, "plain", torch, (torch,), (), (), (), None)
     with pytest.raises(reader.UnreachableError, match="answers 503"):
-        planner._list_offers("torchvision", choice)
+        planner._list_builds("torchvision", choice)
     assert all(url.startswith(INDEX) for url in web.asked)  # where torch is from, and nowhere else
 
 

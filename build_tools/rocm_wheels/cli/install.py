@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from rocm_wheels.gpus.gpu import Gpu, Hardware
-    from rocm_wheels.user import install, signed_index
+    from rocm_wheels.user import plan as planning
+    from rocm_wheels.user import signed_index
     from rocm_wheels.user.candidates import ChoiceCandidate, KnownFeature, WheelChoice
     from rocm_wheels.user.host import TargetHost
 
@@ -316,17 +317,16 @@ def install_command(  # noqa: PLR0917 - click passes them by name
 
     from rocm_wheels.core.files import write_atomically
     from rocm_wheels.user import install, install_options, package_set
+    from rocm_wheels.user import plan as planning
 
     refuse_index_and_channel(options["index"], options["channel"])
-    choosing = ("packages", "index", "channel", "rocm_index", "find_links", "pre", "rocm")
-    signing = {"--signed-by": keys, "--released-by": released_by}
-    asked = {
-        ("packages" if name == "packages" else f"--{name.replace('_', '-')}"): options[name]
-        for name in choosing
+    choosing = {
+        name: options[name] for name in ("index", "channel", "rocm_index", "find_links", "pre", "rocm")
     }
-    if options["lock"] is not None and (
-        stated := [name for name, value in (asked | signing).items() if value]
-    ):
+    choosing |= {"signed_by": keys, "released_by": released_by}
+    stated = [f"--{name.replace('_', '-')}" for name, value in choosing.items() if value]
+    stated[:0] = ["packages"] if options["packages"] else []
+    if options["lock"] is not None and stated:
         raise errors.UsageError(
             f"--lock has the files already, and {', '.join(stated)} would choose others",
             tip="leave one of them out; --dry-run -o FILE makes another lock",
@@ -344,16 +344,17 @@ def install_command(  # noqa: PLR0917 - click passes them by name
         signers=read_signers(keys, env) or None,
         signed=_require_released_by(released_by, env),
         whole=output is not None or keep_wheels is not None,
+        dry_run=dry_run,
     )
     try:
-        plan = install.plan_install(request, env)
+        plan = planning.plan_install(request, env)
     except install_options.UnservedGpuError as refusal:
         if as_json or not (sys.stdin.isatty() and sys.stderr.isatty()):
             raise
         click.echo(extras.adapt_commands(refusal.message), err=True)
         if not click.confirm("Install a torch that computes on the CPU?", default=False, err=True):
             raise errors.HostError("nothing was installed", tip=refusal.tip) from None
-        plan = install.plan_install(replace(request, allow_cpu=True), env)
+        plan = planning.plan_install(replace(request, allow_cpu=True), env)
     if output is not None:
         write_atomically(output, plan.format_lock())
     installed: list[str] = []
@@ -361,36 +362,32 @@ def install_command(  # noqa: PLR0917 - click passes them by name
         for line in _describe_plan(plan):
             log.log_note(line)
         installed = install.install(plan, keep_wheels)
-    for line in plan.warnings:
-        log.log_warning(line)
     offline = install.make_offline_line(keep_wheels) if keep_wheels is not None else None
     if as_json:
-        document = plan_as_json(plan)
-        click.echo(
-            json.dumps({**document, "dry_run": dry_run, "installed": installed, "offline": offline}, indent=1)
-        )
+        document = {**plan_as_json(plan), "dry_run": dry_run, "installed": installed, "offline": offline}
+        lines = [json.dumps(document, indent=1)]
     elif dry_run:
-        by_hand = install.list_commands(plan)
+        by_hand = plan.list_commands()
         lines = [*_describe_plan(plan), "by hand:" if by_hand else "nothing is to be done"]
         lines += [f"  {line}" for line in by_hand]
-        click.echo("\n".join([*lines, *([f"lock: {output}"] if output else [])]))
+        lines += [f"lock: {output}"] if output else []
     else:
         how = "installed" if plan.changed else "all of it was installed already"
-        click.echo(f"{how} in {plan.target.environment.prefix}: {', '.join(installed)}")
+        lines = [f"{how} in {plan.target.environment.prefix}: {', '.join(installed)}"]
         if plan.override_line:
-            click.echo(f"torch needs it for the GPU here: export {plan.override_line}")
+            lines.append(f"torch needs it for the GPU here: export {plan.override_line}")
         if plan.visible_line:
-            click.echo(f"torch has no kernels for some GPUs here; hide them: export {plan.visible_line}")
+            lines.append(f"torch has no kernels for some GPUs here; hide them: export {plan.visible_line}")
         if offline:
-            click.echo(f"without a network, with the same Python: {offline}")
+            lines.append(f"without a network, with the same Python: {offline}")
+    click.echo(shell.hide_credentials("\n".join(lines)))
 
 
-def _describe_plan(plan: install.InstallPlan) -> list[str]:
+def _describe_plan(plan: planning.InstallPlan) -> list[str]:
     lines = [f"into {plan.target}", f"from {shell.hide_credentials(plan.index)}"]
     if any(plan.find_source(package) == "dependencies" for package in plan.packages):
         lines.append(f"what it lacks from {shell.hide_credentials(plan.dependencies)}")
-    if plan.choice is not None:
-        lines += [f"note: {note}" for note in plan.choice.notes]
+    lines += [f"note: {note}" for note in (plan.choice.notes if plan.choice else ())]
     lines += plan.proof_lines
     rows = []
     for package in plan.packages:
@@ -405,45 +402,36 @@ def _describe_plan(plan: install.InstallPlan) -> list[str]:
     return lines
 
 
-def plan_as_json(plan: install.InstallPlan) -> dict[str, object]:
-    """Return a plan for programs."""
-    from rocm_wheels.user import install
+def plan_as_json(plan: planning.InstallPlan) -> dict[str, object]:
+    """Return a plan for programs; ``choice`` as ``choose`` prints it, without the candidates."""
+    from dataclasses import replace
 
-    choice, proof, gpus = plan.choice, plan.proof, plan.demand.targets if plan.demand else ()
-    supports = {gfx: proof.check(gfx) for gfx in gpus} if proof else {}
+    proof, present, gpus = plan.proof, plan.site.present, []
+    for gfx in plan.demand.targets if plan.demand and proof else ():
+        support = proof.check(gfx) if proof else None
+        served, how = (support.runs, support.kind) if support else (None, None)
+        gpus.append({"gfx": gfx, "served": served, "how": how})
     return {
         "python": str(plan.target.python),
         "prefix": str(plan.target.environment.prefix),
         "made_of": str(plan.target.base_python) if plan.target.base_python else None,
-        "index": shell.hide_credentials(plan.index),
-        "dependency_index": shell.hide_credentials(plan.dependencies),
+        "index": plan.index,
+        "dependency_index": plan.dependencies,
         "requirements": list(plan.requirements),
-        "choice": choice
-        and {
-            "requirement": choice.requirement,
-            "project": choice.project,
-            "layout": choice.layout,
-            "picked": choice.picked.name,
-            "requires": list(choice.requires),
-            "notes": list(choice.notes),
-            "served": [
-                {"gpu": " ".join(filter(None, (gpu.gfx, gpu.name))), "served": yes}
-                for gpu, yes in choice.served
-            ],
-        },
+        "choice": plan.choice and choice_as_json(replace(plan.choice, candidates=())),
         "packages": [
             {
                 "name": package.project,
                 "version": str(package.version),
                 "file": package.file,
                 "label": package.label,
-                "url": shell.hide_credentials(package.url),
+                "url": package.url,
                 "sha256": package.sha256,
                 "size": package.size,
                 "from": plan.find_source(package),
                 "does": "keep" if package.project in plan.kept else "install",
                 "at_hand": plan.is_local(package),
-                "before": plan.present[package.project].version if package.project in plan.present else None,
+                "before": present[package.project].version if package.project in present else None,
             }
             for package in plan.packages
         ],
@@ -452,20 +440,12 @@ def plan_as_json(plan: install.InstallPlan) -> dict[str, object]:
         and {
             "built_for": proof.kind,
             "by": proof.file or proof.source or None,
-            "targets": None if proof.targets is None else list(proof.targets),
+            "targets": proof.targets,
             "unread": proof.unread or None,
-            "gpus": [
-                {
-                    "gfx": gfx,
-                    "served": support.runs if support else None,
-                    "how": support.kind if support else None,
-                }
-                for gfx, support in supports.items()
-            ],
+            "gpus": gpus,
         },
         "bytes_to_fetch": plan.bytes_to_fetch,
         "environment": plan.visible_line,
         "override": plan.override_line,
-        "warnings": list(plan.warnings),
-        "commands": install.list_commands(plan),
+        "commands": plan.list_commands(),
     }

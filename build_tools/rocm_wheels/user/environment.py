@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,8 +20,10 @@ from packaging.utils import canonicalize_name
 
 from rocm_wheels.core import errors, files, log, process, shell
 from rocm_wheels.core.extras import find_uv
+from rocm_wheels.models.closed_projects import is_closed_project
 from rocm_wheels.user import installed_packages
 from rocm_wheels.user.installed_packages import InstalledDistribution, PythonEnvironment
+from rocm_wheels.user.lock import LockedPackage
 from rocm_wheels.wheels import dist_info
 
 _FOLDER_NAME = ".rocm-wheels"  # in the environment: held while somebody installs into it, and what was
@@ -195,6 +197,24 @@ def is_intact(installed: InstalledDistribution) -> bool:
         )
     except (OSError, errors.DataError):
         return False
+
+
+def is_of_wheel(
+    installed: InstalledDistribution | None, package: LockedPackage, notes: Mapping[str, Sequence[str]]
+) -> bool:
+    """Tell whether what is installed is of this very wheel; of a plain dependency the version tells.
+
+    Of what others installed the local part of the version has to tell: two builds may both be called 2.9.1.
+    """
+    if installed is None or installed.editable or installed.version != str(package.version):
+        return False
+    if not is_closed_project(package.project) or package.is_sdist:
+        return True  # what a source distribution was built into is not known beforehand
+    if not is_intact(installed):
+        return False
+    if note := notes.get(package.project):
+        return note[0] == package.file and package.sha256 in (None, note[1])
+    return package.version.local is not None and package.properties is None
 
 
 def read_notes(target: InstallTarget, present: Mapping[str, InstalledDistribution]) -> dict[str, list[str]]:

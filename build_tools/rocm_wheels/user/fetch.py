@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -91,6 +91,13 @@ def fetch_packages(
             fetched = parallel.run_in_parallel(fetch, missing, jobs=DOWNLOAD_JOBS)
         whole |= {package.project: package for package in fetched}
     return [whole[package.project] for package in packages]
+
+
+def add_digests(packages: Sequence[LockedPackage], fetched: Iterable[LockedPackage]) -> list[LockedPackage]:
+    """Return packages with the digests and sizes of what was fetched of them."""
+    known = {package.project: package for package in fetched}
+    facts = [known.get(package.project, package) for package in packages]
+    return [replace(p, sha256=fact.sha256, size=fact.size) for p, fact in zip(packages, facts, strict=True)]
 
 
 def _check_file(package: LockedPackage, cache: Path) -> LockedPackage | None:

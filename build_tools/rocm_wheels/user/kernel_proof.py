@@ -145,10 +145,17 @@ def require_served(
 
     ``choice`` is that of this torch, None for one that was not chosen, but locked or named.
     """
-    if faults := demand.list_faults(proof):
+    if demand.list_faults(proof):
         posed = find_proven_pose(proof, demand.gpus, host.platform)
         hint = [f"{posed}: with --gfx {posed.option.target} this torch is taken"] if posed else []
-        reasons = [*faults, *hint, *(choice.notes if choice else ())]
+        # a GPU is spoken of once: by what the index lacks, else by what torch has
+        notes = [note for note in choice.notes if " has no kernels for " not in note] if choice else []
+        lacking = {gfx: f"no kernels for {gfx}: " for gfx in demand.targets}
+        told = {gfx: note for gfx, words in lacking.items() for note in notes if note.startswith(words)}
+        reasons = [
+            f"{proof.torch}: {told[gfx]}" if gfx in told else proof.describe(gfx) for gfx in demand.targets
+        ]
+        reasons += [*hint, *(note for note in notes if note not in told.values())]
         refusal = make_unserved_error(reasons, demand.targets, host)
         refusal.index = choice.index if choice else ""
         raise refusal

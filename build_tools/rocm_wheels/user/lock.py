@@ -76,7 +76,7 @@ def format_lock(packages: Sequence[LockedPackage], machine: Mapping[str, Sequenc
 
     HostError for a file of which nothing states a digest.
     """
-    lines = ['lock-version = "1.0"', f"created-by = {_quote(f'{TOOL} {__version__}')}"]
+    lines = ['lock-version = "1.0"', f"created-by = {quote_toml(f'{TOOL} {__version__}')}"]
     for package in sorted(packages, key=lambda package: package.project):
         if package.sha256 is None:
             raise errors.HostError(
@@ -85,18 +85,19 @@ def format_lock(packages: Sequence[LockedPackage], machine: Mapping[str, Sequenc
             )
         place = "url" if urlsplit(package.url).scheme else "path"
         size = "" if package.size is None else f"size = {package.size}, "
-        file = f"{{ name = {_quote(package.name)}, {place} = {_quote(package.url)}, {size}"
-        file += f"hashes = {{ sha256 = {_quote(package.sha256)} }} }}"
-        lines += ["", "[[packages]]", f"name = {_quote(package.project)}"]
-        lines += [f"version = {_quote(str(package.version))}"]
-        lines += [f"index = {_quote(package.index)}"] if package.index else []
+        file = f"{{ name = {quote_toml(package.name)}, {place} = {quote_toml(package.url)}, {size}"
+        file += f"hashes = {{ sha256 = {quote_toml(package.sha256)} }} }}"
+        lines += ["", "[[packages]]", f"name = {quote_toml(package.project)}"]
+        lines += [f"version = {quote_toml(str(package.version))}"]
+        lines += [f"index = {quote_toml(package.index)}"] if package.index else []
         lines += [f"sdist = {file}" if package.is_sdist else f"wheels = [{file}]"]
     lines += ["", f"[tool.{TOOL}]"] if machine else []
-    lines += [f"{key} = [{', '.join(map(_quote, texts))}]" for key, texts in machine.items()]
+    lines += [f"{key} = [{', '.join(map(quote_toml, texts))}]" for key, texts in machine.items()]
     return "\n".join(lines) + "\n"
 
 
-def _quote(text: str) -> str:
+def quote_toml(text: str) -> str:
+    """Return a text as TOML writes it."""
     return json.dumps(text, ensure_ascii=False)  # what JSON escapes TOML escapes in the same way
 
 

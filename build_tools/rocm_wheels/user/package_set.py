@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -93,7 +93,8 @@ class InstallRequest:
     public keys by name: one of them must have signed the statements of how wheels of recipes were made.
     ``signed`` says which pages of the index are taken; None: all. ``allow_cpu``: a torch that serves no GPU
     of this machine is taken, too. ``lock`` has everything: nothing is chosen. ``whole``: also what is
-    installed and stays is to have a file, as a lock or a folder for other machines does.
+    installed and stays is to have a file, as a lock or a folder for other machines does. ``dry_run``: no
+    wheel is fetched to see what is in it.
     """
 
     packages: tuple[str, ...] = ()
@@ -112,11 +113,33 @@ class InstallRequest:
     allow_cpu: bool = False
     lock: Path | None = None
     whole: bool = False
+    dry_run: bool = False
+
+
+@dataclass(frozen=True)
+class InstallSite:
+    """Where it is installed, and the ways out: an environment on a machine, and what is in it.
+
+    ``dependencies`` is the index of what the chosen one lacks, "" where pip is to ask none; ``env`` has the
+    variables of the user and of pip's settings, ``connection`` those of pip's alone.
+    """
+
+    target: InstallTarget
+    host: TargetHost
+    present: Mapping[str, InstalledDistribution]
+    dependencies: str
+    reach: PlanReader
+    cache: Path
+    env: Mapping[str, str] = field(repr=False)
+    connection: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True)
 class PackageSet:
-    """The files; ``requirements`` is what uv was asked for, ``choice`` that of torch."""
+    """The files; ``requirements`` is what uv was asked for, ``choice`` that of torch.
+
+    ``indexes`` are those that uv asks, the last for what the others lack.
+    """
 
     packages: tuple[LockedPackage, ...]
     index: str
@@ -125,90 +148,117 @@ class PackageSet:
     choice: candidates.WheelChoice | None
 
 
-class SetPlanner:
-    """Plans one set for one machine and the Python of ``target``.
+class WheelPlace:
+    """Where wheels are: an index, or a folder or page that just lists them; ``listed`` has these by project.
 
-    ``dependencies`` is the index of what the chosen one lacks, "" for none; ``present`` is what is installed,
-    of which stays what fits. ``refused`` are known indexes that are passed over, as their torch was refused.
+    An index is told by its page of ``project``; None: it is no index.
     """
 
-    def __init__(  # noqa: PLR0917 - a request, a machine, and the ways out
+    def __init__(self, url: str, project: str | None, reach: reader.IndexReader) -> None:
+        self.url, self._reach = url, reach
+        self.listed: dict[str, list[resolve.Offer]] = {}
+        self.is_index = (
+            project is not None and index_pages.read_project_links(url, project, reach) is not None
+        )
+        for link in () if self.is_index else index_pages.list_links(url, reach):
+            if offer := make_offer(link):
+                self.listed.setdefault(offer.package.project, []).append(offer)
+
+    def list_offers(self, project: str) -> list[resolve.Offer]:
+        """Return the files of a project that an installer takes."""
+        if not self.is_index:
+            return self.listed.get(project, [])
+        links = index_pages.read_project_links(self.url, project, self._reach) or ()
+        offers = filter(None, map(make_offer, links))
+        return [offer for offer in offers if offer.package.project == project]
+
+
+def make_offer(link: reader.IndexLink) -> resolve.Offer | None:
+    """Return a file as uv may take it; None for what no installer takes. DataError for a digest that is none.
+
+    A variant has its label in the name of its file, and is not yet one that uv could take.
+    """
+    name = reader.file_name_of_link(link)
+    try:
+        if name.endswith(".whl"):
+            wheel = dist_info.parse_wheel_name(name)
+            project, version = wheel.name, wheel.version
+        elif name.endswith(".tar.gz"):
+            project, version = parse_sdist_filename(name)
+        else:
+            return None
+    except (errors.DataError, InvalidSdistFilename, InvalidVersion):
+        return None
+    sha256 = reader.require_link_digest(link)
+    package = LockedPackage(project, version, name, link.url, sha256, link.size, resolve.CHOSEN)
+    return resolve.Offer(package, None, link.requires_python, link.yanked, link.metadata)
+
+
+class SetPlanner:
+    """Plans one set for a site. ``refused`` are known indexes that are passed over, as their torch was."""
+
+    def __init__(
         self,
         request: InstallRequest,
-        dependencies: str,
-        present: Mapping[str, InstalledDistribution],
-        host: TargetHost,
-        target: InstallTarget,
-        reach: PlanReader,
-        env: Mapping[str, str],
-        cache: Path,
-        *,
+        site: InstallSite,
         refused: Mapping[str, UnservedGpuError] | None = None,
     ) -> None:
-        self._refused = refused
-        self._request, self._dependencies, self._host, self._target = request, dependencies, host, target
-        self._reach, self._env, self._cache = reach, env, cache
-        self._packages = requested.parse_packages(request.packages, target.environment.markers)
-        self._rocm = reader.resolve_index_url(request.rocm_index) if request.rocm_index is not None else None
-        self._links = [
-            text if index_pages.is_page_url(text) else reader.resolve_index_url(text)
-            for text in request.find_links
-        ]
-        self._versions = {name: installed.version for name, installed in present.items()}
-        stubs = [] if request.whole else map(self._make_installed_stub, present.values())
-        self._kept = list(filter(None, stubs))
-        self._index = ""
-        self._listed: dict[str, list[reader.IndexLink]] = {}  # by project, of folders and pages of wheels
-        self._listed_rocm: dict[str, list[reader.IndexLink]] = {}  # of an index of ROCm's that lists them
+        self._request, self._site, self._refused = request, site, refused
+        self._packages = requested.parse_packages(request.packages, site.target.environment.markers)
+        self._versions = {name: installed.version for name, installed in site.present.items()}
         self._left_out: list[str] = []  # projects of which compiled wheels are not offered
 
     def plan(self) -> PackageSet:
         """Choose and resolve. UsageError for bad input, HostError when nothing fits or nothing may."""
-        request = self._request
+        request, reach = self._request, self._site.reach
         torch = requested.find_torch_requirement(self._packages)
         if torch is None and request.index is None:
             raise errors.UsageError(
                 "nothing of this belongs to torch, which says from which index things come",
                 tip="name torch as well, or the index with --index",
             )
-        if request.signed is not None:
-            self._check_pages(request.signed)
+        rocm = reader.resolve_index_url(request.rocm_index) if request.rocm_index is not None else None
+        links = [
+            text if index_pages.is_page_url(text) else reader.resolve_index_url(text)
+            for text in request.find_links
+        ]
+        if request.signed is not None:  # the pages of other indexes that were named need not be
+            named = reader.resolve_index_url(request.index) if request.index else None
+            exempt = {self._site.dependencies, *filter(None, [rocm]), *links} - {named}
+            reach.page_check = replace(request.signed, exempt=frozenset(exempt)).check_page
         choice = self._choose(torch, request.index) if torch is not None else None
         self._index = choice.index if choice else reader.resolve_index_url(request.index or "")
-        self._dependencies = self._dependencies or self._index  # where pip is to ask no index
-        self._list_flat_pages("torch" if choice else next(iter(self._packages)))
+        self._dependencies = self._site.dependencies or self._index
+        chosen = WheelPlace(self._index, "torch" if choice else next(iter(self._packages)), reach)
+        self._places = [chosen, *(WheelPlace(link, None, reach) for link in links)]
+        self._rocm = None if rocm is None else WheelPlace(rocm, "rocm", reach)
         if choice is None:
             lines = [str(requirement) for requirement in self._packages.values()]
-            packages = self._ask(lines, {})
+            packages = self._resolve(lines, {})
         else:
             choice, lines, packages = self._resolve_around(choice)
-        for package in packages:
-            self._require_origin(package, packages)
-        return PackageSet(
-            tuple(map(self._add_digest, packages)),
-            self._index, tuple(self._list_indexes()), tuple(lines), choice,
-        )  # fmt: skip
-
-    def _add_digest(self, package: LockedPackage) -> LockedPackage:
-        """Return a package with the digest of what was fetched to see what it requires."""
-        fetched = self._reach.fetched.get(package.url)
-        if fetched is None or package.sha256 is not None:
-            return package
-        log.log_warning(f"{requested.NO_DIGEST} {package.file}: {requested.ONLY_CONNECTION}")
-        return replace(package, sha256=fetched.sha256, size=fetched.size)
+        if request.signed is not None:
+            self._require_signed_files(packages)
+        for number, package in enumerate(packages):
+            fetched = reach.fetched.get(package.url)  # to see what it requires
+            if fetched is not None and package.sha256 is None:
+                log.log_warning(f"{requested.NO_DIGEST} {package.file}: {requested.ONLY_CONNECTION}")
+                packages[number] = replace(package, sha256=fetched.sha256, size=fetched.size)
+        return PackageSet(tuple(packages), self._index, tuple(self._list_indexes()), tuple(lines), choice)
 
     # --- torch ---
 
     def _choose(self, requirement: str, index: str | None) -> candidates.WheelChoice:
         """Choose a project's wheel; of the known indexes one that has all the companions, too."""
-        request, host = self._request, replace(self._host, versions=self._versions)
-        companions = [name for name in self._packages if is_closed_project(name) and name != "torch"]
-        requirements = [requirement, *companions] if index is None else [requirement]
-        channel, pre, allow_cpu = request.channel, request.pre, request.allow_cpu
+        request, host = self._request, replace(self._site.host, versions=self._versions)
+        companions = [] if index is not None else self._list_companions()
         return choose.choose_wheels(
-            requirements, index, host, self._reach,
-            channel=channel, pre=pre, allow_cpu=allow_cpu, refused=self._refused,
+            [requirement, *companions], index, host, self._site.reach, channel=request.channel,
+            pre=request.pre, allow_cpu=request.allow_cpu, refused=self._refused,
         )[0]  # fmt: skip
+
+    def _list_companions(self) -> list[str]:
+        return [name for name in self._packages if is_closed_project(name) and name != "torch"]
 
     def _resolve_around(
         self, choice: candidates.WheelChoice
@@ -217,123 +267,93 @@ class SetPlanner:
 
         Where that fails, another may do: it is taken where only a companion was asked for, else named.
         """
-        asked = self._packages
         try:
             return choice, *self._resolve_with(choice)
         except errors.HostError as failure:
-            torch = _pinned_torch(choice)
-            torch.specifier = asked["torch"].specifier if "torch" in asked else SpecifierSet()
-            lines = [str(torch), *(str(entry) for name, entry in asked.items() if name != "torch")]
+            asked = dict(self._packages)
+            torch = Requirement(choice.requires[0])
+            torch.specifier = asked.pop("torch").specifier if "torch" in asked else SpecifierSet()
+            pages = {"torch": self._list_builds("torch", choice)}
             try:
-                packages = self._ask(lines, {"torch": self._list_offers("torch", choice)})
-                for package in packages:
-                    self._require_origin(package, packages)  # others would be refused again
+                packages = self._resolve([str(torch), *map(str, asked.values())], pages)
             except errors.HostError:
                 raise failure from None
-            version = next(package.version for package in packages if package.project == "torch")
-            if "torch" in asked or str(version) == torch_version(choice):
-                together = " ".join(f"'{p.project}=={p.version}'" for p in packages if p.project in asked)
-                failure.tip = f"these go together: rocm-wheels install {together}"
+            version = str(next(package.version for package in packages if package.project == "torch"))
+            if "torch" in self._packages or version == choice.picked.version:
+                together = [f"'{p.project}=={p.version}'" for p in packages if p.project in self._packages]
+                failure.tip = f"these go together: rocm-wheels install {' '.join(together)}"
                 raise failure from None
         choice = self._choose(f"torch=={version}", self._index)
         return choice, *self._resolve_with(choice)
 
     def _resolve_with(self, choice: candidates.WheelChoice) -> tuple[list[str], list[LockedPackage]]:
-        picked = choice.picked
-        self._versions["torch"] = picked.version
-        torch, stub = _pinned_torch(choice), self._make_stub("torch", picked)
-        lines = [
-            str(torch),
-            *(str(entry) for name, entry in self._packages.items() if name != "torch"),
-        ]
-        pages: dict[str, Sequence[reader.IndexLink | resolve.StubWheel]] = {"torch": [stub]}
-        metadata = dist_info.parse_metadata(stub.content, name=f"METADATA of {picked.name}")
-        closed = [name for name in self._packages if is_closed_project(name) and name != "torch"]
-        constraints = []
+        self._versions["torch"] = choice.picked.version
+        torch, stub = Requirement(choice.requires[0]), self._make_stub("torch", choice.picked)
+        others = [str(requirement) for name, requirement in self._packages.items() if name != "torch"]
+        lines = [str(torch), *others]
+        closed, constraints = self._list_companions(), []
+        metadata = dist_info.parse_metadata(stub.content or b"", name=f"METADATA of {choice.picked.name}")
         for requirement in map(Requirement, metadata.requires_dist):
-            name, extras = canonicalize_name(requirement.name), torch.extras or {""}
-            if requirement.marker and not any(
-                requirement.marker.evaluate({**self._target.environment.markers, "extra": extra})
-                for extra in extras
-            ):
-                continue
-            if is_closed_project(name):
+            marker, name = requirement.marker, canonicalize_name(requirement.name)
+            values = [
+                {**self._site.target.environment.markers, "extra": extra} for extra in torch.extras or {""}
+            ]
+            if is_closed_project(name) and (marker is None or any(map(marker.evaluate, values))):
                 closed.append(name)
                 # uv takes a pre-release that somebody requires only where it is asked for
                 constraints += [f"{name}>=0.dev0"] if requirement.specifier.prereleases else []
-        names = dict.fromkeys(closed)
-        offers = parallel.run_in_parallel(lambda name: self._list_offers(name, choice), names, jobs=_JOBS)
-        for project, page in zip(names, offers, strict=True):
-            if not page:
-                raise self._make_absent_error(project)
-            pages[project] = page
-        packages = self._ask(lines, pages, constraints)
+        names = list(dict.fromkeys(closed))
+        builds = parallel.run_in_parallel(lambda name: self._list_builds(name, choice), names, jobs=_JOBS)
+        pages = dict(zip(names, builds, strict=True))
+        if absent := [name for name, page in pages.items() if not page]:
+            raise self._make_absent_error(absent[0])
+        pages["torch"] = [stub]
+        packages = self._resolve(lines, pages, constraints)
         # torch's companions may have kernels of their own in other wheels, by the same extras
+        more = []
         device_extras = {extra for extra in torch.extras if extra.startswith(_DEVICE_EXTRA)}
-        more = [] if not device_extras else [
-            f"{package.project}[{','.join(sorted(shared))}]=={package.version}"
-            for package in packages
-            if package.index == resolve.CHOSEN and package.project != "torch" and not package.is_sdist
-            and (shared := device_extras & self._read_extras(package))
-        ]  # fmt: skip
-        return (lines + more, self._ask(lines + more, pages, constraints)) if more else (lines, packages)
+        for package in packages if device_extras else ():
+            if package.index == resolve.CHOSEN and package.project != "torch" and not package.is_sdist:
+                shared = device_extras & self._read_extras(package)
+                more += (
+                    [f"{package.project}[{','.join(sorted(shared))}]=={package.version}"] if shared else []
+                )
+        return (lines + more, self._resolve(lines + more, pages, constraints)) if more else (lines, packages)
 
     def _read_extras(self, package: LockedPackage) -> set[str]:
-        link = next(link for link in self._read_links(package.project) if link.url == package.url)
-        metadata = index_pages.read_wheel_metadata(link, self._reach)
-        return set(
-            map(canonicalize_name, dist_info.parse_metadata(metadata, name=package.name).provides_extra)
-        )
+        offers = self._list_offers(package.project)
+        beside = next((offer.metadata for offer in offers if offer.package.url == package.url), None)
+        link = reader.IndexLink(package.file, package.file, package.url, metadata=beside, size=package.size)
+        metadata = index_pages.read_wheel_metadata(link, self._site.reach)
+        extras = dist_info.parse_metadata(metadata, name=package.name).provides_extra
+        return set(map(canonicalize_name, extras))
 
     # --- what is offered ---
 
     def _list_indexes(self) -> Iterator[str]:
-        if not self._listed_index and not is_index(self._index, self._dependencies):
+        if self._places[0].is_index and not is_index(self._index, self._dependencies):
             yield self._index
-        if self._rocm is not None and not self._listed_rocm:
-            yield self._rocm
+        if self._rocm is not None and self._rocm.is_index:
+            yield self._rocm.url
         yield self._dependencies
 
-    def _list_flat_pages(self, project: str) -> None:
-        """Read folders and pages that just list wheels: --find-links, and the indexes that are such ones."""
-        self._listed_index = index_pages.read_project_links(self._index, project, self._reach) is None
-        places = [self._index] if self._listed_index else []
-        for place in (*places, *self._links):
-            self._list_files(place, self._listed)
-        if self._rocm is not None and index_pages.read_project_links(self._rocm, "rocm", self._reach) is None:
-            self._list_files(self._rocm, self._listed_rocm)
-
-    def _list_files(self, place: str, by_project: dict[str, list[reader.IndexLink]]) -> None:
-        for link in index_pages.list_links(place, self._reach):
-            if parsed := parse_file(link):
-                by_project.setdefault(parsed[0], []).append(link)
-
-    def _read_links(self, project: str) -> list[reader.IndexLink]:
+    def _list_offers(self, project: str) -> list[resolve.Offer]:
         """Return the files that the chosen index and --find-links have of a project, else those of ROCm's."""
-        listed = self._listed.get(project, [])
-        if not self._listed_index:
-            listed = [*(index_pages.read_project_links(self._index, project, self._reach) or ()), *listed]
-        if listed or self._rocm is None or not requested.is_rocm_project(project):
-            return listed
-        if self._listed_rocm:
-            return self._listed_rocm.get(project, [])
-        return [*(index_pages.read_project_links(self._rocm, project, self._reach) or ())]
+        offers = [offer for place in self._places for offer in place.list_offers(project)]
+        if offers or self._rocm is None or not requested.is_rocm_project(project):
+            return offers
+        return self._rocm.list_offers(project)
 
-    def _list_offers(
-        self, project: str, choice: candidates.WheelChoice
-    ) -> list[reader.IndexLink | resolve.StubWheel]:
+    def _list_builds(self, project: str, choice: candidates.WheelChoice) -> list[resolve.Offer]:
         """Return what uv is offered of a project: the builds for torch, of variants the best of a version."""
-        parsed = [(link, found) for link in self._read_links(project) if (found := parse_file(link))]
-        versions = {version for _, (name, version, _) in parsed if name == project}
-        allowed = select_same_build(versions, Version(torch_version(choice)), is_torch=project == "torch")
-        varied = sorted({version for _, (_, version, label) in parsed if label and version in allowed})
-        offers: list[reader.IndexLink | resolve.StubWheel] = [
-            link
-            for link, (name, version, label) in parsed
-            if name == project and version in allowed and version not in varied and label is None
-        ]
+        offers = self._list_offers(project)
+        versions = {offer.package.version for offer in offers}
+        torch = Version(choice.picked.version)
+        allowed = select_same_build(versions, torch, is_torch=project == "torch")
+        labelled = {offer.package.version for offer in offers if is_variant(offer)}
+        varied = sorted(labelled & allowed)
 
-        def choose_variant(version: Version) -> resolve.StubWheel | None:
+        def choose_variant(version: Version) -> resolve.Offer | None:
             try:
                 picked = self._choose(f"{project}=={version}", self._index).picked
             except reader.UnreachableError:
@@ -343,48 +363,62 @@ class SetPlanner:
             return self._make_stub(project, picked)
 
         variants = parallel.run_in_parallel(choose_variant, varied, jobs=_JOBS)
-        return [*offers, *filter(None, variants)]
+        plain = [offer for offer in offers if offer.package.version in allowed - labelled]
+        return [*plain, *filter(None, variants)]
 
-    def _make_stub(self, project: str, picked: candidates.ChoiceCandidate) -> resolve.StubWheel:
-        link = reader.IndexLink(
-            picked.name, picked.name, picked.url, metadata=picked.metadata, size=picked.size
-        )
-        content = index_pages.read_wheel_metadata(link, self._reach)
+    def _make_stub(self, project: str, picked: candidates.ChoiceCandidate) -> resolve.Offer:
+        content = index_pages.read_wheel_metadata(picked.link, self._site.reach)
         plain = replace(dist_info.split_wheel_name(picked.name), label="").file_name
+        properties = picked.properties if picked.label else None
         package = LockedPackage(
-            project, Version(picked.version), plain, picked.url, picked.sha256, picked.size, resolve.CHOSEN,
-            properties=picked.properties if picked.label else None,
+            project, picked.wheel.version, plain, picked.url, picked.sha256, picked.size, resolve.CHOSEN,
+            properties=properties,
         )  # fmt: skip
-        return resolve.StubWheel(package, content, picked.requires_python)
+        return resolve.Offer(package, content, picked.requires_python)
 
-    def _make_installed_stub(self, installed: InstalledDistribution) -> resolve.StubWheel | None:
-        """Return what is installed of a project that may come from the index of dependencies, to stay."""
-        name = installed.name
-        metadata = installed.info / "METADATA"
-        if is_closed_project(name) or requested.requires_pure_wheel(name) or installed.editable:
-            return None
-        try:
-            version = Version(installed.version)
-            content = metadata.read_bytes()
-        except (InvalidVersion, OSError):
-            return None
-        wheel = f"{name.replace('-', '_')}-{version}-py3-none-any.whl"
-        url = installed.info.as_uri()
-        return resolve.StubWheel(LockedPackage(name, version, wheel, url, index=resolve.INSTALLED), content)
+    def _list_kept(self) -> list[resolve.Offer]:
+        """Return what is installed of projects that may come from the index of dependencies, to stay."""
+        kept = []
+        for name, installed in self._site.present.items():
+            if is_closed_project(name) or requested.requires_pure_wheel(name) or installed.editable:
+                continue
+            try:
+                version, content = Version(installed.version), (installed.info / "METADATA").read_bytes()
+            except (InvalidVersion, OSError):
+                continue
+            wheel, place = f"{name.replace('-', '_')}-{version}-py3-none-any.whl", installed.info.as_uri()
+            package = LockedPackage(name, version, wheel, place, index=resolve.INSTALLED)
+            kept.append(resolve.Offer(package, content))
+        return kept
+
+    def _list_pure_wheels(self, project: str) -> list[resolve.Offer]:
+        """Return the wheels without compiled code that the index of dependencies has, where ours has none."""
+        if self._places[0].list_offers(project):
+            return []
+        links = index_pages.read_project_links(self._dependencies, project, self._site.reach) or ()
+        pure = [link for link in links if is_pure_wheel(reader.file_name_of_link(link))]
+        if len(pure) < len(links):
+            self._left_out.append(project)
+        return [
+            replace(offer, package=replace(offer.package, index=self._dependencies))
+            for link in pure
+            if (offer := make_offer(link))
+        ]
 
     # --- uv, and the rules ---
 
-    def _ask(
+    def _resolve(
         self,
         lines: Sequence[str],
-        pages: Mapping[str, Sequence[reader.IndexLink | resolve.StubWheel]],
+        pages: Mapping[str, Sequence[resolve.Offer]],
         constraints: Sequence[str] = (),
     ) -> list[LockedPackage]:
-        request = self._request
-        offered: dict[str, Sequence[reader.IndexLink | resolve.StubWheel]] = {**self._listed}
-        names = {*self._listed, *filter(requested.is_rocm_project, self._listed_rocm)} - {*pages}
-        offered |= {name: self._read_links(name) for name in sorted(names) if is_closed_project(name)}
-        offered |= pages
+        """Ask uv, with what is offered of projects that it may not look for; each must be of its place."""
+        site, request = self._site, self._request
+        names = {name for place in self._places for name in place.listed}
+        if self._rocm is not None:
+            names |= set(filter(requested.is_rocm_project, self._rocm.listed))
+        offered = {name: self._list_offers(name) for name in sorted(names - {*pages})}
         for name in self._packages:
             is_open = requested.requires_pure_wheel(name) and not is_closed_project(name)
             if is_open and name not in offered and (page := self._list_pure_wheels(name)):
@@ -392,23 +426,20 @@ class SetPlanner:
         if request.pre:
             constraints = [*constraints, *(f"{name}>=0.dev0" for name in pages)]
         asked = resolve.ResolveRequest(
-            lines, [*self._list_indexes()], offered, self._kept, constraints=constraints
+            lines,
+            [*self._list_indexes()],
+            {**offered, **pages},
+            [] if request.whole else self._list_kept(),
+            constraints,
         )
-        python, markers = self._target.runnable_python, self._target.environment.markers
+        python, markers = site.target.runnable_python, site.target.environment.markers
         try:
-            return resolve.resolve_packages(asked, python, markers, self._host.tags, self._cache, self._env)
+            packages = resolve.resolve_packages(asked, python, markers, site.host.tags, site.cache, site.env)
         except errors.HostError as cause:
             raise self._explain_failure(str(cause)) from None
-
-    def _list_pure_wheels(self, project: str) -> list[reader.IndexLink]:
-        """Return the wheels without compiled code that the index of dependencies has, where ours has none."""
-        if index_pages.read_project_links(self._index, project, self._reach):
-            return []
-        links = index_pages.read_project_links(self._dependencies, project, self._reach) or ()
-        pure = [link for link in links if is_pure_wheel(reader.file_name_of_link(link))]
-        if len(pure) < len(links):
-            self._left_out.append(project)
-        return pure
+        for package in packages:
+            self._require_origin(package, packages)
+        return packages
 
     def _make_absent_error(self, project: str, message: str = "") -> errors.HostError:
         option = "--rocm-index" if requested.is_rocm_project(project) else "--index"
@@ -425,7 +456,7 @@ class SetPlanner:
         pages = re.findall(rf"{re.escape(strip_credentials(self._dependencies))}([\w.-]+)/", message)
         for name in dict.fromkeys(map(canonicalize_name, [*names, *pages])):
             # uv takes a page to log in for one without files; ours says what is wrong with it
-            index_pages.read_project_links(self._dependencies, name, self._reach)
+            index_pages.read_project_links(self._dependencies, name, self._site.reach)
         closed = [name for name in map(canonicalize_name, names) if is_closed_project(name)]
         if left_out := [name for name in self._left_out if re.search(rf"\b{re.escape(name)}\b", message)]:
             return errors.HostError(
@@ -449,7 +480,7 @@ class SetPlanner:
         name = package.project
         if package.index in (resolve.CHOSEN, resolve.INSTALLED) or is_index(package.index, self._index):
             return
-        is_of_rocm = self._rocm is not None and is_index(package.index, self._rocm)
+        is_of_rocm = self._rocm is not None and is_index(package.index, self._rocm.url)
         if is_closed_project(name):
             if not (is_of_rocm and requested.is_rocm_project(name)):
                 raise self._make_absent_error(name)
@@ -467,40 +498,21 @@ class SetPlanner:
                     tip="build it against this torch, or name an index that has it with --index",
                 )
 
-    def _check_pages(self, signed: SignedIndexes) -> None:
-        """Have pages of the index checked as they are signed; not those of other indexes that were named."""
-        request = self._request
-        exempt = {self._dependencies, *([self._rocm] if self._rocm else []), *self._links}
-        # signed, also where dependencies come from it
-        exempt -= {reader.resolve_index_url(request.index)} if request.index else set()
-        self._reach.page_check = replace(signed, exempt=frozenset(exempt)).check_page
-
-    def require_signed_files(self, packages: Iterable[LockedPackage]) -> None:
+    def _require_signed_files(self, packages: Iterable[LockedPackage]) -> None:
         """Raise HostError for a file that the signed pages do not state, of those that uv read by itself."""
         for package in packages:
             if package.index in (resolve.CHOSEN, resolve.INSTALLED):
                 continue
-            links = index_pages.read_project_links(self._index, package.project, self._reach) or ()
+            reach = self._site.reach
+            links = index_pages.read_project_links(self._index, package.project, reach) or ()
             stated = {(reader.file_name_of_link(link), link.sha256) for link in links}
-            if (links or is_index(package.index, self._index)) and (
-                package.file,
-                package.sha256,
-            ) not in stated:
+            is_of_index = bool(links) or is_index(package.index, self._index)
+            if is_of_index and (package.file, package.sha256) not in stated:
                 raise errors.HostError(
                     f"{package.file} from {strip_credentials(package.url)} is not what the signed page of "
                     f"{package.project} states",
                     tip="somebody changed it, or is changing it: try again, then tell whoever runs the index",
                 )
-
-
-def _pinned_torch(choice: candidates.WheelChoice) -> Requirement:
-    """Return the requirement that a choice of torch came to, with the extras for the GPUs."""
-    return Requirement(choice.requires[0])
-
-
-def torch_version(choice: candidates.WheelChoice) -> str:
-    """Return the version of the torch that was chosen."""
-    return choice.picked.version
 
 
 def is_index(first: str, second: str) -> bool:
@@ -513,18 +525,10 @@ def is_pure_wheel(file_name: str) -> bool:
     return file_name.endswith("-none-any.whl")
 
 
-def parse_file(link: reader.IndexLink) -> tuple[str, Version, str | None] | None:
-    """Return the project, version and label of a file; None for what no installer takes."""
-    name = reader.file_name_of_link(link)
-    try:
-        if name.endswith(".whl"):
-            wheel = dist_info.parse_wheel_name(name)
-            return wheel.name, wheel.version, wheel.label
-        if name.endswith(".tar.gz"):
-            return (*parse_sdist_filename(name), None)
-    except (errors.DataError, InvalidSdistFilename, InvalidVersion):
-        return None
-    return None
+def is_variant(offer: resolve.Offer) -> bool:
+    """Tell whether a file is a variant: its name has a label, which no installer reads."""
+    name = offer.package.file
+    return name.endswith(".whl") and bool(dist_info.split_wheel_name(name).label)
 
 
 def select_same_build(versions: Iterable[Version], torch: Version, *, is_torch: bool = False) -> set[Version]:

@@ -27,11 +27,11 @@ from packaging.utils import canonicalize_name
 
 from rocm_wheels.core import errors, process
 from rocm_wheels.core.extras import find_uv
-from rocm_wheels.index.reader import IndexLink, file_name_of_link, require_link_digest
 from rocm_wheels.sdk import interpreters
 from rocm_wheels.user.lock import (
     LockedPackage,
     format_lock,
+    quote_toml,
     read_lock,
     select_packages,
     strip_credentials,
@@ -46,12 +46,18 @@ _LOCAL_HOSTS = "127.0.0.1,localhost"
 
 
 @dataclass(frozen=True)
-class StubWheel:
-    """METADATA of a wheel that stands for it: ``package`` is what is installed, ``content`` what it says."""
+class Offer:
+    """A file that uv may take, as ``package`` is to be installed. ``content`` is METADATA in its place.
+
+    What its page says: ``requires_python``; ``yanked``, the reason; ``metadata``, the digest of METADATA
+    beside it ("" without one). None where it says nothing.
+    """
 
     package: LockedPackage
-    content: bytes
+    content: bytes | None = None
     requires_python: str = ""
+    yanked: str | None = None
+    metadata: str | None = None
 
 
 @dataclass(frozen=True)
@@ -64,8 +70,8 @@ class ResolveRequest:
 
     lines: Sequence[str]
     indexes: Sequence[str]
-    pages: Mapping[str, Sequence[IndexLink | StubWheel]] = field(default_factory=dict)
-    kept: Sequence[StubWheel] = ()
+    pages: Mapping[str, Sequence[Offer]] = field(default_factory=dict)
+    kept: Sequence[Offer] = ()
     constraints: Sequence[str] = ()
 
 
@@ -89,18 +95,14 @@ def write_uv_settings(folder: Path, indexes: Sequence[str], find_links: Iterable
 
     Servers of buckets say 403 of what is not there.
     """
-    lines = [f"find-links = [{', '.join(map(_quote, find_links))}]"] if find_links else []
+    lines = [f"find-links = [{', '.join(map(quote_toml, find_links))}]"] if find_links else []
     lines += ["no-index = true"] if not indexes else []
     for number, url in enumerate(indexes, start=1):
-        lines += ["[[index]]", f"url = {_quote(url)}", "ignore-error-codes = [403]"]
+        lines += ["[[index]]", f"url = {quote_toml(url)}", "ignore-error-codes = [403]"]
         lines += ["default = true"] if number == len(indexes) else []
     path = folder / "uv.toml"
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
-
-
-def _quote(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def resolve_packages(  # noqa: PLR0917 - what, for which Python, and where
@@ -116,53 +118,52 @@ def resolve_packages(  # noqa: PLR0917 - what, for which Python, and where
     What stays as it is installed has the index ``installed``. HostError with uv's own reasons when nothing
     fits together.
     """
-    overlay, stubs = _write_pages(request, cache)
-    environment = make_uv_environment(env)
-    find_links = [f"{overlay}/installed"] if request.kept else []
+    overlay, offers = _write_pages(request, cache)
     with tempfile.TemporaryDirectory(prefix="rocm-wheels-") as name:
         folder = Path(name)
-        indexes = [*([f"{overlay.as_uri()}/"] if request.pages else []), *request.indexes]
-        settings = write_uv_settings(folder, indexes, find_links)
         constraints, lock = folder / "constraints.txt", folder / "pylock.toml"
-        common = [str(find_uv()), "pip", "compile", "-", "--quiet", "--config-file", str(settings)]
-        common += ["--python", str(python), "--constraints", str(constraints)]
+        indexes = [*([f"{overlay.as_uri()}/"] if request.pages else []), *request.indexes]
+        settings = write_uv_settings(folder, indexes, [f"{overlay}/installed"] if request.kept else [])
 
-        def ask(lines: Sequence[str], constraining: Iterable[str], *words: str) -> str:
+        def ask(constraining: Iterable[str], *words: str) -> str:
             constraints.write_text("\n".join(constraining), encoding="utf-8")
+            command = [str(find_uv()), "pip", "compile", "-", "--quiet", "--config-file", str(settings)]
+            command += ["--python", str(python), "--constraints", str(constraints), *words]
             return process.capture_output(
-                [*common, *words],
-                env=environment,
-                cwd=folder,
-                stdin="\n".join(lines).encode(),
-                timeout=1800,
-                check=errors.HostError,
-                description="resolving",
-            )
+                command, env=make_uv_environment(env), cwd=folder, stdin="\n".join(request.lines).encode(),
+                timeout=1800, check=errors.HostError, description="resolving",
+            )  # fmt: skip
 
-        # what is installed stands there as an earlier answer: what fits of it is taken again
-        if request.kept:
+        if request.kept:  # it stands there as an earlier answer: what fits of it is taken again
             installed = [
-                replace(stub.package, index="", url=f"installed/{stub.package.name}", sha256="0" * 64)
-                for stub in request.kept
+                replace(offer.package, index="", url=f"installed/{offer.package.name}", sha256="0" * 64)
+                for offer in request.kept
             ]
             lock.write_text(format_lock(installed, {}), encoding="utf-8")
-        words = ["--format", "pylock.toml", "--output-file", str(lock)]
-        ask(request.lines, request.constraints, *words)
-        packages = select_packages(
-            read_lock(lock.read_text(encoding="utf-8"), "uv's answer"),
-            markers,
-            tags,
-            "uv's answer",
-            folder=folder,
-        )
+        ask(request.constraints, "--format", "pylock.toml", "--output-file", str(lock))
+        content = read_lock(lock.read_text(encoding="utf-8"), "uv's answer")
+        packages = select_packages(content, markers, tags, "uv's answer", folder=folder)
         pins = [f"{package.project}=={package.version}" for package in packages]
         words = ["--emit-index-annotation", "--no-header", "--annotation-style", "split"]
         try:
-            text = ask(request.lines, pins, *words, "--offline")
+            text = ask(pins, *words, "--offline")
         except errors.HostError:  # a server forbids to keep its pages
-            text = ask(request.lines, pins, *words)
+            text = ask(pins, *words)
     origins = parse_annotations(text)
-    return [_finish_package(package, origins, overlay, stubs, request) for package in packages]
+    finished = []
+    for package in packages:
+        index, required_by = origins.get(package.project, ("", ()))
+        offer = offers.get(unquote(package.url))
+        if offer is None and (package.project in request.pages or index.rstrip("/") == overlay.as_uri()):
+            raise errors.HostError(f"uv took {package} from {package.url}, which its page does not list")
+        if offer is None:
+            known = replace(package, index=index)
+        elif offer.content is not None:
+            known = offer.package
+        else:  # what its page does not say, uv has found out
+            known = replace(offer.package, sha256=package.sha256, size=package.size or offer.package.size)
+        finished.append(replace(known, required_by=required_by))
+    return finished
 
 
 def parse_annotations(text: str) -> dict[str, tuple[str, tuple[str, ...]]]:
@@ -181,92 +182,64 @@ def parse_annotations(text: str) -> dict[str, tuple[str, tuple[str, ...]]]:
     return found
 
 
-def _finish_package(
-    package: LockedPackage,
-    origins: Mapping[str, tuple[str, tuple[str, ...]]],
-    overlay: Path,
-    stubs: Mapping[str, StubWheel],
-    request: ResolveRequest,
-) -> LockedPackage:
-    """Return a package of uv's answer as what is installed: the wheel behind METADATA, and its index."""
-    index, required_by = origins.get(package.project, ("", ()))
-    if package.url.startswith(overlay.as_uri()):
-        stub = stubs[package.file].package
-        return replace(stub, required_by=required_by)
-    if index.rstrip("/") == overlay.as_uri() or package.project in request.pages:
-        links = [link for link in request.pages[package.project] if isinstance(link, IndexLink)]
-        url = unquote(package.url)
-        link = next((link for link in links if unquote(strip_credentials(link.url)) == url), None)
-        if link is None:
-            raise errors.HostError(f"uv took {package} from {package.url}, which its page does not list")
-        size = package.size if package.size is not None else link.size
-        return replace(package, url=link.url, size=size, required_by=required_by, index=CHOSEN)
-    return replace(package, index=index, required_by=required_by)
+def _write_pages(request: ResolveRequest, cache: Path) -> tuple[Path, dict[str, Offer]]:
+    """Write the pages, and wheels of METADATA alone, into a folder; return it, and offers by unquoted URL.
 
-
-def _write_pages(request: ResolveRequest, cache: Path) -> tuple[Path, dict[str, StubWheel]]:
-    """Write pages and the wheels of METADATA alone into a folder that is called by its content.
-
-    So uv knows what it has read of them; two runs may write the same. Passwords are left out: uv takes those
-    of the indexes.
+    The folder is called by its content, so that uv knows what it has read of it; two runs may write the same.
+    Passwords are left out: uv takes those of the indexes.
     """
-    stubs = {
-        entry.package.name: entry
-        for entry in (*request.kept, *(entry for page in request.pages.values() for entry in page))
-        if isinstance(entry, StubWheel)
-    }
-    contents = {name: _make_stub(stub) for name, stub in stubs.items()}
-    files = {f"installed/{stub.package.name}": contents[stub.package.name] for stub in request.kept}
-    for project, page in request.pages.items():
+    contents: dict[str, bytes] = {}
+    offers: dict[str, Offer] = {}  # by place in the folder, or by URL
+    for project, page in {**request.pages, "installed": request.kept}.items():
         lines = []
-        for entry in page:
-            if isinstance(entry, StubWheel):
-                name = entry.package.name
-                files[f"{project}/{name}"] = contents[name]
-                lines.append(
-                    _format_anchor(f"{name}#sha256={sha256(contents[name]).hexdigest()}", name, entry)
-                )
-            else:
-                stated = require_link_digest(entry)
-                digest = f"#sha256={stated}" if stated else ""
-                url = strip_credentials(entry.url)
-                lines.append(_format_anchor(f"{url}{digest}", file_name_of_link(entry), entry))
-        files[f"{project}/index.html"] = f"<!DOCTYPE html>\n{''.join(lines)}".encode()
-    digest = sha256(b"".join(name.encode() + content for name, content in sorted(files.items()))).hexdigest()
+        for offer in page:
+            package, attributes = offer.package, ""
+            beside = f"sha256={offer.metadata}" if offer.metadata else "true"
+            place, digest = strip_credentials(package.url), package.sha256
+            if offer.content is not None:
+                stub = _make_stub_wheel(package.name, offer.content)
+                place, digest = package.name, sha256(stub).hexdigest()
+                contents[f"{project}/{place}"] = stub
+            offers[place if offer.content is None else f"{project}/{place}"] = offer
+            for name, text in (
+                ("requires-python", offer.requires_python or None),
+                ("yanked", offer.yanked),
+                ("core-metadata", None if offer.metadata is None else beside),
+            ):
+                attributes += f' data-{name}="{escape(text)}"' if text is not None else ""
+            href = f"{place}#sha256={digest}" if digest else place
+            lines.append(f'<a href="{escape(href)}"{attributes}>{escape(package.name)}</a>\n')
+        if project in request.pages:
+            contents[f"{project}/index.html"] = f"<!DOCTYPE html>\n{''.join(lines)}".encode()
+    digest = sha256(b"".join(name.encode() + text for name, text in sorted(contents.items()))).hexdigest()
     folder = cache / "pages" / digest[:32]
-    if files and not folder.is_dir():
+    if contents and not folder.is_dir():
         folder.parent.mkdir(parents=True, exist_ok=True)
         begun = Path(tempfile.mkdtemp(dir=folder.parent))
-        for name, content in files.items():
+        for name, content in contents.items():
             (begun / name).parent.mkdir(exist_ok=True)
             (begun / name).write_bytes(content)
         try:
             begun.rename(folder)
         except OSError:  # another run was quicker
             shutil.rmtree(begun)
-    return folder, stubs
+    return folder, {
+        unquote(f"{folder.as_uri()}/{place}" if offer.content is not None else place): offer
+        for place, offer in offers.items()
+    }
 
 
-def _format_anchor(href: str, name: str, entry: IndexLink | StubWheel) -> str:
-    attributes = f' data-requires-python="{escape(entry.requires_python)}"' if entry.requires_python else ""
-    if isinstance(entry, IndexLink) and entry.yanked is not None:
-        attributes += f' data-yanked="{escape(entry.yanked)}"'
-    if isinstance(entry, IndexLink) and entry.metadata is not None:
-        attributes += f' data-core-metadata="{f"sha256={entry.metadata}" if entry.metadata else "true"}"'
-    return f'<a href="{escape(href)}"{attributes}>{escape(name)}</a>\n'
-
-
-def _make_stub(stub: StubWheel) -> bytes:
+def _make_stub_wheel(name: str, metadata: bytes) -> bytes:
     """Return a wheel of METADATA alone: the same bytes each time."""
-    package, buffer = stub.package, io.BytesIO()
-    fields = dist_info.split_wheel_name(package.name)
-    folder = f"{fields.distribution}-{fields.version}.dist-info"
-    tags = f"Tag: {fields.python}-{fields.abi}-{fields.platform}\n"
+    fields, buffer = dist_info.split_wheel_name(name), io.BytesIO()
+    tag = f"Tag: {fields.python}-{fields.abi}-{fields.platform}\n"
+    texts = {
+        "METADATA": metadata,
+        "WHEEL": f"Wheel-Version: 1.0\nGenerator: rocm-wheels\nRoot-Is-Purelib: false\n{tag}".encode(),
+        "RECORD": b"",
+    }
     with zipfile.ZipFile(buffer, "w") as archive:
-        for name, content in (
-            ("METADATA", stub.content),
-            ("WHEEL", f"Wheel-Version: 1.0\nGenerator: rocm-wheels\nRoot-Is-Purelib: false\n{tags}".encode()),
-            ("RECORD", b""),
-        ):
-            archive.writestr(zipfile.ZipInfo(f"{folder}/{name}"), content)
+        for member, content in texts.items():
+            place = f"{fields.distribution}-{fields.version}.dist-info/{member}"
+            archive.writestr(zipfile.ZipInfo(place), content)
     return buffer.getvalue()
