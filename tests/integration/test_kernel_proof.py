@@ -207,9 +207,10 @@ def test_an_index_whose_torch_is_refused_is_passed_over_for_the_next_that_serves
 
 
 def test_an_index_whose_torch_is_refused_after_the_download_is_passed_over_too(
-    tmp_path: Path, empty: Environment, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Of a server that sends no parts of files the wheel is looked into when it is here."""
+    venv = make_environment(tmp_path / "venv")
     path = torch(tmp_path / "first", "2.10.0", code=library("gfx942"))
     second = torch(tmp_path / "second", "2.9.1", code=library("gfx1100"))
     page = f'<a href="{path.name}#sha256={hash_file(path)}">{path.name}</a>'.encode()
@@ -225,10 +226,10 @@ def test_an_index_whose_torch_is_refused_after_the_download_is_passed_over_too(
         )
         monkeypatch.setattr(package_indexes, "list_indexes", lambda: rows)
         words = ["--rocm", "none", "--gfx", "gfx1100", "--dependency-index", next_best.url]
-        command = ["install", "torch", *words, "--python", str(empty.prefix)]
+        command = ["install", "torch", *words, "--python", str(venv.prefix)]
         assert boundary.run_command(main.cli, command) == 0
     assert "passed over: pytorch-rocm7.2 has torch 2.10.0" in capsys.readouterr().err
-    assert empty.packages() == {"torch": "2.9.1"}
+    assert venv.packages() == {"torch": "2.9.1"}
 
 
 @pytest.mark.parametrize("form", [(1, "zlib"), (2, "zstd"), (3, "zstd"), None])

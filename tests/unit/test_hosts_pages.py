@@ -81,9 +81,7 @@ def test_a_document_that_is_refused_is_no_reason_to_take_an_older_version() -> N
     asked = package_set.InstallRequest(("torch",), INDEX)
     site = package_set.InstallSite(target, machine("gfx942"), {}, REST, web, Path("cache"), {})
     planner = package_set.SetPlanner(asked, site)
-    planner._index = INDEX
-    planner._places = [package_set.WheelPlace(INDEX, "torchvision", web)]
-    planner._rocm = None
+    planner.read_places(INDEX, "torchvision")
     torch = candidates.ChoiceCandidate(
         reader.IndexLink("t.whl", "t.whl", INDEX),
         dist_info.parse_wheel_name("torch-2.9-py3-none-any.whl"),

@@ -56,7 +56,7 @@ WRONG = [
     (["torch-vision==0.24"], "torch-vision is no project of torch's; did you mean torchvision?"),
     (["tirton"], "did you mean triton?"),
     (["torchadio"], "did you mean torchaudio?"),
-    (["-r"], "-r is no option of this command"),
+    (["-r"], "'-r' is not a requirement"),
     (["torch", "Torch>=2.9"], "torch is requested twice: torch and Torch>=2.9"),
     (["torch; sys_platform == 'win32'"], "nothing is left to install"),
 ]

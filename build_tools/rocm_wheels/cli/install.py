@@ -22,7 +22,7 @@ from rocm_wheels.core import errors, extras, log, shell, tables
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rocm_wheels.gpus.gpu import Gpu, Hardware
+    from rocm_wheels.gpus.gpu import Gpu
     from rocm_wheels.user import plan as planning
     from rocm_wheels.user import signed_index
     from rocm_wheels.user.candidates import ChoiceCandidate, KnownFeature, WheelChoice
@@ -30,30 +30,9 @@ if TYPE_CHECKING:
 
 _MOST_EXCLUDED = 10
 _MOST_VALUES = 8
-_CHOOSE_HELP = """Choose a wheel of an index for each REQUIREMENT, and say why that one.
-
-The newest version of which a wheel fits is taken. Within it variants come first, in the order of PEP 825,
-then null, then wheels without a label. GPUs and ROCm are those of this machine, or what --gfx and --rocm say.
-Without --index those that are known for the machine are asked, best first.
-
-\b
-INDEX is any of
-  a URL or folder with a page a project       https://repo.example/simple/
-  an address with {family} in it              https://repo.example/v2/{family}/
-  a folder or page that just lists wheels     dist/, https://repo.example/links.html
-
-The exit code is 17 when nothing fits; the wheel that came nearest is named. So it is for a torch without code
-for the GPUs, as `install` has it: parts of its files are read, whatever the index says, and what serves the
-GPUs is listed.
-
-\b
-Examples:
-  rocm-wheels choose torch --index https://wheels.example/simple/
-  rocm-wheels choose torch --index public --gfx gfx1100 --rocm 7.2
-"""
 
 
-@command.command("choose", help=_CHOOSE_HELP)
+@command.command("choose")
 @click.argument("requirements", nargs=-1, required=True, metavar="REQUIREMENT...")
 @catalogue.INDEX.but(help="Where the wheels are [default: the best known one].")
 @catalogue.MACHINE_GFX.but(
@@ -86,7 +65,27 @@ def choose_command(  # noqa: PLR0917 - click passes them by name
     everything: bool,
     as_json: bool,
 ) -> None:
-    """Choose, and print what was chosen; 17 when something has no wheel that fits."""
+    """Choose a wheel of an index for each REQUIREMENT, and say why that one.
+
+    The newest version of which a wheel fits is taken. Within it variants come first, in the order of PEP 825,
+    then null, then wheels without a label. GPUs and ROCm are those of this machine, or what --gfx and --rocm
+    say. Without --index those that are known for the machine are asked, best first.
+
+    \b
+    INDEX is any of
+      a URL or folder with a page a project       https://repo.example/simple/
+      an address with {family} in it              https://repo.example/v2/{family}/
+      a folder or page that just lists wheels     dist/, https://repo.example/links.html
+
+    The exit code is 17 when nothing fits; the wheel that came nearest is named. So it is for a torch without
+    code for the GPUs, as `install` has it: parts of its files are read, whatever the index says, and what
+    serves the GPUs is listed.
+
+    \b
+    Examples:
+      rocm-wheels choose torch --index https://wheels.example/simple/
+      rocm-wheels choose torch --index public --gfx gfx1100 --rocm 7.2
+    """
     from rocm_wheels.index.reader import IndexReader
     from rocm_wheels.user.host import StatedMachine, make_host
     from rocm_wheels.user.kernel_proof import choose_proven_wheels
@@ -136,17 +135,13 @@ def host_as_json(host: TargetHost) -> dict[str, object]:
     """Return a machine as ``--json`` prints it."""
     from dataclasses import asdict
 
+    hardware = asdict(host.hardware)
     return {
         "platform": host.platform,
         "machine": host.machine,
         "python": host.full_python or host.python,
-        "gpus": [asdict(gpu) for gpu in host.hardware.gpus],
-        "rocm": [asdict(rocm) for rocm in host.hardware.rocm],
-        "driver": host.hardware.driver,
-        "faults": list(host.hardware.faults),
-        "supported": {
-            ns: {f: list(v) for f, v in features.items()} for ns, features in host.supported.items()
-        },
+        **{name: hardware[name] for name in ("gpus", "rocm", "driver", "faults")},
+        "supported": host.supported,
     }
 
 
@@ -154,19 +149,12 @@ def choice_as_json(choice: WheelChoice) -> dict[str, object]:
     """Return a choice as ``--json`` prints it: the fields of the record; GPUs by their place and target."""
     from dataclasses import asdict
 
+    names = "requirement project extras index layout requires visible_line override_line notes"
     return {
-        "requirement": choice.requirement,
-        "project": choice.project,
-        "extras": list(choice.extras),
-        "index": choice.index,
-        "layout": choice.layout,
+        **{name: getattr(choice, name) for name in names.split()},
         "picked": choice.picked.as_json(),
-        "requires": list(choice.requires),
         "served": [{"index": gpu.index, "gfx": gpu.gfx, "served": good} for gpu, good in choice.served],
-        "visible_line": choice.visible_line,
-        "override_line": choice.override_line,
         "known": [asdict(entry) for entry in choice.known],
-        "notes": list(choice.notes),
         "candidates": [candidate.as_json() for candidate in choice.candidates],
     }
 
@@ -174,33 +162,25 @@ def choice_as_json(choice: WheelChoice) -> dict[str, object]:
 def describe_host(host: TargetHost) -> list[str]:
     """Return lines about a machine: its Python, GPUs and ROCm, each with where it is known from."""
     lines = [f"machine  {host.platform} {host.machine}, Python {host.full_python or host.python}"]
-    lines += [f"GPU      {_describe_gpu(gpu)}" for gpu in host.hardware.gpus] or [
-        f"GPU      none{_describe_search(host.hardware)}"
-    ]
+    lines += [f"GPU      {_describe_gpu(gpu)}" for gpu in host.hardware.gpus]
+    if not host.hardware.gpus:
+        lines.append(f"GPU      none ({'; '.join(host.hardware.tried) or 'stated'})")
     lines += [f"ROCm     {rocm.version} ({rocm.source}: {rocm.path})" for rocm in host.hardware.rocm[:1]]
     return lines + [f"fault    {fault}" for fault in host.hardware.faults]
 
 
 def _describe_gpu(gpu: Gpu) -> str:
+    vendors = {
+        "amd": "AMD, target unknown",
+        "nvidia": f"NVIDIA, compute capability {gpu.capability or 'not known'}",
+        "intel": "Intel",
+        "apple": "Apple",
+    }
     number = "-" if gpu.index is None else str(gpu.index)
-    words = [
-        number,
-        gpu.gfx or _describe_vendor(gpu),
-        gpu.name,
-        f"({', '.join(dict.fromkeys((gpu.source, gpu.confidence)))})",
-    ]
-    hidden = [] if gpu.visible else [f"hidden by {gpu.hidden_by}"]
-    return " ".join(filter(None, [*words, *hidden])) + "".join(f"; {note}" for note in gpu.notes)
-
-
-def _describe_vendor(gpu: Gpu) -> str:
-    if gpu.vendor == "nvidia":
-        return f"NVIDIA, compute capability {gpu.capability or 'not known'}"
-    return {"amd": "AMD, target unknown", "intel": "Intel", "apple": "Apple"}.get(gpu.vendor, gpu.vendor)
-
-
-def _describe_search(hardware: Hardware) -> str:
-    return f" ({'; '.join(hardware.tried)})" if hardware.tried else " (stated)"
+    source = f"({', '.join(dict.fromkeys((gpu.source, gpu.confidence)))})"
+    hidden = "" if gpu.visible else f"hidden by {gpu.hidden_by}"
+    words = [number, gpu.gfx or vendors.get(gpu.vendor, gpu.vendor), gpu.name, source, hidden]
+    return "; ".join([" ".join(filter(None, words)), *gpu.notes])
 
 
 def _describe_choice(choice: WheelChoice, everything: bool) -> list[str]:
@@ -236,39 +216,7 @@ def _list_candidates(candidates: Sequence[ChoiceCandidate], everything: bool) ->
     return lines + ([f"         and {hidden} more that are out: --all lists them"] if hidden else [])
 
 
-_INSTALL_HELP = """Install torch and its companions: the builds for this machine's GPUs, from one index.
-
-PACKAGES are names with versions as pip reads them: torch 'torchvision>=0.24' 'torch==2.9.*'
-[default: $ROCM_WHEELS_PACKAGES, else torch torchvision torchaudio]. torch is chosen as `rocm-wheels choose`
-says; uv resolves and installs the rest around it. Nothing is installed before every file is here and its
-sha256 checked. The exit code is 17 when anything did not happen.
-
-Before a wheel is fetched, torch's METADATA and parts of its files say what it is built for, and whether it
-has code for the GPU; where a server sends no parts, that is read after the download. A torch without code for
-the GPU is not installed, unless --allow-cpu is given.
-
-\b
-Where it comes from:
-  torch, torchvision, torchaudio, triton…, rocm…, amd-…   the chosen index, never PyPI; rocm… or --rocm-index
-  other torch projects that it lacks (torchao)            PyPI, if without compiled code
-  the rest that it lacks (sympy, numpy)                   PyPI, or --dependency-index
-
-With --released-by the pages of the index must be those that a key has signed (`rocm-wheels set refresh
---sign-with`), not expired, and not older than this machine has seen; otherwise nothing is installed.
-
---dry-run -o pylock.toml writes the answer as a lock (PEP 751), which --lock installs again, on any machine of
-this kind; so it does with those of other programs. A large download that broke off goes on where it was.
-
-\b
-Examples:
-  rocm-wheels install --venv my-torch
-  rocm-wheels install torch torchvision --index URL --dry-run -o pylock.toml
-  rocm-wheels install --lock pylock.toml --venv my-torch
-  rocm-wheels install --keep-wheels offline     (and the line for machines without a network)
-"""
-
-
-@command.command("install", help=_INSTALL_HELP)
+@command.command("install")
 @click.argument("packages", nargs=-1, metavar="[PACKAGES]...", envvar="ROCM_WHEELS_PACKAGES")
 @catalogue.DRY_RUN.but(help="Print what would be done, and the commands to do it by hand.")
 @catalogue.PYTHON.but(
@@ -312,7 +260,37 @@ def install_command(  # noqa: PLR0917 - click passes them by name
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Plan, and unless it is a dry run carry out; non-zero when anything did not happen."""
+    """Install torch and its companions: the builds for this machine's GPUs, from one index.
+
+    PACKAGES are names with versions as pip reads them: torch 'torchvision>=0.24' 'torch==2.9.*' [default:
+    $ROCM_WHEELS_PACKAGES, else torch torchvision torchaudio]. torch is chosen as `rocm-wheels choose` says;
+    uv resolves and installs the rest around it. Nothing is installed before every file is here and its sha256
+    checked. The exit code is 17 when anything did not happen.
+
+    Before a wheel is fetched, torch's METADATA and parts of its files say what it is built for, and whether
+    it has code for the GPU; where a server sends no parts, that is read after the download. A torch without
+    code for the GPU is not installed, unless --allow-cpu is given.
+
+    \b
+    Where it comes from:
+      torch, torchvision, torchaudio, triton…, rocm…, amd-…   the chosen index alone; rocm… or --rocm-index
+      other torch projects that it lacks (torchao)            PyPI, if without compiled code
+      the rest that it lacks (sympy, numpy)                   PyPI, or --dependency-index
+
+    With --released-by the pages of the index must be those that a key has signed (`rocm-wheels set refresh
+    --sign-with`), not expired, and not older than this machine has seen; otherwise nothing is installed.
+
+    --dry-run -o pylock.toml writes the answer as a lock (PEP 751), which --lock installs again, on any
+    machine of this kind; so it does with those of other programs. A large download that broke off goes on
+    where it was.
+
+    \b
+    Examples:
+      rocm-wheels install --venv my-torch
+      rocm-wheels install torch torchvision --index URL --dry-run -o pylock.toml
+      rocm-wheels install --lock pylock.toml --venv my-torch
+      rocm-wheels install --keep-wheels offline     (and the line for machines without a network)
+    """
     from dataclasses import replace
 
     from rocm_wheels.core.files import write_atomically

@@ -257,16 +257,6 @@ def is_device_project(project: str) -> bool:
     return project.startswith("amd-torch-device-")
 
 
-def prove_files(
-    torch: candidates.ChoiceCandidate,
-    devices: Sequence[candidates.ChoiceCandidate],
-    demand: GpuDemand,
-    earlier: KernelProof,
-) -> KernelProof:
-    """Return what files say that are here: ``torch`` and ``devices`` lead to them."""
-    return _read_proof(torch, devices, demand, reader.IndexReader(), replace(earlier, unread=""))
-
-
 def prove_installed(environment: installed_packages.PythonEnvironment) -> KernelProof | None:
     """Return what the installed torch says; None where there is none. DataError for damaged libraries."""
     installed = installed_packages.read_environment_packages(environment)

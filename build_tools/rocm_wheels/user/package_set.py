@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -173,10 +173,10 @@ class WheelPlace:
         return [offer for offer in offers if offer.package.project == project]
 
 
-def make_offer(link: reader.IndexLink) -> resolve.Offer | None:
+def make_offer(link: reader.IndexLink, index: str = resolve.CHOSEN) -> resolve.Offer | None:
     """Return a file as uv may take it; None for what no installer takes. DataError for a digest that is none.
 
-    A variant has its label in the name of its file, and is not yet one that uv could take.
+    ``index`` is that of its package. The name of a variant has its label: uv cannot take it as it is.
     """
     name = reader.file_name_of_link(link)
     try:
@@ -190,12 +190,15 @@ def make_offer(link: reader.IndexLink) -> resolve.Offer | None:
     except (errors.DataError, InvalidSdistFilename, InvalidVersion):
         return None
     sha256 = reader.require_link_digest(link)
-    package = LockedPackage(project, version, name, link.url, sha256, link.size, resolve.CHOSEN)
+    package = LockedPackage(project, version, name, link.url, sha256, link.size, index)
     return resolve.Offer(package, None, link.requires_python, link.yanked, link.metadata)
 
 
 class SetPlanner:
-    """Plans one set for a site. ``refused`` are known indexes that are passed over, as their torch was."""
+    """Plans one set for a site. ``refused`` are known indexes that are passed over, as their torch was.
+
+    UsageError for requirements and addresses that are none.
+    """
 
     def __init__(
         self,
@@ -205,11 +208,18 @@ class SetPlanner:
     ) -> None:
         self._request, self._site, self._refused = request, site, refused
         self._packages = requested.parse_packages(request.packages, site.target.environment.markers)
+        self._companions = [name for name in self._packages if is_closed_project(name) and name != "torch"]
         self._versions = {name: installed.version for name, installed in site.present.items()}
+        self._rocm_url = request.rocm_index and reader.resolve_index_url(request.rocm_index)
+        self._link_urls = [
+            text if index_pages.is_page_url(text) else reader.resolve_index_url(text)
+            for text in request.find_links
+        ]
+        self._lines: Sequence[str] = ()  # what uv was asked for at last
         self._left_out: list[str] = []  # projects of which compiled wheels are not offered
 
     def plan(self) -> PackageSet:
-        """Choose and resolve. UsageError for bad input, HostError when nothing fits or nothing may."""
+        """Choose and resolve. HostError when nothing fits or nothing may."""
         request, reach = self._request, self._site.reach
         torch = requested.find_torch_requirement(self._packages)
         if torch is None and request.index is None:
@@ -217,26 +227,17 @@ class SetPlanner:
                 "nothing of this belongs to torch, which says from which index things come",
                 tip="name torch as well, or the index with --index",
             )
-        rocm = reader.resolve_index_url(request.rocm_index) if request.rocm_index is not None else None
-        links = [
-            text if index_pages.is_page_url(text) else reader.resolve_index_url(text)
-            for text in request.find_links
-        ]
         if request.signed is not None:  # the pages of other indexes that were named need not be
             named = reader.resolve_index_url(request.index) if request.index else None
-            exempt = {self._site.dependencies, *filter(None, [rocm]), *links} - {named}
+            exempt = {self._site.dependencies, self._rocm_url or "", *self._link_urls} - {named}
             reach.page_check = replace(request.signed, exempt=frozenset(exempt)).check_page
         choice = self._choose(torch, request.index) if torch is not None else None
-        self._index = choice.index if choice else reader.resolve_index_url(request.index or "")
-        self._dependencies = self._site.dependencies or self._index
-        chosen = WheelPlace(self._index, "torch" if choice else next(iter(self._packages)), reach)
-        self._places = [chosen, *(WheelPlace(link, None, reach) for link in links)]
-        self._rocm = None if rocm is None else WheelPlace(rocm, "rocm", reach)
+        index = choice.index if choice else reader.resolve_index_url(request.index or "")
+        self.read_places(index, "torch" if choice else next(iter(self._packages)))
         if choice is None:
-            lines = [str(requirement) for requirement in self._packages.values()]
-            packages = self._resolve(lines, {})
+            packages = self._resolve([str(requirement) for requirement in self._packages.values()], {})
         else:
-            choice, lines, packages = self._resolve_around(choice)
+            choice, packages = self._resolve_around(choice)
         if request.signed is not None:
             self._require_signed_files(packages)
         for number, package in enumerate(packages):
@@ -244,31 +245,35 @@ class SetPlanner:
             if fetched is not None and package.sha256 is None:
                 log.log_warning(f"{requested.NO_DIGEST} {package.file}: {requested.ONLY_CONNECTION}")
                 packages[number] = replace(package, sha256=fetched.sha256, size=fetched.size)
-        return PackageSet(tuple(packages), self._index, tuple(self._list_indexes()), tuple(lines), choice)
+        return PackageSet(tuple(packages), index, tuple(self._list_indexes()), tuple(self._lines), choice)
+
+    def read_places(self, index: str, project: str) -> None:
+        """Read where wheels are: the chosen index, which has a page of ``project``, and those beside it."""
+        reach = self._site.reach
+        self._index, self._dependencies = index, self._site.dependencies or index
+        self._places = [WheelPlace(index, project, reach)]
+        self._places += [WheelPlace(link, None, reach) for link in self._link_urls]
+        self._rocm = WheelPlace(self._rocm_url, "rocm", reach) if self._rocm_url else None
 
     # --- torch ---
 
     def _choose(self, requirement: str, index: str | None) -> candidates.WheelChoice:
         """Choose a project's wheel; of the known indexes one that has all the companions, too."""
         request, host = self._request, replace(self._site.host, versions=self._versions)
-        companions = [] if index is not None else self._list_companions()
         return choose.choose_wheels(
-            [requirement, *companions], index, host, self._site.reach, channel=request.channel,
-            pre=request.pre, allow_cpu=request.allow_cpu, refused=self._refused,
+            [requirement, *(self._companions if index is None else ())], index, host, self._site.reach,
+            channel=request.channel, pre=request.pre, allow_cpu=request.allow_cpu, refused=self._refused,
         )[0]  # fmt: skip
-
-    def _list_companions(self) -> list[str]:
-        return [name for name in self._packages if is_closed_project(name) and name != "torch"]
 
     def _resolve_around(
         self, choice: candidates.WheelChoice
-    ) -> tuple[candidates.WheelChoice, list[str], list[LockedPackage]]:
+    ) -> tuple[candidates.WheelChoice, list[LockedPackage]]:
         """Resolve with exactly the torch that was chosen.
 
         Where that fails, another may do: it is taken where only a companion was asked for, else named.
         """
         try:
-            return choice, *self._resolve_with(choice)
+            return choice, self._resolve_with(choice)
         except errors.HostError as failure:
             asked = dict(self._packages)
             torch = Requirement(choice.requires[0])
@@ -284,25 +289,24 @@ class SetPlanner:
                 failure.tip = f"these go together: rocm-wheels install {' '.join(together)}"
                 raise failure from None
         choice = self._choose(f"torch=={version}", self._index)
-        return choice, *self._resolve_with(choice)
+        return choice, self._resolve_with(choice)
 
-    def _resolve_with(self, choice: candidates.WheelChoice) -> tuple[list[str], list[LockedPackage]]:
+    def _resolve_with(self, choice: candidates.WheelChoice) -> list[LockedPackage]:
         self._versions["torch"] = choice.picked.version
         torch, stub = Requirement(choice.requires[0]), self._make_stub("torch", choice.picked)
-        others = [str(requirement) for name, requirement in self._packages.items() if name != "torch"]
-        lines = [str(torch), *others]
-        closed, constraints = self._list_companions(), []
+        lines = [str(torch), *(str(line) for name, line in self._packages.items() if name != "torch")]
+        names, constraints = dict.fromkeys(self._companions), []
         metadata = dist_info.parse_metadata(stub.content or b"", name=f"METADATA of {choice.picked.name}")
+        markers = self._site.target.environment.markers
         for requirement in map(Requirement, metadata.requires_dist):
-            marker, name = requirement.marker, canonicalize_name(requirement.name)
-            values = [
-                {**self._site.target.environment.markers, "extra": extra} for extra in torch.extras or {""}
-            ]
-            if is_closed_project(name) and (marker is None or any(map(marker.evaluate, values))):
-                closed.append(name)
+            name, marker = canonicalize_name(requirement.name), requirement.marker
+            applies = marker is None or any(
+                marker.evaluate({**markers, "extra": extra}) for extra in torch.extras or {""}
+            )
+            if applies and is_closed_project(name):
+                names[name] = None
                 # uv takes a pre-release that somebody requires only where it is asked for
                 constraints += [f"{name}>=0.dev0"] if requirement.specifier.prereleases else []
-        names = list(dict.fromkeys(closed))
         builds = parallel.run_in_parallel(lambda name: self._list_builds(name, choice), names, jobs=_JOBS)
         pages = dict(zip(names, builds, strict=True))
         if absent := [name for name, page in pages.items() if not page]:
@@ -318,7 +322,7 @@ class SetPlanner:
                 more += (
                     [f"{package.project}[{','.join(sorted(shared))}]=={package.version}"] if shared else []
                 )
-        return (lines + more, self._resolve(lines + more, pages, constraints)) if more else (lines, packages)
+        return self._resolve(lines + more, pages, constraints) if more else packages
 
     def _read_extras(self, package: LockedPackage) -> set[str]:
         offers = self._list_offers(package.project)
@@ -330,28 +334,23 @@ class SetPlanner:
 
     # --- what is offered ---
 
-    def _list_indexes(self) -> Iterator[str]:
-        if self._places[0].is_index and not is_index(self._index, self._dependencies):
-            yield self._index
-        if self._rocm is not None and self._rocm.is_index:
-            yield self._rocm.url
-        yield self._dependencies
+    def _list_indexes(self) -> list[str]:
+        own = [self._places[0], *([self._rocm] if self._rocm else [])]
+        urls = [place.url for place in own if place.is_index and not is_index(place.url, self._dependencies)]
+        return [*urls, self._dependencies]
 
     def _list_offers(self, project: str) -> list[resolve.Offer]:
         """Return the files that the chosen index and --find-links have of a project, else those of ROCm's."""
         offers = [offer for place in self._places for offer in place.list_offers(project)]
-        if offers or self._rocm is None or not requested.is_rocm_project(project):
-            return offers
-        return self._rocm.list_offers(project)
+        is_of_rocm = self._rocm is not None and requested.is_rocm_project(project)
+        return self._rocm.list_offers(project) if is_of_rocm and not offers and self._rocm else offers
 
     def _list_builds(self, project: str, choice: candidates.WheelChoice) -> list[resolve.Offer]:
         """Return what uv is offered of a project: the builds for torch, of variants the best of a version."""
-        offers = self._list_offers(project)
+        offers, torch = self._list_offers(project), Version(choice.picked.version)
         versions = {offer.package.version for offer in offers}
-        torch = Version(choice.picked.version)
         allowed = select_same_build(versions, torch, is_torch=project == "torch")
-        labelled = {offer.package.version for offer in offers if is_variant(offer)}
-        varied = sorted(labelled & allowed)
+        varied = {offer.package.version for offer in offers if is_variant(offer)} & allowed
 
         def choose_variant(version: Version) -> resolve.Offer | None:
             try:
@@ -362,17 +361,16 @@ class SetPlanner:
                 return None  # a version that this machine can use no variant of is not offered
             return self._make_stub(project, picked)
 
-        variants = parallel.run_in_parallel(choose_variant, varied, jobs=_JOBS)
-        plain = [offer for offer in offers if offer.package.version in allowed - labelled]
+        variants = parallel.run_in_parallel(choose_variant, sorted(varied), jobs=_JOBS)
+        plain = [offer for offer in offers if offer.package.version in allowed - varied]
         return [*plain, *filter(None, variants)]
 
     def _make_stub(self, project: str, picked: candidates.ChoiceCandidate) -> resolve.Offer:
         content = index_pages.read_wheel_metadata(picked.link, self._site.reach)
         plain = replace(dist_info.split_wheel_name(picked.name), label="").file_name
-        properties = picked.properties if picked.label else None
         package = LockedPackage(
             project, picked.wheel.version, plain, picked.url, picked.sha256, picked.size, resolve.CHOSEN,
-            properties=properties,
+            properties=picked.properties if picked.label else None,
         )  # fmt: skip
         return resolve.Offer(package, content, picked.requires_python)
 
@@ -397,13 +395,8 @@ class SetPlanner:
             return []
         links = index_pages.read_project_links(self._dependencies, project, self._site.reach) or ()
         pure = [link for link in links if is_pure_wheel(reader.file_name_of_link(link))]
-        if len(pure) < len(links):
-            self._left_out.append(project)
-        return [
-            replace(offer, package=replace(offer.package, index=self._dependencies))
-            for link in pure
-            if (offer := make_offer(link))
-        ]
+        self._left_out += [project] if len(pure) < len(links) else []
+        return list(filter(None, (make_offer(link, self._dependencies) for link in pure)))
 
     # --- uv, and the rules ---
 
@@ -416,22 +409,15 @@ class SetPlanner:
         """Ask uv, with what is offered of projects that it may not look for; each must be of its place."""
         site, request = self._site, self._request
         names = {name for place in self._places for name in place.listed}
-        if self._rocm is not None:
-            names |= set(filter(requested.is_rocm_project, self._rocm.listed))
+        names |= set(filter(requested.is_rocm_project, self._rocm.listed if self._rocm else ()))
         offered = {name: self._list_offers(name) for name in sorted(names - {*pages})}
         for name in self._packages:
             is_open = requested.requires_pure_wheel(name) and not is_closed_project(name)
             if is_open and name not in offered and (page := self._list_pure_wheels(name)):
                 offered[name] = page
-        if request.pre:
-            constraints = [*constraints, *(f"{name}>=0.dev0" for name in pages)]
-        asked = resolve.ResolveRequest(
-            lines,
-            [*self._list_indexes()],
-            {**offered, **pages},
-            [] if request.whole else self._list_kept(),
-            constraints,
-        )
+        constraints = [*constraints, *(f"{name}>=0.dev0" for name in pages if request.pre)]
+        kept = [] if request.whole else self._list_kept()
+        asked = resolve.ResolveRequest(lines, self._list_indexes(), {**offered, **pages}, kept, constraints)
         python, markers = site.target.runnable_python, site.target.environment.markers
         try:
             packages = resolve.resolve_packages(asked, python, markers, site.host.tags, site.cache, site.env)
@@ -439,6 +425,7 @@ class SetPlanner:
             raise self._explain_failure(str(cause)) from None
         for package in packages:
             self._require_origin(package, packages)
+        self._lines = lines
         return packages
 
     def _make_absent_error(self, project: str, message: str = "") -> errors.HostError:
@@ -453,7 +440,8 @@ class SetPlanner:
         """Say what lies behind a failure of uv's, where the rules do."""
         unknown = re.findall(r"(?<![\w.-])([A-Za-z0-9][\w.-]*?)(?:\[[\w,-]+\])? was not found", message)
         names = unknown + re.findall(r"no versions? of ([A-Za-z0-9][\w.-]*)", message)
-        pages = re.findall(rf"{re.escape(strip_credentials(self._dependencies))}([\w.-]+)/", message)
+        where = strip_credentials(self._dependencies)
+        pages = re.findall(rf"{re.escape(where)}([\w.-]+)/", message)
         for name in dict.fromkeys(map(canonicalize_name, [*names, *pages])):
             # uv takes a page to log in for one without files; ours says what is wrong with it
             index_pages.read_project_links(self._dependencies, name, self._site.reach)
@@ -466,37 +454,32 @@ class SetPlanner:
             )
         if closed:
             return self._make_absent_error(closed[0], f"{message}\n")
+        tip = "name versions that go together, such as 'torch==2.9.*'; or another --index"
         if unknown:
-            where = strip_credentials(self._dependencies)
-            return errors.HostError(
-                message, tip=f"is the name {unknown[0]} right? What the index lacks is looked for in {where}"
-            )
-        return errors.HostError(
-            message, tip="name versions that go together, such as 'torch==2.9.*'; or another --index"
-        )
+            tip = f"is the name {unknown[0]} right? What the index lacks is looked for in {where}"
+        return errors.HostError(message, tip=tip)
 
     def _require_origin(self, package: LockedPackage, packages: Iterable[LockedPackage]) -> None:
         """Raise HostError for a package that may not come from where it is."""
         name = package.project
-        if package.index in (resolve.CHOSEN, resolve.INSTALLED) or is_index(package.index, self._index):
-            return
+        is_chosen = package.index in (resolve.CHOSEN, resolve.INSTALLED) or is_index(
+            package.index, self._index
+        )
         is_of_rocm = self._rocm is not None and is_index(package.index, self._rocm.url)
+        if is_chosen or (is_of_rocm and (requested.is_rocm_project(name) or not is_closed_project(name))):
+            return
         if is_closed_project(name):
-            if not (is_of_rocm and requested.is_rocm_project(name)):
-                raise self._make_absent_error(name)
-        elif not is_of_rocm and not package.is_sdist and not is_pure_wheel(package.name):
-            closed = [
-                other.project
-                for other in packages
-                if name in other.required_by and is_closed_project(other.project)
-            ]
-            if closed or requested.requires_pure_wheel(name):
-                other = closed[0] if closed else "torch"
-                raise errors.HostError(
-                    f"{package} of the index of dependencies is refused: it has compiled code and requires "
-                    f"{other}: it was built for another build of {other}",
-                    tip="build it against this torch, or name an index that has it with --index",
-                )
+            raise self._make_absent_error(name)
+        if package.is_sdist or is_pure_wheel(package.name):
+            return
+        others = [p.project for p in packages if name in p.required_by and is_closed_project(p.project)]
+        others += ["torch"] if requested.requires_pure_wheel(name) else []
+        if others:
+            raise errors.HostError(
+                f"{package} of the index of dependencies is refused: it has compiled code and requires "
+                f"{others[0]}: it was built for another build of {others[0]}",
+                tip="build it against this torch, or name an index that has it with --index",
+            )
 
     def _require_signed_files(self, packages: Iterable[LockedPackage]) -> None:
         """Raise HostError for a file that the signed pages do not state, of those that uv read by itself."""

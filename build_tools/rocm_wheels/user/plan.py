@@ -300,24 +300,13 @@ def _prove_torch(
     if demand is None or torch is None:
         return replace(plan, demand=demand)
     carriers = [torch, *(p for p in plan.packages if kernel_proof.is_device_project(p.project))]
-    proof = kernel_proof.KernelProof(f"torch {torch.version}")
-    was_fetched = False
-    try:
-        if plan.kept.issuperset(package.project for package in carriers):
-            proof = kernel_proof.prove_installed(site.target.environment) or proof
-        else:
-            wheels = [_as_candidate(plan, package) for package in carriers]
-            markers = site.target.environment.markers
-            proof = kernel_proof.prove_wheel(wheels[0], wheels[1:], demand, markers, site.reach)
-    except errors.DataError as fault:  # of a file that rotted here: fetching it tells
-        proof = replace(proof, unread=errors.explain_error(fault))
+    is_fetched = False
+    proof = _read_proof(plan, carriers, demand)
     if proof.unread and not (request.dry_run or request.allow_cpu):
         log.log_note(f"{proof.unread}: {torch.file} is fetched to see what it has code for")
-        fetched = fetch.fetch_packages(carriers, site.cache, variables=site.connection)
-        was_fetched = True
-        plan = replace(plan, packages=tuple(fetch.add_digests(plan.packages, fetched)))
-        wheels = [_as_candidate(plan, package) for package in fetched]
-        proof = kernel_proof.prove_files(wheels[0], wheels[1:], demand, proof)
+        carriers = fetch.fetch_packages(carriers, site.cache, variables=site.connection)
+        plan = replace(plan, packages=tuple(fetch.add_digests(plan.packages, carriers)))
+        is_fetched, proof = True, _read_proof(plan, carriers, demand)
     if demand.list_faults(proof) and set(made_for) & {gpu.native or gpu.gfx for gpu in demand.gpus}:
         posed = kernel_proof.find_proven_pose(proof, demand.gpus, host.platform)
         plan = replace(plan, override_line=posed.line if posed else None)
@@ -326,9 +315,24 @@ def _prove_torch(
         try:
             kernel_proof.require_served(proof, demand, host, plan.choice)
         except install_options.UnservedGpuError as refusal:
-            refusal.tip = f"nothing was installed; {refusal.tip}" if was_fetched else refusal.tip
+            refusal.tip = f"nothing was installed; {refusal.tip}" if is_fetched else refusal.tip
             raise
     return replace(plan, demand=demand, proof=proof)
+
+
+def _read_proof(
+    plan: InstallPlan, carriers: Sequence[LockedPackage], demand: kernel_proof.GpuDemand
+) -> kernel_proof.KernelProof:
+    """Return what torch and its device wheels (``carriers``) say: installed, here or on a server."""
+    nothing = kernel_proof.KernelProof(f"torch {carriers[0].version}")
+    environment, reach = plan.target.environment, plan.site.reach
+    try:
+        if plan.kept.issuperset(package.project for package in carriers):
+            return kernel_proof.prove_installed(environment) or nothing
+        torch, *devices = (_as_candidate(plan, package) for package in carriers)
+        return kernel_proof.prove_wheel(torch, devices, demand, environment.markers, reach)
+    except errors.DataError as fault:  # of a file that rotted here: fetching it tells
+        return replace(nothing, unread=errors.explain_error(fault))
 
 
 def _as_candidate(plan: InstallPlan, package: LockedPackage) -> candidates.ChoiceCandidate:

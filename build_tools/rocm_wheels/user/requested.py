@@ -84,21 +84,16 @@ def _parse_package(word: str) -> Requirement:
     text = word.strip()
     if not text:
         raise errors.UsageError("a package has an empty name; is a variable not set?", tip=_NAMES_TIP)
-    if text.startswith("-"):
-        raise errors.UsageError(f"{text} is no option of this command", tip="--help lists them")
     if "://" in text or text.endswith((".whl", ".tar.gz", ".zip")) or text.startswith((".", "/", "~")):
         raise errors.UsageError(
             f"{text} is a file or URL: nothing would be chosen of it",
             tip="put wheels into a folder and name that with --index or --find-links",
         )
     try:
-        requirement = Requirement(text)
+        return Requirement(text)
     except InvalidRequirement as cause:
         hint = " (two equals signs)" if re.search(r"[^=<>!~]=[^=]", text) else ""
         raise errors.UsageError(f"{text!r} is not a requirement{hint}", tip=_NAMES_TIP) from cause
-    if requirement.url:
-        raise errors.UsageError(f"{text} names a URL: nothing would be chosen of it", tip=_NAMES_TIP)
-    return requirement
 
 
 def find_torch_requirement(packages: Mapping[str, Requirement]) -> str | None:
