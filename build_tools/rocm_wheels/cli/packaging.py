@@ -154,7 +154,7 @@ def stamp_command(  # noqa: PLR0917 - click passes them by name
     with options.show_activity("stamping", len(wheels)):
         if dry_run:
             stamps = variant_stamp.plan_stamps(wheels, request)
-            done = [stamp.describe(stamp.find_target(output_dir)) for stamp in stamps]
+            done = [stamp.describe(output_dir) for stamp in stamps]
         else:
             done = variant_stamp.stamp_wheels(wheels, request, output_dir, replace=request.replace)
     lines = (f"{wheel.path}  {document.describe_properties(wheel.properties)}" for wheel in done)

@@ -166,7 +166,10 @@ def _compress_bundle(plain: bytearray, old: bundles.CompressedBundle, bundle: el
 
 
 def build_bundle(entries: Sequence[tuple[str, bytes]]) -> bytes:
-    """Return a compressed bundle of entries (ID, content), as clang of ROCm 6.2 to 7.0 writes it."""
+    """Return a compressed bundle of entries (ID, content) in the form that clang of ROCm 6.2 to 7.0 writes.
+
+    Without long matches, which clang looks for: see ``_ZSTD_LEVELS``.
+    """
     table, places = bundles.lay_out_bundle(
         [(name, len(content)) for name, content in entries], _LARGEST_ALIGNMENT
     )
@@ -177,7 +180,7 @@ def build_bundle(entries: Sequence[tuple[str, bytes]]) -> bytes:
     plain = b"".join(elf_pages.fill_gaps(chunks))
     form = bundles.CompressedBundle("zstd", _BUILT_VERSION, memoryview(b""), 0, 0, b"")
     digest = hashlib.md5(plain, usedforsecurity=False).digest()[:8]
-    stream = _compress_zstd(plain, *_ZSTD_LEVELS[1])
+    stream = _compress_zstd(plain, *_ZSTD_LEVELS[0])
     return bundles.pack_compressed_bundle(stream, form, size=len(plain), hash8=digest)
 
 

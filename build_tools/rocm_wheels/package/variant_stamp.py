@@ -13,7 +13,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 
@@ -178,19 +178,6 @@ def read_wheel_facts(wheel: Path) -> WheelFacts:
 JoinedDocuments = Sequence[tuple[str, VariantMetadata]]
 
 
-@dataclass(frozen=True)
-class VariantRelease:
-    """What the documents of a release have in common."""
-
-    namespaces: tuple[str, ...]
-    providers: Mapping[str, Provider]
-
-    def make_document(self, label: str, properties: Properties) -> VariantMetadata:
-        """Return the document of one variant, checked by the rules of the PEPs."""
-        metadata = VariantMetadata(self.namespaces, {label: properties}, self.providers)
-        return parse_document(metadata.to_json(), name=f"the stamp {label}")
-
-
 def read_joined_document(path: Path) -> VariantMetadata:
     """Read the document of a stamped wheel or of a ``-variants.json``. DataError when there is none."""
     if path.suffix == ".whl":
@@ -215,11 +202,11 @@ def read_joined_document(path: Path) -> VariantMetadata:
 
 def settle_release(
     choice: ProviderChoice, variants: Iterable[Properties], joined: JoinedDocuments
-) -> VariantRelease:
-    """Return what the stamps of a release share: the properties given, and the documents it joins.
+) -> VariantMetadata:
+    """Return what the stamps of a release share, as a document without variants.
 
     ``amd`` is ranked before ``rocm``: code for the very GPU is worth more than a newer ROCm. DataError when
-    what was asked for differs from what the release says already.
+    what was asked for differs from what the release says already, or documents that it joins do.
     """
     property_sets = list(variants)
     targets = chain.from_iterable(
@@ -245,7 +232,7 @@ def settle_release(
             namespace, existing.providers.get(namespace, provider), provider, joined
         )
     namespaces = tuple(dict.fromkeys((*existing.namespaces, *ours)))
-    release = VariantRelease(namespaces, {namespace: providers[namespace] for namespace in namespaces})
+    release = VariantMetadata(namespaces, {}, {namespace: providers[namespace] for namespace in namespaces})
     _require_listed(release, property_sets)
     return release
 
@@ -271,7 +258,7 @@ def _require_same_provider(
     return existing
 
 
-def _require_listed(release: VariantRelease, variants: Iterable[Properties]) -> None:
+def _require_listed(release: VariantMetadata, variants: Iterable[Properties]) -> None:
     """Raise DataError for a value that a static provider does not list: nobody could install that wheel."""
     for namespace, feature, values in chain.from_iterable(map(list_values, variants)):
         provider = release.providers.get(namespace)
@@ -331,15 +318,11 @@ class VariantStamp:
     properties: Properties
     document: VariantMetadata
     edit: WheelEdit
-    notes: tuple[str, ...] = ()
 
-    def find_target(self, folder: Path | None) -> Path:
-        """Return the path of the new wheel in ``folder`` (None: beside the wheel)."""
-        return (folder or self.source.parent) / get_edited_name(self.source.name, self.edit)
-
-    def describe(self, path: Path, size: int | None = None) -> StampedWheel:
-        """Return what a command tells of it; ``size`` is None for a wheel that was not written."""
-        return StampedWheel(self.source, path, self.label, self.properties, size, self.notes)
+    def describe(self, folder: Path | None, size: int | None = None) -> StampedWheel:
+        """Return the new wheel in ``folder`` (None: beside the old one); ``size`` None: it is not written."""
+        path = (folder or self.source.parent) / get_edited_name(self.source.name, self.edit)
+        return StampedWheel(self.source, path, self.label, self.properties, size)
 
 
 @dataclass(frozen=True)
@@ -351,7 +334,6 @@ class StampedWheel:
     label: str
     properties: Properties
     size: int | None
-    notes: tuple[str, ...] = ()
 
 
 _MOST_BEGUN = 16  # wheels that are copied before all stamps are decided: each holds files open
@@ -370,36 +352,55 @@ def plan_stamps(
             "no wheels were named", tip="for example: rocm-wheels wheel stamp dist/torch-*.whl"
         )
     facts = [read_wheel_facts(wheel) for wheel in wheels]
-    for wheel_facts in facts:
-        _require_stampable(wheel_facts, replace=request.replace)
-    versions = [_choose_version(wheel_facts, request) for wheel_facts in facts]
+    for wheel in facts:
+        if wheel.is_stamped and not request.replace:
+            raise errors.DataError(
+                f"{wheel.path} is a variant wheel already: {wheel.name.label or VARIANT_FILE_NAME}",
+                tip="--replace gives it a new stamp",
+            )
+        if marked := list(filter(dist_info.has_variant_marker, wheel.requirements)):
+            raise errors.DataError(
+                f"{wheel.path}: METADATA has a variant marker, which no installer reads: {marked[0]}",
+                tip="take it out: rocm-wheels wheel retag --drop-requirement",
+            )
+    versions: list[str | None] = [None] * len(facts)
+    if not request.null:
+        versions = [
+            read_rocm_version(
+                str(wheel.path), wheel.name.version.local, wheel.requirements, request.rocm_version
+            )
+            for wheel in facts
+        ]
     targets = parallel.run_in_parallel(read_targets, wheels, jobs=os.cpu_count() or 1)
-    properties = {
-        wheel_facts.path: _choose_properties(wheel_facts, request, version, wheel_targets)
-        for wheel_facts, version, wheel_targets in zip(facts, versions, targets, strict=True)
-    }
-    stamps: list[tuple[WheelFacts, VariantStamp]] = []
-    for group in group_by_release(facts, keep_local=request.keep_local):
-        release_stamps = _plan_release(group, properties, request)
-        stamps += zip(group, release_stamps, strict=True)
-    _require_different_files(stamps, keep_local=request.keep_local)
-    return [stamp for _, stamp in stamps]
+    releases: dict[tuple[str, str], list[tuple[WheelFacts, Properties]]] = {}
+    for wheel, version, wheel_targets in zip(facts, versions, targets, strict=True):
+        properties = _choose_properties(wheel, request, version, wheel_targets)
+        release = wheel.get_release(keep_local=request.keep_local)
+        releases.setdefault(release, []).append((wheel, properties))
+    stamps: dict[Path, VariantStamp] = {}  # by the name of the new file
+    for group in releases.values():
+        for stamp in _plan_release(group, request):
+            other = stamps.setdefault(stamp.describe(Path()).path, stamp)
+            if other is not stamp:
+                raise errors.UsageError(
+                    f"{other.source} and {stamp.source} would become the same variant, {stamp.label}",
+                    tip="give one of them another --label, or another build tag",
+                )
+    return list(stamps.values())
 
 
 def _plan_release(
-    group: Sequence[WheelFacts], properties: Mapping[Path, Properties], request: StampRequest
+    group: Sequence[tuple[WheelFacts, Properties]], request: StampRequest
 ) -> list[VariantStamp]:
     """Return the stamps of the wheels of one release."""
-    release = settle_release(
-        request.choice, [properties[wheel_facts.path] for wheel_facts in group], request.joined
-    )
+    release = settle_release(request.choice, [properties for _, properties in group], request.joined)
     stamps = []
-    for wheel_facts in group:
-        wheel_properties = properties[wheel_facts.path]
-        label = order.check_label(request.label or order.make_label(wheel_properties), wheel_properties)
-        document = release.make_document(label, wheel_properties)
-        edit = _make_edit(wheel_facts, document, request)
-        stamps.append(VariantStamp(wheel_facts.path, label, wheel_properties, document, edit))
+    for wheel, properties in group:
+        label = order.check_label(request.label or order.make_label(properties), properties)
+        stated = replace(release, variants={label: properties})
+        document = parse_document(stated.to_json(), name=f"the stamp {label}")  # checked by the PEPs' rules
+        edit = _make_edit(wheel, label, document, request)
+        stamps.append(VariantStamp(wheel.path, label, properties, document, edit))
     merge_documents([*request.joined, *((stamp.source.name, stamp.document) for stamp in stamps)])
     return stamps
 
@@ -417,15 +418,15 @@ def write_stamps(
     UsageError, and nothing is written, when two would become one file.
     """
     ahead = begun or {}
-    require_distinct_targets((stamp.source, stamp.find_target(folder)) for stamp in stamps)
+    require_distinct_targets((stamp.source, stamp.describe(folder).path) for stamp in stamps)
 
     def write_stamp(stamp: VariantStamp) -> StampedWheel:
-        target = stamp.find_target(folder)
         if (rewrite := ahead.get(stamp.source)) is not None:
             rewritten = rewrite.stage(stamp.edit).commit()
         else:
-            rewritten = rewrite_wheel(stamp.source, batch.find_stage(target.parent), stamp.edit)
-        return stamp.describe(target, rewritten.size)
+            stage = batch.find_stage(folder or stamp.source.parent)
+            rewritten = rewrite_wheel(stamp.source, stage, stamp.edit)
+        return stamp.describe(folder, rewritten.size)
 
     return parallel.run_in_parallel(write_stamp, stamps, jobs=os.cpu_count() or 1)
 
@@ -451,40 +452,14 @@ def stamp_wheels(
         return write_stamps(stamps, folder, batch=batch, begun=begun)
 
 
-def _require_stampable(wheel: WheelFacts, *, replace: bool) -> None:
-    if wheel.is_stamped and not replace:
-        raise errors.DataError(
-            f"{wheel.path} is a variant wheel already: {wheel.name.label or VARIANT_FILE_NAME}",
-            tip="--replace gives it a new stamp",
-        )
-    if marked := [
-        requirement for requirement in wheel.requirements if dist_info.has_variant_marker(requirement)
-    ]:
-        raise errors.DataError(
-            f"{wheel.path}: METADATA has a variant marker, which no installer reads: {marked[0]}",
-            tip="take it out: rocm-wheels wheel retag --drop-requirement",
-        )
-
-
-def _choose_version(wheel: WheelFacts, request: StampRequest) -> list[str]:
-    """Return the ROCm version that a stamp states, [] for none."""
-    if request.null:
-        return []
-    local = wheel.name.version.local
-    return [read_rocm_version(str(wheel.path), local, wheel.requirements, request.rocm_version)]
-
-
 def _choose_properties(
-    wheel: WheelFacts, request: StampRequest, version: Sequence[str], wheel_targets: WheelTargets
+    wheel: WheelFacts, request: StampRequest, version: str | None, wheel_targets: WheelTargets
 ) -> Properties:
-    version_feature = (
-        (ROCM_NAMESPACE, ROCM_VERSION)
-        if request.choice.rocm_property == "bundled"
-        else (AMD_NAMESPACE, HOST_ROCM_VERSION)
-    )
-    for rocm in version:
+    is_bundled = request.choice.rocm_property == "bundled"
+    feature = (ROCM_NAMESPACE, ROCM_VERSION) if is_bundled else (AMD_NAMESPACE, HOST_ROCM_VERSION)
+    if version is not None:
         wheel_targets = select_rocm_targets(
-            str(wheel.path), wheel_targets, rocm, allow_claim=request.allow_claim
+            str(wheel.path), wheel_targets, version, allow_claim=request.allow_claim
         )
     targets = choose_targets(
         str(wheel.path),
@@ -494,30 +469,26 @@ def _choose_properties(
         allow_claim=request.allow_claim,
         allow_hide=request.allow_hide,
     )
-    return make_properties([(AMD_NAMESPACE, GFX_ARCH, targets), (*version_feature, version)])
+    return make_properties([(AMD_NAMESPACE, GFX_ARCH, targets), (*feature, [version] if version else [])])
 
 
-def _make_edit(wheel: WheelFacts, document: VariantMetadata, request: StampRequest) -> WheelEdit:
-    (label,) = document.variants
-    put = {VARIANT_FILE_NAME: document.to_json()}
+def _make_edit(wheel: WheelFacts, label: str, document: VariantMetadata, request: StampRequest) -> WheelEdit:
     targets = document.variants[label].get(AMD_NAMESPACE, {}).get(GFX_ARCH, ())
-    extra = (
-        device_names.make_device_extra(targets[0])
-        if len(targets) == 1 and targets[0] in wheel.devices
-        else ""
-    )
+    only_target = targets[0] if len(targets) == 1 and targets[0] in wheel.devices else None
 
     def change_requirements(old: Sequence[str]) -> list[str]:
-        with_extra = [_require_rocm_extra(text, extra) for text in old] if extra else list(old)
-        return with_extra if request.keep_local else strip_local_pins(with_extra)
+        new = list(old)
+        if only_target is not None:
+            extra = device_names.make_device_extra(only_target)
+            new = [_require_rocm_extra(text, extra) for text in new]
+        return new if request.keep_local else strip_local_pins(new)
 
-    if request.keep_local:
-        return WheelEdit(label=label, put=put, requirements=change_requirements, step=f"stamp {label}")
-    remaining = strip_rocm_local(wheel.name.version.local)
+    local = wheel.name.version.local or ""
+    remaining = local if request.keep_local else strip_rocm_local(local)
     return WheelEdit(
         label=label,
-        put=put,
-        local=remaining if remaining != (wheel.name.version.local or "") else None,
+        put={VARIANT_FILE_NAME: document.to_json()},
+        local=remaining if remaining != local else None,
         requirements=change_requirements,
         step=f"stamp {label}",
     )
@@ -530,24 +501,3 @@ def _require_rocm_extra(text: str, extra: str) -> str:
         return text
     requirement.extras = {*requirement.extras, extra}
     return str(requirement)
-
-
-def group_by_release(wheels: Iterable[WheelFacts], *, keep_local: bool) -> list[list[WheelFacts]]:
-    """Return the wheels of each release together."""
-    groups: dict[tuple[str, str], list[WheelFacts]] = {}
-    for wheel in wheels:
-        groups.setdefault(wheel.get_release(keep_local=keep_local), []).append(wheel)
-    return list(groups.values())
-
-
-def _require_different_files(stamps: Iterable[tuple[WheelFacts, VariantStamp]], *, keep_local: bool) -> None:
-    """Raise UsageError when two wheels would get the same file name."""
-    sources: dict[object, Path] = {}
-    for wheel, stamp in stamps:
-        key = (wheel.get_release(keep_local=keep_local), wheel.name.build, wheel.name.tags, stamp.label)
-        first_source = sources.setdefault(key, stamp.source)
-        if first_source != stamp.source:
-            raise errors.UsageError(
-                f"{first_source} and {stamp.source} would become the same variant, {stamp.label}",
-                tip="give one of them another --label, or another build tag",
-            )
