@@ -11,14 +11,14 @@ from choose_indexes import machine
 
 from rocm_wheels.core import errors
 from rocm_wheels.index import reader
-from rocm_wheels.user import candidates, choose, environment, installed_packages, package_set
+from rocm_wheels.user import candidates, choose, environment, installed_packages, package_set, plan_reader
 from rocm_wheels.wheels import dist_info
 
 INDEX, REST = "https://me:secret@index.example/whl/", "https://pypi.example/simple/"
 TAG = "cp312-cp312-linux_x86_64"
 
 
-class Web(package_set.PlanReader):
+class Web(plan_reader.PlanReader):
     """Answers from a table: lines of a page, or a status, by URL; all else is not there."""
 
     def __init__(self, pages: Mapping[str, Sequence[str] | int]) -> None:

@@ -6,12 +6,11 @@ import re
 from pathlib import Path
 
 import pytest
-from packaging.requirements import Requirement
 from packaging.version import Version
 
 from rocm_wheels.core import errors, user_folders
 from rocm_wheels.models.closed_projects import is_closed_project
-from rocm_wheels.user import lock, package_set, pip_settings, requested, resolve
+from rocm_wheels.user import offers, pip_settings, requested, resolve
 
 MARKERS = {"python_version": "3.12", "sys_platform": "linux", "platform_machine": "x86_64", "extra": ""}
 
@@ -102,11 +101,6 @@ def test_what_holds_gpu_code_never_comes_from_elsewhere() -> None:
     ] == []
 
 
-def test_what_has_no_compiled_code_is_told_by_its_name() -> None:
-    assert package_set.is_pure_wheel("torchao-0.18.0-py3-none-any.whl")
-    assert not package_set.is_pure_wheel("xformers-0.0.33-cp39-abi3-manylinux_2_28_x86_64.whl")
-
-
 def test_the_index_of_dependencies_is_the_users_mirror() -> None:
     pip = ("https://m/simple", "PIP_INDEX_URL")
     assert requested.find_dependency_index(None, {}, ("", "")) == "https://pypi.org/simple/"
@@ -183,35 +177,6 @@ def test_no_index_of_the_users_reaches_uv() -> None:
     assert found["NO_PROXY"] == "a,127.0.0.1,localhost"
 
 
-def test_uvs_other_output_tells_indexes_and_who_requires() -> None:
-    text = """
-mpmath==1.3.0
-    # via sympy
-    # from https://pypi.org/simple/
-torch[opt]==2.9.1
-    # via
-    #   -r -
-    #   torchvision
-    #   xformers
-pytorch_triton_rocm @ file:///x.whl
-    # from file:///index/
-"""
-    assert resolve.parse_annotations(text) == {
-        "mpmath": ("https://pypi.org/simple/", ("sympy",)),
-        "torch": ("", ("-r -", "torchvision", "xformers")),
-        "pytorch-triton-rocm": ("file:///index/", ()),
-    }
-
-
-def test_a_lock_has_no_password_and_a_digest_of_every_file() -> None:
-    package = lock.LockedPackage(
-        "torch", Version("2.9.1"), "torch-2.9.1-py3-none-any.whl", "https://x/torch.whl"
-    )
-    with pytest.raises(errors.HostError, match=r"states no sha256 of torch\.whl"):
-        lock.format_lock([package], {})
-    assert lock.strip_credentials("https://me:s3cret@host:8/a") == "https://host:8/a"
-
-
 BUILDS = [
     # torch, what the index has of a companion, what is offered
     ("2.9.1+rocm7.2", "0.24+rocm7.2 0.24+cu128 0.24+cpu 0.24 0.24+xpu", "0.24+rocm7.2"),
@@ -223,13 +188,13 @@ BUILDS = [
 
 @pytest.mark.parametrize(("torch", "there", "offered"), BUILDS)
 def test_companions_are_of_the_same_build_as_torch(torch: str, there: str, offered: str) -> None:
-    found = package_set.select_same_build(map(Version, there.split()), Version(torch))
+    found = offers.select_same_build(map(Version, there.split()), Version(torch))
     assert found == set(map(Version, offered.split()))
 
 
 def test_other_torches_stay_where_only_a_companion_is_asked_for() -> None:
     there = map(Version, ("2.9.1+rocm7.2", "2.8.0+rocm6.4", "2.8.0+cu128"))
-    found = package_set.select_same_build(there, Version("2.9.1+rocm7.2"), is_torch=True)
+    found = offers.select_same_build(there, Version("2.9.1+rocm7.2"), is_torch=True)
     assert found == {Version("2.9.1+rocm7.2"), Version("2.8.0+rocm6.4")}
 
 
@@ -241,7 +206,3 @@ def test_places_of_the_cache() -> None:
         "/h/.cache/rocm-wheels"
     )
     assert user_folders.find_cache_folder({"LOCALAPPDATA": "/l"}, "win32") == Path("/l/rocm-wheels/cache")
-
-
-def test_requirements_of_the_tables_are_ones() -> None:
-    assert [str(Requirement(text)) for _, texts in FORMS for text in texts]

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -165,13 +166,9 @@ def _fetch(
 
 def follow_variables(session: requests.Session, variables: Mapping[str, str]) -> requests.Session:
     """Have a session go by proxies and certificates that variables name, which are none of this process."""
-    session.proxies.update(
-        {
-            scheme: variables[f"{scheme}_proxy"]
-            for scheme in ("http", "https")
-            if f"{scheme}_proxy" in variables
-        }
-    )
+    for scheme in ("http", "https"):
+        if proxy := variables.get(f"{scheme}_proxy"):
+            session.proxies[scheme] = proxy
     if bundle := variables.get("REQUESTS_CA_BUNDLE"):
         session.verify = bundle
     return session
@@ -184,11 +181,10 @@ def _measure_part(package: LockedPackage, cache: Path) -> int:
 
 def _require_room(packages: Sequence[LockedPackage], cache: Path) -> None:
     """Raise HostError where the cache cannot be written, or has no room."""
-    probe = cache / "large" / f".probe-{os.getpid()}"
+    large = cache / "large"
     try:
-        probe.parent.mkdir(parents=True, exist_ok=True)
-        probe.write_bytes(b"")
-        probe.unlink()
+        large.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=large).close()
     except OSError as cause:
         raise errors.HostError(
             f"the cache {cache} cannot be written: {cause.strerror}",

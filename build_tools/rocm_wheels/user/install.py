@@ -16,7 +16,7 @@ from pathlib import Path
 from rocm_wheels.core import errors, files, log, process, shell, tables
 from rocm_wheels.core.extras import find_uv
 from rocm_wheels.index import reader
-from rocm_wheels.user import environment, fetch, installed_packages, resolve
+from rocm_wheels.user import environment, fetch, installed_packages, offers, resolve
 from rocm_wheels.user.lock import LockedPackage, format_lock
 from rocm_wheels.user.plan import InstallPlan, find_other_tritons
 
@@ -170,7 +170,7 @@ def _run_uv(  # noqa: PLR0917 - what is installed, and two ways in which it is t
     here |= {package.project: package for package in fetched}
     entries = []
     for package in packages:
-        index = plan.index if package.index == resolve.CHOSEN else package.index
+        index = plan.index if package.index == offers.CHOSEN else package.index
         is_asked = package.project not in here and index in plan.indexes
         # uv compares sizes with those that it noted, which it does not of every file
         entry = here.get(package.project, package)

@@ -8,7 +8,6 @@ is judged by the index that it names (``requested`` has the rules).
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,72 +15,26 @@ from typing import TYPE_CHECKING
 
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
-from packaging.utils import InvalidSdistFilename, canonicalize_name, parse_sdist_filename
+from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from rocm_wheels.core import errors, log, parallel
 from rocm_wheels.index import reader
 from rocm_wheels.models.closed_projects import is_closed_project
-from rocm_wheels.user import candidates, choose, fetch, index_pages, requested, resolve
+from rocm_wheels.user import candidates, choose, index_pages, offers, requested, resolve
 from rocm_wheels.user.environment import InstallTarget
 from rocm_wheels.user.host import TargetHost
 from rocm_wheels.user.install_options import UnservedGpuError
 from rocm_wheels.user.installed_packages import InstalledDistribution
 from rocm_wheels.user.lock import LockedPackage, strip_credentials
+from rocm_wheels.user.plan_reader import PlanReader
 from rocm_wheels.wheels import dist_info
 
 if TYPE_CHECKING:
-    import requests
-
     from rocm_wheels.user.signed_index import SignedIndexes
 
 _JOBS = 8
-_LARGEST_KEPT_ANSWER = 16 << 20
 _DEVICE_EXTRA = "device-"
-
-
-class PlanReader(reader.IndexReader):
-    """Reads an index for one plan: each page once, so that all of the plan is about the same state of it.
-
-    METADATA of a wheel is read also from a server that sends no parts of files, such as ``python -m
-    http.server``: then the file is fetched, which is wanted soon. ``fetched`` has these by URL. ``variables``
-    name proxies and certificates, where this process has none.
-    """
-
-    def __init__(self, cache: Path, variables: Mapping[str, str] | None = None) -> None:
-        super().__init__()
-        self._cache, self._variables = cache, variables or {}
-        self._answers: dict[tuple[str, str], reader.IndexAnswer] = {}
-        self._locks: dict[tuple[str, str], threading.Lock] = {}
-        self.fetched: dict[str, LockedPackage] = {}
-
-    def get(self, url: str, *, accept: str = "*/*") -> reader.IndexAnswer:
-        """Return a file or page, as it was when it was first read."""
-        key = url, accept
-        with self._locks.setdefault(key, threading.Lock()):
-            if key not in self._answers:
-                answer = super().get(url, accept=accept)
-                if len(answer.content) > _LARGEST_KEPT_ANSWER:
-                    return answer
-                self._answers[key] = answer
-            return self._answers[key]
-
-    def fetch_metadata_and_variant(
-        self, url: str, name: str, size: int | None, *, variant: bool = True
-    ) -> tuple[bytes, str | None]:
-        """Return METADATA and ``variant.json``, as ``IndexReader`` does."""
-        try:
-            return super().fetch_metadata_and_variant(url, name, size, variant=variant)
-        except reader.UnusableAnswerError:
-            log.log_note(f"the server sends no parts of files: {name} is fetched to see what it requires")
-        fields = dist_info.split_wheel_name(name)
-        plain = replace(fields, label="").file_name
-        package = LockedPackage(canonicalize_name(fields.distribution), Version(fields.version), plain, url)
-        (self.fetched[url],) = fetch.fetch_packages([package], self._cache, variables=self._variables)
-        return super().fetch_metadata_and_variant(self.fetched[url].url, name, None, variant=variant)
-
-    def _get_session(self) -> requests.Session:
-        return fetch.follow_variables(super()._get_session(), self._variables)
 
 
 @dataclass(frozen=True)
@@ -148,52 +101,6 @@ class PackageSet:
     choice: candidates.WheelChoice | None
 
 
-class WheelPlace:
-    """Where wheels are: an index, or a folder or page that just lists them; ``listed`` has these by project.
-
-    An index is told by its page of ``project``; None: it is no index.
-    """
-
-    def __init__(self, url: str, project: str | None, reach: reader.IndexReader) -> None:
-        self.url, self._reach = url, reach
-        self.listed: dict[str, list[resolve.Offer]] = {}
-        self.is_index = (
-            project is not None and index_pages.read_project_links(url, project, reach) is not None
-        )
-        for link in () if self.is_index else index_pages.list_links(url, reach):
-            if offer := make_offer(link):
-                self.listed.setdefault(offer.package.project, []).append(offer)
-
-    def list_offers(self, project: str) -> list[resolve.Offer]:
-        """Return the files of a project that an installer takes."""
-        if not self.is_index:
-            return self.listed.get(project, [])
-        links = index_pages.read_project_links(self.url, project, self._reach) or ()
-        offers = filter(None, map(make_offer, links))
-        return [offer for offer in offers if offer.package.project == project]
-
-
-def make_offer(link: reader.IndexLink, index: str = resolve.CHOSEN) -> resolve.Offer | None:
-    """Return a file as uv may take it; None for what no installer takes. DataError for a digest that is none.
-
-    ``index`` is that of its package. The name of a variant has its label: uv cannot take it as it is.
-    """
-    name = reader.file_name_of_link(link)
-    try:
-        if name.endswith(".whl"):
-            wheel = dist_info.parse_wheel_name(name)
-            project, version = wheel.name, wheel.version
-        elif name.endswith(".tar.gz"):
-            project, version = parse_sdist_filename(name)
-        else:
-            return None
-    except (errors.DataError, InvalidSdistFilename, InvalidVersion):
-        return None
-    sha256 = reader.require_link_digest(link)
-    package = LockedPackage(project, version, name, link.url, sha256, link.size, index)
-    return resolve.Offer(package, None, link.requires_python, link.yanked, link.metadata)
-
-
 class SetPlanner:
     """Plans one set for a site. ``refused`` are known indexes that are passed over, as their torch was.
 
@@ -251,9 +158,9 @@ class SetPlanner:
         """Read where wheels are: the chosen index, which has a page of ``project``, and those beside it."""
         reach = self._site.reach
         self._index, self._dependencies = index, self._site.dependencies or index
-        self._places = [WheelPlace(index, project, reach)]
-        self._places += [WheelPlace(link, None, reach) for link in self._link_urls]
-        self._rocm = WheelPlace(self._rocm_url, "rocm", reach) if self._rocm_url else None
+        self._places = [offers.WheelPlace(index, project, reach)]
+        self._places += [offers.WheelPlace(link, None, reach) for link in self._link_urls]
+        self._rocm = offers.WheelPlace(self._rocm_url, "rocm", reach) if self._rocm_url else None
 
     # --- torch ---
 
@@ -317,7 +224,7 @@ class SetPlanner:
         more = []
         device_extras = {extra for extra in torch.extras if extra.startswith(_DEVICE_EXTRA)}
         for package in packages if device_extras else ():
-            if package.index == resolve.CHOSEN and package.project != "torch" and not package.is_sdist:
+            if package.index == offers.CHOSEN and package.project != "torch" and not package.is_sdist:
                 shared = device_extras & self._read_extras(package)
                 more += (
                     [f"{package.project}[{','.join(sorted(shared))}]=={package.version}"] if shared else []
@@ -325,8 +232,8 @@ class SetPlanner:
         return self._resolve(lines + more, pages, constraints) if more else packages
 
     def _read_extras(self, package: LockedPackage) -> set[str]:
-        offers = self._list_offers(package.project)
-        beside = next((offer.metadata for offer in offers if offer.package.url == package.url), None)
+        files = self._list_offers(package.project)
+        beside = next((offer.metadata for offer in files if offer.package.url == package.url), None)
         link = reader.IndexLink(package.file, package.file, package.url, metadata=beside, size=package.size)
         metadata = index_pages.read_wheel_metadata(link, self._site.reach)
         extras = dist_info.parse_metadata(metadata, name=package.name).provides_extra
@@ -339,20 +246,20 @@ class SetPlanner:
         urls = [place.url for place in own if place.is_index and not is_index(place.url, self._dependencies)]
         return [*urls, self._dependencies]
 
-    def _list_offers(self, project: str) -> list[resolve.Offer]:
+    def _list_offers(self, project: str) -> list[offers.Offer]:
         """Return the files that the chosen index and --find-links have of a project, else those of ROCm's."""
-        offers = [offer for place in self._places for offer in place.list_offers(project)]
-        is_of_rocm = self._rocm is not None and requested.is_rocm_project(project)
-        return self._rocm.list_offers(project) if is_of_rocm and not offers and self._rocm else offers
+        files = [offer for place in self._places for offer in place.list_offers(project)]
+        is_of_rocm = requested.is_rocm_project(project)
+        return self._rocm.list_offers(project) if self._rocm and is_of_rocm and not files else files
 
-    def _list_builds(self, project: str, choice: candidates.WheelChoice) -> list[resolve.Offer]:
+    def _list_builds(self, project: str, choice: candidates.WheelChoice) -> list[offers.Offer]:
         """Return what uv is offered of a project: the builds for torch, of variants the best of a version."""
-        offers, torch = self._list_offers(project), Version(choice.picked.version)
-        versions = {offer.package.version for offer in offers}
-        allowed = select_same_build(versions, torch, is_torch=project == "torch")
-        varied = {offer.package.version for offer in offers if is_variant(offer)} & allowed
+        files, torch = self._list_offers(project), Version(choice.picked.version)
+        versions = {offer.package.version for offer in files}
+        allowed = offers.select_same_build(versions, torch, is_torch=project == "torch")
+        varied = {offer.package.version for offer in files if offers.is_variant(offer)} & allowed
 
-        def choose_variant(version: Version) -> resolve.Offer | None:
+        def choose_variant(version: Version) -> offers.Offer | None:
             try:
                 picked = self._choose(f"{project}=={version}", self._index).picked
             except reader.UnreachableError:
@@ -362,19 +269,19 @@ class SetPlanner:
             return self._make_stub(project, picked)
 
         variants = parallel.run_in_parallel(choose_variant, sorted(varied), jobs=_JOBS)
-        plain = [offer for offer in offers if offer.package.version in allowed - varied]
+        plain = [offer for offer in files if offer.package.version in allowed - varied]
         return [*plain, *filter(None, variants)]
 
-    def _make_stub(self, project: str, picked: candidates.ChoiceCandidate) -> resolve.Offer:
+    def _make_stub(self, project: str, picked: candidates.ChoiceCandidate) -> offers.Offer:
         content = index_pages.read_wheel_metadata(picked.link, self._site.reach)
         plain = replace(dist_info.split_wheel_name(picked.name), label="").file_name
         package = LockedPackage(
-            project, picked.wheel.version, plain, picked.url, picked.sha256, picked.size, resolve.CHOSEN,
+            project, picked.wheel.version, plain, picked.url, picked.sha256, picked.size, offers.CHOSEN,
             properties=picked.properties if picked.label else None,
         )  # fmt: skip
-        return resolve.Offer(package, content, picked.requires_python)
+        return offers.Offer(package, content, picked.requires_python)
 
-    def _list_kept(self) -> list[resolve.Offer]:
+    def _list_kept(self) -> list[offers.Offer]:
         """Return what is installed of projects that may come from the index of dependencies, to stay."""
         kept = []
         for name, installed in self._site.present.items():
@@ -385,25 +292,25 @@ class SetPlanner:
             except (InvalidVersion, OSError):
                 continue
             wheel, place = f"{name.replace('-', '_')}-{version}-py3-none-any.whl", installed.info.as_uri()
-            package = LockedPackage(name, version, wheel, place, index=resolve.INSTALLED)
-            kept.append(resolve.Offer(package, content))
+            package = LockedPackage(name, version, wheel, place, index=offers.INSTALLED)
+            kept.append(offers.Offer(package, content))
         return kept
 
-    def _list_pure_wheels(self, project: str) -> list[resolve.Offer]:
+    def _list_pure_wheels(self, project: str) -> list[offers.Offer]:
         """Return the wheels without compiled code that the index of dependencies has, where ours has none."""
         if self._places[0].list_offers(project):
             return []
         links = index_pages.read_project_links(self._dependencies, project, self._site.reach) or ()
-        pure = [link for link in links if is_pure_wheel(reader.file_name_of_link(link))]
+        pure = [link for link in links if offers.is_pure_wheel(reader.file_name_of_link(link))]
         self._left_out += [project] if len(pure) < len(links) else []
-        return list(filter(None, (make_offer(link, self._dependencies) for link in pure)))
+        return list(filter(None, (offers.make_offer(link, self._dependencies) for link in pure)))
 
     # --- uv, and the rules ---
 
     def _resolve(
         self,
         lines: Sequence[str],
-        pages: Mapping[str, Sequence[resolve.Offer]],
+        pages: Mapping[str, Sequence[offers.Offer]],
         constraints: Sequence[str] = (),
     ) -> list[LockedPackage]:
         """Ask uv, with what is offered of projects that it may not look for; each must be of its place."""
@@ -462,15 +369,13 @@ class SetPlanner:
     def _require_origin(self, package: LockedPackage, packages: Iterable[LockedPackage]) -> None:
         """Raise HostError for a package that may not come from where it is."""
         name = package.project
-        is_chosen = package.index in (resolve.CHOSEN, resolve.INSTALLED) or is_index(
-            package.index, self._index
-        )
+        is_chosen = package.index in (offers.CHOSEN, offers.INSTALLED) or is_index(package.index, self._index)
         is_of_rocm = self._rocm is not None and is_index(package.index, self._rocm.url)
         if is_chosen or (is_of_rocm and (requested.is_rocm_project(name) or not is_closed_project(name))):
             return
         if is_closed_project(name):
             raise self._make_absent_error(name)
-        if package.is_sdist or is_pure_wheel(package.name):
+        if package.is_sdist or offers.is_pure_wheel(package.name):
             return
         others = [p.project for p in packages if name in p.required_by and is_closed_project(p.project)]
         others += ["torch"] if requested.requires_pure_wheel(name) else []
@@ -484,7 +389,7 @@ class SetPlanner:
     def _require_signed_files(self, packages: Iterable[LockedPackage]) -> None:
         """Raise HostError for a file that the signed pages do not state, of those that uv read by itself."""
         for package in packages:
-            if package.index in (resolve.CHOSEN, resolve.INSTALLED):
+            if package.index in (offers.CHOSEN, offers.INSTALLED):
                 continue
             reach = self._site.reach
             links = index_pages.read_project_links(self._index, package.project, reach) or ()
@@ -501,33 +406,3 @@ class SetPlanner:
 def is_index(first: str, second: str) -> bool:
     """Tell whether two addresses are of one index."""
     return strip_credentials(first).rstrip("/") == strip_credentials(second).rstrip("/")
-
-
-def is_pure_wheel(file_name: str) -> bool:
-    """Tell whether a wheel has no compiled code, by its name."""
-    return file_name.endswith("-none-any.whl")
-
-
-def is_variant(offer: resolve.Offer) -> bool:
-    """Tell whether a file is a variant: its name has a label, which no installer reads."""
-    name = offer.package.file
-    return name.endswith(".whl") and bool(dist_info.split_wheel_name(name).label)
-
-
-def select_same_build(versions: Iterable[Version], torch: Version, *, is_torch: bool = False) -> set[Version]:
-    """Leave out builds that are for another torch, by the local part of their versions.
-
-    Of one public version those with torch's own local part (``+rocm7.2``) come before all others; ``+cu128``
-    is never beside ``+rocm7.2``. Where torch says nothing, builds that say nothing come first.
-    """
-    versions, kind = set(versions), candidates.get_build_kind(torch)
-    same = {version.public for version in versions if version.local == torch.local}
-    return {
-        version
-        for version in versions
-        if version.local == torch.local
-        or (
-            (is_torch or version.public not in same)
-            and (not kind or candidates.get_build_kind(version) in ("", kind))
-        )
-    }

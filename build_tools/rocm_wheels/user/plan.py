@@ -22,9 +22,10 @@ from rocm_wheels.user import (
     gpu_support,
     install_options,
     kernel_proof,
+    offers,
     package_set,
+    plan_reader,
     requested,
-    resolve,
     statements,
 )
 from rocm_wheels.user.host import StatedMachine, make_host
@@ -84,7 +85,7 @@ class InstallPlan:
 
     def find_source(self, package: LockedPackage) -> str:
         """Say from where it comes: ``index``, ``dependencies`` or ``installed`` (it is there, and fits)."""
-        if package.index == resolve.INSTALLED:
+        if package.index == offers.INSTALLED:
             return "installed"
         return "dependencies" if package_set.is_index(package.index, self.dependencies) else "index"
 
@@ -135,7 +136,7 @@ class InstallPlan:
             replace(
                 package,
                 url=strip_credentials(package.url),
-                index="" if package.index == resolve.CHOSEN else strip_credentials(package.index),
+                index="" if package.index == offers.CHOSEN else strip_credentials(package.index),
             )
             for package in self.packages
         ]
@@ -189,14 +190,9 @@ def plan_install(request: package_set.InstallRequest, env: Mapping[str, str]) ->
     cache = user_folders.find_cache_folder(env, sys.platform)
     present = environment.list_installed(target) if target.base_python is None else {}
 
-    def plan(refused: Mapping[str, install_options.UnservedGpuError]) -> InstallPlan:
-        reach = package_set.PlanReader(cache, settings.variables)
-        site = package_set.InstallSite(
-            target, host, present, dependencies, reach, cache, env, settings.variables
-        )
-        return _plan(request, site, refused)
-
-    return kernel_proof.plan_served(plan, request.index)
+    reach = plan_reader.PlanReader(cache, settings.variables)
+    site = package_set.InstallSite(target, host, present, dependencies, reach, cache, env, settings.variables)
+    return kernel_proof.plan_served(lambda refused: _plan(request, site, refused), request.index)
 
 
 def _plan(
@@ -217,7 +213,7 @@ def _plan(
         kept=frozenset(
             package.project
             for package in wanted.packages
-            if package.index == resolve.INSTALLED
+            if package.index == offers.INSTALLED
             or environment.is_of_wheel(site.present.get(package.project), package, notes)
         ),
         removed=find_other_tritons(wanted.packages, site.present),

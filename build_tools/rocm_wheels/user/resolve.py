@@ -36,28 +36,13 @@ from rocm_wheels.user.lock import (
     select_packages,
     strip_credentials,
 )
+from rocm_wheels.user.offers import Offer
 from rocm_wheels.wheels import dist_info
 
-CHOSEN, INSTALLED = "chosen", "installed"  # the index of packages whose pages we gave to uv; of what is there
 _KEPT_VARIABLES = re.compile(
     "UV_(CACHE_DIR|LINK_MODE|CONCURRENT_.*|HTTP_.*|NATIVE_TLS|SYSTEM_CERTS|KEYRING_PROVIDER|INSECURE_HOST)"
 )
 _LOCAL_HOSTS = "127.0.0.1,localhost"
-
-
-@dataclass(frozen=True)
-class Offer:
-    """A file that uv may take, as ``package`` is to be installed. ``content`` is METADATA in its place.
-
-    What its page says: ``requires_python``; ``yanked``, the reason; ``metadata``, the digest of METADATA
-    beside it ("" without one). None where it says nothing.
-    """
-
-    package: LockedPackage
-    content: bytes | None = None
-    requires_python: str = ""
-    yanked: str | None = None
-    metadata: str | None = None
 
 
 @dataclass(frozen=True)
