@@ -228,7 +228,9 @@ def test_an_index_whose_torch_is_refused_after_the_download_is_passed_over_too(
         words = ["--rocm", "none", "--gfx", "gfx1100", "--dependency-index", next_best.url]
         command = ["install", "torch", *words, "--python", str(venv.prefix)]
         assert boundary.run_command(main.cli, command) == 0
-    assert "passed over: pytorch-rocm7.2 has torch 2.10.0" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "passed over: pytorch-rocm7.2 has torch 2.10.0" in told
+    assert "torch 2.9.1 goes with pytorch-triton-rocm, and does not require it" in told
     assert venv.packages() == {"torch": "2.9.1"}
 
 

@@ -340,6 +340,8 @@ def install_command(  # noqa: PLR0917 - click passes them by name
         for line in _describe_plan(plan):
             log.log_note(line)
         installed = install.install(plan, keep_wheels)
+    for line in plan.warnings:
+        log.log_warning(line)
     offline = install.make_offline_line(keep_wheels) if keep_wheels is not None else None
     if as_json:
         document = {**plan_as_json(plan), "dry_run": dry_run, "installed": installed, "offline": offline}
@@ -425,5 +427,6 @@ def plan_as_json(plan: planning.InstallPlan) -> dict[str, object]:
         "bytes_to_fetch": plan.bytes_to_fetch,
         "environment": plan.visible_line,
         "override": plan.override_line,
+        "warnings": plan.warnings,
         "commands": plan.list_commands(),
     }

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from rocm_wheels.core import errors, files, log, parallel, shell, user_folders
 from rocm_wheels.core.extras import name_uv
 from rocm_wheels.index import reader
+from rocm_wheels.models import package_indexes
 from rocm_wheels.models.closed_projects import is_closed_project
 from rocm_wheels.user import (
     candidates,
@@ -116,6 +117,23 @@ class InstallPlan:
         return gpu_support.make_visible_line(
             tuple((gpu, support is not None and support.runs) for gpu, support in supports.items())
         )
+
+    @property
+    def warnings(self) -> list[str]:
+        """Say where torch of a known index comes without the triton that goes with it."""
+        index = package_indexes.find_index_by_url(self.choice.index) if self.choice else None
+        if self.choice is None or index is None:
+            return []
+        from rocm_wheels.models import torch_builds  # slow to import
+
+        torch, platform = self.choice.picked.version, self.site.host.platform
+        name = torch_builds.get_triton_name(torch, index, platform=platform)
+        if not name or any(package.project == name for package in self.packages):
+            return []
+        message = f"torch {torch} goes with {name}, and does not require it: torch.compile will not work"
+        separate = torch_builds.find_separate_triton(torch, index, platform=platform)
+        from_pypi = f" without it; from PyPI, by others than PyTorch: pip install '{separate}'"
+        return [f"{message}{from_pypi if separate else ''}"]
 
     def describe_action(self, package: LockedPackage) -> str:
         """Say what happens to a package, for people."""
