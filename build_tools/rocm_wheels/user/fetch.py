@@ -52,6 +52,11 @@ def is_left_to_uv(package: LockedPackage, cache: Path) -> bool:
     return package.sha256 is not None and folder.is_dir() and not any(folder.iterdir())
 
 
+def lead_to_cache(package: LockedPackage, cache: Path) -> LockedPackage:
+    """Return a package where it was fetched to, by which uv finds what it has unpacked of it."""
+    return replace(package, url=(find_folder(package, cache) / package.name).as_uri())
+
+
 def leave_to_uv(package: LockedPackage, cache: Path) -> None:
     """Note that uv has unpacked a wheel: what was fetched of it goes."""
     (find_folder(package, cache) / package.name).unlink(missing_ok=True)

@@ -47,8 +47,9 @@ def install(plan: InstallPlan, keep_wheels: Path | None = None) -> list[str]:
             packages = [package for package in whole if package.project not in plan.kept]
         own = [package for package in packages if _is_fetched_here(package)]
         left = [package for package in own if fetch.is_left_to_uv(package, plan.site.cache)]
-        fetched = _fetch(plan, [package for package in own if package not in left])
-        packages = fetch.add_digests(packages, fetched)
+        here = _fetch(plan, [package for package in own if package not in left])
+        packages = fetch.add_digests(packages, here)
+        here += [fetch.lead_to_cache(package, plan.site.cache) for package in left]
         try:
             target.own_folder.mkdir(parents=True, exist_ok=True)
         except OSError as cause:
@@ -77,7 +78,7 @@ def install(plan: InstallPlan, keep_wheels: Path | None = None) -> list[str]:
         environment.remove_partial_records(target, {package.project for package in packages})
         log.log_note(f"installing {', '.join(map(str, packages))}")
         try:
-            _run_uv(plan, target, packages, fetched, left, work, env)
+            _run_uv(plan, target, packages, here, work, env)
         except errors.HostError as failure:
             raise _describe_failure(plan, target, failure) from failure
         file_names = {package.project: package.file for package in plan.changed}
@@ -148,36 +149,30 @@ def _read_properties(path: Path, label: str) -> Mapping[str, Mapping[str, tuple[
     return next(iter(variants.values()))
 
 
-def _run_uv(  # noqa: PLR0917 - what is installed, and two ways in which it is there
+def _run_uv(  # noqa: PLR0917 - what is installed, from where, and where to
     plan: InstallPlan,
     target: environment.InstallTarget,
     packages: Sequence[LockedPackage],
-    fetched: Sequence[LockedPackage],
-    left: Sequence[LockedPackage],
+    here: Sequence[LockedPackage],
     work: Path,
     env: Mapping[str, str],
 ) -> None:
     """Have uv install a lock of the packages, after what is in the way is removed.
 
-    Of ``left`` uv has kept what it has unpacked; they are fetched again where it has not.
+    ``here`` lead to files, which uv looks for in its cache as well: what it has kept unpacked need not be
+    there any more, and is fetched again where uv has not kept it.
     """
-    cache = plan.site.cache
-    # where uv looks for what it has unpacked of a file, also of one that is no longer there
-    here = {
-        package.project: replace(package, url=(fetch.find_folder(package, cache) / package.name).as_uri())
-        for package in left
-    }
-    here |= {package.project: package for package in fetched}
+    files_here = {package.project: package for package in here}
     entries = []
     for package in packages:
         index = plan.index if package.index == offers.CHOSEN else package.index
-        is_asked = package.project not in here and index in plan.indexes
+        is_asked = package.project not in files_here and index in plan.indexes
         # uv compares sizes with those that it noted, which it does not of every file
-        entry = here.get(package.project, package)
+        entry = files_here.get(package.project, package)
         entries.append(replace(entry, index=index if is_asked else "", size=None))
     lock = work / "pylock.toml"
     lock.write_text(format_lock(entries, {}), encoding="utf-8")
-    places = {str(path.parent) for p in here.values() if (path := reader.path_of_url(p.url)) is not None}
+    places = {str(path.parent) for p in here if (path := reader.path_of_url(p.url)) is not None}
     settings = resolve.write_uv_settings(work, plan.indexes, sorted(places))
     present = plan.site.present
     words = ["install", "--config-file", str(settings), "-r", str(lock), "--preview-features", "pylock"]
@@ -200,14 +195,14 @@ def _run_uv(  # noqa: PLR0917 - what is installed, and two ways in which it is t
             run("uninstall", "--no-config", *(distribution.name for distribution in plan.removed))
         run(*words)
     except errors.HostError:
-        if not left:
+        gone = [p for p in packages if p.project in files_here and fetch.is_left_to_uv(p, plan.site.cache)]
+        if not gone:
             raise
-        for package in left:  # uv's cache is another one by now, or was cleaned
-            fetch.find_folder(package, cache).rmdir()
-        _run_uv(plan, target, packages, [*fetched, *_fetch(plan, left)], (), work, env)
+        # uv's cache is another one by now, or was cleaned
+        _run_uv(plan, target, packages, [*here, *_fetch(plan, gone)], work, env)
         return
-    for package in fetched:
-        fetch.leave_to_uv(package, cache)
+    for package in here:
+        fetch.leave_to_uv(package, plan.site.cache)
 
 
 def _describe_failure(
