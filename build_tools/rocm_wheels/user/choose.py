@@ -109,7 +109,7 @@ class _Asking:
         () where none has, nor should by the tables, or one was refused; where it ``is_listed``, HostError
         says why none fits. UnreachableError for one that cannot be asked, when what it has counts.
         """
-        failures: list[errors.HostError] = []
+        failures: list[errors.HostError] = []  # why the indexes before were passed over
         unasked: reader.UnreachableError | None = None
         unserved: tuple[WheelChoice, ...] = ()
         gfx = best.gfx if best and best.vendor == "amd" else None
@@ -120,42 +120,36 @@ class _Asking:
         for known, answer in _try_in_turn(ask, indexes):
             is_unlisted = gfx is not None and known.find_serving(host.platform, gfx) is None
             if isinstance(answer, reader.UnreachableError):
-                failure = reader.UnreachableError(
-                    f"cannot ask {known.name}, a {known.reason}", tip=answer.tip
-                )
+                message = f"cannot ask {known.name}, a {known.reason}"
+                failure = reader.UnreachableError(message, tip=answer.tip)
                 failure.__cause__ = answer
                 if not is_unlisted:  # what it has is not known: a worse one is no answer
                     raise failure
                 unasked = unasked or failure
                 failures.append(failure)
-            elif isinstance(answer, errors.HostError):
+                continue
+            if isinstance(answer, errors.HostError):
                 failures.append(answer)
-            elif isinstance(answer, errors.RocmWheelsError):
+                continue
+            if isinstance(answer, errors.RocmWheelsError):
                 raise answer
-            elif refusals := [
-                self.refused[choice.index] for choice in answer if choice.index in self.refused
-            ]:
-                first_line = str(refusals[0]).partition("\n")[0]
+            if refused := [self.refused[choice.index] for choice in answer if choice.index in self.refused]:
+                first_line = str(refused[0]).partition("\n")[0]
                 failures.append(errors.HostError(f"{known.name} has {first_line}"))
-            else:
-                reason = f"it has code for {gfx}, which no table lists of it" if is_unlisted else known.reason
-                passed = (f"passed over: {failure}" for failure in failures)
-                index_notes = (f"{known.name} was taken: {reason}", *notes, *passed)
-                noted = tuple(replace(choice, notes=(*index_notes, *choice.notes)) for choice in answer)
-                served = [entry for choice in answer for entry in choice.served]
-                if (
-                    (best, True) in served
-                    if is_unlisted
-                    else not served or any(is_served for _, is_served in served)
-                ):
-                    return noted
-                unserved = unserved if is_unlisted else unserved or noted
-                lacking = gfx if is_unlisted else "the GPUs here, whatever tables say"
-                failures.append(errors.HostError(f"{known.name} has no kernels for {lacking}"))
-        if unserved:
+                continue
+            reason = f"it has code for {gfx}, which no table lists of it" if is_unlisted else known.reason
+            passed = (f"passed over: {failure}" for failure in failures)
+            index_notes = (f"{known.name} was taken: {reason}", *notes, *passed)
+            noted = tuple(replace(choice, notes=(*index_notes, *choice.notes)) for choice in answer)
+            served = [entry for choice in answer for entry in choice.served]
+            is_served = not served or any(runs for _, runs in served)
+            if (best, True) in served if is_unlisted else is_served:
+                return noted
+            unserved = unserved if is_unlisted else unserved or noted
+            lacking = gfx if is_unlisted else "the GPUs here, whatever tables say"
+            failures.append(errors.HostError(f"{known.name} has no kernels for {lacking}"))
+        if unserved or self.refused:
             return unserved
-        if self.refused:
-            return ()
         if unasked:
             raise unasked
         if not is_listed:

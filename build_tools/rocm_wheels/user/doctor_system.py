@@ -11,7 +11,7 @@ from __future__ import annotations
 import errno
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rocm_wheels.core import tables
 from rocm_wheels.core.errors import Finding
@@ -59,40 +59,39 @@ def check_gpus(subject: DoctorSubject) -> Iterator[Finding]:
     if not gpus:
         tip = "if there is one, check that it is enabled for this machine (BIOS, virtual machine, container)"
         yield info("no GPU detected; torch runs on the CPU", tip)
-    other_vendors = sorted({gpu.vendor for gpu in gpus} - {"apple"})
-    if other_vendors:
-        vendors = " and ".join(GPU_VENDORS[vendor].title for vendor in other_vendors)
-        text = f"no AMD GPU, but one of {vendors}: wheels for ROCm do nothing for it"
+    if titles := [GPU_VENDORS[vendor].title for vendor in sorted({gpu.vendor for gpu in gpus} - {"apple"})]:
+        text = f"no AMD GPU, but one of {' and '.join(titles)}: wheels for ROCm do nothing for it"
         yield info(text, subject.format_install("torch"))
 
 
 def check_hidden_gpus(subject: DoctorSubject) -> Iterator[Finding]:
     """Tell of GPUs that a variable hides, and of those that are not there for this process."""
     hidden_gpus = [gpu for gpu in subject.hardware.gpus if not gpu.visible]
-    has_visible = bool(subject.hardware.amd)
     for hidden_by in sorted({gpu.hidden_by for gpu in hidden_gpus}):
         counts = Counter(_describe_gpu(gpu) for gpu in hidden_gpus if gpu.hidden_by == hidden_by)
-        gpu_names = join_some([f"{count} × {name}" if count > 1 else name for name, count in counts.items()])
+        names = join_some([f"{count} × {name}" if count > 1 else name for name, count in counts.items()])
+        message = f"{names}: not for this process, by {hidden_by}"
+        fix = "rocminfo   # lists what programs may use"  # too old for the runtime, a scheduler gave it away
         if hidden_by in (ROCR_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES, CUDA_VISIBLE_DEVICES):
-            message = f"{hidden_by}={subject.env.get(hidden_by, '')} hides {gpu_names}"
+            message = f"{hidden_by}={subject.env.get(hidden_by, '')} hides {names}"
             fix = f"unset {hidden_by}"
         elif hidden_by.startswith("/dev/"):  # no device file, in a container
-            message = f"{gpu_names}: not for this process, by {hidden_by}"
             fix = "docker run --device /dev/kfd --device /dev/dri …"
-        else:  # too old for the runtime, given to others by a scheduler
-            message = f"{gpu_names}: not for this process, by {hidden_by}"
-            fix = "rocminfo   # lists what programs may use"
-        yield info(message, fix) if has_visible else warning(f"{message}: no AMD GPU is left", fix)
+        if subject.hardware.amd:
+            yield info(message, fix)
+        else:
+            yield warning(f"{message}: no AMD GPU is left", fix)
 
 
 def check_unknown_gpus(subject: DoctorSubject) -> Iterator[Finding]:
     """Tell of AMD GPUs whose target is not known."""
     for gpu in subject.hardware.amd:
         if gpu.gfx is None:
-            yield warning(
-                f"the target of {_describe_gpu(gpu)} is not known, so nobody can say which kernels it needs",
-                f"export {GFX_VARIABLES[0]}=gfx…   # rocminfo prints it, once the driver is loaded",
+            text = (
+                f"the target of {_describe_gpu(gpu)} is not known, so nobody can say which kernels it needs"
             )
+            fix = f"export {GFX_VARIABLES[0]}=gfx…   # rocminfo prints it, once the driver is loaded"
+            yield warning(text, fix)
 
 
 def check_odd_gpus(subject: DoctorSubject) -> Iterator[Finding]:
@@ -106,9 +105,9 @@ def check_odd_gpus(subject: DoctorSubject) -> Iterator[Finding]:
         yield error(fault, fix) if is_stated else warning(fault, fix)
     for gpu in subject.hardware.gpus:
         if gpu.vendor == "amd" and gpu.confidence == "derived":
-            text = f"{_describe_gpu(gpu)}: the target was looked up, not read from the driver"
-            text += "".join(f"; {note}" for note in gpu.notes)
-            yield info(text, "a loaded driver tells it for certain: see the check `driver`")
+            facts = ["the target was looked up, not read from the driver", *gpu.notes]
+            fix = "a loaded driver tells it for certain: see the check `driver`"
+            yield info(f"{_describe_gpu(gpu)}: {'; '.join(facts)}", fix)
 
 
 def _describe_gpu(gpu: Gpu) -> str:
@@ -178,7 +177,7 @@ def check_render(subject: DoctorSubject) -> Iterator[Finding]:
         yield _explain_refusal(machine, *closed)
     if missing:
         text = f"{_join_paths(missing)}: not there, and the kernel has it"
-        # some of many may be left out on purpose: a container for some of the GPUs
+        # it may well be on purpose: a container for some of the GPUs
         if machine.container and len(missing) < len(machine.render):
             yield info(text, _ACCESS[machine.container], _DOCKER_GUIDE)
         else:
@@ -199,9 +198,9 @@ def check_wsl(subject: DoctorSubject) -> Iterator[Finding]:
     elif machine.dxg.refused:
         yield _explain_refusal(machine, machine.dxg)
     elif subject.env.get("HSA_ENABLE_DXG_DETECTION") != "1":
+        text = "WSL has no /dev/kfd: ROCm 7.2 and newer reach the GPU over /dev/dxg, with librocdxg, "
         yield info(
-            "WSL has no /dev/kfd: ROCm 7.2 and newer reach the GPU over /dev/dxg, "
-            "with librocdxg, when enabled",
+            f"{text}when enabled",
             "export HSA_ENABLE_DXG_DETECTION=1   # librocdxg must be installed",
             _WSL_GUIDE,
         )
@@ -220,10 +219,10 @@ def _explain_refusal(machine: MachineFacts, *devices: DeviceFile) -> Finding:
     group = machine.group_names.get(first.gid, "")
     text = f"{paths} cannot be opened by {user.name or user.uid}: "
     text += f"group {group or first.gid} ({first.gid}), mode {first.mode:04o}"
-    if (not first.mode & 0o060 or not first.gid) and not machine.container:
+    if machine.container:
+        text += "" if group else "; the group has no name in this container"
+    elif not first.mode & 0o060 or not first.gid:
         return error(f"{text}: open to root alone", _UDEV_RULE, _INSTALL_GUIDE)
-    if machine.container and not group:
-        text += "; the group has no name in this container"
     if first.gid in user.groups:
         return error(f"{text}, which this user is in", f"getfacl {first.path}", _INSTALL_GUIDE)
     if machine.container:
@@ -232,11 +231,10 @@ def _explain_refusal(machine: MachineFacts, *devices: DeviceFile) -> Finding:
         text += "; the user was added to it after logging in"
         return error(text, f"newgrp {group}", _INSTALL_GUIDE)
     groups = ",".join(dict.fromkeys([group or str(first.gid), "video"]))
-    fix = f"sudo usermod -aG {groups} {user.name}   # then log in again"
-    return error(text, fix, _INSTALL_GUIDE)
+    return error(text, f"sudo usermod -aG {groups} {user.name}   # then log in again", _INSTALL_GUIDE)
 
 
-def _join_paths(devices: tuple[DeviceFile, ...] | list[DeviceFile], most: int = 6) -> str:
+def _join_paths(devices: Sequence[DeviceFile], most: int = 6) -> str:
     return join_some([str(device.path) for device in devices], most)
 
 
@@ -245,28 +243,24 @@ def check_shared_memory(subject: DoctorSubject) -> Iterator[Finding]:
     size = subject.machine.shared_memory
     if size is None or size >= _ENOUGH_MEMORY or not subject.has_amd:
         return
-    has_several = len(subject.cards) > 1
-    users = "RCCL and data loaders" if has_several else "data loaders"
+    users = "RCCL and data loaders" if len(subject.cards) > 1 else "data loaders"
     text = (
         f"/dev/shm has {tables.format_size(size)}; {users} fail with 'No space left on device' or a bus error"
     )
-    text += " when it is full"
     fix = "sudo mount -o remount,size=16G /dev/shm"
     if subject.machine.container:
         fix = "docker run --ipc=host …   # or --shm-size 16G"
-    yield warning(text, fix) if has_several else info(text, fix)
+    tell = warning if len(subject.cards) > 1 else info
+    yield tell(f"{text} when it is full", fix)
 
 
 def check_locked_memory(subject: DoctorSubject) -> Iterator[Finding]:
     """Tell of a limit of locked memory: memory for network cards is locked."""
     limit = subject.machine.locked_memory
-    if limit is None or len(subject.cards) < 2 or limit >= _ENOUGH_MEMORY:
-        return
-    fix = "docker run --ulimit memlock=-1 …" if subject.machine.container else "ulimit -l unlimited"
-    yield info(
-        f"a process may lock {tables.format_size(limit)} of memory: RCCL over InfiniBand or RoCE needs more",
-        fix,
-    )
+    if limit is not None and len(subject.cards) > 1 and limit < _ENOUGH_MEMORY:
+        size = tables.format_size(limit)
+        fix = "docker run --ulimit memlock=-1 …" if subject.machine.container else "ulimit -l unlimited"
+        yield info(f"a process may lock {size} of memory: RCCL over InfiniBand or RoCE needs more", fix)
 
 
 def check_iommu(subject: DoctorSubject) -> Iterator[Finding]:
@@ -290,15 +284,10 @@ def check_numa(subject: DoctorSubject) -> Iterator[Finding]:
 def check_caches(subject: DoctorSubject) -> Iterator[Finding]:
     """See that the home folder can be written to: MIOpen and triton keep compiled kernels there."""
     machine = subject.machine
-    is_configured = subject.env.get("MIOPEN_USER_DB_PATH") and subject.env.get("TRITON_CACHE_DIR")
-    if not machine.home_writable and not is_configured:
-        yield warning(
-            f"{machine.home} cannot be written to: "
-            "MIOpen and triton compile their kernels again in every process, or fail",
-            "export MIOPEN_USER_DB_PATH=/tmp/miopen MIOPEN_CUSTOM_CACHE_DIR=/tmp/miopen "
-            "TRITON_CACHE_DIR=/tmp/triton",
-            _MIOPEN_GUIDE,
-        )
+    if not machine.home_writable and not ({"MIOPEN_USER_DB_PATH", "TRITON_CACHE_DIR"} <= set(subject.env)):
+        text = f"{machine.home} cannot be written to: MIOpen and triton compile their kernels again in every "
+        fix = "export MIOPEN_USER_DB_PATH=/tmp/miopen MIOPEN_CUSTOM_CACHE_DIR=/tmp/miopen "
+        yield warning(f"{text}process, or fail", f"{fix}TRITON_CACHE_DIR=/tmp/triton", _MIOPEN_GUIDE)
 
 
 GPU_CHECKS = (check_gpus, check_hidden_gpus, check_unknown_gpus, check_odd_gpus)
