@@ -152,6 +152,11 @@ class WheelChoice:
     known: tuple[KnownFeature, ...] = ()
     devices: tuple[ChoiceCandidate, ...] = ()
 
+    @property
+    def is_served(self) -> bool:
+        """Tell whether the index says that any GPU of the machine is served."""
+        return any(is_served for _, is_served in self.served)
+
 
 _DOCUMENT_SUFFIX = "-variants.json"
 _SOURCE_SUFFIXES = (".tar.gz", ".zip", ".tar.bz2")
@@ -175,6 +180,16 @@ class ProjectFiles:
             if not wheel.reason:
                 versions.setdefault(wheel.wheel.version, []).append(wheel)
         return versions
+
+    def reject_version(self, version: Version, reason: str) -> ProjectFiles:
+        """Return them with the wheels of a version out that fit but for their GPUs."""
+        wheels = [
+            wheel.reject(RejectionStage.PROPERTIES, reason)
+            if not wheel.reason and wheel.wheel.version == version
+            else wheel
+            for wheel in self.wheels
+        ]
+        return replace(self, wheels=tuple(wheels))
 
 
 def read_project_files(

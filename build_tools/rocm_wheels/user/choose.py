@@ -22,7 +22,7 @@ from rocm_wheels.index import reader
 from rocm_wheels.models import package_indexes
 from rocm_wheels.user import candidates, device_extras, gpu_support, index_pages, variant_wheels
 from rocm_wheels.user.candidates import ChoiceCandidate, ProjectFiles, RejectionStage, WheelChoice
-from rocm_wheels.user.host import PosedTarget, TargetHost
+from rocm_wheels.user.host import TargetHost
 from rocm_wheels.variants import document
 from rocm_wheels.wheels import dist_info
 
@@ -186,117 +186,116 @@ def _parse_requirement(text: str) -> Requirement:
     return requirement
 
 
-@dataclass(frozen=True)
-class _Choice:
-    """What was decided for a requirement, which the notes are about.
-
-    ``out`` are the wheels that are not taken, the newest first, of a version those that came furthest.
-    ``is_last_resort``: it is a build that is not for this machine's GPU, taken for want of one that is.
-    ``devices`` are the extras of a host wheel. ``layout`` and ``served`` are as ``WheelChoice`` has them.
-    """
-
-    requirement: Requirement
-    located: index_pages.LocatedProject
-    host: TargetHost
-    release: variant_wheels.RankedRelease
-    out: tuple[ChoiceCandidate, ...]
-    is_last_resort: bool
-    devices: device_extras.DeviceExtras | None = None
-    layout: str = "plain"
-    served: gpu_support.ServedGpus = ()
-
-    @property
-    def best(self) -> ChoiceCandidate:
-        """The wheel that is taken."""
-        return self.release.ranked[0]
-
-    @property
-    def kind(self) -> str:
-        """What it is a build for, by its local version."""
-        return candidates.get_build_kind(self.best.wheel.version)
-
-    @property
-    def is_served(self) -> bool:
-        """Whether the index says that any GPU is served."""
-        return any(is_served for _, is_served in self.served)
-
-    @property
-    def is_for_cpu(self) -> bool:
-        """Whether the index says that the wheel has no code for GPUs: ``+cpu``, ``null`` beside variants."""
-        if self.best.label == document.NULL_LABEL:
-            return self.release.has_variants
-        return self.best.label is None and self.kind == "cpu"
-
-    @property
-    def posed(self) -> PosedTarget | None:
-        """What a GPU of the machine must pass for to run the wheel, as far as the index says."""
-        is_unserved = self.served and not self.is_served
-        return None if self.is_for_cpu or is_unserved else self.host.posed
-
-
 def _choose_from_index(
     index: str, requirements: Sequence[Requirement], host: TargetHost, reach: reader.IndexReader, *, pre: bool
 ) -> tuple[WheelChoice, ...]:
     def choose_wheel(requirement: Requirement) -> WheelChoice:
         located = index_pages.locate_project(index, canonicalize_name(requirement.name), host, reach)
         files = candidates.read_project_files(located.links, requirement, host, pre=pre)
-        return _choose_wheel(requirement, located, files, host, reach)
+        chosen = newest = _decide(requirement, located, files, host, reach)
+        # an index drops targets: an older host wheel may have the kernels that the newest has no more
+        for _ in range(_MOST_OLDER):
+            if chosen.layout != "multi-arch" or not host.hardware.targets or chosen.is_served:
+                break
+            reason = f"it has no kernels for {', '.join(host.hardware.targets)}"
+            files = files.reject_version(chosen.picked.wheel.version, reason)
+            try:
+                chosen = _decide(requirement, located, files, host, reach)
+            except reader.UnreachableError:
+                raise  # what the older one has is not known, and counts
+            except errors.HostError:
+                break
+        return chosen if chosen.layout == "multi-arch" and chosen.is_served else newest
 
     return tuple(parallel.run_in_parallel(choose_wheel, requirements, jobs=_JOBS))
 
 
-def _choose_wheel(
+def _decide(
     requirement: Requirement,
     located: index_pages.LocatedProject,
     files: ProjectFiles,
     host: TargetHost,
     reach: reader.IndexReader,
 ) -> WheelChoice:
-    def decide(files: ProjectFiles) -> _Choice:
-        return _add_devices(_pick_release(requirement, located, files, host, reach), reach)
+    """Choose the best wheel of a project's files and its device extras, and say what is to be said of it.
 
-    chosen = newest = decide(files)
-    # an index drops targets: an older host wheel may have the kernels that the newest has no more
-    for _ in range(_MOST_OLDER):
-        if chosen.devices is None or not host.hardware.targets or chosen.is_served:
-            break
-        version, reason = (
-            chosen.best.wheel.version,
-            f"it has no kernels for {', '.join(host.hardware.targets)}",
-        )
-        wheels = (
-            wheel
-            if wheel.reason or wheel.wheel.version != version
-            else wheel.reject(RejectionStage.PROPERTIES, reason)
-            for wheel in files.wheels
-        )
-        files = replace(files, wheels=tuple(wheels))
-        try:
-            chosen = decide(files)
-        except reader.UnreachableError:
-            raise  # what the older one has is not known, and counts
-        except errors.HostError:
-            break
-    if chosen.devices is None or not chosen.is_served:
-        chosen = newest
+    HostError where nothing fits.
+    """
+    release, out, is_last_resort = _pick_release(requirement, located, files, host, reach)
+    best = release.ranked[0]
+    kind = candidates.get_build_kind(best.wheel.version)
 
-    extras = sorted({*requirement.extras, *(chosen.devices.extras if chosen.devices else ())})
+    # METADATA says which extras a wheel has
+    extras = sorted(requirement.extras)
+    devices = None
+    if any(extra.startswith("device-") for extra in extras) or (
+        best.has_compiled_code and best.label is None and host.hardware.amd
+    ):
+        content = index_pages.read_wheel_metadata(best.link, reach)
+        metadata = dist_info.parse_metadata(content, name=f"METADATA of {best.name}")
+        devices = device_extras.choose_device_extras(
+            best, metadata, extras, located=located, host=host, reach=reach
+        )
+
+    # how the index serves GPUs, and which of this machine's the wheel has kernels for, as far as it says
+    served: gpu_support.ServedGpus = ()
+    layout = "per-family" if located.family else "plain"
+    if release.variants:
+        layout = "variants"
+        labelled = best.properties.get("amd", {}).get("gfx_arch", ())
+        names_targets = any("gfx_arch" in other.get("amd", {}) for other in release.variants.values())
+        if labelled or (best.label == document.NULL_LABEL and names_targets):
+            served = gpu_support.find_served_gpus(labelled, host.hardware)
+    elif devices:
+        layout, served = "multi-arch", devices.served
+    elif best.has_compiled_code and (kind == "rocm" or kind not in host.build_kinds):
+        # it has code for GPUs, and not for that of another vendor which is here
+        targets: Sequence[str] | None = None
+        if kind not in ("", "rocm"):
+            targets = ()
+        elif located.family:
+            targets = index_pages.list_family_targets(located.family, host)
+        elif known := package_indexes.find_index_by_url(located.index):
+            targets = known.list_targets(host.platform) or None
+        served = () if targets is None else gpu_support.find_served_gpus(targets, host.hardware)
+
+    is_for_cpu = best.label is None and kind == "cpu"
+    if best.label == document.NULL_LABEL:
+        is_for_cpu = release.has_variants
+    is_unserved = bool(served) and not any(is_served for _, is_served in served)
+    posed = None if is_for_cpu or is_unserved else host.posed
+    notes = []
+    if is_for_cpu or (best.label is None and release.has_variants):
+        verdict = "is the wheel for the CPU" if is_for_cpu else "is no variant, and its name tells nothing"
+        notes.append(f"{best.name} {verdict}: {_explain_no_variant(best, out, host)}")
+    elif is_last_resort:
+        notes.append(f"{best.name} is made for GPUs, and there is none here: it computes on the CPU")
+    notes += _name_other_vendor(kind, host)
+    notes += [f"{posed}, which `rocm-wheels configure` sets"] if posed else []
+    notes += devices.notes if devices else ()
+    if not is_for_cpu:
+        notes += _describe_served(best, served)
+    notes += _explain_newer(best, out, requirement, host)
+    if best.link.yanked is not None:
+        why = best.link.yanked or "no reason is given"
+        notes.append(f"{best.name} was yanked ({why}); taken because it is pinned exactly")
+    extras = sorted({*extras, *(devices.extras if devices else ())})
     extras_text = f"[{','.join(extras)}]" if extras else ""
     return WheelChoice(
         requirement=str(requirement),
         project=str(canonicalize_name(requirement.name)),
         extras=tuple(sorted(requirement.extras)),
         index=located.index,
-        layout=chosen.layout,
-        picked=chosen.best,
-        candidates=(*chosen.release.ranked, *chosen.out),
-        requires=(f"{requirement.name}{extras_text}=={chosen.best.version}",),
-        notes=tuple(dict.fromkeys(_explain_choice(chosen))),
-        served=chosen.served,
-        visible_line=gpu_support.make_visible_line(chosen.served),
-        override_line=chosen.posed.line if chosen.posed else None,
-        known=chosen.release.known,
-        devices=chosen.devices.wheels if chosen.devices else (),
+        layout=layout,
+        picked=best,
+        candidates=(*release.ranked, *out),
+        requires=(f"{requirement.name}{extras_text}=={best.version}",),
+        notes=tuple(dict.fromkeys([*notes, *release.notes])),
+        served=served,
+        visible_line=gpu_support.make_visible_line(served),
+        override_line=posed.line if posed else None,
+        known=release.known,
+        devices=devices.wheels if devices else (),
     )
 
 
@@ -306,8 +305,11 @@ def _pick_release(
     files: ProjectFiles,
     host: TargetHost,
     reach: reader.IndexReader,
-) -> _Choice:
+) -> tuple[variant_wheels.RankedRelease, tuple[ChoiceCandidate, ...], bool]:
     """Pick the newest version of which a wheel fits: builds for this machine's GPUs come before others.
+
+    Returns it; the wheels that are not taken, the newest first, of a version those that came furthest; and
+    whether it is a last resort, a build that is not for this machine's GPU, for want of one that is.
 
     ``+rocm7.2``, ``+cu128``, ``+xpu`` and ``+cpu`` tell what a build is for. A build for the GPU of a vendor
     that is not here is out, and never taken in place of one for the CPU. One that is asked for by its local
@@ -356,7 +358,7 @@ def _pick_release(
                 del out[wheel.name]
             by_name = sorted(out.values(), key=lambda wheel: wheel.name)
             newest_first = sorted(by_name, key=lambda wheel: (wheel.wheel.version, wheel.stage), reverse=True)
-            return _Choice(requirement, located, host, release, tuple(newest_first), tier is tiers[-1])
+            return release, tuple(newest_first), tier is tiers[-1]
 
     where = shell.hide_credentials(located.index)
     if not out:
@@ -373,117 +375,70 @@ def _pick_release(
     raise failure from errors.HostError(f"{among}{nearest.name}: {nearest.reason}")
 
 
-def _add_devices(chosen: _Choice, reach: reader.IndexReader) -> _Choice:
-    """Return a choice with its device extras, and what the index says of the GPUs of the machine."""
-    best, host, located = chosen.best, chosen.host, chosen.located
-    extras = sorted(chosen.requirement.extras)
-    devices = None
-    # METADATA says which extras a wheel has
-    if any(extra.startswith("device-") for extra in extras) or (
-        best.has_compiled_code and best.label is None and host.hardware.amd
-    ):
-        content = index_pages.read_wheel_metadata(best.link, reach)
-        metadata = dist_info.parse_metadata(content, name=f"METADATA of {best.name}")
-        devices = device_extras.choose_device_extras(
-            best, metadata, extras, located=located, host=host, reach=reach
-        )
-
-    served: gpu_support.ServedGpus = ()
-    layout = "per-family" if located.family else "plain"
-    if chosen.release.variants:
-        layout = "variants"
-        labelled = best.properties.get("amd", {}).get("gfx_arch", ())
-        names_targets = any("gfx_arch" in other.get("amd", {}) for other in chosen.release.variants.values())
-        if labelled or (best.label == document.NULL_LABEL and names_targets):
-            served = gpu_support.find_served_gpus(labelled, host.hardware)
-    elif devices:
-        layout, served = "multi-arch", devices.served
-    elif best.has_compiled_code and (chosen.kind == "rocm" or chosen.kind not in host.build_kinds):
-        # it has code for GPUs, and not for that of another vendor which is here
-        targets: Sequence[str] | None = None
-        if chosen.kind not in ("", "rocm"):
-            targets = ()
-        elif located.family:
-            targets = index_pages.list_family_targets(located.family, host)
-        elif known := package_indexes.find_index_by_url(located.index):
-            targets = known.list_targets(host.platform) or None
-        served = () if targets is None else gpu_support.find_served_gpus(targets, host.hardware)
-    return replace(chosen, devices=devices, layout=layout, served=served)
-
-
 # --- what is said of it ---
 
 
-def _explain_choice(chosen: _Choice) -> Iterator[str]:
-    """Yield sentences for people, the most important first."""
-    best, host = chosen.best, chosen.host
-    if chosen.is_for_cpu or (best.label is None and chosen.release.has_variants):
-        yield _explain_no_variant(chosen)
-    elif chosen.is_last_resort:
-        yield f"{best.name} is made for GPUs, and there is none here: it computes on the CPU"
-    maker = vendors.GPU_VENDORS[host.usable_gpus[0].vendor] if host.usable_gpus else None
-    other_kinds = {other.build_kind for other in vendors.GPU_VENDORS.values()} - {"", "rocm"}
-    if maker is not None and maker.build_kind in other_kinds and chosen.kind not in other_kinds:
-        vendor_indexes = index_pages.query_indexes(host.usable_gpus[0], host, "stable")
-        where = f": their wheels are at {vendor_indexes[0].url}" if vendor_indexes else ""
-        yield f"the {'better GPU' if host.hardware.usable else 'GPU'} here is one of {maker.title}{where}"
-    if chosen.posed:
-        yield f"{chosen.posed}, which `rocm-wheels configure` sets"
-    if chosen.devices:
-        yield from chosen.devices.notes
-    if not chosen.is_for_cpu:
-        names: dict[bool, dict[str, None]] = {True: {}, False: {}}
-        for card, is_served in chosen.served:
-            names[is_served][card.gfx or card.name or "an unknown GPU"] = None
-        served, unserved = (", ".join(names[is_served]) for is_served in (True, False))
-        if served and unserved:
-            count = sum(is_served for _, is_served in chosen.served)
-            yield f"{count} of {len(chosen.served)} GPUs are served: {served}; not {unserved}"
-        elif unserved:
-            yield f"{best.name} has no kernels for {unserved}: it computes on the CPU at best"
+def _explain_no_variant(best: ChoiceCandidate, out: Sequence[ChoiceCandidate], host: TargetHost) -> str:
+    """Say why no wheel for a GPU of the machine is taken."""
+    hardware = host.hardware
+    missed = [
+        wheel
+        for wheel in out
+        if wheel.stage is RejectionStage.PROPERTIES and wheel.wheel.version == best.wheel.version
+    ]
+    if hardware.usable and missed:
+        nearest = _find_nearest(missed, host)
+        return f"no variant fits this machine; the nearest is {nearest.label}: {nearest.reason}"
+    if hardware.usable:
+        return "the index has no build for AMD GPUs that fits"
+    if hardware.amd:
+        return "the target of the AMD GPU is unknown"
+    hidden = dict.fromkeys(card.hidden_by for card in hardware.gpus if card.vendor == "amd")
+    if not hidden:
+        return "there is no AMD GPU here"
+    by = " and ".join(hidden)
+    by_variables = all(reason in _VISIBLE_VARIABLES for reason in hidden)
+    return f"{by} hides the AMD GPU" if by_variables else f"the AMD GPU is not for this process, by {by}"
 
-    # why a newer version was not taken
+
+def _name_other_vendor(kind: str, host: TargetHost) -> Iterator[str]:
+    """Say where the wheels for the best GPU are that is of another vendor than the wheel is for."""
+    maker = vendors.GPU_VENDORS[host.usable_gpus[0].vendor] if host.usable_gpus else None
+    other_kinds = {vendor.build_kind for vendor in vendors.GPU_VENDORS.values()} - {"", "rocm"}
+    if maker is not None and maker.build_kind in other_kinds and kind not in other_kinds:
+        indexes = index_pages.query_indexes(host.usable_gpus[0], host, "stable")
+        where = f": their wheels are at {indexes[0].url}" if indexes else ""
+        yield f"the {'better GPU' if host.hardware.usable else 'GPU'} here is one of {maker.title}{where}"
+
+
+def _describe_served(best: ChoiceCandidate, served: gpu_support.ServedGpus) -> Iterator[str]:
+    """Say which GPUs of the machine the wheel has no kernels for."""
+    names: dict[bool, dict[str, None]] = {True: {}, False: {}}
+    for card, is_served in served:
+        names[is_served][card.gfx or card.name or "an unknown GPU"] = None
+    with_kernels, without = (", ".join(names[is_served]) for is_served in (True, False))
+    if with_kernels and without:
+        count = sum(is_served for _, is_served in served)
+        yield f"{count} of {len(served)} GPUs are served: {with_kernels}; not {without}"
+    elif without:
+        yield f"{best.name} has no kernels for {without}: it computes on the CPU at best"
+
+
+def _explain_newer(
+    best: ChoiceCandidate, out: Sequence[ChoiceCandidate], requirement: Requirement, host: TargetHost
+) -> Iterator[str]:
+    """Say why a newer version was not taken."""
     newer = [
         wheel
-        for wheel in chosen.out
+        for wheel in out
         if Version(wheel.wheel.version.public) > Version(best.wheel.version.public)
         and wheel.stage not in (RejectionStage.VERSION, RejectionStage.YANKED, RejectionStage.USABLE)
-        and chosen.requirement.specifier.contains(wheel.wheel.version)
+        and requirement.specifier.contains(wheel.wheel.version)
     ]
     if newer:
         newest = [wheel for wheel in newer if wheel.wheel.version == newer[0].wheel.version]
         nearest = _find_nearest(newest, host)
         yield f"{nearest.version} is newer and has nothing for this machine: {nearest.name}: {nearest.reason}"
-    if best.link.yanked is not None:
-        why = best.link.yanked or "no reason is given"
-        yield f"{best.name} was yanked ({why}); taken because it is pinned exactly"
-    yield from chosen.release.notes
-
-
-def _explain_no_variant(chosen: _Choice) -> str:
-    """Say that a wheel is not one for a GPU here, and why there is no other."""
-    best, hardware = chosen.best, chosen.host.hardware
-    missed = [
-        wheel
-        for wheel in chosen.out
-        if wheel.stage is RejectionStage.PROPERTIES and wheel.wheel.version == best.wheel.version
-    ]
-    hidden = dict.fromkeys(card.hidden_by for card in hardware.gpus if card.vendor == "amd")
-    if hardware.amd and not hardware.usable:
-        why = "the target of the AMD GPU is unknown"
-    elif not hardware.usable and not hidden:
-        why = "there is no AMD GPU here"
-    elif not hardware.usable and all(reason in _VISIBLE_VARIABLES for reason in hidden):
-        why = f"{' and '.join(hidden)} hides the AMD GPU"
-    elif not hardware.usable:
-        why = f"the AMD GPU is not for this process, by {' and '.join(hidden)}"
-    elif not missed:
-        why = "the index has no build for AMD GPUs that fits"
-    else:
-        nearest = _find_nearest(missed, chosen.host)
-        why = f"no variant fits this machine; the nearest is {nearest.label}: {nearest.reason}"
-    verdict = "is the wheel for the CPU" if chosen.is_for_cpu else "is no variant, and its name tells nothing"
-    return f"{best.name} {verdict}: {why}"
 
 
 _STAGE_TIPS = {

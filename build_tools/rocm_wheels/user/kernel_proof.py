@@ -213,7 +213,7 @@ def _prove_choice(
     devices = [wheel for wheel in choice.devices if is_device_project(wheel.wheel.name)]
     proof = prove_wheel(choice.picked, devices, demand, make_markers(host), reach)
     require_served(proof, demand, host, choice)
-    if any(is_served for _, is_served in choice.served):
+    if choice.is_served:
         return choice
     lines = [proof.describe(target) for target in demand.targets]
     return replace(choice, notes=(*lines, *choice.notes))
