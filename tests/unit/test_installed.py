@@ -174,10 +174,8 @@ def test_libraries_of_rocm_go_by_the_names_of_their_files(tmp_path: Path) -> Non
     ):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_bytes(b"")
-    found = {
-        one.library: one.targets
-        for one in gpu_support.list_library_files(installed_packages.read_environment_packages(place))
-    }
+    files = gpu_support.list_library_files(installed_packages.read_environment_packages(place))
+    found = {library: targets for library, (_, targets) in files.items()}
     assert found == {"rocBLAS": ("gfx90a", "gfx942"), "hipBLASLt": ("gfx1100",), "MIOpen": ("gfx942",)}
 
 

@@ -22,7 +22,6 @@ def environment(
         python=folder / "bin" / "python",
         version=version,
         implementation="cpython",
-        platform="linux-x86_64",
         free_threaded=False,
         prefix=folder,
         base_prefix=Path("/usr"),

@@ -184,19 +184,16 @@ def check_library_kernels(subject: DoctorSubject) -> Iterator[Finding]:
     torch, version = subject.installed.torch, subject.installed.rocm_version
     if torch is None or torch.kind != "rocm":
         return
-    files = gpu_support.list_library_files(subject.installed)
-    for library in dict.fromkeys(entry.library for entry in files):
-        folders = [entry for entry in files if entry.library == library]
-        targets = gpu_support.sort_target_ids(target for entry in folders for target in entry.targets)
+    for library, (folder, targets) in gpu_support.list_library_files(subject.installed).items():
         for gfx in subject.hardware.targets:
             if gpu_support.check_kernel_support(targets, gfx).runs:
-                yield ok(f"{library} has files for {gfx} ({folders[0].folder})")
+                yield ok(f"{library} has files for {gfx} ({folder})")
                 continue
             tell, consequence = _LIBRARY_CONSEQUENCES[library]
             fix = subject.format_install("torch")
             if version:
                 fix = subject.format_rocm_pip(f"rocm-sdk-device-{gfx}=={version}", version)
-            yield tell(f"{library} has no files for {gfx} in {folders[0].folder}: {consequence}", fix)
+            yield tell(f"{library} has no files for {gfx} in {folder}: {consequence}", fix)
 
 
 def check_known_issues(subject: DoctorSubject) -> Iterator[Finding]:

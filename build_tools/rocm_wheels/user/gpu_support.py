@@ -140,15 +140,6 @@ class InstalledCode:
     fault: str = ""
 
 
-@dataclass(frozen=True)
-class LibraryFiles:
-    """The files that a ROCm library loads kernels from, by the targets in their names (it goes by those)."""
-
-    library: str
-    folder: Path
-    targets: tuple[str, ...]
-
-
 def list_kernel_targets(installed: installed_packages.InstalledSet, project: str) -> tuple[str, ...]:
     """Return the target IDs that a project's installed files hold device code for; () when none.
 
@@ -159,13 +150,10 @@ def list_kernel_targets(installed: installed_packages.InstalledSet, project: str
     if package is None:
         return ()
     libraries = read_installed_code(package)
-    mains = [
-        library for library in libraries if library.path.name in MAIN_LIBRARIES.get(project, ())
-    ] or libraries
-    for library in mains:
+    for library in libraries:
         if library.fault:
             raise errors.DataError(library.fault)
-    return sort_target_ids(target for library in mains for target in library.targets)
+    return sort_target_ids(target for library in libraries for target in library.targets)
 
 
 def read_installed_code(
@@ -184,26 +172,27 @@ def read_installed_code(
     return tuple(entry for entry in codes if entry.targets or entry.archives or entry.missing or entry.fault)
 
 
-def list_library_files(installed: installed_packages.InstalledSet) -> tuple[LibraryFiles, ...]:
-    """Return for which targets rocBLAS, hipBLASLt and MIOpen of an environment have files.
+def list_library_files(
+    installed: installed_packages.InstalledSet,
+) -> dict[str, tuple[Path, tuple[str, ...]]]:
+    """Return where rocBLAS, hipBLASLt and MIOpen of an environment have files, and for which targets.
 
-    They are below ``_rocm_sdk_libraries…``, as below ``/opt/rocm``, and below ``torch``.
+    They load kernels by the target in a file's name, below ``_rocm_sdk_libraries…``, as below ``/opt/rocm``,
+    and below ``torch``. Of several folders the first is returned, with the targets of all.
     """
     roots = [
         root for path in installed.environment.path for root in sorted(path.glob("_rocm_sdk_libraries*"))
     ]
     if installed.torch and installed.torch.folder:
         roots.append(installed.torch.folder)
-    library_folders = []
-    for root in roots:
-        for library, subfolder in _LIBRARY_FOLDERS.items():
-            folder = root / subfolder
-            if folder.is_dir():
-                # of newer releases a folder for each target
-                names = {TARGET_NAME.search(path.name) for path in folder.iterdir()}
-                targets = sort_target_ids(name.group() for name in names if name)
-                library_folders.append(LibraryFiles(library, folder, targets))
-    return tuple(library_folders)
+    libraries: dict[str, tuple[Path, tuple[str, ...]]] = {}
+    for library, subfolder in _LIBRARY_FOLDERS.items():
+        for folder in (root / subfolder for root in roots if (root / subfolder).is_dir()):
+            # of newer releases a folder for each target
+            names = filter(None, (TARGET_NAME.search(path.name) for path in folder.iterdir()))
+            first, targets = libraries.get(library, (folder, ()))
+            libraries[library] = first, sort_target_ids([*targets, *(name.group() for name in names)])
+    return libraries
 
 
 def sort_target_ids(targets: Iterable[str]) -> tuple[str, ...]:

@@ -47,7 +47,6 @@ class PythonEnvironment:
     python: Path
     version: str
     implementation: str
-    platform: str
     free_threaded: bool
     prefix: Path
     base_prefix: Path
@@ -148,7 +147,6 @@ def _make_environment(answer: Mapping[str, Any]) -> PythonEnvironment:
         python=Path(answer["executable"] or "python"),
         version=str(answer["version"]),
         implementation=str(answer["implementation"]),
-        platform=str(answer["platform"]),
         free_threaded=bool(answer["free_threaded"]),
         prefix=Path(answer["prefix"]),
         base_prefix=Path(answer["base_prefix"]),
@@ -437,11 +435,6 @@ class InstalledSet:
     environment: PythonEnvironment
     packages: tuple[InstalledDistribution, ...]
     faults: tuple[str, ...] = ()
-
-    @property
-    def site_packages(self) -> Path:
-        """Return the folder that installers put packages into."""
-        return self.environment.site_packages
 
     def get(self, name: str) -> InstalledDistribution | None:
         """Return the distribution that is imported under a normalised name, ``None`` when there is none."""
