@@ -351,6 +351,14 @@ def test_an_override_that_is_no_version_is_told_of_once(tmp_path: Path) -> None:
     assert found(doctor.run_checks(look), "override") == []
 
 
+def test_configure_is_advised_for_the_python_that_was_named(tmp_path: Path) -> None:
+    posing = Hardware((gpu("gfx1100", native="gfx1103"),))
+    env = {"HSA_OVERRIDE_GFX_VERSION": "11.0.0"}
+    look = subject(tmp_path, hardware=posing, env=env, python=tmp_path / "venv")
+    (finding,) = found(doctor.run_checks(look), "override")
+    assert f"rocm-wheels configure --print --python {tmp_path}/venv   #" in finding.tip
+
+
 def test_an_override_is_not_judged_for_a_machine_to_be(tmp_path: Path) -> None:
     findings = doctor.run_checks(subject(tmp_path, env={"HSA_OVERRIDE_GFX_VERSION": "10.3.0"}, stated=True))
     assert not any("unset" in (finding.tip or "") for finding in findings)

@@ -5,6 +5,7 @@ Owns ``data/doctor_variables.yaml``.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
@@ -12,9 +13,9 @@ from typing import Literal
 
 from pydantic import field_validator
 
-from rocm_wheels.core import errors, records, tables
+from rocm_wheels.core import errors, records, shell, tables
 from rocm_wheels.core.errors import Finding
-from rocm_wheels.gpus.gpu import Gpu, format_override_version, parse_override_version
+from rocm_wheels.gpus.gpu import format_override_version, parse_override_version
 from rocm_wheels.gpus.variables import HIP_VISIBLE_DEVICES, OVERRIDE_VARIABLE, ROCR_VISIBLE_DEVICES
 from rocm_wheels.models import facts, gfx, project_names
 from rocm_wheels.user import gpu_support
@@ -75,9 +76,10 @@ def check_harmful(subject: DoctorSubject) -> Iterator[Finding]:
 
 def check_override(subject: DoctorSubject) -> Iterator[Finding]:
     """Judge HSA_OVERRIDE_GFX_VERSION: harmful where native kernels exist, or for another major version."""
-    names = sorted(
-        name for name in subject.env if name.startswith(OVERRIDE_VARIABLE) and _is_read(subject.env[name])
-    )
+    names = []
+    for name in sorted(name for name in subject.env if name.startswith(OVERRIDE_VARIABLE)):
+        with contextlib.suppress(ValueError):  # what is no version is told of by the look at GPUs
+            names += [name] if parse_override_version(subject.env[name]) else []
     if not names:
         return
     statement = ", ".join(f"{name}={subject.env[name]}" for name in names)
@@ -88,40 +90,34 @@ def check_override(subject: DoctorSubject) -> Iterator[Finding]:
     if subject.machine.platform == "win32":
         yield info(f"{statement}: the runtime of Windows does not read it", unset)
         return
-    try:
+    targets: tuple[str, ...] = ()
+    with contextlib.suppress(errors.RocmWheelsError):  # the check of the kernels tells of it
         targets = gpu_support.list_kernel_targets(subject.installed, "torch")
-    except errors.RocmWheelsError:  # the check of the kernels tells of it
-        targets = ()
-    posing = [gpu for gpu in subject.hardware.amd if gpu.native and gpu.gfx and gpu.native != gpu.gfx]
-    for gpu in {(posing_gpu.native, posing_gpu.gfx): posing_gpu for posing_gpu in posing}.values():
-        yield _judge_override(gpu, targets, statement, unset)
+
+    def runs(target: str) -> bool:
+        return gpu_support.check_kernel_support(targets, target).runs
+
+    pairs = [(gpu.native, gpu.gfx) for gpu in subject.hardware.amd if gpu.native and gpu.gfx]
+    posing = [(native, target) for native, target in dict.fromkeys(pairs) if native != target]
+    for native, target in posing:
+        text = f"{statement} makes {native} pose as {target}"
+        majors = {format_override_version(chip).split(".")[0] for chip in (native, target)}
+        place = ["--python", str(subject.python)] if subject.python else []
+        fix = shell.format_command(["rocm-wheels", "configure", "--print", *place])
+        fix += "   # what this card needs"
+        if len(majors) > 1:
+            text = f"{statement}: {native} cannot run code for {target}: another generation"
+            yield error(f"{text}; programs crash or refuse to start", unset)
+        elif runs(native):
+            yield warning(f"{text}, although torch has kernels for {native} itself", unset)
+        elif runs(target):
+            yield info(f"{text}, which is untested", fix)
+        else:
+            lack = ", and torch has no kernels for that either" if targets else ""
+            yield warning(f"{text}, which is untested{lack}", fix)
     if not posing:
-        native = any(gpu.native for gpu in subject.hardware.amd)
-        text = "changes nothing here" if native else "there is no GPU that it could be meant for"
+        text = "changes nothing here" if pairs else "there is no GPU that it could be meant for"
         yield info(f"{statement}: {text}", unset)
-
-
-def _is_read(text: str) -> bool:
-    """Tell whether the runtime reads a version there; what is no version is told of by the look at GPUs."""
-    try:
-        return bool(parse_override_version(text))
-    except ValueError:
-        return False
-
-
-def _judge_override(gpu: Gpu, targets: tuple[str, ...], statement: str, unset: str) -> Finding:
-    native, target = gpu.native or "", gpu.gfx or ""
-    if format_override_version(native).split(".")[0] != format_override_version(target).split(".")[0]:
-        text = f"{native} cannot run code for {target}: another generation; programs crash or refuse to start"
-        return error(f"{statement}: {text}", unset)
-    if gpu_support.check_kernel_support(targets, native).runs:
-        text = f"makes {native} pose as {target}, although torch has kernels for {native} itself"
-        return warning(f"{statement} {text}", unset)
-    text = f"{statement} makes {native} pose as {target}, which is untested"
-    fix = "rocm-wheels configure --print   # what this card needs"
-    if gpu_support.check_kernel_support(targets, target).runs:
-        return info(text, fix)
-    return warning(f"{text}, and torch has no kernels for that either" if targets else text, fix)
 
 
 def check_devices(subject: DoctorSubject) -> Iterator[Finding]:
@@ -165,16 +161,17 @@ def check_allocator(subject: DoctorSubject) -> Iterator[Finding]:
         # commas inside […] part the values of one setting
         settings = re.sub(r"\[[^\]]*\]", "", subject.env[name]).split(",")
         for setting in filter(None, map(str.strip, settings)):
-            key, _, value = (part.strip() for part in setting.partition(":"))
-            if not key or ":" not in setting:
+            key, colon, value = (part.strip() for part in setting.partition(":"))
+            unset = f"unset {name}"
+            if not key or not colon:
                 text = f"{name}: {setting!r} is not KEY:VALUE; torch refuses it when it first uses a GPU"
                 yield error(text, f"export {name}=expandable_segments:True   # for example", source)
             elif key not in keys:
                 hint = tables.suggest_name(key, keys)
                 text = f"{name}: torch refuses settings that it does not know, like {key!r}{hint}"
-                yield (error if hint else warning)(text, f"unset {name}", source)
+                yield (error if hint else warning)(text, unset, source)
             elif key == "backend" and value not in _ALLOCATORS:
-                yield error(f"{name}: torch has no allocator {value!r}", f"unset {name}", source)
+                yield error(f"{name}: torch has no allocator {value!r}", unset, source)
     if len({subject.env[name] for name in names}) > 1:
         text = f"{' and '.join(names)} differ: {names[0]} is the one that counts"
         yield info(text, f"unset {' '.join(names[1:])}", source)
