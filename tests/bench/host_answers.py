@@ -89,7 +89,7 @@ def ours(world: World, machines: list[str]) -> list[Hardware]:
 
 def chosen(hardware: Hardware, host: TargetHost) -> Answer:
     """Return the index and the variables that rocm-wheels takes."""
-    index = index_pages.find_host_indexes(replace(host, hardware=hardware), "stable")[0][0]
+    index = index_pages.recommend_torch(replace(host, hardware=hardware)).index
     # as the ROCm runtime numbers the cards: lspci does not tell
     amd = [gpu for gpu in hardware.gpus if gpu.vendor == "amd"]
     there = Hardware(tuple(replace(gpu, index=n, hip_index=n) for n, gpu in enumerate(amd)))

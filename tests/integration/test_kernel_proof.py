@@ -314,7 +314,7 @@ def test_a_gpu_that_no_index_serves_is_an_error_that_says_what_does(  # noqa: PL
     monkeypatch.chdir(tmp_path)  # where no environment of this program is
     host = make_host({}, StatedMachine((gfx,), "none", python, platform))
     with pytest.raises(install_options.UnservedGpuError) as refusal:
-        index_pages.find_host_indexes(host, "stable", allow_cpu=False)
+        install_options.require_gpu_index(host, "stable")
     assert all(command in refusal.value.message for command in commands), refusal.value.message
     assert "--allow-cpu" in (refusal.value.tip or "")
     if "gfx803" in gfx or "gfx1399" in gfx:
@@ -334,9 +334,12 @@ def test_a_card_that_runs_the_kernels_of_another_is_served_by_those() -> None:
 
 
 def test_no_gpu_and_a_served_gpu_are_let_pass() -> None:
-    for gfx in ("none", "gfx1100", "gfx1032,gfx1100"):
+    install_options.require_gpu_index(
+        make_host({}, StatedMachine(("none",), "none", "3.12", "linux")), "stable"
+    )
+    for gfx in ("gfx1100", "gfx1032,gfx1100"):
         host = make_host({}, StatedMachine((gfx,), "none", "3.12", "linux"))
-        assert index_pages.find_host_indexes(host, "stable", allow_cpu=False)[0]
+        assert index_pages.recommend_torch(host).kind == "rocm"
 
 
 def test_a_torch_without_any_device_code_serves_no_gpu(

@@ -102,7 +102,8 @@ def test_what_is_odd_of_a_stated_gpu_is_noted() -> None:
     (old,) = old_host.hardware.gpus
     assert (old.gfx, old.name, old.notes) == ("gfx803", "RX 580", ())
     # no index is asked: it is no newer chip
-    assert index_pages.list_asked_indexes(old, old_host, "stable") == ((), False)
+    asked = next(index_pages.list_rounds(old_host, "stable"))
+    assert (asked.gpu, asked.indexes, asked.is_listed) == (old, (), False)
     assert mode.notes == ("xnack+ is not a property of wheels: they are chosen for gfx90a",)
 
 
@@ -349,7 +350,7 @@ def test_directml_is_named_for_an_old_radeon_on_windows_and_not_chosen() -> None
         (machine("gfx803"), True),
     ):
         here = replace(host, platform="windows", machine="amd64") if is_named else host
-        _, notes = index_pages.find_host_indexes(here, "stable")
+        notes = index_pages.recommend_torch(here).reasons
         assert any("torch-directml" in note for note in notes) == is_named
 
 
@@ -409,9 +410,9 @@ def test_builds_for_every_gpu_that_is_here_fit_the_better_ones_first(
     ],
 )
 def test_cuda_is_no_newer_than_nvidias_driver(gpu: Gpu, cuda: str | None, name: str) -> None:
-    found, notes = index_pages.find_host_indexes(host_with(Hardware(gpus=(gpu,), cuda=cuda)), "stable")
-    assert found[0].url.endswith(name)
-    assert ("serves RTX 5090 (whose driver has CUDA 11.8) with" in "".join(notes)) == (cuda == "11.8")
+    found = index_pages.recommend_torch(host_with(Hardware(gpus=(gpu,), cuda=cuda)))
+    assert found.index.url.endswith(name)
+    assert ("serves RTX 5090 (whose driver has CUDA 11.8) with" in "".join(found.reasons)) == (cuda == "11.8")
 
 
 def test_a_server_that_is_down_is_no_reason_to_take_a_worse_index() -> None:

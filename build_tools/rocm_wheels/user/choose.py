@@ -8,26 +8,30 @@ lacks. When nothing fits, the error names the wheel that came nearest.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from os.path import commonprefix
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from rocm_wheels.core import errors, parallel, shell
-from rocm_wheels.gpus import gpu, variables, vendors
+from rocm_wheels.gpus import variables, vendors
 from rocm_wheels.index import reader
 from rocm_wheels.models import package_indexes
-from rocm_wheels.user import candidates, device_extras, gpu_support, index_pages, variant_wheels
+from rocm_wheels.user import (
+    candidates,
+    device_extras,
+    gpu_support,
+    index_pages,
+    install_options,
+    variant_wheels,
+)
 from rocm_wheels.user.candidates import ChoiceCandidate, ProjectFiles, RejectionStage, WheelChoice
 from rocm_wheels.user.host import TargetHost
 from rocm_wheels.variants import document
 from rocm_wheels.wheels import dist_info
-
-if TYPE_CHECKING:
-    from rocm_wheels.user.install_options import UnservedGpuError
 
 ItemT = TypeVar("ItemT")
 AnswerT = TypeVar("AnswerT")
@@ -49,7 +53,7 @@ def choose_wheels(
     channel: str = "stable",
     pre: bool = False,
     allow_cpu: bool = True,
-    refused: Mapping[str, UnservedGpuError] | None = None,
+    refused: Mapping[str, install_options.UnservedGpuError] | None = None,
 ) -> tuple[WheelChoice, ...]:
     """Choose a wheel for each requirement, all from one index.
 
@@ -68,95 +72,77 @@ def choose_wheels(
             reader.resolve_index_url(index)  # says what is wrong with it
         return _choose_from_index(index, parsed, host, reach, pre=pre)
 
-    # the best GPU that an index has code for counts: as what it is, else as one whose kernels it runs
-    posed = index_pages.pose_host(host, channel)
-    asking = _Asking(parsed, reach, channel, pre, refused or {})
-    for asked_host in [host] if posed is host else [host, posed]:
-        missed: list[gpu.Gpu] = []
-        for best in asked_host.usable_gpus:
-            notes = [index_pages.describe_missed(missed, host, channel)] if missed else []
-            indexes, is_listed = index_pages.list_asked_indexes(best, asked_host, channel)
-            if choices := asking.choose_first(indexes, asked_host, notes, best=best, is_listed=is_listed):
-                return choices
-            missed.append(best)
-    if refused:
-        raise next(iter(refused.values()))
-    indexes, reasons = index_pages.find_host_indexes(host, channel, allow_cpu=allow_cpu)
-    return asking.choose_first(indexes, host, reasons)
+    for asked in index_pages.list_rounds(host, channel):
+        if asked.gpu is None and refused:
+            raise next(iter(refused.values()))
+        if asked.gpu is None and not allow_cpu:
+            install_options.require_gpu_index(host, channel)
+
+        def ask(
+            known: package_indexes.PackageIndex, asked_host: TargetHost = asked.host
+        ) -> tuple[WheelChoice, ...]:
+            return _choose_from_index(known.url, parsed, asked_host, reach, pre=pre)
+
+        if choices := _choose_first(asked, ask, channel, refused or {}):
+            return choices
+    raise index_pages.make_unknown_error(host, channel)
 
 
-@dataclass(frozen=True)
-class _Asking:
-    """What is asked of the known indexes of a channel."""
+def _choose_first(
+    asked: index_pages.IndexRound,
+    ask: Callable[[package_indexes.PackageIndex], tuple[WheelChoice, ...]],
+    channel: str,
+    refusals: Mapping[str, install_options.UnservedGpuError],
+) -> tuple[WheelChoice, ...]:
+    """Choose from the first index that has wheels for everything, with code for the GPU that is asked for.
 
-    requirements: Sequence[Requirement]
-    reach: reader.IndexReader
-    channel: str
-    pre: bool
-    refused: Mapping[str, UnservedGpuError]
-
-    def choose_first(
-        self,
-        indexes: Sequence[package_indexes.PackageIndex],
-        host: TargetHost,
-        notes: Sequence[str],
-        *,
-        best: gpu.Gpu | None = None,
-        is_listed: bool = True,
-    ) -> tuple[WheelChoice, ...]:
-        """Choose from the first index that has wheels for everything, with code for the GPU ``best``.
-
-        () where none has, nor should by the tables, or one was refused; where it ``is_listed``, HostError
-        says why none fits. UnreachableError for one that cannot be asked, when what it has counts.
-        """
-        failures: list[errors.HostError] = []  # why the indexes before were passed over
-        unasked: reader.UnreachableError | None = None
-        unserved: tuple[WheelChoice, ...] = ()
-        gfx = best.gfx if best and best.vendor == "amd" else None
-
-        def ask(known: package_indexes.PackageIndex) -> tuple[WheelChoice, ...]:
-            return _choose_from_index(known.url, self.requirements, host, self.reach, pre=self.pre)
-
-        for known, answer in _try_in_turn(ask, indexes):
-            is_unlisted = gfx is not None and known.find_serving(host.platform, gfx) is None
-            if isinstance(answer, reader.UnreachableError):
-                message = f"cannot ask {known.name}, a {known.reason}"
-                failure = reader.UnreachableError(message, tip=answer.tip)
-                failure.__cause__ = answer
-                if not is_unlisted:  # what it has is not known: a worse one is no answer
-                    raise failure
-                unasked = unasked or failure
-                failures.append(failure)
-                continue
-            if isinstance(answer, errors.HostError):
-                failures.append(answer)
-                continue
-            if isinstance(answer, errors.RocmWheelsError):
-                raise answer
-            if refused := [self.refused[choice.index] for choice in answer if choice.index in self.refused]:
-                first_line = str(refused[0]).partition("\n")[0]
-                failures.append(errors.HostError(f"{known.name} has {first_line}"))
-                continue
-            reason = f"it has code for {gfx}, which no table lists of it" if is_unlisted else known.reason
-            passed = (f"passed over: {failure}" for failure in failures)
-            index_notes = (f"{known.name} was taken: {reason}", *notes, *passed)
-            noted = tuple(replace(choice, notes=(*index_notes, *choice.notes)) for choice in answer)
-            served = [entry for choice in answer for entry in choice.served]
-            is_served = not served or any(runs for _, runs in served)
-            if (best, True) in served if is_unlisted else is_served:
-                return noted
-            unserved = unserved if is_unlisted else unserved or noted
-            lacking = gfx if is_unlisted else "the GPUs here, whatever tables say"
-            failures.append(errors.HostError(f"{known.name} has no kernels for {lacking}"))
-        if unserved or self.refused:
-            return unserved
-        if unasked:
-            raise unasked
-        if not is_listed:
-            return ()
-        message = f"none of the {len(indexes)} {self.channel} indexes for this machine has what fits"
-        reasons = errors.HostError("; ".join(map(str, failures)), tip=failures[-1].tip)
-        raise errors.HostError(message) from reasons
+    () where none has, nor should by the tables, or one was refused; where one is listed, HostError says why
+    none fits. UnreachableError for one that cannot be asked, when what it has counts.
+    """
+    failures: list[errors.HostError] = []  # why the indexes before were passed over
+    unasked: reader.UnreachableError | None = None
+    unserved: tuple[WheelChoice, ...] = ()
+    gfx = asked.gpu.gfx if asked.gpu and asked.gpu.vendor == "amd" else None
+    for known, answer in _try_in_turn(ask, asked.indexes):
+        is_unlisted = gfx is not None and known.find_serving(asked.host.platform, gfx) is None
+        if isinstance(answer, reader.UnreachableError):
+            message = f"cannot ask {known.name}, a {known.reason}"
+            failure = reader.UnreachableError(message, tip=answer.tip)
+            failure.__cause__ = answer
+            if not is_unlisted:  # what it has is not known: a worse one is no answer
+                raise failure
+            unasked = unasked or failure
+            failures.append(failure)
+            continue
+        if isinstance(answer, errors.HostError):
+            failures.append(answer)
+            continue
+        if isinstance(answer, errors.RocmWheelsError):
+            raise answer
+        if refused := [refusals[choice.index] for choice in answer if choice.index in refusals]:
+            first_line = str(refused[0]).partition("\n")[0]
+            failures.append(errors.HostError(f"{known.name} has {first_line}"))
+            continue
+        reason = f"it has code for {gfx}, which no table lists of it" if is_unlisted else known.reason
+        passed = (f"passed over: {failure}" for failure in failures)
+        index_notes = (f"{known.name} was taken: {reason}", *asked.notes, *passed)
+        noted = tuple(replace(choice, notes=(*index_notes, *choice.notes)) for choice in answer)
+        served = [entry for choice in answer for entry in choice.served]
+        is_served = not served or any(runs for _, runs in served)
+        if (asked.gpu, True) in served if is_unlisted else is_served:
+            return noted
+        unserved = unserved if is_unlisted else unserved or noted
+        lacking = gfx if is_unlisted else "the GPUs here, whatever tables say"
+        failures.append(errors.HostError(f"{known.name} has no kernels for {lacking}"))
+    if unserved or refusals:
+        return unserved
+    if unasked:
+        raise unasked
+    if not (asked.is_listed and asked.indexes):
+        return ()
+    message = f"none of the {len(asked.indexes)} {channel} indexes for this machine has what fits"
+    reasons = errors.HostError("; ".join(map(str, failures)), tip=failures[-1].tip)
+    raise errors.HostError(message) from reasons
 
 
 def _try_in_turn(

@@ -8,7 +8,7 @@ just lists wheels.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from urllib.parse import urlsplit
@@ -212,38 +212,54 @@ def _make_absent_error(project: str, where: str) -> errors.HostError:
     )
 
 
-def find_host_indexes(
-    host: TargetHost, channel: str, *, allow_cpu: bool = True
-) -> tuple[tuple[package_indexes.PackageIndex, ...], tuple[str, ...]]:
-    """Return the indexes for the best GPU of a machine that any serves, with notes on GPUs that none does.
+@dataclass(frozen=True)
+class IndexRound:
+    """The known indexes to ask for one GPU of a machine, best first; ``gpu`` is None for its CPU.
 
-    Without such a GPU they are those for its CPU: UnservedGpuError on a machine with an AMD GPU, unless
-    ``allow_cpu``. HostError when there is none at all.
+    ``host`` is the machine, of which a GPU may pass for another. ``is_listed``: an index serves the GPU by
+    the tables, for this Python. ``notes`` are on the GPUs that came before.
     """
-    missed: list[Gpu] = []
-    for gpu in host.usable_gpus:
-        if indexes := query_indexes(gpu, host, channel):
-            return indexes, (describe_missed(missed, host, channel),) if missed else ()
-        missed.append(gpu)
-    if not allow_cpu:
-        install_options.require_gpu_index(host, channel)
-    notes = [f"{describe_missed(missed, host, channel)}: for the CPU"] if missed else []
+
+    host: TargetHost
+    gpu: Gpu | None
+    indexes: tuple[package_indexes.PackageIndex, ...]
+    is_listed: bool
+    notes: tuple[str, ...]
+
+
+def list_rounds(host: TargetHost, channel: str) -> Iterator[IndexRound]:
+    """Yield what to ask for a machine: for each GPU, the best first, at last for the CPU.
+
+    The best GPU that an index has code for counts: as what it is, else as one whose kernels it runs.
+    """
+    posed = _pose_host(host, channel)
+    for asked_host in [host] if posed is host else [host, posed]:
+        missed: list[Gpu] = []
+        for gpu in asked_host.usable_gpus:
+            notes = (_describe_missed(missed, host, channel),) if missed else ()
+            is_listed = bool(query_indexes(gpu, asked_host, channel))
+            yield IndexRound(asked_host, gpu, _list_asked(gpu, asked_host, channel), is_listed, notes)
+            missed.append(gpu)
+    missed = list(host.usable_gpus)
+    reasons = [f"{_describe_missed(missed, host, channel)}: for the CPU"] if missed else []
     for target in dict.fromkeys(gpu.gfx for gpu in missed if gpu.vendor == "amd" and gpu.gfx):
         ways = install_options.describe_host_options(target, host)
         ways = ways or list(install_options.explain_no_torch(target)[:1])
-        notes += [f"kernels for {target}: {way}" for way in ways]
+        reasons += [f"kernels for {target}: {way}" for way in ways]
     if host.platform == "windows" and "rocm" in host.build_kinds:
-        notes.append(install_options.DIRECTML_NOTE)
-    indexes = query_indexes(None, host, channel)
-    if not indexes:
-        raise errors.HostError(
-            f"no {channel} index is known for Python {host.python} on {host.platform} {host.machine}",
-            tip="name one: --index URL",
-        )
-    return indexes, tuple(notes)
+        reasons.append(install_options.DIRECTML_NOTE)
+    yield IndexRound(host, None, query_indexes(None, host, channel), True, tuple(reasons))
 
 
-def pose_host(host: TargetHost, channel: str) -> TargetHost:
+def make_unknown_error(host: TargetHost, channel: str) -> errors.HostError:
+    """Return the error for a machine that no index is known for, of a GPU or its CPU."""
+    return errors.HostError(
+        f"no {channel} index is known for Python {host.python} on {host.platform} {host.machine}",
+        tip="name one: --index URL",
+    )
+
+
+def _pose_host(host: TargetHost, channel: str) -> TargetHost:
     """Return a machine whose best GPU, which no index serves, passes for one whose kernels it runs.
 
     Only where no GPU is served as what it is, on Linux, and by an override that nothing is known against.
@@ -284,36 +300,34 @@ class RecommendedTorch:
 
 def recommend_torch(host: TargetHost, channel: str = "stable") -> RecommendedTorch:
     """Return what the tables recommend for a machine; no index is asked. HostError where nothing is known."""
-    posing_host = pose_host(host, channel)
-    indexes, notes = find_host_indexes(posing_host, channel)
-    best = indexes[0]
-    kinds = {"amd": "rocm", "intel": "xpu", "none": "mps" if host.platform == "macos" else "cpu"}
-    kind = kinds.get(best.vendor) or best.url.rstrip("/").rpartition("/")[2]
-    posed = [str(posing_host.posed)] if posing_host.posed else []
-    return RecommendedTorch(kind, best, (*filter(None, [best.reason]), *posed, *notes))
+    for asked in list_rounds(host, channel):
+        if indexes := query_indexes(asked.gpu, asked.host, channel):
+            best = indexes[0]
+            kinds = {"amd": "rocm", "intel": "xpu", "none": "mps" if host.platform == "macos" else "cpu"}
+            kind = kinds.get(best.vendor) or best.url.rstrip("/").rpartition("/")[2]
+            posed = str(asked.host.posed or "")
+            return RecommendedTorch(kind, best, (*filter(None, [best.reason, posed]), *asked.notes))
+    raise make_unknown_error(host, channel)
 
 
-def list_asked_indexes(
-    gpu: Gpu, host: TargetHost, channel: str
-) -> tuple[tuple[package_indexes.PackageIndex, ...], bool]:
-    """Return the indexes to ask for a GPU, best first, and whether one serves it by the tables.
+def _list_asked(gpu: Gpu, host: TargetHost, channel: str) -> tuple[package_indexes.PackageIndex, ...]:
+    """Return the indexes to ask for a GPU, best first.
 
     Tables are older than indexes: AMD's that say themselves what they have code for are asked in any case,
     and the Pythons of the table do not count, as names of files tell theirs. Not asked are any for an old
     chip of which no table tells, and those of families for a GPU whose family is known and not there.
     """
-    is_listed = bool(query_indexes(gpu, host, channel))
     indexes = query_indexes(gpu, host, channel, any_python=True)
     if gpu.vendor != "amd" or gpu.gfx is None or (gpu.gfx in OLDER_TARGETS and not indexes):
-        return indexes, is_listed
+        return indexes
     listed = {index.name: index for index in indexes}
     layouts = {"multi-arch", "variants"} | ({"per-family"} if not gfx.find_families([gpu.gfx]) else set())
     every = query_indexes(replace(gpu, gfx=None), host, channel, any_python=True)
     asked = [index for index in every if index.name in listed or index.layout in layouts]
-    return tuple(listed.get(index.name, index) for index in asked), is_listed
+    return tuple(listed.get(index.name, index) for index in asked)
 
 
-def describe_missed(gpus: Sequence[Gpu], host: TargetHost, channel: str) -> str:
+def _describe_missed(gpus: Sequence[Gpu], host: TargetHost, channel: str) -> str:
     """Say that no index serves GPUs."""
     names = dict[str, None]()
     for gpu in gpus:
