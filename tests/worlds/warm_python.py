@@ -191,6 +191,7 @@ def _read_at_start(env: Mapping[bytes, bytes]) -> set[tuple[str, str]]:
     own = Path(rocm_wheels.__file__).parent
     texts = {os.fsdecode(name): os.fsdecode(value) for name, value in env.items()}
     special = {(name, text) for name, text in texts.items() if name.startswith(READ_AT_START)}
+    special.discard(("LANG", "C.UTF-8"))  # what Python takes where there is no LANG (PEP 538)
     for place in map(Path, filter(None, texts.get("PYTHONPATH", "").split(os.pathsep))):
         another = (place / "rocm_wheels").exists() and not own.samefile(place / "rocm_wheels")
         if another or (place / "sitecustomize.py").exists():
