@@ -26,7 +26,7 @@ from rocm_wheels.core import errors, junit
 from rocm_wheels.models import torch_tests
 from rocm_wheels.models.test_results import Results, Suite, TestResult
 from rocm_wheels.sources import checkout_state
-from rocm_wheels.testing import installed_torch, places, runner, torch_test_plan
+from rocm_wheels.testing import installed_torch, places, runner, torch_sources, torch_test_plan
 from rocm_wheels.testing.results import describe_next_command, format_table, read_results, start_results
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="signals")
@@ -225,9 +225,7 @@ def test_what_ran_nothing_or_with_another_torch_or_gpu_is_told(sources: Path, tm
     for name, text in FILES.items():
         (sources / "test" / f"{name}.py").write_text(text)
     install_torch(tmp_path / "site", lock=None, more=CUDA)
-    torch = installed_torch.TargetDistribution(
-        "torch", "9.9.0", tmp_path / "site" / "torch-9.9.0.dist-info", None
-    )
+    torch = installed_torch.TargetDistribution("torch", "9.9.0", tmp_path / "site" / "torch-9.9.0.dist-info")
     order = an_order(sources, "test_uses", "test_other", "test_gone", "test_quits", limit=60)
     order = replace(order, target=replace(order.target, installed=(torch,)))
     place = a_place()
@@ -661,7 +659,9 @@ def test_what_a_killed_run_left_is_not_taken_for_that_of_another_torch(
     for record in ("of one build", "of another"):
         folder.mkdir(exist_ok=True)
         (folder / "junit.xml").write_text("<testsuites/>")
-        monkeypatch.setattr(installed_torch, "digest_torch_record", lambda _, record=record: record)
+        monkeypatch.setattr(
+            installed_torch.TargetPython, "digest_torch_record", lambda _, record=record: record
+        )
         with pytest.raises(KeyboardInterrupt):
             run(order, folder)
         journal = (folder / "run" / "test_skips.jsonl").read_text()
@@ -980,26 +980,23 @@ def test_tests_of_another_commit_are_refused(sources: Path, tmp_path: Path) -> N
     for lock, doubt in ((a_lock(commit), ""), (a_lock(COMMIT), COMMIT[:12]), (None, "2" * 12)):
         place = tmp_path / f"site-{doubt}"
         install_torch(place, lock=lock)
-        torch = installed_torch.TargetDistribution("torch", "9.9.0", place / "torch-9.9.0.dist-info", None)
+        torch = installed_torch.TargetDistribution("torch", "9.9.0", place / "torch-9.9.0.dist-info")
         target = installed_torch.TargetPython(Path(sys.executable), (torch,), version="9.9.0")
         if not doubt:
             assert (
-                torch_test_plan.inspect_test_sources(sources, target, os.environ, allow_other=False).doubt
-                == ""
+                torch_sources.inspect_test_sources(sources, target, os.environ, allow_other=False).doubt == ""
             )
             continue
         with pytest.raises(errors.UsageError, match=f"{commit[:12]}.*{doubt}"):
-            torch_test_plan.inspect_test_sources(sources, target, os.environ, allow_other=False)
+            torch_sources.inspect_test_sources(sources, target, os.environ, allow_other=False)
         assert (
-            doubt in torch_test_plan.inspect_test_sources(sources, target, os.environ, allow_other=True).doubt
+            doubt in torch_sources.inspect_test_sources(sources, target, os.environ, allow_other=True).doubt
         )
-    torch = installed_torch.TargetDistribution(
-        "torch", "9.9.0", tmp_path / "site-" / "torch-9.9.0.dist-info", None
-    )
+    torch = installed_torch.TargetDistribution("torch", "9.9.0", tmp_path / "site-" / "torch-9.9.0.dist-info")
     target = installed_torch.TargetPython(Path("x"), (torch,), version="9.9.0")
 
     def doubt_of() -> str:
-        return torch_test_plan.inspect_test_sources(sources, target, os.environ, allow_other=False).doubt
+        return torch_sources.inspect_test_sources(sources, target, os.environ, allow_other=False).doubt
 
     (sources / "test" / "conftest.py").write_text("")
     assert "test/conftest.py" in doubt_of(), "nobody committed it, and pytest goes by it"

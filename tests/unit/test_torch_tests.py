@@ -154,7 +154,7 @@ def test_files_are_shared_out_by_how_long_they_took_the_longest_first(tmp_path: 
 
     def plan(shard: int, shards: int = 2, **durations: float) -> torch_test_plan.TorchTestPlan:
         chosen = torch_test_plan.TorchTestSelection(
-            include=tuple(names), shard=shard, shards=shards, durations=durations, unrecorded_seconds=300
+            include=tuple(names), shard=shard, shards=shards, durations=durations
         )
         return torch_test_plan.plan_test_files(table().suites["default"], chosen, tmp_path, Path("x"), {})
 

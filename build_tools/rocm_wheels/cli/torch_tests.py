@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rocm_wheels.models import test_results
     from rocm_wheels.release import wheel_set
     from rocm_wheels.stores.store import Store
-    from rocm_wheels.testing import installed_torch, places, runner, torch_test_plan
+    from rocm_wheels.testing import installed_torch, places, runner, torch_sources, torch_test_plan
 
 
 # which GPUs are tested
@@ -60,15 +60,6 @@ installed_options = catalogue.takes(
 )
 
 
-def find_tested_python(python: Path | None, env: MutableMapping[str, str]) -> Path:
-    """Return the interpreter to test: the one named, else the one that started this.
-
-    What the script notes of that is taken out of ``env``.
-    """
-    starting_python = boundary.pop_starting_python(env)
-    return python or starting_python
-
-
 # what the scripts of TheRock read from the environment where no option is given, and its script of all tests
 SMOKE_VARIABLES = {"amdgpu_family": "AMDGPU_FAMILY"}
 TEST_VARIABLES = {**SMOKE_VARIABLES, "pytorch_version": "PYTORCH_VERSION"}
@@ -81,20 +72,20 @@ FULL_VARIABLES = {
 }
 
 
-def take_variables(env: MutableMapping[str, str]) -> dict[str, str]:
-    """Return the variables that options of this command were read from, for the record.
+def take_variables(env: MutableMapping[str, str]) -> tuple[str, ...]:
+    """Return a remark for the record, of the variables that options of this command were read from.
 
     All that the command may read are taken out of ``env``: its tests go by the options, whoever gave them.
     """
     context = click.get_current_context()
-    taken = {}
+    words = []
     for param in context.command.params:
         if param.envvar not in FULL_VARIABLES.values():
             continue
         value = env.pop(str(param.envvar), "")
         if context.get_parameter_source(str(param.name)) is ParameterSource.ENVIRONMENT:
-            taken[str(param.envvar)] = value
-    return taken
+            words.append(f"{param.envvar}={value}")
+    return (f"of the environment: {', '.join(words)}",) if words else ()
 
 
 def _parse_family(text: str | None) -> tuple[str, ...] | None:
@@ -116,6 +107,11 @@ def _parse_family(text: str | None) -> tuple[str, ...] | None:
     return parse_targets(",".join(names), input_name=input_name)
 
 
+EXCLUDED_KINDS = {
+    "distributed": "distributed tests",
+    "jit-executor": "tests of TorchScript's executors",
+    "quantization": "test_quantization",
+}
 _FAILED, _NO_TESTS = 1, 5  # as pytest's
 _LOST = 6  # pytest has none of that number
 
@@ -158,12 +154,6 @@ def _run_in_places(
         log.log_warning("no test was run")
         return _NO_TESTS
     return 0
-
-
-def _describe_variables(variables: Mapping[str, str]) -> tuple[str, ...]:
-    """Say for the record which variables of the environment options were read from."""
-    words = [f"{name}={value}" for name, value in variables.items()]
-    return (f"of the environment: {', '.join(words)}",) if words else ()
 
 
 _SMOKE_HELP = """Test the installed torch by the tests in smoke-tests/: on the CPU, and on each kind of GPU
@@ -227,11 +217,11 @@ def smoke_command(  # noqa: PLR0917 - one parameter an option
     from rocm_wheels.testing.places import DEVICE_POLICIES, DevicePolicy, choose_gpus
 
     targets, env = _parse_family(amdgpu_family), boundary.read_environment()
-    variables = take_variables(env)
+    remarks = take_variables(env)
     words = pytest_words.join_pytest_arguments(env.pop("PYTEST_ADDOPTS", ""), "", pytest_args)
     if (store is None) != (set_id is None):
         raise errors.UsageError("--store and --set go together", tip="the store, and the id of a set in it")
-    tested_python = find_tested_python(target_python, env)
+    tested_python = target_python or boundary.pop_starting_python(env)
     policy: DevicePolicy = next((policy for policy in DEVICE_POLICIES if policy == gpu_policy), "unique")
     hardware = detect.detect_hardware(env, vendors=("amd",))
     document = None
@@ -265,7 +255,7 @@ def smoke_command(  # noqa: PLR0917 - one parameter an option
         log.log_warning(fault)
     tests = workspace.get_project_home() / "smoke-tests"
     target = installed_torch.inspect_target_python(tested_python, tests / smoke.LOOKING_SCRIPT, env)
-    installed_torch.require_package(target, "torch")
+    target.require("torch")
     chosen = smoke.choose_smoke_places(target, hardware.usable, env, policy, targets)
     folders = {(output_dir / place.label if chosen[1:] else output_dir): place for place in chosen}
     with ExitStack() as stack:
@@ -279,7 +269,7 @@ def smoke_command(  # noqa: PLR0917 - one parameter an option
             limit=timeout,
             require_gpu=require_gpu,
             machine=inspect_machine.inspect_machine(hardware, env),
-            remarks=_describe_variables(variables),
+            remarks=remarks,
         )
         code = _run_in_places(request, folders, env, as_json=as_json)
     if document is not None:
@@ -329,7 +319,7 @@ _NETWORK_DEFAULTS = {"retries": 4, "timeout": 120, "jobs": 1}
 
 def find_test_sources(
     options: Mapping[str, Any], target: installed_torch.TargetPython, env: Mapping[str, str]
-) -> torch_test_plan.TorchTestSources:
+) -> torch_sources.TorchTestSources:
     """Return the folder of the tests, checked out where a lock says which.
 
     Without ``--lock`` and ``--pytorch-dir`` it is the lock inside the installed torch; where that has none,
@@ -337,13 +327,13 @@ def find_test_sources(
     commit, tests of another torch.
     """
     from rocm_wheels.models import project_names
-    from rocm_wheels.testing import torch_test_plan
+    from rocm_wheels.testing import torch_sources
 
     folder: Path | None = options["pytorch_dir"]
     lock: Path | None = options["lock"]
     if lock is None and folder is None:
         lock, checkout = (
-            torch_test_plan.find_torch_lock(target),
+            torch_sources.find_torch_lock(target),
             project_names.get_recipes_folder() / "pytorch",
         )
         folder = checkout if lock is None and (checkout / "version.txt").is_file() else None
@@ -357,7 +347,7 @@ def find_test_sources(
         folder = folder or Path("torch-test-sources")
         _check_out_tests(lock, folder, options, env)
     assert folder is not None
-    return torch_test_plan.inspect_test_sources(
+    return torch_sources.inspect_test_sources(
         folder.absolute(), target, env, allow_other=options["allow_version_mismatch"]
     )
 
@@ -458,20 +448,15 @@ class _SeveralWords(Command):
     help="Run tests of another torch: no evidence.",
 )
 @catalogue.SUITE.but(default="default", show_default=True, help="Which files to run.")
-@option(
-    "--exclude-distributed/--no-exclude-distributed",
-    default=None,
-    help="Leave distributed tests out, or not.",
-)
-@option(
-    "--exclude-jit-executor/--no-exclude-jit-executor",
-    default=None,
-    help="Leave tests of TorchScript's executors out, or not.  [default of all three: as the suite]",
-)
-@option(
-    "--exclude-quantization/--no-exclude-quantization",
-    default=None,
-    help="Leave test_quantization out, or not.",
+@catalogue.takes(
+    *(
+        option(
+            f"--exclude-{kind}/--no-exclude-{kind}",
+            default=None,
+            help=f"Leave {tests} out, or not.  [default: as the suite]",
+        )
+        for kind, tests in EXCLUDED_KINDS.items()
+    )
 )
 @option("--include", multiple=True, metavar="FILE", help="Run these files of test/ instead (test_nn).")
 @option("--exclude", multiple=True, metavar="FILE", help="Leave these files out.")
@@ -530,43 +515,40 @@ def torch_tests_command(**given: Any) -> int:
     """Find torch, its tests and GPUs, run, show what came of it."""
     from rocm_wheels.core import workspace
     from rocm_wheels.gpus import detect
-    from rocm_wheels.models import torch_tests
-    from rocm_wheels.testing import inspect_machine, installed_torch, torch_test_plan
-    from rocm_wheels.testing.requirements import read_test_requirements
+    from rocm_wheels.testing import inspect_machine, installed_torch, torch_sources, torch_test_plan
 
-    _check_options(given)
     env = boundary.read_environment()
-    given["from_environment"] = take_variables(env)
-    addopts = env.pop("PYTEST_ADDOPTS", "")
-    python = find_tested_python(given["target_python"], env)
+    remarks = take_variables(env)
+    # what is wrong whatever torch is there is said before anything is asked or fetched
+    chosen = _choose_tests(given, env)
+    _parse_family(given["amdgpu_family"])
+    python = given["target_python"] or boundary.pop_starting_python(env)
     looking = workspace.get_project_home() / "smoke-tests" / "looking.py"
     target = installed_torch.inspect_target_python(python, looking, env)
-    installed_torch.require_package(target, "torch")
+    target.require("torch")
     if given["requirements"]:
         sources = find_test_sources(given, target, env)
-        left_out = torch_tests.load_torch_tests().left_out_requirements
-        lines = read_test_requirements(sources, target, left_out)
         commit = sources.commit or sources.version
         click.echo(f"# for torch's tests of {commit}, Python {target.python_version}")
-        click.echo("\n".join(lines))
+        click.echo("\n".join(torch_sources.read_test_requirements(sources, target)))
         return 0
-    installed_torch.require_package(target, "pytest")
+    target.require("pytest")
     sources = find_test_sources(given, target, env)
     hardware = detect.detect_hardware(env, vendors=("amd",))
     test_places = _choose_places(given, target, env, hardware)
-    machine = inspect_machine.inspect_machine(hardware, env, rocm=target.rocm_version)
-    chosen = _choose_tests(given, addopts, test_places[0].env)
+    for name, value in chosen.variables.items():
+        log.log_warning(f"{name}={value} is set, by which tests may be left out: no evidence for all of them")
     request = torch_test_plan.make_torch_request(
         target,
         sources,
         chosen,
-        {**test_places[0].env},
+        test_places[0].env,
         wheels=installed_torch.identify_wheels(target.installed, given["wheels"]),
         limit=given["timeout"],
         file_limit=given["file_timeout"],
         find_gpu_fault=partial(installed_torch.find_gpu_fault, python, looking),
-        machine=machine,
-        remarks=_describe_variables(given["from_environment"]),
+        machine=inspect_machine.inspect_machine(hardware, env, rocm=target.rocm_version),
+        remarks=remarks,
     )
     if given["dry_run"]:
         _print_plan(request, chosen, test_places)
@@ -575,84 +557,57 @@ def torch_tests_command(**given: Any) -> int:
     return _run_in_places(request, folders, env, as_json=given["as_json"])
 
 
-def _check_options(options: Mapping[str, Any]) -> None:
-    """Raise UsageError for what is wrong whatever torch is there: before anything is fetched."""
-    shard, shards = options["shard"] or 0, options["num_shards"] or 0
+def _choose_tests(
+    options: Mapping[str, Any], env: MutableMapping[str, str]
+) -> torch_test_plan.TorchTestSelection:
+    """Return what is chosen of a suite, by options and by the environment, which loses PYTEST_ADDOPTS.
+
+    Raises UsageError for what is wrong whatever torch is there.
+    """
+    from packaging.version import InvalidVersion, Version
+
+    from rocm_wheels.models import torch_tests
+    from rocm_wheels.testing import pytest_words, torch_test_plan
+
+    table = torch_tests.load_torch_tests()
+    suite, shard, shards = options["suite"], options["shard"] or 0, options["num_shards"] or 0
     example = "for example: --shard 2 --num-shards 4"
     if bool(shard) != bool(shards):
         raise errors.UsageError("--shard and --num-shards belong together", tip=example)
     if shard > shards:
         raise errors.UsageError(f"--shard {shard}: there are {shards}, numbered from 1", tip=example)
-    _check_suite(options["suite"])
-    _check_version(options["pytorch_version"])
-    _parse_family(options["amdgpu_family"])
-
-
-def _choose_tests(
-    options: Mapping[str, Any], addopts: str, env: Mapping[str, str]
-) -> torch_test_plan.TorchTestSelection:
-    """Return what is chosen of a suite, by options and by the environment of the tests."""
-    from rocm_wheels.models import torch_tests
-    from rocm_wheels.testing import pytest_words, torch_test_plan
-
-    table = torch_tests.load_torch_tests()
-    chosen = torch_test_plan.TorchTestSelection(
-        suite=_check_suite(options["suite"]),
-        include=_split_file_names(options["include"]),
-        exclude=_split_file_names(options["exclude"]),
-        shard=options["shard"] or 1,
-        shards=options["num_shards"] or 1,
-        words=pytest_words.join_pytest_arguments(addopts, options["expression"], options["pytest_args"]),
-        variables=torch_test_plan.find_choosing_variables(env, table.environment),
-        exclusions=_read_exclusions(options),
-        known_as=_check_version(options["pytorch_version"]),
-        debug=options["debug"],
-        cache=options["cache"],
-        durations=torch_test_plan.read_durations(options["durations"], options["suite"]),
-        unrecorded_seconds=table.limits.unrecorded_seconds,
-        share_seconds=table.limits.share_seconds,
-    )
-    for name, value in chosen.variables.items():
-        log.log_warning(f"{name}={value} is set, by which tests may be left out: no evidence for all of them")
-    return chosen
-
-
-def _check_suite(name: str) -> str:
-    from rocm_wheels.models import torch_tests
-
-    suites = torch_tests.load_torch_tests().suites
-    if name not in suites:
+    if suite not in table.suites:
         raise errors.UsageError(
-            f"there is no suite {name}{tables.suggest_name(name, suites)}", tip=f"suites: {', '.join(suites)}"
+            f"there is no suite {suite}{tables.suggest_name(suite, table.suites)}",
+            tip=f"suites: {', '.join(table.suites)}",
         )
-    return name
-
-
-def _read_exclusions(options: Mapping[str, Any]) -> dict[str, bool]:
-    """Return the kinds of tests that somebody wants left out, or not, whatever the suite does."""
-    kinds = {
-        kind: options[f"exclude_{kind.replace('-', '_')}"]
-        for kind in ("distributed", "jit-executor", "quantization")
-    }
-    return {kind: leave_out for kind, leave_out in kinds.items() if leave_out is not None}
-
-
-def _check_version(version: str | None) -> str:
-    """Return the version of torch whose known failures count: ``all``, or "" for the installed one's."""
-    from packaging.version import InvalidVersion, Version
-
-    if version is None or version.lower() == "all":
-        return (version or "").lower()
+    known_as = (options["pytorch_version"] or "").lower()
     try:
-        return str(Version(version))
+        known_as = known_as if known_as in {"", "all"} else str(Version(known_as))
     except InvalidVersion:
         tip = "such as 2.12, or all; without it, that of the installed torch"
-        raise errors.UsageError(f"--torch {version} is no version of torch", tip=tip) from None
+        raise errors.UsageError(f"--torch {known_as} is no version of torch", tip=tip) from None
 
+    def split_names(words: Sequence[str]) -> tuple[str, ...]:
+        """Return names of files as the table has them, also of ``test_nn.py``, and of several in one word."""
+        return tuple(dict.fromkeys(name.removesuffix(".py") for word in words for name in word.split()))
 
-def _split_file_names(names: Sequence[str]) -> tuple[str, ...]:
-    """Return names of files as the table has them, also of ``test_nn.py``, and of several in one word."""
-    return tuple(dict.fromkeys(word.removesuffix(".py") for name in names for word in name.split()))
+    exclusions = {kind: options[f"exclude_{kind.replace('-', '_')}"] for kind in EXCLUDED_KINDS}
+    addopts = env.pop("PYTEST_ADDOPTS", "")
+    return torch_test_plan.TorchTestSelection(
+        suite=suite,
+        include=split_names(options["include"]),
+        exclude=split_names(options["exclude"]),
+        shard=shard or 1,
+        shards=shards or 1,
+        words=pytest_words.join_pytest_arguments(addopts, options["expression"], options["pytest_args"]),
+        variables=torch_test_plan.find_choosing_variables(env, table.environment),
+        exclusions={kind: leave for kind, leave in exclusions.items() if leave is not None},
+        known_as=known_as,
+        debug=options["debug"],
+        cache=options["cache"],
+        durations=torch_test_plan.read_durations(options["durations"], suite),
+    )
 
 
 def _choose_places(
@@ -662,22 +617,20 @@ def _choose_places(
     hardware: gpu.Hardware,
 ) -> list[places.GpuPlace]:
     from rocm_wheels.models import torch_tests
-    from rocm_wheels.testing.places import (
-        choose_tested_gpus,
-        list_places,
-        refuse_unseen_gpus,
-        resolve_device_query,
-    )
+    from rocm_wheels.testing import places
 
     targets = _parse_family(options["amdgpu_family"])
-    every = torch_tests.load_torch_tests().suites[_check_suite(options["suite"])].gpus == "every"
     for fault in hardware.faults:
         log.log_warning(fault)
-    named_policy = None if options["gpu_policy"] == "auto" else options["gpu_policy"]
-    policy, every = resolve_device_query(options["device_query"], named_policy, together=every)
-    chosen = choose_tested_gpus(target, hardware.usable, policy, targets, required=options["require_gpu"])
-    refuse_unseen_gpus(chosen, target)
-    return list_places(chosen, env, together=every)
+    policy, together = places.resolve_device_query(
+        options["device_query"],
+        None if options["gpu_policy"] == "auto" else options["gpu_policy"],
+        together=torch_tests.load_torch_tests().suites[options["suite"]].gpus == "every",
+    )
+    required = options["require_gpu"]
+    chosen = places.choose_tested_gpus(target, hardware.usable, policy, targets, required=required)
+    places.refuse_unseen_gpus(chosen, target)
+    return places.list_places(chosen, env, together=together)
 
 
 def _print_plan(
@@ -692,11 +645,11 @@ def _print_plan(
         click.echo(f"on {place.label}: {', '.join(file.name for file in request.files)}")
         for name in runner.find_known_tests(request, place.gfx).list_skipped():
             click.echo(f"  not run: {name}")
-    estimate = sum(map(chosen.estimate_seconds, request.files))
     unrecorded = [file for file in request.files if file.file not in chosen.durations]
     count = tables.format_count(len(unrecorded), "file")
-    note = f" (no record of {count}: {chosen.unrecorded_seconds:g} s each)"
-    click.echo(f"about {tables.format_duration(estimate)}{note if unrecorded else ''}")
+    note = f" (no record of {count}: {chosen.estimate_seconds(unrecorded[0]):g} s each)" if unrecorded else ""
+    estimate = sum(map(chosen.estimate_seconds, request.files))
+    click.echo(f"about {tables.format_duration(estimate)}{note}")
     for file, why in request.left_out.items():
         click.echo(f"left out: {file}: {why}")
 

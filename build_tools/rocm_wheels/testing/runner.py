@@ -169,7 +169,7 @@ class _Run:
         self.known = find_known_tests(request, place.gfx)
         self.env = {**place.env, **(request.environment if place.gfx else {})}
         self.lost = ""
-        self._torch_record = installed_torch.digest_torch_record(request.target)
+        self._torch_record = request.target.digest_torch_record()
         self._done: dict[str, tuple[Journal, list[TestResult]]] = {}  # files that are, so read once
         self._when = self._begin()
         self._ask_gpu = request.find_gpu_fault if place.gfx else None
@@ -304,7 +304,7 @@ class _Run:
             except _GpuLostError:
                 path.unlink()
                 raise
-        if installed_torch.digest_torch_record(self.request.target) != self._torch_record:
+        if self.request.target.digest_torch_record() != self._torch_record:
             why = "torch was reinstalled while its tests ran"
             note_test(path, make_test(f"{file.name}: torch", "failed", why))
         note(path, over=end)
@@ -466,7 +466,7 @@ class _Run:
             "only": [*only] or (known if request.debug else None),
             "limit": request.limit,
             "own_limits": request.own_limits,
-            "torch": str(installed_torch.find_torch_folder(request.target) or ""),
+            "torch": str(request.target.torch_folder or ""),
         }
 
     def _make_command(

@@ -17,15 +17,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
-from packaging.version import InvalidVersion, Version
-
 from rocm_wheels.core import errors, log, process, shell, tables
 from rocm_wheels.models import tested_machine, torch_tests
 from rocm_wheels.models.test_results import Suite
-from rocm_wheels.sources import checkout_state
-from rocm_wheels.sources.git import Git, find_git_directory
-from rocm_wheels.sources.lock import parse_lock
-from rocm_wheels.testing import installed_torch, pytest_words
+from rocm_wheels.testing import installed_torch, pytest_words, torch_sources
 from rocm_wheels.testing.results import RESULTS_FILE, read_results, start_results
 from rocm_wheels.testing.runner import TestFile, TestRequest
 
@@ -55,7 +50,7 @@ class TorchTestSelection:
     say of a kind of tests (EXCLUSIONS) whether it is left out, where that is not up to the suite.
     ``known_as`` is the version of torch (or "all") whose known failures count; ``debug``: only tests of which
     something is known are run. ``cache``: pytest keeps its cache. ``durations``: seconds that files took, by
-    name; of another one it is ``unrecorded_seconds``. What took longer than ``share_seconds`` is cut.
+    name.
     """
 
     suite: str = "default"
@@ -70,12 +65,11 @@ class TorchTestSelection:
     debug: bool = False
     cache: bool = False
     durations: Mapping[str, float] = field(default_factory=dict)
-    unrecorded_seconds: float = 300.0
-    share_seconds: float = 1800.0
 
     def estimate_seconds(self, test_file: TestFile) -> float:
         """Return how long a file, or a share of one, is likely to take."""
-        return self.durations.get(test_file.file, self.unrecorded_seconds) / test_file.shares
+        unrecorded = torch_tests.load_torch_tests().limits.unrecorded_seconds
+        return self.durations.get(test_file.file, unrecorded) / test_file.shares
 
     def describe(self, doubt: str = "") -> str:
         """Say how tests are chosen; "" for a whole suite of the tests that are torch's own (no ``doubt``)."""
@@ -166,7 +160,13 @@ def plan_test_files(
         and not any(pattern.fullmatch(test_file.file) for pattern in excluded)
     ]
     _refuse_unknown_files(f"the suite {chosen.suite}", [test_file.file for test_file in test_files], tests)
-    test_files = [share for test_file in test_files for share in _cut_long_file(test_file, chosen)]
+    # torch's conftest.py knows to run a share of a long file; run_test.py runs whole ones
+    share_seconds = torch_tests.load_torch_tests().limits.share_seconds
+    for test_file in [file for file in test_files if file.run_by == "pytest" and file.shares == 1]:
+        if (shares := math.ceil(chosen.durations.get(test_file.file, 0.0) / share_seconds)) > 1:
+            place = test_files.index(test_file)
+            cut = [replace(test_file, share=share, shares=shares) for share in range(1, shares + 1)]
+            test_files[place : place + 1] = cut
     shared = share_out(list(map(chosen.estimate_seconds, test_files)), chosen.shards)
     if not shared[chosen.shard - 1]:
         raise errors.UsageError(
@@ -178,15 +178,6 @@ def plan_test_files(
     return TorchTestPlan(
         tuple(test_files[number] for number in shared[chosen.shard - 1]), tuple(skipped), digest
     )
-
-
-def _cut_long_file(test_file: TestFile, chosen: TorchTestSelection) -> list[TestFile]:
-    """Return a file in shares, which torch's conftest.py knows to run; run_test.py runs whole files."""
-    seconds = chosen.durations.get(test_file.file, 0.0)
-    if test_file.shares > 1 or test_file.run_by != "pytest" or seconds <= chosen.share_seconds:
-        return [test_file]
-    shares = math.ceil(seconds / chosen.share_seconds)
-    return [replace(test_file, share=share, shares=shares) for share in range(1, shares + 1)]
 
 
 def _make_test_file(file_name: str, group: torch_tests.TorchTestGroup) -> TestFile:
@@ -254,7 +245,7 @@ def _refuse_unknown_files(source: str, names: Sequence[str], tests: Path) -> Non
 
 def make_torch_request(
     target: installed_torch.TargetPython,
-    sources: TorchTestSources,
+    sources: torch_sources.TorchTestSources,
     chosen: TorchTestSelection,
     env: Mapping[str, str],
     *,
@@ -361,125 +352,3 @@ def share_out(seconds: Sequence[float], shards: int) -> list[list[int]]:
         shared[shard].append(number)
         heapq.heappush(loads, (load + seconds[number], shard))
     return shared
-
-
-TORCH_PROJECT = "pytorch"  # its name in locks
-_LOCK_NAME = "sources.lock.json"  # package/provenance.py writes it into wheels
-# what pytest and run_test.py go by
-_SETTINGS_FILES = ("conftest.py", "pytest.ini", ".pytest.ini", "tox.ini", "setup.cfg", "pyproject.toml")
-_COMPARED_PATHS = ("test", "tools/testing", *_SETTINGS_FILES)
-_GIT_VERSION_LINE = re.compile(r"git_version\s*=\s*['\"]([0-9a-f]{40})['\"]")
-_ALLOW_TIP = "take the sources of its commit (--lock), or say that it is meant: --allow-version-mismatch"
-
-
-@dataclass(frozen=True)
-class TorchTestSources:
-    """A folder with torch's sources. ``commit`` is upstream's, "" where nobody says it.
-
-    ``doubt`` says why they may not be those of the installed torch; "" where they are known to be.
-    """
-
-    __test__ = False  # pytest takes classes of this name for tests
-
-    folder: Path
-    commit: str
-    version: str
-    doubt: str = ""
-
-    @property
-    def tests(self) -> Path:
-        """The folder of the tests."""
-        return self.folder / "test"
-
-
-def find_torch_lock(target: installed_torch.TargetPython) -> Path | None:
-    """Return the lock that the installed torch was built from, None where it has none inside.
-
-    Raises UsageError where torch is no installed distribution.
-    """
-    if target.torch is None:
-        raise errors.UsageError(
-            f"the torch of {target.python} is no installed distribution", tip="install its wheel"
-        )
-    lock = target.torch.place / _LOCK_NAME
-    return lock if lock.is_file() else None
-
-
-def find_torch_commit(target: installed_torch.TargetPython) -> str:
-    """Return the commit that the installed torch was built from, "" where it does not say.
-
-    A wheel of ours has its lock inside: what torch itself names is what hipify committed there.
-    """
-    if lock := find_torch_lock(target):
-        locked = parse_lock(lock.read_text(encoding="utf-8"), name=str(lock)).projects.get(TORCH_PROJECT)
-        if locked is not None:
-            return locked.commit
-    file = target.torch.place.parent / "torch" / "version.py" if target.torch else None
-    match = _GIT_VERSION_LINE.search(file.read_text(encoding="utf-8")) if file and file.is_file() else None
-    return match[1] if match else ""
-
-
-def inspect_test_sources(
-    folder: Path, target: installed_torch.TargetPython, env: Mapping[str, str], *, allow_other: bool
-) -> TorchTestSources:
-    """Return what a folder of sources is of. ``allow_other``: also where that is another torch.
-
-    Raises DataError for a folder that has no tests of torch, UsageError for tests of another torch.
-    """
-    if not (folder / "test").is_dir() or not (folder / "version.txt").is_file():
-        raise errors.DataError(
-            f"{folder} is no checkout of torch: it has no test/ or no version.txt",
-            tip="name its folder: --pytorch-dir DIR, or have it checked out: --lock sources.lock.json",
-        )
-    version = (folder / "version.txt").read_text(encoding="utf-8").strip()
-    commit, changed = _read_source_commit(folder, env)
-    installed, doubt = find_torch_commit(target), ""
-    if commit and installed and commit != installed:
-        doubt = (
-            f"the tests are of {commit[:12]} ({version}), "
-            f"and torch {target.torch_version} was built from {installed[:12]}"
-        )
-    elif not commit or not installed:
-        try:
-            is_same = Version(version).release == Version(target.torch_version).release
-        except InvalidVersion:
-            is_same = False
-        if not is_same:
-            doubt = f"the tests are of torch {version}, and {target.torch_version} is installed"
-    if doubt and not allow_other:
-        raise errors.UsageError(f"{folder} is not what is installed: {doubt}", tip=_ALLOW_TIP)
-    if doubt:
-        log.log_warning(f"{doubt}: what fails may be the fault of that alone")
-    elif not commit or not installed:
-        origin = folder if not commit else f"torch {target.torch_version}"
-        doubt = f"only versions are compared: {origin} does not say of which commit it is"
-        log.log_warning(doubt)
-    elif changed:
-        doubt = f"files of {folder}/test were changed: {changed}"
-        log.log_warning(doubt)
-    return TorchTestSources(folder, commit, version, doubt)
-
-
-def _read_source_commit(folder: Path, env: Mapping[str, str]) -> tuple[str, str]:
-    """Return the commit of a folder and which of its tests somebody changed; "" for no repository.
-
-    A checkout of ours is of the upstream commit that we brought there, until somebody commits on top of it.
-    """
-    if not (folder / ".git").exists():
-        return "", ""
-    git = Git(folder, env)
-    state = checkout_state.read_state(find_git_directory(git))
-    head = git.text("rev-parse", "HEAD")
-    ours = state is not None and "" in state.left and state.left[""].head == head
-    commit = state.upstream if state is not None and ours else head
-    question = (
-        "status",
-        "--porcelain",
-        "--untracked-files=all",
-        "--ignore-submodules",
-        "--",
-        *_COMPARED_PATHS,
-    )
-    lines = git.text(*question).splitlines()
-    changed = [line[3:] for line in lines if line[:2] != "??" or Path(line[3:]).name in _SETTINGS_FILES]
-    return commit, ", ".join(changed[:3])
