@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from rocm_wheels.cli import boundary, main
@@ -39,3 +41,19 @@ def test_wrong_words(words: list[str], said: str, capsys: pytest.CaptureFixture[
     assert boundary.run_command(main.cli, words) == 2
     printed = capsys.readouterr()
     assert said in printed.err and printed.out == ""
+
+
+def test_what_to_do_next_is_about_the_python_that_was_given(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failure = selftest.SelfTestOutcome("math", "matmul", "cuda:1", "fail", "HIP error: no kernel image is")
+    report = selftest.SelfTestReport("x", {}, ("cuda:1",), (failure,))
+    monkeypatch.setattr(selftest, "run_self_test", lambda *_, **__: report)
+    given = ["math", "--device", "cuda:1", "--python", sys.executable]
+    assert boundary.run_command(main.cli, ["test", "quick", *given]) == 16
+    python = f"--python {sys.executable}"
+    again = f"`rocm-wheels test quick math --configured {python} --device cuda:1`"
+    doctor = f"`rocm-wheels doctor {python}`"
+    assert f"tip: torch has no kernels for a GPU; try {again}, or see {doctor}" in capsys.readouterr().err
+    assert boundary.run_command(main.cli, ["test", "quick", "--configured"]) == 16
+    assert "tip: `rocm-wheels doctor` looks for what is wrong" in capsys.readouterr().err

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from rocm_wheels.core import errors, log
+from rocm_wheels.core import errors, log, shell
 from rocm_wheels.gpus.gpu import Gpu
 from rocm_wheels.models.gfx import strip_features
 from rocm_wheels.testing import installed_torch
@@ -131,11 +131,12 @@ def refuse_unseen_gpus(chosen: Sequence[Gpu], target: installed_torch.TargetPyth
 
     Without it most tests are not even there, and thousands that need none would pass.
     """
+    words = ["rocm-wheels", "doctor", "--python", str(target.python)]
     seen_targets = {strip_features(device) for device in target.devices}
     for gpu in chosen:
         if gpu.gfx is not None and strip_features(gpu.gfx) not in seen_targets:
             raise errors.ChecksError(
                 f"torch {target.torch_version} does not see the {gpu.gfx} that is to be tested:"
                 f" {', '.join(sorted(seen_targets)) or 'no GPU'} is what it sees",
-                tip="`rocm-wheels doctor` says why",
+                tip=f"`{shell.format_command(words)}` says why",
             )
