@@ -119,6 +119,7 @@ def find_seen_target(target: installed_torch.TargetPython, device: str = "") -> 
     return targets[0] if targets else None
 
 
+_TOLERANCE = {"rtol", "atol"}
 _FLASH_SINCE, _FLASH_RELEASE = Version("2.8"), "0.8.2b"  # newer than that release is every torch since 2.8
 
 
@@ -133,7 +134,7 @@ def make_smoke_data(target: str | None, torch: str | None = None, rocm: str | No
     """
     gfx = strip_features(target) if target else None
     known_gfx = get_gfx_targets().get(gfx or "")
-    torch_version, rocm_version = (_parse_version(text) if text else None for text in (torch, rocm))
+    torch_version, rocm_version = _parse_version(torch), _parse_version(rocm)
     # aotriton served these targets first, and still does
     flash_attention = ""
     has_flash = torch_version is not None and torch_version >= _FLASH_SINCE
@@ -141,50 +142,46 @@ def make_smoke_data(target: str | None, torch: str | None = None, rocm: str | No
         flash_attention = f"aotriton has kernels for {gfx} since {known_gfx.aotriton}"
     missing = {}
     if gfx and known_gfx:
-        missing = {library.name: library.issue for library in libraries.list_missing_libraries(gfx)}
-    library_rows = []
-    for name, library in libraries.get_rocm_libraries().items():
-        not_here = ""
-        if name in missing:
-            issue = missing[name] or "no issue says why"
-            not_here = f"{name} is not built for {gfx}: {issue}; {library.without.text}"
-        library_rows.append(
+        for library in libraries.list_missing_libraries(gfx):
+            without = libraries.get_rocm_libraries()[library.name].without.text
+            why = f"{library.issue or 'no issue says why'}; {without}"
+            missing[library.name] = f"{library.name} is not built for {gfx}: {why}"
+    return {
+        "schema": 1,
+        "gfx": gfx,
+        "dtypes": _make_dtype_rows(gfx, torch_version, rocm_version),
+        "libraries": [
             {
                 "id": name,
                 "use": library.use,
                 "file": library.therock.file if library.therock else "",
                 "api": library.probe.api if library.probe else "",
                 "setting": library.probe.setting if library.probe else "",
-                "not_here": not_here,
+                "not_here": missing.get(name, ""),
             }
-        )
-    domain_rows = [
-        {
-            "id": name,
-            "probe": domain.probe,
-            "state": domain.state.now,
-            "code": domain.code,
-            "from": domain.origin.text,
-            "obstacles": libraries.find_obstacles(name, torch=torch_version),
-        }
-        for name, domain in libraries.get_domain_libraries().items()
-    ]
-    return {
-        "schema": 1,
-        "gfx": gfx,
-        "dtypes": _make_dtype_rows(gfx, torch_version, rocm_version),
-        "libraries": library_rows,
-        "domains": domain_rows,
+            for name, library in libraries.get_rocm_libraries().items()
+        ],
+        "domains": [
+            {
+                "id": name,
+                "probe": domain.probe,
+                "state": domain.state.now,
+                "code": domain.code,
+                "from": domain.origin.text,
+                "obstacles": libraries.find_obstacles(name, torch=torch_version),
+            }
+            for name, domain in libraries.get_domain_libraries().items()
+        ],
         "flash_attention": flash_attention,
     }
 
 
-def _parse_version(text: str) -> Version | None:
+def _parse_version(text: str | None) -> Version | None:
     """Read a version; of HIP's (``7.2.26015-9428210``) what is before the build."""
     try:
-        return Version(text)
+        return Version(text) if text else None
     except InvalidVersion:
-        match = re.match(r"[0-9]+(\.[0-9]+)*", text)
+        match = re.match(r"[0-9]+(\.[0-9]+)*", text or "")
         return Version(match[0]) if match else None
 
 
@@ -197,21 +194,24 @@ def _make_dtype_rows(gfx: str | None, torch: Version | None, rocm: Version | Non
     table = dtypes.load_dtype_table()
     rows = []
     for name, dtype in dtypes.get_dtypes().items():
-        how, tolerances = table.formats[dtype.format], table.tolerances.get(name)
-        elementwise = tolerances.elementwise if tolerances else None
-        accumulated = tolerances.accumulated if tolerances else None
+        how, tolerances = table.formats[dtype.format], table.tolerances.get(name, dtypes.DtypeTolerances())
         since = {"torch": dtype.since_torch, "ROCm": dtype.since_rocm}
         too_new = torch is not None and dtype.since_torch is not None and dtype.since_torch > torch
         target_dtype = target_dtypes.get(name)
+        same = {
+            **dtype.model_dump(include={"torch", "elements", "scale", "block", "bits", "format"}),
+            **how.model_dump(include={"compared", "reference", "multiple"}),
+            **tolerances.model_dump(include=dict.fromkeys(("elementwise", "accumulated"), _TOLERANCE)),
+            "product": dtype.product or how.product,
+            "too_new": f"torch has {name} since {dtype.since_torch}" if too_new else "",
+        }
         for operation in how.operations if dtype.operations is None else dtype.operations:
             library = dtypes.get_operations()[operation].library
             not_here = ""
             if gfx and known_gfx is None:
                 not_here = f"nothing is known about {gfx}"
             elif gfx and known_gfx and target_dtype is None:
-                versions = ", ".join(
-                    f"{component} {version}" for component, version in since.items() if version
-                )
+                versions = ", ".join(f"{part} {version}" for part, version in since.items() if version)
                 not_here = f"{gfx} ({dtypes.find_architecture(gfx)}) has no {name} here"
                 not_here += f"; it is since {versions}" if versions else ""
             elif gfx and known_gfx and target_dtype and operation not in target_dtype.operations:
@@ -222,24 +222,5 @@ def _make_dtype_rows(gfx: str | None, torch: Version | None, rocm: Version | Non
                     held = f"{name} is held and converted on {gfx} ({dtypes.find_architecture(gfx)})"
                     note = f": {target_dtype.note}" if target_dtype.note else ""
                     not_here = f"{held}, not calculated with{note}"
-            rows.append(
-                {
-                    "id": f"{name}-{operation}",
-                    "operation": operation,
-                    "torch": dtype.torch,
-                    "elements": dtype.elements,
-                    "scale": dtype.scale,
-                    "block": dtype.block,
-                    "bits": dtype.bits,
-                    "format": dtype.format,
-                    "compared": how.compared,
-                    "reference": how.reference,
-                    "product": dtype.product or how.product,
-                    "multiple": how.multiple,
-                    "elementwise": elementwise and {"rtol": elementwise.rtol, "atol": elementwise.atol},
-                    "accumulated": accumulated and {"rtol": accumulated.rtol, "atol": accumulated.atol},
-                    "not_here": not_here,
-                    "too_new": f"torch has {name} since {dtype.since_torch}" if too_new else "",
-                }
-            )
+            rows.append({"id": f"{name}-{operation}", "operation": operation, **same, "not_here": not_here})
     return rows
