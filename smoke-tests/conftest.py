@@ -23,7 +23,6 @@ MARKERS = (
     "quick: of the quick part, which is `rocm-wheels test quick`",
     "limit(seconds): how long this test may take",
 )
-SHOWN_CHARACTERS = 4000  # of what a test printed
 _GIVEN = pytest.StashKey[Given]()
 
 
@@ -92,14 +91,6 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         if given.gpu_fails:
             pytest.fail(given.no_gpu, pytrace=False)
         pytest.skip(given.no_gpu)
-
-
-@pytest.hookimpl(hookwrapper=True)
-def pytest_runtest_makereport() -> Iterator[None]:
-    """Keep the end of what a test printed."""
-    outcome: Any = yield
-    report = outcome.get_result()
-    report.sections = [(title, text[-SHOWN_CHARACTERS:]) for title, text in report.sections]
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -121,19 +121,14 @@ def compare_fft(torch: Any, device: str, length: int) -> float:
     return max(off, compare(torch, device, there_and_back, shape, like=lambda x: x, what="and back"))
 
 
-@pytest.mark.parametrize("name", ["solve", "cholesky", "qr", "svd", "eigenvalues"])
+@pytest.mark.parametrize("name", ["cholesky", "qr", "svd"])
 def test_linear_algebra(torch: Any, device: str, name: str) -> None:
     """Decompositions are not unique: what they multiply to is compared."""
     linalg = torch.linalg
 
-    def calculate(half: Any, b: Any) -> Any:
-        a = half @ half.T + 24 * torch.eye(24, dtype=half.dtype, device=half.device)
-        if name == "solve":
-            return linalg.solve(a, b)
-        if name == "eigenvalues":
-            return linalg.eigvalsh(a)
+    def calculate(half: Any) -> Any:
         if name == "cholesky":
-            lower = linalg.cholesky(a)
+            lower = linalg.cholesky(half @ half.T + 24 * torch.eye(24).to(half))
             return lower @ lower.T
         if name == "qr":
             q, r = linalg.qr(half)
@@ -142,7 +137,7 @@ def test_linear_algebra(torch: Any, device: str, name: str) -> None:
         return (u * s) @ v
 
     with as_far_as_torch_can(device):
-        compare(torch, device, calculate, (24, 24), (24, 3), what=name)
+        compare(torch, device, calculate, (24, 24), what=name)
 
 
 def test_sparse_product(torch: Any, device: str) -> None:

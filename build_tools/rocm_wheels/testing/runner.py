@@ -441,7 +441,7 @@ class _Run:
         after = read_journal(path)
         if file.run_by == "run_test":
             return _judge_handler_end(code, before, after, last_lines)
-        how = judge_end(code, before, after, last_lines, after.limit or request.limit)
+        how = _judge_end(code, before, after, last_lines, after.limit or request.limit)
         if how is None or how == _STOPPED:
             return how
         head, line_end, rest = how[1].partition("\n")
@@ -548,7 +548,7 @@ def _require_words_taken(words: Sequence[str], lines: Sequence[str]) -> None:
         )
 
 
-def judge_end(
+def _judge_end(
     code: int, before: Journal, after: Journal, output_lines: Sequence[str], limit: float
 ) -> tuple[str, str] | None:
     """Judge a process of pytest by its exit code, its journal and what it printed; None: it ended well.
@@ -574,7 +574,7 @@ def judge_end(
 def _judge_handler_end(
     code: int, before: Journal, after: Journal, output_lines: Sequence[str]
 ) -> tuple[str, str] | None:
-    """Judge run_test.py as ``judge_end`` does pytest; _STOPPED where it left tests behind a failure."""
+    """Judge run_test.py as ``_judge_end`` does pytest; _STOPPED where it left tests behind a failure."""
     where = "".join(f"\n  | {line}" for line in _select_telling_lines(output_lines))
     if after.begun:
         is_timeout = any(_TIMEOUT_LINE.search(line) for line in output_lines)
