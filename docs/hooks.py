@@ -325,7 +325,7 @@ def make_tables_page() -> str:
     """Return the page of the tables in ``data/``."""
     tables: dict[str, tuple[type[Any], str]] = {
         "release_lines.yaml": (
-            typing.get_type_hints(release_lines.load_line_table)["return"],
+            release_lines.LineTable,
             "What belongs to each torch.",
         ),
         "gfx_families.yaml": (

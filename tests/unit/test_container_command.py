@@ -12,7 +12,7 @@ import pytest
 from messages import refused, transcript
 
 from rocm_wheels.ci import container
-from rocm_wheels.core import errors
+from rocm_wheels.core import errors, records
 from rocm_wheels.models import ci, project_names
 
 _ = transcript  # a fixture for every test here
@@ -185,7 +185,7 @@ def test_a_table_takes_no_digest_that_is_none(tmp_path: Path) -> None:
         f"sources: {{x: {{url: 'https://x', retrieved: 2026-01-01}}}}\njobs: a\nimages:\n  a: {row}\n"
     )
     with refused(errors.DataError):
-        ci.read_container_table(table)
+        records.load_record(table, ci.ContainerTable)
 
 
 def test_jobs_run_in_the_image_that_was_asked_for_or_the_manylinux_one() -> None:

@@ -643,7 +643,7 @@ def _print_plan(
     click.echo(request.header.subject)
     for place in test_places:
         click.echo(f"on {place.label}: {', '.join(file.name for file in request.files)}")
-        for name in runner.find_known_tests(request, place.gfx).list_skipped():
+        for name in runner.find_known_tests(request, place.gfx).list_names("", skipped=True):
             click.echo(f"  not run: {name}")
     unrecorded = [file for file in request.files if file.file not in chosen.durations]
     count = tables.format_count(len(unrecorded), "file")

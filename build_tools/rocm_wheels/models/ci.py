@@ -1,25 +1,24 @@
 """Say what CI builds and tests when and on which machines, and which images it uses.
 
 Owns ``data/ci.yaml`` and ``data/containers.yaml`` (images that we build and test in, by name and digest).
+That names in them lead somewhere is held by tests of the tables, not each time that they are read.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 from functools import cached_property, lru_cache
 from itertools import islice
-from pathlib import Path
 from typing import Annotated, Literal, get_args
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field
 
-from rocm_wheels.core import records, tables
-from rocm_wheels.models import facts, gfx, package_indexes, project_names, release_lines, torch_tests
+from rocm_wheels.core import records
+from rocm_wheels.models import facts, gfx, project_names
 
-CONTAINERS_TABLE = "containers.yaml"
 UNRESOLVED_DIGEST = "unresolved"
 IMAGE_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
@@ -32,18 +31,15 @@ class PinnedImage(facts.Fact):
 
     about: str
     image: str
-    digest: str
+    digest: Annotated[
+        str,
+        records.require_pattern(
+            f"{IMAGE_DIGEST.pattern}|{UNRESOLVED_DIGEST}",
+            f"sha256: and 64 hexadecimal digits, or {UNRESOLVED_DIGEST}",
+        ),
+    ]
     dockerfile: str = ""
     platform: str = ""
-
-    @field_validator("digest")
-    @classmethod
-    def _is_one(cls, value: str) -> str:
-        if value != UNRESOLVED_DIGEST and not IMAGE_DIGEST.fullmatch(value):
-            raise ValueError(
-                f"{value} is no digest: sha256: and 64 hexadecimal digits, or {UNRESOLVED_DIGEST}"
-            )
-        return value
 
     @property
     def is_resolved(self) -> bool:
@@ -67,25 +63,11 @@ class ContainerTable(facts.FactTable):
         """The oldest system that our own wheels are for: ``manylinux_2_28``."""
         return self.job_image.platform
 
-    @model_validator(mode="after")
-    def _check_jobs(self) -> ContainerTable:
-        image = self.images.get(self.jobs)
-        if image is None or image.dockerfile or not image.is_resolved or not image.platform:
-            raise ValueError(
-                f"jobs: {self.jobs} is no image with a digest and a platform that is run as it is"
-            )
-        return self
-
-
-def read_container_table(path: Path) -> ContainerTable:
-    """Read a table. Raises DataError with ``file:line:column`` of every mistake."""
-    return records.load_record(path, ContainerTable)
-
 
 @lru_cache
 def load_container_table() -> ContainerTable:
-    """Return the table that is shipped."""
-    return read_container_table(project_names.get_data_folder() / CONTAINERS_TABLE)
+    """Return the table of images."""
+    return records.load_record(project_names.get_data_folder() / "containers.yaml", ContainerTable)
 
 
 CI_PLATFORMS: tuple[project_names.Platform, ...] = get_args(project_names.Platform)
@@ -147,12 +129,6 @@ class FamilyPlatform(records.Record):
         """The label of the machines that most of the work goes to, "" where there are none."""
         return max(self.runners, key=lambda runner: runner.share).label if self.runners else ""
 
-    @model_validator(mode="after")
-    def _has_machines(self) -> FamilyPlatform:
-        if not self.runners and (self.targets or self.tests_since or self.several_gpus):
-            raise ValueError("`targets`, `tests_since` and `several_gpus` are of runners, and there are none")
-        return self
-
 
 class CiFamily(records.Record):
     """A family of GPUs as CI has it; ``fact`` says where that was read."""
@@ -194,12 +170,6 @@ class SuiteCadence(records.Record):
     families_a_day: int | None = Field(default=None, gt=0)
     every_family_on: Weekday | None = None
 
-    @model_validator(mode="after")
-    def _has_turns(self) -> SuiteCadence:
-        if self.every_family_on is not None and self.families_a_day is None:
-            raise ValueError("`every_family_on` is for families that take turns (`families_a_day`)")
-        return self
-
     def takes_every_family(self, day: date) -> bool:
         """Tell whether all families have the suite on a day."""
         return self.families_a_day is None or day.strftime("%A").lower() == self.every_family_on
@@ -220,15 +190,6 @@ class CiTrigger(records.Record):
     suites: Mapping[str, SuiteCadence] = {}
     layout: MatrixLayout = "per-family"
     packaging: Literal["split", "fat"] | None = None
-
-    @field_validator("pythons", "tests")
-    @classmethod
-    def _each_once(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        if len({*value}) < len(value):
-            raise ValueError(
-                f"a value is given twice: {next(item for item in value if value.count(item) > 1)}"
-            )
-        return value
 
 
 class ContainerNeeds(facts.Fact):
@@ -333,64 +294,6 @@ class CiTable(facts.FactTable):
     rocm_index: str
     touches: tuple[ChangedFiles, ...] = Field(min_length=1)
 
-    @model_validator(mode="after")
-    def _fits_together(self) -> CiTable:
-        families, suites = gfx.get_gfx_families(), torch_tests.load_torch_tests().suites
-        lines = {line.name: line for line in release_lines.get_release_lines()}
-        pythons = {
-            python for line in lines.values() for python in (*line.pythons.values, *line.free_threaded.values)
-        }
-        triggers = self.triggers.values()
-        cadences = [cadence for trigger in triggers for cadence in trigger.suites.values()]
-        rules = [trigger.lines for trigger in triggers]
-        rules += [cadence.lines for cadence in cadences if cadence.lines is not None]
-        built_pythons = [name for trigger in triggers for name in trigger.pythons]
-        built_pythons += [name for cadence in cadences for name in cadence.pythons]
-        exceptions = (*self.excluded, *self.untested)
-        places = [place for family in self.families.values() for place in family.platforms.values()]
-        exempt_pythons = [name for row in exceptions for name in row.pythons]
-        lookups: list[tuple[str, str, Iterable[str | None], Collection[str]]] = [
-            ("family", "families", self.families, families),
-            ("trigger", "families", (family.since for family in self.families.values()), self.triggers),
-            ("trigger", "families", (place.tests_since for place in places), self.triggers),
-            ("release line", "triggers", (name for rule in rules for name in rule.also), lines),
-            ("release line", "excluded", (name for row in exceptions for name in row.lines), lines),
-            ("Python of a release line", "triggers", built_pythons, pythons),
-            ("Python of a release line", "excluded", exempt_pythons, pythons),
-            ("suite of torch_tests.yaml", "suites", self.suites, suites),
-            ("row of `suites`", "triggers", (name for row in triggers for name in row.suites), self.suites),
-            ("row of `tests`", "tests", get_args(ShortTest), self.tests),
-            ("index", "rocm_index", [self.rocm_index], [row.name for row in package_indexes.list_indexes()]),
-        ]
-        for kind, section, names, choices in lookups:
-            for name in names:
-                if name is not None and name not in choices:
-                    message = f"{name} is no {kind}{tables.suggest_name(name, choices)}"
-                    raise records.make_record_error(message, section, name)
-        for name in (name for row in exceptions for name in row.families):
-            if name not in self.all_families:
-                raise ValueError(f"`excluded` or `untested` names {name}, which is not built")
-        family_by_target: dict[str, str] = {}
-        for name, family in self.families.items():
-            for target in families[name]:
-                if (first := family_by_target.setdefault(target, name)) != name:
-                    message = f"{target} is in {first} and in {name}: it would be built twice"
-                    raise records.make_record_error(message, "families", name)
-            runner_targets = {target for place in family.platforms.values() for target in place.targets}
-            if unknown_targets := sorted(runner_targets - set(families[name])):
-                message = f"{name} has no {', '.join(unknown_targets)}"
-                raise records.make_record_error(message, "families", name)
-        most = self.limits.matrix_jobs.value
-        for name, suite in self.suites.items():
-            if suite.hours / self.shard_hours > most:
-                hours = f"{self.shard_hours:g} hours"
-                message = f"in parts of {hours} it is more than the {most} jobs of a matrix"
-                raise records.make_record_error(message, "suites", name)
-        if self.touches[-1].paths != ("**",):
-            message = 'the last of `touches` must be about every other file: paths: ["**"]'
-            raise records.make_record_error(message, "touches")
-        return self
-
     @cached_property
     def all_families(self) -> dict[str, CiFamily]:
         """Return every family by name, those of targets that no family of the table holds at the end."""
@@ -425,13 +328,9 @@ class CiTable(facts.FactTable):
         return needs.options if needs is not None else ()
 
 
-def load_ci_table() -> CiTable:
-    """Return the table."""
-    return _read_ci_table()
-
-
 @lru_cache
-def _read_ci_table() -> CiTable:
+def load_ci_table() -> CiTable:
+    """Return the table of CI."""
     return records.load_record(project_names.get_data_folder() / "ci.yaml", CiTable)
 
 

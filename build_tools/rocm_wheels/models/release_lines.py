@@ -1,6 +1,7 @@
 """Define release lines: what belongs to torch 2.13 and not to torch 2.12.
 
-Owns ``data/release_lines.yaml``: every fact says how it is known, and where it was found.
+Owns ``data/release_lines.yaml``: every fact says how it is known, and where it was found. That its rows fit
+together is held by tests of the table; what recipes have of a line is checked as it is read.
 """
 
 from __future__ import annotations
@@ -8,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from packaging.version import InvalidVersion, Version
@@ -22,7 +22,6 @@ LineFactKind = Literal["read", "documented", "believed", "unknown"]
 if TYPE_CHECKING:
     from rocm_wheels.models.project import Project
 
-_SERIES = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\Z")
 _SOURCE_PLACE = re.compile(r"@[0-9a-f]{40}\b|\bat [0-9a-f]{40}\b|https://|\bPyPI METADATA\b")
 _REF = re.compile(r"[^\s\x00-\x1f\x7f~^:?*\[\\-][^\s\x00-\x1f\x7f~^:?*\[\\]*\Z")
 
@@ -68,14 +67,6 @@ class LineValues(LineFact):
     """Several values, oldest first. Empty: there are none, or it is ``unknown`` whether there are."""
 
     values: tuple[str, ...] = ()
-
-    @model_validator(mode="after")
-    def _in_order(self) -> LineValues:
-        self._nothing_if_unknown(self.values)
-        if len(set(self.values)) != len(self.values):
-            duplicate = next(value for value in self.values if self.values.count(value) > 1)
-            raise ValueError(f"a value is given twice: {duplicate}")
-        return self
 
 
 class LinePythons(LineValues):
@@ -175,12 +166,6 @@ class TorchLine(records.Record):
         companion = self.get_companion(project)
         return companion is not None and platform not in companion.checkout.platforms
 
-    @model_validator(mode="after")
-    def _one_name(self) -> TorchLine:
-        if self.torch is not None and (self.torch != self.name or not _SERIES.match(self.torch)):
-            raise ValueError("`torch` is a series such as 2.13, and the line has its name")
-        return self
-
 
 LINES_TABLE = "release_lines.yaml"
 
@@ -207,21 +192,6 @@ class LineTable(records.Record):
     table: facts.TableHead | None = None
     toolsets: tuple[Toolset, ...]
     lines: tuple[TorchLine, ...]
-
-    @model_validator(mode="after")
-    def _rows_fit_together(self) -> LineTable:
-        toolset_names = [toolset.name for toolset in self.toolsets]
-        names = [line.name for line in self.lines]
-        for row, line in enumerate(self.lines):
-            if line.toolset not in toolset_names:
-                message = f"there is no such toolset{tables.suggest_name(line.toolset, toolset_names)}"
-                raise records.make_record_error(message, "lines", row, "toolset")
-            if line.name in names[:row]:
-                message = f"the line {line.name} is given twice"
-                raise records.make_record_error(message, "lines", row, "name")
-        if not any(line.torch for line in self.lines):
-            raise ValueError("there must be a line with a version of torch")
-        return self
 
 
 class LineTools(records.Record):
@@ -298,14 +268,9 @@ def get_newest_line_tools() -> LineTools:
     return get_line_tools(max((line.torch for line in get_release_lines() if line.torch), key=_parse_series))
 
 
-def load_line_table(path: Path) -> LineTable:
-    """Read a table of lines. Raises DataError with ``file:line:column`` of every mistake."""
-    return records.load_record(path, LineTable)
-
-
 @lru_cache
 def _read_line_table() -> LineTable:
-    return load_line_table(project_names.get_data_folder() / LINES_TABLE)
+    return records.load_record(project_names.get_data_folder() / LINES_TABLE, LineTable)
 
 
 def _parse_series(text: str) -> tuple[int, ...]:

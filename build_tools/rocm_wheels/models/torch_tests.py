@@ -1,7 +1,8 @@
 """Describe torch's own tests: what a run holds, what is known to fail, hang or crash where, how long to
 wait.
 
-Owns ``data/torch_tests.yaml``, and ``data/therock_known_tests.yaml``, which goes on with what is known.
+Owns ``data/torch_tests.yaml``, and ``data/therock_known_tests.yaml``, which goes on with what is known. That
+suites and targets of theirs are some is held by tests of the tables.
 """
 
 from __future__ import annotations
@@ -13,34 +14,25 @@ from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import Annotated, Literal, get_args
 
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.specifiers import SpecifierSet
 from packaging.version import Version
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import Field
 
-from rocm_wheels.core import records, tables
+from rocm_wheels.core import records
 from rocm_wheels.models import facts, project_names
-from rocm_wheels.models.gfx import get_gfx_targets, strip_features
+from rocm_wheels.models.gfx import strip_features
 
 SuiteName = Literal["default", "full", "distributed", "inductor"]
 SUITE_NAMES: tuple[SuiteName, ...] = get_args(SuiteName)
 TestRunner = Literal["pytest", "run_test"]
 FailureEffect = Literal["fails", "hangs", "crashes"]
-_FILE_NAME = re.compile(r"[\w./-]+")
 _SHARE_NAME = re.compile(r"(.+) ([0-9]{1,4})/([0-9]{1,4})")
 _TEST_NAME = re.compile(r"([\w./-]+(?:/\*)?\.py)::(?:(\w+)::)?([^:\s]+)")
 
 
-def _check_specifier(text: str) -> str:
-    try:
-        SpecifierSet(text)
-    except InvalidSpecifier:
-        raise ValueError(f"{text!r} is no version specifier") from None
-    return text
-
-
-VersionSpecifier = Annotated[str, AfterValidator(_check_specifier)]
-
-
+TestName = Annotated[
+    str, records.require_pattern(_TEST_NAME.pattern, "a test, FILE.py::[Class::]name, and no pattern")
+]
 IssueUrl = Annotated[
     str, records.require_pattern(r"https://\S+", "the address of where it is tracked: https://…")
 ]
@@ -58,18 +50,6 @@ class TorchTestGroup(records.Record):
     environment: Mapping[str, str] = {}
     run_by: TestRunner = "pytest"
     words: tuple[str, ...] = ()
-
-    @model_validator(mode="after")
-    def _one_of_both(self) -> TorchTestGroup:
-        if bool(self.files) == bool(self.listed_by):
-            raise ValueError("a group either names `files`, or says by what words they are `listed_by`")
-        if self.words and self.run_by != "run_test":
-            raise ValueError("`words` are for run_test.py: the group is to be `run_by: run_test`")
-        if odd := [file for file in self.files if not _FILE_NAME.fullmatch(file) or file.endswith(".py")]:
-            raise records.make_record_error(
-                f"{odd[0]!r} is no file of test/ without .py", "files", self.files.index(odd[0])
-            )
-        return self
 
 
 class LeftOutFiles(facts.Fact):
@@ -94,13 +74,6 @@ class TorchTestSuite(records.Record):
         without = {file for row in self.left_out for file in row.files}
         return tuple(file for group in self.groups for file in group.files if file not in without)
 
-    @model_validator(mode="after")
-    def _each_once(self) -> TorchTestSuite:
-        files = [file for group in self.groups for file in group.files]
-        if duplicates := sorted({name for name in files if files.count(name) > 1}):
-            raise ValueError(f"{duplicates[0]} is in two groups")
-        return self
-
 
 class KnownTestEntry(records.Record):
     """Tests that are known not to pass, why, and on which ``targets`` and ``pythons``; none: on all.
@@ -111,36 +84,13 @@ class KnownTestEntry(records.Record):
     they do not any more. ``issue`` is where it is tracked, else it is the ``line`` of a source.
     """
 
-    tests: tuple[str, ...] = Field(min_length=1)
+    tests: tuple[TestName, ...] = Field(min_length=1)
     effect: FailureEffect = "fails"
     reason: str = Field(default="TheRock says nothing of it", min_length=1)
     targets: tuple[str, ...] = ()
     pythons: tuple[str, ...] = ()
     issue: IssueUrl | None = None
     line: int | None = Field(default=None, ge=1)
-
-    @field_validator("tests")
-    @classmethod
-    def _are_tests(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        for test in value:
-            if not _TEST_NAME.fullmatch(test):
-                raise records.make_record_error(
-                    f"{test!r} is no test: FILE.py::[Class::]name, no pattern", value.index(test)
-                )
-        if len(set(value)) != len(value):
-            raise ValueError(f"{next(test for test in value if value.count(test) > 1)} is named twice")
-        return value
-
-    @field_validator("targets")
-    @classmethod
-    def _are_targets(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        for target in value:
-            if target not in get_gfx_targets():
-                raise records.make_record_error(
-                    f"{target} is no GPU target{tables.suggest_name(target, get_gfx_targets())}",
-                    value.index(target),
-                )
-        return value
 
 
 class KnownTestRow(KnownTestEntry, facts.Fact):
@@ -154,7 +104,7 @@ class KnownTestRow(KnownTestEntry, facts.Fact):
     owner: str = Field(min_length=1)
     issue: IssueUrl
     expires: date
-    torch: VersionSpecifier = ""
+    torch: facts.SpecifierField = SpecifierSet("")
     platforms: tuple[project_names.Platform, ...] = ()
 
     def applies_to(
@@ -162,7 +112,7 @@ class KnownTestRow(KnownTestEntry, facts.Fact):
     ) -> bool:
         """Tell whether it is about a torch (``None``: any) on a GPU target; ``python`` is as ``3.12``."""
         return (
-            (torch is None or SpecifierSet(self.torch).contains(torch.base_version, prereleases=True))
+            (torch is None or self.torch.contains(torch.base_version, prereleases=True))
             and (not self.targets or strip_features(gfx) in self.targets)
             and (not self.platforms or platform in self.platforms)
             and (not self.pythons or python in self.pythons)
@@ -205,12 +155,8 @@ class TorchTestTable(facts.FactTable):
     left_out_requirements: tuple[LeftOutRequirements, ...] = ()
     known: tuple[KnownTestRow, ...] = ()
 
-    @field_validator("suites")
-    @classmethod
-    def _has_a_default(cls, value: Mapping[str, TorchTestSuite]) -> Mapping[str, TorchTestSuite]:
-        if "default" not in value:
-            raise ValueError("there must be a suite `default`")
-        return value
+
+_TestKey = tuple[str, str, str]  # file or folder, class, name
 
 
 class KnownTests:
@@ -222,9 +168,8 @@ class KnownTests:
         self._expired: dict[_TestKey, KnownTestRow] = {}
         for row in rows:
             by_name = self._expired if row.expires < today else self._by_name
-            for test in row.tests:
-                earlier = by_name.get(key := _split_test(test))
-                if earlier is None or (earlier.effect == "fails" and row.effect != "fails"):
+            for key in map(_split_test, row.tests):
+                if key and (key not in by_name or (by_name[key].effect == "fails" and row.effect != "fails")):
                     by_name[key] = row
 
     def find_test(self, test: str) -> KnownTestRow | None:
@@ -235,38 +180,33 @@ class KnownTests:
         """Return what was known of a test, and nobody has looked at again in time."""
         return _find_row(self._expired, test)
 
-    def list_names(self, file: str) -> list[str]:
-        """Return all tests of a file (``test_nn.py``) that something is known of here."""
-        return [_name_in(file, key) for key in self._by_name if _is_of_file(key, file)]
+    def list_names(self, file: str, *, skipped: bool = False) -> list[str]:
+        """Return the tests of a file (``test_nn.py``) that something is known of here.
 
-    def list_skipped(self, file: str = "") -> list[str]:
-        """Return the tests of a file that hang or crash here; without one, all, as the table has them."""
-        skipped = [key for key, row in self._by_name.items() if row.effect != "fails"]
-        if not file:
-            return [_name_in(key[0], key) for key in skipped]
-        return [_name_in(file, key) for key in skipped if _is_of_file(key, file)]
-
-
-_TestKey = tuple[str, str, str]  # file or folder, class, name
+        ``skipped``: those that hang or crash. Without a file all, as the table has them.
+        """
+        names = []
+        for (place, group, name), row in self._by_name.items():
+            of_file = place == file or (
+                place.endswith("/*.py") and file.startswith(place.removesuffix("*.py"))
+            )
+            if (not file or of_file) and not (skipped and row.effect == "fails"):
+                names.append("::".join(filter(None, (file or place, group, name))))
+        return names
 
 
 def _find_row(by_name: Mapping[_TestKey, KnownTestRow], test: str) -> KnownTestRow | None:
-    if not _TEST_NAME.fullmatch(test):
+    if (key := _split_test(test)) is None:
         return None
-    file, group, name = _split_test(test)
+    file, group, name = key
     folders = [f"{folder}/*.py" for folder in PurePosixPath(file).parents if folder.name]
-    for place in (file, *folders):
-        if row := by_name.get((place, group, name)) or by_name.get((place, "", name)):
-            return row
-    return None
+    keys = [(place, *rest) for place in (file, *folders) for rest in ((group, name), ("", name))]
+    return next((by_name[key] for key in keys if key in by_name), None)
 
 
-def _is_of_file(key: _TestKey, file: str) -> bool:
-    return key[0] == file or (key[0].endswith("/*.py") and file.startswith(key[0].removesuffix("*.py")))
-
-
-def _name_in(file: str, key: _TestKey) -> str:
-    return "::".join(filter(None, (file, *key[1:])))
+def _split_test(test: str) -> _TestKey | None:
+    match = _TEST_NAME.fullmatch(test)
+    return (match[1], match[2] or "", match[3]) if match else None
 
 
 def select_known_tests(
@@ -283,12 +223,6 @@ def select_known_tests(
     return KnownTests((row for row in rows if row.applies_to(version, gfx, platform, python)), today)
 
 
-def _split_test(test: str) -> _TestKey:
-    match = _TEST_NAME.fullmatch(test)
-    assert match is not None
-    return match[1], match[2] or "", match[3]
-
-
 def split_test_share(name: str) -> tuple[str, int, int]:
     """Return the file, the number and the count of a share by its name: ``test_ops 2/3``, or ``test_nn``."""
     match = _SHARE_NAME.fullmatch(name)
@@ -301,18 +235,10 @@ class KnownTestGroup(facts.Fact):
     """What a source says of tests of one torch, on ``targets`` and ``platforms``; it counts up to a day."""
 
     expires: date
-    torch: VersionSpecifier = ""
+    torch: facts.SpecifierField = SpecifierSet("")
     targets: tuple[str, ...] = ()
     platforms: tuple[project_names.Platform, ...] = ()
     entries: tuple[KnownTestEntry, ...] = Field(min_length=1)
-
-    @field_validator("entries")
-    @classmethod
-    def _are_tracked(cls, value: tuple[KnownTestEntry, ...]) -> tuple[KnownTestEntry, ...]:
-        for number, entry in enumerate(value):
-            if (entry.issue is None) == (entry.line is None):
-                raise records.make_record_error("an entry has either an `issue` or a `line`", number)
-        return value
 
 
 class KnownTestTable(facts.FactTable):
@@ -344,19 +270,11 @@ class KnownTestTable(facts.FactTable):
         )
 
 
+@lru_cache
 def load_torch_tests() -> TorchTestTable:
     """Return the table, with what the other one knows behind what it knows itself."""
-    return _read_torch_tests()
-
-
-@lru_cache
-def _read_torch_tests() -> TorchTestTable:
-    table = records.load_record(project_names.get_data_folder() / "torch_tests.yaml", TorchTestTable)
-    imported = records.load_record(
-        project_names.get_data_folder() / "therock_known_tests.yaml", KnownTestTable
-    )
-    changes = {
-        "known": (*table.known, *imported.known),
-        "sources": {**imported.sources, **table.sources},
-    }
-    return table.model_copy(update=changes)
+    folder = project_names.get_data_folder()
+    table = records.load_record(folder / "torch_tests.yaml", TorchTestTable)
+    imported = records.load_record(folder / "therock_known_tests.yaml", KnownTestTable)
+    known, sources = (*table.known, *imported.known), {**imported.sources, **table.sources}
+    return table.model_copy(update={"known": known, "sources": sources})
