@@ -57,22 +57,6 @@ def test_no_index_for_what_nobody_serves(target: str, machine: dict[str, str]):
     assert package_indexes.find_indexes(target, **machine) == ()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"vendor": "AMD"}, "vendor 'AMD' is none of"),
-        ({"platform": "linus"}, "did you mean linux"),
-        ({"channel": "nightlies"}, "did you mean nightly"),
-        ({"python": "312"}, "'312' is not a Python"),
-        ({"vendor": "nvidia", "target": "sm_89"}, "'sm_89' is not a compute capability"),
-    ],
-)
-def test_what_cannot_be_read_is_named(arguments: dict[str, str], message: str):
-    arguments = {"target": "gfx942"} | arguments
-    with pytest.raises(errors.UsageError, match=message):
-        package_indexes.find_indexes(arguments.pop("target"), **arguments)
-
-
 def test_the_reason_names_the_rocm_that_has_code_for_the_target():
     assert (
         "of ROCm 10.1.0, 10.0.0 with code for gfx942 (documented)"

@@ -151,7 +151,6 @@ def cards_as_json(matches: gpu_cards.FoundCards) -> dict[str, Any]:
     ``discrete``, ``integrated`` or null.
     """
     from rocm_wheels.gpus import pci
-    from rocm_wheels.models import gpu_cards
 
     columns = ("id", "vendor", "name", "products", "gfx", "capability", "kind", "note")
     cards: list[dict[str, Any]] = []
@@ -163,7 +162,7 @@ def cards_as_json(matches: gpu_cards.FoundCards) -> dict[str, Any]:
         cards.append(card)
     targets = [
         {
-            **gpu_cards.make_facts_json(facts),
+            **facts.model_dump(mode="json"),
             "install": {
                 system: command and extras.adapt_commands(command)
                 for system, command in make_install_commands(facts).items()
@@ -250,13 +249,16 @@ def make_install_commands(facts: gpu_cards.TargetFacts) -> dict[str, str | None]
 
 
 def _describe_target(facts: gpu_cards.TargetFacts) -> list[str]:
-    cells = [(fact.attribute, f"{fact.value}{'?' * (fact.kind == 'believed')}") for fact in facts.facts]
+    cells: list[tuple[str, str]] = [
+        (fact.what, f"{fact.value}{'?' * (fact.kind == 'believed')}") for fact in facts.facts
+    ]
     if facts.generic:
         cells.append(("runs also", f"code for {facts.generic}"))
-    for platform in dict.fromkeys(platform for platform, _ in facts.indexes):
-        urls = [index.url for index_platform, index in facts.indexes if index_platform == platform]
-        more = [f"and {len(urls) - _MOST_INDEXES} more"] if len(urls) > _MOST_INDEXES else []
-        cells += zip([platform, *[""] * _MOST_INDEXES], urls[:_MOST_INDEXES] + more, strict=False)
+    for platform in _SYSTEMS:
+        urls = [index.url for index in facts.indexes if index.platform == platform]
+        shown = urls[:_MOST_INDEXES]
+        shown += [f"and {len(urls) - _MOST_INDEXES} more"] if len(urls) > _MOST_INDEXES else []
+        cells += [("" if number else platform, url) for number, url in enumerate(shown)]
     if not facts.indexes:
         cells.append(("indexes", "none of the stable channel serves it"))
     name = facts.target or "not known"

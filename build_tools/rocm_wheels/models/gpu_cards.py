@@ -5,10 +5,10 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
-from rocm_wheels.core import errors
+from rocm_wheels.core import errors, records
 from rocm_wheels.gpus import gpu, pci
 from rocm_wheels.models import gfx, package_indexes
 from rocm_wheels.models.facts import FactKind, FactSource
@@ -18,34 +18,42 @@ _MAX_NAMED = 6  # targets that are called the same
 _MAX_PRODUCTS = 3
 _LEAST_LIKENESS = 0.65  # of names that are proposed
 _PLATFORMS = ("linux", "windows")
+_INDEX_COLUMNS = ("name", "url", "layout", "reason")
 
 
-@dataclass(frozen=True)
-class AttributeFact:
+class AttributeFact(records.Record):
     """One thing known of a target: in words, how it is known, and where it was read."""
 
-    attribute: str
+    what: gfx.TargetAttribute
     value: str
     kind: FactKind
     source: FactSource
 
 
-@dataclass(frozen=True)
-class TargetFacts:
+class ServingIndex(records.Record):
+    """An index of the stable channel that serves a target on a platform, and why."""
+
+    platform: str
+    name: str
+    url: str
+    layout: package_indexes.IndexLayout
+    reason: str
+
+
+class TargetFacts(records.Record):
     """What is known of a vendor's target, and what serves it.
 
     ``target`` is like ``gfx942``, a compute capability (``8.9``) of NVIDIA, None for Intel and when it is
     not known. ``product`` has the products that were asked for, else what the table calls the target; it and
-    ``facts`` are empty for a target that ROCm's builds do not know. ``indexes`` are those of the stable
-    channel by platform, the best first.
+    ``facts`` are empty for a target that ROCm's builds do not know. ``indexes``: the best first.
     """
 
     vendor: str
     target: str | None
-    product: str
-    generic: str | None
-    facts: tuple[AttributeFact, ...]
-    indexes: tuple[tuple[str, package_indexes.PackageIndex], ...]
+    product: str = ""
+    generic: str | None = None
+    facts: tuple[AttributeFact, ...] = ()
+    indexes: tuple[ServingIndex, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -139,7 +147,7 @@ def _name_as_asked(facts: TargetFacts, query: str, cards: Sequence[pci.PciEntry]
     if not titles and len(of_target) == 1:
         titles = [of_target[0].name]
     shown = ", ".join([*titles[:_MAX_PRODUCTS], *["…"] * (len(titles) > _MAX_PRODUCTS)])
-    return replace(facts, product=shown or facts.product)
+    return facts.model_copy(update={"product": shown or facts.product})
 
 
 def _split_parts(name: str) -> set[str]:
@@ -149,49 +157,35 @@ def _split_parts(name: str) -> set[str]:
 def get_target_facts(target: str | None, vendor: str = "amd") -> TargetFacts:
     """Return what the tables know of a target of AMD, a compute capability of NVIDIA, or of Intel's GPUs."""
     indexes = tuple(
-        (platform, index)
+        ServingIndex(platform=platform, **{key: getattr(index, key) for key in _INDEX_COLUMNS})
         for platform in (() if target == gpu.INTEL_BEFORE_XE else _PLATFORMS)
         for index in package_indexes.find_indexes(target, vendor=vendor, platform=platform)
     )
     generic = gpu.find_generic_target(target) if target and vendor == "amd" else None
     entry = gfx.get_gfx_targets().get(target or "")
     if target is None or entry is None:
-        return TargetFacts(vendor, target, "", generic, (), indexes)
-    readiness = [f"{platform} {word}" for platform, word in entry.readiness.items()]
+        return TargetFacts(vendor=vendor, target=target, generic=generic, indexes=indexes)
     excluded = [f"{name} {issue}".rstrip() for name, issue in entry.excluded.items()]
     texts: dict[gfx.TargetAttribute, str] = {
         "families": ", ".join(entry.families),
         "wave": str(entry.wave),
         "fp8": f"{entry.fp8}, block-scaled (MX) types" if entry.mx else entry.fp8,
         "aotriton": f"since {entry.aotriton}" if entry.aotriton else "no kernels",
-        "readiness": ", ".join(readiness) or "none stated",
+        "readiness": ", ".join(map(" ".join, entry.readiness.items())) or "none stated",
         "excluded": ", ".join(excluded) or "nothing",
     }
     facts = []
     for attribute, text in texts.items():
         fact, source = gfx.get_attribute_fact(target, attribute)
-        facts.append(AttributeFact(attribute, text, fact.kind, source))
-    return TargetFacts(vendor, target, entry.product, generic, tuple(facts), indexes)
-
-
-def make_facts_json(facts: TargetFacts) -> dict[str, Any]:
-    """Return the facts of a target as plain data."""
-    return {
-        "vendor": facts.vendor,
-        "target": facts.target,
-        "product": facts.product,
-        "generic": facts.generic,
-        "facts": [
-            {"what": fact.attribute, "value": fact.value, "kind": fact.kind}
-            | {"source": fact.source.model_dump(mode="json")}
-            for fact in facts.facts
-        ],
-        "indexes": [
-            {"platform": platform, "name": index.name, "url": index.url, "layout": index.layout}
-            | {"reason": index.reason}
-            for platform, index in facts.indexes
-        ],
-    }
+        facts.append(AttributeFact(what=attribute, value=text, kind=fact.kind, source=source))
+    return TargetFacts(
+        vendor=vendor,
+        target=target,
+        product=entry.product,
+        generic=generic,
+        facts=tuple(facts),
+        indexes=indexes,
+    )
 
 
 def _make_unknown_id_error(normal: str) -> errors.UsageError:

@@ -7,7 +7,6 @@ the order, and what is answered without the network.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from datetime import date
 from functools import lru_cache
 from typing import Literal
@@ -20,7 +19,6 @@ from rocm_wheels.models import facts, gfx, project_names
 IndexChannel = Literal["stable", "prerelease", "nightly", "dev"]
 IndexLayout = Literal["multi-arch", "per-family", "fat", "variants", "cpu", "cuda", "xpu"]
 INDEX_CHANNELS: tuple[IndexChannel, ...] = ("stable", "prerelease", "nightly", "dev")
-INDEX_PLATFORMS = ("linux", "windows", "macos")
 FAMILY_PLACEHOLDER = "{family}"
 _MACHINES = {"amd64": "x86_64", "x64": "x86_64", "arm64": "aarch64"}
 # what is taken for a vendor: its own rows, and plain wheels for hardware that torch has no build for
@@ -50,10 +48,6 @@ class CapabilityRange(records.Record):
 
     least: facts.VersionField
     most: facts.VersionField | None = None
-
-    def __str__(self) -> str:
-        """Return it in words."""
-        return f"{self.least} to {self.most}" if self.most else f"{self.least} or more"
 
 
 class PackageIndex(facts.Fact):
@@ -150,51 +144,28 @@ def find_indexes(
     ``target`` is a gfx target for ``amd`` (features do not matter), a compute capability (``8.9``) for
     ``nvidia``, and nothing for others; None: not known, and not held against an index. ``vendor`` is as
     in ``Gpu.vendor``, or ``none`` without a GPU. ``python`` is like ``3.12`` or ``3.14t``; ``machine`` as
-    the platform spells it. Raises UsageError for a vendor, platform, channel, Python or capability that
-    cannot be read.
+    the platform spells it.
     """
-    for name, value, choices in (
-        ("vendor", vendor, tuple(_ROW_VENDORS)),
-        ("platform", platform, INDEX_PLATFORMS),
-        ("channel", channel, INDEX_CHANNELS),
-    ):
-        if value not in choices:
-            raise errors.UsageError(
-                f"{name} {value!r} is none of {', '.join(choices)}{tables.suggest_name(value, choices)}"
-            )
     gfx_target = gfx.strip_features(target) if target and vendor == "amd" else None
-    capability: Version | None = None
-    try:
-        if python is not None:
-            facts.get_python_key(python)
-    except ValueError as fault:
-        raise errors.UsageError(str(fault), tip="such as 3.12, or 3.14t for free threading") from None
-    try:
-        capability = facts.parse_version(target) if target and vendor == "nvidia" else None
-    except ValueError:
-        raise errors.UsageError(
-            f"{target!r} is not a compute capability", tip="for an NVIDIA GPU it is like 8.9"
-        ) from None
-
-    def iterate_matches() -> Iterator[PackageIndex]:
-        for index in list_indexes():
-            if (index.vendor, index.channel) != (_ROW_VENDORS[vendor], channel):
-                continue
-            if platform not in index.platforms:
-                continue
-            if machine and _MACHINES.get(machine.lower(), machine.lower()) not in index.machines:
-                continue
-            if gfx_target and index.find_serving(platform, gfx_target) is None:
-                continue
-            covered = index.capability
-            if capability and covered and not covered.least <= capability <= (covered.most or capability):
-                continue
-            pythons = index.list_pythons(platform, gfx_target)
-            if python is None or not pythons or python in pythons:
-                reason = _explain_index(index, gfx_target or capability, vendor, platform)
-                yield index.model_copy(update={"reason": reason})
-
-    return tuple(iterate_matches())
+    capability = Version(target) if target and vendor == "nvidia" else None
+    matches = []
+    for index in list_indexes():
+        if (index.vendor, index.channel) != (_ROW_VENDORS[vendor], channel):
+            continue
+        if platform not in index.platforms:
+            continue
+        if machine and _MACHINES.get(machine.lower(), machine.lower()) not in index.machines:
+            continue
+        if gfx_target and index.find_serving(platform, gfx_target) is None:
+            continue
+        covered = index.capability
+        if capability and covered and not covered.least <= capability <= (covered.most or capability):
+            continue
+        pythons = index.list_pythons(platform, gfx_target)
+        if python is None or not pythons or python in pythons:
+            reason = _explain_index(index, gfx_target or capability, vendor, platform)
+            matches.append(index.model_copy(update={"reason": reason}))
+    return tuple(matches)
 
 
 def _explain_index(index: PackageIndex, target: str | Version | None, vendor: str, platform: str) -> str:
