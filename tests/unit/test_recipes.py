@@ -32,7 +32,9 @@ def no_other_folders() -> Iterator[None]:
 def write_recipe(folder: Path, name: str, **changes: str) -> Path:
     """Write torchaudio's recipe under another name, with other texts in it."""
     text = (project_names.get_recipes_folder() / "pytorch_audio.yaml").read_text(encoding="utf-8")
-    text = text.replace("name: pytorch_audio", f"name: {name}").replace("torchaudio", name.replace("_", "-"))
+    text = text.replace("name: pytorch_audio", f"name: {name}")
+    text = text.replace("distribution: torchaudio", f"distribution: {name.replace('_', '-')}")
+    text = text.replace("torchaudio", name)
     for old, new in changes.items():
         assert old in text
         text = text.replace(old, new)

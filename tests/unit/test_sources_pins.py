@@ -258,15 +258,15 @@ SOURCE = "origin: https://example.invalid/x.git\n"
     ("text", "message"),
     [
         (SOURCE, "f:1:1: .*without `ref` there must be a pin"),
-        (f"{SOURCE}pin_files: [{{file: /etc/x}}]", "f:2:.*relative path inside the torch tree"),
-        (f"{SOURCE}pin_files: [{{file: ../x}}]", "relative path inside the torch tree"),
+        (f"{SOURCE}pin_files: [{{file: /etc/x}}]", "f:2:.*relative path inside its tree"),
+        (f"{SOURCE}pin_files: [{{file: ../x}}]", "relative path inside its tree"),
         (f"{SOURCE}pin_files: [{{path: x}}]", "f:2:.*path: Extra inputs are not permitted"),
         (
             f"{SOURCE}ref: main\nrelease: {{version_file: v, ref: release/x}}",
             r"must name {major} and {minor}",
         ),
         (f"{SOURCE}ref: main\nrelease: {{version_file: v, ref: '{{major}}.{{minor}}{{x}}'}}", "nothing else"),
-        (f"{SOURCE}ref: main\nwindows:\n  origin: x\n", "f:3:.*windows: .*there must be a pin"),
+        (f"{SOURCE}ref: main\nwindows:\n  origin: /x\n", "f:3:.*windows: .*there must be a pin"),
     ],
 )
 def test_a_source_that_a_recipe_cannot_have(text: str, message: str) -> None:

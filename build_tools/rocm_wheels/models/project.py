@@ -25,11 +25,19 @@ def _check_inside(path: str) -> str:
     """Return a relative path that does not leave its tree; ValueError for any other."""
     pure = PurePosixPath(path)
     if not path or pure.is_absolute() or ".." in pure.parts or "\\" in path or ":" in path:
-        raise ValueError("it must be a relative path inside the torch tree, with /")
+        raise ValueError("it must be a relative path inside its tree, with /")
     return path
 
 
 _TreePath = Annotated[str, AfterValidator(_check_inside)]
+_Repository = Annotated[str, records.require_pattern(r".*[/:].*|TODO\b.*", "a repository: its URL or a path")]
+_ImportName = Annotated[
+    str, records.require_pattern(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", "what Python can import")
+]
+_TopName = Annotated[
+    str,
+    records.require_pattern(r"[^/]*[^/*?][^/]*", "a name, and no pattern of everything"),
+]
 _Series = Annotated[str, records.require_pattern(r"\d+\.\d+", "a series of torch, such as 2.10")]
 
 
@@ -68,7 +76,7 @@ class ProjectSource(records.Record):
     their order. Without ``ref`` there is no default: without a pin, nothing is checked out.
     """
 
-    origin: str
+    origin: _Repository
     ref: str | None = None
     related_commits: str | None = None  # its name in the third column of torch's related_commits
     pin_files: tuple[PinFile, ...] = ()
@@ -248,7 +256,7 @@ class BuildRecipe(records.Record):
 class DeviceCodeRule(records.Record):
     """What a library in the wheel must hold: ``all`` requested targets, a ``subset``, or ``none``."""
 
-    files: str  # a glob on the path inside the wheel
+    files: _TreePath  # a glob on the path inside the wheel
     expect: Literal["all", "subset", "none"]
     reason: str
     platforms: tuple[project_names.Platform, ...] = ("linux", "windows")
@@ -263,7 +271,7 @@ class AllowedContents(records.Record):
     headers as ``headers/*``). ``startup_files``: ``.pth`` files, which Python reads whenever it starts.
     """
 
-    names: tuple[str, ...] = ()
+    names: tuple[_TopName, ...] = ()
     scripts: tuple[str, ...] = ()
     entry_points: tuple[str, ...] = ()
     data: tuple[str, ...] = ()
@@ -273,12 +281,12 @@ class AllowedContents(records.Record):
 class WheelChecks(records.Record):
     """What a finished wheel must be."""
 
-    import_name: str
+    import_name: _ImportName
     rocm: Literal["torch.version.hip", "device code", "none"]
     rocm_init: str | None = None  # the generated module that starts the ROCm packages
     jit_sources: str | None = None  # a glob: HIP sources, for kernels that the user's machine compiles
     requires_rocm: bool = False  # METADATA requires rocm[libraries]==<the SDK's version>: else it is added
-    files: tuple[str, ...] = ()  # globs: each must match a member
+    files: tuple[_TreePath, ...] = ()  # globs: each must match a member
     contents: AllowedContents = Field(default_factory=AllowedContents)
     device_code: tuple[DeviceCodeRule, ...] = ()
 
