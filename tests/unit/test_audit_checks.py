@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from audit_wheels import Draft, bundle, dll, library, torch_draft
+from audit_wheels import MACHINES, Draft, bundle, dll, elf_header, library, torch_draft
 from binary_writer import messagepack
 
 from rocm_wheels.audit import audited_wheel, verify
@@ -47,21 +47,25 @@ IDS = {
     "RW052": "needed-symbols", "RW053": "needed-versions",
     "RW054": "allowed-contents", "RW055": "startup-files", "RW056": "environment-files",
     "RW057": "file-types", "RW058": "colliding-names", "RW059": "metadata-text",
+    "RW060": "extension-modules", "RW091": "entry-points", "RW092": "normal-names", "RW093": "bundle-targets",
 }  # fmt: skip
 HIP, STATING = "demo/lib/libtorch_hip.so", "demo/lib/libtorch_python.so"
 TARGETS = b"\0gfx942 gfx1100\0"
 TENSILE = "demo/lib/rocblas/library/"
 FALLBACK, SGEMM = "TensileLibrary_Type_SS_fallback", "TensileLibrary_Type_SS_gfx942"
+CODE = elf_header(224, MACHINES["gfx942"], abi=3) + b"kernels"
+OTHER_CODE = elf_header(224, MACHINES["gfx1100"], abi=3)
+CODE_ON, CODE_OFF = (elf_header(224, MACHINES["gfx942"] | sign << 8, abi=3) + b"kernels" for sign in (3, 2))
 LINUX = {
     "demo/__init__.py": b"",
     HIP: library("gfx942:xnack-", "gfx1100", run_path="$ORIGIN", soname="libtorch_hip.so"),
     STATING: library(soname="libtorch_python.so", needed=("libc.so.6",), sections={b".rodata": TARGETS}),
     f"{TENSILE}TensileLibrary_lazy_gfx942.dat": messagepack({"files": [FALLBACK, SGEMM]}),
     f"{TENSILE}{FALLBACK}.dat": b"1",
-    f"{TENSILE}{FALLBACK}_gfx942-xnack+.hsaco": b"1",
-    f"{TENSILE}{FALLBACK}_gfx942-xnack-.hsaco": b"1",
+    f"{TENSILE}{FALLBACK}_gfx942-xnack+.hsaco": CODE_ON,
+    f"{TENSILE}{FALLBACK}_gfx942-xnack-.hsaco": CODE_OFF,
     f"{TENSILE}{SGEMM}.dat": b"1",
-    f"{TENSILE}{SGEMM}.co": b"1",
+    f"{TENSILE}{SGEMM}.co": CODE,
 }
 WINDOWS = {
     "demo/__init__.py": b"",
@@ -151,6 +155,39 @@ def its_package(draft: Draft) -> None:
     draft.members[MODULE] = library(needed=("libarrow.so.2600",))
 
 
+WRITTEN = "demo-1.0-cp311-cp311-manylinux_2_17_x86_64.whl"
+
+
+def rename(old: str, new: str) -> Mutation:
+    return lambda draft: setattr(draft, "file_name", WRITTEN.replace(old, new))
+
+
+def rename_project(name: str) -> Mutation:
+    return lambda draft: setattr(draft, "distribution", name)
+
+
+def other_module(python: str, end: str = "x86_64-linux-gnu.so") -> Mutation:
+    return put(f"demo/_x.{python}-{end}", dll() if end.endswith("pyd") else OMP)
+
+
+def stable_tag(draft: Draft) -> None:
+    draft.tag = "cp311-abi3-manylinux_2_17_x86_64"
+    draft.members[MODULE] = OMP
+
+
+def required_entry(draft: Draft) -> None:
+    draft.requires = ["other"]
+    entry_points("demo = other:main")(draft)
+
+
+def join_bundles(count: int, *, lacking: int) -> bytes:
+    """Return a section of bundles for gfx942 and gfx1100, some of which have no code for the second."""
+    bundles = (
+        bundle("gfx942", "gfx1100", empty=("gfx1100",) * (number < lacking)) for number in range(count)
+    )
+    return b"".join(content.ljust(4096, b"\0") for content in bundles)
+
+
 def mixed(draft: Draft) -> None:
     draft.members["demo/lib/libx.so"] = library("gfx942:xnack+")
     draft.members[HIP] = library("gfx942:xnack-", "gfx1100")
@@ -233,11 +270,31 @@ MUTATIONS: list[tuple[str, str, Mutation, str, str]] = [
         "error",
         "files for gfx1100 and no list",
     ),
+    ("empty-co", "kernel-files", put(f"{TENSILE}{SGEMM}.co", b""), "error", "is empty"),
+    ("empty-dat", "kernel-files", put(f"{TENSILE}{SGEMM}.dat", b""), "error", "is empty"),
+    ("text-co", "kernel-files", put(f"{TENSILE}{SGEMM}.co", b"no code"), "error", "holds no code object"),
+    (
+        "lying-co",
+        "kernel-files",
+        put(f"{TENSILE}{SGEMM}.co", OTHER_CODE),
+        "error",
+        "is named for gfx942, and holds code for gfx1100",
+    ),
+    (
+        "lying-setting",
+        "kernel-files",
+        put(f"{TENSILE}{FALLBACK}_gfx942-xnack+.hsaco", CODE_OFF),
+        "error",
+        "holds code for gfx942:xnack-",
+    ),
+    ("lying-folder", "kernel-files", put("demo/hsa/gfx942/x.co", OTHER_CODE), "error", "gfx1100"),
+    ("own-folder", "", put("demo/hsa/gfx942/x.co", CODE), "", ""),
+    ("lost-list", "kernel-files", drop(f"{TENSILE}TensileLibrary_lazy_gfx942.dat"), "error", "no list"),
     ("broken-list", "archive", put(f"{TENSILE}TensileLibrary_lazy_gfx942.dat", b"\xde"), "error", "lazy"),
     (
         "other-database",
         "kernel-targets",
-        put("demo/lib/hipblaslt/library/TensileLibrary_Type_SS_gfx90a.co", b"1"),
+        put("demo/lib/hipblaslt/library/extop_gfx90a.co", elf_header(224, MACHINES["gfx90a"], abi=3)),
         "warning",
         "hipBLASLt has no kernel files for gfx942",
     ),
@@ -248,7 +305,7 @@ MUTATIONS: list[tuple[str, str, Mutation, str, str]] = [
         "warning",
         "of version V3",
     ),
-    ("mixture", "feature-mixtures", mixed, "warning", "gfx942:xnack+ alone"),
+    ("mixture", "feature-mixtures", mixed, "error", "gfx942:xnack+ alone"),
     (
         "half-mixture",
         "feature-mixtures",
@@ -312,6 +369,54 @@ MUTATIONS: list[tuple[str, str, Mutation, str, str]] = [
     ("form", "metadata-text", put("demo-1.0.dist-info/variant.json", "{}"), "error", "variant.json"),
     ("machine", "architecture", put("demo/x.so", library(machine=183)), "error", "is for aarch64"),
     ("word-size", "architecture", put(MODULE, library(machine=3)), "error", "is for machine 3"),
+    ("other-python", "extension-modules", other_module("cpython-312"), "error", "3.11"),
+    ("threads", "extension-modules", other_module("cpython-311t"), "error", "3.11"),
+    (
+        "several-pythons",
+        "",
+        lambda d: d.members.update(
+            {f"demo/_x.cpython-3{minor}-x86_64-linux-gnu.so": OMP for minor in (10, 11, 12)}
+        ),
+        "",
+        "",
+    ),
+    ("stable", "", put("demo/_x.abi3.so", OMP), "", ""),
+    ("stable-tag", "extension-modules", stable_tag, "error", "3.11 and later"),
+    (
+        "named-machine",
+        "extension-modules",
+        other_module("cpython-311", "aarch64-linux-gnu.so"),
+        "error",
+        "is named for aarch64-linux-gnu",
+    ),
+    ("pyd", "extension-modules", other_module("cp311", "win_amd64.pyd"), "error", "of another system"),
+    ("entry-module", "entry-points", entry_points("demo = demo.nowhere:main"), "error", "demo.nowhere"),
+    ("entry-there", "", entry_points("demo = demo:main"), "", ""),
+    ("entry-elsewhere", "entry-points", entry_points("demo = other:main"), "error", "leads to other"),
+    ("entry-required", "", required_entry, "", ""),
+    ("upper-case", "normal-names", rename("demo", "Demo"), "error", "Demo"),
+    (
+        "zero-version",
+        "normal-names",
+        rename("1.0", "v1.0"),
+        "error",
+        "must say demo-1.0",
+    ),
+    ("old-spelling", "normal-names", rename_project("De.mo"), "warning", "must say de_mo"),
+    (
+        "one-bundle",
+        "bundle-targets",
+        put("demo/x.so", library(fatbin=join_bundles(20, lacking=1))),
+        "error",
+        "1 of its 20 bundles",
+    ),
+    (
+        "many-bundles",
+        "bundle-targets",
+        put("demo/x.so", library(fatbin=join_bundles(20, lacking=8))),
+        "info",
+        "8 of its 20 bundles",
+    ),
     ("own-machine", "architecture", put("demo/attach-aarch64.so", library(machine=183)), "info", "aarch64"),
     ("no-311", "requires-python", lambda d: setattr(d, "python", ">=3.12"), "error", "shuts out 3.11"),
     ("not-311", "requires-python", lambda d: setattr(d, "python", ">=3.10,!=3.11.*"), "error", "cp311"),
@@ -540,7 +645,7 @@ def test_of_a_set_a_recipe_is_held_to_its_own_wheel_alone(
     reports = sorted(json.loads(out)["wheels"], key=lambda report: report["recipe"], reverse=True)
     assert [report["recipe"] for report in reports] == list(paths.values())
     ran = [set(report["ran"]) & {check.name for check in CHECKS if check.needs_recipe} for report in reports]
-    assert {"rocm-init", "device-code", "files"} <= ran[0] and ran[1] == set()
+    assert {"device-code", "files"} <= ran[0] and ran[1] == set()
 
 
 @pytest.mark.parametrize(

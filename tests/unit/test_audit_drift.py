@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from audit_wheels import Draft, bundle, library
-from binary_writer import messagepack
+from binary_writer import code_object, messagepack
 
 from rocm_wheels.audit import audited_wheel, checks, drift, drift_limits, exceptions, verify
 from rocm_wheels.cli import boundary, main
@@ -43,10 +43,10 @@ Mutation = Callable[[Draft], object]
 
 
 def database(target: str, kernels: int = 1) -> dict[str, bytes]:
-    stems = [f"{STEM}{number}_{target}" for number in range(kernels)]
+    stems, kernel = [f"{STEM}{number}_{target}" for number in range(kernels)], code_object(target)
     files = {f"{DATABASE}/TensileLibrary_lazy_{target}.dat": messagepack({"files": stems})}
     for stem in stems:
-        files |= {f"{DATABASE}/{stem}.dat": b"1", f"{DATABASE}/{stem}.co": b"1"}
+        files |= {f"{DATABASE}/{stem}.dat": b"1", f"{DATABASE}/{stem}.co": kernel}
     return files
 
 
@@ -335,6 +335,7 @@ def test_a_set_is_compared_with_an_older_set(tmp_path: Path, capfd: pytest.Captu
     older, newer = demo(), demo()
     older.write(old)
     older.tag = "cp310-cp310-manylinux_2_17_x86_64"
+    older.members[MODULE.replace("311", "310")] = older.members.pop(MODULE)
     lost = older.write(old)
     newer.version = "2.9.1+rocm7.1.1"
     wheel = newer.write(new)

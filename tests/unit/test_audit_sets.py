@@ -17,6 +17,7 @@ from urllib.parse import quote
 import pytest
 from audit_sets import PYTHONS, ROCM, TARGETS, TORCH, audit_set, set_drafts, write_set
 from audit_wheels import Draft, library
+from binary_writer import code_object
 from index_server import serve_folder
 
 from rocm_wheels.audit import audited_set, checks
@@ -30,7 +31,7 @@ SET_IDS = {
     "RW061": "set-files", "RW062": "set-pins", "RW063": "set-versions", "RW064": "set-complete",
     "RW065": "set-plan", "RW066": "set-devices", "RW067": "metapackage", "RW068": "set-target-packages",
     "RW069": "device-default", "RW070": "set-index", "RW071": "set-resolvers",
-    "RW072": "set-abi",
+    "RW072": "set-abi", "RW073": "set-targets", "RW074": "set-runtimes",
 }  # fmt: skip
 
 
@@ -307,6 +308,43 @@ def add_stray_device(drafts: Drafts) -> None:
     )
 
 
+def pin_triton(version: str) -> Mutation:
+    """Have torch pin a triton that the set does not have at all."""
+
+    def change(drafts: Drafts) -> None:
+        for python in PYTHONS:
+            drafts.pop(f"triton-{python}")
+            requires = drafts[f"torch-{python}"].requires
+            requires[:] = [line.replace("triton==3.5.0", f"triton=={version}") for line in requires]
+
+    return change
+
+
+def build_vision(drafts: Drafts, *targets: str) -> None:
+    drafts["torchvision-311"].members["torchvision/_C.so"] = library(*targets)
+
+
+def give_databases(*targets: str) -> Mutation:
+    """Put a file of hipBLASLt into ROCm's packages for some targets."""
+
+    def change(drafts: Drafts) -> None:
+        for target in targets:
+            member = f"_rocm/lib/hipblaslt/library/extop_{target}.co"
+            drafts[f"rocm-sdk-device-{target}"].members[member] = code_object(target)
+
+    return change
+
+
+def give_openmp(torch: bytes, vision: bytes) -> Mutation:
+    def change(drafts: Drafts) -> None:
+        for project, content in (("torch", torch), ("torchvision", vision)):
+            sections = {b".rodata": content}
+            omp = library(soname="libgomp.so.1", sections=sections)
+            drafts[f"{project}-311"].members[f"{project}.libs/libgomp.so.1"] = omp
+
+    return change
+
+
 TORCH_AUDIO = f"torchaudio==2.9.0+rocm{ROCM}"
 MUTATIONS: list[tuple[str, str, Mutation, str]] = [
     # case, check, what is done to the set, what a finding names or says
@@ -339,6 +377,14 @@ MUTATIONS: list[tuple[str, str, Mutation, str]] = [
         "another GPU",
     ),
     ("silent", "device-default", silence_host, ""),
+    ("built-triton", "set-pins", pin_triton("3.5.0+rocm7.1.0"), "the set has no triton"),
+    ("public-triton", "", pin_triton("3.5.0"), ""),
+    ("less-vision", "set-targets", lambda drafts: build_vision(drafts, "gfx942"), "no code for gfx1100"),
+    ("host-vision", "", build_vision, ""),
+    ("no-database", "set-targets", give_databases("gfx942"), "not for gfx1100"),
+    ("databases", "", give_databases(*TARGETS), ""),
+    ("two-runtimes", "set-runtimes", give_openmp(b"1", b"2"), "torchvision.libs/libgomp.so.1"),
+    ("one-runtime", "", give_openmp(b"1", b"1"), ""),
 ]  # fmt: skip
 
 

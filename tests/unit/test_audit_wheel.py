@@ -54,7 +54,7 @@ def test_nothing_is_found_in_a_good_wheel(tmp_path: Path) -> None:
     reasons = {skip.check: skip.reason for skip in report.skipped}
     assert set(reasons) == {
         *("import", "device-consistency", "carried-rocm", "elf-tag-too-old", "imported-dlls"),
-        *("target-list", "kernel-files", "kernel-targets", "needed-symbols"),
+        *("target-list", "kernel-files", "kernel-targets", "needed-symbols", "entry-points"),
     }
     assert "no environment to import it in" in reasons["import"]
 

@@ -29,8 +29,9 @@ from rocm_wheels.wheels.scan import WheelScan
 
 _LIBRARY_NAME = re.compile(r"\.(so|dll|pyd)$|\.so\.[\d.]+$", re.IGNORECASE)
 EXTENSION_MODULE = re.compile(
-    r"(?:^|/)(?P<module>[A-Za-z_]\w*)\.(?:(?P<python>cpython-(?P<minor>3\d+)(?P<threads>t?)d?|cp(?P<wminor>3\d+)(?P<wthreads>t?)|abi3t?|pypy\w+-pp\w+)"
-    r"(?:-(?P<machine>[\w-]+))?\.)?(?P<suffix>so|pyd)$"
+    r"(?:^|/)(?P<module>[A-Za-z_]\w*)\.(?:(?P<python>"
+    r"(?:cpython-|cp)3(?P<minor>[0-9]+)(?P<threads>t?)d?|abi3t?|pypy\w+-pp\w+)(?:-(?P<machine>[\w-]+))?\.)?"
+    r"(?P<suffix>so|pyd)$"
 )
 """An extension module by its file name; its tag says which Python, and machine, can import it."""
 _MOST_NAMED = 4
@@ -94,6 +95,13 @@ class AuditedWheel:
     def has_recipe(self) -> bool:
         """Tell whether it is held to a recipe: then it is a wheel of ours."""
         return self.expected.project is not None
+
+    @property
+    def rocm_init(self) -> str | None:
+        """The module that starts ROCm's packages: of its recipe, else as such modules are called."""
+        if self.has_recipe:
+            return self.project.checks.rocm_init
+        return f"{self.scan.name.distribution}/_rocm_init.py" if self.scan.name is not None else None
 
     @property
     def format_severity(self) -> Severity:

@@ -24,6 +24,7 @@ from rocm_wheels.audit import (
     kernels,
     libraries,
     metadata,
+    modules,
     publishing,
     set_agreement,
     set_index,
@@ -156,7 +157,7 @@ CHECKS: tuple[WheelCheck, ...] = (
         "the module that starts ROCm asks for the SDK's version",
         "torch loads the libraries of another ROCm, or finds none.",
         "The build writes the module before the front end runs: it must reach the wheel unchanged.",
-        contents.check_rocm_init, needs_recipe=True,
+        contents.check_rocm_init,
     ),
     WheelCheck(
         "RW014", "carried-rocm", "error",
@@ -479,6 +480,34 @@ CHECKS: tuple[WheelCheck, ...] = (
         "Build the wheel again: no back end writes this.",
         contents.check_metadata_text,
     ),
+    WheelCheck(
+        "RW060", "extension-modules", "error",
+        "extension modules are for the Pythons and the machine of the tags",
+        "Importing it ends with: No module named.",
+        "Build with the Python that the wheel is tagged for, in a clean tree.",
+        modules.check_extension_modules,
+    ),
+    WheelCheck(
+        "RW091", "entry-points", "error",
+        "entry points lead to modules that are inside",
+        "The program ends with: No module named.",
+        "Correct the entry point, or have the build back end take the module in.",
+        modules.check_entry_points,
+    ),
+    WheelCheck(
+        "RW092", "normal-names", "error",
+        "file name and dist-info folder are spelled alike, and normalized",
+        "Some installers and indexes refuse the wheel, or take it for another project or version.",
+        "Build with a back end of today; `rocm-wheels wheel retag` writes both anew.",
+        modules.check_normal_names,
+    ),
+    WheelCheck(
+        "RW093", "bundle-targets", "error",
+        "within a library, every kernel is there for the same targets",
+        "Some operations fail on one kind of GPU alone: hipErrorNoBinaryForGpu.",
+        "Build again with a clean tree: an object was compiled for other targets.",
+        device_code.check_bundles,
+    ),
 )  # fmt: skip
 
 DRIFT_CHECKS: tuple[WheelCheck, ...] = (
@@ -631,6 +660,20 @@ SET_CHECKS: tuple[SetCheck, ...] = (
         "Loading it ends with: undefined symbol.",
         "Build both with one setting of _GLIBCXX_USE_CXX11_ABI.",
         set_agreement.check_set_abi,
+    ),
+    SetCheck(
+        "RW073", "set-targets", "error",
+        "all wheels of the stack, and all of ROCm's databases, serve the same targets",
+        "One part of what is installed fails on a GPU that the others run on.",
+        "Build what lacks a target again, from one list of targets.",
+        set_agreement.check_set_targets,
+    ),
+    SetCheck(
+        "RW074", "set-runtimes", "error",
+        "the wheels bring one OpenMP runtime",
+        "Two OpenMP runtimes start twice the threads, and wait for their own alone.",
+        "Repair all wheels in one image, so that they take in one library.",
+        set_agreement.check_set_runtimes,
     ),
     SetCheck(
         "RW090", LOST_WHEELS, "error",

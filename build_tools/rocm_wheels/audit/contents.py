@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import ast
 import fnmatch
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
 
-from rocm_wheels.audit import audited_wheel
+from rocm_wheels.audit import audited_wheel, metadata
 from rocm_wheels.core.errors import DataError, Finding, Severity
 from rocm_wheels.models.libraries import is_rocm_library
 from rocm_wheels.models.project import Project
@@ -231,6 +232,20 @@ def check_version_module(wheel: audited_wheel.AuditedWheel) -> list[Finding]:
     except DataError as error:
         return [Finding("error", str(error), _CPU_TIP, subject=member)]
     findings = []
+    version, name = stated.get("__version__"), wheel.scan.name
+    expected = wheel.expected.version
+    is_named = name is not None and (
+        expected is None or metadata.is_same_version(expected, str(name.version))
+    )
+    if (
+        isinstance(version, str)
+        and name
+        and is_named
+        and not metadata.is_same_version(version, str(name.version))
+    ):
+        message = f"says that this is version {version}, and the file name {name.version}"
+        tip = "the file is of another build: build again with a clean tree"
+        findings.append(Finding("error", message, tip, subject=member))
     if not isinstance(stated.get("hip"), str) or not stated["hip"]:
         findings.append(
             Finding(
@@ -246,9 +261,9 @@ def check_version_module(wheel: audited_wheel.AuditedWheel) -> list[Finding]:
 
 def check_rocm_init(wheel: audited_wheel.AuditedWheel) -> list[Finding] | audited_wheel.SkippedCheck:
     """The module that starts the ROCm packages is there, compiles, and checks for the SDK's version."""
-    member = wheel.project.checks.rocm_init
-    if member is None:
-        return audited_wheel.SkippedCheck("the recipe names no such module for this project")
+    member = wheel.rocm_init
+    if member is None or (not wheel.has_recipe and not _is_started(wheel, member)):
+        return audited_wheel.SkippedCheck("no recipe names such a module, and nothing inside uses one")
     if member not in wheel.scan.texts:
         tip = "the front end left it out: git-ignored files need to be named to some build back ends"
         return [Finding("error", "the module that starts the ROCm packages is missing", tip, subject=member)]
@@ -265,6 +280,14 @@ def check_rocm_init(wheel: audited_wheel.AuditedWheel) -> list[Finding] | audite
         return [Finding("error", f"`initialize()` does not call `{_INIT_CALL}`", _WRITE_TIP, subject=member)]
     faults = _judge_init_call(wheel, member, call, _read_constants(tree))
     return [*faults, *_check_init_use(wheel, PurePosixPath(member))]
+
+
+def _is_started(wheel: audited_wheel.AuditedWheel, member: str) -> bool:
+    """Tell whether the module is there, or its package uses it."""
+    package = wheel.scan.texts.get(str(PurePosixPath(member).with_name("__init__.py")), b"")
+    return (
+        member in wheel.members or re.search(rb"^\s*from \. import _rocm_init\b", package, re.M) is not None
+    )
 
 
 def _judge_carried_init(wheel: audited_wheel.AuditedWheel, member: str, tree: ast.Module) -> list[Finding]:
@@ -354,6 +377,7 @@ def _judge_init_call(
     findings = []
     version = _resolve_value(arguments.get("check_version"), named)
     rocm_version = wheel.expected.rocm_version
+    pinned = next(filter(None, map(metadata.get_exact_version, metadata.list_rocm_requirements(wheel))), None)
     if not isinstance(version, str) or not version:
         findings.append(
             Finding(
@@ -362,6 +386,9 @@ def _judge_init_call(
         )
     elif rocm_version is not None and version != rocm_version:
         message = f"checks for ROCm {version}, but was built with {rocm_version}"
+        findings.append(Finding("error", message, _WRITE_TIP, subject=member))
+    elif rocm_version is None and pinned is not None and not metadata.is_same_version(pinned, version):
+        message = f"checks for ROCm {version}, and METADATA requires {pinned}"
         findings.append(Finding("error", message, _WRITE_TIP, subject=member))
     preloads = _resolve_value(arguments.get("preload_shortnames"), named)
     if not isinstance(preloads, Sequence) or isinstance(preloads, str) or not preloads:

@@ -227,3 +227,35 @@ def _join_targets(targets: Iterable[str]) -> str:
 
 def _get_first_member(groups: dict[tuple[str, ...], list[str]]) -> Sequence[str]:
     return next(iter(groups.values()))[0]
+
+
+_MOST_LACKING = 0.05
+
+
+def check_bundles(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding] | audited_wheel.SkippedCheck:
+    """Within a library, the code of each object is there for the same targets.
+
+    A few that lack one were compiled otherwise than the rest: an error. Where many do, these are kernels that
+    are meant for some GPUs (of fbgemm, of Composable Kernel): worth knowing. What an archive of a split
+    wheel lacks is told with its records.
+    """
+    if not wheel.device_code:
+        return audited_wheel.SkippedCheck("holds no device code")
+    findings = []
+    for member, objects in sorted(wheel.scan.device_code.items()):
+        bundles: dict[tuple[str, int], set[str]] = {}
+        for code in objects:
+            if code.kind in ("hip", "hipv4"):
+                targets = bundles.setdefault((code.section, code.bundle), set())
+                targets |= {code.target.processor} if code.form != "empty" else set()
+        every = set().union(*bundles.values())
+        lacking = {key: every - targets for key, targets in bundles.items() if every - targets}
+        if not lacking:
+            continue
+        missing = sorted(set().union(*lacking.values()))
+        is_fault = len(lacking) <= max(1, _MOST_LACKING * len(bundles)) < len(bundles)
+        message = f"{len(lacking)} of its {len(bundles)} bundles of kernels lack code for {' '.join(missing)}"
+        findings.append(
+            errors.Finding("error" if is_fault else "info", message, _REBUILD_TIP, subject=member)
+        )
+    return findings

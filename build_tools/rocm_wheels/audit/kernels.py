@@ -62,7 +62,8 @@ def check_code_versions(
             versions = ", ".join(f"V{version + 2}" for version in sorted(filter(None, old)))
             message = f"holds code objects of version {versions or 'V2'}, older than V4"
             tip = "compile with -mcode-object-version=4 or newer"
-            findings.append(errors.Finding("warning", message, tip, subject=member))
+            severity: errors.Severity = "error" if wheel.has_recipe else "warning"
+            findings.append(errors.Finding(severity, message, tip, subject=member))
     return findings
 
 
@@ -75,6 +76,8 @@ def check_feature_mixtures(
     findings = []
     stating: dict[tuple[str, str], dict[frozenset[str], str]] = {}
     for member, objects in _list_code(wheel):
+        if kernel_databases.list_database_labels(member):
+            continue  # a database has files for each setting, side by side
         for key, signs in _collect_signs(objects).items():
             stating.setdefault(key, {}).setdefault(signs, member)
             if len(signs) > 1 and "any" in signs:
@@ -87,7 +90,7 @@ def check_feature_mixtures(
             names = [members[frozenset("+")], members[frozenset("-")]]
             message = f"{names[0]} is for {processor}:{feature}+ alone and {names[1]} for {feature}- alone"
             tip = "no setting of the GPU runs both: build all libraries for the same targets"
-            findings.append(errors.Finding("warning", message, tip, subject=names[0]))
+            findings.append(errors.Finding("error", message, tip, subject=names[0]))
     return findings
 
 
@@ -129,6 +132,7 @@ def _list_code(
     yield from sorted(wheel.scan.device_code.items())
 
 
+_DEVICE_REQUIREMENT = re.compile(r"amd-.*-device-")
 _PACKAGE_TARGET = re.compile(r"^(?:rocm-sdk|amd)-.*?-?(?P<label>gfx[\w-]+)$")
 
 
@@ -145,7 +149,9 @@ def check_target_packages(
         match = _PACKAGE_TARGET.match(
             re.split(r"[\s\[;=<>!~(]", line.lower().replace("_", "-"), maxsplit=1)[0]
         )
-        covered = families.get(match["label"]) if match else None
+        if match is None or (wheel.moved_code and _DEVICE_REQUIREMENT.match(match[0])):
+            continue  # where the extras of a split wheel lead has a check of its own
+        covered = families.get(match["label"])
         if covered is not None and covered.isdisjoint(wheel.targets):
             message = f"requires {line}, and holds code for {' '.join(wheel.targets)} alone"
             findings.append(errors.Finding("error", message, tip, subject=f"{wheel.dist_info}/METADATA"))
@@ -198,11 +204,15 @@ def collect_databases(members: Iterable[str]) -> tuple[KernelDatabase, ...]:
 def check_kernel_files(
     wheel: audited_wheel.AuditedWheel,
 ) -> list[errors.Finding] | audited_wheel.SkippedCheck:
-    """Every kernel file that a database's list for a target names is there, with its code; and no other."""
+    """Every kernel file that a database's list for a target names is there, with its code; and no other.
+
+    Each file of code, of a database or not, holds code for the target that it is named for.
+    """
     databases = collect_databases(wheel.members)
-    if not databases:
+    labelled = {member: labels for member in wheel.members if (labels := _list_labels(member))}
+    if not databases and not labelled:
         return audited_wheel.SkippedCheck("carries no kernel database of rocBLAS, hipBLASLt or hipSPARSELt")
-    findings = []
+    findings = list(_find_wrong_code(wheel, labelled))
     for database in databases:
         lists = {
             member: stems
@@ -211,11 +221,57 @@ def check_kernel_files(
         }
         for member, stems in sorted(lists.items()):
             findings += _judge_list(database, member, stems)
-        listed = {kernel_databases.get_kernel_list_target(member) for member in lists}
-        for target in sorted(database.targets - listed) if lists else ():
+        damaged = {member for member in wheel.damaged_members if member.startswith(f"{database.root}/")}
+        listed = {kernel_databases.get_kernel_list_target(member) for member in {*lists, *damaged}}
+        typed = {match["target"] for match in map(_OF_LAZY_LIST.search, database.files) if match}
+        for target in sorted((database.targets if lists else typed) - listed):
             message = f"{database.project} has kernel files for {target} and no list of them: it loads none"
             findings.append(errors.Finding("error", message, _LISTS_TIP, subject=database.root))
     return findings
+
+
+# such files are only ever read through a list
+_OF_LAZY_LIST = re.compile(r"(?:^|/)TensileLibrary_Type_.*_(?P<target>gfx[0-9a-f]+)\.(?:co|dat)$")
+_CODE_FILE = re.compile(r"\.(?:co|hsaco)$")
+_ANY_LABEL = re.compile(r"(?<![a-z0-9])gfx[0-9][0-9a-f]{2,3}(?:-[a-z]+[+-])*(?![0-9a-zA-Z])")
+
+
+def _list_labels(member: str) -> list[str]:
+    """Return the labels of a file of code or of a Tensile database: of its name, else of its folder."""
+    if not _CODE_FILE.search(member) and not (member.endswith(".dat") and _TENSILE_FOLDER.match(member)):
+        return []
+    folder, _, name = member.rpartition("/")
+    return _ANY_LABEL.findall(name) or _ANY_LABEL.findall(posixpath.basename(folder))
+
+
+def _find_wrong_code(
+    wheel: audited_wheel.AuditedWheel, labelled: Mapping[str, Collection[str]]
+) -> Iterator[errors.Finding]:
+    """Yield files that are empty, hold no code, or code for another target than their names say."""
+    sizes = {member.name: member.size for member in wheel.scan.members}
+    for member, labels in sorted(labelled.items()):
+        if member in wheel.damaged_members:
+            continue
+        if not sizes.get(member):
+            yield errors.Finding("error", "is empty", _LISTS_TIP, subject=member)
+        elif _CODE_FILE.search(member):
+            objects = wheel.scan.device_code.get(member, ())
+            targets = {code.target for code in objects if code.form != "empty"}
+            named = [kernel_databases.parse_label(label) for label in labels]
+            other = [t for t in targets if not any(label is None or _serves(t, label) for label in named)]
+            if not targets:
+                yield errors.Finding("error", "holds no code object", _LISTS_TIP, subject=member)
+            elif other:
+                message = f"is named for {' '.join(labels)}, and holds code for {other[0]}"
+                yield errors.Finding("error", message, _LISTS_TIP, subject=member)
+
+
+def _serves(target: code_objects.TargetId, label: code_objects.TargetId) -> bool:
+    """Tell whether code is for a label's processor, and for no other setting than it names."""
+    settings = dict(target.features)
+    return target.processor == label.processor and all(
+        settings.get(name, sign) == sign for name, sign in label.features
+    )
 
 
 def _judge_list(database: KernelDatabase, member: str, stems: Collection[str]) -> list[errors.Finding]:
@@ -268,7 +324,7 @@ def check_kernel_targets(
         return audited_wheel.SkippedCheck("carries no kernel database")
     asked = wheel.expected.targets
     targets = audited_wheel.list_base_targets(asked) if asked is not None else _join_targets(served)
-    severity: errors.Severity = "error" if wheel.has_recipe and asked is not None else "warning"
+    severity: errors.Severity = "error" if wheel.has_recipe else "warning"
     tip = "take the database of that target from the same ROCm"
     findings = []
     for target in targets:
@@ -313,6 +369,18 @@ def _collect_served_targets(members: Iterable[str]) -> dict[str, set[str]]:
         if (database := find_kernel_database(member)) is not None:
             served.setdefault(database.project, set()).update(database.targets)
     return served
+
+
+def list_kinds(members: Iterable[str]) -> set[tuple[str, str]]:
+    """Return by project what its database has for each target: files at all, and kernels of all types."""
+    kinds = set[tuple[str, str]]()
+    for member in members:
+        database = find_kernel_database(member)
+        if database is not None and database.project in _PROJECTS.values():
+            kinds.add((database.project, "kernel files"))
+            if posixpath.basename(member).startswith(_KERNELS_OF_ALL):
+                kinds.add((database.project, f"{_KERNELS_OF_ALL}*"))
+    return kinds
 
 
 def _join_targets(served: Mapping[str, Collection[str]]) -> tuple[str, ...]:

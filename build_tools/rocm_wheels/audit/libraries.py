@@ -271,12 +271,17 @@ def check_grafted_rocm(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding
         file = posixpath.basename(member)
         if not _LIBRARY.match(file) or not is_rocm_library(strip_hash(file)):
             continue
-        if requires:
-            message = f"is a library of ROCm, and {requires[0].name}, which is required, has another"
+        soname = wheel.binaries[member].loader.soname if member in wheel.binaries else None
+        owners = wheel.required.owners if wheel.required is not None else {}
+        owner = owners.get(strip_hash(soname or file)) or owners.get(strip_hash(file))
+        if owner or requires:
+            owner = owner or requires[0].name
+            message = f"is a library of ROCm, and {owner}, which is required, has another"
             findings.append(errors.Finding("error", message, _GRAFT_TIP, subject=member))
         elif strip_hash(file) != file:
             message = "is a library of ROCm that a repair took from the builder's machine"
-            findings.append(errors.Finding("warning", message, _GRAFT_TIP, subject=member))
+            severity: errors.Severity = "error" if wheel.has_recipe else "warning"
+            findings.append(errors.Finding(severity, message, _GRAFT_TIP, subject=member))
     return findings
 
 
@@ -365,8 +370,13 @@ def _judge_needs(
     """
     libraries = {normalize(name) for name in wheel.required.libraries} if wheel.required else set()
     libraries |= {normalize(name) for name in (wheel.project.repair.exclude if wheel.has_recipe else ())}
-    # what is inside and damaged is told by the archive's check
-    libraries |= {normalize(posixpath.basename(member)) for member in wheel.damaged_members}
+    # what is there and damaged is told by the archive's check
+    scans = [wheel.scan, *(package.scan for package in (wheel.required.packages if wheel.required else ()))]
+    libraries |= {
+        normalize(posixpath.basename(member)) for scan in scans if scan for member in scan.damaged_members
+    }
+    if wheel.scan.metadata is None:
+        return []  # nobody knows what it requires
     packages = wheel.list_absent_packages()
     findings, provided, strays = [], list[str](), list[str]()
     for library, members in sorted(needed_by.items()):

@@ -204,7 +204,7 @@ def check_rocm_requirement(
     if wheel.scan.metadata is None:
         return _METADATA_UNREAD
     where = f"{wheel.dist_info}/METADATA"
-    requirements = [r for r in list_requirements(wheel) if audited_wheel.is_same_name(r.name, _ROCM)]
+    requirements = list_rocm_requirements(wheel)
     if wheel.rocm_folder is not None:
         message = f"carries its ROCm in {wheel.rocm_folder}, and installers would add another"
         return [
@@ -311,6 +311,11 @@ def list_requirements(wheel: audited_wheel.AuditedWheel) -> Iterable[Requirement
     for requirement in map(Requirement, wheel.scan.metadata.requires_dist if wheel.scan.metadata else ()):
         if requirement.marker is None or requirement.marker.evaluate(marker_environment):
             yield requirement
+
+
+def list_rocm_requirements(wheel: audited_wheel.AuditedWheel) -> list[Requirement]:
+    """Return what it requires of ROCm's own project."""
+    return [r for r in list_requirements(wheel) if audited_wheel.is_same_name(r.name, _ROCM)]
 
 
 def get_exact_version(requirement: Requirement) -> str | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from packaging.version import InvalidVersion, Version
 
-from rocm_wheels.audit import audited_set, audited_wheel, metadata, set_environments
+from rocm_wheels.audit import audited_set, audited_wheel, kernels, libraries, metadata, set_environments
 from rocm_wheels.core import errors, tables
 from rocm_wheels.models import gfx
 
@@ -156,6 +156,77 @@ def _names_old_string(name: bytes) -> bool:
         else:
             at += 1
     return False
+
+
+def check_set_targets(subject: audited_set.AuditedSet) -> list[errors.Finding] | audited_wheel.SkippedCheck:
+    """The libraries that a recipe wants all targets of, and each of ROCm's databases, serve the same targets.
+
+    Wheels for one system are compared, without variants, which are for different targets by intention.
+    """
+    targets_by_member: dict[str, dict[tuple[str, str], set[str]]] = {}
+    for project in sorted(set_environments.list_stack_projects(subject)):
+        recipe = set_environments.find_recipe(project)
+        for wheel in subject.wheels_by_project[project]:
+            if wheel.wheel_platform is None or wheel.scan.name is None or wheel.scan.name.label is not None:
+                continue
+            rules = recipe.list_device_code_rules(wheel.expected.platform) if recipe is not None else ()
+            names = {
+                name for rule in rules if rule.expect == "all" for name in wheel.find_members(rule.files)
+            }
+            for member in sorted(names & {*wheel.device_code, *wheel.moved_code}):
+                if held := set(audited_wheel.list_base_targets(wheel.list_member_targets(member))):
+                    groups = targets_by_member.setdefault(wheel.wheel_platform.system, {})
+                    groups[wheel.scan.path.name, member] = held
+    findings = []
+    for groups in targets_by_member.values():
+        every = set().union(*groups.values())
+        for (name, member), held in groups.items():
+            if missing := sorted(every - held):
+                others = next(other for (other, _), targets in groups.items() if targets - held)
+                message = f"{member} has no code for {' '.join(missing)}, and {others} has some"
+                findings.append(errors.Finding("error", message, subject=name))
+    kinds = {
+        project.removeprefix(_DEVICE_PACKAGE): kernels.list_kinds(wheel.members)
+        for project, wheels in subject.wheels_by_project.items()
+        for wheel in wheels
+        if project.startswith(_DEVICE_PACKAGE)
+    }
+    for target, own in sorted(kinds.items()):
+        fact = gfx.get_gfx_targets().get(target)
+        for library, kind in sorted(set().union(*kinds.values()) - own):
+            if fact is not None and library not in fact.excluded:
+                message = f"{library} has {kind} for other targets of the set, and not for {target}"
+                name = subject.wheels_by_project[f"{_DEVICE_PACKAGE}{target}"][0].scan.path.name
+                findings.append(errors.Finding("error", message, subject=name))
+    if not targets_by_member and not kinds:
+        return audited_wheel.SkippedCheck("no wheel must have code for all targets")
+    return findings
+
+
+_DEVICE_PACKAGE = "rocm-sdk-device-"
+
+
+def check_set_runtimes(
+    subject: audited_set.AuditedSet,
+) -> list[errors.Finding] | audited_wheel.SkippedCheck:
+    """The wheels for one system and Python bring one OpenMP runtime: the same file, where several do."""
+    findings: dict[str, errors.Finding] = {}
+    stack = sorted(set_environments.list_stack_projects(subject))
+    if not stack:
+        return audited_wheel.SkippedCheck("the set has no torch, and nothing that is built for one")
+    for environment in set_environments.list_environments(subject):
+        first: dict[str, str] = {}
+        for project in stack:
+            for wheel in set_environments.find_candidates(subject, project, environment)[:1]:
+                own = libraries.list_openmp_runtimes(wheel)
+                if first and own and not own.keys() & first.keys():
+                    message = (
+                        f"brings {next(iter(own.values()))}, and {next(iter(first.values()))} is another"
+                    )
+                    name = wheel.scan.path.name
+                    findings.setdefault(name, errors.Finding("error", message, subject=name))
+                first |= {digest: f"{wheel.scan.path.name}: {member}" for digest, member in own.items()}
+    return list(findings.values())
 
 
 def check_set_complete(subject: audited_set.AuditedSet) -> list[errors.Finding] | audited_wheel.SkippedCheck:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from rocm_wheels.audit import audited_set, audited_wheel, set_environments
+from rocm_wheels.audit import audited_set, audited_wheel, metadata, set_environments
 from rocm_wheels.core import errors, tables
 from rocm_wheels.index import folder
 from rocm_wheels.models import gfx
@@ -30,6 +30,10 @@ def check_set_pins(subject: audited_set.AuditedSet) -> list[errors.Finding] | au
     for required in set_environments.iterate_requirements(subject):
         name, requirement = required.wheel.scan.path.name, required.requirement
         if required.project not in subject.wheels_by_project:
+            if _is_built_with(subject, required):
+                faults.add(
+                    name, f"requires {_spell(required)}, and the set has no {required.project}", _PIN_TIP
+                )
             others = sorted(set_environments.TRITON_NAMES & set(subject.wheels_by_project))
             if required.project in set_environments.TRITON_NAMES and others:
                 tip = "require it by the name that it is published under, or publish it under that name"
@@ -56,6 +60,21 @@ def check_set_pins(subject: audited_set.AuditedSet) -> list[errors.Finding] | au
                 message = f"requires {_spell(required)}, and {fitting[0].scan.path.name} has no extra {extra}"
                 faults.add(name, message, _PIN_TIP)
     return faults.list_findings()
+
+
+def _is_built_with(subject: audited_set.AuditedSet, required: set_environments.SetRequirement) -> bool:
+    """Tell whether what is required can only be a build of ours: a version with a local part, in no index.
+
+    ROCm's packages and device wheels have checks of their own, and sets are published beside those.
+    """
+    version = metadata.get_exact_version(required.requirement)
+    if version is None or "+" not in version or _OF_OTHER_CHECKS.match(required.project):
+        return False
+    listed = [*subject.files.absent, *(path.name for path in subject.files.sdists)]
+    return not any(canonicalize_name(name.partition("-")[0]) == required.project for name in listed)
+
+
+_OF_OTHER_CHECKS = re.compile(r"rocm(?:$|-sdk-|-profiler)|amd-.+-device-")
 
 
 def _list_sdist_versions(subject: audited_set.AuditedSet, project: str) -> list[Version]:
