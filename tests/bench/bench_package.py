@@ -3,8 +3,8 @@
 ``bench_package.py [--size MB] [--runs N] [--folder DIR] [--peers PYTHON]``: `wheel stamp` of a torch with a
 library of SIZE MB of device code for four targets and as much other data, `targets`, `wheel prune` of such a
 library to two targets, `wheel fat` with an SDK of twice as much, `wheel split` and `wheel join` of that
-torch, each as a process of its own; beside them `cp` and sync of the same bytes, isal and zstd at the same
-level on what is compressed anew, and, where PYTHON has them, `auditwheel show` and variantlib's
+torch, each as a process of its own; beside them `cp` and sync of the same bytes, zstd and isal at the same
+level on what is compressed anew (bundles that are pruned by both), and, where PYTHON has them, `auditwheel show` and variantlib's
 `make-variant`.
 """
 
@@ -99,21 +99,24 @@ def measure(words: list[str]) -> tuple[float, float, float]:
     return time.monotonic() - begun, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
 
 
-def pack_members(path: Path, names: list[str]) -> None:
-    """Deflate members of a finished wheel again, in threads: the least that packing them can cost."""
+def pack_library(path: Path, name: str) -> None:
+    """Compress the code of a library in a wheel, and deflate it, in threads: the least for pruning it."""
 
     def pack(content: bytes) -> int:
         packer = isal_zlib.compressobj(3, 8, -15)
         return len(packer.compress(content)) + len(packer.flush())
 
-    with zipfile.ZipFile(path) as archive, ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(pack, [archive.read(name) for name in names]))
+    with zipfile.ZipFile(path) as archive:
+        content = archive.read(name)
+    compress_code(content)
+    blocks = [content[at : at + (4 << 20)] for at in range(0, len(content), 4 << 20)]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(pack, blocks))
 
 
-def compress_code(library: Path) -> None:
+def compress_code(library: bytes) -> None:
     """Inflate the bundles of a library, compress their code objects, in threads: the least for archives."""
-    data = memoryview(library.read_bytes())
-    (span,) = code_objects.find_held_code(data, library.name).bundle_spans
+    (span,) = code_objects.find_held_code(memoryview(library), "library").bundle_spans
 
     def work(place: repack.BundlePlace) -> int:
         return sum(len(kpack.compress_kernel(content)) for _, content in place.read_contents())
@@ -162,7 +165,7 @@ def list_ways(folder: Path, peers: Path | None) -> dict[str, list[str]]:
         "the same, --details": run("targets", library, "--details"),
         "cp and sync of the SDK": ["sh", "-c", copy.format(sdk, out)],
         "wheel prune, 4 -> 2 targets": run("wheel", "prune", sdk, "--gfx", KEPT, "-o", out),
-        "isal on the pruned library": [sys.executable, __file__, "--pack", str(folder / "thin" / sdk.name)],
+        "zstd and isal on what stays": [sys.executable, __file__, "--pack", str(folder / "thin" / sdk.name)],
         "wheel fat": run("wheel", "fat", thin, "--find-links", sdk.parent, "--gfx", KEPT, "-o", out),
         "wheel split": run("wheel", "split", torch, "-o", out),
         "zstd on the code objects": [sys.executable, __file__, "--compress", str(library)],
@@ -214,9 +217,9 @@ def main() -> None:
     if options.make:
         make_world(options.make, options.size)
     elif options.compress:
-        compress_code(options.compress)
+        compress_code(options.compress.read_bytes())
     elif options.pack:
-        pack_members(options.pack, ["_rocm_sdk_core/lib/librocblas.so.5"])
+        pack_library(options.pack, "_rocm_sdk_core/lib/librocblas.so.5")
     else:
         with tempfile.TemporaryDirectory(dir=options.folder) as name:
             # in a process of its own: what it took would count as the peak of all that are started later

@@ -162,7 +162,7 @@ class KpackKernel:
 
     def read_content(self) -> bytes:
         """Return the kernel; DataError when it is not what the table says."""
-        from rocm_wheels.core import zstd
+        from rocm_wheels.core import files, zstd
 
         if self.packing == "plain":
             content = bytes(self.packed.data)
@@ -171,6 +171,7 @@ class KpackKernel:
                 content = zstd.ZstdDecompressor().decompress(self.packed.data, self.size + 1)
             except (zstd.ZstdError, MemoryError) as cause:
                 raise self.packed.make_fault("bad zstd stream") from cause
+        files.release_mapped_pages(self.packed.data)
         if len(content) != self.size:
             raise self.packed.make_fault(f"does not inflate to the {self.size} bytes that its table says")
         return content

@@ -97,6 +97,7 @@ class BundlePlace:
                 yield name, plain.take_bytes(offset, size, f"entry {number} ({name})")
                 end = offset + size
         plain.check_rest()
+        files.release_mapped_pages(self.bundle.data)
 
 
 def locate_bundles(span: elf.BinarySpan) -> Iterator[BundlePlace]:

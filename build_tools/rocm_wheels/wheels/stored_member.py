@@ -17,6 +17,8 @@ from rocm_wheels.wheels import dist_info, zip_format
 
 _BLOCK = 4 << 20
 _ISAL_LEVEL = 3
+_SAMPLE = 32 << 10
+_WORTH_PACKING = 0.98
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,7 @@ def store_member(
         digest.update(piece)
         checksum = deflate.compute_crc32(piece, checksum)
         file.write(piece)
+        files.release_mapped_pages(memoryview(piece))
     file.flush()
     size = file.tell()
     stored = entry.as_deflated(crc=checksum, compressed=size, size=size)._replace(
@@ -101,11 +104,19 @@ def _join_blocks(pieces: Iterable[bytes | memoryview]) -> Iterator[list[memoryvi
 
 
 def _deflate_block(block: Sequence[memoryview]) -> bytes:
-    """Return a part of a deflate stream that ends at a whole byte and refers to nothing before it."""
+    """Return a part of a deflate stream that ends at a whole byte and refers to nothing before it.
+
+    What does not become smaller, as compressed bundles, is stored: by samples at its begin, middle and end.
+    """
     from isal import isal_zlib
 
-    packer = isal_zlib.compressobj(_ISAL_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
-    packed = b"".join(packer.compress(piece) for piece in block) + packer.flush(isal_zlib.Z_FULL_FLUSH)
+    first, middle, last = block[0], block[len(block) // 2], block[-1]
+    sample = b"".join((first[:_SAMPLE], middle[len(middle) // 2 :][:_SAMPLE], last[-_SAMPLE:]))
+    packs = len(isal_zlib.compress(sample, _ISAL_LEVEL)) < _WORTH_PACKING * len(sample)
+    packer = (isal_zlib if packs else zlib).compressobj(
+        _ISAL_LEVEL if packs else 0, zlib.DEFLATED, -zlib.MAX_WBITS
+    )
+    packed = b"".join(packer.compress(piece) for piece in block) + packer.flush(zlib.Z_FULL_FLUSH)
     for piece in {id(piece.obj): piece for piece in block}.values():
         files.release_mapped_pages(piece)
     return packed
