@@ -4,8 +4,8 @@
 library of SIZE MB of device code for four targets and as much other data, `targets`, `wheel prune` of such a
 library to two targets, `wheel fat` with an SDK of twice as much, `wheel split` and `wheel join` of that
 torch, each as a process of its own; beside them `cp` and sync of the same bytes, zstd and isal at the same
-level on what is compressed anew (bundles that are pruned by both), and, where PYTHON has them, `auditwheel show` and variantlib's
-`make-variant`.
+level on what is compressed anew (pruned libraries by both), and, where PYTHON has them, `auditwheel show` and
+variantlib's `make-variant`.
 """
 
 from __future__ import annotations

@@ -53,13 +53,12 @@ def verify(wheels: tuple[Path, ...], keys: tuple[Path, ...], list_faults: bool, 
     reports = parallel.run_in_parallel(
         lambda wheel: provenance.verify_provenance(wheel, env, signers), wheels, jobs=_JOBS
     )
-    if as_json:
-        click.echo(json.dumps([_convert_report(report) for report in reports], indent=1))
-    else:
-        for report in reports:
-            lines = [f"error: {errors.format_finding(finding)}" for finding in report.findings]
-            said = [line for item in report.statements for line in _describe_statement(item)]
-            click.echo("\n".join([*(lines or [_describe_verified(report)]), *said]))
+    lines = []
+    for report in reports:
+        lines += [f"error: {errors.format_finding(finding)}" for finding in report.findings]
+        lines += [] if report.findings else [_describe_verified(report)]
+        lines += [line for item in report.statements for line in _describe_statement(item)]
+    output.print_result([*map(_convert_report, reports)], lines, as_json=as_json)
     failed = [report for report in reports if not report.passed]
     if failed:
         tips = [finding.tip for report in failed for finding in report.findings if finding.tip]

@@ -90,29 +90,34 @@ class FinalVersions:
     ) -> FinalVersions:
         """Return what PROJECT=V, PROJECT and [OLD=]NEW mean for these wheels. Raises UsageError."""
         projects = sorted({wheel.project for wheel in wheels})
-
-        def require_project(name: str, option: str) -> str:
-            if (project := canonicalize_name(name)) not in projects:
-                raise errors.UsageError(
-                    f"{option} {name}: no wheel is of {name}{tables.suggest_name(project, projects)}",
-                    tip=f"they are of {', '.join(projects)}",
-                )
-            return project
-
+        rocms = sorted({wheel.rocm for wheel in wheels} - {""})
         versions: dict[str, str] = {}
         for word in to:
             name, equals, version = word.partition("=")
-            project = require_project(name, "--to")
+            project = _require_listed(canonicalize_name(name), projects, f"--to {name}: no wheel is of")
             if not equals or project in versions:
                 raise errors.UsageError(
                     f"--to {word}: one version for each project", tip=f"such as --to {project}=2.9.0"
                 )
             versions[project] = str(_parse_version(version, f"--to {word}"))
-        kept = frozenset(require_project(name, "--keep") for name in keep)
+        kept = frozenset(
+            _require_listed(canonicalize_name(name), projects, f"--keep {name}: no wheel is of")
+            for name in keep
+        )
         if contradicting := sorted(kept & versions.keys()):
             raise errors.UsageError(f"{', '.join(contradicting)} cannot be kept and get another version")
-        rocms = sorted({wheel.rocm for wheel in wheels} - {""})
-        return cls(versions, kept, dict(_parse_rocm(word, rocms) for word in rocm), build)
+        renamed = {}
+        for word in rocm:
+            old, equals, new = word.partition("=")
+            if not equals and len(rocms) != 1:
+                listed = f"ROCm {' and '.join(rocms)}" if rocms else "a ROCm that none of them names"
+                raise errors.UsageError(f"the wheels are for {listed}", tip="name it with --rocm OLD=NEW")
+            old, new = (old, new) if equals else (rocms[0], word)
+            if rocms:
+                _require_listed(old, rocms, "no wheel is for ROCm")
+            _require_final_rocm(old, new, f"--rocm {word}")
+            renamed[old] = new
+        return cls(versions, kept, renamed, build)
 
     def find_version(self, wheel: CandidateWheel) -> str:
         """Return the version that a wheel gets, which is its own if it stays.
@@ -302,12 +307,9 @@ def _plan_wheel(
     recipe = recipes.find_project_of(device_names.find_host_project(wheel.project) or wheel.project)
     if recipe is None:
         raise errors.ReleaseError(f"there is no recipe of {wheel.project}, which says where its version is")
+    names = version_edit.list_version_files(recipe)
     with WheelArchive.open(wheel.path) as archive:
-        texts = {
-            member.name: archive.read(member)
-            for member in archive.members
-            if member.name in version_edit.list_version_files(recipe)
-        }
+        texts = {entry.name: archive.read(entry) for entry in archive.members if entry.name in names}
     members = version_edit.rewrite_version_files(texts, recipe, (str(wheel.version), version), rocm)
     name = get_edited_name(wheel.path.name, WheelEdit(version=version, build=versions.build or None))
     return FinalWheel(wheel, version, name, pairs, members, versions.build)
@@ -328,31 +330,28 @@ def _collect(
     return results
 
 
-def _parse_rocm(word: str, rocms: Sequence[str]) -> tuple[str, str]:
-    """Return the old and the new ROCm of ``[OLD=]NEW``. Raises UsageError."""
-    old, equals, new = word.partition("=")
-    if not equals:
-        if len(rocms) != 1:
-            listed = f"ROCm {' and '.join(rocms)}" if rocms else "a ROCm that none of them names"
-            raise errors.UsageError(f"the wheels are for {listed}", tip="name it with --rocm OLD=NEW")
-        old, new = rocms[0], word
-    if rocms and old not in rocms:
+def _require_listed(name: str, names: Sequence[str], fault: str) -> str:
+    if name not in names:
         raise errors.UsageError(
-            f"no wheel is for ROCm {old}{tables.suggest_name(old, rocms)}",
-            tip=f"they are for {', '.join(rocms)}",
+            f"{fault} {name}{tables.suggest_name(name, names)}", tip=f"they are: {', '.join(names)}"
         )
-    before, after = _parse_version(old, f"--rocm {word}"), _parse_version(new, f"--rocm {word}")
+    return name
+
+
+def _require_final_rocm(old: str, new: str, source: str) -> None:
+    """Raise UsageError for what is not the final version of a ROCm."""
+    before, after = _parse_version(old, source), _parse_version(new, source)
+    fault, tip = None, None
     if (before.epoch, before.release) != (after.epoch, after.release):
-        raise errors.UsageError(f"ROCm {old} cannot become {new}: that is another ROCm, to be built with")
-    if before.local and not after.local:
-        raise errors.UsageError(
-            f"ROCm {old} would lose its label", tip=f"say all: --rocm {new}+{before.local}"
-        )
-    if after.is_prerelease or after == before:
-        raise errors.UsageError(
-            f"--rocm {word}: {new} is {'a pre-release' if after != before else 'the old one'}"
-        )
-    return old, new
+        fault = f"ROCm {old} cannot become {new}: that is another ROCm, to be built with"
+    elif before.local and not after.local:
+        fault, tip = f"ROCm {old} would lose its label", f"say all: --rocm {new}+{before.local}"
+    elif after == before:
+        fault = f"{source}: {new} is the old one"
+    elif after.is_prerelease:
+        fault = f"{source}: {new} is a pre-release"
+    if fault:
+        raise errors.UsageError(fault, tip=tip)
 
 
 def _parse_version(text: str, source: str) -> Version:
