@@ -403,10 +403,10 @@ def test_generic_code_is_for_all_its_targets(world: World, tmp_path: Path) -> No
     assert set(metadata.provides_extra or ()) == {"device-gfx942", "device-gfx950", "device-all"}
 
 
-def refuse(path: Path, capfd: pytest.CaptureFixture[str]) -> str:
-    """Split a wheel that cannot be; return what is said."""
+def refuse(path: Path, capfd: pytest.CaptureFixture[str], code: int = 13) -> str:
+    """Split a wheel that cannot be; return what is said. A damaged library is exit code 2."""
     capfd.readouterr()
-    assert split(path, "-o", path.parent / "refused") == 13
+    assert split(path, "-o", path.parent / "refused") == code
     assert not (path.parent / "refused").exists()
     return capfd.readouterr().err
 
@@ -425,16 +425,31 @@ def test_what_cannot_be_split_is_refused_by_name(
         return wheel(tmp_path, {"demo/__init__.py": b"", **files})
 
     assert "no device code" in refuse(make({}), capfd)
-    assert "libx.so" in refuse(make({"demo/libx.so": library[: len(library) // 2]}), capfd)
+    assert "libx.so" in refuse(make({"demo/libx.so": library[: len(library) // 2]}), capfd, 2)
     no_table = library[:40] + bytes(8) + library[48:]
-    assert "section" in refuse(make({"demo/libx.so": no_table}), capfd)
+    assert "section" in refuse(make({"demo/libx.so": no_table}), capfd, 2)
     at = library.index(struct.pack("<II", 0x48495046, 1))
-    assert "magic" in refuse(make({"demo/libx.so": library[:at] + b"XXXX" + library[at + 4 :]}), capfd)
+    assert "magic" in refuse(make({"demo/libx.so": library[:at] + b"XXXX" + library[at + 4 :]}), capfd, 2)
     damaged = library.replace(b"CCOB", b"CCOX", 1)
-    assert "bundle" in refuse(make({"demo/libx.so": damaged}), capfd)
+    assert "bundle" in refuse(make({"demo/libx.so": damaged}), capfd, 2)
     spirv = [bundle(HOST, ("hip-spirv64-amd-amdhsa--amdgcnspirv", b"\x03\x02\x23\x07" + bytes(60)))]
     content = link_fat_library(tmp_path, "libdemo.so", spirv, world.stub)
     assert "amdgcnspirv" in refuse(make({"demo/libdemo.so": content}), capfd)
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_damaged_wheel_is_not_joined(world: World, tmp_path: Path, number: int) -> None:
+    """Cut short, or a byte of a member changed: exit code 2, as in unit/test_damaged_wheel.py."""
+    host, devices = split_torch(world, tmp_path)
+    wheels = [host, *devices.values()]
+    content = wheels[number].read_bytes()
+    with zipfile.ZipFile(wheels[number]) as archive:
+        largest = max(archive.infolist(), key=lambda info: info.compress_size)
+    middle = largest.header_offset + largest.compress_size // 2
+    for damaged in (content[: len(content) // 2], content[:middle] + b"damage" + content[middle + 6 :]):
+        wheels[number].write_bytes(damaged)
+        assert join(*wheels, "-o", tmp_path / "joined") == 2
+        assert not (tmp_path / "joined").exists()
 
 
 def test_any_mutation_of_a_library_is_split_or_refused(world: World) -> None:

@@ -230,6 +230,8 @@ def write_final_wheels(wheels: Sequence[FinalWheel], folder: Path, *, replace: b
 
             def write(wheel: FinalWheel) -> None:
                 if wheel.stays:
+                    with WheelArchive.open(wheel.old.path) as archive:
+                        archive.require_whole()  # else rewriting does
                     files.copy_atomically(wheel.old.path, stage / wheel.name)
                     statement.copy_statement(wheel.old.path, stage / wheel.name)
                     return

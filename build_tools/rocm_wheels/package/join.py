@@ -57,17 +57,15 @@ class JoinPlan(wheel_plan.WheelPlan):
 def plan_join(request: JoinRequest, stack: ExitStack) -> JoinPlan:
     """Plan a wheel with its device code; new contents go into files without a name, which ``stack`` closes.
 
-    PackageError for a wheel that is not split, device wheels of another one, and a kernel that none has.
+    PackageError for a wheel that is not split, device wheels of another one, and a kernel that none has;
+    DataError for damage.
     """
     require_extras("joining", "build")
     host = wheel_plan.open_wheel(request.host, stack)
     log.log_note(
         f"joining {request.host.name} with {tables.format_count(len(request.devices), 'device wheel')}"
     )
-    try:
-        return _WheelJoiner(request, host, stack).make_plan()
-    except errors.DataError as cause:
-        raise errors.PackageError(f"{request.host} cannot be joined") from cause
+    return _WheelJoiner(request, host, stack).make_plan()
 
 
 def write_join(plan: JoinPlan, folder: Path) -> Path:

@@ -18,6 +18,7 @@ from rocm_wheels.core import errors, ssh_signature
 from rocm_wheels.core.files import hash_file, write_atomically
 from rocm_wheels.package.sbom import LOCK_MEMBER
 from rocm_wheels.wheels import dist_info, rewrite
+from rocm_wheels.wheels.archive import WheelArchive
 from rocm_wheels.wheels.sbom import SBOM_MEMBER, make_package_url
 from rocm_wheels.wheels.statement import (
     BUILD_TYPE,
@@ -109,6 +110,8 @@ def verify_provenance(
         report.add_finding("bad-statement", errors.explain_error(damaged))
         return report
     if report.statement is None:
+        with WheelArchive.open(wheel):
+            pass  # what is no wheel can have none
         tip = "`rocm-wheels build` writes one; what is done to a wheel without one has none either"
         report.add_finding("no-statement", f"there is no {locate_statement(wheel).name} beside it", tip)
         return report

@@ -26,6 +26,7 @@ from rocm_wheels.core import errors, files, parallel, process, tables
 from rocm_wheels.models.libraries import find_rocm_package, is_rocm_library
 from rocm_wheels.models.project import find_project_of
 from rocm_wheels.wheels import dist_info, rewrite, statement, wheel_writer, write_together
+from rocm_wheels.wheels.archive import WheelArchive
 from rocm_wheels.wheels.edit import WheelEdit
 
 if TYPE_CHECKING:
@@ -321,15 +322,18 @@ def _make_repaired(plan: RepairPlan, stage: Path, env: Mapping[str, str], additi
 
     if plan.is_empty and addition is not None:
         rewrite.rewrite_wheel(plan.source, stage, addition)
-    elif not plan.is_empty:
+        return
+    if not plan.is_empty:
         is_windows = plan.system == "windows"
         write = repair_windows.write_windows_repair if is_windows else repair_linux.write_linux_repair
         path = write(plan, stage, env, addition or WheelEdit())
-        if (
-            plan.grafts and (origin := statement.read_origin(plan.source)) is not None
-        ):  # another tool wrote it
+        # another tool wrote it where something was grafted
+        if plan.grafts and (origin := statement.read_origin(plan.source)) is not None:
             statement.write_step_statement([origin], path, files.hash_file(path), "repair")
-    elif stage.parent.resolve() != plan.source.parent.resolve():
+        return
+    with WheelArchive.open(plan.source) as archive:
+        archive.require_whole()  # else rewriting does
+    if stage.parent.resolve() != plan.source.parent.resolve():
         shutil.copyfile(plan.source, stage / plan.file_name)
         statement.copy_statement(plan.source, stage / plan.file_name)
 

@@ -106,7 +106,7 @@ def plan_split(request: SplitRequest, stack: ExitStack) -> SplitPlan:
     """Plan host and device wheels; new contents go into files without a name, which ``stack`` closes.
 
     PackageError for a variant wheel, one without device code, one that is split already, and for code that no
-    archive can hold or that is damaged.
+    archive can hold; DataError for damage.
     """
     extras.require_extras("splitting", "build")
     archive = wheel_plan.open_wheel(request.wheel, stack)
@@ -270,7 +270,7 @@ class _WheelSplitter:
         return packages[0]
 
     def _read_members(self) -> dict[str, _SplitMember]:
-        """Return what becomes of the members with device code, each read once; PackageError."""
+        """Return what becomes of the members with device code, each read once."""
         outside = dict.fromkeys(wheel_plan.list_outside_info(self._archive))
         if archives := [name for name in outside if name.endswith(kpack.KPACK_SUFFIX)]:
             raise self._make_split_error(archives[0])
@@ -282,10 +282,7 @@ class _WheelSplitter:
                 return partial(self._move_database, name=name, labels=labels)
             return partial(self._split_file, name=name) if code_objects.may_hold_code(name, head) else None
 
-        try:
-            members = self._archive.read_chosen(choose)
-        except errors.DataError as cause:
-            raise errors.PackageError(f"{self._request.wheel} cannot be split") from cause
+        members = self._archive.read_chosen(choose)
         return {name: member for name, member in members.items() if member is not None}
 
     def _make_split_error(self, name: str) -> errors.PackageError:
