@@ -113,10 +113,9 @@ def _deflate_block(block: Sequence[memoryview]) -> bytes:
     first, middle, last = block[0], block[len(block) // 2], block[-1]
     sample = b"".join((first[:_SAMPLE], middle[len(middle) // 2 :][:_SAMPLE], last[-_SAMPLE:]))
     packs = len(isal_zlib.compress(sample, _ISAL_LEVEL)) < _WORTH_PACKING * len(sample)
-    packer = (isal_zlib if packs else zlib).compressobj(
-        _ISAL_LEVEL if packs else 0, zlib.DEFLATED, -zlib.MAX_WBITS
-    )
-    packed = b"".join(packer.compress(piece) for piece in block) + packer.flush(zlib.Z_FULL_FLUSH)
+    codec, level = (isal_zlib, _ISAL_LEVEL) if packs else (zlib, 0)
+    packer = codec.compressobj(level, zlib.DEFLATED, -zlib.MAX_WBITS)
+    packed: bytes = b"".join(packer.compress(piece) for piece in block) + packer.flush(zlib.Z_FULL_FLUSH)
     for piece in {id(piece.obj): piece for piece in block}.values():
         files.release_mapped_pages(piece)
     return packed
