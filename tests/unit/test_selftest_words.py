@@ -52,8 +52,5 @@ def test_what_to_do_next_is_about_the_python_that_was_given(
     given = ["math", "--device", "cuda:1", "--python", sys.executable]
     assert boundary.run_command(main.cli, ["test", "quick", *given]) == 16
     python = f"--python {sys.executable}"
-    again = f"`rocm-wheels test quick math --configured {python} --device cuda:1`"
-    doctor = f"`rocm-wheels doctor {python}`"
-    assert f"tip: torch has no kernels for a GPU; try {again}, or see {doctor}" in capsys.readouterr().err
-    assert boundary.run_command(main.cli, ["test", "quick", "--configured"]) == 16
-    assert "tip: `rocm-wheels doctor` looks for what is wrong" in capsys.readouterr().err
+    says = capsys.readouterr().err
+    assert f"`rocm-wheels configure {python}`" in says and f"`rocm-wheels doctor {python}`" in says

@@ -456,7 +456,8 @@ class _Run:
         known = [name for test_file in paths for name in self.known.list_names(test_file)]
         left_out: list[str] = []
         if not only and not request.debug:
-            left_out = [name for test_file in paths for name in self.known.list_names(test_file, skipped=True)]
+            for test_file in paths:
+                left_out += self.known.list_names(test_file, skipped=True)
             if file.run_by == "run_test":  # some of its handlers end at the first test that fails
                 left_out = known
         return {
