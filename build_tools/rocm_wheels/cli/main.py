@@ -40,7 +40,7 @@ SECTIONS = {
         "store": ("main:store_group", "See that released files are as they were; repair, prune."),
     },
     "This machine": {
-        "choose": ("install:choose_command", "Say which wheel of an index a machine gets, and why."),
+        "choose": ("choose:choose_command", "Say which wheel of an index a machine gets, and why."),
         "install": ("install:install_command", "Install torch for this machine's GPUs."),
         "configure": ("machine:configure_command", "Say which variables this machine's GPUs need."),
         "doctor": ("machine:doctor_command", "Say what is wrong with this machine for torch."),

@@ -1,0 +1,208 @@
+"""``choose``: which wheels of an index this machine gets, and why."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from rocm_wheels.cli import boundary, catalogue, command
+from rocm_wheels.cli.options import open_memory, read_signers
+from rocm_wheels.core import errors, log, shell, tables
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rocm_wheels.gpus.gpu import Gpu
+    from rocm_wheels.user import signed_index
+    from rocm_wheels.user.candidates import ChoiceCandidate, KnownFeature, WheelChoice
+    from rocm_wheels.user.host import TargetHost
+
+_MOST_EXCLUDED = 10
+_MOST_VALUES = 8
+
+
+@command.command("choose")
+@click.argument("requirements", nargs=-1, required=True, metavar="REQUIREMENT...")
+@catalogue.INDEX.but(help="Where the wheels are [default: the best known one].")
+@catalogue.MACHINE_GFX.but(
+    help="GPUs of the machine, best first: gfx942,gfx1100, a family, 'RX 7900 XTX'; new:gfx1399: newer than"
+    " the tables; can be repeated [default: look]."
+)
+@catalogue.ROCM.but(metavar="V|none", help="ROCm of the machine, like 7.2 [default: look].")
+@catalogue.PYTHON_VERSIONS.but(
+    name="python", help="Python of the machine: 3.12, 3.14t, or one that is asked [default: this one]."
+)
+@command.option(
+    "--platform", metavar="P", help="linux, windows or macos; linux-aarch64 and such [default: this one]."
+)
+@catalogue.takes(catalogue.INDEX_CHANNEL, catalogue.PRE, catalogue.RETRIES, catalogue.RELEASED_BY)
+@catalogue.ALLOW_CPU
+@catalogue.ALL.but(help="List every wheel that is out, not only the first ten.")
+@catalogue.JSON
+def choose_command(  # noqa: PLR0917 - click passes them by name
+    requirements: tuple[str, ...],
+    index: str | None,
+    gfx: tuple[str, ...],
+    rocm: str | None,
+    python: str | None,
+    platform: str | None,
+    channel: str | None,
+    pre: bool,
+    retries: int,
+    released_by: tuple[Path, ...],
+    allow_cpu: bool,
+    everything: bool,
+    as_json: bool,
+) -> None:
+    """Choose a wheel of an index for each REQUIREMENT, and say why that one.
+
+    The newest version of which a wheel fits is taken. Within it variants come first, in the order of PEP 825,
+    then null, then wheels without a label. GPUs and ROCm are those of this machine, or what --gfx and --rocm
+    say. Without --index those that are known for the machine are asked, best first.
+
+    \b
+    INDEX is any of
+      a URL or folder with a page a project       https://repo.example/simple/
+      an address with {family} in it              https://repo.example/v2/{family}/
+      a folder or page that just lists wheels     dist/, https://repo.example/links.html
+
+    The exit code is 17 when nothing fits; the wheel that came nearest is named. So it is for a torch without
+    code for the GPUs, as `install` has it: parts of its files are read, whatever the index says, and what
+    serves the GPUs is listed.
+
+    \b
+    Examples:
+      rocm-wheels choose torch --index https://wheels.example/simple/
+      rocm-wheels choose torch --index public --gfx gfx1100 --rocm 7.2
+    """
+    from rocm_wheels.index.reader import IndexReader
+    from rocm_wheels.user.host import StatedMachine, make_host
+    from rocm_wheels.user.kernel_proof import choose_proven_wheels
+
+    refuse_index_and_channel(index, channel)
+    env, reader = boundary.read_environment(), IndexReader(retries=retries)
+    if (signed := require_released_by(released_by, env)) is not None:
+        reader.page_check = signed.check_page
+    host = make_host(env, StatedMachine(gfx, rocm, python, platform))
+    choices = choose_proven_wheels(
+        requirements, index, host, reader, channel=channel or "stable", pre=pre, allow_cpu=allow_cpu
+    )
+    if as_json:
+        whole = {"host": host_as_json(host), "choices": [choice_as_json(choice) for choice in choices]}
+        click.echo(shell.hide_credentials(json.dumps(whole, indent=1)))
+        return
+    lines = [
+        *describe_host(host),
+        *(line for choice in choices for line in ["", *_describe_choice(choice, everything)]),
+    ]
+    click.echo(shell.hide_credentials("\n".join(lines)))
+    for choice in choices:
+        for note in choice.notes:
+            log.log_note(f"{choice.project}: {note}" if len(choices) > 1 else note)
+
+
+def require_released_by(keys: tuple[Path, ...], env: Mapping[str, str]) -> signed_index.SignedIndexes | None:
+    """Return which pages are taken where they must be signed by one of these keys, None without keys."""
+    if not keys:
+        return None
+    from rocm_wheels.cli import evidence
+    from rocm_wheels.user import signed_index
+
+    return signed_index.SignedIndexes(read_signers(keys, env), env, open_memory(env), evidence.current_time())
+
+
+def refuse_index_and_channel(index: str | None, channel: str | None) -> None:
+    """Refuse a channel beside an index, which has none. Raises UsageError."""
+    if index is not None and channel is not None:
+        raise errors.UsageError(
+            f"--channel {channel} is of the indexes that are known, and --index names another",
+            tip="leave one of them out",
+        )
+
+
+def host_as_json(host: TargetHost) -> dict[str, object]:
+    """Return a machine as ``--json`` prints it."""
+    from dataclasses import asdict
+
+    hardware = asdict(host.hardware)
+    return {
+        "platform": host.platform,
+        "machine": host.machine,
+        "python": host.full_python or host.python,
+        **{name: hardware[name] for name in ("gpus", "rocm", "driver", "faults")},
+        "supported": host.supported,
+    }
+
+
+def choice_as_json(choice: WheelChoice) -> dict[str, object]:
+    """Return a choice as ``--json`` prints it: the fields of the record; GPUs by their place and target."""
+    from dataclasses import asdict
+
+    names = "requirement project extras index layout requires visible_line override_line notes"
+    return {
+        **{name: getattr(choice, name) for name in names.split()},
+        "picked": choice.picked.as_json(),
+        "served": [{"index": gpu.index, "gfx": gpu.gfx, "served": good} for gpu, good in choice.served],
+        "known": [asdict(entry) for entry in choice.known],
+        "candidates": [candidate.as_json() for candidate in choice.candidates],
+    }
+
+
+def describe_host(host: TargetHost) -> list[str]:
+    """Return lines about a machine: its Python, GPUs and ROCm, each with where it is known from."""
+    lines = [f"machine  {host.platform} {host.machine}, Python {host.full_python or host.python}"]
+    lines += [f"GPU      {_describe_gpu(gpu)}" for gpu in host.hardware.gpus]
+    if not host.hardware.gpus:
+        lines.append(f"GPU      none ({'; '.join(host.hardware.tried) or 'stated'})")
+    lines += [f"ROCm     {rocm.version} ({rocm.source}: {rocm.path})" for rocm in host.hardware.rocm[:1]]
+    return lines + [f"fault    {fault}" for fault in host.hardware.faults]
+
+
+def _describe_gpu(gpu: Gpu) -> str:
+    vendors = {
+        "amd": "AMD, target unknown",
+        "nvidia": f"NVIDIA, compute capability {gpu.capability or 'not known'}",
+        "intel": "Intel",
+        "apple": "Apple",
+    }
+    number = "-" if gpu.index is None else str(gpu.index)
+    source = f"({', '.join(dict.fromkeys((gpu.source, gpu.confidence)))})"
+    hidden = "" if gpu.visible else f"hidden by {gpu.hidden_by}"
+    words = [number, gpu.gfx or vendors.get(gpu.vendor, gpu.vendor), gpu.name, source, hidden]
+    return "; ".join([" ".join(filter(None, words)), *gpu.notes])
+
+
+def _describe_choice(choice: WheelChoice, everything: bool) -> list[str]:
+    picked = choice.picked
+    lines = [f"{choice.requirement}  from {choice.index} ({choice.layout})"]
+    lines += [f"  takes    {picked.name}", f"  why      {picked.reason}"]
+    lines += [f"  pin      {requirement}" for requirement in choice.requires]
+    settings = (choice.override_line, choice.visible_line)
+    lines += [f"  set      {line}" for line in settings if line]
+    lines += [f"  has      {_describe_feature(feature, choice.candidates)}" for feature in choice.known]
+    return lines + _list_candidates(choice.candidates, everything)
+
+
+def _describe_feature(feature: KnownFeature, candidates: Sequence[ChoiceCandidate]) -> str:
+    """Return what is supported of a feature; of a long list only what some wheel wants."""
+    values = feature.values
+    if len(values) > _MOST_VALUES:
+        wheels = [
+            wheel.properties.get(feature.namespace, {}).get(feature.feature, ()) for wheel in candidates
+        ]
+        needed = {value for several in wheels for value in several}
+        values = (*(value for value in values if value in needed), f"… {len(feature.values)} values in all")
+    return f"{feature.namespace} :: {feature.feature} :: {', '.join(values) or '-'}  ({feature.source})"
+
+
+def _list_candidates(candidates: Sequence[ChoiceCandidate], everything: bool) -> list[str]:
+    ranked = [candidate for candidate in candidates if candidate.rank is not None]
+    out = [candidate for candidate in candidates if candidate.rank is None]
+    listed = [*ranked, *(out if everything else out[:_MOST_EXCLUDED])]
+    rows = [(str(candidate.rank or "out"), candidate.name, candidate.reason) for candidate in listed]
+    lines = [f"  {line}" for line in tables.align_rows(rows, right=[0])]
+    hidden = len(ranked) + len(out) - len(listed)
+    return lines + ([f"         and {hidden} more that are out: --all lists them"] if hidden else [])
