@@ -606,7 +606,7 @@ ERRORS = [
     ("text", None, HOST, "wants Python >=3.13, this is 3.12.4"),
     ("data", None, HOST, "yanked: bad kernels\ntip: a yanked version must be requested exactly"),
     ("only", "gfx942", HOST, "a build for NVIDIA GPUs (+cu128); this machine has AMD GPUs"),
-    ("sdist", None, HOST, "has 2 source distributions of sdist"),
+    ("sdist", None, HOST, "has no wheels of sdist"),
     ("early", None, HOST, "has no wheels of early"),
     ("damaged", None, DATA, "damaged-1.0-variants.json is not JSON"),
     ("forged", None, DATA, "forged-1.0-variants.json is not what its page says (sha256 0000"),

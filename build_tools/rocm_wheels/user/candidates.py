@@ -159,19 +159,17 @@ class WheelChoice:
 
 
 _DOCUMENT_SUFFIX = "-variants.json"
-_SOURCE_SUFFIXES = (".tar.gz", ".zip", ".tar.bz2")
 
 
 @dataclass(frozen=True)
 class ProjectFiles:
     """``wheels`` of a project, each with the reason why it is out; ``documents`` of variants by version.
 
-    Names that no installer reads are left out. ``sources`` is how many source distributions there are.
+    Names that no installer reads are left out, and source distributions.
     """
 
     wheels: tuple[ChoiceCandidate, ...]
     documents: Mapping[Version, reader.IndexLink]
-    sources: int = 0
 
     def list_usable(self) -> dict[Version, list[ChoiceCandidate]]:
         """Return the wheels that are not out, by version, the newest first."""
@@ -200,7 +198,6 @@ def read_project_files(
     tag_ranks = {tag: tag_rank for tag_rank, tag in reversed(list(enumerate(host.tags)))}
     wheels: list[ChoiceCandidate] = []
     documents: dict[Version, reader.IndexLink] = {}
-    sources = 0
     for link in links:
         file = reader.file_name_of_link(link)
         if file.endswith(_DOCUMENT_SUFFIX):
@@ -210,8 +207,6 @@ def read_project_files(
                     documents[Version(version)] = link
             except InvalidVersion:
                 continue
-        elif file.endswith(_SOURCE_SUFFIXES):
-            sources += canonicalize_name(file.rpartition("-")[0]) == project
         elif file.endswith(".whl"):
             try:
                 name = dist_info.parse_wheel_name(file)
@@ -222,7 +217,7 @@ def read_project_files(
                 reader.require_link_digest(link)
                 tag_rank = min((tag_ranks[tag] for tag in name.tags if tag in tag_ranks), default=-1)
                 wheels.append(_check_machine(ChoiceCandidate(link, name, tag_rank), host))
-    return ProjectFiles(tuple(_check_versions(wheels, requirement.specifier, pre=pre)), documents, sources)
+    return ProjectFiles(tuple(_check_versions(wheels, requirement.specifier, pre=pre)), documents)
 
 
 def _check_machine(wheel: ChoiceCandidate, host: TargetHost) -> ChoiceCandidate:

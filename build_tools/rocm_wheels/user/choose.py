@@ -348,10 +348,8 @@ def _pick_release(
 
     where = shell.hide_credentials(located.index)
     if not out:
-        content = f"{files.sources} source distributions" if files.sources else "no wheels"
-        raise errors.HostError(
-            f"{where} has {content} of {requirement.name}", tip="name another index: --index URL"
-        )
+        tip = "name another index: --index URL"
+        raise errors.HostError(f"{where} has no wheels of {requirement.name}", tip=tip)
     nearest = _find_nearest(out.values(), host)
     tip = _STAGE_TIPS[nearest.stage]
     if nearest.stage is RejectionStage.TAGS and "this is Python" not in nearest.reason:

@@ -67,12 +67,10 @@ class DoctorSubject:
     def format_pip(self, *words: str) -> str:
         """Return a line that lets pip do something in the environment that was looked at; uv, without pip."""
         python = self.installed.environment.python
-        if not any((folder / "pip").is_dir() for folder in self.installed.environment.path):
-            arguments = [word for word in words if word != "-y"]  # uv does not ask
-            return shell.format_command(
-                [extras.name_uv(), "pip", arguments[0], "--python", python, *arguments[1:]]
-            )
-        return shell.format_command([*(["pip"] if self.python is None else [python, "-m", "pip"]), *words])
+        if any((folder / "pip").is_dir() for folder in self.installed.environment.path):
+            return shell.format_command([*([str(python), "-m"] if self.python else []), "pip", *words])
+        command, *arguments = (word for word in words if word != "-y")  # uv does not ask
+        return shell.format_command([extras.name_uv(), "pip", command, "--python", python, *arguments])
 
     def format_rocm_pip(self, requirement: str, version: str) -> str:
         """Return the line that lets pip install one of ROCm's packages from AMD's index.
@@ -86,10 +84,10 @@ class DoctorSubject:
             platform=self._platform,
             channel="prerelease" if "rc" in version else channel,
         )
-        index = next((candidate.url for candidate in indexes if candidate.layout == "multi-arch"), None)
-        if index is None:
-            return self.format_install("torch")
-        return self.format_pip("install", requirement, "--index-url", index)
+        for index in indexes:
+            if index.layout == "multi-arch":
+                return self.format_pip("install", requirement, "--index-url", index.url)
+        return self.format_install("torch")
 
     def format_install(self, *projects: str) -> str:
         """Return the line that installs projects for this machine's GPUs."""
@@ -113,7 +111,7 @@ class DoctorSubject:
         names = projects or list_default_packages()
         python = self.installed.environment.minor
         targets = [gfx] if gfx else list(self._ways)
-        options = [install_options.pick_option(self._ways[target], python) for target in targets]
+        options = (install_options.pick_option(self._ways[target], python) for target in targets)
         option = next(filter(None, options), None)
         if targets and option is None:
             return install_options.explain_no_torch(targets[0])[1]
@@ -129,9 +127,8 @@ class DoctorSubject:
         removed = [package for package in list_default_packages() if self.installed.get(package)]
         removed += [package.name for package in self.installed.tritons]
         install = self.format_torch(gfx=gfx)
-        if not removed or (self.find_lack(gfx) if gfx else self.lack):
-            return install
-        return self.format_replacement(removed, install)
+        is_lacking = self.find_lack(gfx) if gfx else self.lack
+        return self.format_replacement(removed, install) if removed and not is_lacking else install
 
     def find_lack(self, gfx: str) -> str:
         """Say that no index that is known has a torch for a GPU; "" where one has."""
@@ -146,10 +143,8 @@ class DoctorSubject:
     @cached_property
     def _ways(self) -> dict[str, list[install_options.InstallOption]]:
         """The ways to a torch for each AMD GPU whose target is known."""
-        return {
-            gfx: install_options.list_install_options(gfx, platform=self._platform)
-            for gfx in self.hardware.targets
-        }
+        find = install_options.list_install_options
+        return {gfx: find(gfx, platform=self._platform) for gfx in self.hardware.targets}
 
     @property
     def _platform(self) -> str:
@@ -162,12 +157,9 @@ class DoctorSubject:
     @property
     def _place(self) -> list[str]:
         """Return the words that name the environment to install into."""
-        environment = self.installed.environment
         if self.python or (self.is_own and self.installed.torch):
-            return ["--python", str(environment.python)]
-        if not self.is_own:
-            return []
-        return ["--venv", install_options.NEW_VENV]
+            return ["--python", str(self.installed.environment.python)]
+        return ["--venv", install_options.NEW_VENV] if self.is_own else []
 
 
 def ok(message: str, source: str = "") -> Finding:
