@@ -102,6 +102,7 @@ def serve(place: str, client: str) -> None:
     for module in pkgutil.walk_packages(rocm_wheels.__path__, "rocm_wheels."):
         if ".templates" not in module.name and not module.name.endswith("__main__"):
             importlib.import_module(module.name)
+    _read_tables()
     sys.path.pop(0)  # where this file is
     gc.collect()
     gc.freeze()
@@ -171,6 +172,27 @@ def serve(place: str, client: str) -> None:
                     sources.unregister(line)
                     with contextlib.suppress(OSError):
                         line.send(status.to_bytes(COUNT, "big"))
+
+
+def _read_tables() -> None:
+    """Read what ships with the product, and make the models of all files of ours: for every command."""
+    from pydantic import BaseModel
+
+    from rocm_wheels.models import project, project_names
+
+    for name, module in list(sys.modules.items()):
+        if name.startswith("rocm_wheels.models."):
+            for function in vars(module).values():
+                if hasattr(function, "cache_info") and not function.__wrapped__.__code__.co_argcount:
+                    function()
+    for recipe in project_names.find_recipes().values():
+        project.read_recipe(recipe.path)
+    waiting: list[type[BaseModel]] = [BaseModel]
+    while waiting:
+        model = waiting.pop()
+        waiting += model.__subclasses__()
+        if model.__module__.startswith("rocm_wheels."):
+            model.model_rebuild()
 
 
 def receive(line: socket.socket, size: int) -> bytes:
