@@ -301,6 +301,7 @@ def list_exclusions(table: ci.CiTable, chosen: MatrixSelection, cell: MatrixCell
             yield ExcludedCell(cell, f"{noun}{part}: {name} builds {join_names(usual)}")
 
 
+@cache
 def choose_lines(rule: ci.TriggerLines) -> tuple[str, ...]:
     """Return the lines of a rule: the newest released by AMD, oldest first, and others by name."""
     lines = release_lines.get_release_lines()
@@ -308,6 +309,7 @@ def choose_lines(rule: ci.TriggerLines) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*released[len(released) - rule.newest :], *rule.also)))
 
 
+@cache
 def find_line(name: str) -> release_lines.TorchLine:
     """Return a release line that there is."""
     return next(line for line in release_lines.get_release_lines() if line.name == name)

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Literal
 
 from pydantic import Field
@@ -86,13 +87,14 @@ def get_attribute_fact(target: str, attribute: TargetAttribute) -> tuple[facts.F
     return fact, table.sources[fact.source]
 
 
-def get_gfx_families() -> dict[str, tuple[str, ...]]:
+@lru_cache
+def get_gfx_families() -> Mapping[str, tuple[str, ...]]:
     """Return the targets of every family; each target is also a family of its own."""
     families: dict[str, tuple[str, ...]] = {}
     for name, target in get_gfx_targets().items():
         for family in (*target.families, name):
             families[family] = (*families.get(family, ()), name)
-    return families
+    return MappingProxyType(families)
 
 
 def get_card_kinds() -> tuple[str, ...]:
