@@ -139,8 +139,9 @@ def _run_in_places(
             show("\n" + results.format_table(results.read_results(folder / results.RESULTS_FILE)))
             raise
         show("\n" + results.format_table(done[-1]))
-        if not all(name in done[-1].files for name in (file.name for file in request.files)):
-            show("not run to the end; the same command continues")
+        if len(done[-1].files) < len(request.files):
+            how = "begins anew" if request.header.kind == "smoke" else "continues"
+            show(f"not run to the end; the same command {how}")
         show(results.describe_next_command(done[-1], folder))
         boundary.append_step_summary(env, results.format_page(done[-1]))
     if as_json:
@@ -159,17 +160,14 @@ def _run_in_places(
 _SMOKE_HELP = """Test the installed torch by the tests in smoke-tests/: on the CPU, and on each kind of GPU
 here.
 
-What follows -- goes to pytest. Tests that crash, hang or leave a GPU that refuses their process cost nothing
-but themselves: the rest runs behind them in a fresh process, if the GPU still calculates. One that failed is
-tried again alone: flaky where it passes then. One that was not run is missing, which is no pass. Without a
-GPU and without --family the tests that need one are skipped by name. results.json is there from the start,
-and says what is missing whatever ends the run; where several GPUs are tested, each has a folder. Exit code: 0
-when all passed, 1 when not, or something was not run, 5 for no tests, 6 when the GPU got lost, 16 where torch
-is not installed, or no GPU is of the --family. A Python without pytest is lent one for the run.
+What follows -- goes to pytest, which a Python without it is lent. A test that crashes or hangs costs nothing
+but itself; one that failed is tried again alone. What was not run is missing in results.json, whatever ends
+the run, and that is no pass. Without a GPU and without --family the tests that need one are skipped. Exit
+code: 0 when all passed, 1 when not, 5 for no tests, 6 when the GPU got lost, 16 where torch is not installed,
+or no GPU is of the --family.
 
-With --store and --set the set is installed first, from its own index into --venv, as `rocm-wheels install`
-does it; with --family for GPUs of that. Its results then name the wheels of the set. Where none of its GPUs
-is here, that is exit code 16 before anything is installed, and there are no results.
+With --store and --set the set is installed first, from its own index into venv in the output folder, and the
+results name its wheels. Where none of its GPUs is here, nothing is installed (16), and there are no results.
 
 \b
 Examples:
@@ -189,7 +187,6 @@ Examples:
 @catalogue.STORE.but(help="Where the set lies that is to be tested.")
 @catalogue.SET
 @catalogue.OTHER_ROCM_INDEX.but(help="With --set: index of ROCm's own packages.")
-@catalogue.VENV.but(help="With --set: install into this environment [default: venv in the output folder].")
 @catalogue.JSON
 @click.argument("pytest_args", nargs=-1, type=click.UNPROCESSED, metavar="[-- PYTEST ARGS]...")
 def smoke_command(  # noqa: PLR0917 - one parameter an option
@@ -203,7 +200,6 @@ def smoke_command(  # noqa: PLR0917 - one parameter an option
     store: str | None,
     set_id: str | None,
     rocm_index: str | None,
-    venv: Path | None,
     as_json: bool,
     pytest_args: tuple[str, ...],
 ) -> int:
@@ -224,12 +220,14 @@ def smoke_command(  # noqa: PLR0917 - one parameter an option
     tested_python = target_python or boundary.pop_starting_python(env)
     policy: DevicePolicy = next((policy for policy in DEVICE_POLICIES if policy == gpu_policy), "unique")
     hardware = detect.detect_hardware(env, vendors=("amd",))
-    document = None
+    document, set_targets = None, None
     if store is not None and set_id is not None:
         if wheels:
             raise errors.UsageError("--wheels and --set say two things", tip="the set says which wheels")
         opened = open_existing_store(store, env)
         document = wheel_set.find_set(opened, set_id)
+        # one without device code is tested on the CPU
+        set_targets = targets or (wheel_set.list_set_targets(document) if document.targets else None)
         if document.targets and targets and not set(targets) & set(document.targets):
             raise errors.UsageError(
                 f"{document.id} has no code for {', '.join(targets)}",
@@ -240,16 +238,14 @@ def smoke_command(  # noqa: PLR0917 - one parameter an option
         for name in (results.RESULTS_FILE, results.JUNIT_FILE):
             (folder / name).unlink(missing_ok=True)
     if document is not None:
-        asked_targets = targets
-        if document.targets:  # else its wheels are tested on the CPU
-            targets = targets or wheel_set.list_set_targets(document)
-        if targets is not None and not choose_gpus(hardware.usable, policy, targets):
+        if set_targets is not None and not choose_gpus(hardware.usable, policy, set_targets):
             raise errors.ChecksError(
-                f"no GPU of {', '.join(targets)} can be tested here, so {document.id} is not installed",
+                f"no GPU of {', '.join(set_targets)} can be tested here, so {document.id} is not installed",
                 tip="`rocm-wheels doctor` lists the GPUs here; test it on a machine that has one of these",
             )
-        venv = venv or output_dir / "venv"
-        wheels = _install_set(opened, document, rocm_index, venv, tested_python, asked_targets)
+        venv = output_dir / "venv"
+        wheels = _install_set(opened, document, rocm_index, venv, tested_python, targets)
+        targets = set_targets
         tested_python = interpreters.find_python_program(str(venv.absolute()), env)
     for fault in hardware.faults:
         log.log_warning(fault)
@@ -390,15 +386,12 @@ def _find_patches_folder() -> Path:
 _TORCH_TESTS_HELP = """Run torch's own tests on each kind of GPU here, or without one on the CPU.
 
 The tests are of the very commit that the installed torch was built from: by the lock inside its wheel, by
---lock, or a folder (--pytorch-dir) that is of that commit. Each file runs in a process of its own. A test
-that crashes or hangs ends its process and nothing else: the rest of the file runs after it, if the GPU still
-calculates. One that failed is tried again, alone in a fresh process: flaky where it passes then. Killed, or
-its GPU lost, the same command carries on; of other wheels, tests or options it begins anew.
+--lock, or a folder (--pytorch-dir) that is of that commit. A test that crashes or hangs costs nothing but
+itself; one that failed is tried again alone. Killed, or its GPU lost, the same command carries on.
 
-What follows -- goes to pytest. Known failures (data/torch_tests.yaml) are run, and told apart from new ones;
-what is known to hang or crash is not run, by exact name, and shown. Exit code: 0 when all passed that is not
-known to fail (flaky ones too), 1 when not, or something was not run, 5 for no tests, 6 when the GPU got lost,
-16 where torch or pytest is missing.
+What follows -- goes to pytest. Known failures (data/torch_tests.yaml) are told apart from new ones; what is
+known to hang or crash is not run, and shown. Exit code: 0 when all passed that is not known to fail, 1 when
+not, 5 for no tests, 6 when the GPU got lost, 16 where torch or pytest is missing.
 
 \b
 Examples:
@@ -473,11 +466,7 @@ class _SeveralWords(Command):
     " longest first. All shards must be given the same.  [default: every file takes as long]",
 )
 @option("-k", "expression", default="", metavar="EXPR", help="Run the tests that match, as pytest has it.")
-@option(
-    "--debug/--no-debug",
-    default=False,
-    help="Run only what is known to fail, hang or crash.",
-)
+@option("--debug/--no-debug", default=False, help="Run only what is known to fail, hang or crash.")
 @option(
     "--torch",
     "pytorch_version",

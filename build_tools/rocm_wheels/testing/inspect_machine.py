@@ -17,9 +17,10 @@ from rocm_wheels.gpus.gpu import Gpu, Hardware
 from rocm_wheels.models import tested_machine
 
 _MOST_CHARACTERS, _MOST_WORDS, _MOST_GPUS = 300, 400, 64  # as the record takes them
-_MOST_BYTES = 64 << 10  # of a file that is one line
+_MOST_BYTES = 64 << 10  # of a file: the first processor, or one line
 _FIRMWARE_SUFFIX = "_fw_version"
 _NO_FIRMWARE = re.compile("0x0+")  # of an engine that this GPU does not have
+_SYSTEM_NAME = re.compile(r'^PRETTY_NAME="?([^"\n]*)"?$', re.MULTILINE)
 
 
 def inspect_machine(
@@ -29,15 +30,19 @@ def inspect_machine(
 
     ``rocm``: the version that the tested torch has, for one that does not stand on what is installed.
     """
-    cpu, features = _read_cpu(root)
     amd_gpus = [gpu for gpu in hardware.gpus if gpu.vendor == "amd"]
-    release = _read_line(root / "proc/sys/kernel/osrelease") or platform.release()
+    release = _cut(_read_text(root / "proc/sys/kernel/osrelease")) or platform.release()
+    system = _SYSTEM_NAME.search(_read_text(root / "etc/os-release"))
+    first_cpu = _read_text(root / "proc/cpuinfo").partition("\n\n")[0]
+    lines = (line.partition(":") for line in first_cpu.splitlines())
+    cpu = {name.strip().lower(): value.strip() for name, _, value in lines}
+    features = cpu.get("flags", cpu.get("features", "")).split()  # of x86, of Arm
     return tested_machine.TestedMachine(
         kernel=_cut(f"{platform.system()} {release}"),
-        system=_read_system_name(root),
+        system=_cut(system[1]) if system else "",
         driver=_cut(hardware.driver or ""),
         rocm=_cut(rocm or next((installed.version for installed in hardware.rocm), "")),
-        cpu=cpu,
+        cpu=_cut(cpu.get("model name", "") if first_cpu else platform.processor()),
         cpu_features=tuple(map(_cut, features[:_MOST_WORDS])),
         image=_cut(env.get(machine.IMAGE_VARIABLE, "")),
         gpus=tuple(_inspect_gpu(gpu, root) for gpu in amd_gpus[:_MOST_GPUS]),
@@ -46,6 +51,10 @@ def inspect_machine(
 
 def _inspect_gpu(gpu: Gpu, root: Path) -> tested_machine.TestedGpu:
     device = root / "sys/bus/pci/devices" / (gpu.address or "none")
+    versions = {
+        _cut(file.name).removesuffix(_FIRMWARE_SUFFIX): _cut(_read_text(file))
+        for file in sorted((device / "fw_version").glob("*"))[:_MOST_WORDS]
+    }
     return tested_machine.TestedGpu(
         name=_cut(gpu.name),
         gfx=_cut(gpu.gfx or ""),
@@ -53,49 +62,19 @@ def _inspect_gpu(gpu: Gpu, root: Path) -> tested_machine.TestedGpu:
         address=_cut(gpu.address or ""),
         memory=gpu.memory,
         node=_cut(gpu.node),
-        vbios=_read_line(device / "vbios_version"),
-        firmware=_read_firmware(device / "fw_version"),
+        vbios=_cut(_read_text(device / "vbios_version")),
+        firmware={
+            name: version
+            for name, version in versions.items()
+            if version and not _NO_FIRMWARE.fullmatch(version)
+        },
     )
 
 
-def _read_firmware(folder: Path) -> dict[str, str]:
-    try:
-        files = sorted(folder.iterdir())[:_MOST_WORDS]
-    except OSError:
-        return {}
-    versions = {_cut(file.name).removesuffix(_FIRMWARE_SUFFIX): _read_line(file) for file in files}
-    return {
-        name: version for name, version in versions.items() if version and not _NO_FIRMWARE.fullmatch(version)
-    }
-
-
-def _read_cpu(root: Path) -> tuple[str, tuple[str, ...]]:
-    """Return the name of the first processor, and its features: ``flags`` of x86, ``Features`` of Arm."""
-    try:
-        text = (root / "proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return _cut(platform.processor()), ()
-    values: dict[str, str] = {}
-    for line in text.partition("\n\n")[0].splitlines():
-        name, _, value = line.partition(":")
-        values[name.strip().lower()] = value.strip()
-    features = values.get("flags", values.get("features", "")).split()
-    return _cut(values.get("model name", "")), tuple(features)
-
-
-def _read_system_name(root: Path) -> str:
-    try:
-        text = (root / "etc/os-release").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
-    name = re.search(r'^PRETTY_NAME="?([^"\n]*)"?$', text, re.MULTILINE)
-    return _cut(name[1]) if name else ""
-
-
-def _read_line(file: Path) -> str:
+def _read_text(file: Path) -> str:
     try:
         with file.open("rb") as content:
-            return _cut(content.read(_MOST_BYTES).decode(errors="replace"))
+            return content.read(_MOST_BYTES).decode(errors="replace")
     except OSError:
         return ""
 
