@@ -329,7 +329,7 @@ def make_tables_page() -> str:
             "What belongs to each torch.",
         ),
         "gfx_families.yaml": (
-            type(gfx.load_gfx_table()),
+            gfx.GfxTable,
             "Targets and families.",
         ),
         "ci.yaml": (ci.CiTable, "What CI builds and tests, and on which machines."),

@@ -276,7 +276,7 @@ def test_every_name_of_the_table_of_dtypes_leads_somewhere():
         places = Counter(place for row in rows for place in row["on"])
         assert places.keys() <= {*architectures, dtypes.OTHER_ARCHITECTURES} and set(places.values()) == {1}
         assert dtypes.OTHER_ARCHITECTURES in places or places.keys() == architectures.keys(), name
-    for name, dtype in dtypes.get_dtypes().items():
+    for name, dtype in dtypes.load_dtype_table().dtypes.items():
         how, tolerances = DTYPES["formats"][dtype.format], DTYPES["tolerances"].get(name, {})
         names = set(how["operations"] if dtype.operations is None else dtype.operations)
         assert names <= operations.keys(), name
@@ -446,7 +446,9 @@ def test_what_is_left_without_a_library():
     assert "rocBLAS" in product.library.without.text
     assert found["hipTensor"].library.lost == ()
     # the operations that dtypes lose with it are the APIs that raise
-    assert {row.call for row in dtypes.get_operations().values() if row.library == "hipBLASLt"} <= set(lost)
+    assert {
+        row.call for row in dtypes.load_dtype_table().operations.values() if row.library == "hipBLASLt"
+    } <= set(lost)
 
 
 @pytest.mark.parametrize(
@@ -628,7 +630,7 @@ def _target(**change: str) -> str:
             + "{version: 7.x, channel: stable, source: s, kind: documented}",
             "'7.x' is not a version",
         ),
-        (gfx._GfxTable, _target(fp8="yes"), "fp8: Input should be 'fnuz', 'ocp' or 'none'"),
+        (gfx.GfxTable, _target(fp8="yes"), "fp8: Input should be 'fnuz', 'ocp' or 'none'"),
     ],
 )
 def test_a_wrong_row_is_refused_with_its_place(model: type[records.Record], text: str, message: str):

@@ -89,29 +89,32 @@ def test_families_hold_every_target() -> None:
     assert gfx.find_families([]) == ()
 
 
-def test_the_option_comes_before_the_variable_before_the_sdk() -> None:
-    assert gfx.choose_targets("gfx942", "gfx1100", ["gfx1201"]).targets == ("gfx942",)
-    assert gfx.choose_targets(None, "gfx1100", ["gfx1201"]).source == "PYTORCH_ROCM_ARCH"
-    chosen = gfx.choose_targets(None, None, ["gfx1100", "gfx1101", "gfx1102", "gfx1103"])
-    assert chosen.source == "the ROCm SDK (family gfx110X-all)"
-    assert gfx.choose_targets(None, "", ["gfx1201"]).targets == ("gfx1201",)
+def test_targets_of_an_sdk_are_those_of_one_family() -> None:
+    members = ("gfx1100", "gfx1101", "gfx1102", "gfx1103")
+    assert gfx.choose_sdk_targets(members) == members
+    assert gfx.choose_sdk_targets(["gfx1201"]) == ("gfx1201",)
 
 
 @pytest.mark.parametrize(
-    ("option", "variable", "sdk", "message"),
+    ("sdk", "message"),
     [
-        (None, None, ["gfx942", "gfx1100"], "serves several GPU families: gfx942, gfx1100"),
-        (None, None, [], "no GPU target is named"),
-        (None, "gfx94", [], "PYTORCH_ROCM_ARCH: gfx94 is no GPU target"),
-        (None, None, ["gfx0000"], "the ROCm SDK: gfx0000 is no GPU target"),
-        ("", "gfx942", ["gfx942"], "--gfx names no GPU target"),
+        (["gfx942", "gfx1100"], "serves several GPU families: gfx942, gfx1100"),
+        ([], "no GPU target is named"),
+        (["gfx0000"], "the ROCm SDK: gfx0000 is no GPU target"),
     ],
 )
-def test_nothing_is_guessed(option: str | None, variable: str | None, sdk: list[str], message: str) -> None:
+def test_nothing_is_guessed(sdk: list[str], message: str) -> None:
     with pytest.raises(errors.UsageError) as fault:
-        gfx.choose_targets(option, variable, sdk)
+        gfx.choose_sdk_targets(sdk)
     assert message in str(fault.value)
     assert "--gfx" in f"{fault.value} {fault.value.tip}" or "show targets" in str(fault.value.tip)
+
+
+@pytest.mark.parametrize("text", ["", " ,"])
+def test_no_target_is_an_error(text: str) -> None:
+    for parse in (gfx.parse_targets, gfx.parse_single_target):
+        with pytest.raises(errors.UsageError, match="--gfx names no GPU target"):
+            parse(text)
 
 
 @pytest.mark.parametrize(

@@ -404,7 +404,7 @@ TABLES = {
     "dtypes": "models.dtypes:DtypeTable",
     "estimates": "models.estimates:EstimateTable",
     "fat_contents": "package.fat:_FatTable",
-    "gfx_families": "models.gfx:_GfxTable",
+    "gfx_families": "models.gfx:GfxTable",
     "isa_overrides": "models.gfx:OverrideTable",
     "known_issues": "models.torch_builds:IssueTable",
     "preload_libraries": "compile.sdk_tree:_PreloadTable",

@@ -41,7 +41,7 @@ def test_every_library_and_operation_of_the_data_has_its_test() -> None:
     assert keys("test_libraries.py", "PROBES") == {
         n for n, one in libraries.get_rocm_libraries().items() if one.probe
     }
-    assert keys("test_dtypes.py", "OPERATIONS") == set(dtypes.get_operations())
+    assert keys("test_dtypes.py", "OPERATIONS") == set(dtypes.load_dtype_table().operations)
 
 
 # target → (row, why it is not for this GPU)

@@ -117,16 +117,6 @@ def load_dtype_table() -> DtypeTable:
     return records.load_record(project_names.get_data_folder() / "dtypes.yaml", DtypeTable)
 
 
-def get_dtypes() -> Mapping[str, Dtype]:
-    """Return all dtypes and ways to calculate by name, in the order of the page, then the others."""
-    return load_dtype_table().dtypes
-
-
-def get_operations() -> Mapping[str, DtypeOperation]:
-    """Return what the names of operations stand for."""
-    return load_dtype_table().operations
-
-
 def find_architecture(target: str) -> str:
     """Return the architecture of a target, features or not. Raises UsageError for one that has none."""
     base = gfx.strip_features(target)

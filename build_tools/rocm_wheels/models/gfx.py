@@ -51,38 +51,28 @@ class GfxTarget(records.Record):
     known: Mapping[TargetAttribute, facts.Fact] = {}
 
 
-class _GfxTable(facts.FactTable):
+class GfxTable(facts.FactTable):
+    """The whole of ``data/gfx_families.yaml``; ``kinds`` are names of families that are kinds of card."""
+
     known: Mapping[TargetAttribute, facts.Fact]
     kinds: tuple[str, ...]
     targets: Mapping[str, GfxTarget] = Field(min_length=1)
 
 
-@dataclass(frozen=True)
-class ChosenTargets:
-    """The targets of a build, and in words where they came from."""
-
-    targets: tuple[str, ...]
-    source: str
-
-
-def load_gfx_table() -> facts.FactTable:
-    """Return the whole table, for those who look at its facts."""
-    return _read_gfx_table()
-
-
 @lru_cache
-def _read_gfx_table() -> _GfxTable:
-    return records.load_record(project_names.get_data_folder() / "gfx_families.yaml", _GfxTable)
+def load_gfx_table() -> GfxTable:
+    """Return the whole table."""
+    return records.load_record(project_names.get_data_folder() / "gfx_families.yaml", GfxTable)
 
 
 def get_gfx_targets() -> Mapping[str, GfxTarget]:
     """Return all targets by name, in the order of the table."""
-    return _read_gfx_table().targets
+    return load_gfx_table().targets
 
 
 def get_attribute_fact(target: str, attribute: TargetAttribute) -> tuple[facts.Fact, facts.FactSource]:
     """Return how an attribute of a target is known, and where it was read. Raises KeyError for no target."""
-    table = _read_gfx_table()
+    table = load_gfx_table()
     fact = table.targets[target].known.get(attribute) or table.known[attribute]
     return fact, table.sources[fact.source]
 
@@ -99,7 +89,7 @@ def get_gfx_families() -> Mapping[str, tuple[str, ...]]:
 
 def get_card_kinds() -> tuple[str, ...]:
     """Return the names that are kinds of card and no family: ``dgpu-all`` spans ten years of hardware."""
-    return _read_gfx_table().kinds
+    return load_gfx_table().kinds
 
 
 def strip_features(target: str) -> str:
@@ -116,7 +106,7 @@ def find_families(targets: Iterable[str]) -> tuple[str, ...]:
     matches = [
         (len(members), family)
         for family, members in get_gfx_families().items()
-        if bases and family not in _read_gfx_table().kinds and bases <= set(members)
+        if bases and family not in load_gfx_table().kinds and bases <= set(members)
     ]
     return tuple(family for _, family in sorted(matches))
 
@@ -203,8 +193,6 @@ def parse_single_target(text: str, *, input_name: str = TARGETS_OPTION) -> str:
 
     UsageError for several.
     """
-    if not split_target_words(text):
-        raise errors.UsageError(f"{input_name} names no GPU target", tip=f"for example: {input_name} gfx942")
     targets = dict.fromkeys(map(strip_features, parse_targets(text, input_name=input_name)))
     if len(targets) > 1:
         raise errors.UsageError(
@@ -225,34 +213,25 @@ def split_target_words(text: str) -> list[str]:
     return words
 
 
-def choose_targets(
-    option: str | None, environment_value: str | None, sdk_targets: Sequence[str]
-) -> ChosenTargets:
-    """Decide what to compile for: the option, else ``PYTORCH_ROCM_ARCH``, else the SDK's targets.
+def choose_sdk_targets(sdk_targets: Sequence[str]) -> tuple[str, ...]:
+    """Return what to compile for where nobody says it: the targets of a ROCm SDK that are of one family.
 
-    The SDK's are taken only when they are of one family: an SDK for many families would
-    make one wheel for every GPU there is, which nobody asked for. Otherwise UsageError lists them.
+    An SDK for many families would make one wheel for every GPU there is, which nobody asked for: UsageError
+    lists them.
     """
-    if option is not None:
-        return ChosenTargets(parse_targets(option), TARGETS_OPTION)
-    if environment_value:
-        return ChosenTargets(parse_targets(environment_value, input_name=TARGETS_VARIABLE), TARGETS_VARIABLE)
     if not sdk_targets:
         raise errors.UsageError(
             "no GPU target is named, and the installed ROCm SDK does not say which it serves",
             tip=f"name them: {TARGETS_OPTION} gfx942",
         )
     targets = parse_targets(",".join(sdk_targets), input_name="the ROCm SDK")
-    families = find_families(targets)
-    if not families:
+    if not find_families(targets):
         raise errors.UsageError(
             f"the installed ROCm SDK serves several GPU families: {', '.join(targets)}",
-            tip=(
-                f"say which to compile for: {TARGETS_OPTION} {targets[0]} (or a family, or all: "
-                f"{','.join(targets)})"
-            ),
+            tip=f"say which to compile for: {TARGETS_OPTION} {targets[0]} (or a family, or all: "
+            f"{','.join(targets)})",
         )
-    return ChosenTargets(targets, f"the ROCm SDK (family {families[0]})")
+    return targets
 
 
 def _refuse_mixtures(targets: Iterable[str], input_name: str) -> None:

@@ -94,28 +94,17 @@ def _find_triton(
 
 
 def find_companions(torch_version: str | Version) -> dict[str, Version]:
-    """Return the series (0.28) of the projects around torch that go with it, as its release line says.
+    """Return the series (0.28) of the projects around torch that go with it, by names of wheels.
 
-    {} for a torch without a line. Raises DataError for a version that is none.
+    As its release line says; {} for a torch without a line. Raises DataError for a version that is none.
     """
-    torch = _parse_torch(torch_version)
-    lines = (
-        line
-        for line in release_lines.get_release_lines()
-        if line.torch and facts.is_in_series(torch, Version(line.torch))
-    )
-    line = next(lines, None)
-    return get_line_companions(line) if line else {}
-
-
-def get_line_companions(line: release_lines.TorchLine) -> dict[str, Version]:
-    """Return the series of the projects around torch that a release line names, by names of wheels."""
-    versions = {}
-    for project in list_projects():
-        companion = line.get_companion(project)
-        value = companion.version if companion else None
-        if value and value.value:
-            versions[project.distribution] = facts.parse_version(value.value)
+    torch, versions = _parse_torch(torch_version), {}
+    for line in release_lines.get_release_lines():
+        if line.torch and facts.is_in_series(torch, Version(line.torch)):
+            for project in list_projects():
+                companion = line.get_companion(project)
+                if companion and companion.version and companion.version.value:
+                    versions[project.distribution] = Version(companion.version.value)
     return versions
 
 

@@ -330,7 +330,7 @@ class Planner:
             return targets
         if self.facts.sdk is None:
             raise NotYet(f"install-rocm-{self.facts.python.tag}")
-        return gfx.choose_targets(None, None, self.facts.sdk.targets).targets
+        return gfx.choose_sdk_targets(self.facts.sdk.targets)
 
     def known_targets(self) -> tuple[str, ...]:
         """Return what is compiled for; none while that is not known."""

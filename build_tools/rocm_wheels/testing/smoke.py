@@ -193,7 +193,7 @@ def _make_dtype_rows(gfx: str | None, torch: Version | None, rocm: Version | Non
         target_dtypes = {row.name: row for row in dtypes.list_target_dtypes(gfx, torch=torch, rocm=rocm)}
     table = dtypes.load_dtype_table()
     rows = []
-    for name, dtype in dtypes.get_dtypes().items():
+    for name, dtype in table.dtypes.items():
         how, tolerances = table.formats[dtype.format], table.tolerances.get(name, dtypes.DtypeTolerances())
         since = {"torch": dtype.since_torch, "ROCm": dtype.since_rocm}
         too_new = torch is not None and dtype.since_torch is not None and dtype.since_torch > torch
@@ -206,7 +206,7 @@ def _make_dtype_rows(gfx: str | None, torch: Version | None, rocm: Version | Non
             "too_new": f"torch has {name} since {dtype.since_torch}" if too_new else "",
         }
         for operation in how.operations if dtype.operations is None else dtype.operations:
-            library = dtypes.get_operations()[operation].library
+            library = table.operations[operation].library
             not_here = ""
             if gfx and known_gfx is None:
                 not_here = f"nothing is known about {gfx}"
