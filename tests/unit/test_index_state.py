@@ -35,28 +35,6 @@ def test_a_wheel_is_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert (entry.uploaded, entry.changed) == (NOW, 5)
 
 
-def test_given_digests_are_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = wheel(tmp_path / "in")
-    sums = tmp_path / "SHA256SUMS"
-    sums.write_text(f"{'AB' * 32} *dist/{path.name}\n\n{'cd' * 32}  other.tar.gz\n")
-    monkeypatch.setattr(WheelArchive, "compute_sha256", lambda _: pytest.fail("hashed"))
-    update.build_index(tmp_path / "in", now=NOW, digests=wheel_file.read_digests_file(sums))
-    assert IndexFolder(tmp_path / "in").read_entries("torch")[path.name].sha256 == "ab" * 32
-
-
-def test_metadata_beside_a_wheel_of_a_list_is_believed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    name = "torch-2.9.1-py3-none-any.whl"
-    (tmp_path / name).write_bytes(b"not even a wheel")
-    (tmp_path / f"{name}.metadata").write_text(
-        "Metadata-Version: 2.4\nName: Torch\nVersion: 2.9.1\nRequires-Python: >=3.9\n\nVersion: 1\n"
-    )
-    monkeypatch.setattr(wheel_file, "scan_wheel", None)
-    update.build_index(tmp_path, now=NOW, digests={name: "ab" * 32})
-    assert IndexFolder(tmp_path).read_entries("torch")[name].requires_python == ">=3.9"
-
-
 def test_a_wheel_is_never_replaced(tmp_path: Path) -> None:
     root, path = tmp_path / "index", wheel(tmp_path)
     update.add_wheels(root, [path], now=NOW)
@@ -154,21 +132,6 @@ def test_folders_of_another_name_are_refused(tmp_path: Path) -> None:
     update.build_index(tmp_path, now=NOW, new_families=["gfx1100"])
     assert update.build_index(tmp_path, now=NOW).files == 1
     assert (tmp_path / "gfx1100/torch/index.html").is_file()
-
-
-LISTS = [
-    ("abc  torch.whl\n", "SUMS:1: 'abc  torch.whl' is not a line of sha256sum"),
-    (f"{'ab' * 32} torch.whl\n", "SUMS:1"),
-    (f"{'ab' * 32}  a.whl\n{'cd' * 32}  b/a.whl\n", "SUMS:2: a.whl is listed with two digests"),
-]
-
-
-@pytest.mark.parametrize(("text", "said"), LISTS)
-def test_lists_that_are_none(tmp_path: Path, text: str, said: str) -> None:
-    (tmp_path / "SUMS").write_text(text)
-    with pytest.raises(errors.RocmWheelsError) as wrong:
-        wheel_file.read_digests_file(tmp_path / "SUMS")
-    assert said in str(wrong.value)
 
 
 WORDS = [

@@ -15,7 +15,6 @@ from rocm_wheels.core import environment_numbers, errors, log, shell, tables
 
 _PATH = click.Path(path_type=Path)
 _FILE = options.RegularFile()
-_DIGESTS_FILE = click.Path(path_type=Path, exists=True, dir_okay=False)  # a shell's <(…), too
 _wait_option = command.option(
     "--wait",
     type=click.IntRange(min=0),
@@ -43,12 +42,6 @@ _family_option = catalogue.FAMILY.but(default="", help="The index of this GPU fa
     "beside them. URL may be relative to a project page (../../files/).",
 )
 @command.option(
-    "--digests",
-    type=_DIGESTS_FILE,
-    help="Digests that are known, as sha256sum writes them: taken at their word instead of hashing; without "
-    "FILEs, a wheel with its .metadata file beside it is not opened at all.",
-)
-@command.option(
     "--drop-missing", is_flag=True, help="Drop wheels that are gone from the pages, and what lay beside them."
 )
 @command.option(
@@ -69,7 +62,6 @@ def build(  # noqa: PLR0917 - click passes them by name
     families: tuple[str, ...],
     link: bool,
     files_url: str | None,
-    digests: Path | None,
     drop_missing: bool,
     as_json: bool,
     **settings: Any,
@@ -92,12 +84,11 @@ def build(  # noqa: PLR0917 - click passes them by name
       rocm-wheels index build public dist/*.whl --family gfx110X-all
       rocm-wheels index build public --drop-missing
     """
-    from rocm_wheels.index import update, wheel_file
+    from rocm_wheels.index import update
 
     root = folder.absolute()
     settings["patience"] = settings.pop("wait")
     settings["now"] = read_source_date(boundary.read_environment())
-    settings["digests"] = None if digests is None else wheel_file.read_digests_file(digests)
     if link and files_url is not None:
         raise errors.UsageError(
             "--link and --files-url exclude each other", tip="with --files-url nothing is copied"

@@ -59,7 +59,6 @@ def add_wheels(
     family: str = "",
     link: bool = False,
     files_url: str | None = None,
-    digests: Mapping[str, str] | None = None,
     public_url: str | None = None,
     startup_files: Collection[str] = (),
     patience: float = LOCK_PATIENCE,
@@ -81,7 +80,7 @@ def add_wheels(
     public_base = provenance_object.check_provenance_base(public_url)
     view = IndexFolder(root, family)
     place = "" if files_url is None else check_files_url(files_url)
-    reading = wheel_file.FileReader(now, digests or {}, startup_files)
+    reading = wheel_file.FileReader(now, startup_files)
     paths: dict[str, Path] = {}
     for path in wheels:
         folder.parse_file_name(path.name)  # before anything is hashed
@@ -124,7 +123,6 @@ def build_index(
     *,
     now: str,
     new_families: Sequence[str] = (),
-    digests: Mapping[str, str] | None = None,
     drop_missing: bool = False,
     public_url: str | None = None,
     startup_files: Collection[str] = (),
@@ -145,7 +143,7 @@ def build_index(
                 tip=f"`rocm-wheels index build {root} FILE --family {family}` makes one",
             )
     public_base = provenance_object.check_provenance_base(public_url)
-    reading = wheel_file.FileReader(now, digests or {}, startup_files)
+    reading = wheel_file.FileReader(now, startup_files)
     count, new, projects = 0, 0, set[str]()
     with change_index(root, drop_missing=drop_missing, patience=patience, public_base=public_base) as change:
         families = sorted({*change.families, *new_families})
@@ -208,8 +206,8 @@ def _read_files(
     present: Sequence[wheel_file.FoundFile],
     entries: Mapping[str, IndexEntry],
 ) -> list[wheel_file.IndexedFile]:
-    """Read the files of a project, several at a time where that is worth it: most are known or listed."""
-    slow = [file for file in present if file.name not in entries and file.name not in reading.digests]
+    """Read the files of a project, several at a time where that is worth it: most are known."""
+    slow = [file for file in present if file.name not in entries]
     jobs = os.cpu_count() or 1 if len(slow) > 1 else 0
     read = partial(parallel.run_in_parallel, jobs=jobs) if jobs else map
     return list(read(lambda file: reading.read(file, entries.get(file.name)), present))
@@ -435,7 +433,7 @@ class IndexChange:
                     folder.refuse_other_bytes(entry.name, digest, entry.sha256, where=where)
             if wheel.metadata is not None:
                 self.require(project, wheel.metadata)
-                sidecar = None if wheel.beside else view.beside(project, entry, METADATA_SUFFIX)
+                sidecar = view.beside(project, entry, METADATA_SUFFIX)
                 if sidecar is not None:
                     self.put(sidecar, wheel.metadata, FILES, project)
             entries[entry.name] = self._take_companions(view, project, file, entry)

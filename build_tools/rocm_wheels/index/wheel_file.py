@@ -1,7 +1,4 @@
-"""Read a wheel or source distribution that an index is to have: its digest, its METADATA, its variant.
-
-Digests may be given, in a file as ``sha256sum`` writes it.
-"""
+"""Read a wheel or source distribution that an index is to have: its digest, its METADATA, its variant."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ import os
 import re
 import tarfile
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import combinations
@@ -79,15 +76,11 @@ def find_new_file(path: Path, place: str) -> FoundFile:
 
 @dataclass(frozen=True)
 class IndexedFile:
-    """A file as it is to be listed; METADATA of a wheel that was read, else None.
-
-    ``beside``: the METADATA comes from a file that lies beside the wheel.
-    """
+    """A file as it is to be listed; METADATA of a wheel that was read, else None."""
 
     file: FoundFile
     entry: IndexEntry
     metadata: bytes | None = None
-    beside: bool = False
 
     @property
     def project(self) -> str:
@@ -97,33 +90,25 @@ class IndexedFile:
 
 @dataclass(frozen=True)
 class FileReader:
-    """Reads files that are added ``now``. ``digests`` (hex, by file name) are taken at their word.
-
-    ``startup_files`` are globs of the ``.pth`` that wheels may have.
-    """
+    """Reads files that are added ``now``. ``startup_files``: globs of the ``.pth`` that wheels may have."""
 
     now: str
-    digests: Mapping[str, str]
     startup_files: Collection[str]
 
     def read(self, file: FoundFile, listed: IndexEntry | None) -> IndexedFile:
         """Read a file; ``listed`` is what is known of it if it is the one that lies in the index.
 
-        With a known digest METADATA beside a wheel without a label are taken at their word, too. DataError
-        for a file that is damaged, misnamed or dangerous, or whose variant breaks a rule.
+        DataError for a file that is damaged, misnamed or dangerous, or whose variant breaks a rule.
         """
         is_unchanged = listed is not None and (listed.size, listed.changed) == (file.size, file.changed)
         if listed is not None and is_unchanged and (file.has_metadata or not file.is_in_index):
             is_there = listed.place == file.place or not file.is_in_index
             return IndexedFile(file, listed if is_there else replace(listed, place=file.place))
-        path, digest = file.path, self.digests.get(file.name)
+        path = file.path
         if file.name.endswith(SDIST_SUFFIX):
-            return self._read_sdist(file, path, digest)
+            return self._read_sdist(file, path)
         label = parse_file_name(file.name)[2]
-        if digest and file.has_metadata and label is None:
-            content = path.with_name(file.name + METADATA_SUFFIX).read_bytes()
-            return IndexedFile(file, self._make_entry(file, digest, content), content, beside=True)
-        scan = scan_wheel(path, sha256=digest)
+        scan = scan_wheel(path)
         if refusals := scan.list_refusals(self.startup_files):
             more = [f"{path}: {tables.format_count(len(refusals) - _MOST_SHOWN, 'more fault')}"]
             shown = refusals if len(refusals) <= _MOST_SHOWN else [*refusals[:_MOST_SHOWN], *more]
@@ -142,7 +127,7 @@ class FileReader:
             )
         return IndexedFile(file, self._make_entry(file, scan.sha256, content, variant), content)
 
-    def _read_sdist(self, file: FoundFile, path: Path, digest: str | None) -> IndexedFile:
+    def _read_sdist(self, file: FoundFile, path: Path) -> IndexedFile:
         status = path.stat()
         try:
             with tarfile.open(path, "r:gz") as archive:
@@ -152,7 +137,7 @@ class FileReader:
                     pass
         except (tarfile.TarError, EOFError, zlib.error, KeyError) as cause:
             raise errors.DataError(f"{path} is not a readable source distribution with a PKG-INFO") from cause
-        entry = self._make_entry(file, digest or hash_file(path), content)
+        entry = self._make_entry(file, hash_file(path), content)
         after = path.stat()
         if (after.st_ino, after.st_size, after.st_mtime_ns) != (status.st_ino, file.size, file.changed):
             raise errors.DataError(f"{path} changed while it was read")
@@ -263,34 +248,3 @@ def _is_specifier(text: str) -> bool:
     except InvalidSpecifier:
         return False
     return True
-
-
-_SHA256SUM_LINE = re.compile(r"(?P<digest>[0-9a-fA-F]{64}) [ *](?P<name>.+)")
-
-
-def read_digests_file(path: Path) -> Mapping[str, str]:
-    """Return digests (hex) by file name without folders; DataError with the line that is none.
-
-    They are taken at their word; ``verify --full`` compares them with the files.
-    """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as cause:
-        raise errors.DataError(f"cannot read {path}") from cause
-    digests: dict[str, str] = {}
-    for number, line in enumerate(text.splitlines(), start=1):
-        if not line.strip():
-            continue
-        match = _SHA256SUM_LINE.fullmatch(line)
-        if not match:
-            raise errors.DataError(
-                f"{path}:{number}: {line[:80]!r} is not a line of sha256sum",
-                tip="for example: sha256sum *.whl > SHA256SUMS",
-            )
-        name = match["name"].rpartition("/")[2]
-        digest = match["digest"].lower()
-        if digests.setdefault(name, digest) != digest:
-            raise errors.DataError(
-                f"{path}:{number}: {name} is listed with two digests: {digests[name]}, {digest}"
-            )
-    return digests
