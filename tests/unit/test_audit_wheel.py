@@ -19,6 +19,7 @@ from rocm_wheels.audit.checks import CHECKS
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import errors
 from rocm_wheels.models.project import load_project
+from rocm_wheels.wheels import scan
 
 pytestmark = pytest.mark.contract
 
@@ -503,6 +504,26 @@ def test_device_wheels_of_another_build_are_told_from_the_right_ones(tmp_path: P
     assert parts[0].name in {
         f.subject for f in verify.verify_wheel(host, expectation(), parts=parts[:1]).errors
     }
+
+
+def test_device_wheels_of_another_build_are_told_by_their_digests(tmp_path: Path) -> None:
+    """The host wheel lists what was split off; ROCm's own splitter writes no such list."""
+    _, parts = split_torch(tmp_path, *TARGETS)
+    names = [f"torch/.kpack/torch_{target}.kpack" for target in TARGETS]
+    digests = {m.name: m.digest for part in parts for m in scan.scan_wheel(part).members if m.name in names}
+    draft = torch_draft()
+    draft.members[HIP] = library(marker=kpack_reference(ARCHIVES, kernel_name="lib/libtorch_hip.so"))
+    listed = f"{draft.folder}/device_files.json"
+    for changes, errors_of in (
+        ({}, []),
+        ({names[0]: digests[names[1]]}, [("device-wheels", parts[0].name)]),
+    ):
+        draft.members[listed] = json.dumps({**digests, **changes}).encode()
+        report = verify.verify_wheel(draft.write(tmp_path), expectation(), parts=parts)
+        assert [(finding.check, finding.subject) for finding in report.errors] == errors_of
+    draft.members[listed] = b"[]"
+    report = verify.verify_wheel(draft.write(tmp_path), expectation(), parts=parts)
+    assert [finding.subject for finding in report.errors] == [listed]
 
 
 def test_the_command_reads_host_and_device_wheels_together(

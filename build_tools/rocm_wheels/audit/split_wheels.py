@@ -8,6 +8,7 @@ libraries look for them, ``torch/.kpack/torch_gfx942.kpack``.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -157,8 +158,8 @@ def find_device_wheels(wheel: Path) -> tuple[Path, ...]:
 
 
 def check_device_wheels(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
-    """The device wheels that were named with it are whole, and require it at its version."""
-    findings = []
+    """The device wheels that were named with it are whole, of one split with it, and require its version."""
+    findings = list(_compare_device_files(wheel))
     for part in wheel.parts:
         where = part.path.name
         findings += [
@@ -184,6 +185,28 @@ def check_device_wheels(wheel: audited_wheel.AuditedWheel) -> list[errors.Findin
                 )
             )
     return findings
+
+
+def _compare_device_files(wheel: audited_wheel.AuditedWheel) -> Iterator[errors.Finding]:
+    """Yield each device wheel that holds other files than were split off, by the digests in the host wheel.
+
+    Wheels of ROCm's own splitter state none.
+    """
+    where = f"{wheel.dist_info}/{dist_info.DEVICE_FILES}"
+    if where not in wheel.scan.texts:
+        return
+    try:
+        stated = json.loads(wheel.scan.texts[where])
+    except ValueError:
+        stated = None
+    if not isinstance(stated, dict):
+        yield errors.Finding("error", "is no list of the files of device wheels", _SPLIT_TIP, subject=where)
+        return
+    for part in wheel.parts:
+        digests = {member.name: member.digest for member in part.members}
+        if others := sorted(name for name in digests.keys() & stated if digests[name] != stated[name]):
+            message = f"is of another build: {audited_wheel.join_names(others)} is not what was split off"
+            yield errors.Finding("error", message, _SPLIT_TIP, subject=part.path.name)
 
 
 def _find_part_faults(part: scan.WheelScan) -> Iterator[errors.Finding]:

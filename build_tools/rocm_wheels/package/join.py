@@ -25,7 +25,7 @@ from rocm_wheels.core import errors, log, parallel, spool, tables
 from rocm_wheels.core.extras import require_extras
 from rocm_wheels.device_code import code_objects, fat_library, kpack, repack
 from rocm_wheels.package import split, wheel_plan
-from rocm_wheels.wheels import statement, stored_member
+from rocm_wheels.wheels import dist_info, statement, stored_member
 from rocm_wheels.wheels.archive import WheelArchive
 from rocm_wheels.wheels.edit import WheelEdit
 
@@ -122,6 +122,7 @@ class _WheelJoiner:
         edit = WheelEdit(
             requirements=_drop_device_requirements,
             extras=lambda old: [extra for extra in old if not _is_device_extra(extra)],
+            drop=frozenset({dist_info.DEVICE_FILES}),
             members=texts,
             stored={**self._files, **{name: library.stored for name, library in libraries.items()}},
             drop_members=host_archives | notices,

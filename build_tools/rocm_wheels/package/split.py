@@ -2,16 +2,18 @@
 
 Every bundle leaves ``.hip_fatbin``; its code objects go into an archive a target,
 ``torch/.kpack/torch_<target>.kpack``. Kernel databases and code objects of their own move, and keep their
-paths. A device wheel is unpacked over the host wheel. Its bytes depend on names, target and code alone, so
-that a rebuilt host has the same device wheels. Targets with features (``gfx90a:xnack+``) have archives of
-their own in the wheel of the plain target, as the runtime looks for them; code of a generic target is in the
-wheel that is for all of its chips.
+paths. A device wheel is unpacked over the host wheel. Its bytes depend on names, target, code and
+Requires-Python alone, so that a rebuilt host has the same device wheels; that lists the digests of what they
+hold (``device_files.json``), so that an audit tells them from those of another build. Targets with features
+(``gfx90a:xnack+``) have archives of their own in the wheel of the plain target, as the runtime looks for
+them; code of a generic target is in the wheel that is for all of its chips.
 
 Source: ROCm/rocm-systems, ``shared/kpack``: python/rocm_kpack/wheel_splitter.py, runtime/src/loader.cpp.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import posixpath
 import stat
@@ -209,6 +211,7 @@ class _WheelSplitter:
         )
         stored = {name: member.stored for name, member in libraries.items()}
         texts = self._add_notice(stored)
+        digests = {name: file.digest for device in devices for name, file in sorted(device.stored.items())}
         edit = WheelEdit(
             requirements=lambda old: [*old, *self._list_requirements(old)],
             extras=lambda old: [
@@ -216,6 +219,7 @@ class _WheelSplitter:
                 *map(device_names.make_device_extra, self._chips),
                 device_names.DEVICE_ALL,
             ],
+            put={dist_info.DEVICE_FILES: json.dumps(digests, indent=1).encode() + b"\n"},
             members=texts,
             stored=stored,
             drop_members=frozenset(moved),
@@ -440,6 +444,7 @@ class _WheelSplitter:
             f"Name: {distribution}",
             f"Version: {self._metadata.version}",
             f"Summary: Device code of {self._metadata.name} for {' '.join(members) or key}",
+            *([f"Requires-Python: {python}"] if (python := str(self._metadata.requires_python)) else []),
             f"Requires-Dist: {self._metadata.name} == {self._metadata.version}",
         ]
         if key in members and is_for_target and (version := self._rocm_version):
@@ -542,5 +547,5 @@ def _join_lines(lines: Iterable[str]) -> bytes:
 
 def _make_entry(name: str, mode: int = 0) -> zip_format.ZipEntry:
     """Return a new member: executable where the old one was."""
-    entry, _ = zip_format.make_zip_entry(name, b"", date=0, time=0)
+    entry, _ = zip_format.make_zip_entry(name, b"", date=zip_format.FIRST_DAY, time=0)
     return entry._replace(external=(0o100755 if mode & 0o111 else 0o100644) << 16)

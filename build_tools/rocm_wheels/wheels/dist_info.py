@@ -122,6 +122,8 @@ def parse_wheel_name(file_name: str) -> WheelName:
     return WheelName(fields.distribution, name, version, build, tags, fields.label or None)
 
 
+DEVICE_FILES = "device_files.json"
+"""In a split wheel's ``.dist-info``: the digests, as in RECORD, of what its device wheels hold, by member."""
 SIGNATURE_SUFFIXES = (".jws", ".p7s")
 _MOST_SHOWN = 3
 _MORE_LINES = 1000

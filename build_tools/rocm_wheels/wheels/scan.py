@@ -19,6 +19,7 @@ from rocm_wheels.core import errors, files
 from rocm_wheels.device_code import code_objects, fat_library, kernel_databases
 from rocm_wheels.wheels.archive import WheelArchive, get_text_limit
 from rocm_wheels.wheels.dist_info import (
+    DEVICE_FILES,
     RecordEntry,
     WheelFormat,
     WheelMetadata,
@@ -39,6 +40,7 @@ _DIST_INFO_FILES = (
     "entry_points.txt",
     "variant.json",
     "sources.lock.json",
+    DEVICE_FILES,
 )
 
 

@@ -45,6 +45,10 @@ MAX_UINT16, MAX_UINT32 = 0xFFFF, 0xFFFFFFFF
 _PLAIN_VERSION, _ZIP64_VERSION = 20, 45
 
 
+FIRST_DAY = 1 << 5 | 1
+"""1980-01-01 as archives write it: there is no earlier one, and 0 is no day."""
+
+
 class ZipEntry(NamedTuple):
     """A member as directory and local header have it together.
 
