@@ -251,8 +251,8 @@ def test_device_wheels_do_not_know_their_host(world: World, tmp_path: Path) -> N
     rebuilt = replace(world, torch=replace(world.torch, members=changed))
     other_host, other_devices = split_torch(rebuilt, tmp_path / "2")
     assert host.read_bytes() != other_host.read_bytes()
-    for wheel in (host, *devices.values()):
-        with zipfile.ZipFile(wheel) as archive:
+    for path in (host, *devices.values()):
+        with zipfile.ZipFile(path) as archive:
             assert all(0 not in member.date_time[:3] for member in archive.infolist())
     assert {k: p.read_bytes() for k, p in devices.items()} == {
         k: p.read_bytes() for k, p in other_devices.items()

@@ -199,6 +199,8 @@ def entry_points(line: str) -> Mutation:
 
 DATA = "demo-1.0.data"
 KEY = b"-----BEGIN RSA PRIVATE KEY-----\n" + base64.b64encode(bytes(range(90))) + b"\n"
+KEY_END = b"-----END RSA PRIVATE KEY-----\n"
+PGP_KEY = KEY.replace(b"RSA PRIVATE KEY", b"PGP PRIVATE KEY BLOCK").replace(b"\n", b"\nVersion: 2\n\n", 1)
 TOKEN = "token = '" + "gh" + "p_" + "a1B2" * 9 + "'\n"
 HOME_PATH = "/home/somebody/src/demo.cc"
 DEBUG = library(sections={b".debug_info": b"1" * 2048})
@@ -353,6 +355,13 @@ MUTATIONS: list[tuple[str, str, Mutation, str, str]] = [
         "error",
         "a private key",
     ),
+    ("cut-key", "credentials", put("demo/x.pem", KEY[:60]), "error", "a private key (PRIVATE KEY…)"),
+    ("end-of-key", "credentials", put("demo/x.pem", KEY[40:] + KEY_END), "error", "a private key (PRIV"),
+    ("whole-key", "credentials", put("demo/x.pem", KEY + KEY_END), "error", "a private key (PRIVATE KEY…)"),
+    ("key-in-source", "credentials", put("demo/x.py", KEY.replace(b"\n", b"\\n")), "error", "a private key"),
+    ("key-in-comment", "credentials", put("demo/x.py", b"# " + KEY.replace(b"\n", b"\n# ")), "error", "key"),
+    ("key-of-pgp", "credentials", put("demo/x.asc", PGP_KEY), "error", "a private key"),
+    ("example-of-key", "", put("demo/x.py", "-----BEGIN PRIVATE KEY-----\n...\n"), "", ""),
     ("no-key", "", put("demo/x.py", "begin = '-----BEGIN PRIVATE KEY-----'\n"), "", ""),
     ("licence", "licences", say("License-File: LICENSE"), "error", "LICENSE"),
     ("pth", "startup-files", put("demo.pth", "import demo\n"), "warning", "import demo"),

@@ -3,10 +3,10 @@
 Every bundle leaves ``.hip_fatbin``; its code objects go into an archive a target,
 ``torch/.kpack/torch_<target>.kpack``. Kernel databases and code objects of their own move, and keep their
 paths. A device wheel is unpacked over the host wheel. Its bytes depend on names, target, code and
-Requires-Python alone, so that a rebuilt host has the same device wheels; that lists the digests of what they
-hold (``device_files.json``), so that an audit tells them from those of another build. Targets with features
-(``gfx90a:xnack+``) have archives of their own in the wheel of the plain target, as the runtime looks for
-them; code of a generic target is in the wheel that is for all of its chips.
+Requires-Python alone, so that a rebuilt host has the same device wheels. The host lists the digests of what
+they hold (``device_files.json``): an audit tells them from those of another build by it. Targets with
+features (``gfx90a:xnack+``) have archives of their own in the wheel of the plain target, as the runtime looks
+for them; code of a generic target is in the wheel that is for all of its chips.
 
 Source: ROCm/rocm-systems, ``shared/kpack``: python/rocm_kpack/wheel_splitter.py, runtime/src/loader.cpp.
 """

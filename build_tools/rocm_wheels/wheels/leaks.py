@@ -71,12 +71,21 @@ def _make_pattern(kind: LeakKind, name: str, literal: bytes, rest: bytes, not_be
 
 
 _WORD = rb"A-Za-z0-9_"
+# all is bounded: what nearly is a key must not take long
+_KEY_KIND = rb"(?:[A-Z0-9]{1,16} ){0,3}PRIVATE KEY(?: BLOCK)?"
+_KEY_LINE_END = rb"(?:[\s\"'#*+,;>|]|\\[rnt]){1,40}"
+_KEY_TEXT = rb"[A-Za-z0-9+/]{20}"
 _CREDENTIALS = (
     _Pattern(
         "credential",
         "a private key",
-        b"PRIVATE KEY-----",
-        re.compile(rb"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY-----\s+(?:[\w-]+:[^\r\n]*\s+)*[A-Za-z0-9+/]{40}"),
+        b"PRIVATE KEY",
+        re.compile(
+            # a key may be cut at either end, a comment, or a text of a source with line ends spelled out
+            rb"-----BEGIN %(kind)b-----%(end)b(?:[A-Za-z-]{1,20}: [^\r\n\\]{0,80}%(end)b){0,4}%(text)b"
+            rb"(?:[^-]{0,8000}-----END %(kind)b-----)?|%(text)b={0,2}%(end)b-----END %(kind)b-----"
+            % {b"kind": _KEY_KIND, b"end": _KEY_LINE_END, b"text": _KEY_TEXT}
+        ),
     ),
     *(
         _make_pattern("credential", name, literal, rest, _WORD)
