@@ -26,6 +26,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 from rocm_wheels.audit import checks
+from rocm_wheels.audit.check import AuditCheck
 from rocm_wheels.cli import lines, main
 from rocm_wheels.core import errors
 from rocm_wheels.core.tables import format_markdown_table
@@ -115,8 +116,8 @@ def list_needs() -> str:
     return ", ".join(f"`{name}`" for name in ast.literal_eval(values[0]))
 
 
-def _describe_need(check: checks.AuditCheck) -> str:
-    if isinstance(check, checks.SetCheck):
+def _describe_need(check: AuditCheck) -> str:
+    if check.kind == "set":
         return " (of a set)"
     return " (needs a recipe)" if check.needs_recipe else ""
 
@@ -127,8 +128,8 @@ def list_audit_checks() -> str:
         [
             f"{check.id} `{check.name}`",
             "note" if check.severity == "info" else check.severity,
-            escape_markdown(check.summary + _describe_need(check)),
-            escape_markdown(f"{check.reason} {check.fix}"),
+            escape_markdown(check.looks_for + _describe_need(check)),
+            escape_markdown(f"{check.why} {check.fix}"),
         ]
         for check in checks.ALL_CHECKS
     ]

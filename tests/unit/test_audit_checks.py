@@ -18,7 +18,8 @@ from audit_wheels import MACHINES, Draft, bundle, dll, elf_header, library, torc
 from binary_writer import messagepack
 
 from rocm_wheels.audit import audited_wheel, verify
-from rocm_wheels.audit.checks import ALL_CHECKS, CHECKS, WheelCheck
+from rocm_wheels.audit.check import AuditCheck
+from rocm_wheels.audit.checks import ALL_CHECKS, CHECKS
 from rocm_wheels.audit.contents import find_disallowed_contents
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import errors
@@ -463,7 +464,7 @@ MUTATIONS: list[tuple[str, str, Mutation, str, str]] = [
 def test_ids_are_for_good() -> None:
     assert {check.id: check.name for check in CHECKS} == IDS
     assert [check.id for check in CHECKS] == sorted(IDS)
-    assert all(check.summary and check.reason and check.fix for check in CHECKS)
+    assert all(check.looks_for and check.why and check.fix for check in CHECKS)
 
 
 @pytest.mark.parametrize("draft", [linux(), windows()], ids=["linux", "windows"])
@@ -601,12 +602,14 @@ def test_a_check_is_a_function_and_a_row(tmp_path: Path, monkeypatch: pytest.Mon
         unnamed = [name for name, binary in wheel.binaries.items() if binary.loader.soname is None]
         return [errors.Finding("warning", "has no SONAME", subject=name) for name in unnamed]
 
-    row = WheelCheck("RW999", "unnamed", "warning", "libraries have names", "why", "fix", find_unnamed)
+    row = AuditCheck(
+        "RW999", "unnamed", "warning", "libraries have names", "why", "fix", run_check=find_unnamed
+    )
     monkeypatch.setattr("rocm_wheels.audit.verify.CHECKS", (*CHECKS, row))
     draft = linux()
     draft.members["demo/x.so"] = library()
     report = audit(draft, tmp_path)
-    assert [(finding.check, finding.subject) for finding in report.findings] == [("unnamed", "demo/x.so")]
+    assert [(f.check, f.subject, f.tip) for f in report.findings] == [("unnamed", "demo/x.so", "fix")]
 
 
 def run(capfd: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:

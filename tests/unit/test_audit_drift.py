@@ -256,7 +256,7 @@ def test_one_loss_is_named_by_exactly_one_check(  # noqa: PLR0917 - pytest passe
 def test_ids_are_for_good_and_each_has_its_mutation() -> None:
     ids = {check.id: check.name for check in checks.DRIFT_CHECKS}
     assert ids == IDS and set(IDS) <= {check.id for check in checks.ALL_CHECKS}
-    assert all(check.summary and check.reason and check.fix for check in checks.DRIFT_CHECKS)
+    assert all(check.looks_for and check.why and check.fix for check in checks.DRIFT_CHECKS)
     assert {row[1] for row in MUTATIONS if row[1]} == {
         check.name for check in checks.DRIFT_CHECKS if check.id != "RW084"
     }

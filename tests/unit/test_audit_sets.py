@@ -70,7 +70,7 @@ def test_ids_of_sets_are_for_good() -> None:
     assert {check.id: check.name for check in checks.SET_CHECKS} == {**SET_IDS, "RW090": "lost-wheels"}
     ids = [check.id for check in checks.ALL_CHECKS]
     assert ids == sorted(set(ids)) and len({check.name for check in checks.ALL_CHECKS}) == len(ids)
-    assert all(check.summary and check.reason and check.fix for check in checks.SET_CHECKS)
+    assert all(check.looks_for and check.why and check.fix for check in checks.SET_CHECKS)
 
 
 def test_each_wheel_of_a_folder_is_read_once_for_all_checks(

@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
-from rocm_wheels.audit import audited_wheel
+from rocm_wheels.audit import audited_wheel, check
 from rocm_wheels.core import errors
 
 SetKind = Literal["folder", "index", "lock", "set"]
@@ -133,19 +133,21 @@ class SetReport(audited_wheel.CheckReport):
         }
 
 
-_FILES_TIP = "publish it again as it was listed: a file of a name is never replaced by another"
-
-
+@check.check(
+    "RW061 set-files (error)",
+    why="Installers refuse them, or install something else than was tested.",
+    fix="Publish the files again, as they were listed; a file of a name is never replaced by another.",
+    kind="set",
+)
 def check_set_files(subject: AuditedSet) -> list[errors.Finding] | audited_wheel.SkippedCheck:
-    """The files that it lists are there, each once and with the digest that it states."""
+    """The files that the index, lock or set lists are there, with the digests that it states."""
     findings = [
-        errors.Finding("error", reason, _FILES_TIP, subject=name)
-        for name, reason in sorted(subject.files.absent.items())
+        errors.Finding("error", reason, subject=name) for name, reason in sorted(subject.files.absent.items())
     ]
     for name, sha256 in sorted(subject.sha256_by_name.items()):
         if (stated := subject.files.digests.get(name, sha256)) != sha256:
             message = f"has the sha256 {sha256}, and {subject.origin} says {stated}"
-            findings.append(errors.Finding("error", message, _FILES_TIP, subject=name))
+            findings.append(errors.Finding("error", message, subject=name))
     for wheel in subject.wheels:
         name, sha256 = wheel.scan.path.name, wheel.scan.sha256
         if subject.sha256_by_name[name] != sha256:

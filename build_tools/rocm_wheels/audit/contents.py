@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
 
-from rocm_wheels.audit import audited_wheel, metadata
+from rocm_wheels.audit import audited_wheel, check, metadata
 from rocm_wheels.core.errors import DataError, Finding, Severity
 from rocm_wheels.models.libraries import is_rocm_library
 from rocm_wheels.models.project import Project
@@ -24,50 +24,70 @@ from rocm_wheels.wheels.hazards import HazardKind, InstalledContents
 _INSTALLER_FILES = ("direct_url.json", "INSTALLER", "REQUESTED")
 
 
+@check.check(
+    "RW001 archive (error)",
+    why="Installers refuse the wheel, or install something else than was packed.",
+    fix="Build the wheel again; whatever changed it after it was packed must write RECORD, too.",
+)
 def check_archive(wheel: audited_wheel.AuditedWheel) -> list[Finding]:
-    """Every member is whole and listed in RECORD; name, folder, METADATA and WHEEL agree.
+    """Members are whole; RECORD, METADATA and names agree.
 
     Device code and libraries that are damaged are told here as well: see ``scan_wheel``.
     """
-    tip = "something changed or cut the wheel after it was packed, or packed it wrongly: build it again"
     repair = "`rocm-wheels wheel retag --drop-requirement` takes them out"
     return [
-        *_list_scan_faults(wheel, "archive", "error", tip),
+        *_list_scan_faults(wheel, "archive", "error"),
         *_list_scan_faults(wheel, "markers", "error", repair),
     ]
 
 
+@check.check(
+    "RW023 wheel-tags (error)",
+    why="Tools that read WHEEL take it for another platform; a sign of a file that was only renamed.",
+    fix="`rocm-wheels wheel retag` changes both.",
+)
 def check_wheel_tags(wheel: audited_wheel.AuditedWheel) -> list[Finding]:
     """WHEEL states the tags of the file name."""
-    tip = "`rocm-wheels wheel retag` changes both"
-    return _list_scan_faults(wheel, "tags", wheel.format_severity, tip)
+    return _list_scan_faults(wheel, "tags", wheel.format_severity)
 
 
+@check.check(
+    "RW024 purelib (error)",
+    why="On systems where both folders differ it is installed into the wrong one.",
+    fix="The project's setup must tell that it has binary modules.",
+)
 def check_purelib(wheel: audited_wheel.AuditedWheel) -> list[Finding]:
     """A wheel for a platform does not call itself pure."""
-    tip = "the project's setup must tell that it has binary modules"
-    return _list_scan_faults(wheel, "purelib", wheel.format_severity, tip)
+    return _list_scan_faults(wheel, "purelib", wheel.format_severity)
 
 
+@check.check(
+    "RW025 record-digests (error)",
+    why="Nobody can see whether a file was changed after it was installed.",
+    fix="Pack the wheel again: `rocm-wheels wheel retag` writes digests.",
+)
 def check_record_digests(wheel: audited_wheel.AuditedWheel) -> list[Finding]:
-    """RECORD has a digest and a size of each file, spelled as the specification wants them."""
-    tip = "pack the wheel again: `rocm-wheels wheel retag` writes a RECORD with digests"
-    findings = _list_scan_faults(wheel, "digests", "error" if wheel.expected.strict else "warning", tip)
+    """RECORD has a digest of each file, spelled as the specification says."""
+    findings = _list_scan_faults(wheel, "digests", "error" if wheel.expected.strict else "warning")
     broken = {fault.removeprefix(f"{wheel.scan.path}: ") for fault in wheel.scan.breaking_faults}
     if not wheel.has_recipe:
         return findings
     return [replace(each, severity="error") if each.message in broken else each for each in findings]
 
 
+@check.check(
+    "RW047 archive-form (error)",
+    why="The upload is refused.",
+    fix="`rocm-wheels wheel retag` writes the archive again.",
+)
 def check_archive_form(wheel: audited_wheel.AuditedWheel) -> list[Finding]:
-    """The archive has nothing that PyPI refuses although installers can read it."""
-    tip = "`rocm-wheels wheel retag` writes the archive again, without it"
+    """Nothing that PyPI refuses in an archive that can be read."""
     prefix = f"{wheel.scan.path}: "
-    return [Finding("error", fault.removeprefix(prefix), tip) for fault in wheel.scan.repairable]
+    return [Finding("error", fault.removeprefix(prefix)) for fault in wheel.scan.repairable]
 
 
 def _list_scan_faults(
-    wheel: audited_wheel.AuditedWheel, kind: str, severity: Severity, tip: str
+    wheel: audited_wheel.AuditedWheel, kind: str, severity: Severity, tip: str = ""
 ) -> list[Finding]:
     prefix = f"{wheel.scan.path}: "
     metadata = f"{prefix}{wheel.dist_info}/METADATA: "  # what is wrong with a field has a check of its own
@@ -79,28 +99,43 @@ def _list_scan_faults(
     return [Finding(severity, fault.removeprefix(prefix), tip) for fault in faults]
 
 
+@check.check(
+    "RW010 files (error)",
+    why="Parts of the package are missing at run time.",
+    fix="The build back end left them out: git-ignored files need to be named to some.",
+    needs_recipe=True,
+)
 def check_files(wheel: audited_wheel.AuditedWheel) -> list[Finding] | audited_wheel.SkippedCheck:
-    """Every file that the recipe names is there."""
+    """The files that the recipe names are inside."""
     patterns = wheel.project.checks.files
     if not patterns:
         return audited_wheel.SkippedCheck("the recipe names no files")
-    tip = "the build back end left it out, or the tree was not complete when the build began"
     return [
-        Finding("error", f"no member matches {pattern}", tip)
+        Finding("error", f"no member matches {pattern}")
         for pattern in patterns
         if not wheel.find_members(pattern)
     ]
 
 
+@check.check(
+    "RW054 allowed-contents (error)",
+    why="Files of other projects are overwritten, or programs appear that nobody has looked at.",
+    fix="Take it out of the wheel, or name it under checks.contents of the recipe.",
+    needs_recipe=True,
+)
 def check_allowed_contents(wheel: audited_wheel.AuditedWheel) -> list[Finding]:
-    """Nothing is put into an environment but what the recipe has a line for."""
+    """Nothing is installed but what the recipe allows."""
     return _list_disallowed(wheel, "allowed-contents")
 
 
+@check.check(
+    "RW055 startup-files (error)",
+    why="Lines of a .pth and the module sitecustomize run in every program of that environment.",
+    fix="Take it out; a recipe allows a .pth by checks.contents.startup_files.",
+)
 def check_startup_files(wheel: audited_wheel.AuditedWheel) -> list[Finding]:
-    """Nothing runs whenever Python starts, unless the recipe says so."""
-    tip = "whoever installs the wheel runs it in every Python of that environment"
-    findings = _list_hazards(wheel, "startup-files", tip)
+    """Nothing runs whenever Python starts."""
+    findings = _list_hazards(wheel, "startup-files")
     if not wheel.has_recipe:
         return findings
     errors = [finding for finding in findings if finding.severity == "error"]
@@ -145,25 +180,44 @@ def find_disallowed_contents(
     return findings
 
 
+@check.check(
+    "RW056 environment-files (error)",
+    why="Whoever uses that environment next runs what the wheel has put there.",
+    fix="Give programs names of their own, and install nothing beside the package.",
+)
 def check_environment_files(wheel: audited_wheel.AuditedWheel) -> list[Finding]:
-    """Nothing takes the place of Python, an installer or another project."""
-    return _list_hazards(wheel, "environment-files", "take it out, or give it a name of its own")
+    """Nothing takes the place of python, pip or another project."""
+    return _list_hazards(wheel, "environment-files")
 
 
+@check.check(
+    "RW057 file-types (error)",
+    why="Unpacked by root, setuid files run as root; installers write a link's target into a file.",
+    fix="Pack the files themselves, with mode 644 or 755.",
+)
 def check_file_types(wheel: audited_wheel.AuditedWheel) -> list[Finding]:
-    """No member is a link, or has bits of users and groups."""
-    tip = "pack the files themselves, with mode 644 or 755"
-    return _list_hazards(wheel, "file-types", tip)
+    """No links, and no bits of users or groups."""
+    return _list_hazards(wheel, "file-types")
 
 
+@check.check(
+    "RW058 colliding-names (error)",
+    why="On Windows and macOS one overwrites the other, unseen on Linux.",
+    fix="Rename one of them.",
+)
 def check_colliding_names(wheel: audited_wheel.AuditedWheel) -> list[Finding]:
-    """No two names, folders included, are one where case and Unicode forms do not count."""
-    return _list_hazards(wheel, "colliding-names", "rename one of them: which is read depends on the machine")
+    """No names that differ by case or Unicode form alone."""
+    return _list_hazards(wheel, "colliding-names")
 
 
+@check.check(
+    "RW059 metadata-text (error)",
+    why="Control characters hide text, or command a terminal; the rest is read in different ways.",
+    fix="Build the wheel again: no back end writes this.",
+)
 def check_metadata_text(wheel: audited_wheel.AuditedWheel) -> list[Finding]:
-    """The files of the dist-info folder are text, and can be parsed."""
-    findings = _list_hazards(wheel, "metadata-text", "build the wheel again; no back end writes this")
+    """METADATA, entry points and variant.json are plain text that can be read."""
+    findings = _list_hazards(wheel, "metadata-text")
     where = f"{wheel.dist_info}/{document.VARIANT_FILE_NAME}"
     content = wheel.scan.texts.get(where)
     label = wheel.scan.name.label if wheel.scan.name is not None else None
@@ -194,15 +248,20 @@ def check_metadata_text(wheel: audited_wheel.AuditedWheel) -> list[Finding]:
     return findings
 
 
-def _list_hazards(wheel: audited_wheel.AuditedWheel, kind: HazardKind, tip: str) -> list[Finding]:
+def _list_hazards(wheel: audited_wheel.AuditedWheel, kind: HazardKind) -> list[Finding]:
     hazards = [
         hazard for scan in (wheel.scan, *wheel.parts) for hazard in scan.hazards if hazard.kind == kind
     ]
-    return [Finding(hazard.severity, hazard.text, tip, subject=hazard.member) for hazard in hazards]
+    return [Finding(hazard.severity, hazard.text, subject=hazard.member) for hazard in hazards]
 
 
+@check.check(
+    "RW011 installer-files (error)",
+    why="Installers take what direct_url.json or INSTALLER says for a fact of the user's machine.",
+    fix="Take the files out of the wheel: they come from packing an installed package.",
+)
 def check_installer_files(wheel: audited_wheel.AuditedWheel) -> list[Finding]:
-    """No file is inside that only an installer may write (such as ``direct_url.json``)."""
+    """No file that only installers may write."""
     return [
         Finding(
             "error",
@@ -217,20 +276,17 @@ def check_installer_files(wheel: audited_wheel.AuditedWheel) -> list[Finding]:
 _INIT_CALL = "initialize_process"
 _FAT_TIP = "`rocm-wheels wheel fat` makes such a wheel from a thin one"
 _WRITE_TIP = "write the module again: the build makes it right before the front end runs"
-_CPU_TIP = "HIP was not found or switched off at configure time: look in the log for `USE_ROCM`"
 
 
 def check_version_module(wheel: audited_wheel.AuditedWheel) -> list[Finding]:
     """``version.py`` of the package states a ``hip`` version, and no ``cuda`` version."""
     member = f"{wheel.project.checks.import_name}/version.py"
     if member not in wheel.scan.texts:
-        return [
-            Finding("error", "the module that states the HIP version is missing", _CPU_TIP, subject=member)
-        ]
+        return [Finding("error", "the module that states the HIP version is missing", subject=member)]
     try:
         stated = _read_constants(_parse_module(wheel, member))
     except DataError as error:
-        return [Finding("error", str(error), _CPU_TIP, subject=member)]
+        return [Finding("error", str(error), subject=member)]
     findings = []
     version, name = stated.get("__version__"), wheel.scan.name
     expected = wheel.expected.version
@@ -248,19 +304,20 @@ def check_version_module(wheel: audited_wheel.AuditedWheel) -> list[Finding]:
         findings.append(Finding("error", message, tip, subject=member))
     if not isinstance(stated.get("hip"), str) or not stated["hip"]:
         findings.append(
-            Finding(
-                "error", "a CPU-only build: `hip` is not stated (None or missing)", _CPU_TIP, subject=member
-            )
+            Finding("error", "a CPU-only build: `hip` is not stated (None or missing)", subject=member)
         )
     if stated.get("cuda") is not None:
-        findings.append(
-            Finding("error", f"a CUDA build: `cuda` is {stated['cuda']!r}", _CPU_TIP, subject=member)
-        )
+        findings.append(Finding("error", f"a CUDA build: `cuda` is {stated['cuda']!r}", subject=member))
     return findings
 
 
+@check.check(
+    "RW013 rocm-init (error)",
+    why="torch loads the libraries of another ROCm, or finds none.",
+    fix="The build writes the module before the front end runs: it must reach the wheel unchanged.",
+)
 def check_rocm_init(wheel: audited_wheel.AuditedWheel) -> list[Finding] | audited_wheel.SkippedCheck:
-    """The module that starts the ROCm packages is there, compiles, and checks for the SDK's version."""
+    """The module that starts ROCm asks for the SDK's version."""
     member = wheel.rocm_init
     if member is None or (not wheel.has_recipe and not _is_started(wheel, member)):
         return audited_wheel.SkippedCheck("no recipe names such a module, and nothing inside uses one")
@@ -333,8 +390,13 @@ def _list_imported(node: ast.AST) -> list[str]:
     return [alias.name.partition(".")[0] for alias in node.names] if isinstance(node, ast.Import) else []
 
 
+@check.check(
+    "RW014 carried-rocm (error)",
+    why="Loading it fails on machines without a ROCm of their own, for which such wheels are made.",
+    fix="`rocm-wheels wheel fat` takes in all that it needs.",
+)
 def check_carried_rocm(wheel: audited_wheel.AuditedWheel) -> list[Finding] | audited_wheel.SkippedCheck:
-    """What libraries are linked to of ROCm is in the ROCm that the wheel carries."""
+    """Of a wheel that carries its ROCm: what it is linked to is inside."""
     if wheel.rocm_folder is None:
         return audited_wheel.SkippedCheck("carries no ROCm of its own")
     inside = {PurePosixPath(name).name for name in wheel.members}

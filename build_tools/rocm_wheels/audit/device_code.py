@@ -9,27 +9,37 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from rocm_wheels.audit import audited_wheel
+from rocm_wheels.audit import audited_wheel, check
 from rocm_wheels.core import errors
 from rocm_wheels.models import gfx, project
 from rocm_wheels.variants.targets import COMPILER_GENERICS
 
-_REBUILD_TIP = "build again with a clean tree and look in the log for the target that was left out"
 _FOREIGN_TIP = "the list of targets did not reach the compiler: look for another --offload-arch in the log"
-_NO_RULE_TIP = "say in the recipe, under checks.device_code, what this file must hold and why"
 _DEVICE_WHEELS_TIP = "name the device wheels with those archives as well: they are read together"
 
 
+@check.check(
+    "RW017 device-code (error)",
+    why="Kernels are missing for a GPU: hipErrorNoBinaryForGpu at the first launch.",
+    fix="Build again with a clean tree, and look in the log for the target that was left out.",
+    needs_recipe=True,
+)
 def check_device_code(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
-    """Each library holds all requested targets, a subset or none, as its recipe's rule says."""
+    """Each library holds all, some or none of the targets."""
     findings: list[errors.Finding] = []
     for member, rule in _match_rules(wheel):
         findings += _judge_library(wheel, member, rule)
     return findings
 
 
+@check.check(
+    "RW016 device-libraries (error)",
+    why="A part of the project was not built for GPUs.",
+    fix="Look in the log for what configure said about HIP.",
+    needs_recipe=True,
+)
 def check_device_libraries(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
-    """Each rule about device code that is required has a library to hold for."""
+    """The libraries that must hold device code exist."""
     ruled = list(_match_rules(wheel, damaged=True))
     return [
         errors.Finding(
@@ -42,8 +52,14 @@ def check_device_libraries(wheel: audited_wheel.AuditedWheel) -> list[errors.Fin
     ]
 
 
+@check.check(
+    "RW018 device-consistency (error)",
+    why="Part of the package runs on a GPU, and part of it does not.",
+    fix="Build again with a clean tree.",
+    needs_recipe=True,
+)
 def check_consistency(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding] | audited_wheel.SkippedCheck:
-    """When no targets were stated: libraries that must hold all of them hold the same ones."""
+    """Without stated targets: libraries agree."""
     if wheel.expected.targets is not None:
         return audited_wheel.SkippedCheck("the targets were stated, and each library is compared with them")
     groups: dict[tuple[str, ...], list[str]] = {}
@@ -59,11 +75,7 @@ def check_consistency(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]
         differences = "; ".join(
             f"{', '.join(names)}: {' '.join(targets)}" for targets, names in groups.items()
         )
-        return [
-            errors.Finding(
-                "error", f"libraries that must hold the same targets differ: {differences}", _REBUILD_TIP
-            )
-        ]
+        return [errors.Finding("error", f"libraries that must hold the same targets differ: {differences}")]
     common_targets = set(next(iter(groups), ()))
     extra_targets = (
         [
@@ -85,8 +97,14 @@ def check_consistency(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]
     ]
 
 
+@check.check(
+    "RW015 rocm-build (error)",
+    why="It installs and imports, and no GPU does anything.",
+    fix="Look in the log for what configure said about HIP.",
+    needs_recipe=True,
+)
 def check_rocm_build(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding] | audited_wheel.SkippedCheck:
-    """The wheel is a ROCm build: it states ``torch.version.hip``, or holds device code or HIP sources."""
+    """A ROCm build, not a CPU-only one."""
     evidence = wheel.project.checks.rocm
     if evidence == "none":
         return audited_wheel.SkippedCheck(
@@ -134,15 +152,20 @@ def _match_rules(
             yield member, rule
 
 
+@check.check(
+    "RW019 device-coverage (error)",
+    why="Nobody has said which targets that library must serve, so nothing checks it.",
+    fix="Say in the recipe, under checks.device_code, what the file must hold and why.",
+    needs_recipe=True,
+)
 def check_coverage(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
-    """Device code is only where the recipe has a rule about it."""
+    """Device code only where the recipe has a rule."""
     ruled = {member for member, _ in _match_rules(wheel)}
     ruled.update(archive for member in wheel.moved_code for archive in wheel.find_archives(member))
     return [
         errors.Finding(
             "error",
             f"{_describe_held_code(wheel, member)} and no rule of the recipe covers it",
-            _NO_RULE_TIP,
             subject=member,
         )
         for member in sorted({*wheel.device_code, *wheel.moved_code} - ruled)
@@ -172,7 +195,6 @@ def _judge_library(
             errors.Finding(
                 "error",
                 f"a host-only library: holds no device code at all{requested}",
-                _REBUILD_TIP,
                 subject=member,
             )
         ]
@@ -204,7 +226,7 @@ def _judge_library(
             f"lacks {' '.join(missing)}: holds {_join_targets(targets)}, requested "
             f"{' '.join(expected_targets)}"
         )
-        findings.append(errors.Finding("error", message, _REBUILD_TIP, subject=member))
+        findings.append(errors.Finding("error", message, subject=member))
     return findings
 
 
@@ -232,8 +254,13 @@ def _get_first_member(groups: dict[tuple[str, ...], list[str]]) -> Sequence[str]
 _MOST_LACKING = 0.05
 
 
+@check.check(
+    "RW093 bundle-targets (error)",
+    why="Some operations fail on one kind of GPU alone: hipErrorNoBinaryForGpu.",
+    fix="Build again with a clean tree: an object was compiled for other targets.",
+)
 def check_bundles(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding] | audited_wheel.SkippedCheck:
-    """Within a library, the code of each object is there for the same targets.
+    """Within a library, every kernel is there for the same targets.
 
     A few that lack one were compiled otherwise than the rest: an error. Where many do, these are kernels that
     are meant for some GPUs (of fbgemm, of Composable Kernel): worth knowing. What an archive of a split
@@ -255,7 +282,5 @@ def check_bundles(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding] | a
         missing = sorted(set().union(*lacking.values()))
         is_fault = len(lacking) <= max(1, _MOST_LACKING * len(bundles)) < len(bundles)
         message = f"{len(lacking)} of its {len(bundles)} bundles of kernels lack code for {' '.join(missing)}"
-        findings.append(
-            errors.Finding("error" if is_fault else "info", message, _REBUILD_TIP, subject=member)
-        )
+        findings.append(errors.Finding("error" if is_fault else "info", message, subject=member))
     return findings

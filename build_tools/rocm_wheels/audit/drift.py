@@ -21,7 +21,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from rocm_wheels.audit import audited_set, audited_wheel, drift_limits, kernels
+from rocm_wheels.audit import audited_set, audited_wheel, check, drift_limits, kernels
 from rocm_wheels.audit.libraries import strip_hash
 from rocm_wheels.binaries import loader
 from rocm_wheels.core import errors, tables
@@ -75,27 +75,44 @@ def _is_wheel_name(name: str) -> bool:
     return True
 
 
+@check.check(
+    "RW090 lost-wheels (error)",
+    why="Who has that Python, platform or GPU stays on the old release, or gets wheels that do not match.",
+    fix="Build what is missing; where support ends, let an exception say so.",
+    kind="set",
+)
 def check_lost_wheels(subject: audited_set.AuditedSet) -> list[errors.Finding] | audited_wheel.SkippedCheck:
-    """For each wheel of the set before there is one: the same project, Python, machine and label."""
+    """Against an older set: there is a wheel for each of its wheels."""
     if subject.compared is None:
         return audited_wheel.SkippedCheck("there is no older set to compare with (--against)")
     matched = match_wheels(subject.compared.names, subject.sha256_by_name)
     newest = set(match_wheels(subject.compared.names, subject.compared.names).values())
     message = "has no successor: no wheel here is of its project, Python, platform and label"
-    tip = "build it, or say in an exception that support for it ends"
-    return [errors.Finding("error", message, tip, subject=name) for name in sorted(newest - matched.keys())]
+    return [errors.Finding("error", message, subject=name) for name in sorted(newest - matched.keys())]
 
 
+@check.check(
+    "RW081 lost-files (error)",
+    why="Somebody imports or reads each of them; a whole package was left out before.",
+    fix="Look whether the sources took them out, or the build back end left them out.",
+    kind="drift",
+)
 def check_lost_files(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
-    """The files of the wheel before are there; libraries and kernels have checks of their own."""
+    """Against an older wheel: its files are there."""
     before, after = _list_plain_files(wheel.compared.wheel), _list_plain_files(wheel)
     lost = sorted(before.keys() - after.keys())
     severity = _judge(wheel, "files-lost", len(before), len(lost))
     return _name_files(wheel, lost, severity, "gone") if severity else []
 
 
+@check.check(
+    "RW082 new-files (warning)",
+    why="Tests, headers or somebody else's package are downloaded and installed by everybody.",
+    fix="Look which pattern of package data took them in.",
+    kind="drift",
+)
 def check_new_files(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
-    """Not many files came along that the wheel before has not."""
+    """Against an older wheel: not many files came along."""
     before, after = _list_plain_files(wheel.compared.wheel), _list_plain_files(wheel)
     added = sorted(after.keys() - before.keys())
     severity = _judge(wheel, "files-new", len(before), len(added))
@@ -123,13 +140,18 @@ def _name_files(
     return findings
 
 
+@check.check(
+    "RW083 lost-libraries (error)",
+    why="What is linked to such a library no longer loads; what imports such a module fails.",
+    fix="Bring it back, or build all that needs it again, and publish both together.",
+    kind="drift",
+)
 def check_lost_libraries(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
-    """The libraries and modules of the wheel before are there, under their SONAMEs."""
+    """Against an older wheel: its libraries and modules are there, under their SONAMEs."""
     before, after = _list_libraries(wheel.compared.wheel), _list_libraries(wheel)
     by_base: dict[str, list[str]] = {}
     for name in after:
         by_base.setdefault(_strip_numbers(name), []).append(name)
-    tip = "what is linked to it no longer loads: bring it back, or build all that needs it again"
     findings = []
     for name, member in sorted(before.items()):
         if name in after:
@@ -138,18 +160,23 @@ def check_lost_libraries(wheel: audited_wheel.AuditedWheel) -> list[errors.Findi
         severity: errors.Severity = "warning" if _is_private(member) else "error"
         if others and severity == "error":
             message = f"{name} is {_join_names(sorted(others))} now"
-            findings.append(errors.Finding("error", message, tip, subject=after[others[0]]))
+            findings.append(errors.Finding("error", message, subject=after[others[0]]))
         elif not others:
             kind = "module" if _MODULE.search(member) else "library"
             message = f"the {kind} {posixpath.basename(member)} is gone"
-            findings.append(errors.Finding(severity, message, tip, subject=member))
+            findings.append(errors.Finding(severity, message, subject=member))
     return findings
 
 
+@check.check(
+    "RW084 lost-symbols (error)",
+    why="Extensions that were built against the old library end with: undefined symbol.",
+    fix="Bring the symbols back, or build all that uses them again, and publish both together.",
+    kind="drift",
+)
 def check_lost_symbols(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
-    """Libraries that others can link to export the symbols that they exported, under the same versions."""
+    """Against an older wheel: libraries that others can link to export the same symbols."""
     before, after = _list_libraries(wheel.compared.wheel), _list_libraries(wheel)
-    tip = "what was linked to the old library fails to load: build all that uses it again, or bring them back"
     kinds: tuple[tuple[drift_limits.DriftMeasure, str], ...] = (
         ("functions-lost", "C symbol"),
         ("cpp-symbols-lost", "C++ symbol"),
@@ -167,7 +194,7 @@ def check_lost_symbols(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding
                 message = (
                     f"lost {tables.format_count(len(lost), noun)} of {len(of_kind):,}: {_join_names(lost)}"
                 )
-                findings.append(errors.Finding(severity, message, tip, subject=after[name]))
+                findings.append(errors.Finding(severity, message, subject=after[name]))
     return findings
 
 
@@ -189,14 +216,19 @@ def _list_exported(binary: loader.HostBinary) -> set[str]:
     }
 
 
+@check.check(
+    "RW085 needed-drift (warning)",
+    why="A feature is gone without a word, or the wheel needs what machines of users may not have.",
+    fix="Look in the log of configure which option or library it found otherwise.",
+    kind="drift",
+)
 def check_needed_drift(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
-    """Libraries are linked to the same libraries as before; another number behind ``.so`` is a note.
+    """Against an older wheel: libraries are linked to the same libraries.
 
     What glibc and the compiler bring does not count: which of it is named goes with their versions.
     """
     before, after = _list_libraries(wheel.compared.wheel), _list_libraries(wheel)
     inside = {_strip_numbers(posixpath.basename(member)) for member in wheel.members}
-    tip = "a feature was switched on or off, or found another library: look in the log of configure"
     findings = []
     for name in sorted(before.keys() & after.keys()):
         old = _list_needed(wheel.compared.wheel, before[name])
@@ -207,7 +239,7 @@ def check_needed_drift(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding
         if gained := sorted(new.keys() - old.keys()):
             parts.append(f"newly linked to {_join_names(new[base] for base in gained)}")
         if parts:
-            findings.append(errors.Finding("warning", f"is {' and '.join(parts)}", tip, subject=after[name]))
+            findings.append(errors.Finding("warning", f"is {' and '.join(parts)}", subject=after[name]))
         common = sorted(old.keys() & new.keys() - inside)
         renumbered = [base for base in common if old[base] != new[base]]
         if renumbered:
@@ -216,15 +248,20 @@ def check_needed_drift(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding
     return findings
 
 
+@check.check(
+    "RW086 lost-targets (error)",
+    why="On GPUs that the wheel served before, the first kernel fails.",
+    fix="Build for those targets again; where support ends, let an exception say so.",
+    kind="drift",
+)
 def check_lost_targets(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
-    """Each library, and each kernel database, serves the targets that it served before.
+    """Against an older wheel: each library and kernel database serves the same targets.
 
     Code for fewer features serves more, and so does code for a generic processor. What was moved into device
     wheels is looked for there; that a device wheel is gone, or a whole library, other checks tell.
     """
     old, after = wheel.compared.wheel, _collect_code(wheel)
     libraries = {_mask_member(wheel, member): member for member in wheel.libraries}
-    tip = "the list of targets that was built is shorter, or one of them failed and was left out"
     findings = []
     for key, group in sorted(_collect_code(old).items()):
         new_group, library = after.get(key), libraries.get(key)
@@ -235,14 +272,19 @@ def check_lost_targets(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding
         if lost := sorted(target for target in group.targets if not _is_served(target, held)):
             subject = new_group.member if new_group is not None else library or ""
             message = f"{group.label or 'has'} no {group.noun} for {' '.join(lost)} any more"
-            findings.append(errors.Finding("error", message, tip, subject=subject))
+            findings.append(errors.Finding("error", message, subject=subject))
     return findings
 
 
+@check.check(
+    "RW087 lost-kernels (error)",
+    why="Some operations fail, or are slow, on one kind of GPU alone.",
+    fix="Look which sources are no longer compiled for that target.",
+    kind="drift",
+)
 def check_lost_kernels(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
-    """For a target that is still served there are about as many code objects and kernel files, of a size."""
+    """Against an older wheel: as many code objects and kernel files for each target."""
     before, after = _collect_code(wheel.compared.wheel), _collect_code(wheel)
-    tip = "look which sources are no longer compiled for that target"
     findings = []
     for key in sorted(before.keys() & after.keys()):
         old, new = before[key], after[key]
@@ -256,12 +298,18 @@ def check_lost_kernels(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding
                 sizes = f"from {tables.format_size(size)} to {tables.format_size(new.sizes[target])}"
                 message = f"{old.noun} for {target} shrank {sizes}"
             if severity:
-                findings.append(errors.Finding(severity, message, tip, subject=new.member))
+                findings.append(errors.Finding(severity, message, subject=new.member))
     return findings
 
 
+@check.check(
+    "RW088 size-drift (error)",
+    why="A library was grafted by mistake, debug information left in, or a part not built.",
+    fix="`rocm-wheels wheel diff` shows which files changed; limits can be set in a policy.",
+    kind="drift",
+)
 def check_size_drift(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
-    """Neither the wheel nor one of its files grew or shrank beyond the limits."""
+    """Against an older wheel: neither it nor a file of it grew or shrank beyond the limits."""
     old = wheel.compared.wheel
     findings = list(_judge_size(wheel, "", "wheel", old.scan.size, wheel.scan.size))
     before = {_mask_member(old, member.name): member.size for member in old.scan.members}
@@ -294,8 +342,14 @@ def _judge_size(
     ]
 
 
+@check.check(
+    "RW089 requirement-drift (warning)",
+    why="Installers bring something else, or refuse what they installed before.",
+    fix="Look whether the project changed its requirements, or an edit of METADATA did.",
+    kind="drift",
+)
 def check_requirement_drift(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
-    """METADATA requires the same projects in the same way; other bounds are a note.
+    """Against an older wheel: METADATA requires the same projects in the same way.
 
     A pin may name another version, as each build does; which is right is told by the checks of pins.
     """
@@ -317,9 +371,8 @@ def check_requirement_drift(wheel: audited_wheel.AuditedWheel) -> list[errors.Fi
     if old.requires_python != new.requires_python:
         pythons = [f"Python {metadata.requires_python or 'of any version'}" for metadata in (new, old)]
         changes.append(f"is for {' instead of '.join(pythons)}")
-    tip = "look whether the project changed its requirements, or an edit of METADATA did"
     subject = f"{wheel.dist_info}/METADATA"
-    findings = [errors.Finding("warning", change, tip, subject=subject) for change in changes]
+    findings = [errors.Finding("warning", change, subject=subject) for change in changes]
     return [*findings, *(errors.Finding("info", note, subject=subject) for note in notes)]
 
 

@@ -17,7 +17,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from rocm_wheels.audit import audited_wheel
+from rocm_wheels.audit import audited_wheel, check
 from rocm_wheels.core import errors
 from rocm_wheels.device_code import code_objects, kernel_databases
 from rocm_wheels.models import gfx
@@ -26,15 +26,19 @@ _ABI_OF_V4 = 2
 _ABI_OF_V6 = 4
 
 
+@check.check(
+    "RW033 target-list (error)",
+    why="Programs ask torch.cuda.get_arch_list() and are told of GPUs that it cannot use.",
+    fix="Build with a clean tree: the list changed between configuring and compiling.",
+)
 def check_target_list(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding] | audited_wheel.SkippedCheck:
-    """The targets that torch says it was built for are those that libtorch_hip holds code for.
+    """The targets that torch states are those it has code for.
 
     An error where it holds code that it does not state; a warning where it states more, as a wheel whose code
     was pruned does. A split library may have the rest in device wheels that are not here.
     """
     if not wheel.scan.target_lists:
         return audited_wheel.SkippedCheck("no libtorch_python.so that states targets")
-    tip = "the list of targets changed between configuring and compiling: build with a clean tree"
     findings = []
     for member, targets in sorted(wheel.scan.target_lists.items()):
         library = f"{posixpath.dirname(member)}/libtorch_hip.so"
@@ -45,14 +49,19 @@ def check_target_list(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]
             continue
         severity: errors.Severity = "warning" if held < stated else "error"
         message = f"states {' '.join(targets)} (torch.cuda.get_arch_list), and {library} holds"
-        findings.append(errors.Finding(severity, f"{message} {' '.join(sorted(held))}", tip, subject=member))
+        findings.append(errors.Finding(severity, f"{message} {' '.join(sorted(held))}", subject=member))
     return findings
 
 
+@check.check(
+    "RW036 code-object-version (warning)",
+    why="Loaders drop the older versions, which cannot state xnack and sramecc as IDs do.",
+    fix="Compile with -mcode-object-version=4 or newer.",
+)
 def check_code_versions(
     wheel: audited_wheel.AuditedWheel,
 ) -> list[errors.Finding] | audited_wheel.SkippedCheck:
-    """Code objects are of a version that ROCm's loaders read today: V4 or newer."""
+    """Code objects are of version V4 or newer."""
     if not wheel.device_code:
         return audited_wheel.SkippedCheck("holds no device code")
     findings = []
@@ -61,16 +70,20 @@ def check_code_versions(
         if old:
             versions = ", ".join(f"V{version + 2}" for version in sorted(filter(None, old)))
             message = f"holds code objects of version {versions or 'V2'}, older than V4"
-            tip = "compile with -mcode-object-version=4 or newer"
             severity: errors.Severity = "error" if wheel.has_recipe else "warning"
-            findings.append(errors.Finding(severity, message, tip, subject=member))
+            findings.append(errors.Finding(severity, message, subject=member))
     return findings
 
 
+@check.check(
+    "RW037 feature-mixtures (warning)",
+    why="In one setting of the GPU a part of the package has no kernels.",
+    fix="Build all libraries for one list of targets.",
+)
 def check_feature_mixtures(
     wheel: audited_wheel.AuditedWheel,
 ) -> list[errors.Finding] | audited_wheel.SkippedCheck:
-    """For one processor, code is either for any setting of xnack or sramecc, or for stated ones."""
+    """Code states xnack and sramecc everywhere or nowhere."""
     if not wheel.device_code:
         return audited_wheel.SkippedCheck("holds no device code")
     findings = []
@@ -106,10 +119,15 @@ def _collect_signs(objects: Iterable[code_objects.CodeObject]) -> dict[tuple[str
     }
 
 
+@check.check(
+    "RW038 generic-targets (error)",
+    why="No runtime loads it; older runtimes pass over generic code of any version.",
+    fix="Compile with -mcode-object-version=6, or for the processors themselves.",
+)
 def check_generic_targets(
     wheel: audited_wheel.AuditedWheel,
 ) -> list[errors.Finding] | audited_wheel.SkippedCheck:
-    """Code for generic processors is of version V6, which alone can say what it runs on."""
+    """Code for generic processors is of version V6."""
     if not wheel.device_code:
         return audited_wheel.SkippedCheck("holds no device code")
     findings = []
@@ -118,8 +136,7 @@ def check_generic_targets(
         targets = " ".join(sorted({code.target.processor for code in generic}))
         if any(code.abi_version is not None and code.abi_version < _ABI_OF_V6 for code in generic):
             message = f"holds code for {targets} in a version older than V6, which no runtime loads"
-            tip = "compile with -mcode-object-version=6"
-            findings.append(errors.Finding("error", message, tip, subject=member))
+            findings.append(errors.Finding("error", message, subject=member))
         elif generic:
             message = f"holds code for {targets}: a runtime that knows no generic targets passes over it"
             findings.append(errors.Finding("info", message, subject=member))
@@ -136,14 +153,18 @@ _DEVICE_REQUIREMENT = re.compile(r"amd-.*-device-")
 _PACKAGE_TARGET = re.compile(r"^(?:rocm-sdk|amd)-.*?-?(?P<label>gfx[\w-]+)$")
 
 
+@check.check(
+    "RW039 target-packages (error)",
+    why="The libraries of another GPU are installed: nothing runs.",
+    fix="Make METADATA and the code from one list of targets.",
+)
 def check_target_packages(
     wheel: audited_wheel.AuditedWheel,
 ) -> list[errors.Finding] | audited_wheel.SkippedCheck:
-    """Packages for one GPU that are required are for a target that the wheel has code for."""
+    """Packages for a GPU that it requires are for one of its targets."""
     if not wheel.targets:
         return audited_wheel.SkippedCheck("holds no device code")
     families = {name.lower(): set(targets) for name, targets in gfx.get_gfx_families().items()}
-    tip = "the requirement was written for another family: make METADATA and code of one list of targets"
     findings = []
     for line in wheel.scan.metadata.requires_dist if wheel.scan.metadata else ():
         match = _PACKAGE_TARGET.match(
@@ -154,7 +175,7 @@ def check_target_packages(
         covered = families.get(match["label"])
         if covered is not None and covered.isdisjoint(wheel.targets):
             message = f"requires {line}, and holds code for {' '.join(wheel.targets)} alone"
-            findings.append(errors.Finding("error", message, tip, subject=f"{wheel.dist_info}/METADATA"))
+            findings.append(errors.Finding("error", message, subject=f"{wheel.dist_info}/METADATA"))
     return findings
 
 
@@ -165,7 +186,6 @@ _PROJECTS = {"rocblas": "rocBLAS", "hipblaslt": "hipBLASLt", "hipsparselt": "hip
 _MIOPEN = re.compile(r"(?:^|/)share/miopen/db/")
 _AOTRITON = re.compile(r"(?:^|/)aotriton\.images/")
 _KERNELS_OF_ALL = "Kernels.so-000-"
-_LISTS_TIP = "the database was cut or put together of two builds: take it whole from one ROCm"
 
 
 @dataclass(frozen=True)
@@ -201,10 +221,15 @@ def collect_databases(members: Iterable[str]) -> tuple[KernelDatabase, ...]:
     return tuple(KernelDatabase(*key, frozenset(names)) for key, names in sorted(files.items()))
 
 
+@check.check(
+    "RW034 kernel-files (error)",
+    why="Matrix products fail on that GPU, when one of the shapes comes up.",
+    fix="Take the database whole, from one ROCm.",
+)
 def check_kernel_files(
     wheel: audited_wheel.AuditedWheel,
 ) -> list[errors.Finding] | audited_wheel.SkippedCheck:
-    """Every kernel file that a database's list for a target names is there, with its code; and no other.
+    """Kernel databases have every file that their lists name.
 
     Each file of code, of a database or not, holds code for the target that it is named for.
     """
@@ -226,7 +251,7 @@ def check_kernel_files(
         typed = {match["target"] for match in map(_OF_LAZY_LIST.search, database.files) if match}
         for target in sorted((database.targets if lists else typed) - listed):
             message = f"{database.project} has kernel files for {target} and no list of them: it loads none"
-            findings.append(errors.Finding("error", message, _LISTS_TIP, subject=database.root))
+            findings.append(errors.Finding("error", message, subject=database.root))
     return findings
 
 
@@ -253,17 +278,17 @@ def _find_wrong_code(
         if member in wheel.damaged_members:
             continue
         if not sizes.get(member):
-            yield errors.Finding("error", "is empty", _LISTS_TIP, subject=member)
+            yield errors.Finding("error", "is empty", subject=member)
         elif _CODE_FILE.search(member):
             objects = wheel.scan.device_code.get(member, ())
             targets = {code.target for code in objects if code.form != "empty"}
             named = [kernel_databases.parse_label(label) for label in labels]
             other = [t for t in targets if not any(label is None or _serves(t, label) for label in named)]
             if not targets:
-                yield errors.Finding("error", "holds no code object", _LISTS_TIP, subject=member)
+                yield errors.Finding("error", "holds no code object", subject=member)
             elif other:
                 message = f"is named for {' '.join(labels)}, and holds code for {other[0]}"
-                yield errors.Finding("error", message, _LISTS_TIP, subject=member)
+                yield errors.Finding("error", message, subject=member)
 
 
 def _serves(target: code_objects.TargetId, label: code_objects.TargetId) -> bool:
@@ -297,13 +322,13 @@ def _judge_list(database: KernelDatabase, member: str, stems: Collection[str]) -
     findings = []
     if missing:
         message = f"{database.project} lacks files for {target}: {audited_wheel.join_names(sorted(missing))}"
-        findings.append(errors.Finding("error", message, _LISTS_TIP, subject=member))
+        findings.append(errors.Finding("error", message, subject=member))
     if stray:
         message = (
             f"{database.project} has files for {target} that its list does not name: "
             f"{audited_wheel.join_names(stray)}"
         )
-        findings.append(errors.Finding("warning", message, _LISTS_TIP, subject=member))
+        findings.append(errors.Finding("warning", message, subject=member))
     return findings
 
 
@@ -315,17 +340,21 @@ def _list_missing_code(stem: str, files: Collection[str]) -> list[str]:
     return [] if f"{stem}.hsaco" in files else [f"{stem}.hsaco"]
 
 
+@check.check(
+    "RW035 kernel-targets (error)",
+    why="On that GPU the library fails, or is slow, although torch itself has code for it.",
+    fix="Take the files of that target from the same ROCm.",
+)
 def check_kernel_targets(
     wheel: audited_wheel.AuditedWheel,
 ) -> list[errors.Finding] | audited_wheel.SkippedCheck:
-    """Each kernel database that the wheel carries serves each target, but where ROCm is built without."""
+    """Each kernel database serves each target."""
     served = _collect_served_targets(wheel.members)
     if not served:
         return audited_wheel.SkippedCheck("carries no kernel database")
     asked = wheel.expected.targets
     targets = audited_wheel.list_base_targets(asked) if asked is not None else _join_targets(served)
     severity: errors.Severity = "error" if wheel.has_recipe else "warning"
-    tip = "take the database of that target from the same ROCm"
     findings = []
     for target in targets:
         fact = gfx.get_gfx_targets().get(target)
@@ -334,7 +363,7 @@ def check_kernel_targets(
             is_unknown = project == "aotriton" and fact is not None and fact.aotriton is None
             if not is_excluded and not is_unknown and not _is_served(target, labels):
                 message = f"{project} has no kernel files for {target}, and has some for others"
-                findings.append(errors.Finding("info" if project == "MIOpen" else severity, message, tip))
+                findings.append(errors.Finding("info" if project == "MIOpen" else severity, message))
     return findings
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from rocm_wheels.audit import audited_wheel
+from rocm_wheels.audit import audited_wheel, check
 from rocm_wheels.binaries import loader
 from rocm_wheels.core import errors, tables
 from rocm_wheels.models import ci
@@ -32,13 +32,17 @@ _NO_TABLES = audited_wheel.SkippedCheck(
 )
 _NO_LIBRARY = audited_wheel.SkippedCheck("holds no native library for Linux")
 _NO_DLL = audited_wheel.SkippedCheck("holds no native library for Windows")
-_REPAIR_TIP = "`rocm-wheels wheel repair` takes it away"
 
 
+@check.check(
+    "RW012 elf-tag-too-old (error)",
+    why="Installers give it to older systems, where loading it ends with: version `GLIBC_2.34' not found.",
+    fix="`rocm-wheels wheel repair` computes the tag; for an older one, build in that manylinux image.",
+)
 def check_symbol_versions(
     wheel: audited_wheel.AuditedWheel,
 ) -> list[errors.Finding] | audited_wheel.SkippedCheck:
-    """The libraries need no newer symbols than the oldest of the wheel's tags promises.
+    """Libraries need no newer symbols than the tags promise.
 
     ``linux_x86_64`` promises nothing, and installers take it on every Linux: such a wheel may need what the
     image has that our own are built in, and no more.
@@ -80,10 +84,15 @@ def check_symbol_versions(
     return [errors.Finding(severity, f"{claim}, and it needs {system}: {reasons}", tip)]
 
 
+@check.check(
+    "RW045 architecture (error)",
+    why="Loading ends with: wrong ELF class, or: cannot open shared object file.",
+    fix="Build on that machine, or tag it for the one that it was built on.",
+)
 def check_architecture(
     wheel: audited_wheel.AuditedWheel,
 ) -> list[errors.Finding] | audited_wheel.SkippedCheck:
-    """The libraries are for the machine that the tags name; files whose names say another one are a note."""
+    """Libraries are for the machine that the tags name."""
     if not wheel.scan.binaries or wheel.wheel_platform is None or wheel.wheel_platform.system != "linux":
         return _NO_LIBRARY
     architecture = wheel.wheel_platform.architecture
@@ -114,13 +123,17 @@ _PYTHON_FOLDER = re.compile(r"python[23]\.[0-9]+")
 _INSTALLED_ROOT = re.compile(r"^[^/]+\.data/(?:purelib|platlib)/")
 
 
+@check.check(
+    "RW021 run-paths (warning)",
+    why="Where somebody else can make that folder, what lies in it is loaded.",
+    fix="Link with entries relative to $ORIGIN; `rocm-wheels wheel repair` takes the others out.",
+)
 def check_run_paths(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
-    """No library looks for others in a folder of the builder's machine, or outside of site-packages.
+    """No library looks into the builder's folders, or out of site-packages.
 
     A warning: link steps of upstream projects leave such entries behind, and the loader passes
     over a folder that is not there. Where anybody can make it (``/tmp``), it is a hole, and an error.
     """
-    tip = "link with entries relative to $ORIGIN, or take the entry out when the wheel is repaired"
     findings = []
     for member, entries in _list_run_paths(wheel):
         absolute = [entry for entry in entries if entry.startswith("/") and not _SYSTEM_FOLDER.match(entry)]
@@ -128,19 +141,24 @@ def check_run_paths(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
             anybody = any(map(_ANYBODYS_FOLDER.match, absolute))
             message = f"looks for libraries in {audited_wheel.join_names(absolute)}"
             message += ", where anybody can put some" if anybody else ""
-            findings.append(errors.Finding("error" if anybody else "warning", message, tip, subject=member))
+            findings.append(errors.Finding("error" if anybody else "warning", message, subject=member))
         relative = [entry for entry in entries if _ORIGIN.match(entry)]
         if leaving := [entry for entry in relative if _leaves_site_packages(member, entry)]:
             message = f"looks for libraries outside of site-packages: {audited_wheel.join_names(leaving)}"
-            findings.append(errors.Finding("warning", message, tip, subject=member))
+            findings.append(errors.Finding("warning", message, subject=member))
         if named := [entry for entry in relative if _PYTHON_FOLDER.search(entry) and entry not in leaving]:
             message = f"looks for libraries in the folder of one Python: {audited_wheel.join_names(named)}"
-            findings.append(errors.Finding("warning", message, tip, subject=member))
+            findings.append(errors.Finding("warning", message, subject=member))
     return findings
 
 
+@check.check(
+    "RW046 open-run-paths (error)",
+    why="Whoever can write into the folder that a program is started in has its libraries loaded.",
+    fix="`rocm-wheels wheel repair` takes such entries out.",
+)
 def check_open_run_paths(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
-    """No run path stands for the current folder: an entry that is empty, or relative without $ORIGIN.
+    """No run path stands for the current folder.
 
     In wheels of ours it is an error, but where they stay as they were built, for the builder's machine.
     """
@@ -149,10 +167,10 @@ def check_open_run_paths(wheel: audited_wheel.AuditedWheel) -> list[errors.Findi
     for member, entries in _list_run_paths(wheel):
         if "" in entries:
             message = "an empty entry in its run path: the loader looks in the current folder"
-            findings.append(errors.Finding(severity, message, _REPAIR_TIP, subject=member))
+            findings.append(errors.Finding(severity, message, subject=member))
         if bare := [entry for entry in entries if entry and entry[0] not in "/$"]:
             message = f"looks for libraries relative to the current folder: {audited_wheel.join_names(bare)}"
-            findings.append(errors.Finding(severity, message, _REPAIR_TIP, subject=member))
+            findings.append(errors.Finding(severity, message, subject=member))
     return findings
 
 
@@ -169,19 +187,28 @@ def _leaves_site_packages(member: str, entry: str) -> bool:
     return place == ".." or place.startswith("../")
 
 
+@check.check(
+    "RW026 executable-stack (error)",
+    why="glibc 2.41 and newer refuse to load it: cannot enable executable stack.",
+    fix="Link with -z noexecstack; `rocm-wheels wheel repair --clear-exec-stack` takes the flag away.",
+)
 def check_executable_stack(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
-    """No library asks for an executable stack: PF_X in PT_GNU_STACK, or no such header at all."""
-    tip = "link with -z noexecstack; `rocm-wheels wheel repair --clear-exec-stack` takes the flag away"
+    """No library asks for an executable stack."""
     message = "asks for an executable stack, which glibc 2.41 and newer refuse to load"
     return [
-        errors.Finding("error", message, tip, subject=member)
+        errors.Finding("error", message, subject=member)
         for member, binary in wheel.binaries.items()
         if binary.has_executable_stack and not binary.loader.program
     ]
 
 
+@check.check(
+    "RW027 text-relocations (warning)",
+    why="Its code is written to when it is loaded: SELinux refuses that, and no two processes share it.",
+    fix="Compile with -fPIC.",
+)
 def check_text_relocations(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
-    """No library has relocations in its code (DT_TEXTREL): such pages are writable, and never shared."""
+    """No library has relocations in its code."""
     return [
         errors.Finding(
             "warning", "has relocations in its code (DT_TEXTREL)", "compile with -fPIC", subject=member
@@ -191,21 +218,22 @@ def check_text_relocations(wheel: audited_wheel.AuditedWheel) -> list[errors.Fin
     ]
 
 
+@check.check(
+    "RW028 duplicate-soname (warning)",
+    why="The loader takes the one that comes first, whoever asks for it.",
+    fix="Leave one, or give them names of their own.",
+)
 def check_sonames(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
-    """No two libraries have one SONAME and different content; an error where others are linked to it."""
+    """No two different libraries of one SONAME."""
     members: dict[str, list[str]] = {}
     for member, binary in wheel.binaries.items():
         if binary.loader.soname and not binary.loader.program:
             members.setdefault(binary.loader.soname, []).append(member)
-    tip = (
-        "the loader takes the one that comes first, whoever asks: leave one, or give them names of their own"
-    )
     needed = {name for binary in wheel.binaries.values() for name in binary.loader.needed}
     return [
         errors.Finding(
             "error" if soname in needed else "warning",
             f"{soname} is {audited_wheel.join_names(names)}: different files of one SONAME",
-            tip,
             names[0],
         )
         for soname, names in sorted(members.items())
@@ -224,8 +252,13 @@ def strip_hash(name: str) -> str:
     return _HASH.sub("", name)
 
 
+@check.check(
+    "RW029 two-runtimes (error)",
+    why="Two HIP runtimes crash in one process; two OpenMP runtimes start twice the threads.",
+    fix="Leave one, and link everything to it.",
+)
 def check_runtimes(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
-    """A process gets one OpenMP and one HIP runtime from a wheel, not two."""
+    """One HIP runtime and one OpenMP."""
     findings = []
     hip = {
         wheel.digests.get(member, member): member
@@ -245,8 +278,7 @@ def check_runtimes(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
         outside.pop(_OPENMP.match(posixpath.basename(member))[1], None)  # type: ignore[index] # it is one
     if len(runtimes := [*inside.values(), *outside.values()]) > 1:
         message = f"several OpenMP runtimes: {audited_wheel.join_names(sorted(runtimes))}"
-        tip = "each starts threads of its own, and waits for them alone: link everything to one"
-        findings.append(errors.Finding("error", message, tip))
+        findings.append(errors.Finding("error", message))
     return findings
 
 
@@ -259,8 +291,13 @@ def list_openmp_runtimes(wheel: audited_wheel.AuditedWheel) -> dict[str, str]:
     }
 
 
+@check.check(
+    "RW030 grafted-rocm (error)",
+    why="Two copies of one ROCm library are loaded, and hundreds of megabytes are downloaded twice.",
+    fix="Repair the wheel with --find-links to the ROCm packages: what these have stays outside.",
+)
 def check_grafted_rocm(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
-    """No library of ROCm was taken into the wheel by mistake: packages that it requires have them."""
+    """No library of ROCm that a required package has."""
     name = canonicalize_name(wheel.scan.name.distribution) if wheel.scan.name else ""
     if wheel.rocm_folder is not None or name.startswith(("rocm", "amd-")):
         return []
@@ -277,21 +314,23 @@ def check_grafted_rocm(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding
         if owner or requires:
             owner = owner or requires[0].name
             message = f"is a library of ROCm, and {owner}, which is required, has another"
-            findings.append(errors.Finding("error", message, _GRAFT_TIP, subject=member))
+            findings.append(errors.Finding("error", message, subject=member))
         elif strip_hash(file) != file:
             message = "is a library of ROCm that a repair took from the builder's machine"
             severity: errors.Severity = "error" if wheel.has_recipe else "warning"
-            findings.append(errors.Finding(severity, message, _GRAFT_TIP, subject=member))
+            findings.append(errors.Finding(severity, message, subject=member))
     return findings
 
 
-_GRAFT_TIP = "repair the wheel with --find-links to the ROCm packages: what these have stays outside"
-
-
+@check.check(
+    "RW031 needed-libraries (error)",
+    why="Loading ends with: cannot open shared object file.",
+    fix="Require the package that has it, or take it in: `rocm-wheels wheel repair --library-dir`.",
+)
 def check_needed_libraries(
     wheel: audited_wheel.AuditedWheel,
 ) -> list[errors.Finding] | audited_wheel.SkippedCheck:
-    """What libraries are linked to is in the wheel, in what it requires, or on every system of its tag."""
+    """What libraries are linked to will be there."""
     if not wheel.binaries or wheel.wheel_platform is None or wheel.wheel_platform.system != "linux":
         return _NO_LIBRARY
     try:
@@ -324,10 +363,15 @@ def _is_python(library: str) -> bool:
     return library.startswith("libpython3")
 
 
+@check.check(
+    "RW032 imported-dlls (error)",
+    why="Loading ends with: DLL load failed, the specified module could not be found.",
+    fix="Require the package that has it, or take it in: `rocm-wheels wheel repair --library-dir`.",
+)
 def check_imported_dlls(
     wheel: audited_wheel.AuditedWheel,
 ) -> list[errors.Finding] | audited_wheel.SkippedCheck:
-    """What DLLs import, at once or delayed, is in the wheel, in what it requires, or part of Windows."""
+    """What DLLs import, at once or delayed, will be there."""
     platform = wheel.wheel_platform
     if not wheel.scan.imports or platform is None or platform.system != "windows":
         return _NO_DLL
@@ -425,8 +469,13 @@ def _may_have(package: str, library: str) -> bool:
     return stem.startswith((name, name.removeprefix("py"), name.removeprefix("lib")))
 
 
+@check.check(
+    "RW042 debug-sections (info)",
+    why="Everybody downloads it, and hardly anybody reads it.",
+    fix="`rocm-wheels wheel repair --strip` moves it into an archive beside the wheel.",
+)
 def check_debug_sections(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
-    """Say how much of the libraries is debug information, which users download and do not need."""
+    """No library holds debug information."""
     sizes = {member: binary.debug_size for member, binary in wheel.binaries.items() if binary.has_debug}
     total = sum(sizes.values())
     if not total:
@@ -436,5 +485,4 @@ def check_debug_sections(wheel: audited_wheel.AuditedWheel) -> list[errors.Findi
     message = (
         f"{tables.format_size(total)} of debug information in {counted}: {audited_wheel.join_names(largest)}"
     )
-    tip = "`rocm-wheels wheel repair --strip` moves it into an archive beside the wheel"
-    return [errors.Finding("info", message, tip, subject=largest[0])]
+    return [errors.Finding("info", message, subject=largest[0])]

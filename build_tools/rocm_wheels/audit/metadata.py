@@ -11,7 +11,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.tags import Tag
 from packaging.version import InvalidVersion, Version
 
-from rocm_wheels.audit import audited_wheel
+from rocm_wheels.audit import audited_wheel, check
 from rocm_wheels.core import errors
 from rocm_wheels.models.project import load_project
 
@@ -19,8 +19,14 @@ _PLATFORM_TAGS = {"linux": re.compile(r"(many|musl)?linux"), "windows": re.compi
 _FILE_NAME_UNREAD = audited_wheel.SkippedCheck("the file name is not a wheel's")
 
 
+@check.check(
+    "RW002 file-name (error)",
+    why="The wheel of another project or version is published under this build.",
+    fix="Look which folder the front end ran in, and whether the version reached its setup.",
+    needs_recipe=True,
+)
 def check_file_name(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding] | audited_wheel.SkippedCheck:
-    """The file name states the recipe's distribution and the version that was built."""
+    """The distribution and version that were to be built."""
     name = wheel.scan.name
     if name is None:
         return _FILE_NAME_UNREAD
@@ -43,16 +49,20 @@ def check_file_name(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding] |
     return findings
 
 
+@check.check(
+    "RW003 platform (error)",
+    why="Installers give it to machines that cannot run it, or to none.",
+    fix="A wheel with native libraries must not be tagged `any`: its setup must tell that it is not pure.",
+)
 def check_platform(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding] | audited_wheel.SkippedCheck:
-    """The tags say the platform that the wheel was built for."""
+    """The tags say the platform it is for."""
     if wheel.scan.name is None:
         return _FILE_NAME_UNREAD
     platforms = sorted({tag.platform for tag in wheel.scan.name.tags})
     if platforms == ["any"]:
         if not wheel.libraries:
             return []
-        tip = "the project's setup must tell that the wheel is not pure"
-        return [errors.Finding("error", f"is tagged for any platform, but holds {wheel.libraries[0]}", tip)]
+        return [errors.Finding("error", f"is tagged for any platform, but holds {wheel.libraries[0]}")]
     if not wheel.has_recipe:
         return []
     expected_platform = wheel.expected.platform
@@ -62,8 +72,13 @@ def check_platform(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding] | 
     )
 
 
+@check.check(
+    "RW004 python (error)",
+    why="No Python that it was built for installs it.",
+    fix="Run the front end with the Python of the build environment.",
+)
 def check_python(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding] | audited_wheel.SkippedCheck:
-    """The interpreter that the wheel was built for accepts its tags."""
+    """The interpreter it was built for accepts its tags."""
     interpreter = wheel.expected.python_tag
     if interpreter is None:
         return audited_wheel.SkippedCheck("the interpreter it is for was not stated")
@@ -72,8 +87,7 @@ def check_python(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding] | au
     tags = wheel.scan.name.tags
     if tags & audited_wheel.list_accepted_tags(interpreter, sorted({tag.platform for tag in tags})):
         return []
-    tip = "the front end ran with another Python than the build environment's"
-    return [errors.Finding("error", f"{_join_tags(tags)} does not fit the interpreter {interpreter}", tip)]
+    return [errors.Finding("error", f"{_join_tags(tags)} does not fit the interpreter {interpreter}")]
 
 
 def is_same_version(version: str, other: str) -> bool:
@@ -106,8 +120,13 @@ _PIN_TIP = (
 )
 
 
+@check.check(
+    "RW005 metadata (error)",
+    why="Indexes refuse the upload, or installers pass over the field.",
+    fix="Correct the field in pyproject.toml or setup.py (core metadata specification).",
+)
 def check_metadata(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding] | audited_wheel.SkippedCheck:
-    """Every field of METADATA is valid (core metadata specification)."""
+    """Every field of METADATA is valid."""
     where = f"{wheel.dist_info}/METADATA"
     if wheel.scan.metadata is None:
         prefix = f"{wheel.scan.path}: {where}: "
@@ -128,10 +147,15 @@ def check_metadata(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding] | 
     return findings
 
 
+@check.check(
+    "RW006 requires-python (error)",
+    why="Installers pass over the wheel, or take it for Pythons that it does not work in.",
+    fix="State requires-python in pyproject.toml.",
+)
 def check_requires_python(
     wheel: audited_wheel.AuditedWheel,
 ) -> list[errors.Finding] | audited_wheel.SkippedCheck:
-    """Requires-Python is stated, and admits the Pythons of the tags, and the one that it was built for.
+    """Requires-Python admits that interpreter.
 
     Of tags for later Pythons as well (``py3``, ``abi3``) it need not admit the first.
     """
@@ -175,18 +199,21 @@ def _admits(admitted: SpecifierSet, minor: int) -> bool:
     return any(admitted.contains(f"3.{minor}.{patch}") for patch in range(100))
 
 
+@check.check(
+    "RW007 requirements (error)",
+    why="PyPI refuses direct references, and the place exists on the builder's machine alone.",
+    fix="Require a version instead.",
+)
 def check_requirements(
     wheel: audited_wheel.AuditedWheel,
 ) -> list[errors.Finding] | audited_wheel.SkippedCheck:
-    """No requirement points at a place instead of a version."""
+    """No requirement points at a place."""
     if wheel.scan.metadata is None:
         return _METADATA_UNREAD
-    tip = "indexes refuse direct references: require a version instead"
     return [
         errors.Finding(
             "error",
             f"requires {requirement.name} from {requirement.url}",
-            tip,
             subject=f"{wheel.dist_info}/METADATA",
         )
         for requirement in map(Requirement, wheel.scan.metadata.requires_dist)
@@ -194,10 +221,16 @@ def check_requirements(
     ]
 
 
+@check.check(
+    "RW008 rocm-requirement (error)",
+    why="Another ROCm than the one it was built with is installed beside it, or none.",
+    fix="The pin reaches setup through PYTORCH_EXTRA_INSTALL_REQUIREMENTS.",
+    needs_recipe=True,
+)
 def check_rocm_requirement(
     wheel: audited_wheel.AuditedWheel,
 ) -> list[errors.Finding] | audited_wheel.SkippedCheck:
-    """``rocm[libraries]==<the SDK's version>`` is required exactly when the recipe says so.
+    """Rocm[libraries] is pinned where it must be.
 
     A wheel that carries its ROCm requires none, and so does one that was built on an installed ROCm.
     """
@@ -249,8 +282,14 @@ def _judge_installed_rocm(
     return findings
 
 
+@check.check(
+    "RW009 pins (error)",
+    why="Beside another torch or triton it may not even be imported.",
+    fix="Pin the version that it was built against.",
+    needs_recipe=True,
+)
 def check_pins(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding] | audited_wheel.SkippedCheck:
-    """The exact versions of what was built together with it are required."""
+    """What was built with it is required at that version."""
     if wheel.scan.metadata is None:
         return _METADATA_UNREAD
     stated = [Requirement(line) for line in wheel.expected.requirements]

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from rocm_wheels.audit import audited_wheel
+from rocm_wheels.audit import audited_wheel, check
 from rocm_wheels.core import errors
 from rocm_wheels.wheels import dist_info, hazards
 
@@ -20,10 +20,15 @@ _NO_NAME = audited_wheel.SkippedCheck("the file name is not a wheel's")
 _CPYTHON_TAG = re.compile(r"cp3(?P<minor>[0-9]+)")
 
 
+@check.check(
+    "RW060 extension-modules (error)",
+    why="Importing it ends with: No module named.",
+    fix="Build with the Python that the wheel is tagged for, in a clean tree.",
+)
 def check_extension_modules(
     wheel: audited_wheel.AuditedWheel,
 ) -> list[errors.Finding] | audited_wheel.SkippedCheck:
-    """Every Python of the tags can import each extension module: the tag in its name is one of theirs.
+    """Extension modules are for the Pythons and the machine of the tags.
 
     Of a module that is there for several Pythons, each Python of the tags needs its own.
     """
@@ -81,10 +86,15 @@ def _is_for(machine: str, architecture: str) -> bool:
     return not architecture or re.search(rf"(?:^|_){re.escape(architecture)}(?:-|$)", machine) is not None
 
 
+@check.check(
+    "RW091 entry-points (error)",
+    why="The program ends with: No module named.",
+    fix="Correct the entry point, or have the build back end take the module in.",
+)
 def check_entry_points(
     wheel: audited_wheel.AuditedWheel,
 ) -> list[errors.Finding] | audited_wheel.SkippedCheck:
-    """The module that an entry point names is inside, where its package is."""
+    """Entry points lead to modules that are inside."""
     where = f"{wheel.dist_info}/entry_points.txt"
     if where not in wheel.scan.texts:
         return audited_wheel.SkippedCheck("has no entry points")
@@ -125,10 +135,15 @@ def _is_module(suffix: str) -> bool:
     return re.fullmatch(r"(?:\.[\w-]+)?\.(?:py|pyc|so|pyd)", suffix) is not None
 
 
+@check.check(
+    "RW092 normal-names (error)",
+    why="Some installers and indexes refuse the wheel, or take it for another project or version.",
+    fix="Build with a back end of today; `rocm-wheels wheel retag` writes both anew.",
+)
 def check_normal_names(
     wheel: audited_wheel.AuditedWheel,
 ) -> list[errors.Finding] | audited_wheel.SkippedCheck:
-    """File name and ``.dist-info`` folder spell project and version as their specification says.
+    """File name and dist-info folder are spelled alike, and normalized.
 
     What is spelled in two ways is an error; in one that is not normal, in wheels of ours.
     """

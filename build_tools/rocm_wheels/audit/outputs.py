@@ -14,7 +14,8 @@ from typing import Any
 from urllib.parse import quote
 
 from rocm_wheels.audit import audited_set, audited_wheel, set_page
-from rocm_wheels.audit.checks import ALL_CHECKS, AuditCheck, SetCheck, get_check_id
+from rocm_wheels.audit.check import AuditCheck
+from rocm_wheels.audit.checks import ALL_CHECKS, get_check_id
 from rocm_wheels.core import files, junit, page_templates, tables
 from rocm_wheels.core.errors import Finding, Severity
 from rocm_wheels.wheels.zip_format import ARCHIVE_FAULTS
@@ -92,16 +93,16 @@ def _group_findings(findings: Iterable[Finding], severity: Severity) -> list[tup
     return list(groups.values())
 
 
-def explain_check(check: AuditCheck[Any]) -> list[str]:
+def explain_check(check: AuditCheck) -> list[str]:
     """Return what a check is about, for people."""
     return [
         f"{check.id} {check.name} ({audited_wheel.SEVERITY_WORDS[check.severity]})",
-        f"  looks for: {check.summary}",
-        f"  why: {check.reason}",
+        f"  looks for: {check.looks_for}",
+        f"  why: {check.why}",
         f"  fix: {check.fix}",
         *([f"  {name}: {text}" for name, text in ARCHIVE_FAULTS.items()] if check.name == "archive" else []),
         *(["  needs: a recipe (--recipe)"] if check.needs_recipe else []),
-        *(["  needs: a set (--set)"] if isinstance(check, SetCheck) else []),
+        *(["  needs: a set (--set)"] if check.kind == "set" else []),
     ]
 
 
@@ -155,12 +156,12 @@ class _SarifArtifacts:
         return uri
 
 
-def _make_sarif_rule(check: AuditCheck[Any]) -> dict[str, Any]:
+def _make_sarif_rule(check: AuditCheck) -> dict[str, Any]:
     return {
         "id": check.id,
         "name": "".join(word.capitalize() for word in check.name.split("-")),
-        "shortDescription": {"text": check.summary},
-        "fullDescription": {"text": check.reason},
+        "shortDescription": {"text": check.looks_for},
+        "fullDescription": {"text": check.why},
         "help": {"text": check.fix},
         "defaultConfiguration": {"level": _SARIF_LEVELS[check.severity]},
     }

@@ -11,7 +11,7 @@ import re
 
 from packaging.metadata import parse_email
 
-from rocm_wheels.audit import audited_wheel
+from rocm_wheels.audit import audited_wheel, check
 from rocm_wheels.core import errors, tables
 from rocm_wheels.wheels.leaks import MOST_SEARCHED, Leak
 
@@ -31,17 +31,26 @@ _LIMITS: tuple[tuple[int, errors.Severity, str], ...] = (
 )
 
 
+@check.check(
+    "RW040 size (warning)",
+    why="The upload is refused, when everything else is done.",
+    fix="Prune targets, take debug sections out, or ask for a higher limit.",
+)
 def check_size(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
-    """Say which places refuse a file of that size. Content of over 50 times the archive is told as damage."""
+    """The file is within the limits of PyPI, GitHub and S3."""
     for limit, severity, meaning in _LIMITS:
         if wheel.scan.size > limit:
-            tip = "`rocm-wheels wheel prune` leaves out targets; debug sections and copies are worth a look"
-            return [errors.Finding(severity, f"{tables.format_size(wheel.scan.size)}, {meaning}", tip)]
+            return [errors.Finding(severity, f"{tables.format_size(wheel.scan.size)}, {meaning}")]
     return []
 
 
+@check.check(
+    "RW044 licences (error)",
+    why="PyPI refuses the upload, and licences ask to come with the copy.",
+    fix="The build back end must take them into *.dist-info/licenses.",
+)
 def check_licences(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding] | audited_wheel.SkippedCheck:
-    """Each file that METADATA names as a licence is there, where PyPI looks for it."""
+    """The licence files that METADATA names are inside."""
     where = f"{wheel.dist_info}/METADATA"
     if wheel.scan.metadata is None:
         return audited_wheel.SkippedCheck("METADATA could not be read")
@@ -52,34 +61,39 @@ def check_licences(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding] | 
     missing = [f for f in files if not any(f"{wheel.dist_info}/{p}{f}" in wheel.members for p in places)]
     severity: errors.Severity = "error" if version >= (2, 4) else "warning"
     return [
-        errors.Finding(
-            severity, f"names {file} as its licence, which is not inside", _LICENCE_TIP, subject=where
-        )
+        errors.Finding(severity, f"names {file} as its licence, which is not inside", subject=where)
         for file in missing
     ]
 
 
-_LICENCE_TIP = "PyPI refuses it: the build back end must take the file into *.dist-info/licenses"
 _TEST_FOLDER = re.compile(r"(?:^|/)(?:tests?|testing|test[_-]?data|certs?|examples?)(?:/|_)", re.IGNORECASE)
 
 
+@check.check(
+    "RW043 credentials (error)",
+    why="Whoever downloads the wheel can use it.",
+    fix="Revoke it; then find out how it came into the build.",
+)
 def check_credentials(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
-    """No text file and no library's data holds a token or a private key. Below tests it is a warning."""
-    tip = "revoke it: whoever downloads the wheel has it; then find out how it came into the build"
+    """No token and no private key inside."""
     findings = []
     for member, leak in _list_leaks(wheel, "credential"):
         severity: errors.Severity = "warning" if _TEST_FOLDER.search(member) else "error"
         message = f"holds {leak.name} ({leak.example}{_count_more(leak)})"
-        findings.append(errors.Finding(severity, message, tip, subject=member))
+        findings.append(errors.Finding(severity, message, subject=member))
     return findings
 
 
+@check.check(
+    "RW041 builder-paths (info)",
+    why="They tell who built it and where, and make builds of two machines differ.",
+    fix="Compile with -ffile-prefix-map.",
+)
 def check_builder_paths(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
-    """Say which libraries hold paths of home folders and CI work folders."""
-    tip = "-ffile-prefix-map takes them out, and makes builds of two machines the same"
+    """No library holds paths of the builder's folders."""
     return [
         errors.Finding(
-            "info", f"holds paths of {leak.name}: {leak.example}{_count_more(leak)}", tip, subject=member
+            "info", f"holds paths of {leak.name}: {leak.example}{_count_more(leak)}", subject=member
         )
         for member, leak in _list_leaks(wheel, "builder-path")
     ]

@@ -7,17 +7,30 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from packaging.version import InvalidVersion, Version
 
-from rocm_wheels.audit import audited_set, audited_wheel, kernels, libraries, metadata, set_environments
+from rocm_wheels.audit import (
+    audited_set,
+    audited_wheel,
+    check,
+    kernels,
+    libraries,
+    metadata,
+    set_environments,
+)
 from rocm_wheels.core import errors, tables
 from rocm_wheels.models import gfx
 
-_VERSION_TIP = "build or stamp them again, from one lock; or leave the older wheels out"
 _ROCM_LOCAL = re.compile(r"(?:^|\.)(?:dev)?rocm(?:sdk|v)?\.?(?P<version>[0-9].*)")
 _MOST_NAMED = 4
 
 
+@check.check(
+    "RW063 set-versions (error)",
+    why="Parts of several builds are installed together, with another ROCm below.",
+    fix="Build or stamp them again, from one lock; or leave the older wheels out.",
+    kind="set",
+)
 def check_set_versions(subject: audited_set.AuditedSet) -> list[errors.Finding] | audited_wheel.SkippedCheck:
-    """Each project of the stack has one version, and all are for one ROCm, on each system.
+    """One version of each project, and one ROCm, on each system.
 
     Variants are for several ROCms, and are compared with themselves alone.
     """
@@ -32,9 +45,7 @@ def check_set_versions(subject: audited_set.AuditedSet) -> list[errors.Finding] 
             stated = list_stated_rocms(wheel)
             if len(set(stated.values())) > 1:
                 said = " and ".join(f"{rocm} by its {source}" for source, rocm in stated.items())
-                findings.append(
-                    errors.Finding("error", f"is for ROCm {said}", _VERSION_TIP, subject=wheel.scan.path.name)
-                )
+                findings.append(errors.Finding("error", f"is for ROCm {said}", subject=wheel.scan.path.name))
             if wheel.scan.name is not None and wheel.scan.name.label is None:
                 system = wheel.wheel_platform.system if wheel.wheel_platform else "any system"
                 versions.setdefault(system, {}).setdefault(
@@ -58,7 +69,7 @@ def _judge_groups(
     smallest = min(groups.values(), key=len)[0].scan.path.name
     described = "; ".join(f"{word} ({_join_names(wheels)})" for word, wheels in sorted(groups.items()))
     text = message.format(count=tables.format_count(len(groups), "version"), groups=described)
-    yield errors.Finding("error", text, _VERSION_TIP, subject=smallest)
+    yield errors.Finding("error", text, subject=smallest)
 
 
 def _join_names(wheels: Iterable[audited_wheel.AuditedWheel]) -> str:
@@ -96,8 +107,14 @@ _IDENTIFIER_LENGTH = re.compile(rb"[0-9]{1,9}")
 _ABI_WORDS = {"new": "_GLIBCXX_USE_CXX11_ABI=1", "old": "_GLIBCXX_USE_CXX11_ABI=0"}
 
 
+@check.check(
+    "RW072 set-abi (error)",
+    why="Loading it ends with: undefined symbol.",
+    fix="Build both with one setting of _GLIBCXX_USE_CXX11_ABI.",
+    kind="set",
+)
 def check_set_abi(subject: audited_set.AuditedSet) -> list[errors.Finding] | audited_wheel.SkippedCheck:
-    """Libraries name torch's functions with the C++ strings that torch was built with.
+    """All was built with the C++ strings that torch was built with.
 
     A mangled name has ``std::__cxx11`` in it where it was compiled with the newer strings of libstdc++, and
     ``Ss`` with the older ones (libstdc++ manual, "Dual ABI"; Itanium C++ ABI, 5.1.9).
@@ -120,8 +137,7 @@ def check_set_abi(subject: audited_set.AuditedSet) -> list[errors.Finding] | aud
     for name, abi in sorted(abis.items()):
         if others := torch_abis - {abi}:
             message = f"was built with {_ABI_WORDS[abi]}, and torch with {_ABI_WORDS[others.pop()]}"
-            tip = "build both with one setting: loading it ends with an undefined symbol"
-            findings.append(errors.Finding("error", message, tip, subject=name))
+            findings.append(errors.Finding("error", message, subject=name))
     return findings
 
 
@@ -158,8 +174,14 @@ def _names_old_string(name: bytes) -> bool:
     return False
 
 
+@check.check(
+    "RW073 set-targets (error)",
+    why="One part of what is installed fails on a GPU that the others run on.",
+    fix="Build what lacks a target again, from one list of targets.",
+    kind="set",
+)
 def check_set_targets(subject: audited_set.AuditedSet) -> list[errors.Finding] | audited_wheel.SkippedCheck:
-    """The libraries that a recipe wants all targets of, and each of ROCm's databases, serve the same targets.
+    """All wheels of the stack, and all of ROCm's databases, serve the same targets.
 
     Wheels for one system are compared, without variants, which are for different targets by intention.
     """
@@ -206,10 +228,16 @@ def check_set_targets(subject: audited_set.AuditedSet) -> list[errors.Finding] |
 _DEVICE_PACKAGE = "rocm-sdk-device-"
 
 
+@check.check(
+    "RW074 set-runtimes (error)",
+    why="Two OpenMP runtimes start twice the threads, and wait for their own alone.",
+    fix="Repair all wheels in one image, so that they take in one library.",
+    kind="set",
+)
 def check_set_runtimes(
     subject: audited_set.AuditedSet,
 ) -> list[errors.Finding] | audited_wheel.SkippedCheck:
-    """The wheels for one system and Python bring one OpenMP runtime: the same file, where several do."""
+    """The wheels bring one OpenMP runtime."""
     findings: dict[str, errors.Finding] = {}
     stack = sorted(set_environments.list_stack_projects(subject))
     if not stack:
@@ -229,8 +257,14 @@ def check_set_runtimes(
     return list(findings.values())
 
 
+@check.check(
+    "RW064 set-complete (error)",
+    why="With that Python installers take torch from here, and the rest from elsewhere, or nothing.",
+    fix="Build what is missing, or leave that Python out.",
+    kind="set",
+)
 def check_set_complete(subject: audited_set.AuditedSet) -> list[errors.Finding] | audited_wheel.SkippedCheck:
-    """Every project of the stack has a wheel for each Python that another one has a wheel for."""
+    """Every project has a wheel for each Python that another one has a wheel for."""
     stack = set_environments.list_stack_projects(subject)
     by_environment: dict[set_environments.SetEnvironment, set[str]] = {}
     for project in stack:
@@ -258,8 +292,14 @@ def check_set_complete(subject: audited_set.AuditedSet) -> list[errors.Finding] 
     return findings
 
 
+@check.check(
+    "RW065 set-plan (error)",
+    why="A release has gaps that nobody decided on.",
+    fix="Build what is missing, or plan without it.",
+    kind="set",
+)
 def check_set_plan(subject: audited_set.AuditedSet) -> list[errors.Finding] | audited_wheel.SkippedCheck:
-    """Every wheel that was planned is there, with code for every target; so are ROCm's packages for these."""
+    """Every wheel that was planned is there, with code for every target."""
     planned = subject.files.planned
     if planned is None:
         return audited_wheel.SkippedCheck(
@@ -300,8 +340,7 @@ def _judge_cell(subject: audited_set.AuditedSet, cell: audited_set.PlannedWheel)
     held = {target for wheel in wheels for target in wheel.targets}
     if missing := sorted({gfx.strip_features(target) for target in cell.targets} - held):
         message = f"{words} has no code for {' '.join(missing)}, which was planned"
-        tip = "build it for all targets of the plan"
-        yield errors.Finding("error", message, tip, subject=wheels[0].scan.path.name)
+        yield errors.Finding("error", message, subject=wheels[0].scan.path.name)
 
 
 def _list_cell_environments(cell: audited_set.PlannedWheel) -> list[set_environments.SetEnvironment]:

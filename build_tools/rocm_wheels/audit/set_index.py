@@ -8,13 +8,19 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from rocm_wheels.audit import audited_set, audited_wheel, set_environments
+from rocm_wheels.audit import audited_set, audited_wheel, check, set_environments
 from rocm_wheels.core import errors
 from rocm_wheels.index import resolve_check, verify
 
 
+@check.check(
+    "RW070 set-index (error)",
+    why="Some installer does not find a wheel, or refuses it.",
+    fix="`rocm-wheels index build` writes the pages again.",
+    kind="set",
+)
 def check_set_index(subject: audited_set.AuditedSet) -> list[errors.Finding] | audited_wheel.SkippedCheck:
-    """The index is what installers read, as ``index verify`` says: pages, links, digests, METADATA."""
+    """The index is what installers read: pages, links, digests, METADATA."""
     if not subject.files.index_url:
         return audited_wheel.SkippedCheck("the set is no index")
     verified = verify.verify_index(subject.files.index_url)
@@ -36,8 +42,14 @@ def _get_place(url: str, index_url: str) -> str:
     return unquote(place) if unquote(place).isprintable() else place
 
 
+@check.check(
+    "RW071 set-resolvers (error)",
+    why="An older build is installed without a word, because its version sorts above.",
+    fix="`rocm-wheels index resolve-check` names a spelling that sorts.",
+    kind="set",
+)
 def check_set_resolvers(subject: audited_set.AuditedSet) -> list[errors.Finding] | audited_wheel.SkippedCheck:
-    """pip and uv take the newest wheels of the set, both the same: those that are to be added, if any are."""
+    """Pip and uv take the newest wheels, and the same."""
     if subject.env is None:
         return audited_wheel.SkippedCheck("pip and uv were not asked what they take: --resolve")
     stack = set_environments.list_stack_projects(subject)

@@ -12,18 +12,23 @@ from contextlib import suppress
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from rocm_wheels.audit import audited_set, audited_wheel, metadata, set_environments
+from rocm_wheels.audit import audited_set, audited_wheel, check, metadata, set_environments
 from rocm_wheels.core import errors, tables
 from rocm_wheels.index import folder
 from rocm_wheels.models import gfx
 from rocm_wheels.variants import device_names
 
-_PIN_TIP = "build or stamp both again, from one lock; or add the wheel that is required"
 _ROCM_PREFIX = "rocm-sdk-"
 _DEVICE_WHEEL = re.compile(r"amd-(?P<host>.+)-device-(?P<key>gfx[\w-]+)")
 _TARGET_PACKAGE = re.compile(r"(?:rocm-sdk-(?:device|libraries|devel)|amd-.+-device)-(?P<key>gfx[\w-]+)")
 
 
+@check.check(
+    "RW062 set-pins (error)",
+    why="Installers find nothing to install, or take another build from elsewhere: segmentation faults.",
+    fix="Build or stamp both again, from one lock.",
+    kind="set",
+)
 def check_set_pins(subject: audited_set.AuditedSet) -> list[errors.Finding] | audited_wheel.SkippedCheck:
     """What a wheel requires of a project in the set is there, in that version and with those extras."""
     faults = _FaultsOfWheels()
@@ -31,9 +36,7 @@ def check_set_pins(subject: audited_set.AuditedSet) -> list[errors.Finding] | au
         name, requirement = required.wheel.scan.path.name, required.requirement
         if required.project not in subject.wheels_by_project:
             if _is_built_with(subject, required):
-                faults.add(
-                    name, f"requires {_spell(required)}, and the set has no {required.project}", _PIN_TIP
-                )
+                faults.add(name, f"requires {_spell(required)}, and the set has no {required.project}")
             others = sorted(set_environments.TRITON_NAMES & set(subject.wheels_by_project))
             if required.project in set_environments.TRITON_NAMES and others:
                 tip = "require it by the name that it is published under, or publish it under that name"
@@ -41,7 +44,7 @@ def check_set_pins(subject: audited_set.AuditedSet) -> list[errors.Finding] | au
             sdists = _list_sdist_versions(subject, required.project)
             if sdists and not any(requirement.specifier.contains(version, True) for version in sdists):
                 versions = ", ".join(map(str, sdists))
-                faults.add(name, f"requires {_spell(required)}, and the set has {versions}", _PIN_TIP)
+                faults.add(name, f"requires {_spell(required)}, and the set has {versions}")
             continue
         candidates = set_environments.find_candidates(subject, required.project, required.environment)
         if not candidates:
@@ -54,11 +57,11 @@ def check_set_pins(subject: audited_set.AuditedSet) -> list[errors.Finding] | au
         older = set_environments.list_older_versions(subject, required.project, required.environment)
         if not fitting and not any(requirement.specifier.contains(version, True) for version in older):
             versions = ", ".join(sorted({str(set_environments.get_version(wheel)) for wheel in candidates}))
-            faults.add(name, f"requires {_spell(required)}, and the set has {versions}", _PIN_TIP)
+            faults.add(name, f"requires {_spell(required)}, and the set has {versions}")
         for extra in sorted(map(canonicalize_name, requirement.extras)):
             if fitting and not any(extra in set_environments.list_extras(wheel) for wheel in fitting):
                 message = f"requires {_spell(required)}, and {fitting[0].scan.path.name} has no extra {extra}"
-                faults.add(name, message, _PIN_TIP)
+                faults.add(name, message)
     return faults.list_findings()
 
 
@@ -87,8 +90,14 @@ def _list_sdist_versions(subject: audited_set.AuditedSet, project: str) -> list[
     return sorted(versions)
 
 
+@check.check(
+    "RW066 set-devices (error)",
+    why="Installers find nothing to install for that GPU, or nobody ever gets the device wheel.",
+    fix="Publish host and device wheels of one split, all together.",
+    kind="set",
+)
 def check_set_devices(subject: audited_set.AuditedSet) -> list[errors.Finding] | audited_wheel.SkippedCheck:
-    """Each extra of a host wheel leads to a device wheel in the set, and each device wheel has an extra."""
+    """Of split wheels: each extra leads to a device wheel, and each device wheel has an extra."""
     device_wheels = {
         project: match["host"]
         for project in subject.wheels_by_project
@@ -123,8 +132,14 @@ def check_set_devices(subject: audited_set.AuditedSet) -> list[errors.Finding] |
     return faults.list_findings()
 
 
+@check.check(
+    "RW067 metapackage (error)",
+    why="Which ROCm is installed depends on the system, on which job uploaded last, or on the machine.",
+    fix="Build it once, as a wheel, from what all platforms have.",
+    kind="set",
+)
 def check_metapackage(subject: audited_set.AuditedSet) -> list[errors.Finding] | audited_wheel.SkippedCheck:
-    """``rocm`` is one file for all machines, and what its extras bring is in the set."""
+    """Rocm is one file for all systems, and what its extras bring is there."""
     wheels = subject.wheels_by_project.get(set_environments.ROCM_PROJECT, ())
     sdists = sorted(
         path.name
@@ -180,10 +195,16 @@ def _find_other_owners(wheels: Iterable[audited_wheel.AuditedWheel]) -> Iterator
             yield errors.Finding("error", message, tip, subject=wheel.scan.path.name)
 
 
+@check.check(
+    "RW068 set-target-packages (error)",
+    why="The libraries of another GPU are installed, or none: nothing runs.",
+    fix="Make METADATA and code from one list of targets; add ROCm's packages for all of them.",
+    kind="set",
+)
 def check_set_target_packages(
     subject: audited_set.AuditedSet,
 ) -> list[errors.Finding] | audited_wheel.SkippedCheck:
-    """Packages for a GPU that are required are for the wheel's or the extra's, and in the set."""
+    """Packages for a GPU that are required are for that GPU, and there."""
     required = [
         item
         for item in set_environments.iterate_requirements(subject)
@@ -241,10 +262,16 @@ def _list_covered_targets(key: str) -> set[str]:
     }
 
 
+@check.check(
+    "RW069 device-default (warning)",
+    why="It installs, finds the GPU, and nothing runs.",
+    fix="Say at import which extra brings kernels, require a default, or publish variants beside it.",
+    kind="set",
+)
 def check_device_default(
     subject: audited_set.AuditedSet,
 ) -> list[errors.Finding] | audited_wheel.SkippedCheck:
-    """A host wheel without device code brings some by default, or says at import which extra does."""
+    """A wheel without kernels of its own brings some, or says which extra does."""
     hosts = [
         wheel
         for project, wheels in subject.wheels_by_project.items()
@@ -284,7 +311,7 @@ class _FaultsOfWheels:
     def __init__(self) -> None:
         self._findings: dict[tuple[str, str], errors.Finding] = {}
 
-    def add(self, wheel: str, message: str, tip: str) -> None:
+    def add(self, wheel: str, message: str, tip: str = "") -> None:
         self._findings.setdefault((wheel, message), errors.Finding("error", message, tip, subject=wheel))
 
     def list_findings(self) -> list[errors.Finding]:

@@ -17,34 +17,38 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from rocm_wheels.audit import audited_wheel
+from rocm_wheels.audit import audited_wheel, check
 from rocm_wheels.core import errors
 from rocm_wheels.device_code import fat_library, kpack
 from rocm_wheels.wheels import dist_info, scan
 
-_SPLIT_TIP = "split the wheel again: host and device wheels come out of one split"
 _RUNTIME = re.compile(r"(?:lib)?rocm_kpack[^/]*\.(?:so|dll)(?:\.[0-9.]+)?$")
 _CHIP = re.compile(r".*-device-(?P<chip>gfx[0-9]+[0-9a-f]{2})")
 
 
+@check.check(
+    "RW049 moved-code (error)",
+    why="The HIP runtime finds no kernel for a GPU that has a device wheel.",
+    fix="Split the wheel again: host and device wheels come out of one split.",
+)
 def check_moved_code(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
-    """A split wheel has no code left over, its records are whole, and archives have a kernel for each."""
+    """Of a split wheel: every kernel is there, no code is left over."""
     findings = [
-        errors.Finding("error", "holds device code that archives have as well", _SPLIT_TIP, subject=member)
+        errors.Finding("error", "holds device code that archives have as well", subject=member)
         for member in wheel.device_code
         if not member.endswith(kpack.KPACK_SUFFIX) and wheel.has_moved_kernels(member)
     ]
     for member, library in wheel.scan.split_libraries.items():
         if library.fault:
             message = f"names archives, and its records cannot be read: {library.fault}"
-            findings.append(errors.Finding("error", message, _SPLIT_TIP, subject=member))
+            findings.append(errors.Finding("error", message, subject=member))
             continue
         if library.has_bundles:
             message = "its old section still holds device code, which nothing loads"
-            findings.append(errors.Finding("error", message, _SPLIT_TIP, subject=member))
+            findings.append(errors.Finding("error", message, subject=member))
         if not library.is_moved:
             message = "names archives, but its records do not tell the HIP runtime so"
-            findings.append(errors.Finding("error", message, _SPLIT_TIP, subject=member))
+            findings.append(errors.Finding("error", message, subject=member))
         findings += _find_missing_kernels(wheel, member, library)
     return findings
 
@@ -63,7 +67,7 @@ def _find_missing_kernels(
         kernel = f"{library.name}#{number}"
         if kernel not in targets:
             message = f"no archive has {kernel}, which record {number} asks for"
-            yield errors.Finding("error", message, _SPLIT_TIP, subject=member)
+            yield errors.Finding("error", message, subject=member)
         elif missing := sorted(every - targets[kernel]):
             message = (
                 f"{kernel} is there for {' '.join(sorted(targets[kernel]))}, not for {' '.join(missing)}"
@@ -71,8 +75,13 @@ def _find_missing_kernels(
             yield errors.Finding("warning", message, subject=member)
 
 
+@check.check(
+    "RW050 device-extras (error)",
+    why="Installers bring the host wheel alone, or find nothing to install.",
+    fix="Split the wheel again: METADATA is written with the device wheels.",
+)
 def check_device_extras(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
-    """The extras of a split wheel lead to device wheels of its version."""
+    """Of a split wheel: extras lead to device wheels."""
     metadata = wheel.scan.metadata
     if not wheel.moved_code or metadata is None:
         return []
@@ -89,23 +98,26 @@ def check_device_extras(wheel: audited_wheel.AuditedWheel) -> list[errors.Findin
             and _DEVICE_NAME.fullmatch(canonicalize_name(requirement.name))
         ]
         if not devices:
-            findings.append(
-                errors.Finding("error", f"the extra {extra} leads to no device wheel", _SPLIT_TIP)
-            )
+            findings.append(errors.Finding("error", f"the extra {extra} leads to no device wheel"))
         for device in devices:
             if str(device.specifier) != f"=={metadata.version}":
                 message = f"the extra {extra} requires {device.name}{device.specifier}, of another version"
-                findings.append(errors.Finding("error", message, _SPLIT_TIP))
+                findings.append(errors.Finding("error", message))
             elif parts and canonicalize_name(device.name) not in parts:
                 message = f"the extra {extra} requires {device.name}, which was not named"
                 findings.append(errors.Finding("warning", message, "name all device wheels of the set"))
     return findings
 
 
+@check.check(
+    "RW051 kpack-runtime (error)",
+    why="An older HIP runtime loads the library without a word, and fails at the first launch.",
+    fix="Carry a ROCm that has librocm_kpack.",
+)
 def check_kpack_runtime(
     wheel: audited_wheel.AuditedWheel,
 ) -> list[errors.Finding] | audited_wheel.SkippedCheck:
-    """A split wheel that carries its ROCm carries the part of it that reads archives."""
+    """Of a split wheel with ROCm inside: it reads archives."""
     if not wheel.moved_code:
         return []
     if wheel.rocm_folder is None:
@@ -157,8 +169,13 @@ def find_device_wheels(wheel: Path) -> tuple[Path, ...]:
     return select_device_wheels(wheel, near)
 
 
+@check.check(
+    "RW020 device-wheels (error)",
+    why="Host library and kernels of two builds are installed together.",
+    fix="Split the wheel again: both come out of one split.",
+)
 def check_device_wheels(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
-    """The device wheels that were named with it are whole, of one split with it, and require its version."""
+    """Parts that were split off are whole and of this version."""
     findings = list(_compare_device_files(wheel))
     for part in wheel.parts:
         where = part.path.name
@@ -200,13 +217,13 @@ def _compare_device_files(wheel: audited_wheel.AuditedWheel) -> Iterator[errors.
     except ValueError:
         stated = None
     if not isinstance(stated, dict):
-        yield errors.Finding("error", "is no list of the files of device wheels", _SPLIT_TIP, subject=where)
+        yield errors.Finding("error", "is no list of the files of device wheels", subject=where)
         return
     for part in wheel.parts:
         digests = {member.name: member.digest for member in part.members}
         if others := sorted(name for name in digests.keys() & stated if digests[name] != stated[name]):
             message = f"is of another build: {audited_wheel.join_names(others)} is not what was split off"
-            yield errors.Finding("error", message, _SPLIT_TIP, subject=part.path.name)
+            yield errors.Finding("error", message, subject=part.path.name)
 
 
 def _find_part_faults(part: scan.WheelScan) -> Iterator[errors.Finding]:
@@ -219,7 +236,7 @@ def _find_part_faults(part: scan.WheelScan) -> Iterator[errors.Finding]:
     objects = [code for codes in part.device_code.values() for code in codes if code.kind == "kpack"]
     if chip and not any(code.target.processor == chip["chip"] for code in objects):
         message = f"is the device wheel of {chip['chip']}, and has no archive for it"
-        yield errors.Finding("error", message, _SPLIT_TIP, subject=part.path.name)
+        yield errors.Finding("error", message, subject=part.path.name)
 
 
 def _normalize(part: scan.WheelScan) -> str:

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rocm_wheels.audit import audited_wheel
+from rocm_wheels.audit import audited_wheel, check
 from rocm_wheels.binaries import loader
 from rocm_wheels.core import errors, tables
 from rocm_wheels.wheels import platform_promises
@@ -119,10 +119,15 @@ def _collect_scope(wheel: audited_wheel.AuditedWheel) -> LibraryScope:
     return LibraryScope(by_name)
 
 
+@check.check(
+    "RW052 needed-symbols (error)",
+    why="Loading ends with: undefined symbol; or the first call does.",
+    fix="Link to the library that has it, or compile with the headers of the one that will be there.",
+)
 def check_needed_symbols(
     wheel: audited_wheel.AuditedWheel,
 ) -> list[errors.Finding] | audited_wheel.SkippedCheck:
-    """Each symbol that a library must find is defined in the wheel, in what it requires, or by the system.
+    """Every symbol that libraries must find is defined.
 
     A library that import never loads, one for each ROCm, may lack some: without a recipe it is a warning.
     """
@@ -138,7 +143,6 @@ def check_needed_symbols(
         return _NOTHING_JUDGED
     names = frozenset(name for pairs in needed.values() for name, _ in pairs)
     definitions = scope.collect_definitions(names)
-    tip = "link it to the library that has them, or compile with the headers of the one that will be there"
     findings = []
     for member, pairs in needed.items():
         undefined = {name for name, version in pairs if not _is_defined(name, version, definitions)}
@@ -150,7 +154,7 @@ def check_needed_symbols(
                 f"needs {tables.format_count(len(undefined), 'symbol')} that no library at "
                 f"hand defines: {listed}"
             )
-            findings.append(errors.Finding(_get_severity(wheel, member), message, tip, subject=member))
+            findings.append(errors.Finding(_get_severity(wheel, member), message, subject=member))
     return findings
 
 
@@ -158,10 +162,15 @@ def _get_severity(wheel: audited_wheel.AuditedWheel, member: str) -> errors.Seve
     return "error" if wheel.has_recipe or member in wheel.loaded_libraries else "warning"
 
 
+@check.check(
+    "RW053 needed-versions (error)",
+    why="Loading ends with: version not found.",
+    fix="Require the version of the library that it was linked to.",
+)
 def check_needed_versions(
     wheel: audited_wheel.AuditedWheel,
 ) -> list[errors.Finding] | audited_wheel.SkippedCheck:
-    """Each symbol version that a library needs of another one at hand is defined there.
+    """Every symbol version that libraries need of others is defined there.
 
     The loader refuses a library when one that it needs defines other versions; one that defines none at all
     it takes, with a message each time.
@@ -169,7 +178,6 @@ def check_needed_versions(
     if not _has_libraries(wheel):
         return _NO_LIBRARY
     scope = _collect_scope(wheel)
-    tip = "it was linked to another version of that library: require the one that it was built with"
     findings = []
     for member, _, symbols in _iterate_symbols(wheel):
         lacking: dict[str, list[str]] = {}
@@ -181,7 +189,7 @@ def check_needed_versions(
             end = "does not define" if has_versions else "does not define, as it defines none"
             message = f"needs {audited_wheel.join_names(names)} of {library}, which it {end}"
             severity = _get_severity(wheel, member) if has_versions else "warning"
-            findings.append(errors.Finding(severity, message, tip, subject=member))
+            findings.append(errors.Finding(severity, message, subject=member))
     return findings
 
 

@@ -10,8 +10,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rocm_wheels.audit import audited_set, audited_wheel, drift_limits, import_check, metadata, split_wheels
-from rocm_wheels.audit.checks import CHECKS, DRIFT_CHECKS, IMPORT_CHECK, SET_CHECKS
+from rocm_wheels.audit import (
+    audited_set,
+    audited_wheel,
+    check,
+    drift_limits,
+    import_check,
+    metadata,
+    split_wheels,
+)
+from rocm_wheels.audit.checks import CHECKS, DRIFT_CHECKS, IMPORT_CHECK, SET_CHECKS, find_check
 from rocm_wheels.core import errors, files, parallel, tables
 from rocm_wheels.variants.targets import collect_wheel_targets
 from rocm_wheels.wheels import required_packages
@@ -132,16 +140,12 @@ def check_wheel(
     scan, expected = subject.scan, subject.expected
     older = subject.baseline.wheel.scan if subject.baseline is not None else None
     outcomes: list[_Outcome] = []
-    for check in (*CHECKS, *(DRIFT_CHECKS if subject.baseline is not None else ())):
-        if check.run_check is not None:
-            is_run = expected.project is not None or not check.needs_recipe
-            outcomes.append((check.name, check.run_check(subject) if is_run else _NO_RECIPE))
-    outcomes.append(
-        (
-            IMPORT_CHECK,
-            _check_import_here(scan.path, expected, environment, damaged=bool(scan.breaking_faults)),
-        )
-    )
+    for each in (*CHECKS, *(DRIFT_CHECKS if subject.baseline is not None else ())):
+        if each.run_check is not None:
+            is_run = expected.project is not None or not each.needs_recipe
+            outcomes.append((each, each.run_check(subject) if is_run else _NO_RECIPE))
+    imported = _check_import_here(scan.path, expected, environment, damaged=bool(scan.breaking_faults))
+    outcomes.append((find_check(IMPORT_CHECK), imported))
     findings, ran, skipped = _collect_outcomes(outcomes)
     return audited_wheel.AuditReport(
         wheel=scan.path,
@@ -172,7 +176,7 @@ def check_wheel(
 
 def check_set(subject: audited_set.AuditedSet) -> audited_set.SetReport:
     """Run every check of sets on one whose wheels were read."""
-    outcomes = [(check.name, check.run_check(subject)) for check in SET_CHECKS if check.run_check is not None]
+    outcomes = [(each, each.run_check(subject)) for each in SET_CHECKS if each.run_check is not None]
     findings, ran, skipped = _collect_outcomes(outcomes)
     return audited_set.SetReport(
         origin=subject.origin,
@@ -186,22 +190,22 @@ def check_set(subject: audited_set.AuditedSet) -> audited_set.SetReport:
     )
 
 
-_Outcome = tuple[str, "Sequence[errors.Finding] | audited_wheel.SkippedCheck"]
+_Outcome = tuple[check.AuditCheck, "Sequence[errors.Finding] | audited_wheel.SkippedCheck"]
 
 
 def _collect_outcomes(
     outcomes: Iterable[_Outcome],
 ) -> tuple[tuple[errors.Finding, ...], tuple[str, ...], tuple[audited_wheel.SkippedCheck, ...]]:
-    """Return what checks found, which ran, and which did not."""
+    """Return what checks found, each with a tip, which ran, and which did not."""
     findings: list[errors.Finding] = []
     ran: list[str] = []
     skipped: list[audited_wheel.SkippedCheck] = []
-    for name, outcome in outcomes:
+    for each, outcome in outcomes:
         if isinstance(outcome, audited_wheel.SkippedCheck):
-            skipped.append(replace(outcome, check=name))
+            skipped.append(replace(outcome, check=each.name))
         else:
-            ran.append(name)
-            findings += [replace(finding, check=name) for finding in outcome]
+            ran.append(each.name)
+            findings += [replace(f, check=each.name, tip=f.tip or each.tip) for f in outcome]
     return tuple(findings), tuple(ran), tuple(skipped)
 
 

@@ -127,7 +127,7 @@ def audit_command(  # noqa: PLR0917 - click passes them by name
 
     if list_checks or explain is not None:
         chosen = checks.ALL_CHECKS if explain is None else (checks.find_check(explain),)
-        rows = [(check.id, check.name, check.severity, check.summary) for check in checks.ALL_CHECKS]
+        rows = [(check.id, check.name, check.severity, check.looks_for) for check in checks.ALL_CHECKS]
         lines = tables.align_rows(rows) if explain is None else outputs.explain_check(chosen[0])
         print_result({"checks": [_describe_check(check) for check in chosen]}, lines, as_json=as_json)
         return
@@ -404,15 +404,14 @@ def _annotate(reports: Sequence[audited_wheel.CheckReport]) -> None:
 
 
 def _describe_check(check: Any) -> dict[str, object]:
-    from rocm_wheels.audit import checks
 
     return {
         "id": check.id,
         "name": check.name,
         "severity": check.severity,
-        "looks_for": check.summary,
-        "why": check.reason,
+        "looks_for": check.looks_for,
+        "why": check.why,
         "fix": check.fix,
         "needs_recipe": check.needs_recipe,
-        "needs_set": isinstance(check, checks.SetCheck),
+        "needs_set": check.kind == "set",
     }
