@@ -219,8 +219,8 @@ def test_deep_nesting_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 
 def test_diff_tells_what_differs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    old = made(tmp_path / "old", {"demo/a.py": b"1", "demo/b.py": b"2", "demo-1.0.data/x": b"3"})
-    new = made(tmp_path / "new", {"demo/a.py": b"one", "demo/c.py": b"2", "demo-1.0.data/x": b"3"})
+    old = made(tmp_path / "old", {"demo/a.py": b"1", "demo/b.py": b"2", "demo-1.0.data/data/x": b"3"})
+    new = made(tmp_path / "new", {"demo/a.py": b"one", "demo/c.py": b"2", "demo-1.0.data/data/x": b"3"})
     run(capsys, "retag", new, "--local-version", "rocm7", "--drop-requirement", "triton", "--in-place")
     new = tmp_path / "new" / "demo-1.0+rocm7-py3-none-any.whl"
     out, _ = run(capsys, "diff", old, new)

@@ -29,9 +29,7 @@ NAME = st.lists(PART, min_size=1, max_size=3).map(lambda parts: "demo/" + "/".jo
 REQUIREMENT = st.sampled_from(
     ["torch", "rocm[libraries]==7.2", "x; extra == 'y'", "b>=1,<2", "c @ https://c.org/c"]
 )
-INFO_FILE = st.sampled_from(
-    ["variant.json", "licenses/LICENSE", "sboms/a, b.json", "entry_points.txt", "größe"]
-)
+INFO_FILE = st.sampled_from(["variant.json", "licenses/LICENSE", "sboms/a, b.json", "top_level.txt", "größe"])
 
 
 @dataclass(frozen=True)

@@ -140,7 +140,7 @@ META = "Metadata-Version: 2.1\nName: demo\nVersion: 1.0\n"
         ({"metadata": META + "Requires-Dist: torch ==\n"}, "METADATA: a field cannot be read"),
         ({"metadata": META + "Requires-Dist: x; variant_label == 'y'\n"}, "has variant markers"),
         ({"metadata": META + "Requires-Python: three\n"}, "METADATA: a field cannot be read"),
-        ({"metadata": META + "Version: 2.0\n"}, "version cannot be read"),
+        ({"metadata": META + "Version: 2.0\n"}, "Version is there 2 times"),
         ({"record": ""}, "is in the wheel but not listed"),
     ],
 )

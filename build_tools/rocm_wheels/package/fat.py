@@ -37,7 +37,7 @@ from rocm_wheels.index.reader import IndexReader, download_link, file_name_of_li
 from rocm_wheels.models import gfx, project_names
 from rocm_wheels.models.libraries import is_rocm_library
 from rocm_wheels.package import prune, wheel_plan
-from rocm_wheels.wheels import dist_info, sbom, stored_member
+from rocm_wheels.wheels import dist_info, sbom, scan, stored_member
 from rocm_wheels.wheels.archive import WheelArchive
 from rocm_wheels.wheels.edit import WheelEdit
 
@@ -291,7 +291,7 @@ class _FatMaker:
             if not project.startswith("rocm-sdk-") or project == "rocm-sdk-devel":
                 continue
             archive = self._stack.enter_context(WheelArchive.open(path))
-            archive.require_whole()
+            scan.require_whole(archive)
             files = {}
             for name, member in wheel_plan.list_stored_members(archive).items():
                 match = _ROCM_TREE.fullmatch(name)

@@ -22,7 +22,7 @@ from rocm_wheels.models import project as recipes
 from rocm_wheels.package import sbom, version_edit
 from rocm_wheels.sources import lock
 from rocm_wheels.variants import device_names
-from rocm_wheels.wheels import dist_info, rewrite, statement, write_together
+from rocm_wheels.wheels import dist_info, rewrite, scan, statement, write_together
 from rocm_wheels.wheels.archive import WheelArchive
 from rocm_wheels.wheels.edit import WheelEdit, get_edited_name
 
@@ -231,7 +231,7 @@ def write_final_wheels(wheels: Sequence[FinalWheel], folder: Path, *, replace: b
             def write(wheel: FinalWheel) -> None:
                 if wheel.stays:
                     with WheelArchive.open(wheel.old.path) as archive:
-                        archive.require_whole()  # else rewriting does
+                        scan.require_whole(archive)  # else rewriting does
                     files.copy_atomically(wheel.old.path, stage / wheel.name)
                     statement.copy_statement(wheel.old.path, stage / wheel.name)
                     return

@@ -25,7 +25,7 @@ from rocm_wheels.core import errors, log, parallel, spool, tables
 from rocm_wheels.core.extras import require_extras
 from rocm_wheels.device_code import code_objects, fat_library, kpack, repack
 from rocm_wheels.package import split, wheel_plan
-from rocm_wheels.wheels import dist_info, statement, stored_member
+from rocm_wheels.wheels import dist_info, scan, statement, stored_member
 from rocm_wheels.wheels.archive import WheelArchive
 from rocm_wheels.wheels.edit import WheelEdit
 
@@ -163,7 +163,7 @@ class _WheelJoiner:
                 tip="host and device wheels come out of one split",
             )
         self._read_kernels(archive)
-        archive.require_whole()
+        scan.require_whole(archive)
         members = wheel_plan.list_stored_members(archive)
         self._files |= {n: member for n, member in members.items() if not n.endswith(kpack.KPACK_SUFFIX)}
 

@@ -25,7 +25,7 @@ from packaging.utils import canonicalize_name
 from rocm_wheels.core import errors, files, parallel, process, tables
 from rocm_wheels.models.libraries import find_rocm_package, is_rocm_library
 from rocm_wheels.models.project import find_project_of
-from rocm_wheels.wheels import dist_info, rewrite, statement, wheel_writer, write_together
+from rocm_wheels.wheels import dist_info, rewrite, scan, statement, wheel_writer, write_together
 from rocm_wheels.wheels.archive import WheelArchive
 from rocm_wheels.wheels.edit import WheelEdit
 
@@ -332,7 +332,7 @@ def _make_repaired(plan: RepairPlan, stage: Path, env: Mapping[str, str], additi
             statement.write_step_statement([origin], path, files.hash_file(path), "repair")
         return
     with WheelArchive.open(plan.source) as archive:
-        archive.require_whole()  # else rewriting does
+        scan.require_whole(archive)  # else rewriting does
     if stage.parent.resolve() != plan.source.parent.resolve():
         shutil.copyfile(plan.source, stage / plan.file_name)
         statement.copy_statement(plan.source, stage / plan.file_name)

@@ -19,7 +19,7 @@ from packaging.utils import canonicalize_name
 
 from rocm_wheels.models.project import load_project
 from rocm_wheels.wheels import dist_info, rewrite, sbom
-from rocm_wheels.wheels.edit import WheelEdit, get_field_values, read_metadata_fields
+from rocm_wheels.wheels.edit import WheelEdit
 
 if TYPE_CHECKING:
     from rocm_wheels.models.lock import Lock
@@ -96,8 +96,10 @@ def require_pins(wheel: Path, pins: Sequence[str], external: Sequence[str] = ())
     build says. DataError for a wheel that is damaged; it is left as it was.
     """
     name = f"{wheel.name}: METADATA"
-    fields, _ = read_metadata_fields(rewrite.read_dist_info_files(wheel).get("METADATA", b""), name)
-    required, stated = (get_field_values(fields, key) for key in ("Requires-Dist", "Requires-External"))
+    fields, _ = dist_info.read_metadata_fields(rewrite.read_dist_info_files(wheel).get("METADATA", b""), name)
+    required, stated = (
+        dist_info.get_field_values(fields, key) for key in ("Requires-Dist", "Requires-External")
+    )
     requires = narrow_requirements(required, pins=pins)
     externals = list(dict.fromkeys([*stated, *external]))
     if (requires, externals) != (list(required), list(stated)):

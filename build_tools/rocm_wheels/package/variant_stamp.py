@@ -48,7 +48,7 @@ from rocm_wheels.variants.targets import (
     select_rocm_targets,
 )
 from rocm_wheels.wheels import dist_info, sbom, write_together
-from rocm_wheels.wheels.edit import WheelEdit, get_edited_name, get_field_values, read_metadata_fields
+from rocm_wheels.wheels.edit import WheelEdit, get_edited_name
 from rocm_wheels.wheels.rewrite import (
     BegunRewrite,
     begin_rewrite,
@@ -169,9 +169,9 @@ def read_wheel_facts(wheel: Path) -> WheelFacts:
     files = read_dist_info_files(wheel)
     if "METADATA" not in files:
         raise errors.DataError(f"{wheel}: its .dist-info folder has no METADATA")
-    fields, _ = read_metadata_fields(files["METADATA"], f"{wheel}: METADATA")
+    fields, _ = dist_info.read_metadata_fields(files["METADATA"], f"{wheel}: METADATA")
     devices = tuple(sbom.list_rocm_devices(files[sbom.SBOM_MEMBER])) if sbom.SBOM_MEMBER in files else ()
-    requirements = get_field_values(fields, "Requires-Dist")
+    requirements = dist_info.get_field_values(fields, "Requires-Dist")
     return WheelFacts(wheel, name, requirements, files.get(VARIANT_FILE_NAME), devices)
 
 

@@ -16,7 +16,7 @@ from rocm_wheels.core import errors, tables
 from rocm_wheels.device_code import code_objects
 from rocm_wheels.wheels import dist_info, rewrite, stored_member, zip_layout
 from rocm_wheels.wheels.archive import WheelArchive
-from rocm_wheels.wheels.edit import WheelEdit, correct_record_digest, get_edited_name
+from rocm_wheels.wheels.edit import WheelEdit, get_edited_name
 
 
 class WheelSizes(NamedTuple):
@@ -112,7 +112,7 @@ def list_stored_members(archive: WheelArchive) -> dict[str, stored_member.Stored
     record = dist_info.parse_wheel_record(
         read_info_file(archive, "RECORD"), name=f"{archive.path}: RECORD", files=len(archive.members)
     )
-    digests = {row.path: correct_record_digest(row.digest) for row in record}
+    digests = {row.path: dist_info.correct_record_digest(row.digest) for row in record}
     folder = dist_info.list_dist_info_folders(entry.name for entry in archive.members)[0]
     members = {}
     for entry in archive.members:

@@ -149,7 +149,8 @@ class WheelArchive:
         self._read_at = zip_layout.make_reader(file)
         self._state = _get_file_state(file)
         self._file = file
-        self._hashed: list[MemberContent[Any]] | None = None  # what was read of all members, with digests
+        self.hashed: list[MemberContent[Any]] | None = None
+        """What ``read_all`` read of all members, without its results, once it made digests."""
         # of several faults, the first is the one that the others come from
         self._broken = {f.member: f.text for f in reversed(layout.faults) if f.member and not f.is_readable}
 
@@ -205,34 +206,6 @@ class WheelArchive:
         if faults:
             raise errors.DataError("\n".join(faults))
 
-    def require_whole(self) -> None:
-        """Raise DataError unless every member is what RECORD says.
-
-        All is inflated for that, unless ``read_all`` has hashed it. What rewriting puts right in RECORD is
-        let pass.
-        """
-        contents = self._hashed or self.read_all(_choose_nothing, digest=True)
-        if faults := [content.fault for content in contents if content.fault]:
-            raise errors.DataError("\n".join(faults[:_MOST_SHOWN]), tip="build it, or fetch it, again")
-        folders = dist_info.list_dist_info_folders(entry.name for entry in self.members)
-        record = (
-            next((e for e in self.members if e.name == f"{folders[0]}/RECORD"), None) if folders else None
-        )
-        if len(folders) != 1 or record is None:
-            raise errors.DataError(
-                f"{self.path} is not one wheel with a RECORD", tip="build it, or fetch it, again"
-            )
-        content = self.read(record)
-        lines = dist_info.parse_wheel_record(
-            content, name=f"{self.path}: {record.name}", files=len(self.members)
-        )
-        digests = {c.name: (c.size, c.sha256) for c in contents if c.sha256 is not None}
-        differences = dist_info.compare_wheel_record(lines, digests, record=record.name)
-        if faults := [
-            f"{self.path}: {text}" for text in differences if not dist_info.is_repaired_fault(text)
-        ]:
-            raise errors.DataError("\n".join(faults), tip="build it, or fetch it, again")
-
     def require_unchanged(self) -> None:
         """Raise DataError when the file was written to since it was opened."""
         if _get_file_state(self._file) != self._state:
@@ -281,13 +254,13 @@ class WheelArchive:
             pool.shutdown(cancel_futures=True)
         contents = [results[i] for i in range(len(self.members))]
         if digest:
-            self._hashed = [replace(content, result=None) for content in contents]
+            self.hashed = [replace(content, result=None) for content in contents]
         return contents
 
     def read_chosen(self, choose: ReaderChooser[ResultT], *, digest: bool = True) -> dict[str, ResultT]:
         """Return what the chosen functions returned, by member. DataError for a damaged member.
 
-        With ``digest`` all are hashed in the same pass, and ``require_whole`` need not read them again.
+        With ``digest`` all are hashed in the same pass, and ``scan.require_whole`` need not read them again.
         """
         contents = self.read_all(choose, digest=digest)
         if fault := next((content.fault for content in contents if content.fault), None):
@@ -356,10 +329,6 @@ def _hash_content(read_at: zip_layout.ReadAt) -> str:
         hasher.update(piece)
         at += len(piece)
     return hasher.hexdigest()
-
-
-def _choose_nothing(_name: str, _head: bytes) -> None:
-    """Have no member kept."""
 
 
 def _get_file_state(file: BinaryIO) -> tuple[int, int]:

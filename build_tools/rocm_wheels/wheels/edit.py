@@ -12,12 +12,10 @@ Two wheels are compared without inflating what they hold: names, sizes, CRCs, mo
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import product
 from pathlib import Path
@@ -38,70 +36,6 @@ from rocm_wheels.wheels.sbom import (
     revise_sbom,
 )
 
-MetadataField = tuple[
-    str, list[bytes]
-]  # name in lower case, lines with their ends: the first and its folded ones
-
-
-def read_metadata_fields(content: bytes, name: str) -> tuple[list[MetadataField], bytes]:
-    """Take the header of METADATA or WHEEL apart: its fields, and the rest from the empty line on."""
-    fields: list[MetadataField] = []
-    at = 0
-    while at < len(content):
-        end = content.find(b"\n", at) + 1 or len(content)
-        line = content[at:end]
-        if not line.strip(b"\r\n"):
-            break
-        if line[:1] in (b" ", b"\t") and fields:
-            fields[-1][1].append(line)
-        else:
-            key, colon, _ = line.partition(b":")
-            if not colon:
-                raise errors.DataError(f"{name}: {line!r} is not a field")
-            fields.append((key.decode("ascii", "replace").strip().lower(), [line]))
-        at = end
-    return fields, content[at:]
-
-
-def get_field_value(field: MetadataField) -> str:
-    """Return the value of a field, unfolded."""
-    text = b"".join(field[1]).partition(b":")[2].decode("utf-8", "surrogateescape")
-    return " ".join(part.strip() for part in text.splitlines()).strip()
-
-
-def get_field_values(fields: Sequence[MetadataField], name: str) -> tuple[str, ...]:
-    """Return the values of all fields of one name."""
-    return tuple(get_field_value(field) for field in fields if field[0] == name.lower())
-
-
-def replace_field_values(content: bytes, changes: Mapping[str, Sequence[str]], name: str) -> bytes:
-    """Return METADATA or WHEEL with other values for the named fields; no values remove a field.
-
-    They stand where the first one stood, else behind the last field. A value that stays keeps its lines
-    as they are written.
-    """
-    fields, rest = read_metadata_fields(content, name)
-    end = b"\r\n" if fields and fields[0][1][0].endswith(b"\r\n") else b"\n"
-    for key, values in changes.items():
-        old = [field for field in fields if field[0] == key.lower()]
-        if [get_field_value(field) for field in old] == list(values):
-            continue
-        by_value = {get_field_value(field): field for field in old}
-        new = [by_value.get(v) or (key.lower(), [f"{key}: {v}".encode() + end]) for v in values]
-        at = next((i for i, field in enumerate(fields) if field[0] == key.lower()), len(fields))
-        before = [field for field in fields[:at] if field[0] != key.lower()]
-        fields = [*before, *new, *(field for field in fields[at:] if field[0] != key.lower())]
-    for _, lines in fields:  # the last line of a file may lack its end, and may no longer be the last
-        if not lines[-1].endswith(b"\n"):
-            lines[-1] += end
-    return b"".join(line for _, lines in fields for line in lines) + rest
-
-
-_HEX_DIGEST = re.compile(r"sha256=([0-9a-fA-F]{64})")
-_PADDED_DIGEST = re.compile(r"sha256=([A-Za-z0-9_-]{43})=")
-_RIGHT_DIGEST = re.compile(r"sha256=[A-Za-z0-9_-]{43}")
-_MOST_SHOWN = 5
-
 
 def edit_record(
     content: bytes,
@@ -118,94 +52,25 @@ def edit_record(
     come before RECORD's own, sorted. DataError when it does not have each file once, with
     its size and a sha256 digest: a digest that is taken over must be one.
     """
-    exempt = {record, *(record + suffix for suffix in dist_info.SIGNATURE_SUFFIXES)}
-    dist_info.require_record_size(len(sizes), content, name=record)
-    faults: list[str] = []
-    listed_paths: set[str] = set()
+    rows = list(dist_info.read_record_rows(content, name=record, files=len(sizes)))
+    unread = {name: (size, None) for name, size in sizes.items()}
+    differences = dist_info.compare_wheel_record((entry for entry, _ in rows), unread, record=record)
+    if faults := [text for text in differences if not dist_info.is_repaired_fault(text)]:
+        raise errors.DataError("\n".join(faults))
     entries: list[dist_info.RecordEntry] = []
     lines: list[str] = []
-    for entry, text in _read_rows(content, record):
-        path = entry.path
-        if (fault := _find_row_fault(entry, listed_paths, sizes, exempt)) is not None:
-            faults.append(f"{path} {fault}")
-        listed_paths.add(path)
-        new = changed.get(name := renamed(path), entry)
-        if new is None or path == record:
+    for entry, text in rows:
+        name = renamed(entry.path)
+        right = dist_info.correct_record_digest(entry.digest) or ""
+        new = changed.get(name, dist_info.RecordEntry(name, right, entry.size))
+        if new is None or entry.path == record:
             continue
-        if new is entry and (name is not path or not _RIGHT_DIGEST.fullmatch(entry.digest)):
-            new = dist_info.RecordEntry(name, correct_record_digest(entry.digest) or entry.digest, entry.size)
         entries.append(new)
-        lines.append(
-            text if (new is entry or new == entry) and text.endswith("\n") else format_record_row(new)
-        )
-    faults += [
-        f"{name} is in the wheel but not listed"
-        for name in sizes
-        if name not in listed_paths and name not in exempt
-    ]
-    if faults:
-        more = f"; {len(faults) - _MOST_SHOWN} more" if len(faults) > _MOST_SHOWN else ""
-        raise errors.DataError(f"{record}: {'; '.join(faults[:_MOST_SHOWN])}{more}")
+        lines.append(text if new == entry and text.endswith("\n") else dist_info.format_record_row(new))
     listed = {entry.path for entry in entries}
     added = [entry for path, entry in sorted(changed.items()) if entry and path not in listed]
     added.append(dist_info.RecordEntry(renamed(record), "", None))
-    return "".join([*lines, *map(format_record_row, added)]).encode(), (*entries, *added)
-
-
-def _read_rows(content: bytes, name: str) -> Iterator[tuple[dist_info.RecordEntry, str]]:
-    """Yield RECORD's entries, each with the text it was read from; DataError as ``parse_wheel_record``."""
-    taken: list[str] = []
-
-    def lines(text: str) -> Iterator[str]:
-        for line in io.StringIO(text, newline=""):
-            taken.append(line)
-            yield line
-
-    try:
-        rows = csv.reader(lines(content.decode("utf-8")), strict=True)
-        for row in rows:
-            text = taken[0] if len(taken) == 1 else "".join(taken)
-            taken.clear()
-            if row:
-                if len(row) != 3 or (row[2] and not (row[2].isascii() and row[2].isdigit())):
-                    raise errors.DataError(f"{name}:{rows.line_num}: {row} are not path, digest and size")
-                yield dist_info.RecordEntry(row[0], row[1], int(row[2][:20]) if row[2] else None), text
-    except (UnicodeDecodeError, csv.Error) as cause:
-        raise errors.DataError(f"{name} is not CSV in UTF-8") from cause
-
-
-def _find_row_fault(
-    entry: dist_info.RecordEntry, listed_paths: set[str], sizes: Mapping[str, int], exempt: set[str]
-) -> str | None:
-    path = entry.path
-    if path in listed_paths:
-        return "is listed twice"
-    if path not in sizes:
-        return "is listed but not in the wheel"
-    if path in exempt:
-        return None
-    if not _RIGHT_DIGEST.fullmatch(entry.digest) and correct_record_digest(entry.digest) is None:
-        return "is listed without a sha256 digest"
-    if entry.size != sizes[path]:
-        return f"has {sizes[path]} bytes, listed with {entry.size}"
-    return None
-
-
-def correct_record_digest(digest: str) -> str | None:
-    """Return a digest as RECORD must spell it; None when it is none."""
-    if _RIGHT_DIGEST.fullmatch(digest):
-        return digest
-    if match := _HEX_DIGEST.fullmatch(digest):
-        return dist_info.encode_record_digest(bytes.fromhex(match[1]))
-    return f"sha256={match[1]}" if (match := _PADDED_DIGEST.fullmatch(digest)) else None
-
-
-def format_record_row(entry: dist_info.RecordEntry) -> str:
-    """Return a line of RECORD; quoted where the path asks for it."""
-    text = io.StringIO()
-    size = "" if entry.size is None else str(entry.size)
-    csv.writer(text, lineterminator="\n").writerow((entry.path, entry.digest, size))
-    return text.getvalue()
+    return "".join([*lines, *map(dist_info.format_record_row, added)]).encode(), (*entries, *added)
 
 
 _VERSIONED_FOLDER = re.compile(r"(?P<name>[^/]+)-(?P<version>[^/-]+)\.(?P<kind>dist-info|data)")
@@ -318,8 +183,9 @@ def _edit_sbom(
 ) -> bytes | None:
     """Return the bill of materials that the wheel gets; None: it stays as it is."""
     if edit.parts is not None:
-        fields, _ = read_metadata_fields(metadata, name)
-        values = [get_field_values(fields, field) for field in ("Name", "Version", "License-Expression")]
+        fields, _ = dist_info.read_metadata_fields(metadata, name)
+        keys = ("Name", "Version", "License-Expression")
+        values = [dist_info.get_field_values(fields, key) for key in keys]
         content, version = format_sbom(edit.parts, *map("".join, values)), None
         if not edit.step:
             return content
@@ -452,22 +318,20 @@ def _is_same_project(name: str, other: str) -> bool:
 
 
 def _edit_metadata(content: bytes, name: str, edit: WheelEdit, version: Version | None) -> bytes:
-    changes: dict[str, Sequence[str]] = {}
-    if version is not None:
-        changes["Version"] = [str(version)]
-    if edit.requirements is not None:
-        old_requirements = get_field_values(read_metadata_fields(content, name)[0], "Requires-Dist")
-        changes["Requires-Dist"] = _check_requirements(edit.requirements(old_requirements), old_requirements)
-    if edit.extras is not None:
-        old_extras = get_field_values(read_metadata_fields(content, name)[0], "Provides-Extra")
-        changes["Provides-Extra"] = list(edit.extras(old_extras))
-    if edit.external is not None:
-        old_external = get_field_values(read_metadata_fields(content, name)[0], "Requires-External")
-        changes["Requires-External"] = list(edit.external(old_external))
-    if edit.license_files is not None:
-        old_files = get_field_values(read_metadata_fields(content, name)[0], "License-File")
-        changes["License-File"] = list(edit.license_files(old_files))
-    return replace_field_values(content, changes, name)
+    fields, _ = dist_info.read_metadata_fields(content, name)
+    changes: dict[str, Sequence[str]] = {} if version is None else {"Version": [str(version)]}
+    for key, change in (
+        ("Requires-Dist", edit.requirements),
+        ("Provides-Extra", edit.extras),
+        ("Requires-External", edit.external),
+        ("License-File", edit.license_files),
+    ):
+        if change is not None:
+            old = dist_info.get_field_values(fields, key)
+            changes[key] = new = list(change(old))
+            if key == "Requires-Dist":
+                _check_requirements(value for value in new if value not in old)
+    return dist_info.replace_field_values(content, changes, name)
 
 
 def _edit_wheel_file(
@@ -481,22 +345,19 @@ def _edit_wheel_file(
             changes["Root-Is-Purelib"] = ["false"]
     if new.build != old.build:
         changes["Build"] = [new.build] if new.build else []
-    return replace_field_values(content, changes, name)
+    return dist_info.replace_field_values(content, changes, name)
 
 
-def _check_requirements(new: Sequence[str], old: Sequence[str]) -> list[str]:
+def _check_requirements(texts: Iterable[str]) -> None:
     from packaging.requirements import InvalidRequirement, Requirement
 
-    for text in new:
-        if text in old:
-            continue
+    for text in texts:
         try:
             Requirement(text)
         except InvalidRequirement as cause:
             raise errors.UsageError(f"{text!r} is not a requirement") from cause
         if "\n" in text or "\r" in text:
             raise errors.UsageError(f"{text!r} is not a requirement of one line")
-    return list(new)
 
 
 def _check_file_name(name: str) -> str:
@@ -563,9 +424,9 @@ def _check_plan(plan: EditPlan, folder: str, old: Mapping[str, bytes], new: Mapp
 
 def _require_agreement(file_name: str, folder: str, metadata: bytes) -> None:
     """Raise DataError when file name, METADATA and folder name another project or version."""
-    fields, _ = read_metadata_fields(metadata, f"{folder}/METADATA")
+    fields, _ = dist_info.read_metadata_fields(metadata, f"{folder}/METADATA")
     try:
-        [name], [version] = get_field_values(fields, "Name"), get_field_values(fields, "Version")
+        [name], [version] = (dist_info.get_field_values(fields, key) for key in ("Name", "Version"))
         stated = _StatedVersion(name, Version(version))
     except ValueError as cause:  # an invalid version is one too
         raise errors.DataError(f"{folder}/METADATA does not have one Name and one valid Version") from cause
@@ -610,8 +471,8 @@ def compare_wheels(old: Path, new: Path) -> WheelDiff:
     old_wheel, new_wheel = _read_wheel(old), _read_wheel(new)
     common = old_wheel.members.keys() & new_wheel.members.keys()
     dist_info_files = {"*.dist-info/RECORD", "*.dist-info/METADATA"}
-    old_fields, old_description = read_metadata_fields(old_wheel.metadata, "METADATA")
-    new_fields, new_description = read_metadata_fields(new_wheel.metadata, "METADATA")
+    old_fields, old_description = dist_info.read_metadata_fields(old_wheel.metadata, "METADATA")
+    new_fields, new_description = dist_info.read_metadata_fields(new_wheel.metadata, "METADATA")
     return WheelDiff(
         fields={
             name: (value, asdict(new_name)[name])
@@ -676,14 +537,13 @@ def _get_content(entry: zip_format.ZipEntry) -> tuple[int, int]:
 
 
 def _compare_metadata(
-    old: list[MetadataField], new: list[MetadataField]
+    old: list[dist_info.MetadataField], new: list[dist_info.MetadataField]
 ) -> dict[str, tuple[list[str], list[str]]]:
     """Return the values that only one side has, by field; a change of order alone is none."""
-    counts = [
-        Counter((metadata_field[0], get_field_value(metadata_field)) for metadata_field in side)
-        for side in (old, new)
-    ]
-    removed, added = counts[0] - counts[1], counts[1] - counts[0]
+    before, after = (
+        Counter((field[0].lower(), dist_info.get_field_value(field)) for field in side) for side in (old, new)
+    )
+    removed, added = before - after, after - before
     names = dict.fromkeys(name for name, _ in [*removed, *added])
     return {
         name: ([v for n, v in removed if n == name], [v for n, v in added if n == name]) for name in names

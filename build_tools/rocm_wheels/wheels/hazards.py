@@ -171,6 +171,8 @@ def _list_misplacements(file: InstalledFile, stem: str, project: str) -> Iterato
         yield f"is installed from {top}, the folder of another wheel"
     if file.scheme and file.scheme not in _SCHEMES:
         yield f"{file.scheme!r} is no place that installers know"
+    if file.scheme == "scripts" and "/" in file.path:
+        yield "is a script in a folder below the others, which uv refuses"
     if file.scheme == "data" and _PYTHON_PLACE.fullmatch(file.path.lower()):
         yield "is put among the files of Python itself"
     folder, _, name = file.path.rpartition("/")
@@ -226,15 +228,21 @@ def parse_entry_points(content: bytes, *, name: str) -> dict[str, dict[str, str]
         raise errors.DataError(f"{name} has the control character {control}")
     groups: dict[str, dict[str, str]] = {}
     group: dict[str, str] | None = None
+    is_program = False
     for number, line in enumerate(map(str.strip, text.splitlines()), 1):
         if not line or line.startswith(("#", ";")):
             continue
         if match := _GROUP_LINE.fullmatch(line):
-            group = groups.setdefault(match["group"], {})
+            if match["group"] in groups:
+                raise errors.DataError(f"{name}:{number}: the group {match['group']} comes twice")
+            group = groups[match["group"]] = {}
+            is_program = match["group"] in SCRIPT_GROUPS
             continue
         entry, equals, target = (part.strip() for part in line.partition("="))
         if group is None or not equals or not entry or not _OBJECT.fullmatch(target):
             raise errors.DataError(f"{name}:{number}: {_shorten(line)} is no entry point")
+        if is_program and ":" not in target:
+            raise errors.DataError(f"{name}:{number}: {_shorten(line)} names no function to run")
         if entry in group:
             raise errors.DataError(f"{name}:{number}: the entry point {entry} comes twice")
         group[entry] = target

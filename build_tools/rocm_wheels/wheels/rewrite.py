@@ -25,12 +25,11 @@ from threading import Thread
 from types import TracebackType
 
 from rocm_wheels.core import errors, files, log
-from rocm_wheels.wheels import dist_info, sbom, statement, stored_member, zip_format
+from rocm_wheels.wheels import dist_info, sbom, scan, statement, stored_member, zip_format
 from rocm_wheels.wheels.archive import WheelArchive
 from rocm_wheels.wheels.edit import (
     EditPlan,
     WheelEdit,
-    format_record_row,
     get_edited_name,
     make_record_entry,
     plan_wheel_edit,
@@ -309,7 +308,7 @@ class BegunRewrite:
         origin = None if edit.parts is not None else statement.read_origin(source)
         target = self.folder / get_edited_name(source.name, edit)
         plan = _plan_rewrite(self.archive, edit)
-        self.archive.require_whole()  # what is not as RECORD says would be listed anew, as if it were right
+        scan.require_whole(self.archive)
         with self.sink:
             size = _write_archive(self.archive, plan, edit.stored, self.sink, plain_modes=edit.plain_modes)
         self.archive.require_unchanged()
@@ -364,7 +363,7 @@ def stage_new_wheel(
     ]
     rows += [make_record_entry(name, content) for name, content in sorted(texts.items())]
     rows.append(dist_info.RecordEntry(f"{folder}/RECORD", "", None))
-    record = "".join(map(format_record_row, rows)).encode()
+    record = "".join(map(dist_info.format_record_row, rows)).encode()
     with files.open_hidden_file(target) as hidden:
         directory = []
         with ArchiveWriter(hidden.descriptor, hidden.descriptor, target) as sink:
@@ -394,7 +393,10 @@ def require_distinct_targets(wheels: Iterable[tuple[Path, Path]]) -> None:
 
 
 def read_dist_info_files(source: Path) -> Mapping[str, bytes]:
-    """Return all files of ``*.dist-info`` by their names without that folder; nothing else is inflated."""
+    """Return all files of ``*.dist-info`` by their names without that folder; nothing else is inflated.
+
+    DataError when METADATA, WHEEL or RECORD is not there or cannot be read.
+    """
     with WheelArchive.open(source) as archive:
         folders = dist_info.list_dist_info_folders(entry.name for entry in archive.members)
         if len(folders) != 1:
@@ -404,7 +406,11 @@ def read_dist_info_files(source: Path) -> Mapping[str, bytes]:
             raise errors.DataError(
                 f"{source}: {folders[0]} has {size} bytes: too many for lists and licences"
             )
-        return {entry.name.partition("/")[2]: archive.read(entry) for entry in inside}
+        texts = {entry.name: archive.read(entry) for entry in inside}
+        judged = dist_info.read_dist_info(source.name, [entry.name for entry in archive.entries], texts)
+    if faults := [fault for fault in judged.faults if not dist_info.is_repaired_fault(fault)]:
+        raise errors.DataError("\n".join(f"{source}: {fault}" for fault in faults))
+    return {name.partition("/")[2]: content for name, content in texts.items()}
 
 
 def _plan_rewrite(archive: WheelArchive, edit: WheelEdit) -> EditPlan:

@@ -9,17 +9,19 @@ wheel's size (a larger member with device code goes through a temporary file).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 from rocm_wheels.binaries import elf, loader
 from rocm_wheels.core import errors, files
 from rocm_wheels.device_code import code_objects, fat_library, kernel_databases
-from rocm_wheels.wheels.archive import WheelArchive, get_text_limit
+from rocm_wheels.wheels.archive import MemberContent, WheelArchive, get_text_limit
 from rocm_wheels.wheels.dist_info import (
     DEVICE_FILES,
+    DistInfo,
     RecordEntry,
     WheelFormat,
     WheelMetadata,
@@ -27,12 +29,14 @@ from rocm_wheels.wheels.dist_info import (
     compare_wheel_record,
     encode_record_digest,
     get_fault_kind,
+    is_repaired_fault,
     is_spelling_fault,
     read_dist_info,
 )
 from rocm_wheels.wheels.hazards import Hazard, InstalledContents, find_hazards, is_startup_file, list_contents
 from rocm_wheels.wheels.leaks import Leak, find_library_leaks, find_text_leaks
 
+_MOST_SHOWN = 20
 _DIST_INFO_FILES = (
     "METADATA",
     "WHEEL",
@@ -137,6 +141,62 @@ class _MemberReading:
     fault: str | None = None
 
 
+@dataclass(frozen=True)
+class _Judgement:
+    """What the content of a wheel says together: dist-info files, faults, hazards, and what is damaged."""
+
+    dist_info: DistInfo
+    faults: tuple[str, ...]
+    hazards: tuple[Hazard, ...]
+    damaged_members: frozenset[str]
+
+
+def _judge_contents(
+    archive: WheelArchive, contents: Sequence[MemberContent[_MemberReading]], texts: Mapping[str, bytes]
+) -> _Judgement:
+    path, unsound = archive.path, archive.list_unsound_members()
+    faults = [f"{path}: {name}: {fault}" if name else f"{path}: {fault}" for name, fault in unsound.items()]
+    unreadable = {c.name: c.fault or (c.result.fault if c.result else None) for c in contents}
+    faults += [fault for fault in unreadable.values() if fault]
+    dist_info = read_dist_info(path.name, [entry.name for entry in archive.entries], texts)
+    differences = list(dist_info.faults)
+    if dist_info.record is not None:
+        # those of a damaged member say nothing more
+        broken = {content.name for content in contents if content.sha256 is None}
+        intact = {content.name: (content.size, content.sha256) for content in contents if content.sha256}
+        listed = (entry for entry in dist_info.record if entry.path not in broken)
+        differences += compare_wheel_record(listed, intact, record=f"{dist_info.folder}/RECORD")
+    faults += [f"{path}: {difference}" for difference in differences]
+    project = dist_info.name.name if dist_info.name else ""
+    hazards = find_hazards(archive.entries, texts, project, folding=archive.folding)
+    damaged = {*unsound, *(name for name, fault in unreadable.items() if fault)} - {""}
+    return _Judgement(dist_info, tuple(faults), tuple(hazards), frozenset(damaged))
+
+
+def require_whole(archive: WheelArchive) -> None:
+    """Raise DataError for a wheel that no command publishes, but for what rewriting puts right in it.
+
+    All is inflated for that, unless ``read_all`` has hashed it: what is not as RECORD says would be listed
+    anew, as if it were right.
+    """
+    contents = archive.hashed or archive.read_all(lambda _name, _head: None, digest=True)
+    broken = {content.name for content in contents if content.fault}
+    texts = {
+        entry.name: archive.read(entry)
+        for entry in archive.members
+        if entry.name not in broken and (_is_dist_info(entry.name) or is_startup_file(entry.name))
+    }
+    judgement = _judge_contents(archive, contents, texts)
+    refusals = [fault for fault in judgement.faults if not is_repaired_fault(fault)]
+    for hazard in judgement.hazards:
+        # what installers refuse, or put where it does harm; other texts harm only who prints them
+        is_placed = hazard.kind != "metadata-text" or hazard.member.endswith("/entry_points.txt")
+        if hazard.severity == "error" and is_placed:
+            refusals.append(f"{archive.path}: {hazard.member}: {hazard.text}")
+    if refusals:
+        raise errors.DataError("\n".join(refusals[:_MOST_SHOWN]), tip="build it, or fetch it, again")
+
+
 def scan_wheel(
     path: Path,
     *,
@@ -155,11 +215,8 @@ def scan_wheel(
     """
 
     def choose_reader(name: str, head: bytes) -> Callable[[memoryview], _MemberReading] | None:
-        if (
-            _is_dist_info(name)
-            or is_startup_file(name)
-            or any(fnmatchcase(name, pattern) for pattern in keep)
-        ):
+        is_text = _is_dist_info(name) or is_startup_file(name)
+        if is_text or any(fnmatchcase(name, pattern) for pattern in keep):
             return lambda data: _read_text(data, name, path, leaks)
         if not device_code:
             return None
@@ -172,53 +229,45 @@ def scan_wheel(
         return None
 
     with WheelArchive.open(path, as_it_is=True) as archive:
-        unsound = archive.list_unsound_members()
-        repairable = tuple(f"{path}: {fault}" for fault in archive.faults if fault.is_repairable)
         contents = archive.read_all(choose_reader, digest=True)
-        size, file_digest = archive.size, sha256 or archive.compute_sha256()
-        entries, folding = archive.entries, archive.folding
+        readings = {content.name: content.result for content in contents if content.result is not None}
+        texts = {name: reading.text for name, reading in readings.items() if reading.text is not None}
+        judgement = _judge_contents(archive, contents, texts)
+        file_digest = sha256 or archive.compute_sha256()
         archive.require_unchanged()
-    faults = [f"{path}: {name}: {fault}" if name else f"{path}: {fault}" for name, fault in unsound.items()]
-    unreadable = {c.name: c.fault or (c.result.fault if c.result else None) for c in contents}
-    faults += [fault for fault in unreadable.values() if fault]
-    texts = {c.name: c.result.text for c in contents if c.result and c.result.text is not None}
-    dist_info = read_dist_info(path.name, [content.name for content in contents], texts)
-    project = dist_info.name.name if dist_info.name else ""
-    intact = {c.name: (c.size, c.sha256) for c in contents if c.sha256 is not None}
-    broken = {content.name for content in contents} - intact.keys()
-    if dist_info.record is not None:
-        listed = [entry for entry in dist_info.record if entry.path not in broken]
-        dist_info.faults.extend(compare_wheel_record(listed, intact, record=f"{dist_info.folder}/RECORD"))
+
+    def select(part: str, *, empty: bool = False) -> dict[str, Any]:
+        """Return a part of what was read, by member, of those that have it; ``empty``: or an empty one."""
+        values = {name: getattr(reading, part) for name, reading in readings.items()}
+        return {name: value for name, value in values.items() if value or (empty and value is not None)}
+
+    dist_info = judgement.dist_info
     recorded = {entry.path: entry for entry in dist_info.record or ()}
     return WheelScan(
         path=path,
-        size=size,
+        size=archive.size,
         sha256=file_digest,
         members=tuple(
-            ScannedMember(member, length, encode_record_digest(sha256), recorded.get(member))
-            for member, (length, sha256) in intact.items()
+            ScannedMember(c.name, c.size, encode_record_digest(c.sha256), recorded.get(c.name))
+            for c in contents
+            if c.sha256
         ),
         name=dist_info.name,
         metadata=dist_info.metadata,
         format=dist_info.format,
-        device_code={c.name: c.result.code for c in contents if c.result and c.result.code},
+        device_code=select("code"),
         texts=texts,
-        binaries={c.name: c.result.binary for c in contents if c.result and c.result.binary},
-        imports={c.name: c.result.imports for c in contents if c.result and c.result.imports is not None},
-        target_lists={c.name: c.result.targets for c in contents if c.result and c.result.targets},
-        kernel_lists={
-            c.name: c.result.kernels for c in contents if c.result and c.result.kernels is not None
-        },
-        leaks={c.name: c.result.leaks for c in contents if c.result and c.result.leaks},
-        moved_code={c.name: c.result.moved_code for c in contents if c.result and c.result.moved_code},
-        split_libraries={
-            c.name: c.result.split_library for c in contents if c.result and c.result.split_library
-        },
-        faults=(*faults, *(f"{path}: {fault}" for fault in dist_info.faults)),
-        repairable=repairable,
-        hazards=tuple(find_hazards(entries, texts, project, folding=folding)),
-        damaged_members=frozenset(unsound.keys() - {""})
-        | {name for name, fault in unreadable.items() if fault},
+        binaries=select("binary"),
+        imports=select("imports", empty=True),
+        target_lists=select("targets"),
+        kernel_lists=select("kernels", empty=True),
+        leaks=select("leaks"),
+        moved_code=select("moved_code"),
+        split_libraries=select("split_library"),
+        faults=judgement.faults,
+        repairable=tuple(f"{path}: {fault}" for fault in archive.faults if fault.is_repairable),
+        hazards=judgement.hazards,
+        damaged_members=judgement.damaged_members,
     )
 
 

@@ -343,15 +343,17 @@ class ArchiveFault:
 
 _CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f]")
 _PLAIN_NAME = re.compile(r"[\w+@~-][\w.+@~, -]*(?:/[\w+@~-][\w.+@~, -]*)*/?", re.ASCII)  # nearly all names
-_LONGEST_NAME = 1024  # PATH_MAX of macOS
+_LONGEST_NAME, _LONGEST_PART = 1024, 255  # bytes: PATH_MAX of macOS, NAME_MAX of nearly all file systems
 _DRIVE = re.compile(r"[A-Za-z]:")
 
 
 def find_name_fault(entry: ZipEntry) -> ArchiveFault | None:
     """Return what is wrong with one name; None when nothing."""
     name = entry.name
-    if len(entry.raw) > _LONGEST_NAME:
-        return ArchiveFault("name-long", name, f"a name of {len(entry.raw)} bytes")
+    if (size := len(entry.raw)) > _LONGEST_PART:
+        longest = max(map(len, entry.raw.split(b"/")))
+        if size > _LONGEST_NAME or longest > _LONGEST_PART:
+            return ArchiveFault("name-long", name, f"a name of {size} bytes, its longest part of {longest}")
     if _PLAIN_NAME.fullmatch(name):
         return None
     parts = name.split("/")
