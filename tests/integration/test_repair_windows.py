@@ -15,7 +15,7 @@ import pytest
 from audit_wheels import Draft
 from small_rocm import install_ziglang
 
-from rocm_wheels.binaries import loader
+from rocm_wheels.binaries import pe
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import errors
 from rocm_wheels.wheels import scan
@@ -176,8 +176,8 @@ def test_imports_are_those_that_pefile_reads(world: World) -> None:
         content = archive.read("torch/lib/torch_hip.dll")
     oracle = pefile.PE(data=content)
     names = tuple(entry.dll.decode() for entry in oracle.DIRECTORY_ENTRY_IMPORT)
-    assert loader.read_pe_imports(memoryview(content), "x") == names == ("amdhip64_7.dll",)
-    assert loader.read_pe_imports(memoryview(b"MZ"), "x") is None
+    assert pe.read_pe_imports(memoryview(content), "x") == names == ("amdhip64_7.dll",)
+    assert pe.read_pe_imports(memoryview(b"MZ"), "x") is None
     delayed = bytearray(content)
     section = max(oracle.sections, key=lambda row: row.SizeOfRawData - row.Misc_VirtualSize)
     place = section.Misc_VirtualSize + 7 & ~7  # in what pads the section in the file
@@ -189,9 +189,9 @@ def test_imports_are_those_that_pefile_reads(world: World) -> None:
     directory = oracle.OPTIONAL_HEADER.DATA_DIRECTORY[13].get_file_offset()
     delayed[directory : directory + 8] = struct.pack("<II", address, 64)
     assert [e.dll for e in pefile.PE(data=bytes(delayed)).DIRECTORY_ENTRY_DELAY_IMPORT] == [b"Later.dll"]
-    assert loader.read_pe_imports(memoryview(delayed), "x") == ("amdhip64_7.dll", "Later.dll")
+    assert pe.read_pe_imports(memoryview(delayed), "x") == ("amdhip64_7.dll", "Later.dll")
     for size in range(64, len(content), 97):
         try:
-            loader.read_pe_imports(memoryview(content)[:size], "x")
+            pe.read_pe_imports(memoryview(content)[:size], "x")
         except errors.DataError:
             continue

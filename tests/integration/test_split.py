@@ -31,7 +31,7 @@ from fat_libraries import (
 from packaging.metadata import Metadata
 from sbom_schema import require_valid
 
-from rocm_wheels.binaries import elf, loader
+from rocm_wheels.binaries import elf, pe
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import errors
 from rocm_wheels.device_code import code_objects, fat_library, repack
@@ -385,7 +385,7 @@ def test_a_library_for_windows(tmp_path: Path, tmp_path_factory: pytest.TempPath
     records = map_dll(host, path)
     assert find_kernels(records, "gfx1100") == [code("gfx1100", i)[1] for i in range(2)]
     assert find_kernels(records, "gfx942") == [code("gfx942", 0)[1], None]
-    assert loader.read_pe_imports(memoryview(host), "host") == loader.read_pe_imports(memoryview(dll), "dll")
+    assert pe.read_pe_imports(memoryview(host), "host") == pe.read_pe_imports(memoryview(dll), "dll")
     assert join(*wheels, "-o", tmp_path / "joined") == 0
     joined = read(tmp_path / "joined" / name)["demo/bin/demo.dll"]
     assert digest_code(joined) == digest_code(dll)

@@ -1,7 +1,7 @@
-"""Native binaries: what the loader reads of an ELF file, and sections of ELF, PE and Mach-O.
+"""Read the tables of ELF files, and the members of static libraries.
 
 Little-endian 64-bit only: that is what HIP has hosts for (x86_64, aarch64, …) and what AMDGPU code
-objects are. The loader's view (name, needed libraries, search paths) is read through the program
+objects are. What the loader reads (name, needed libraries, search paths) is found through the program
 headers, as the loader does: a file without a section table is read, too. Layout: System V ABI, chapters
 "ELF Header", "Sections", "Program Header" and "Dynamic Section".
 
@@ -9,9 +9,7 @@ A span is a piece of a file with a name, and the one place where bytes become nu
 checked against the end, and every fault says which file, member and section it is in. Nothing is
 copied.
 
-Source: Microsoft, "PE Format". In a linked file a section name is cut to 8 characters (``.hip_fat``);
-an object keeps the long one in its string table (``/4`` → ``.hip_fatbin``). Member names of static
-libraries come in GNU, BSD and Windows spellings.
+Member names of static libraries come in GNU, BSD and Windows spellings.
 """
 
 from __future__ import annotations
@@ -20,11 +18,12 @@ import mmap
 import re
 import struct
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 from rocm_wheels.binaries import limits
 from rocm_wheels.core import errors
@@ -106,55 +105,6 @@ def read_text_at(data: memoryview, offset: int) -> str:
     return raw.split(b"\0", 1)[0].decode("utf-8", "replace")
 
 
-PE_MAGIC = b"MZ"
-COFF_MACHINES = (b"\x64\x86", b"\x64\xaa")  # x86_64, ARM64
-_PE_SIGNATURE = b"PE\0\0"
-_COFF_HEADER = struct.Struct("<HHIIIHH")
-_COFF_SECTION = struct.Struct("<8sIIIIIIHHI")
-_MOST_COFF_SECTIONS = 65279  # of sections in a COFF file (bigobj has a header of its own)
-
-
-def find_pe_signature(span: BinarySpan) -> int | None:
-    """Return where ``PE`` stands in a file that begins with ``MZ``, or None when it is not there."""
-    if len(span) < 64:
-        return None
-    offset = int.from_bytes(span.data[60:64], "little")
-    return offset if span.starts_with(_PE_SIGNATURE, offset) else None
-
-
-def read_pe_sections(span: BinarySpan, signature: int) -> list[BinarySection]:
-    """Return the sections of a DLL or EXE."""
-    return _read_section_table(span, signature + len(_PE_SIGNATURE), limits.MOST_IMAGE_SECTIONS)
-
-
-def read_coff_sections(span: BinarySpan) -> list[BinarySection]:
-    """Return the sections of a COFF object (``.obj``, or a member of a ``.lib``)."""
-    return _read_section_table(span, 0, _MOST_COFF_SECTIONS)
-
-
-def _read_section_table(span: BinarySpan, at: int, most: int) -> list[BinarySection]:
-    _, count, _, symbols_at, symbol_count, optional_size, _ = span.unpack_numbers(
-        _COFF_HEADER, at, "the COFF header"
-    )
-    table = span.unpack_table(
-        _COFF_SECTION, at + _COFF_HEADER.size + optional_size, count, most, "the section table"
-    )
-    strings = span.data[symbols_at + 18 * symbol_count :] if symbols_at else span.data[:0]
-    sections = []
-    name_bytes = 0
-    for row in table:
-        raw, virtual_size, address, size, offset = row[:5]
-        name = raw.rstrip(b"\0").decode("latin-1")
-        if name.startswith("/") and name[1:].isascii() and name[1:].isdigit():
-            name = read_text_at(strings, int(name[1:]))
-        name_bytes += len(name)
-        span.require_limit(name_bytes, limits.MOST_SECTION_NAME_BYTES, "characters in names of sections")
-        # an image pads the bytes of a section to the file alignment; an object has no virtual size
-        length = min(size, virtual_size) if virtual_size else size
-        sections.append(BinarySection(name, offset, length, address))
-    return sections
-
-
 AR_MAGIC = b"!<arch>\n"
 THIN_AR_MAGIC = b"!<thin>\n"
 _AR_HEADER_SIZE = 60
@@ -199,24 +149,68 @@ def read_ar_members(span: BinarySpan) -> Iterator[BinarySpan]:
 ELF_MAGIC = b"\x7fELF"
 ELF_HEADER_SIZE = 64
 EM_AMDGPU = 224
-_SHT_NOBITS = 8
+PT_LOAD, PT_DYNAMIC, PT_INTERP, PT_PHDR, PT_GNU_STACK = 1, 2, 3, 6, 0x6474E551
+SHT_PROGBITS, SHT_NOBITS, SHT_DYNSYM = 1, 8, 11
+DT_NEEDED, DT_STRTAB, DT_SONAME, DT_RPATH, DT_RUNPATH = 1, 5, 14, 15, 29
+HEADER_FORM = struct.Struct("<16sHHIQQQIHHHHHH")
+SEGMENT_FORM = struct.Struct("<IIQQQQQQ")
+SECTION_FORM = struct.Struct("<IIQQQQIIQQ")
+DYNAMIC_FORM = struct.Struct("<qQ")
+_ET_EXEC, _ET_DYN = 2, 3
 _SHN_XINDEX = 0xFFFF
-
-_ELF_HEADER = struct.Struct("<16xHHIQQQIHHHHHH")
-_SECTION_HEADER = struct.Struct("<IIQQQQIIQQ")
+_RELOCATION_TAGS = {"rela": (7, 8), "relr": (36, 35)}  # DT_RELA, DT_RELASZ; DT_RELR, DT_RELRSZ
 
 
-@dataclass(frozen=True)
-class ElfHeader:
-    """The fields of an ELF header that we need; ``abi_version`` is ``e_ident[8]``."""
+class ElfHeader(NamedTuple):
+    """The header of a file, in its order."""
 
-    abi_version: int
+    ident: bytes
+    kind: int
     machine: int
-    flags: int
+    version: int
+    entry: int
+    segments_at: int
     sections_at: int
+    flags: int
+    size: int
+    segment_size: int
+    segment_count: int
     section_size: int
     section_count: int
     names_index: int
+
+    @property
+    def abi_version(self) -> int:
+        """``EI_ABIVERSION``: of code objects."""
+        return self.ident[8]
+
+
+class Segment(NamedTuple):
+    """A program header, in its order."""
+
+    kind: int
+    flags: int
+    offset: int
+    virtual: int
+    physical: int
+    file_size: int
+    memory_size: int
+    alignment: int
+
+
+class SectionRow(NamedTuple):
+    """A row of the section table, in its order; ``name`` is a place in the section of names."""
+
+    name: int
+    kind: int
+    flags: int
+    address: int
+    offset: int
+    size: int
+    link: int
+    info: int
+    alignment: int
+    entry_size: int
 
 
 def is_elf(head: bytes | memoryview) -> bool:
@@ -235,61 +229,151 @@ def read_elf_header(span: BinarySpan, *, size: int | None = None) -> ElfHeader:
         raise span.make_fault("not an ELF file")
     if not is_elf(span.data):
         raise span.make_fault("an ELF file, but not a 64-bit little-endian one")
-    fields = span.unpack_numbers(_ELF_HEADER, 0, "the ELF header")
-    machine, sections_at, flags = fields[1], fields[5], fields[6]
-    section_size, section_count, names_index = fields[10:13]
-    header = ElfHeader(span.data[8], machine, flags, sections_at, section_size, section_count, names_index)
-    if sections_at + section_size * section_count > size:
+    header = ElfHeader(*span.unpack_numbers(HEADER_FORM, 0, "the ELF header"))
+    if header.sections_at + header.section_size * header.section_count > size:
         raise span.make_fault(
-            f"cut short: the section table at {sections_at} ({section_count} sections) "
+            f"cut short: the section table at {header.sections_at} ({header.section_count} sections) "
             f"reaches past the end ({size} bytes)"
         )
     return header
 
 
-def read_elf_sections(span: BinarySpan, header: ElfHeader) -> list[BinarySection]:
-    """Return the sections that have bytes in the file, in the order of the table.
+class ElfFile:
+    """A file whose tables are read, each once, when they are first asked for.
 
-    DataError when there is no section table or it has no names (then nobody can say
-    whether the file holds device code), and when a section lies outside the file.
+    DataError when a table reaches past the end, LimitError when it is larger than any real one.
     """
-    if not header.sections_at:
-        raise span.make_fault(
-            "no section table, so its device code cannot be found",
-            tip="it was stripped with more than `strip` takes; read it before that step",
+
+    def __init__(self, span: BinarySpan) -> None:
+        self.span = span
+        self.header = ElfHeader(*span.unpack_numbers(HEADER_FORM, 0, "the ELF header"))
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether it is not moved, so that addresses in it need no relocation."""
+        return self.header.kind == _ET_EXEC
+
+    @property
+    def is_loadable(self) -> bool:
+        """Whether it is a program or library for the host: neither an object nor device code."""
+        header = self.header
+        is_linked = header.kind in (_ET_EXEC, _ET_DYN) and header.segment_size == SEGMENT_FORM.size
+        return is_linked and header.machine != EM_AMDGPU
+
+    @cached_property
+    def segments(self) -> list[Segment]:
+        """The program headers; their number has no limit but its 16 bits."""
+        if self.header.segment_size != SEGMENT_FORM.size:
+            raise self.span.make_fault("no program headers: not a linked library")
+        at, count = self.header.segments_at, self.header.segment_count
+        rows = self.span.unpack_table(SEGMENT_FORM, at, count, count, "the program headers")
+        return list(map(Segment._make, rows))
+
+    @cached_property
+    def section_rows(self) -> list[SectionRow]:
+        """The section table; [] without one, which no loader needs."""
+        header = self.header
+        if not header.sections_at:
+            return []
+        if header.section_size != SECTION_FORM.size:
+            raise self.span.make_fault(
+                f"section headers of {header.section_size} bytes instead of {SECTION_FORM.size}"
+            )
+        count = header.section_count or self._first_section.size  # too many for 16 bits: it is in section 0
+        rows = self.span.unpack_table(
+            SECTION_FORM, header.sections_at, count, limits.MOST_SECTIONS, "the section table"
         )
-    if header.section_size != _SECTION_HEADER.size:
-        raise span.make_fault(
-            f"section headers of {header.section_size} bytes instead of {_SECTION_HEADER.size}"
+        return list(map(SectionRow._make, rows))
+
+    @property
+    def _first_section(self) -> SectionRow:
+        row = self.span.unpack_numbers(SECTION_FORM, self.header.sections_at, "section header 0")
+        return SectionRow._make(row)
+
+    def read_sections(self) -> list[BinarySection]:
+        """Return the sections that have bytes in the file, in the order of the table.
+
+        DataError when there is no section table or it has no names (then nobody can say
+        whether the file holds device code), and when the names lie outside the file.
+        """
+        if not self.header.sections_at:
+            raise self.span.make_fault(
+                "no section table, so its device code cannot be found",
+                tip="it was stripped with more than `strip` takes; read it before that step",
+            )
+        rows, number = self.section_rows, self.header.names_index
+        if number == _SHN_XINDEX:
+            number = self._first_section.link
+        if not 0 < number < len(rows):
+            raise self.span.make_fault("the section table has no names, so its device code cannot be found")
+        names = self.span.get_part(rows[number].offset, rows[number].size, "the section names")
+        rows = [row for row in rows[1:] if row.kind != SHT_NOBITS]
+        places = (row.name for row in rows)
+        texts = self.span.read_names(names, places, limits.MOST_SECTION_NAME_BYTES, "names of sections")
+        return [
+            BinarySection(text, row.offset, row.size, row.address)
+            for text, row in zip(texts, rows, strict=True)
+        ]
+
+    @cached_property
+    def dynamic(self) -> Segment | None:
+        """The program header of the dynamic section."""
+        return next((segment for segment in self.segments if segment.kind == PT_DYNAMIC), None)
+
+    @cached_property
+    def entries(self) -> list[tuple[int, int]]:
+        """Tag and value of each dynamic entry before the first that is null."""
+        if self.dynamic is None:
+            return []
+        count, label = self.dynamic.file_size // DYNAMIC_FORM.size, "the dynamic section"
+        rows = self.span.unpack_table(
+            DYNAMIC_FORM, self.dynamic.offset, count, limits.MOST_DYNAMIC_ENTRIES, label
         )
-    first = span.unpack_numbers(_SECTION_HEADER, header.sections_at, "section header 0")
-    count = header.section_count or first[5]  # too many for 16 bits: the number is in section 0
-    names_index = first[6] if header.names_index == _SHN_XINDEX else header.names_index
-    headers = span.unpack_table(
-        _SECTION_HEADER, header.sections_at, count, limits.MOST_SECTIONS, "the section table"
-    )
-    if not 0 < names_index < len(headers):
-        raise span.make_fault("the section table has no names, so its device code cannot be found")
-    return make_elf_sections(span, headers, names_index)
+        return list(takewhile(lambda row: row[0] != 0, rows))
 
+    @cached_property
+    def values(self) -> dict[int, int]:
+        """The value of the first dynamic entry of each tag."""
+        return dict(reversed(self.entries))
 
-def make_elf_sections(span: BinarySpan, headers: list[Any], names_index: int) -> list[BinarySection]:
-    """Return what has bytes in the file of a section table, whose names are in section ``names_index``."""
-    names = span.get_part(headers[names_index][4], headers[names_index][5], "the section names")
-    rows = [row for row in headers[1:] if row[1] != _SHT_NOBITS]
-    texts = span.read_names(
-        names, (row[0] for row in rows), limits.MOST_SECTION_NAME_BYTES, "names of sections"
-    )
-    return [BinarySection(text, row[4], row[5], row[3]) for text, row in zip(texts, rows, strict=True)]
+    @cached_property
+    def _loads(self) -> list[Segment]:
+        # in the order of their addresses, as the ABI wants them
+        loads = (segment for segment in self.segments if segment.kind == PT_LOAD)
+        return sorted(loads, key=lambda segment: segment.virtual)
 
+    def find_offset(self, address: int | None) -> int | None:
+        """Return where in the file an address is loaded from; None when it is nowhere."""
+        if address is None:
+            return None
+        number = bisect_right(self._loads, address, key=lambda segment: segment.virtual)
+        for segment in reversed(self._loads[:number]):  # mostly the first; what is mapped later lies on top
+            if address < segment.virtual + segment.file_size:
+                return address - segment.virtual + segment.offset
+        return None
 
-_LOADER_HEADER = struct.Struct("<16sHHIQQQIHHH")
-_PROGRAM_HEADER = struct.Struct("<IIQQQQQQ")
-_DYNAMIC_ENTRY = struct.Struct("<qQ")
-_ET_EXEC, _ET_DYN = 2, 3
-_PT_LOAD, _PT_DYNAMIC, _PT_INTERP = 1, 2, 3
-_DT_NULL, _DT_NEEDED, _DT_STRTAB, _DT_SONAME, _DT_RPATH, _DT_RUNPATH = 0, 1, 5, 14, 15, 29
-_RELOCATION_TAGS = {"rela": (7, 8), "relr": (36, 35)}  # DT_RELA, DT_RELASZ; DT_RELR, DT_RELRSZ
+    def get_offset(self, address: int) -> int:
+        """Return where in the file an address is; DataError when it is nowhere."""
+        offset = self.find_offset(address)
+        if offset is None:
+            raise self.span.make_fault(f"the address {address:#x} is in no segment")
+        return offset
+
+    @cached_property
+    def names_at(self) -> int | None:
+        """Where the dynamic string table begins."""
+        return self.find_offset(self.values.get(DT_STRTAB))
+
+    def iterate_relocations(self, kind: str, form: struct.Struct) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """Yield place in the file and numbers of each row of a table of relocations (``rela``, ``relr``)."""
+        at, size = (self.values.get(tag, 0) for tag in _RELOCATION_TAGS[kind])
+        if not size:
+            return
+        offset = self.get_offset(at)
+        self.span.require_limit(size // form.size, limits.MOST_RELOCATIONS, "relocations")
+        table = self.span.get_part(offset, size - size % form.size, "the relocations")
+        for number, row in enumerate(form.iter_unpack(table)):
+            yield offset + number * form.size, row
 
 
 @dataclass(frozen=True)
@@ -313,28 +397,25 @@ def read_loader_info(data: memoryview, name: str) -> LoaderInfo | None:
     """
     if not is_elf(data):
         return None
-    span = BinarySpan(data, name)
-    _, kind, machine, _, _, offset, _, _, _, size, count = span.unpack_numbers(
-        _LOADER_HEADER, 0, "the ELF header"
-    )
-    if kind not in (_ET_EXEC, _ET_DYN) or machine == EM_AMDGPU or size != _PROGRAM_HEADER.size:
-        return None
-    segments = span.unpack_table(_PROGRAM_HEADER, offset, count, count, "the program headers")
-    dynamic = next((s for s in segments if s[0] == _PT_DYNAMIC), None)
-    entries = read_dynamic_entries(span, dynamic[2], dynamic[5]) if dynamic else []
-    names = _find_dynamic_strings(span, segments, entries)
-    soname = next((read_text_at(names, value) for tag, value in entries if tag == _DT_SONAME), None)
-    needed = [value for tag, value in entries if tag == _DT_NEEDED]
-    interpreted = any(s[0] == _PT_INTERP for s in segments)
-    places = [value for tag, value in entries if tag in (_DT_RPATH, _DT_RUNPATH)]
+    file = ElfFile(BinarySpan(data, name))
+    return describe_loading(file) if file.is_loadable else None
+
+
+def describe_loading(file: ElfFile) -> LoaderInfo:
+    """Return what the loader reads of a file that it loads; raises as ``read_loader_info``."""
+    span, at = file.span, file.names_at
+    names = span.data[:0] if at is None else span.data[at:]
+    soname = read_text_at(names, file.values[DT_SONAME]) if DT_SONAME in file.values else None
+    needed = [value for tag, value in file.entries if tag == DT_NEEDED]
+    places = [value for tag, value in file.entries if tag in (DT_RPATH, DT_RUNPATH)]
     span.require_limit(len(places), limits.MOST_RUN_PATHS, "run paths")
     paths = [read_text_at(names, place) for place in places]
+    most, label = limits.MOST_LIBRARY_NAME_BYTES, "names of needed libraries"
+    is_interpreted = any(segment.kind == PT_INTERP for segment in file.segments)
     return LoaderInfo(
-        program=kind == _ET_EXEC or (interpreted and soname is None),
+        program=file.is_fixed or (is_interpreted and soname is None),
         soname=soname,
-        needed=tuple(
-            span.read_names(names, needed, limits.MOST_LIBRARY_NAME_BYTES, "names of needed libraries")
-        ),
+        needed=tuple(span.read_names(names, needed, most, label)),
         search_paths=tuple(part for path in paths for part in path.split(":") if part),
     )
 
@@ -344,84 +425,21 @@ def read_loader_info_of_file(path: Path) -> LoaderInfo | None:
 
     LimitError as ``read_loader_info``.
     """
+    return read_mapped(path, read_loader_info)
+
+
+ResultT = TypeVar("ResultT")
+
+
+def read_mapped(path: Path, read: Callable[[memoryview, str], ResultT | None]) -> ResultT | None:
+    """Have an ELF file read, content and name, while it is mapped; None for another, or one that is cut."""
     with path.open("rb") as file:
         if not is_elf(file.read(8)):
             return None
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped, memoryview(mapped) as data:
             try:
-                return read_loader_info(data, str(path))
+                return read(data, str(path))
             except limits.LimitError:
                 raise
             except errors.DataError:
                 return None
-
-
-@dataclass(frozen=True)
-class ElfImage:
-    """A host file as the loader maps it.
-
-    ``loads`` are address, offset and size in the file of its segments, sorted.
-
-    ``is_fixed``: it is not moved, so that addresses in it need no relocation.
-    """
-
-    span: BinarySpan
-    machine: int
-    is_fixed: bool
-    loads: tuple[tuple[int, int, int], ...]
-    entries: tuple[tuple[int, int], ...]
-
-    def find_offset(self, address: int) -> int:
-        """Return where in the file an address is; DataError when it is nowhere."""
-        number = bisect_right(self.loads, address, key=lambda load: load[0]) - 1
-        if number >= 0:
-            virtual, offset, size = self.loads[number]
-            if address < virtual + size:
-                return address - virtual + offset
-        raise self.span.make_fault(f"the address {address:#x} is in no segment")
-
-    def iterate_table(self, kind: str, form: struct.Struct) -> Iterator[tuple[int, tuple[int, ...]]]:
-        """Yield place in the file and numbers of each row of a table of relocations (``rela``, ``relr``)."""
-        values = dict(self.entries)
-        at, size = (values.get(tag, 0) for tag in _RELOCATION_TAGS[kind])
-        if not size:
-            return
-        offset = self.find_offset(at)
-        self.span.require_limit(size // form.size, limits.MOST_RELOCATIONS, "relocations")
-        table = self.span.get_part(offset, size - size % form.size, "the relocations")
-        for number, row in enumerate(form.iter_unpack(table)):
-            yield offset + number * form.size, row
-
-
-def read_elf_image(span: BinarySpan) -> ElfImage:
-    """Read segments and dynamic section of a host file; DataError when they reach past its end."""
-    _, kind, machine, _, _, offset, _, _, _, size, count = span.unpack_numbers(
-        _LOADER_HEADER, 0, "the ELF header"
-    )
-    if size != _PROGRAM_HEADER.size:
-        raise span.make_fault("no program headers: not a linked library")
-    segments = span.unpack_table(_PROGRAM_HEADER, offset, count, count, "the program headers")
-    dynamic = next((s for s in segments if s[0] == _PT_DYNAMIC), None)
-    entries = read_dynamic_entries(span, dynamic[2], dynamic[5]) if dynamic else []
-    # in the order of their addresses, as the ABI wants them
-    loads = sorted((s[3], s[2], s[5]) for s in segments if s[0] == _PT_LOAD)
-    return ElfImage(span, machine, kind == _ET_EXEC, tuple(loads), tuple(entries))
-
-
-def read_dynamic_entries(span: BinarySpan, offset: int, size: int) -> list[tuple[int, int]]:
-    """Return tag and value of each dynamic entry before the first that is null."""
-    count, label = size // _DYNAMIC_ENTRY.size, "the dynamic section"
-    rows = span.unpack_table(_DYNAMIC_ENTRY, offset, count, limits.MOST_DYNAMIC_ENTRIES, label)
-    return list(takewhile(lambda row: row[0] != _DT_NULL, rows))
-
-
-def _find_dynamic_strings(
-    span: BinarySpan, segments: list[tuple[Any, ...]], entries: list[tuple[int, int]]
-) -> memoryview:
-    """Return the file from the dynamic string table on, which is found through the loaded segments."""
-    address = next((value for tag, value in entries if tag == _DT_STRTAB), None)
-    for kind, _, offset, virtual, _, in_file, *_ in segments:
-        if address is not None and kind == _PT_LOAD and virtual <= address < virtual + in_file:
-            start = address - virtual + offset
-            return span.get_part(start, len(span) - start, "the dynamic string table")
-    return span.data[:0]

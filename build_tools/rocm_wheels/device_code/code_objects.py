@@ -26,7 +26,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from rocm_wheels.binaries import elf, limits
+from rocm_wheels.binaries import elf, limits, pe
 from rocm_wheels.core import errors, files
 from rocm_wheels.device_code import bundles, kpack
 
@@ -286,7 +286,7 @@ def may_hold_code(name: str, head: bytes) -> bool:
         return True
     if head.startswith((elf.ELF_MAGIC, kpack.KPACK_MAGIC)) or name.endswith(kpack.KPACK_SUFFIX):
         return True
-    if not (head.startswith(elf.PE_MAGIC) or _is_coff_object(name, head)):
+    if not (head.startswith(pe.PE_MAGIC) or _is_coff_object(name, head)):
         return False
     try:
         sections = _read_windows_sections(elf.BinarySpan(memoryview(head), name))
@@ -318,20 +318,19 @@ def _read_host_sections(span: elf.BinarySpan, head: bytes) -> list[elf.BinarySec
     """Return the sections of a host library or object; [] for a file of another kind."""
     if elf.is_elf(head):
         header = elf.read_elf_header(span)
-        return [] if header.machine == elf.EM_AMDGPU else elf.read_elf_sections(span, header)
+        return [] if header.machine == elf.EM_AMDGPU else elf.ElfFile(span).read_sections()
     return (
         _read_windows_sections(span)
-        if head.startswith(elf.PE_MAGIC) or _is_coff_object(span.place, head)
+        if head.startswith(pe.PE_MAGIC) or _is_coff_object(span.place, head)
         else []
     )
 
 
 def _read_windows_sections(span: elf.BinarySpan) -> list[elf.BinarySection]:
-    if not span.starts_with(elf.PE_MAGIC):
-        return elf.read_coff_sections(span)
-    signature = elf.find_pe_signature(span)
-    if signature is not None:
-        return elf.read_pe_sections(span, signature)
+    if not span.starts_with(pe.PE_MAGIC):
+        return pe.read_coff_sections(span)
+    if (file := pe.read_pe_file(span)) is not None:
+        return file.sections
     if PurePosixPath(span.place).suffix.lower() in _LIBRARY_SUFFIXES:
         raise span.make_fault("begins like a Windows library, but has no PE header: cut short or damaged")
     return []
@@ -339,7 +338,7 @@ def _read_windows_sections(span: elf.BinarySpan) -> list[elf.BinarySection]:
 
 def _is_coff_object(place: str, head: bytes) -> bool:
     """COFF objects have no magic but the machine number: the name must say it too."""
-    return head.startswith(elf.COFF_MACHINES) and place.rstrip(")").lower().endswith((".obj", ".o"))
+    return head.startswith(pe.COFF_MACHINES) and place.rstrip(")").lower().endswith((".obj", ".o"))
 
 
 def _read_sections(
@@ -491,11 +490,11 @@ def read_table_targets(data: memoryview, path: Path) -> LibraryTargets:
         header = elf.read_elf_header(span)
         if header.machine == elf.EM_AMDGPU:
             return _make_library(path, [get_header_target(header.flags, header.abi_version)])
-        sections = elf.read_elf_sections(span, header) if header.sections_at else []
-        host = elf.read_loader_info(data, str(path))
-        needed = host.needed if host else ()
-    elif span.starts_with(elf.PE_MAGIC) and (signature := elf.find_pe_signature(span)) is not None:
-        sections, needed = elf.read_pe_sections(span, signature), ()
+        file = elf.ElfFile(span)
+        sections = file.read_sections() if header.sections_at else []
+        needed = elf.describe_loading(file).needed if file.is_loadable else ()
+    elif (library := pe.read_pe_file(span)) is not None:
+        sections, needed = library.sections, ()
     else:
         return LibraryTargets(path)
     if archives := list_named_archives(data, str(path)):

@@ -15,7 +15,7 @@ import struct
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from rocm_wheels.binaries import elf, elf_pages, limits, loader, pe_sections
+from rocm_wheels.binaries import elf, elf_pages, limits, loader, pe
 from rocm_wheels.core import errors
 from rocm_wheels.device_code import kpack
 from rocm_wheels.device_code.bundles import COMPRESSED_BUNDLE_MAGIC, PLAIN_BUNDLE_MAGIC
@@ -130,7 +130,7 @@ def read_fat_library(data: memoryview, name: str) -> FatLibrary:
     span = elf.BinarySpan(data, name)
     if elf.is_elf(data):
         return _read_elf_library(span)
-    if span.starts_with(elf.PE_MAGIC):
+    if span.starts_with(pe.PE_MAGIC):
         return _read_dll(span)
     raise span.make_fault("neither an ELF library nor a DLL")
 
@@ -167,15 +167,16 @@ def _rewrite_records(rows: Iterable[tuple[CodeRecord, int, int]], magic: int) ->
 
 
 def _read_elf_library(span: elf.BinarySpan) -> FatLibrary:
-    sections = elf.read_elf_sections(span, elf.read_elf_header(span))
-    image = elf.read_elf_image(span)
+    elf.read_elf_header(span)
+    file = elf.ElfFile(span)
+    sections = file.read_sections()
     code = _find_section(span, sections, _ELF_NAMES.code)
     segment = _find_section(span, sections, _ELF_NAMES.records)
     begin = segment.address if segment else 0
     pointers = range(begin + 8, begin + (segment.size if segment else 0), _RECORD.size)
     area = range(code.address, code.address + code.size) if code else range(0)
     written: dict[int, tuple[int, int]] = {}
-    for address, value, place in _find_pointers(image, pointers, area):
+    for address, value, place in _find_pointers(file, pointers, area):
         if address not in pointers:
             raise span.make_fault(f"the address at {address:#x} refers to its device code, and is no record")
         written[address] = value, place
@@ -184,30 +185,28 @@ def _read_elf_library(span: elf.BinarySpan) -> FatLibrary:
         if address in written:
             pointer, at = written[address]
             return pointer, (at,) if at == place or not value else (at, place)
-        if not image.is_fixed:
+        if not file.is_fixed:
             raise span.make_fault(f"no relocation sets the address at {address:#x} in {_ELF_NAMES.records}")
         return value, (place,)
 
     records = _read_records(span, segment, _ELF_NAMES, locate)
     marker = _find_section(span, sections, _ELF_NAMES.marker)
-    host_id = f"host-{loader.ELF_ARCHITECTURES.get(image.machine, 'unknown')}-unknown-linux-gnu-"
+    host_id = f"host-{loader.ELF_ARCHITECTURES.get(file.header.machine, 'unknown')}-unknown-linux-gnu-"
     return FatLibrary(span, _ELF_NAMES, host_id, code, marker, records, elf_pages.exchange_section)
 
 
 def _read_dll(span: elf.BinarySpan) -> FatLibrary:
     """Read a DLL: its pointers are addresses from the image's base on, and are relocated in their places."""
-    layout = pe_sections.read_dll_layout(span)
-    base = layout.image_base
-    signature = elf.find_pe_signature(span)
-    assert signature is not None
-    sections = [replace(s, address=s.address + base) for s in elf.read_pe_sections(span, signature)]
+    file = pe.read_dll(span)
+    base = file.image_base
+    sections = [replace(section, address=section.address + base) for section in file.sections]
     code = _find_section(span, sections, _DLL_NAMES.code)
     segment = _find_section(span, sections, _DLL_NAMES.records)
     area = range(code.address, code.address + code.size) if code else range(0)
     begin = segment.address if segment else 0
     pointers = range(begin + 8, begin + (segment.size if segment else 0), _RECORD.size)
     written: set[int] = set()
-    for offset, value, _ in layout.list_pointers():
+    for offset, value, _ in file.list_pointers():
         address = offset + base
         if address in pointers:
             written.add(address)
@@ -221,7 +220,7 @@ def _read_dll(span: elf.BinarySpan) -> FatLibrary:
 
     records = _read_records(span, segment, _DLL_NAMES, locate)
     marker = _find_section(span, sections, _DLL_NAMES.marker)
-    return FatLibrary(span, _DLL_NAMES, _WINDOWS_ID, code, marker, records, pe_sections.exchange_dll_section)
+    return FatLibrary(span, _DLL_NAMES, _WINDOWS_ID, code, marker, records, pe.exchange_dll_section)
 
 
 def _find_section(
@@ -235,22 +234,22 @@ def _find_section(
 
 
 def _find_pointers(
-    image: elf.ElfImage, pointers: Collection[int], area: range
+    file: elf.ElfFile, pointers: Collection[int], area: range
 ) -> Iterator[tuple[int, int, int]]:
     """Yield address, value and place in the file of some pointers, and of others that lead into an area."""
-    relative = _RELATIVE_KINDS.get(image.machine)
-    for place, row in image.iterate_table("rela", _RELOCATION):
+    relative = _RELATIVE_KINDS.get(file.header.machine)
+    for place, row in file.iterate_relocations("rela", _RELOCATION):
         address, info, value = row
         is_relative = info & 0xFFFFFFFF == relative
         if address in pointers and not is_relative:
-            raise image.span.make_fault(f"the address at {address:#x} is set by a relocation of another kind")
+            raise file.span.make_fault(f"the address at {address:#x} is set by a relocation of another kind")
         if address in pointers or (is_relative and value in area):
             yield address, value, place + 16
-    addresses = _unfold_addresses(row[0] for _, row in image.iterate_table("relr", _ADDRESS))
+    addresses = _unfold_addresses(row[0] for _, row in file.iterate_relocations("relr", _ADDRESS))
     for number, address in enumerate(addresses):
-        image.span.require_limit(number, limits.MOST_RELOCATIONS, "relocations")
-        place = image.find_offset(address)
-        (value,) = image.span.unpack_numbers(_ADDRESS, place, "a pointer")
+        file.span.require_limit(number, limits.MOST_RELOCATIONS, "relocations")
+        place = file.get_offset(address)
+        (value,) = file.span.unpack_numbers(_ADDRESS, place, "a pointer")
         if address in pointers or value in area:
             yield address, value, place
 

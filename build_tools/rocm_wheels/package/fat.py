@@ -30,7 +30,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from rocm_wheels.binaries import elf, loader
+from rocm_wheels.binaries import elf, pe
 from rocm_wheels.core import errors, extras, log, records, shell, tables
 from rocm_wheels.device_code import code_objects, kernel_databases
 from rocm_wheels.index.reader import IndexReader, download_link, file_name_of_link, resolve_index_url
@@ -333,7 +333,7 @@ class _FatMaker:
             loaded = elf.read_loader_info(data, name)
             if loaded is not None:
                 linked[name] = _Linked(loaded.needed, loaded.soname or "")
-            elif (imports := loader.read_pe_imports(data, name)) is not None:
+            elif (imports := pe.read_pe_imports(data, name)) is not None:
                 linked[name] = _Linked(imports)
 
         pruned = prune.prune_members(archive, list(names), target_filter, self._stack, inspect=inspect)

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from rocm_wheels.binaries import elf, elf_pages
+from rocm_wheels.binaries import elf_pages, pe
 from rocm_wheels.core import errors, extras, log, parallel, tables
 from rocm_wheels.device_code import code_objects, kernel_databases, repack
 from rocm_wheels.package import wheel_plan
@@ -218,7 +218,7 @@ def prune_members(
     selected = frozenset(names) - outcomes.keys()
 
     def choose_reader(name: str, head: bytes) -> Callable[[memoryview], _Outcome] | None:
-        is_library = code_objects.may_hold_code(name, head) or (inspect and head.startswith(elf.PE_MAGIC))
+        is_library = code_objects.may_hold_code(name, head) or (inspect and head.startswith(pe.PE_MAGIC))
         return partial(read_content, name) if name in selected and is_library else None
 
     def read_content(name: str, data: memoryview) -> _Outcome:

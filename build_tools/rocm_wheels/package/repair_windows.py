@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from rocm_wheels.binaries import loader
+from rocm_wheels.binaries import pe
 from rocm_wheels.core import errors
 from rocm_wheels.package import repair
 from rocm_wheels.wheels import platform_promises, required_packages, rewrite
@@ -76,7 +76,7 @@ def read_imports(wheel: Path) -> dict[str, tuple[str, ...]]:
 
     def choose(name: str, head: bytes) -> Callable[[memoryview], tuple[str, ...] | None] | None:
         is_library = name.lower().endswith(_LIBRARY_SUFFIXES) and head.startswith(b"MZ")
-        return (lambda data: loader.read_pe_imports(data, f"{wheel}: {name}")) if is_library else None
+        return (lambda data: pe.read_pe_imports(data, f"{wheel}: {name}")) if is_library else None
 
     with WheelArchive.open(wheel) as archive:
         read = archive.read_chosen(choose, digest=False)
@@ -87,7 +87,7 @@ def _read_file_imports(path: Path) -> tuple[str, ...]:
     """Return what a DLL to graft imports, but for what delvewheel knows that nobody needs."""
     from delvewheel import _dll_list  # type: ignore[import-untyped]
 
-    imports = loader.read_pe_imports(memoryview(path.read_bytes()), str(path))
+    imports = pe.read_pe_imports(memoryview(path.read_bytes()), str(path))
     if imports is None:
         raise errors.DataError(f"{path} is no DLL")
     ignored = _dll_list.ignore_dependency.get(path.name.lower(), set())

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from rocm_wheels.binaries import elf
+from rocm_wheels.binaries import elf, pe
 from rocm_wheels.core import files
 
 LeakKind = Literal["credential", "builder-path"]
@@ -151,8 +151,8 @@ def find_library_leaks(
     """
     span = elf.BinarySpan(data, name)
     if sections is None:
-        signature = elf.find_pe_signature(span) if span.starts_with(elf.PE_MAGIC) else None
-        sections = elf.read_pe_sections(span, signature) if signature is not None else ()
+        file = pe.read_pe_file(span)
+        sections = file.sections if file is not None else ()
     parts = [
         span.get_part(section.offset, section.size, f"section {section.name}")
         for section in sections

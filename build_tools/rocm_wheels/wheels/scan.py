@@ -15,7 +15,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from rocm_wheels.binaries import elf, loader
+from rocm_wheels.binaries import elf, loader, pe
 from rocm_wheels.core import errors, files
 from rocm_wheels.device_code import code_objects, fat_library, kernel_databases
 from rocm_wheels.wheels.archive import MemberContent, WheelArchive, get_text_limit
@@ -222,7 +222,7 @@ def scan_wheel(
             return None
         if kernel_databases.get_kernel_list_target(name):
             return lambda data: _read_kernels(data, f"{path}: {name}")
-        if code_objects.may_hold_code(name, head) or head.startswith((elf.ELF_MAGIC, elf.PE_MAGIC)):
+        if code_objects.may_hold_code(name, head) or head.startswith((elf.ELF_MAGIC, pe.PE_MAGIC)):
             return lambda data: _read_library(data, f"{path}: {name}", leaks=leaks, symbols=symbols)
         if leaks and b"\0" not in head:
             return lambda data: _MemberReading(leaks=find_text_leaks(data))
@@ -292,7 +292,7 @@ def _read_kernels(data: memoryview, name: str) -> _MemberReading:
 def _read_library(data: memoryview, name: str, *, leaks: bool, symbols: bool) -> _MemberReading:
     try:
         binary = loader.read_host_binary(data, name, for_changes=False, symbols=symbols)
-        imports = loader.read_pe_imports(data, name)
+        imports = pe.read_pe_imports(data, name)
         files.release_mapped_pages(data)
         targets = _read_target_list(data, name, binary) if binary is not None else ()
         library_leaks: tuple[Leak, ...] = ()
