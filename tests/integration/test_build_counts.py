@@ -23,7 +23,7 @@ COUNTED = {
     "gather_facts": "facts.py",
     "settle_step": "plan.py",
     "scan_wheel": "scan.py",
-    "read_archive_layout": "zip_layout.py",  # whatever opens a wheel begins with it
+    "read_archive_layout": "zip_format.py",  # whatever opens a wheel begins with it
 }
 STEPS = ("build-", "repair-", "install-")
 

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocm_wheels.core import errors
-from rocm_wheels.wheels import edit, rewrite, zip_format, zip_layout
+from rocm_wheels.wheels import edit, rewrite, zip_format
 from rocm_wheels.wheels.archive import ContentError, WheelArchive, read_pieces
 from rocm_wheels.wheels.scan import scan_wheel
 
@@ -35,7 +35,7 @@ def base() -> Archive:
     )
 
 
-def read(data: bytes, *, folding: bool = True) -> zip_layout.ArchiveLayout:
+def read(data: bytes, *, folding: bool = True) -> zip_format.ArchiveLayout:
     """The layout of an archive in memory."""
     file = io.BytesIO(data)
 
@@ -43,7 +43,7 @@ def read(data: bytes, *, folding: bool = True) -> zip_layout.ArchiveLayout:
         file.seek(offset)
         return file.read(size)
 
-    return zip_layout.read_archive_layout(at, len(data), folding=folding)
+    return zip_format.read_archive_layout(at, len(data), folding=folding)
 
 
 def set_name(name: bytes, *, flags: int = 0) -> Change:
@@ -203,7 +203,7 @@ def faults(archive: Archive, folder: Path) -> list[tuple[str, str]]:
     """Every fault of an archive: of its layout, else of its contents."""
     try:
         layout = read(archive.bytes())
-    except zip_layout.UnreadableError as unreadable:
+    except zip_format.UnreadableError as unreadable:
         return [(unreadable.fault.kind, unreadable.fault.text)]
     found = [(fault.kind, fault.text) for fault in layout.faults]
     if found:
@@ -212,7 +212,7 @@ def faults(archive: Archive, folder: Path) -> list[tuple[str, str]]:
     with open(path, "rb") as file:
         for entry in layout.entries:
             try:
-                list(read_pieces(zip_layout.make_reader(file), entry))
+                list(read_pieces(zip_format.make_reader(file), entry))
             except ContentError as wrong:
                 found.append((wrong.fault.kind, wrong.fault.text))
     return found
@@ -268,7 +268,7 @@ def test_what_only_pypi_refuses_is_left_out_by_rewriting(tmp_path: Path, streame
 def test_every_fault_of_the_table_has_a_row() -> None:
     beyond = {"no-end": b"<html>404</html>", "directory-damaged": INNER.replace(b"PK\1\2", b"PK\1\3")}
     for kind, data in beyond.items():
-        with pytest.raises(zip_layout.UnreadableError) as caught:
+        with pytest.raises(zip_format.UnreadableError) as caught:
             read(data)
         assert caught.value.fault.kind == kind
     assert {row[0] for row in TABLE} | set(beyond) == set(zip_format.ARCHIVE_FAULTS)
@@ -369,7 +369,7 @@ def test_what_has_no_fault_is_read_by_zipfile_alike(changes: list[tuple[int, byt
     data += tail
     try:
         layout = read(bytes(data))
-    except zip_layout.UnreadableError:
+    except zip_format.UnreadableError:
         return
     if layout.faults:
         return

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from rocm_wheels.core import errors, tables
 from rocm_wheels.device_code import code_objects
-from rocm_wheels.wheels import dist_info, rewrite, stored_member, zip_layout
+from rocm_wheels.wheels import dist_info, rewrite, stored_member, zip_format
 from rocm_wheels.wheels.archive import WheelArchive
 from rocm_wheels.wheels.edit import WheelEdit, get_edited_name
 
@@ -74,7 +74,7 @@ def measure_edit(
     content = before.content + sum(entry.size for entry in new) - sum(entry.size for entry in old)
     size = before.archive + sum(entry.compressed for entry in new) - sum(entry.compressed for entry in old)
     after = WheelSizes(content, size)
-    if after != before and zip_layout.exceeds_ratio(*after):
+    if after != before and zip_format.exceeds_ratio(*after):
         raise errors.PackageError(
             f"{archive.path}: its content ({content} bytes) would be more than 50 times its archive"
             f" ({size} bytes), which PyPI refuses",

@@ -1,7 +1,7 @@
 """Open a wheel and read its members: each inflated at most once, in threads, with every damage named.
 
 Contents are inflated piece by piece, and nothing is kept that nobody wants. Where the members lie, and
-whether an archive can be relied on at all, is ``zip_layout``'s to say.
+whether an archive can be relied on at all, is ``zip_format``'s to say.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Generic, TypeVar
 
 from rocm_wheels.core import deflate, errors, files, tables
-from rocm_wheels.wheels import dist_info, zip_format, zip_layout
+from rocm_wheels.wheels import dist_info, zip_format
 from rocm_wheels.wheels.hazards import find_archive_hazards
 
 MEMBER_HEAD_SIZE = 4096
@@ -44,7 +44,7 @@ class ContentError(Exception):
         self.fault = zip_format.ArchiveFault(kind, entry.name, text)
 
 
-def read_pieces(read: zip_layout.ReadAt, entry: zip_format.ZipEntry) -> Iterator[bytes]:
+def read_pieces(read: zip_format.ReadAt, entry: zip_format.ZipEntry) -> Iterator[bytes]:
     """Yield a member piece by piece; ContentError. All checks are done when it ends."""
     size = checksum = 0
     data = _read_stored(read, entry)
@@ -60,7 +60,7 @@ def read_pieces(read: zip_layout.ReadAt, entry: zip_format.ZipEntry) -> Iterator
         raise ContentError("crc", entry, "its content does not have the CRC that the archive states")
 
 
-def _read_stored(read: zip_layout.ReadAt, entry: zip_format.ZipEntry) -> Iterator[bytes]:
+def _read_stored(read: zip_format.ReadAt, entry: zip_format.ZipEntry) -> Iterator[bytes]:
     """Yield the bytes of a member as they are in the archive; few at first: often no more are asked for."""
     place, end, size = entry.data, entry.data + entry.compressed, MEMBER_HEAD_SIZE
     while place < end:
@@ -94,7 +94,7 @@ def get_text_limit(name: str) -> int:
     return next((limit for end, limit in _PARSED_TEXTS.items() if name.endswith(end)), _LARGEST_TEXT)
 
 
-def read_small_member(read: zip_layout.ReadAt, entry: zip_format.ZipEntry, path: Path) -> bytes:
+def read_small_member(read: zip_format.ReadAt, entry: zip_format.ZipEntry, path: Path) -> bytes:
     """Return the content of a small member; DataError with its name when it is damaged or large."""
     if entry.size > get_text_limit(entry.name):
         raise errors.DataError(f"{path}: {entry.name}: {entry.size} bytes are too many for such a file")
@@ -138,7 +138,7 @@ class WheelArchive:
     are compared without case.
     """
 
-    def __init__(self, path: Path, file: BinaryIO, layout: zip_layout.ArchiveLayout, size: int) -> None:
+    def __init__(self, path: Path, file: BinaryIO, layout: zip_format.ArchiveLayout, size: int) -> None:
         self.path = path
         self.size = size
         self.entries = layout.entries
@@ -146,7 +146,7 @@ class WheelArchive:
         self.faults = layout.faults
         self.folding = _folds_names(path.name)
         self.descriptor = file.fileno()
-        self._read_at = zip_layout.make_reader(file)
+        self._read_at = zip_format.make_reader(file)
         self._state = _get_file_state(file)
         self._file = file
         self.hashed: list[MemberContent[Any]] | None = None
@@ -169,10 +169,10 @@ class WheelArchive:
         with opened as file:
             try:
                 size = file.seek(0, os.SEEK_END)
-                layout = zip_layout.read_archive_layout(
-                    zip_layout.make_reader(file), size, folding=_folds_names(path.name)
+                layout = zip_format.read_archive_layout(
+                    zip_format.make_reader(file), size, folding=_folds_names(path.name)
                 )
-            except (OSError, zip_layout.UnreadableError) as cause:
+            except (OSError, zip_format.UnreadableError) as cause:
                 fault, tip = "cut short or damaged", "build it, or fetch it, again"
                 if path.suffix != ".whl":
                     fault, tip = "it is another kind of file", "name wheels: *.whl"
@@ -323,7 +323,7 @@ class _MemberStore:
             return memoryview(mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
-def _hash_content(read_at: zip_layout.ReadAt) -> str:
+def _hash_content(read_at: zip_format.ReadAt) -> str:
     hasher, at = hashlib.sha256(), 0
     while piece := read_at(at, _DIGEST_PIECE):
         hasher.update(piece)
