@@ -92,7 +92,7 @@ def test_what_hipify_cannot_translate_is_named_and_the_tree_stays(tmp_path: Path
             assert any(name in line and place in line for line in done.err.splitlines()), done.err
         assert (content(tree), times(tree), outside.read_bytes()) == before
 
-    command = ["-m", "rocm_wheels", "sources", "hipify", "--pytorch-dir", str(tree)]
+    command = ["-m", "rocm_wheels", "sources", "hipify", "torch", "--tree", str(tree)]
     outside.write_text("int f() { return cudaSuccess; }\n")
     data = {
         "Latin.cu": (b"// \xe9t\xe9\n", "byte 3"),

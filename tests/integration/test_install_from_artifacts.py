@@ -129,7 +129,7 @@ def test_parts_are_those_of_therocks_script(
         (["--family", "gfx90a", "--source", "{page}"], 11, "no artifact for gfx90a"),
         ([*FAMILY, "--gfx", "gfx90a", "--source", "{page}"], 11, "no artifact for gfx90a"),
         (["--source", "{page}"], 2, "--family is wanted"),
-        ([*FAMILY, "--artifact-group", "x", "--source", "{page}"], 2, "is wanted"),
+        ([*FAMILY, "--artifact-group", "x", "--source", "{page}"], 2, "given more than once"),
         (FAMILY, 2, "is wanted"),
         ([*FAMILY, "--run-id", "1", "--latest-release"], 2, "is wanted"),
         ([*FAMILY, "--release", "7.11"], 2, "is no version"),

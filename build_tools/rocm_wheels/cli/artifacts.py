@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rocm_wheels.sdk import artifact_sources, fetch_artifacts
 
 PLATFORM = "windows" if sys.platform == "win32" else "linux"
-PARTS = (  # the parts of data/rocm_artifacts.yaml: an option each, which help shows without reading the table
+PARTS = (  # the parts of data/rocm_artifacts.yaml: `--part` is parsed without reading the table
     *("aqlprofile", "blas", "debug-tools", "fft", "hipdnn", "hipdnn-integration-tests", "hipdnn-samples"),
     *("hipfile", "miopen", "miopenprovider", "hipkernelprovider", "hiptensor", "rocdecode", "mpi", "rocjpeg"),
     *("rocjitsu", "mirage", "hipblasltprovider", "prim", "rand", "rccl", "rocshmem", "rocprofiler-sdk"),
@@ -349,59 +349,77 @@ def show_command(rocm_path: Path, pytorch_dir: Path | None, as_json: bool) -> No
     print_result(document, lines, as_json=as_json)
 
 
-_HELP = """Install ROCm into a folder: of a run's artifacts, a nightly or dev tarball, or another folder.
+class _PartsOption(Option):
+    """Parts by commas; ``--blas`` and ``--no-blas``, as TheRock's script has them, are read and not shown."""
 
-The folder is replaced once the new tree is whole; one that holds something else than ROCm is refused. Of a
-run all artifacts but tests are taken, or those of the parts that are named and what every tree has.
+    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
+        """Have the parser read a flag for each part, too."""
+        super().add_to_parser(parser, ctx)
+        for part in PARTS:
+            parser.add_option(self, [f"--{part}"], self.name, "append_const", const=part)
+            parser.add_option(self, [f"--no-{part}"], self.name, "append_const", const=f"no {part}")
 
-\b
-Examples:
-  rocm-wheels rocm from-artifacts --run-id 14474448215 --family gfx94X-dcgpu --blas --tests
-  rocm-wheels rocm from-artifacts --latest-release --family gfx110X-all --output-dir rocm
-"""
+
+def _choose_parts(_context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> list[str]:
+    """Return the parts that are named and not taken back later, in the order of the table."""
+    chosen: dict[str, bool] = {}
+    for word in (word for value in values for word in value.split(",") if word):
+        part = word.removeprefix("no ")
+        if part not in PARTS:
+            hint = tables.suggest_name(part, PARTS)
+            raise click.BadParameter(
+                f"there is no part {part}{hint}; parts: {', '.join(PARTS)}", param=option
+            )
+        chosen[part] = word == part
+    return [part for part in PARTS if chosen.get(part)]
+
+
 _SOURCE_OPTIONS = ("run_id", "release", "latest_release", "input_dir", "source")
 
 
-def _make_command() -> click.Command:
-    command = Command(
-        "rocm from-artifacts",
-        params=[
-            Option(
-                ["--output-dir"], type=GivenPath(), default=Path("therock-build"), show_default=True,
-                help="Folder of the tree.",
-            ),
-            Option(["--artifact-group"], metavar="GROUP", help="Family of GPUs, or another group."),
-            Option(["--family", "amdgpu_family"], metavar="FAMILY", help="The same."),
-            Option(
-                ["--gfx", "amdgpu_targets"], default="", metavar="GFX,…",
-                help="Targets to take artifacts of [default: the family's].",
-            ),
-            Option(["--run-id"], metavar="ID", help="Run of a workflow at GitHub."),
-            Option(["--release"], metavar="VERSION", help="Version of a nightly or dev tarball."),
-            Option(["--latest-release"], is_flag=True, help="The newest nightly tarball."),
-            Option(["--input-dir"], type=GivenPath(), help="A ROCm tree to copy."),
-            Option(["--dry-run"], is_flag=True, help="Print what would be taken, and do nothing."),
-            *(
-                Option([f"--{part}/--no-{part}"], default=False, help=f"Artifacts of {part}.")
-                for part in PARTS
-            ),
-            Option(["--tests/--no-tests"], default=False, help="Tests, too."),
-            Option(["--base-only"], is_flag=True, help="Only what every tree has."),
-            Option(["--json", "as_json"], is_flag=True, help="Print the result as JSON on stdout."),
-        ],
-        callback=_install_tree,
-        help=_HELP,
-    )  # fmt: skip
-    return artifact_source_options(command)
+@command("rocm from-artifacts")
+@catalogue.OUTPUT_DIR.but(default=Path("therock-build"), show_default=True, help="Folder of the tree.")
+@catalogue.FAMILY.but(aliases=("--artifact-group",), help="Family of GPUs, or another group of artifacts.")
+@catalogue.GFX.but(
+    name="amdgpu_targets",
+    default="",
+    metavar="GFX,…",
+    help="Targets to take artifacts of [default: the family's].",
+)
+@option("--run-id", metavar="ID", help="Run of a workflow at GitHub.")
+@option("--release", metavar="VERSION", help="Version of a nightly or dev tarball.")
+@option("--latest-release", is_flag=True, help="The newest nightly tarball.")
+@option("--input-dir", type=GivenPath(), help="A ROCm tree to copy.")
+@catalogue.DRY_RUN.but(help="Print what would be taken, and do nothing.")
+@click.option(
+    "--part",
+    "parts",
+    cls=_PartsOption,
+    multiple=True,
+    metavar="LIST",
+    callback=_choose_parts,
+    help="Of a run, only these parts and what every tree has: blas,fft,rccl.",
+)
+@option("--tests/--no-tests", default=False, help="Tests, too.")
+@option("--base-only", is_flag=True, help="Only what every tree has.")
+@catalogue.JSON
+@artifact_source_options
+def install_command(output_dir: Path, parts: list[str], as_json: bool, **options: Any) -> None:
+    """Install ROCm into a folder: of a run's artifacts, a nightly or dev tarball, or another folder.
 
+    The folder is replaced once the new tree is whole; one that holds something else than ROCm is refused. Of
+    a run all artifacts but tests are taken, or those of the parts that are named and what every tree has.
 
-def _install_tree(output_dir: Path, as_json: bool, **options: Any) -> None:
+    \b
+    Examples:
+      rocm-wheels rocm from-artifacts --run-id 14474448215 --family gfx94X-dcgpu --part blas --tests
+      rocm-wheels rocm from-artifacts --latest-release --family gfx110X-all --output-dir rocm
+    """
     from rocm_wheels.sdk import artifact_sources, fetch_artifacts
 
     env, sign = boundary.read_environment(), not options["no_sign_request"]
-    groups = [options[name] for name in ("artifact_group", "amdgpu_family") if options[name]]
-    if len(groups) != 1:
-        raise errors.UsageError("one of --artifact-group and --family is wanted", tip="such as gfx94X-dcgpu")
+    if not (family := options["family"]):
+        raise errors.UsageError("--family is wanted", tip="such as gfx94X-dcgpu")
     tarball = options["release"] is not None or options["latest_release"]
     ways = [
         way
@@ -413,7 +431,7 @@ def _install_tree(output_dir: Path, as_json: bool, **options: Any) -> None:
             "one of --run-id, --release, --latest-release, --input-dir and --source is wanted",
             tip="--source goes with --release and --latest-release, as the folder of their tarballs",
         )
-    output, parts = output_dir.absolute(), [part for part in PARTS if options[part.replace("-", "_")]]
+    output = output_dir.absolute()
     if (tarball or options["input_dir"]) and (parts or options["tests"] or options["base_only"]):
         raise errors.UsageError("parts can be chosen of the artifacts of a run only", tip="leave them out")
     origin: fetch_artifacts.FetchRequest | Path
@@ -424,14 +442,14 @@ def _install_tree(output_dir: Path, as_json: bool, **options: Any) -> None:
         if tarball:
             published = fetch_artifacts.find_tarball_folder(options["release"])
             source = artifact_sources.list_source(options["source"] or published, env, sign=sign)
-            archives = [fetch_artifacts.choose_tarball(source, PLATFORM, groups[0], options["release"])]
+            archives = [fetch_artifacts.choose_tarball(source, PLATFORM, family, options["release"])]
             if not options["allow_missing_sha256sum"]:
                 log.log_note(
                     "no digests of tarballs are published, as far as is known: "
                     "what comes is checked as gzip does"
                 )
         else:
-            source, archives = _choose_run_archives(options, groups[0], parts)
+            source, archives = _choose_run_archives(options, family, parts)
         origin = fetch_artifacts.FetchRequest(
             source=source,
             archives=archives,
@@ -472,6 +490,3 @@ def _choose_run_archives(
         optional=include,
     )
     return source, artifact_sources.choose_archives(source, choice)
-
-
-install_command = _make_command()

@@ -164,16 +164,10 @@ def stamp_command(  # noqa: PLR0917 - click passes them by name
 @command.command("wheel prune")
 @options.wheels_argument
 @catalogue.GFX.but(required=True, help="Targets that stay: gfx942,gfx1100.")
-@command.option(
-    "--keep-pages",
-    is_flag=True,
-    help="Fill what becomes empty in libraries with zeros; by default the files become shorter.",
-)
 @catalogue.NEW_WHEELS
 def prune_command(  # noqa: PLR0917 - click passes them by name
     wheels: tuple[Path, ...],
     targets: str,
-    keep_pages: bool,
     output_dir: Path | None,
     replace: bool,
     dry_run: bool,
@@ -206,7 +200,7 @@ def prune_command(  # noqa: PLR0917 - click passes them by name
         )
     rewrite.require_distinct_targets((wheel, (output_dir or wheel.parent) / wheel.name) for wheel in wheels)
     with _make_wheels("pruning", len(wheels), replace=replace) as (batch, stack):
-        plans = prune.plan_prune(wheels, chosen, stack, give_back=not keep_pages)
+        plans = prune.plan_prune(wheels, chosen, stack)
 
         def write(plan: prune.PrunePlan) -> Path:
             plan.write(batch.find_stage(output_dir or plan.wheel.parent))

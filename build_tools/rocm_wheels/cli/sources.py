@@ -31,40 +31,30 @@ def _repo_option(function: Any) -> Any:
     )(function)
 
 
-def _tree_options(function: Any) -> Any:
-    """Add ``--X-dir`` for every recipe: a tree of the user's own, wherever it is."""
-    for name in reversed(project_names.list_project_names()):
-        word = project_names.get_option_name(name)
-        function = command.option(
-            f"--{word}-dir",
-            f"{name}_dir",
-            type=GivenPath(file_okay=False),
-            help=f"Source tree of {name} [default: {name} in --source-dir].",
-        )(function)
-    return function
+_TREE = command.option(
+    "--tree",
+    type=GivenPath(file_okay=False),
+    metavar="DIR",
+    help="Source tree of the one PROJECT that is named, where it is not in --source-dir.",
+)
 
 
-def _choose_trees(
-    names: Sequence[str], repo: Path | None, directories: Mapping[str, Path | None] | None = None
-) -> dict[str, Path]:
-    """Return the trees that are named, or whose ``directories`` are given by option, else all that are there.
+def _choose_trees(names: Sequence[str], repo: Path | None, tree: Path | None = None) -> dict[str, Path]:
+    """Return the trees that are named, the only one at ``tree``, else all that are there.
 
     Raises UsageError and SourceError.
     """
     from rocm_wheels.cli import checkout
 
     folder = checkout_options.find_checkouts_folder(repo).absolute()
-    given_trees = {
-        name: tree.absolute()
-        for name in project_names.list_project_names()
-        if (tree := (directories or {}).get(f"{name}_dir")) is not None
-    }
-    if given_trees:
-        named = {name: folder / name for name in map(checkout.find_project_name, names)}
-        return {**named, **given_trees}
-    projects = (
-        dict.fromkeys(map(checkout.find_project_name, names)) if names else project_names.list_project_names()
-    )
+    named = dict.fromkeys(map(checkout.find_project_name, names))
+    if tree is not None:
+        if len(named) != 1:
+            raise errors.UsageError(
+                "--tree is of one project", tip="name it: rocm-wheels sources status torch --tree DIR"
+            )
+        return dict.fromkeys(named, tree.absolute())
+    projects = named or project_names.list_project_names()
     trees = {name: folder / name for name in projects if names or (folder / name / ".git").exists()}
     if not trees:
         raise errors.SourceError(
@@ -76,19 +66,19 @@ def _choose_trees(
 @command.command("sources status")
 @_PROJECTS
 @_repo_option
-@_tree_options
+@_TREE
 @catalogue.JSON
-def status_command(projects: tuple[str, ...], repo: Path | None, as_json: bool, **options: Any) -> None:
+def status_command(projects: tuple[str, ...], repo: Path | None, tree: Path | None, as_json: bool) -> None:
     """Say what source trees are: upstream, patched, hipified, changed by you, and by how much.
 
     \b
     Examples:
       rocm-wheels sources status
       rocm-wheels sources status torch --json
-      rocm-wheels sources status --pytorch-dir ~/pytorch
+      rocm-wheels sources status torch --tree ~/pytorch
     """
-    trees = _choose_trees(projects, repo, options)
-    statuses = {name: _read_status(name, tree) for name, tree in trees.items()}
+    trees = _choose_trees(projects, repo, tree)
+    statuses = {name: _read_status(name, directory) for name, directory in trees.items()}
     document = [_status_as_json(name, status) for name, status in statuses.items()]
     lines = [line for name, status in statuses.items() for line in _describe_tree(name, status)]
     print_result(document, lines, as_json=as_json)
@@ -97,7 +87,7 @@ def status_command(projects: tuple[str, ...], repo: Path | None, as_json: bool, 
 @command.command("sources hipify")
 @_PROJECTS
 @_repo_option
-@_tree_options
+@_TREE
 @command.option(
     "--commit-hipify/--no-commit-hipify",
     default=True,
@@ -106,7 +96,7 @@ def status_command(projects: tuple[str, ...], repo: Path | None, as_json: bool, 
 )
 @catalogue.JSON
 def hipify_command(
-    projects: tuple[str, ...], repo: Path | None, commit_hipify: bool, as_json: bool, **options: Any
+    projects: tuple[str, ...], repo: Path | None, tree: Path | None, commit_hipify: bool, as_json: bool
 ) -> None:
     """Hipify source trees again, after an edit; only files whose content changes get a new time.
 
@@ -115,13 +105,13 @@ def hipify_command(
     \b
     Examples:
       rocm-wheels sources hipify torch
-      rocm-wheels sources hipify --pytorch-dir ~/pytorch
+      rocm-wheels sources hipify torch --tree ~/pytorch
     """
-    trees = _choose_trees(projects, repo, options)
-    for name, tree in trees.items():
-        hipify_tree(name, tree, commit=commit_hipify)
+    trees = _choose_trees(projects, repo, tree)
+    for name, directory in trees.items():
+        hipify_tree(name, directory, commit=commit_hipify)
     if as_json:
-        statuses = {name: _read_status(name, tree) for name, tree in trees.items()}
+        statuses = {name: _read_status(name, directory) for name, directory in trees.items()}
         document = [_status_as_json(name, status) for name, status in statuses.items()]
         print_result(document, (), as_json=True)
 
@@ -167,7 +157,7 @@ def save_patches_command(project: str, repo: Path | None, as_json: bool, **optio
 @command.command("sources export")
 @_PROJECTS
 @_repo_option
-@_tree_options
+@_TREE
 @command.option(
     "--branch",
     required=True,
@@ -176,7 +166,7 @@ def save_patches_command(project: str, repo: Path | None, as_json: bool, **optio
 )
 @catalogue.JSON
 def export_command(
-    projects: tuple[str, ...], repo: Path | None, branch: str, as_json: bool, **options: Any
+    projects: tuple[str, ...], repo: Path | None, tree: Path | None, branch: str, as_json: bool
 ) -> None:
     """Write your commits in a source tree as a branch on upstream's commit, without what hipify wrote.
 
@@ -190,13 +180,13 @@ def export_command(
     """
     from rocm_wheels.sources import export
 
-    trees = _choose_trees(projects, repo, options)
+    trees = _choose_trees(projects, repo, tree)
     if len(trees) != 1:
         raise errors.UsageError(
             f"name one project to export: {', '.join(trees)} are there", tip="each has a branch of its own"
         )
-    [tree] = trees.values()
-    exports = export.export_commits(tree, branch, env=boundary.read_environment())
+    [directory] = trees.values()
+    exports = export.export_commits(directory, branch, env=boundary.read_environment())
     lines = [line for exported in exports for line in _list_export_lines(exported, branch)]
     print_result(
         [asdict(exported) for exported in exports],

@@ -154,18 +154,16 @@ class PrunePlan(wheel_plan.WheelPlan):
     changes: tuple[PruneChange, ...]
 
 
-def plan_prune(
-    wheels: Sequence[Path], targets: Sequence[str], stack: ExitStack, *, give_back: bool = True
-) -> list[PrunePlan]:
+def plan_prune(wheels: Sequence[Path], targets: Sequence[str], stack: ExitStack) -> list[PrunePlan]:
     """Plan thin wheels; new contents are compressed into files without a name, which ``stack`` closes.
 
-    With ``give_back`` libraries lose their empty pages where that can be done. A wheel without device code
-    stays as it is. PackageError where no wheel has any, for a target without code in a wheel that has some,
-    and for what an index would refuse.
+    Libraries lose their empty pages where that can be done. A wheel without device code stays as it is.
+    PackageError where no wheel has any, for a target without code in a wheel that has some, and for what an
+    index would refuse.
     """
     extras.require_extras("pruning", "build")
     archives = [wheel_plan.open_wheel(wheel, stack) for wheel in wheels]
-    work = partial(_plan_wheel, targets=targets, stack=stack, give_back=give_back)
+    work = partial(_plan_wheel, targets=targets, stack=stack)
     plans = parallel.run_in_parallel(work, archives, jobs=os.cpu_count() or 1)
     if not any(plan.targets for plan in plans):
         raise errors.PackageError(
@@ -175,22 +173,18 @@ def plan_prune(
     return plans
 
 
-def _plan_wheel(
-    archive: WheelArchive, *, targets: Sequence[str], stack: ExitStack, give_back: bool
-) -> PrunePlan:
+def _plan_wheel(archive: WheelArchive, *, targets: Sequence[str], stack: ExitStack) -> PrunePlan:
     target_filter = TargetFilter(targets)
     log.log_note(f"pruning {archive.path.name} ({tables.format_size(archive.size)})")
     names = wheel_plan.list_outside_info(archive)
-    pruned = prune_members(archive, names, target_filter, stack, give_back=give_back)
+    pruned = prune_members(archive, names, target_filter, stack)
     if pruned.targets and (missing := target_filter.list_missing()):
         raise errors.PackageError(
             f"{archive.path} has no code for {', '.join(missing)}", tip=f"it has {' '.join(pruned.targets)}"
         )
     step = f"prune {' '.join(pruned.kept)}" if pruned.changes else ""
     edit = WheelEdit(stored=pruned.stored, drop_members=pruned.dropped, step=step)
-    before, after = wheel_plan.measure_edit(
-        archive, edit, tip="give the empty pages back: leave out --keep-pages" if not give_back else None
-    )
+    before, after = wheel_plan.measure_edit(archive, edit)
     changes = tuple(pruned.changes[name] for name in sorted(pruned.changes))
     return PrunePlan(archive.path, before, after, archive, edit, targets=pruned.kept, changes=changes)
 
@@ -201,7 +195,6 @@ def prune_members(
     target_filter: TargetFilter,
     stack: ExitStack,
     *,
-    give_back: bool = True,
     inspect: InspectContent | None = None,
 ) -> PrunedMembers:
     """Return what becomes of members of an open archive; all others are hashed, and not looked at.
@@ -224,9 +217,7 @@ def prune_members(
     def read_content(name: str, data: memoryview) -> _Outcome:
         if inspect is not None:
             inspect(name, data)
-        targets, removed, pieces = _prune_content(
-            data, f"{archive.path}: {name}", target_filter, stack, give_back=give_back
-        )
+        targets, removed, pieces = _prune_content(data, f"{archive.path}: {name}", target_filter, stack)
         stored = stored_member.pack_member(entries[name], pieces, stack) if pieces else None
         return _Outcome(targets, removed, stored)
 
@@ -265,7 +256,7 @@ class _Outcome:
 
 
 def _prune_content(
-    data: memoryview, place: str, target_filter: TargetFilter, stack: ExitStack, *, give_back: bool
+    data: memoryview, place: str, target_filter: TargetFilter, stack: ExitStack
 ) -> tuple[tuple[str, ...], tuple[str, ...] | None, Sequence[elf_pages.FilePiece]]:
     """Return the targets of a file, those that are removed (None: the file goes), and its new content."""
     held = code_objects.find_held_code(data, place)
@@ -304,9 +295,8 @@ def _prune_content(
         size = chunks[-1][0] + len(chunks[-1][1])
         pieces = elf_pages.replace_section(data[:size], 0, size, chunks)
     else:
-        pieces = (
-            elf_pages.cut_section_pages(data, place, begin, size, chunks) if give_back else None
-        ) or elf_pages.replace_section(data, begin, size, chunks)
+        cut = elf_pages.cut_section_pages(data, place, begin, size, chunks)
+        pieces = elf_pages.replace_section(data, begin, size, chunks) if cut is None else cut
     return targets, wheel_plan.format_targets(removed - kept), pieces
 
 

@@ -63,9 +63,7 @@ def open_wheel(wheel: Path, stack: ExitStack) -> WheelArchive:
     return stack.enter_context(WheelArchive.open(wheel))
 
 
-def measure_edit(
-    archive: WheelArchive, edit: WheelEdit, *, tip: str | None = None
-) -> tuple[WheelSizes, WheelSizes]:
+def measure_edit(archive: WheelArchive, edit: WheelEdit) -> tuple[WheelSizes, WheelSizes]:
     """Return the sizes of a wheel as it is, and with other members; PackageError for what PyPI refuses."""
     entries = {entry.name: entry for entry in archive.members}
     before = WheelSizes(sum(entry.size for entry in archive.members), archive.size)
@@ -78,7 +76,6 @@ def measure_edit(
         raise errors.PackageError(
             f"{archive.path}: its content ({content} bytes) would be more than 50 times its archive"
             f" ({size} bytes), which PyPI refuses",
-            tip=tip,
         )
     return before, after
 

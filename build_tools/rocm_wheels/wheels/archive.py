@@ -262,7 +262,7 @@ class WheelArchive:
 
         With ``digest`` all are hashed in the same pass, and ``scan.require_whole`` need not read them again.
         """
-        contents = self.read_all(choose, digest=digest)
+        contents = self.read_all(choose, digest=digest and self.hashed is None)
         if fault := next((content.fault for content in contents if content.fault), None):
             raise errors.DataError(fault, tip="build it, or fetch it, again")
         return {content.name: content.result for content in contents if content.result is not None}
