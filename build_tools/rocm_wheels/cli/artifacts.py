@@ -120,7 +120,7 @@ class _ManyExcludes(Command):
 @command("rocm fetch", cls=_ManyExcludes)
 @click.argument("include", nargs=-1, metavar="[REGEX]…")
 @option("--exclude", multiple=True, metavar="REGEX…", help="Leave out files with a name like these.")
-@option("--run-id", metavar="ID", help="Run of a workflow at GitHub with the artifacts.")
+@catalogue.RUN_ID
 @catalogue.PLATFORM.but(default=PLATFORM, show_default="this one", help="Platform of the build.")
 @option(
     "--artifact-group",
@@ -386,7 +386,7 @@ _SOURCE_OPTIONS = ("run_id", "release", "latest_release", "input_dir", "source")
     metavar="GFX,…",
     help="Targets to take artifacts of [default: the family's].",
 )
-@option("--run-id", metavar="ID", help="Run of a workflow at GitHub.")
+@catalogue.RUN_ID
 @option("--release", metavar="VERSION", help="Version of a nightly or dev tarball.")
 @option("--latest-release", is_flag=True, help="The newest nightly tarball.")
 @option("--input-dir", type=GivenPath(), help="A ROCm tree to copy.")

@@ -224,6 +224,7 @@ ROCM_WHEELS = Entry(
     metavar="DIR",
     help="Folder with ROCm's wheels.",
 )
+RUN_ID = Entry("--run-id", metavar="ID", help="Run of a workflow at GitHub with the artifacts.")
 PRE = Entry("--pre", is_flag=True, help="Take pre-releases too.")
 PUBLIC_URL = Entry("--public-url", metavar="URL", help="Where people see it.")
 
