@@ -306,14 +306,6 @@ def test_run_path_that_shares_its_text_is_written_by_patchelf(world: World, run:
     assert function() == b"kept"
 
 
-def test_folders_of_required_packages_can_be_added(world: World, run: Run) -> None:
-    code, repaired = run(world.write_torch("-Wl,-rpath,$ORIGIN"), "--rocm-run-paths")
-    assert code == 0
-    binary = loader.read_host_binary_file(world.read_library(Path(repaired["path"])))
-    assert binary is not None
-    assert binary.run_paths[0].entries == ("$ORIGIN", "$ORIGIN/../../_rocm_sdk_core/lib")
-
-
 def test_executable_stack_is_refused_or_cleared(world: World, run: Run) -> None:
     wheel = world.write_torch("-Wl,-z,execstack")
     code, told = run(wheel)

@@ -15,14 +15,6 @@ from rocm_wheels.core import environment_numbers, errors, log, shell, tables
 
 _PATH = click.Path(path_type=Path)
 _FILE = options.RegularFile()
-_wait_option = command.option(
-    "--wait",
-    type=click.IntRange(min=0),
-    default=600,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long to wait for another writer of this index.",
-)
 _family_option = catalogue.FAMILY.but(default="", help="The index of this GPU family.")
 
 
@@ -54,7 +46,6 @@ _family_option = catalogue.FAMILY.but(default="", help="The index of this GPU fa
 @catalogue.PUBLIC_URL.but(
     help="Where people see DIR: pages name provenance objects (FILE.provenance, PEP 740) by their whole URL."
 )
-@_wait_option
 @catalogue.JSON
 def build(  # noqa: PLR0917 - click passes them by name
     folder: Path,
@@ -87,7 +78,6 @@ def build(  # noqa: PLR0917 - click passes them by name
     from rocm_wheels.index import update
 
     root = folder.absolute()
-    settings["patience"] = settings.pop("wait")
     settings["now"] = read_source_date(boundary.read_environment())
     if link and files_url is not None:
         raise errors.UsageError(
@@ -129,7 +119,6 @@ def build(  # noqa: PLR0917 - click passes them by name
 @command.option("--reason", metavar="TEXT", help="Why: installers show it.")
 @command.option("--unyank", is_flag=True, help="Take it back.")
 @_family_option
-@_wait_option
 @catalogue.JSON
 def yank(  # noqa: PLR0917 - click passes them by name
     folder: Path,
@@ -137,7 +126,6 @@ def yank(  # noqa: PLR0917 - click passes them by name
     reason: str | None,
     unyank: bool,
     family: str,
-    wait: int,
     as_json: bool,
 ) -> None:
     """Yank wheels (PEP 592): they are installed only where their exact version is asked for.
@@ -153,7 +141,7 @@ def yank(  # noqa: PLR0917 - click passes them by name
     new_reason = None if unyank else reason or ""
     word = "unyanked" if unyank else "yanked"
     root = folder.absolute()
-    names = update.yank_wheels(root, words, reason=new_reason, family=family, patience=wait)
+    names = update.yank_wheels(root, words, reason=new_reason, family=family)
     output.print_result({word: names}, [f"{word} {name}" for name in names], as_json=as_json)
 
 

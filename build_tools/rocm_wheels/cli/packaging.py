@@ -85,9 +85,6 @@ def _print_plans(
 )
 @command.option("--null", is_flag=True, help="Stamp as the variant for every machine, without any property.")
 @command.option(
-    "--keep-local-version", "keep_local", is_flag=True, help="Keep +rocm7.2 or +cpu in the version."
-)
-@command.option(
     "--i-own-the-name",
     is_flag=True,
     help="With --provider own: nobody else can publish rocm-variant-provider where users look.",
@@ -462,11 +459,6 @@ def _describe_joined(plan: join.JoinPlan, path: Path | None) -> Iterator[str]:
 )
 @catalogue.PYTHON.but(help="Interpreter whose installed packages count as those of --find-links do.")
 @catalogue.takes(catalogue.LIBRARY_DIR, catalogue.EXCLUDE_LIBRARY, catalogue.CLEAR_EXEC_STACK)
-@command.option(
-    "--rocm-run-paths",
-    is_flag=True,
-    help="Add the folders of required packages to run paths: $ORIGIN/../../_rocm_sdk_core/lib.",
-)
 @catalogue.STRIP
 @command.option(
     "--vc-runtime",

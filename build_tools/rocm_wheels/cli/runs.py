@@ -171,33 +171,26 @@ def describe_work(run_status: status.RunStatus, *, width: int | None) -> str:
 
 
 _REDRAW_SECONDS = 1.0
+_MOST_RUNS = 20
 
 
 @command.command("runs list")
 @build_options.work_options
-@command.option(
-    "--limit",
-    type=click.IntRange(min=1),
-    default=20,
-    show_default=True,
-    metavar="N",
-    help="List the newest N runs.",
-)
-@catalogue.ALL.but(help="List every run.")
+@catalogue.ALL.but(help=f"List every run, not the newest {_MOST_RUNS}.")
 @catalogue.JSON
-def list_command(limit: int, everything: bool, as_json: bool, **options: Any) -> None:
+def list_command(everything: bool, as_json: bool, **options: Any) -> None:
     """List the runs of a work directory, newest first.
 
     A run without an end whose process is gone is called killed.
 
     \b
     Examples:
-      rocm-wheels runs list --limit 5
+      rocm-wheels runs list --all
     """
     from rocm_wheels.pipeline import run_record
 
     workspace = build_options.find_workspace(options)
-    run_list = run_record.list_runs(workspace.runs, limit=None if everything else limit)
+    run_list = run_record.list_runs(workspace.runs, limit=None if everything else _MOST_RUNS)
     if as_json:
         click.echo(json.dumps([_run_as_json(run) for run in run_list], indent=1))
         return

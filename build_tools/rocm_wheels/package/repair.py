@@ -44,8 +44,7 @@ class RepairRequest:
 
     ``platform``: a tag to make, None: the oldest that the symbols allow. ``excludes``: libraries that users
     have, and on whose word; ``installed``: those of an installed ROCm, with where it is.
-    ``library_dirs``: where libraries to graft are. ``rocm_run_paths``: add the
-    folders of required packages to run paths.
+    ``library_dirs``: where libraries to graft are.
     """
 
     platform: str | None = None
@@ -54,12 +53,11 @@ class RepairRequest:
     library_dirs: tuple[Path, ...] = ()
     clear_exec_stack: bool = False
     strip: bool = False
-    rocm_run_paths: bool = False
     vc_runtime: VcRuntime = "exclude"
 
 
 class RunPathChange(NamedTuple):
-    """Old and new text of a run path: "" as the old one adds one, as the new one removes it."""
+    """Old and new text of a run path; "" as the new one removes it."""
 
     old: str
     new: str

@@ -179,7 +179,7 @@ def _plan_changes(
     changes, faults = [], []
     for member, library in sorted(libraries.items()):
         binary = library.binary
-        texts = _plan_run_paths(member, binary, around)
+        texts = [_plan_run_path(run_path) for run_path in binary.run_paths]
         clears = binary.has_executable_stack and request.clear_exec_stack
         if binary.has_executable_stack and not clears:
             faults.append(
@@ -190,33 +190,19 @@ def _plan_changes(
         if strips and library.is_split:
             faults.append(f"{member} cannot be stripped: its device code was split off; strip before that")
         old = [run_path.text for run_path in binary.run_paths]
-        pairs = [*zip(old, texts, strict=True)] if old else [("", text) for text in texts]
-        new_texts = tuple(repair.RunPathChange(*pair) for pair in pairs if pair[0] != pair[1])
+        pairs = map(repair.RunPathChange, old, texts)
+        new_texts = tuple(pair for pair in pairs if pair.old != pair.new)
         if new_texts or clears or strips:
-            fits = len(texts) == len(old) and loader.plan_run_path(binary, texts) is not None
+            fits = loader.plan_run_path(binary, texts) is not None
             in_place = fits and (not clears or loader.plan_clear_stack(binary) is not None)
             changes.append(repair.LibraryChange(member, new_texts, clears, strips, in_place))
     return tuple(changes), faults
 
 
-def _plan_run_paths(member: str, binary: loader.HostBinary, around: repair.Surroundings) -> list[str]:
-    """Return the new texts of run paths: entries below $ORIGIN stay; asked for, packages' folders come."""
-    texts = []
-    for run_path in binary.run_paths:
-        kept = [entry for entry in run_path.entries if _OWN_FOLDER.match(entry)]
-        changed = kept != list(run_path.entries)
-        texts.append(":".join(dict.fromkeys(kept)) if changed else run_path.text)
-    if not around.request.rocm_run_paths:
-        return texts
-    places = around.required.libraries
-    folder = posixpath.dirname(member)
-    homes = [posixpath.dirname(places[name]) for name in binary.loader.needed if name in places]
-    added = [f"$ORIGIN/{posixpath.relpath(home, folder)}" for home in dict.fromkeys(homes)]
-    if not added:
-        return texts
-    entries = texts[-1].split(":") if texts and texts[-1] else []
-    text = ":".join(dict.fromkeys([*entries, *added]))
-    return [*texts[:-1], text] if texts else [text]
+def _plan_run_path(run_path: loader.RunPath) -> str:
+    """Return the new text of a run path: entries below $ORIGIN stay."""
+    kept = [entry for entry in run_path.entries if _OWN_FOLDER.match(entry)]
+    return ":".join(dict.fromkeys(kept)) if kept != list(run_path.entries) else run_path.text
 
 
 def write_linux_repair(
@@ -270,11 +256,10 @@ def _change_library(path: Path, change: repair.LibraryChange, env: Mapping[str, 
     assert binary is not None, change.member
     new = dict(change.run_paths)
     texts = [new.get(run_path.text, run_path.text) for run_path in binary.run_paths]
-    added = new.get("") if not binary.run_paths else None
-    patches = None if added else loader.plan_run_path(binary, texts)
+    patches = loader.plan_run_path(binary, texts)
     if patches is None:
-        text = added or texts[-1]
-        kind = [] if not binary.run_paths or not binary.run_paths[-1].is_rpath else ["--force-rpath"]
+        text = texts[-1]
+        kind = ["--force-rpath"] if binary.run_paths[-1].is_rpath else []
         words = [*kind, "--set-rpath", text] if text else ["--remove-rpath"]
         _run_patchelf(words, path, change.member, env)
         texts = [text] if text else []

@@ -151,10 +151,11 @@ class WheelFacts:
     document: bytes | None
     devices: tuple[str, ...] = ()
 
-    def get_release(self, *, keep_local: bool) -> tuple[str, str]:
-        """Return project and version of the release that the wheel becomes a variant of."""
+    @property
+    def release(self) -> tuple[str, str]:
+        """Project and version of the release that the wheel becomes a variant of."""
         version = self.name.version
-        local = (version.local or "") if keep_local else strip_rocm_local(version.local)
+        local = strip_rocm_local(version.local)
         return self.name.name, f"{version.public}+{local}" if local else version.public
 
     @property
@@ -286,7 +287,6 @@ class StampRequest:
     rocm_version: str | None = None
     choice: ProviderChoice = field(default_factory=ProviderChoice)
     null: bool = False
-    keep_local: bool = False
     allow_claim: bool = False
     allow_hide: bool = False
     replace: bool = False
@@ -375,8 +375,7 @@ def plan_stamps(
     releases: dict[tuple[str, str], list[tuple[WheelFacts, Properties]]] = {}
     for wheel, version, wheel_targets in zip(facts, versions, targets, strict=True):
         properties = _choose_properties(wheel, request, version, wheel_targets)
-        release = wheel.get_release(keep_local=request.keep_local)
-        releases.setdefault(release, []).append((wheel, properties))
+        releases.setdefault(wheel.release, []).append((wheel, properties))
     stamps: dict[Path, VariantStamp] = {}  # by the name of the new file
     for group in releases.values():
         for stamp in _plan_release(group, request):
@@ -399,7 +398,7 @@ def _plan_release(
         label = order.check_label(request.label or order.make_label(properties), properties)
         stated = replace(release, variants={label: properties})
         document = parse_document(stated.to_json(), name=f"the stamp {label}")  # checked by the PEPs' rules
-        edit = _make_edit(wheel, label, document, request)
+        edit = _make_edit(wheel, label, document)
         stamps.append(VariantStamp(wheel.path, label, properties, document, edit))
     merge_documents([*request.joined, *((stamp.source.name, stamp.document) for stamp in stamps)])
     return stamps
@@ -472,7 +471,7 @@ def _choose_properties(
     return make_properties([(AMD_NAMESPACE, GFX_ARCH, targets), (*feature, [version] if version else [])])
 
 
-def _make_edit(wheel: WheelFacts, label: str, document: VariantMetadata, request: StampRequest) -> WheelEdit:
+def _make_edit(wheel: WheelFacts, label: str, document: VariantMetadata) -> WheelEdit:
     targets = document.variants[label].get(AMD_NAMESPACE, {}).get(GFX_ARCH, ())
     only_target = targets[0] if len(targets) == 1 and targets[0] in wheel.devices else None
 
@@ -481,10 +480,10 @@ def _make_edit(wheel: WheelFacts, label: str, document: VariantMetadata, request
         if only_target is not None:
             extra = device_names.make_device_extra(only_target)
             new = [_require_rocm_extra(text, extra) for text in new]
-        return new if request.keep_local else strip_local_pins(new)
+        return strip_local_pins(new)
 
     local = wheel.name.version.local or ""
-    remaining = local if request.keep_local else strip_rocm_local(local)
+    remaining = strip_rocm_local(local)
     return WheelEdit(
         label=label,
         put={VARIANT_FILE_NAME: document.to_json()},
