@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import shutil
 import sys
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -186,7 +184,7 @@ def print_plans(
         log.log_note(line)
     if as_json:
         documents = [make_plan_json(planned.plan_file) for planned in plans]
-        click.echo(json.dumps(documents if len(documents) > 1 else documents[0], indent=1))
+        print_result(documents if len(documents) > 1 else documents[0], (), as_json=True)
         return plans
     for planned in plans:
         log_rocm_and_targets(planned)
@@ -200,10 +198,8 @@ def _print_summary(summary: RunSummary, env: Mapping[str, str], *, as_json: bool
     """Print the table (or JSON) and append it to GitHub's step summary."""
     from rocm_wheels.pipeline import status
 
-    if as_json:
-        click.echo(json.dumps([asdict(row) for row in summary.rows], indent=1))
-    else:
-        click.echo(status.format_summary(summary.rows, width=tables.get_output_width()))
+    table = status.format_summary(summary.rows, width=tables.get_output_width())
+    print_result(summary.rows, [table], as_json=as_json)
     current = all(row.outcome in ("up to date", "packaged") for row in summary.rows)
     duration = tables.format_duration(summary.seconds)
     runs = f"run{'s'[: len(summary.records) > 1]} {', '.join(record.name for record in summary.records)}"
@@ -450,16 +446,13 @@ def clean_command(**options: Any) -> None:
         for piece in () if options["dry_run"] else pieces:
             clean.remove_leftover(piece)
     total = sum(piece.size for piece in pieces)
-    if options["as_json"]:
-        listed = [piece.as_json() for piece in pieces]
-        click.echo(json.dumps({"deleted": not options["dry_run"], "size": total, "pieces": listed}, indent=1))
-    else:
-        ages = [tables.format_duration(max(time.time() - piece.used, 0)) for piece in pieces]
-        rows = [
-            (piece.kind, tables.format_size(piece.size), age, str(piece.path))
-            for piece, age in zip(pieces, ages, strict=True)
-        ]
-        click.echo("".join(f"{line}\n" for line in tables.align_rows(rows, right=(1, 2))), nl=False)
+    ages = [tables.format_duration(max(time.time() - piece.used, 0)) for piece in pieces]
+    rows = [
+        (piece.kind, tables.format_size(piece.size), age, str(piece.path))
+        for piece, age in zip(pieces, ages, strict=True)
+    ]
+    document = {"deleted": not options["dry_run"], "size": total, "pieces": pieces}
+    print_result(document, tables.align_rows(rows, right=(1, 2)), as_json=options["as_json"])
     how = "would be deleted" if options["dry_run"] else "deleted"
     count = f"{tables.format_count(len(pieces), 'item')} {how}, {tables.format_size(total)}"
     log.log_note(count if pieces else "nothing to delete")

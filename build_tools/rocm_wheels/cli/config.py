@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from rocm_wheels.cli import catalogue
+from rocm_wheels.cli import catalogue, output
 from rocm_wheels.cli.command import (
     CONCEPTS,
     CONFIG_FILE,
@@ -276,7 +276,6 @@ def settings_command(ctx: click.Context, words: tuple[str, ...], as_json: bool) 
       rocm-wheels settings
       rocm-wheels settings build
     """
-    import json
 
     root = ctx.find_root().command
     assert isinstance(root, Group)
@@ -289,15 +288,10 @@ def settings_command(ctx: click.Context, words: tuple[str, ...], as_json: bool) 
     else:
         rows = [(command or "(all)", key, value) for command, key, value in entries]
         keys = ("command", "option", "value")
-    if as_json:
-        name = "options" if words else "entries"
-        click.echo(
-            json.dumps({"file": path, name: [dict(zip(keys, row, strict=True)) for row in rows]}, indent=1)
-        )
-        return
-    click.echo(path or f"no {CONFIG_NAME} here or above, and no pyproject.toml with [tool.rocm-wheels]")
-    if rows:
-        click.echo(tables.format_table(keys, rows, width=tables.get_output_width()))
+    lines = [path or f"no {CONFIG_NAME} here or above, and no pyproject.toml with [tool.rocm-wheels]"]
+    lines += [tables.format_table(keys, rows, width=tables.get_output_width())] if rows else []
+    listed = [dict(zip(keys, row, strict=True)) for row in rows]
+    output.print_result({"file": path, "options" if words else "entries": listed}, lines, as_json=as_json)
 
 
 def _list_values(ctx: click.Context, root: Group, words: Sequence[str]) -> list[tuple[str, str, str]]:

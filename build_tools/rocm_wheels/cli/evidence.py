@@ -8,7 +8,7 @@ import json
 import platform
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import wraps
@@ -20,6 +20,7 @@ import click
 from rocm_wheels.cli import boundary, catalogue
 from rocm_wheels.cli.command import command, group, option
 from rocm_wheels.cli.options import GivenPath
+from rocm_wheels.cli.output import print_result
 from rocm_wheels.core import errors, extras, machine, tables
 from rocm_wheels.core.log import log_warning
 
@@ -168,12 +169,9 @@ def submit(
         return
     rows = [(entry, evidence_store.add_evidence(store, document, entry)) for entry in entries]
     _warn_of_other_targets(document, entries)
-    if submission.as_json:
-        listing = [{"id": entry.id, "new": new, **json.loads(entry.to_json())} for entry, new in rows]
-        click.echo(json.dumps(listing, indent=1))
-        return
-    for entry, new in rows:
-        _print_added(entry, new=new)
+    listing = [{"id": entry.id, "new": new, **json.loads(entry.to_json())} for entry, new in rows]
+    lines = [line for entry, new in rows for line in _describe_added(entry, new=new)]
+    print_result(listing, lines, as_json=submission.as_json)
 
 
 @evidence_group.command("set evidence add")
@@ -286,23 +284,21 @@ def show_set(chosen: ChosenSet, evidence: str, policy: Path | None, outputs: boo
     store, document = chosen.open_set()
     entries = _read_evidence(store, document, policy)
     if evidence:
-        _print_evidence(_find_evidence(chosen, document, entries, evidence), document, as_json=as_json)
+        entry = _find_evidence(chosen, document, entries, evidence)
+        print_result(evidence_as_json(entry), _describe_in_full(entry, document), as_json=as_json)
         return
     facts = _list_facts(store, document, needs_lock=outputs)
     if outputs:
         from rocm_wheels.ci import matrix_report
 
         matrix_report.set_outputs(boundary.read_environment(), facts)
-    if as_json:
-        wheels = [{"name": file.name, "sha256": file.sha256, "size": file.size} for file in document.files]
-        rest = {"wheels": wheels, "evidence": [evidence_as_json(entry) for entry in entries]}
-        click.echo(json.dumps({**facts, "created": document.created, **rest}, indent=1))
-        return
+    wheels = [{"name": file.name, "sha256": file.sha256, "size": file.size} for file in document.files]
+    rest = {"wheels": wheels, "evidence": [evidence_as_json(entry) for entry in entries]}
     rows = [(name, text or "unknown") for name, text in {**facts, "created": document.created}.items()]
     rows += [("wheel", file.name) for file in document.files]
     rows += [("evidence", f"{entry.id}  {_describe_evidence(entry)}") for entry in entries]
     rows += [] if entries else [("evidence", "none")]
-    click.echo("\n".join(tables.align_rows(rows)))
+    print_result({**facts, "created": document.created, **rest}, tables.align_rows(rows), as_json=as_json)
 
 
 def _list_facts(store: Store, document: wheel_set.SetDocument, *, needs_lock: bool) -> dict[str, str]:
@@ -343,25 +339,20 @@ def _find_evidence(
     return matches[0]
 
 
-def _print_evidence(entry: StoredEvidence, document: wheel_set.SetDocument, *, as_json: bool) -> None:
+def _describe_in_full(entry: StoredEvidence, document: wheel_set.SetDocument) -> Iterator[str]:
     from rocm_wheels.models import tested_machine
 
-    if as_json:
-        click.echo(json.dumps(evidence_as_json(entry), indent=1))
-        return
+    evidence = entry.evidence
     names = {file.sha256: file.name for file in document.files}
-    click.echo(f"{entry.id}\n  {_describe_evidence(entry)}")
-    click.echo(f"  found by {entry.evidence.tool}, added {entry.evidence.added:%Y-%m-%d %H:%M} UTC")
-    for line in filter(None, [entry.evidence.detail, entry.evidence.log]):
-        click.echo(f"  {line}")
-    for line in tested_machine.describe_machine(entry.evidence.machine) if entry.evidence.machine else ():
-        click.echo(f"  {line}")
-    for name in entry.evidence.failed:
-        click.echo(f"  failed: {name}")
-    for name, number in sorted(entry.evidence.measurements.items()):
-        click.echo(f"  measured: {name} {number:.4g}")
-    for sha256 in entry.evidence.hashes:
-        click.echo(f"  {sha256}  {names.get(sha256, 'not in the set')}")
+    yield f"{entry.id}"
+    yield f"  {_describe_evidence(entry)}"
+    yield f"  found by {evidence.tool}, added {evidence.added:%Y-%m-%d %H:%M} UTC"
+    lines = [line for line in (evidence.detail, evidence.log) if line]
+    lines += tested_machine.describe_machine(evidence.machine) if evidence.machine else ()
+    lines += [f"failed: {name}" for name in evidence.failed]
+    lines += [f"measured: {name} {number:.4g}" for name, number in sorted(evidence.measurements.items())]
+    lines += [f"{sha256}  {names.get(sha256, 'not in the set')}" for sha256 in evidence.hashes]
+    yield from (f"  {line}" for line in lines)
 
 
 def _warn_of_other_targets(document: wheel_set.SetDocument, entries: Sequence[Evidence]) -> None:
@@ -407,16 +398,14 @@ def evidence_as_json(entry: StoredEvidence) -> dict[str, object]:
     return {"id": entry.id, "signer": entry.signer, "trouble": entry.trouble, **document}
 
 
-def _print_added(evidence: Evidence, *, new: bool) -> None:
+def _describe_added(evidence: Evidence, *, new: bool) -> Iterator[str]:
     from rocm_wheels.release.evidence.evidence import describe_evidence
 
     state = "" if new else " (was there already)"
-    click.echo(
-        f"{evidence.id}{state}  {describe_evidence(evidence)}, of "
-        f"{tables.format_count(len(evidence.hashes), 'wheel')}"
-    )
+    count = tables.format_count(len(evidence.hashes), "wheel")
+    yield f"{evidence.id}{state}  {describe_evidence(evidence)}, of {count}"
     for line in filter(None, [evidence.detail if not evidence.passed else "", *evidence.failed[:3]]):
-        click.echo(f"  {line}")
+        yield f"  {line}"
 
 
 def _parse_time(text: str) -> datetime:
@@ -514,16 +503,10 @@ def gate_command(  # noqa: PLR0917 - click passes them by name
         judged = replace(judged, rules=(refused, *judged.rules))
     words = next_step.CommandWords(chosen.store, chosen.family, str(policy) if policy else None)
     step = next_step.find_next_step(judged, words, is_shown=document.id in shown)
-    if as_json:
-        report = {**judged.as_json(), "policy": str(policy) if policy else None, "next": step}
-        click.echo(
-            json.dumps({**report, "evidence": [evidence_as_json(entry) for entry in evidence]}, indent=1)
-        )
-    else:
-        by_id = {entry.id: entry for entry in evidence}
-        click.echo("\n".join(_describe_verdict(chosen, judged, by_id, explain=explain)))
-        if explain:
-            click.echo(f"next: {step}")
+    listed = [evidence_as_json(entry) for entry in evidence]
+    report = {**judged.as_json(), "policy": policy, "next": step, "evidence": listed}
+    lines = _describe_verdict(chosen, judged, {entry.id: entry for entry in evidence}, explain=explain)
+    print_result(report, [*lines, *([f"next: {step}"] if explain else [])], as_json=as_json)
     page = set_page.SetPage(document, judged, evidence, step)
     boundary.append_step_summary(boundary.read_environment(), page.format_markdown())
     if html is not None:

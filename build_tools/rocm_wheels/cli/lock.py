@@ -662,8 +662,6 @@ def _make_diff_command() -> click.Command:
 
 
 def _run_diff(**given: Any) -> None:
-    import json
-
     from rocm_wheels.sources import lock_diff
     from rocm_wheels.sources.lock import read_lock
 
@@ -684,8 +682,7 @@ def _run_diff(**given: Any) -> None:
         limit=given["max_commits"],
         env=boundary.read_environment(),
     )
-    lines = [json.dumps(diff, indent=1)] if given["as_json"] else lock_diff.format_diff_report(diff)
-    click.echo("\n".join(lines))
+    print_result(diff, lock_diff.format_diff_report(diff), as_json=given["as_json"])
 
 
 diff_command = _make_diff_command()

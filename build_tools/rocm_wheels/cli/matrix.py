@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -190,8 +189,8 @@ def matrix_command(  # noqa: PLR0917 - click passes them by name
     if form == "json":
         document = {**matrix_report.matrix_as_json(planned, cells), "warnings": warnings, "notes": notes}
         if changes is not None:
-            document["changes"] = [vars(change) for change in changes]
-        click.echo(json.dumps(document, indent=1))
+            document["changes"] = changes
+        output.print_result(document, (), as_json=True)
         return
     click.echo(matrix_report.format_cells(cells, width=tables.get_output_width()))
     if fewer := len(planned.built) - len(cells):

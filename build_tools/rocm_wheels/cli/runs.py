@@ -191,12 +191,8 @@ def list_command(everything: bool, as_json: bool, **options: Any) -> None:
 
     workspace = build_options.find_workspace(options)
     run_list = run_record.list_runs(workspace.runs, limit=None if everything else _MOST_RUNS)
-    if as_json:
-        click.echo(json.dumps([_run_as_json(run) for run in run_list], indent=1))
-        return
-    if not run_list:
+    if not run_list and not as_json:
         log.log_note(f"there are no runs in {workspace.runs}")
-        return
     head = ("run", "state", "began", "time", "steps", "command")
     rows = [
         (
@@ -209,8 +205,9 @@ def list_command(everything: bool, as_json: bool, **options: Any) -> None:
         )
         for run in run_list
     ]
-    click.echo(tables.format_table(head, rows, width=tables.get_output_width(), cut=True))
-    if (more := len(run_record.list_run_ids(workspace.runs)) - len(run_list)) > 0:
+    table = tables.format_table(head, rows, width=tables.get_output_width(), cut=True) if rows else ""
+    print_result([_run_as_json(run) for run in run_list], [table] if rows else [], as_json=as_json)
+    if not as_json and (more := len(run_record.list_run_ids(workspace.runs)) - len(run_list)) > 0:
         log.log_note(f"and {more} older; --all lists them")
 
 
@@ -241,7 +238,7 @@ def show_command(run: str | None, watch: bool, as_json: bool, **options: Any) ->
         document |= status.read_run_status(chosen_run, run_record.read_moment()).as_json()
         document["outputs"] = {step.id: step.outputs for step in chosen_run.steps.values()}
         document["events"] = chosen_run.events
-        click.echo(json.dumps(document, indent=1))
+        print_result(document, (), as_json=True)
         return
     clear = watch and sys.stdout.isatty()
     try:

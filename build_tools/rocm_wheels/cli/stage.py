@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from rocm_wheels.cli import boundary, catalogue, command, options
+from rocm_wheels.cli import boundary, catalogue, command, options, output
 from rocm_wheels.cli.index import read_source_date
 from rocm_wheels.core import errors, log, tables
 
@@ -107,8 +106,8 @@ def stage_command(  # noqa: PLR0917 - click passes them by name
         "index": opened.url_of(plan.index),
         "wheels": len(document.files),
         "planned": len(document.planned),
-        "missing": [cell.model_dump() for cell in document.missing],
-        "rocm": list(document.rocms),
+        "missing": document.missing,
+        "rocm": document.rocms,
         "without_lock": plan.list_unlocked(),
     }
     if dry_run:
@@ -143,11 +142,9 @@ def stage_command(  # noqa: PLR0917 - click passes them by name
             f"index: {opened.url_of(plan.index)}",
             f"next: {step}",
         ]
-    if as_json:
-        click.echo(json.dumps(facts, indent=1))
-        return
-    _warn_of_missing(plan)
-    click.echo("\n".join(lines))
+    if not as_json:
+        _warn_of_missing(plan)
+    output.print_result(facts, lines, as_json=as_json)
 
 
 def _warn_of_private_folder(store: Store) -> None:

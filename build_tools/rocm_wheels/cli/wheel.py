@@ -48,12 +48,9 @@ def targets_command(files: tuple[Path, ...], details: bool, as_json: bool) -> No
       rocm-wheels targets /opt/rocm/lib/librocblas.so --json --details
     """
     contents, unread = read_targets(files, whole=details)
-    if as_json and contents:
-        import json
-
-        click.echo(json.dumps(targets_as_json(contents), indent=1))
-    elif contents:
-        click.echo(targets_as_table(contents))
+    if contents:
+        table = [] if as_json else [targets_as_table(contents)]
+        print_result(targets_as_json(contents), table, as_json=as_json)
     if len(unread) == 1:
         raise unread[0]
     if unread:
@@ -164,19 +161,10 @@ def _summarize_objects(objects: list[code_objects.CodeObject]) -> tuple[str, str
 
 
 def _object_as_json(item: code_objects.CodeObject) -> dict[str, Any]:
-    return {
-        "target": str(item.target),
-        "processor": item.target.processor,
-        "features": dict(item.target.features),
-        "kind": item.kind,
-        "form": item.form,
-        "machine": item.machine,
-        "section": item.section,
-        "bundle": item.bundle,
-        "packing": item.packing,
-        "offset": item.offset,
-        "size": item.size,
-    }
+    target = {"target": str(item.target), "processor": item.target.processor}
+    names = ("kind", "form", "machine", "section", "bundle", "packing", "offset", "size")
+    features = {"features": dict(item.target.features)}
+    return target | features | {name: getattr(item, name) for name in names}
 
 
 def _list_objects(inside: wheel_code.FoundDeviceCode) -> list[code_objects.CodeObject]:
@@ -197,19 +185,18 @@ def show(wheels: tuple[Path, ...], as_json: bool) -> None:
       rocm-wheels wheel show dist/torch-*.whl
     """
     documents = [_wheel_as_json(wheel) for wheel in wheels]
-    if as_json:
-        click.echo(json.dumps(documents, indent=1))
-        return
+    lines: list[str] = []
     for about in documents:
         rows: list[tuple[str, str]] = []
         for name, value in about.items():
-            lines = value if isinstance(value, list) else [value]
+            values = value if isinstance(value, list) else [value]
             if name == "variant" and value:
-                lines = json.dumps(_shorten_lists(value), indent=1).splitlines()
+                values = json.dumps(_shorten_lists(value), indent=1).splitlines()
             if value not in (None, "", []):
-                rows.append((name.replace("_", "-"), str(lines[0])))
-                rows += [("", str(line)) for line in lines[1:]]
-        click.echo("\n".join(tables.align_rows(rows)))
+                rows.append((name.replace("_", "-"), str(values[0])))
+                rows += [("", str(line)) for line in values[1:]]
+        lines += tables.align_rows(rows)
+    print_result(documents, lines, as_json=as_json)
 
 
 def _shorten_lists(value: object) -> object:
@@ -393,35 +380,21 @@ def diff(ctx: click.Context, old: Path, new: Path, as_json: bool, exit_code: boo
     Examples:
       rocm-wheels wheel diff old/torch-2.9.whl new/torch-2.9.whl
     """
-    from dataclasses import asdict
-
     from rocm_wheels.wheels.edit import compare_wheels
 
     difference = compare_wheels(old, new)
-    if as_json:
-        click.echo(json.dumps(asdict(difference), indent=1))
-    else:
-        for name, (before, after) in difference.fields.items():
-            click.echo(f"file name: {name} {before or 'none'} -> {after or 'none'}")
-        for sign, names in (("-", difference.removed), ("+", difference.added), ("~", difference.changed)):
-            for name in names:
-                click.echo(f"{sign} {name}")
-        for name, (before, after) in difference.modes.items():
-            click.echo(f"mode: {name} {before} -> {after}")
-        for name, (removed, added) in difference.metadata.items():
-            click.echo(
-                "\n".join(
-                    [
-                        *(f"METADATA: -{name}: {v}" for v in removed),
-                        *(f"METADATA: +{name}: {v}" for v in added),
-                    ]
-                )
-            )
-        for name in difference.record:
-            click.echo(f"RECORD: another line for {name}")
-        if difference.description:
-            click.echo("METADATA: another description")
-        if difference.is_empty:
-            log.log_note("no difference")
+    signs = (("-", difference.removed), ("+", difference.added), ("~", difference.changed))
+    fields, modes, metadata = difference.fields.items(), difference.modes.items(), difference.metadata.items()
+    lines = [f"file name: {name} {before or 'none'} -> {after or 'none'}" for name, (before, after) in fields]
+    lines += [f"{sign} {name}" for sign, names in signs for name in names]
+    lines += [f"mode: {name} {before} -> {after}" for name, (before, after) in modes]
+    for name, (removed, added) in metadata:
+        lines += [f"METADATA: -{name}: {value}" for value in removed]
+        lines += [f"METADATA: +{name}: {value}" for value in added]
+    lines += [f"RECORD: another line for {name}" for name in difference.record]
+    lines += ["METADATA: another description"] if difference.description else []
+    print_result(difference, lines, as_json=as_json)
+    if difference.is_empty and not as_json:
+        log.log_note("no difference")
     if exit_code and not difference.is_empty:
         ctx.exit(1)

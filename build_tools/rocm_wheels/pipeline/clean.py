@@ -13,7 +13,7 @@ import shutil
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from rocm_wheels.compile import build_trees
@@ -45,10 +45,6 @@ class Leftover:
     path: Path
     size: int
     used: float
-
-    def as_json(self) -> dict[str, object]:
-        """Return the piece as plain JSON values."""
-        return {**asdict(self), "path": str(self.path)}
 
 
 def find_leftovers(
