@@ -31,7 +31,7 @@ def test_a_good_wheel_passes(tmp_path: Path, capfd: pytest.CaptureFixture[str]) 
     path = torch_draft().write(tmp_path)
     assert verify(path, "--gfx", "gfx942;gfx1100", "--rocm", "7.1.0") == 0
     told = capfd.readouterr().out
-    assert told.startswith(f"{path.name}: nothing found (")
+    assert told.startswith(f"passed {path.name}: nothing found (")
     assert "skipped: python: the interpreter it is for was not stated" in told
     assert "skipped: import: not imported: no environment to import it in" in told
 

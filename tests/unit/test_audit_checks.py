@@ -649,6 +649,25 @@ def test_command_says_what_is_wrong_and_what_each_check_means(
     assert code == 0 and [line.split()[0] for line in out.splitlines()] == [check.id for check in ALL_CHECKS]
 
 
+def test_good_wheels_are_a_line_each_and_what_failed_stands_first(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    goods = [Draft(f"good{n}", "1.0", "py3-none-any", members={f"good{n}.py": b""}) for n in range(5)]
+    wheels = [good.write(tmp_path) for good in goods]
+    code, out, _ = run(capfd, *wheels)
+    assert code == 0 and [line.split(":")[0] for line in out.splitlines()] == [
+        f"passed {wheel.name}" for wheel in wheels
+    ]
+    draft = linux()
+    for number in range(61):
+        draft.members[f"demo/lib/x{number}.so"] = library(run_path=f"/tmp/builds/{number}", stack=7)
+    code, out, _ = run(capfd, *wheels, draft.write(tmp_path))
+    lines = out.splitlines()
+    assert code == 14 and lines[0].startswith("FAILED demo-1.0") and len(lines) < 30
+    assert "    demo/lib/x0.so, demo/lib/x1.so, demo/lib/x10.so, 58 more" in lines, "61 of one message"
+    assert "  58 other findings of run-paths: --json and --html have all" in lines
+
+
 def test_of_a_set_a_recipe_is_held_to_its_own_wheel_alone(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -719,6 +738,7 @@ def test_what_a_damaged_wheel_says_is_not_cut_at_a_tip(tmp_path: Path) -> None:
         (("WHEEL", "--ignore", "RW9"), 2),
         (("WHEEL", "--explain", "nothing"), 2),
         (("WHEEL", "--recipe", "pytorch"), 14),
+        (("WHEEL", "--recipe", "torch"), 14),
         (("WHEEL", "--recipe", "nothing"), 2),
         (("WHEEL", "--find-links", "/no/such/folder"), 2),
         (("WHEEL", "--policy", "/no/such/file"), 2),

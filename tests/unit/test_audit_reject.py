@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from audit_wheels import torch_draft
 
-from rocm_wheels.audit import audited_wheel, verify
+from rocm_wheels.audit import audited_wheel, outputs, verify
 from rocm_wheels.core import files
 from rocm_wheels.models import project
 
@@ -74,11 +74,13 @@ def test_a_crash_leaves_the_wheel_where_it_was(tmp_path: Path, monkeypatch: pyte
 
 
 def test_the_lines_say_everything(tmp_path: Path) -> None:
-    lines = verify.format_report(failed(tmp_path / "fresh"))
-    assert lines[0].startswith(f"{WHEEL}: FAILED (")
+    lines = outputs.format_audits([failed(tmp_path / "fresh")])
+    assert lines[0].startswith(f"FAILED {WHEEL}: 1 error (")
     assert "gfx1100 gfx942" in lines[0]
     text = "\n".join(lines)
-    assert "error: device-code: torch/lib/libtorch_hip.so: holds gfx1100, not requested (gfx942)" in text
+    assert (
+        "error RW017 device-code\n    torch/lib/libtorch_hip.so\n    holds gfx1100, not requested (gfx9"
+        in text
+    )
     assert "tip: the list of targets did not reach the compiler" in text
     assert "skipped: import: not imported: no environment to import it in" in text
-    assert "ran: archive file-name" in text

@@ -14,7 +14,7 @@ import pytest
 from audit_wheels import INIT, VERSION, Draft, bundle, library, torch_draft
 from binary_writer import code_object, kpack, kpack_reference
 
-from rocm_wheels.audit import audited_wheel, verify
+from rocm_wheels.audit import audited_wheel, outputs, verify
 from rocm_wheels.audit.checks import CHECKS
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import errors
@@ -435,7 +435,7 @@ def test_device_code_in_archives_is_not_called_missing(
     assert (finding.severity, finding.subject) == (severity, member)
     assert finding.message.startswith("its device code is in ../.kpack/torch_@GFXARCH@.kpack")
     assert said in finding.message
-    assert "device code in ../.kpack/torch_@GFXARCH@.kpack" in verify.format_report(report)[0]
+    assert "device code in ../.kpack/torch_@GFXARCH@.kpack" in outputs.format_audits([report])[0]
     assert report.to_json()["archives"] == ["../.kpack/torch_@GFXARCH@.kpack"]
 
 

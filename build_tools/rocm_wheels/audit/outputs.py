@@ -1,4 +1,4 @@
-"""Write audit reports for others: lines, SARIF, JUnit and a page.
+"""Write audit reports for others: lines, SARIF and JUnit; the page is in ``page``.
 
 SARIF 2.1.0 (OASIS) is what code scanning of GitHub and editors read: rules are the tables of checks, a wheel
 is an artifact, a member of it an artifact inside; so is a set, and what it has no wheel of. Nothing that a
@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
-from rocm_wheels.audit import audited_set, audited_wheel, set_page
+from rocm_wheels.audit import audited_set, audited_wheel, page
 from rocm_wheels.audit.check import AuditCheck
 from rocm_wheels.audit.checks import ALL_CHECKS, get_check_id
-from rocm_wheels.core import files, junit, page_templates, tables
+from rocm_wheels.core import files, junit, tables
 from rocm_wheels.core.errors import Finding, Severity
 from rocm_wheels.wheels.zip_format import ARCHIVE_FAULTS
 
@@ -24,63 +24,80 @@ _SARIF_LEVELS = {"error": "error", "warning": "warning", "info": "note", "ok": "
 _SARIF_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 _SARIF_SUBJECT = "analysisTarget"
 _MOST_MEMBERS = 3
-_TEMPLATES = Path(__file__).with_name("templates")
+_MOST_ALIKE = 3  # findings of one check that are told in full
 
 
-def format_audit(report: audited_wheel.AuditReport) -> list[str]:
-    """Return a report as lines for people: counts, then findings; the same of several members once.
-
-    Of a wheel that is held to its recipe, each check that did not run is named with the reason.
-    """
-    lines = _format_findings(
-        report, [" ".join(report.targets) or "no device code", tables.format_size(report.size)]
-    )
-    recipe_checks = {check.name for check in ALL_CHECKS if check.needs_recipe}
-    without_recipe = [skip for skip in report.skipped if skip.check in recipe_checks]
-    others = [skip for skip in report.skipped if skip not in without_recipe]
-    lines += [f"  compared with {report.compared_with}"] if report.compared_with else []
-    checks = f"{tables.format_count(len(report.ran), 'check')} ran"
-    skipped = f"{len(others)} had nothing to look at, {len(without_recipe)} need a recipe or its facts"
-    reasons = [f"  skipped: {skip.check}: {skip.reason}" for skip in report.skipped if report.recipe]
-    return [*lines, f"  {checks}, {skipped}", *reasons]
-
-
-def format_set_audit(
-    report: audited_set.SetReport, wheels: Sequence[audited_wheel.AuditReport] = ()
+def format_audits(
+    reports: Sequence[audited_wheel.AuditReport], of_set: audited_set.SetReport | None = None
 ) -> list[str]:
-    """Return the report of a set as lines for people, as of a wheel; and why checks were skipped.
+    """Return reports as lines for people: of each the verdict, then errors and warnings; what failed first.
 
-    Of its ``wheels`` a table says which libraries have code for which targets.
+    Of one wheel alone notes are told, too, and with a recipe each check that did not run; of several, a wheel
+    in which nothing is wrong is one line. Of a set a table says which libraries have code for which targets.
     """
-    facts = [tables.format_count(len(report.wheels), "wheel")]
-    if report.older:
-        facts.append(f"{tables.format_count(report.older, 'older file')} of the index not read")
-    lines = _format_findings(report, facts)
-    lines += [f"  compared with {report.compared_with}"] if report.compared_with else []
-    lines += set_page.format_device_code(wheels)
-    lines.append(f"  {tables.format_count(len(report.ran), 'check')} of sets ran")
-    return [*lines, *(f"  skipped: {skip.check}: {skip.reason}" for skip in report.skipped)]
+    lines = []
+    if of_set is not None:
+        facts = [tables.format_count(len(of_set.wheels), "wheel")]
+        if of_set.older:
+            facts.append(f"{tables.format_count(of_set.older, 'older file')} of the index not read")
+        lines += _format_report(of_set, facts)
+        lines += [f"  skipped: {skip.check}: {skip.reason}" for skip in of_set.skipped]
+        lines += page.format_device_code(reports)
+    is_alone = len(reports) == 1
+    for report in sort_reports(reports):
+        moved = f"device code in {', '.join(report.archives)}" if report.archives else ""
+        jit = tables.format_count(len(report.jit_sources), "HIP source") + " that the user's machine compiles"
+        code = [" ".join(report.targets), moved, jit if report.jit_sources else ""]
+        facts = ["; ".join(filter(None, code)) or "no device code", tables.format_size(report.size)]
+        facts.append(f"{tables.format_count(len(report.ran), 'check')}, {len(report.skipped)} skipped")
+        lines += _format_report(report, facts, notes=is_alone)
+        if is_alone and report.recipe:
+            lines += [f"  skipped: {skip.check}: {skip.reason}" for skip in report.skipped]
+    return lines
 
 
-def _format_findings(report: audited_wheel.CheckReport, facts: Sequence[str]) -> list[str]:
+ReportT = TypeVar("ReportT", bound=audited_wheel.CheckReport)
+
+
+def sort_reports(reports: Iterable[ReportT]) -> list[ReportT]:
+    """Return reports by the gravest that was found, errors first; else in their order."""
+
+    def rank(report: ReportT) -> int:
+        ranks = (audited_wheel.SEVERITIES.index(finding.severity) for finding in report.findings)
+        return min(ranks, default=len(audited_wheel.SEVERITIES))
+
+    return sorted(reports, key=rank)
+
+
+def _format_report(
+    report: audited_wheel.CheckReport, facts: Sequence[str], *, notes: bool = True
+) -> list[str]:
     counts = [
         tables.format_count(number, audited_wheel.SEVERITY_WORDS[severity])
         for severity in audited_wheel.SEVERITIES
         if (number := sum(finding.severity == severity for finding in report.findings))
     ]
     ignored = [f"{len(report.ignored)} ignored"] if report.ignored else []
-    lines = [f"{report.title}: {', '.join(counts) or 'nothing found'} ({'; '.join([*facts, *ignored])})"]
-    for severity in audited_wheel.SEVERITIES:
+    compared = getattr(report, "compared_with", "")
+    facts = [*facts, *ignored, *([f"compared with {compared}"] if compared else [])]
+    verdict = f"{'passed' if report.passed else 'FAILED'} {report.title}"
+    lines = [f"{verdict}: {', '.join(counts) or 'nothing found'} ({'; '.join(facts)})"]
+    for severity in audited_wheel.SEVERITIES if notes else audited_wheel.SEVERITIES[:-1]:
+        told: dict[str, int] = {}
         for finding, members in _group_findings(report.findings, severity):
-            lines.append(
-                f"  {audited_wheel.SEVERITY_WORDS[severity]} {get_check_id(finding.check)} {finding.check}"
-            )
-            shown = [*members[:_MOST_MEMBERS]]
+            told[finding.check] = told.get(finding.check, 0) + 1
+            if told[finding.check] > _MOST_ALIKE:
+                continue
+            head = f"{audited_wheel.SEVERITY_WORDS[severity]} {get_check_id(finding.check)} {finding.check}"
+            shown = members[:_MOST_MEMBERS]
             if len(members) > _MOST_MEMBERS:
-                shown.append(f"{len(members) - _MOST_MEMBERS} more")
-            lines += [f"    {', '.join(shown)}"] if shown else []
-            lines.append(f"    {finding.message}")
+                shown = [*shown, f"{len(members) - _MOST_MEMBERS} more"]
+            lines += [f"  {head}", *([f"    {', '.join(shown)}"] if shown else []), f"    {finding.message}"]
             lines += [f"    tip: {finding.tip}"] if finding.tip else []
+        for check, number in told.items():
+            if number > _MOST_ALIKE:
+                count = tables.format_count(number - _MOST_ALIKE, "other finding")
+                lines.append(f"  {count} of {check}: --json and --html have all")
     return lines
 
 
@@ -202,54 +219,3 @@ def write_audit_junit(
             cases.append(junit.JunitCase("audit", f"{check.id} {check.name}", 0.0, tag, "AuditError", reason))
         suites.append(junit.JunitSuite(report.title, tuple(cases)))
     junit.write_junit_file(path, suites, when=when, host=host)
-
-
-def render_audit_page(
-    reports: Sequence[audited_wheel.AuditReport],
-    version: str,
-    set_report: audited_set.SetReport | None = None,
-) -> str:
-    """Return the page of an audit: findings by severity, sizes, and the targets of each library.
-
-    Of a set there is a page of its own: what several wheels have alike is said once.
-    """
-    if set_report is not None:
-        return set_page.render_set_page(set_report, reports, version)
-    wheels = []
-    for report in reports:
-        columns = sorted({target for targets in report.libraries.values() for target in targets})
-        grid = [
-            (member, [target in targets for target in columns])
-            for member, targets in sorted(report.libraries.items())
-        ]
-        wheels.append(
-            {
-                "report": report,
-                "size": tables.format_size(report.size),
-                "largest": [(member, tables.format_size(size)) for member, size in report.largest.items()],
-                "columns": columns,
-                "grid": grid,
-                "findings": _make_page_rows(report),
-                "counts": [
-                    (audited_wheel.SEVERITY_WORDS[s], sum(f.severity == s for f in report.findings))
-                    for s in audited_wheel.SEVERITIES
-                ],
-            }
-        )
-    used = {finding.check for report in reports for finding in report.findings}
-    template = page_templates.make_page_templates(_TEMPLATES).get_template("audit.html")
-    checks = [check for check in ALL_CHECKS if check.name in used]
-    return template.render(wheels=wheels, checks=checks, version=version)
-
-
-def _make_page_rows(report: audited_wheel.CheckReport) -> list[dict[str, object]]:
-    return [
-        {
-            "severity": audited_wheel.SEVERITY_WORDS[severity],
-            "id": get_check_id(finding.check),
-            "finding": finding,
-            "members": members,
-        }
-        for severity in audited_wheel.SEVERITIES
-        for finding, members in _group_findings(report.findings, severity)
-    ]

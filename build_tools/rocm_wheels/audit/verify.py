@@ -20,7 +20,7 @@ from rocm_wheels.audit import (
     split_wheels,
 )
 from rocm_wheels.audit.checks import CHECKS, DRIFT_CHECKS, IMPORT_CHECK, SET_CHECKS, find_check
-from rocm_wheels.core import errors, files, parallel, tables
+from rocm_wheels.core import errors, files, parallel
 from rocm_wheels.variants.targets import collect_wheel_targets
 from rocm_wheels.wheels import required_packages
 from rocm_wheels.wheels.scan import WheelScan, scan_wheel
@@ -267,24 +267,6 @@ def add_import_check(
     return replace(
         report, findings=(*report.findings, *findings), ran=(*report.ran, IMPORT_CHECK), skipped=others
     )
-
-
-def format_report(report: audited_wheel.AuditReport) -> list[str]:
-    """Return a report as lines for people: verdict, findings with tips, what ran and what did not."""
-    verdict = "passed" if report.passed else "FAILED"
-    target_names = " ".join(report.targets)
-    moved = f"device code in {', '.join(report.archives)}" if report.archives else ""
-    jit = ""
-    if report.jit_sources:
-        jit = f"{tables.format_count(len(report.jit_sources), 'HIP source')} that the user's machine compiles"
-    targets = "; ".join(filter(None, (target_names, moved, jit))) or "no device code"
-    checks = f"{tables.format_count(len(report.ran), 'check')}, {len(report.skipped)} skipped"
-    lines = [f"{report.wheel.name}: {verdict} ({checks}; {targets}; {tables.format_size(report.size)})"]
-    for finding in report.findings:
-        lines.append(f"  {finding.severity}: {errors.format_finding(finding)}")
-        lines += [f"    tip: {finding.tip}"] if finding.tip else []
-    lines.append(f"  ran: {' '.join(report.ran)}")
-    return [*lines, *(f"  skipped: {skip.check}: {skip.reason}" for skip in report.skipped)]
 
 
 def reject_wheel(wheel: Path, report: audited_wheel.AuditReport, log: Path | None, folder: Path) -> Path:

@@ -152,11 +152,9 @@ def audit_command(  # noqa: PLR0917 - click passes them by name
     audit = audit_wheels(request)
     _write_files(audit, options)
     document: dict[str, object] = {**begun, "wheels": [report.to_json() for report in audit.wheels]}
-    lines = [line for report in audit.wheels for line in outputs.format_audit(report)]
     if audit.of_set is not None:
         document["set"] = audit.of_set.to_json()
-        lines += outputs.format_set_audit(audit.of_set, audit.wheels)
-    print_result(document, lines, as_json=as_json)
+    print_result(document, outputs.format_audits(audit.wheels, audit.of_set), as_json=as_json)
     if log.is_log_on_github():
         _annotate(audit.reports)
     if failed := sum(not report.passed for report in audit.wheels):
@@ -343,7 +341,10 @@ def _make_expectations(
     from rocm_wheels.models import project_names
     from rocm_wheels.models.project import load_project
 
-    names = [build.recipe] if build.recipe else project_names.list_project_names() if build.by_recipe else []
+    chosen, known = build.recipe, project_names.list_project_names()
+    if chosen is not None and chosen not in known:  # people call a recipe by what it builds, too
+        chosen = next((name for name in known if load_project(name).distribution == chosen), chosen)
+    names = [chosen] if chosen else known if build.by_recipe else []
     recipes = [load_project(name) for name in names]
     need_recipe = set(split_wheels.group_device_wheels(wheels)) if build.by_recipe else set()
     expected: dict[Path, audited_wheel.WheelExpectation] = {}
@@ -357,10 +358,10 @@ def _make_expectations(
             of_wheel = recipes  # whatever the wheel is called
         recipe = of_wheel[0] if of_wheel else None
         if recipe is None and wheel in need_recipe:
-            known = ", ".join(f"{project.distribution} ({project.name})" for project in recipes)
+            builds = ", ".join(f"{project.distribution} ({project.name})" for project in recipes)
             raise errors.UsageError(
                 f"{wheel.name}: no recipe builds {distribution}",
-                tip=f"name one: --recipe NAME ({known}); without --by-recipe, --gfx, --rocm and "
+                tip=f"name one: --recipe NAME ({builds}); without --by-recipe, --gfx, --rocm and "
                 "--python any wheel is audited",
             )
         expected[wheel] = audited_wheel.WheelExpectation(
@@ -379,7 +380,7 @@ def _make_expectations(
 
 
 def _write_files(audit: AuditResult, options: dict[str, Any]) -> None:
-    from rocm_wheels.audit import outputs
+    from rocm_wheels.audit import outputs, page
 
     if options["sarif"] is not None:
         outputs.write_sarif_file(options["sarif"], audit.reports, __version__)
@@ -387,7 +388,7 @@ def _write_files(audit: AuditResult, options: dict[str, Any]) -> None:
         when = datetime.now(timezone.utc).isoformat(timespec="seconds")
         outputs.write_audit_junit(options["junit"], audit.reports, when=when, host=machine_platform.node())
     if options["html"] is not None:
-        write_atomically(options["html"], outputs.render_audit_page(audit.wheels, __version__, audit.of_set))
+        write_atomically(options["html"], page.render_audit_page(audit.wheels, __version__, audit.of_set))
 
 
 def _annotate(reports: Sequence[audited_wheel.CheckReport]) -> None:

@@ -127,10 +127,10 @@ _MOST_RECORDED = 100  # findings of a wheel, gravest first: an event is one line
 
 def judge_report(step_run: StepRun, report: audited_wheel.AuditReport) -> audited_wheel.AuditReport:
     """Write a report into the log; set a wheel that failed aside and raise AuditError."""
-    from rocm_wheels.audit import audited_wheel, verify
+    from rocm_wheels.audit import audited_wheel, outputs, verify
 
     wheel = report.wheel
-    step_run.append_log("checks", verify.format_report(report))
+    step_run.append_log("checks", outputs.format_audits([report]))
     ranked = sorted(report.findings, key=lambda finding: audited_wheel.SEVERITIES.index(finding.severity))
     step_run.record_event(
         "audit",

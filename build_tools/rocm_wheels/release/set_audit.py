@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 
 from rocm_wheels import __version__
-from rocm_wheels.audit import audited_set, audited_wheel, set_page, verify
+from rocm_wheels.audit import audited_set, audited_wheel, page, verify
 from rocm_wheels.release import staged_wheels, wheel_set
 
 AUDIT_PAGE, AUDIT_FILE = AUDIT_FILES = "audit.html", "audit.json"
@@ -35,7 +35,7 @@ def make_set_audit(
     }
     return {
         AUDIT_FILE: (json.dumps(texts, indent=1) + "\n").encode(),
-        AUDIT_PAGE: set_page.render_set_page(report, reports, __version__).encode(),
+        AUDIT_PAGE: page.render_audit_page(reports, __version__, report).encode(),
     }
 
 

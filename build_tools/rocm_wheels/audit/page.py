@@ -1,4 +1,4 @@
-"""Show a set: one page of all its wheels, and a small table for terminals.
+"""Show wheels, of a set or not: one page of all, and a small table for terminals.
 
 What several Pythons have alike is one row. Nothing that a wheel says reaches the page unescaped.
 """
@@ -193,11 +193,16 @@ def _get_project(file_name: str) -> str:
     return str(canonicalize_name(file_name.partition("-")[0]))
 
 
-def render_set_page(
-    report: audited_set.SetReport, reports: Sequence[audited_wheel.AuditReport], version: str
+def render_audit_page(
+    reports: Sequence[audited_wheel.AuditReport], version: str, of_set: audited_set.SetReport | None = None
 ) -> str:
-    """Return the page of a set: HTML without scripts, and the same bytes for the same reports."""
-    wheels = sorted(reports, key=lambda wheel: wheel.wheel.name)
+    """Return the page of wheels, of a set or not: HTML without scripts, the same bytes for the same reports.
+
+    Wheels with errors stand first.
+    """
+    title = format_count(len(reports), "wheel")
+    report = of_set or audited_set.SetReport(title, "folder", {}, (), (), ())
+    wheels = sorted(reports, key=lambda wheel: (wheel.passed, wheel.wheel.name))
     numbers = {wheel.wheel.name: number for number, wheel in enumerate(wheels, 1)}
     rows = _make_finding_rows(report, wheels, numbers)
     drift = {checks.LOST_WHEELS, *(check.name for check in checks.DRIFT_CHECKS)}
@@ -207,10 +212,11 @@ def render_set_page(
     targets = sort_targets({target for wheel in wheels for target in wheel.targets})
     return (
         page_templates.make_page_templates(_TEMPLATES)
-        .get_template("audit_set.html")
+        .get_template("audit.html")
         .render(
             title=report.origin,
-            full_title=report.title,
+            full_title=report.title if of_set else title,
+            of_set=of_set is not None,
             counts=counts,
             ignored=sum(len(each.ignored) for each in (report, *wheels)),
             facts=[

@@ -12,7 +12,7 @@ from audit_sets import set_drafts, write_set
 from audit_wheels import library
 from html_pages import HOSTILE, Page, read_page
 
-from rocm_wheels.audit import audited_set, audited_wheel, outputs, set_page
+from rocm_wheels.audit import audited_set, audited_wheel, outputs, page
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import errors
 
@@ -92,9 +92,9 @@ def test_nothing_that_a_wheel_says_leaves_its_place(tmp_path: Path) -> None:
     of_set = audited_set.SetReport(
         HOSTILE, "folder", {HOSTILE: "0" * 64}, (set_finding,), (), (skip,), compared_with=HOSTILE
     )
-    page = read_page(set_page.render_set_page(of_set, [report, odd], HOSTILE))
-    assert page.text.count("<script>alert(1)") > 20
-    assert json.dumps(outputs.format_set_audit(of_set, [report, odd]))
+    shown = read_page(page.render_audit_page([report, odd], HOSTILE, of_set))
+    assert shown.text.count("<script>alert(1)") > 20
+    assert json.dumps(outputs.format_audits([report, odd], of_set))
 
 
 def test_many_libraries_of_one_folder_share_a_row(tmp_path: Path) -> None:
@@ -103,6 +103,6 @@ def test_many_libraries_of_one_folder_share_a_row(tmp_path: Path) -> None:
     path = tmp_path / "torch-1.0-cp311-cp311-linux_x86_64.whl"
     report = audited_wheel.AuditReport(path, 1, "0" * 64, ("gfx942",), (), (), (), libraries=libraries)
     of_set = audited_set.SetReport("here", "folder", {path.name: "0" * 64}, (), (), ())
-    page = read_page(set_page.render_set_page(of_set, [report], "1"))
-    assert "torch torch/lib/kernels/ (40 files) ● –" in page.text
-    assert "torch torch/lib/rocblas/library/*.co – ●" in page.text
+    shown = read_page(page.render_audit_page([report], "1", of_set))
+    assert "torch torch/lib/kernels/ (40 files) ● –" in shown.text
+    assert "torch torch/lib/rocblas/library/*.co – ●" in shown.text
