@@ -61,12 +61,27 @@ def choose_device_extras(
             tip = (
                 f"it has {', '.join(sorted(offered))}" if offered else "it has none of that kind: ask without"
             )
-            raise errors.HostError(
-                f"{wheel.name} has no extra {extra}{tables.suggest_name(extra, offered)}", tip=tip
-            )
+            hint = tables.suggest_name(extra, offered)
+            raise errors.HostError(f"{wheel.name} has no extra {extra}{hint}", tip=tip)
     extra_by_gpu = {gpu: _find_extra(gpu, offered) for gpu in host.hardware.amd}
     extras = named or list(dict.fromkeys(extra for extra in extra_by_gpu.values() if extra))
-    wheels_by_extra, lacking = _find_wheels(extras, metadata, located, host, reach)
+    required = _list_requirements(extras, metadata, host)
+
+    def find_wheel(text: str) -> candidates.ChoiceCandidate | None:
+        requirement = Requirement(text)
+        links = index_pages.read_project_links(located.index, canonicalize_name(requirement.name), reach)
+        # a folder of wheels has no other page than the host wheel's
+        files = candidates.read_project_files(links or located.links, requirement, host, pre=True)
+        newest = next(iter(files.list_usable().values()), [])
+        return min(newest, key=candidates.ChoiceCandidate.get_install_key, default=None)
+
+    texts = list(dict.fromkeys(text for extra in extras for text in required[extra]))
+    wheels = dict(zip(texts, parallel.run_in_parallel(find_wheel, texts, jobs=_LOOKUP_JOBS), strict=True))
+    lacking = {
+        extra: next(text for text in required[extra] if wheels[text] is None)
+        for extra in extras
+        if any(wheels[text] is None for text in required[extra])
+    }
     for extra in named:
         if extra in lacking:
             raise errors.HostError(
@@ -93,8 +108,8 @@ def choose_device_extras(
         (gpu, extra in taken or (extra is not None and device_names.DEVICE_ALL in taken))
         for gpu, extra in extra_by_gpu.items()
     )
-    wheels = {wheel.name: wheel for extra in taken for wheel in wheels_by_extra[extra]}
-    return DeviceExtras(tuple(taken), served, tuple(dict.fromkeys(notes)), tuple(wheels.values()))
+    devices = dict.fromkeys(wheels[text] for extra in taken for text in required[extra])
+    return DeviceExtras(tuple(taken), served, tuple(dict.fromkeys(notes)), tuple(filter(None, devices)))
 
 
 def _find_extra(gpu: Gpu, offered: Sequence[str]) -> str | None:
@@ -116,40 +131,17 @@ def _find_extra(gpu: Gpu, offered: Sequence[str]) -> str | None:
     return next((extra for extra in extras if extra in offered), None)
 
 
-def _find_wheels(
-    extras: Sequence[str],
-    metadata: dist_info.WheelMetadata,
-    located: index_pages.LocatedProject,
-    host: TargetHost,
-    reach: reader.IndexReader,
-) -> tuple[dict[str, list[candidates.ChoiceCandidate]], dict[str, str]]:
-    """Return by extra the best wheel for each requirement, and the first that the index lacks."""
+def _list_requirements(
+    extras: Sequence[str], metadata: dist_info.WheelMetadata, host: TargetHost
+) -> dict[str, list[str]]:
+    """Return what each extra adds to the requirements of a wheel, without markers."""
     markers = make_markers(host)
-    added: dict[str, list[str]] = {extra: [] for extra in extras}
+    required: dict[str, list[str]] = {extra: [] for extra in extras}
     for text in metadata.requires_dist:
         requirement = Requirement(text)
         marker, requirement.marker = requirement.marker, None
         if marker is not None and not marker.evaluate({**markers, "extra": ""}):  # by an extra alone
             for extra in extras:
                 if marker.evaluate({**markers, "extra": extra}):
-                    added[extra].append(str(requirement))
-
-    def find_wheel(text: str) -> candidates.ChoiceCandidate | None:
-        requirement = Requirement(text)
-        links = index_pages.read_project_links(located.index, canonicalize_name(requirement.name), reach)
-        # a folder of wheels has no other page than the host wheel's
-        files = candidates.read_project_files(links or located.links, requirement, host, pre=True)
-        newest = next(iter(files.list_usable().values()), [])
-        return min(newest, key=candidates.ChoiceCandidate.get_install_key, default=None)
-
-    every = list(dict.fromkeys(text for texts in added.values() for text in texts))
-    wheels = dict(zip(every, parallel.run_in_parallel(find_wheel, every, jobs=_LOOKUP_JOBS), strict=True))
-    wheels_by_extra: dict[str, list[candidates.ChoiceCandidate]] = {extra: [] for extra in extras}
-    lacking: dict[str, str] = {}
-    for extra, texts in added.items():
-        for text in texts:
-            if wheel := wheels[text]:
-                wheels_by_extra[extra].append(wheel)
-            else:
-                lacking.setdefault(extra, text)
-    return wheels_by_extra, lacking
+                    required[extra].append(str(requirement))
+    return required
