@@ -350,3 +350,16 @@ def test_a_torch_without_any_device_code_serves_no_gpu(
     draft.write(tmp_path)
     assert install(str(tmp_path), empty, "--gfx", "gfx1100") == 17
     assert "no: it has code for no GPU" in capsys.readouterr().err
+
+
+def test_a_cache_that_uv_cannot_make_names_the_variables_of_another(
+    tmp_path: Path,
+    empty: Environment,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    Draft("torch", "2.9.1", TAG).write(tmp_path)
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "file" / "uv"))
+    assert install(str(tmp_path), empty, "--gfx", "none") == 17
+    assert "tip: XDG_CACHE_HOME or UV_CACHE_DIR names another folder" in capsys.readouterr().err

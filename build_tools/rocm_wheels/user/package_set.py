@@ -364,6 +364,8 @@ class SetPlanner:
         tip = "name versions that go together, such as 'torch==2.9.*'; or another --index"
         if unknown:
             tip = f"is the name {unknown[0]} right? What the index lacks is looked for in {where}"
+        elif "initialize cache" in message:
+            tip = "XDG_CACHE_HOME or UV_CACHE_DIR names another folder"
         return errors.HostError(message, tip=tip)
 
     def _require_origin(self, package: LockedPackage, packages: Iterable[LockedPackage]) -> None:
