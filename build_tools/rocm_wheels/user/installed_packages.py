@@ -318,22 +318,12 @@ _BUILT_PROJECTS = re.compile(
     r"torch|torchvision|torchaudio|torchao|torchcodec|apex|.*triton.*|flash-attn|xformers"
 )
 _LIBRARY_FILE = re.compile(r"\.so(\.[0-9.]+)?$|\.(dll|pyd)$")
-_LINKED_KINDS: tuple[tuple[BuildKind, str], ...] = (
-    ("rocm", r"(lib)?(torch_hip|c10_hip|amdhip64)\b"),
-    ("cuda", r"(lib)?(torch_cuda|c10_cuda|cudart)\b"),
-    ("xpu", r"(lib)?(torch_xpu|c10_xpu|sycl)\b"),
-)
-_LABEL_KINDS: tuple[tuple[BuildKind, str], ...] = (
-    ("rocm", r"rocm|hip|gfx|rocmsdk"),
-    ("cuda", r"cu[0-9]"),
-    ("xpu", r"xpu"),
-    ("cpu", r"cpu"),
-)
-# in torch/version.py, and the library that only such a torch has
-_VERSION_KEYS: tuple[tuple[str, BuildKind], ...] = (("hip", "rocm"), ("cuda", "cuda"), ("xpu", "xpu"))
-_TORCH_LIBRARIES: tuple[tuple[str, BuildKind], ...] = (
-    *(("lib/libtorch_hip.so", "rocm"), ("lib/torch_hip.dll", "rocm")),
-    *(("lib/libtorch_cuda.so", "cuda"), ("lib/torch_cuda.dll", "cuda"), ("lib/libtorch_xpu.so", "xpu")),
+# kind: its key in torch/version.py, which is also in the name of the library that only such a torch has; what
+# packages for it are linked to; its local versions
+_KINDS: tuple[tuple[BuildKind, str, str, str], ...] = (
+    ("rocm", "hip", r"(lib)?(torch_hip|c10_hip|amdhip64)\b", r"rocm|hip|gfx"),
+    ("cuda", "cuda", r"(lib)?(torch_cuda|c10_cuda|cudart)\b", r"cu(da)?[0-9]"),
+    ("xpu", "xpu", r"(lib)?(torch_xpu|c10_xpu|sycl)\b", r"xpu"),
 )
 _LABEL_VERSION = re.compile(r"[._]?(?:sdk)?[._]?([0-9]+(?:\.[0-9]+)*(?:(?:a|b|rc|\.dev)[0-9]+)?)")
 _MAX_LIBRARIES = 200
@@ -346,7 +336,7 @@ def detect_build(distribution: InstalledDistribution) -> PackageBuild:
     label_kind, label_version = parse_label(distribution.label)
     source = f"version {distribution.version}" if label_kind != "unknown" else ""
     labelled = PackageBuild(label_kind, label_version, source, values)
-    key, written = next(((key, kind) for key, kind in _VERSION_KEYS if values.get(key)), ("", "unknown"))
+    written, key = next(((kind, key) for kind, key, *_ in _KINDS if values.get(key)), ("unknown", ""))
     if name == "torch":
         kind = detect_torch_kind(values, lambda file: (package / file).exists()) if package else "unknown"
         number = values.get(key, "")
@@ -361,7 +351,7 @@ def detect_build(distribution: InstalledDistribution) -> PackageBuild:
     if key:
         return PackageBuild(written, values[key], f"{package}/version.py", values)
     linked = [library for library in read_libraries(package) if library.needed] if package else []
-    for kind, pattern in _LINKED_KINDS:
+    for kind, _, pattern, _ in _KINDS:
         for library in linked:
             if any(re.match(pattern, needed) for needed in library.needed):
                 return PackageBuild(kind, label_version, str(library.path), values)
@@ -411,20 +401,24 @@ def detect_torch_kind(version_values: Mapping[str, str], has_file: Callable[[str
 
     ``has_file`` tells of paths below its folder (``lib/libtorch_hip.so``).
     """
-    named = (kind for key, kind in _VERSION_KEYS if version_values.get(key))
-    linked = (kind for name, kind in _TORCH_LIBRARIES if has_file(name))
+    named = (kind for kind, key, *_ in _KINDS if version_values.get(key))
+    linked = (
+        kind
+        for kind, key, *_ in _KINDS
+        if has_file(f"lib/libtorch_{key}.so") or has_file(f"lib/torch_{key}.dll")
+    )
     return next(named, None) or next(linked, None) or ("cpu" if version_values else "unknown")
 
 
 def parse_label(label: str) -> tuple[BuildKind, str]:
     """Return what the local part of a version says: ``rocm7.1`` → ROCm 7.1, ``cu128`` → CUDA 12.8."""
-    for kind, pattern in _LABEL_KINDS:
+    for kind, _, _, pattern in _KINDS:
         if match := re.search(pattern, label):
             if kind == "cuda" and (digits := re.search(r"cu([0-9]+)([0-9])\b", label)):
                 return kind, f"{digits[1]}.{digits[2]}"
             version = _LABEL_VERSION.match(label, match.end())
             return kind, version[1] if version and kind == "rocm" else ""
-    return "unknown", ""
+    return ("cpu" if "cpu" in label else "unknown"), ""
 
 
 @dataclass(frozen=True)
