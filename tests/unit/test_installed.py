@@ -218,20 +218,3 @@ def test_what_is_no_python_is_refused(tmp_path: Path, name: str, message: str) -
     (tmp_path / "folder").mkdir()
     with pytest.raises(errors.UsageError, match=message):
         installed_packages.read_installed_packages(tmp_path / name, {})
-
-
-def test_a_library_is_read_once_while_it_stays_as_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    read: list[Path] = []
-    read_targets = code_objects.read_library_targets
-    monkeypatch.setattr(
-        code_objects, "read_library_targets", lambda path: (read.append(path), read_targets(path))[1]
-    )
-    place = environment(tmp_path / "venv")
-    install_torch(place.site_packages, "gfx942")
-    found = installed_packages.read_environment_packages(place)
-    assert [gpu_support.list_kernel_targets(found, "torch") for _ in range(3)] == [("gfx942",)] * 3
-    assert len(read) == 1
-    (place.site_packages / "torch" / "lib" / "libtorch_hip.so").write_bytes(library("gfx1100", "gfx1201"))
-    assert gpu_support.list_kernel_targets(found, "torch") == ("gfx1100", "gfx1201")

@@ -90,9 +90,7 @@ def check_override(subject: DoctorSubject) -> Iterator[Finding]:
     if subject.machine.platform == "win32":
         yield info(f"{statement}: the runtime of Windows does not read it", unset)
         return
-    targets: tuple[str, ...] = ()
-    with contextlib.suppress(errors.RocmWheelsError):  # the check of the kernels tells of it
-        targets = gpu_support.list_kernel_targets(subject.installed, "torch")
+    targets = [target for code in subject.codes.get("torch", ()) for target in code.targets]
 
     def runs(target: str) -> bool:
         return gpu_support.check_kernel_support(targets, target).runs

@@ -15,7 +15,6 @@ import csv
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
@@ -218,28 +217,14 @@ def _read_code(path: Path) -> InstalledCode:
     archives: list[Path] = []
     missing = []
     try:
-        library = _read_tables(path)
+        library = code_objects.read_library_targets(path)
         for name in library.archives:
             place = path.parent / name
             matching = sorted(place.parent.glob(place.name.replace(_ANY_TARGET, "*")))
             archives += matching
             missing += [] if matching else [name]
-        archive_targets = [target for archive in archives for target in _read_tables(archive).targets]
+        tables = [library, *map(code_objects.read_library_targets, archives)]
     except errors.DataError as fault:
         return InstalledCode(path, fault=errors.explain_error(fault))
-    targets = sort_target_ids([*library.targets, *archive_targets])
+    targets = sort_target_ids(target for entry in tables for target in entry.targets)
     return InstalledCode(path, targets, tuple(archives), tuple(missing))
-
-
-def _read_tables(path: Path) -> code_objects.LibraryTargets:
-    """Return the tables of a file, which are asked for many times: read once while it stays as it is."""
-    try:
-        status = path.stat()
-    except OSError:
-        return code_objects.read_library_targets(path)  # which says what is wrong with it
-    return _read_cached_tables(path, status.st_mtime_ns, status.st_ctime_ns, status.st_size)
-
-
-@lru_cache(maxsize=256)
-def _read_cached_tables(path: Path, *_state: int) -> code_objects.LibraryTargets:
-    return code_objects.read_library_targets(path)
