@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -160,6 +161,13 @@ def as_torch_multiplies(torch: Any, device: str, number_format: str) -> Abstract
 def describe(off: float) -> str:
     """Return how far a result is off in words."""
     return f"off by {off:.1e} of the largest value"
+
+
+def list_loaded_files() -> list[str]:
+    """Return the paths of files that this process has mapped (Linux); none elsewhere."""
+    maps = Path("/proc/self/maps")
+    lines = maps.read_text(encoding="utf-8").splitlines() if maps.is_file() else []
+    return sorted({line.split(maxsplit=5)[-1].strip() for line in lines})
 
 
 def require_installed(project: str) -> str:

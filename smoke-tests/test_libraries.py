@@ -7,13 +7,12 @@ target is built without is skipped with the data's reason, and so is what torch 
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from exact import both, compare, describe
+from exact import both, compare, describe, list_loaded_files
 from ranks import check_one_rank
 from test_companions import decode_jpeg
 from test_math import compare_fft, compare_sparse_product
@@ -50,11 +49,11 @@ def test_probe(torch: Any, device: str, library_row: dict[str, Any], said: Any) 
 
 def _loaded(file: str) -> str:
     """Say which file of the library this process has loaded (Linux)."""
-    if not file or sys.platform != "linux":
+    files = list_loaded_files()
+    if not file or not files:
         return ""
-    mapped = {line.split(maxsplit=5)[-1].strip() for line in Path("/proc/self/maps").read_text().splitlines()}
-    found = sorted(one for one in mapped if one.rpartition("/")[2].startswith(file))
-    return f"loaded {' '.join(found)}" if found else f"{file} is not loaded"
+    loaded = [path for path in files if Path(path).name.startswith(file)]
+    return f"loaded {' '.join(loaded)}" if loaded else f"{file} is not loaded"
 
 
 def _needs_gpu(device: str, why: str) -> None:

@@ -13,6 +13,7 @@ from exact import (
     as_far_as_torch_can,
     as_torch_multiplies,
     assert_within,
+    both,
     compare,
     describe,
     require_scaled_products,
@@ -35,8 +36,8 @@ _REFUSALS = (
 def test_row_wise(torch: Any, device: str, given: Given, said: Any, name: str) -> None:
     """A scale for each row of the left factor and each column of the right one."""
     row = require_scaled_products(device, given, name)
-    a, a_exact = _make_factor(torch, device, name, 64, _TERMS, seed=1)
-    b, b_exact = _make_factor(torch, device, name, 96, _TERMS, seed=2)
+    a, a_exact = both(torch, device, 64, _TERMS, dtype=name, seed=1)
+    b, b_exact = both(torch, device, 96, _TERMS, dtype=name, seed=2)
     scale_a, scale_b = _make_scales(torch, 64, 1), _make_scales(torch, 96, 1, seed=4)
     with as_far_as_torch_can(device), as_torch_multiplies(torch, device, row["format"]):
         product = torch._scaled_mm(
@@ -56,8 +57,8 @@ def test_grouped(torch: Any, device: str, given: Given, said: Any, name: str) ->
     row = require_scaled_products(device, given, name)
     if not hasattr(torch, "_scaled_grouped_mm"):
         pytest.skip("torch before 2.8 has no grouped products")
-    a, a_exact = _make_factor(torch, device, name, _GROUP_ENDS[-1], _TERMS, seed=1)
-    b, b_exact = _make_factor(torch, device, name, len(_GROUP_ENDS), 32, _TERMS, seed=2)
+    a, a_exact = both(torch, device, _GROUP_ENDS[-1], _TERMS, dtype=name, seed=1)
+    b, b_exact = both(torch, device, len(_GROUP_ENDS), 32, _TERMS, dtype=name, seed=2)
     scale_a, scale_b = _make_scales(torch, _GROUP_ENDS[-1]), _make_scales(torch, len(_GROUP_ENDS), 32, seed=4)
     ends = torch.tensor(_GROUP_ENDS, dtype=torch.int32, device=device)
     try:
@@ -94,11 +95,6 @@ def test_grouped_halves(torch: Any, device: str, said: Any) -> None:
     shapes = (_GROUP_ENDS[-1], 128), (len(_GROUP_ENDS), 32, 128)
     with as_far_as_torch_can(device):
         said(describe(compare(torch, device, calculate, *shapes, like=like, dtype="bfloat16")))
-
-
-def _make_factor(torch: Any, device: str, name: str, *shape: int, seed: int) -> tuple[Any, Any]:
-    rounded = uniform(torch, *shape, seed=seed).to(getattr(torch, name))
-    return rounded.to(device), rounded.to(torch.float64)
 
 
 def _make_scales(torch: Any, *shape: int, seed: int = 3) -> Any:

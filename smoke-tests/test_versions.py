@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from exact import assert_close, require_installed, uniform
+from exact import assert_close, list_loaded_files, require_installed, uniform
 from looking import Given
 
 _BESIDE = ("torchvision", "torchaudio", "triton", "pytorch-triton-rocm", "apex")
@@ -97,10 +97,10 @@ def test_linear_algebra_of_the_cpu(torch: Any, said: Any) -> None:
 def test_runtime_is_loaded_with_torch(given: Given, said: Any) -> None:
     """A ROCm build has loaded HIP and its BLAS after import."""
     _require_rocm(given)
-    mapped = {line.split("/")[-1].strip() for line in Path("/proc/self/maps").read_text().splitlines()}
-    for name in ("libamdhip64.so", "libhipblas.so"):
-        assert any(one.startswith(name) for one in mapped), f"{name} is not loaded"
-    said(" ".join(sorted(one for one in mapped if one.startswith(("libamdhip64", "libhipblas")))))
+    names = [Path(path).name for path in list_loaded_files()]
+    for library in ("libamdhip64.so", "libhipblas.so"):
+        assert any(name.startswith(library) for name in names), f"{library} is not loaded"
+    said(" ".join(name for name in names if name.startswith(("libamdhip64", "libhipblas"))))
 
 
 def test_requirements_of_torch_are_met() -> None:

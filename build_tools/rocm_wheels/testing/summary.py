@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from functools import partial
 from pathlib import Path
 
 from rocm_wheels.core import errors, junit, tables
@@ -40,37 +40,31 @@ def read_reports(folder: Path, config: str = "", shard: str = "") -> list[Summar
 
     Where a record of ours is, it stands for the JUnit files beside and below it.
     """
+    row = partial(SummaryRow, config, shard)
     rows = []
     records = sorted(folder.rglob(results.RESULTS_FILE))
     for record in records:
-        rows += list(_read_record(record, config, shard))
+        document = results.read_results(record)
+        bad = [test for test in document.tests if test.verdict in results.BAD_VERDICTS]
+        for test, others in results.group_failures(bad):
+            reason = f"{_cut(test.detail)} {results.describe_others(others)}".strip()
+            rows.append(row(test.name.partition("::")[0], test.name, test.outcome, reason, 1 + others))
+        if document.lost_gpu:
+            rows.append(row(record.name, "", "not whole", f"lost {document.lost_gpu}"))
     recorded = {record.parent for record in records}
     reports = [file for file in sorted(folder.rglob("*.xml")) if not recorded & {*file.parents}]
     for file in reports:
         report, name = junit.read_junit_report(file), file.relative_to(folder).as_posix()
         if report.fault:
-            rows.append(SummaryRow(config, shard, name, "", "not whole", report.fault))
-        for test, reason in zip(report.names, report.reasons, strict=True):
-            rows.append(SummaryRow(config, shard, name, test, "failed", reason))
+            rows.append(row(name, "", "not whole", report.fault))
+        for test_name, reason in zip(report.names, report.reasons, strict=True):
+            rows.append(row(name, test_name, "failed", _cut(reason)))
         unnamed = report.failed + report.crashed + report.timeout - len(report.names)
         if unnamed > 0:
-            rows.append(
-                SummaryRow(config, shard, name, "", "failed", tables.format_count(unnamed, "other test"))
-            )
+            rows.append(row(name, "", "failed", tables.format_count(unnamed, "other test")))
     if not records and not reports:
-        rows.append(SummaryRow(config, shard, folder.name, "", "missing", "there is no report"))
+        rows.append(row(folder.name, "", "missing", "there is no report"))
     return list(dict.fromkeys(rows))
-
-
-def _read_record(record: Path, config: str, shard: str) -> Iterator[SummaryRow]:
-    document = results.read_results(record)
-    bad = [test for test in document.tests if test.verdict in results.BAD_VERDICTS]
-    for test, others in results.group_failures(bad):
-        reason = " ".join(filter(None, [_cut(test.detail), results.describe_others(others)]))
-        where = test.name.partition("::")[0]
-        yield SummaryRow(config, shard, where, test.name, test.outcome, reason, 1 + others)
-    if document.lost_gpu:
-        yield SummaryRow(config, shard, record.name, "", "not whole", f"lost {document.lost_gpu}")
 
 
 def read_shards(folder: Path) -> tuple[list[SummaryRow], list[str]]:
@@ -95,21 +89,22 @@ def read_shards(folder: Path) -> tuple[list[SummaryRow], list[str]]:
         plans: dict[str, set[str]] = defaultdict(set)
         for number in sorted({*range(1, count + 1), *paths}):
             name = f"{number}/{count}"
-            if number in paths:
-                rows += read_reports(paths[number], config, name)
-            else:
+            if number not in paths:
                 rows.append(SummaryRow(config, name, "", "", "missing", "the shard left no report"))
-            for record in sorted(paths[number].rglob(results.RESULTS_FILE)) if number in paths else ():
-                if (suite := results.read_results(record).suite) is None:
-                    continue
-                plans[suite.name].add(suite.plan)
-                if (suite.shard, suite.shards) != (number, count):
-                    why = f"it is of shard {suite.shard}/{suite.shards}"
-                    rows.append(SummaryRow(config, name, record.name, "", "not whole", why))
-        for suite_name, digests in plans.items():
-            if len(digests) > 1:
-                why = "its files were shared out in several ways: some may be in no shard"
-                rows.append(SummaryRow(config, "", suite_name, "", "not whole", why))
+                continue
+            rows += read_reports(paths[number], config, name)
+            for record in sorted(paths[number].rglob(results.RESULTS_FILE)):
+                if suite := results.read_results(record).suite:
+                    plans[suite.name].add(suite.plan)
+                    if (suite.shard, suite.shards) != (number, count):
+                        why = f"it is of shard {suite.shard}/{suite.shards}"
+                        rows.append(SummaryRow(config, name, record.name, "", "not whole", why))
+        why = "its files were shared out in several ways: some may be in no shard"
+        rows += [
+            SummaryRow(config, "", suite_name, "", "not whole", why)
+            for suite_name, digests in plans.items()
+            if len(digests) > 1
+        ]
     return rows, others
 
 
@@ -122,19 +117,11 @@ def format_summary_markdown(rows: list[SummaryRow], heading: str, *, combined: b
     title = ", ".join(parts) or "All tests passed"
     lines = [f"### {title}{f' — {heading}' if heading else ''}{'' if rows else ' :white_check_mark:'}", ""]
     if rows:
-        columns = ("where", "test", "outcome", "reason")
-        header = (*(("config", "shard") if combined else ()), *columns)
-        table = [
-            (
-                *((row.config, row.shard) if combined else ()),
-                row.where,
-                row.test,
-                row.outcome,
-                row.reason if row.count > 1 else _cut(row.reason),
-            )
-            for row in rows[:_MOST_ROWS]
-        ]
-        lines.append(tables.format_markdown_table(header, table).rstrip())
+        header = ("config", "shard", "where", "test", "outcome", "reason")
+        table = [astuple(row)[: len(header)] for row in rows[:_MOST_ROWS]]
+        columns = slice(0 if combined else 2, None)
+        shown = tables.format_markdown_table(header[columns], [cells[columns] for cells in table])
+        lines.append(shown.rstrip())
     if len(rows) > _MOST_ROWS:
         lines.append(f"\nand {tables.format_count(len(rows) - _MOST_ROWS, 'other')}")
     return "\n".join(lines) + "\n"
