@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from finished_demo import Demo, finish_demo
-from our_pip import OLD_PIPS, UV, get_pip
+from our_pip import INSTALLERS, OLD_PIPS, UV, get_pip
 from source_trees import CLONE, Upstream, make_upstream
 
 
@@ -36,9 +36,12 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
     return finish_demo(tmp_path_factory)
 
 
-@pytest.fixture(scope="session", params=[*OLD_PIPS, "newest", "uv"])
+@pytest.fixture(scope="session", params=INSTALLERS)
 def installer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """How each installer that we promise is called, before its options: the oldest pips, the newest, uv."""
+    """How each installer that we promise is called, before its options: the oldest pip, the newest, uv.
+
+    The exhaustive test has the pips between, too.
+    """
     pip = [sys.executable, "-m", "pip"]
     if request.param in OLD_PIPS:
         pip = get_pip(request.param, tmp_path_factory.mktemp("pip"))

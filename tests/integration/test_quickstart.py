@@ -20,7 +20,7 @@ from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
-from our_pip import OLD_PIPS, copy_pip
+from our_pip import copy_pip
 from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 from uv import find_uv_bin
@@ -210,15 +210,6 @@ def use_hollow_wheels(lock: Path, folder: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
-# of the old pips the oldest that runs here each time: those between resolve as it does
-OLDEST = OLD_PIPS[2 if sys.version_info >= (3, 12) else 0]
-INSTALLERS = [
-    *(pytest.param(v, marks=[] if v == OLDEST else pytest.mark.exhaustive) for v in OLD_PIPS),
-    *("newest", "uv"),
-]
-
-
-@pytest.mark.parametrize("installer", INSTALLERS, indirect=True)
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda path: path.stem)
 def test_every_installer_takes_the_locks(
     installer: list[str], lock: Path, hollow_index: Path, tmp_path: Path, exhaustive: bool

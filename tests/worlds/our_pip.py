@@ -26,6 +26,12 @@ def copy_pip(site: Path) -> None:
 
 # the first that we promise; that of Debian 12 and of Python 3.10; that of Python 3.11.5 to 3.11.7
 OLD_PIPS = ("22.3.1", "23.0.1", "23.2.1")
+# of the old pips the oldest that runs here each time: those between resolve, and read names, as it does
+OLDEST = OLD_PIPS[2 if sys.version_info >= (3, 12) else 0]
+INSTALLERS = [
+    *(pytest.param(v, marks=[] if v == OLDEST else pytest.mark.exhaustive) for v in OLD_PIPS),
+    *("newest", "uv"),
+]
 
 
 def get_pip(version: str, folder: Path) -> list[str]:
