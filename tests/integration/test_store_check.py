@@ -228,12 +228,14 @@ def test_a_damaged_file_is_named_and_comes_back(
 
 
 def test_damaged_files_in_a_bucket_are_named_and_come_back(released: Released) -> None:
-    """A file for each remedy; all of them are tried in a folder. No wheel is read when nobody asks."""
+    """One that is staged again, and one that is written again; all of them are tried in a folder.
+
+    No wheel is read when nobody asks.
+    """
     store = fill(s3_servers.a_store(), released)
     by_remedy = {remedy: (kind, damage, name, remedy) for kind, damage, name, remedy in CASES[::5]}
-    assert list(by_remedy) == ["stage", "a copy", "repair", "refresh"]
-    for case in by_remedy.values():
-        require_found(released, store, case)
+    for remedy in ("stage", "repair"):
+        require_found(released, store, by_remedy[remedy])
 
     class Watching(FaultyStore):
         def read(self, path: str) -> Any:

@@ -320,7 +320,7 @@ def test_refresh_in_s3_over_a_bad_line_and_killed(sets: Sets) -> None:
 def require_refreshed_in_s3(sets: Sets, connect: Callable[..., Store]) -> None:
     """Refresh in a bucket (``connect`` returns its store, by a URL), over a bad line and killed.
 
-    Killed after every fourth write; after each one it is in a folder.
+    Killed after every eighth write; after each one it is in a folder.
     """
     store, seen, faults = connect(), [0], ["503", "lost"]
     start = folder.FolderStore(sets.place)
@@ -346,7 +346,7 @@ def require_refreshed_in_s3(sets: Sets, connect: Callable[..., Store]) -> None:
     count = len(watched.writes)
     refresh(watched)
     assert len(watched.writes) == count
-    for number, write in enumerate(watched.writes[::4]):
+    for number, write in enumerate(watched.writes[::8]):
         know(store, sets.new, "fail" if number % 2 == 0 else "pass", hours=2.5 - number / 10)
         with pytest.raises(Killed):
             refresh(Watched(store, at=write, fault="after"))
