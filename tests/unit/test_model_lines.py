@@ -133,9 +133,9 @@ WRONG = [
     (
         "ref: release/2.10",
         "ref: --upload-pack",
-        "15:9: lines.0.projects.pytorch.checkout: '--upload-pack'",
+        "lines.0.projects.pytorch.checkout.ref: it must be the name of a branch or tag (found '--upload",
     ),
-    ("ref: release/2.10", "ref: two words", "checkout: 'two words' is not the name of a branch"),
+    ("ref: release/2.10", "ref: two words", "checkout.ref: it must be the name of a branch"),
     ('origin: "https://example.com/a.git", ', "", "checkout: `origin` is missing"),
     ('value: "1.10", ', "", "17:9: lines.0.projects.apex.version: `value` is missing"),
     (

@@ -23,7 +23,12 @@ if TYPE_CHECKING:
     from rocm_wheels.models.project import Project
 
 _SOURCE_PLACE = re.compile(r"@[0-9a-f]{40}\b|\bat [0-9a-f]{40}\b|https://|\bPyPI METADATA\b")
-_REF = re.compile(r"[^\s\x00-\x1f\x7f~^:?*\[\\-][^\s\x00-\x1f\x7f~^:?*\[\\]*\Z")
+_Ref = Annotated[
+    str,
+    records.require_pattern(
+        r"[^\s\x00-\x1f\x7f~^:?*\[\\-][^\s\x00-\x1f\x7f~^:?*\[\\]*", "the name of a branch or tag"
+    ),
+]
 
 
 def _check_version(text: str) -> str:
@@ -53,12 +58,9 @@ class LineFact(records.Record):
             raise ValueError(f"kind {self.kind} needs a source: path@commit, a page or PyPI METADATA")
         return self
 
-    def _nothing_if_unknown(self, value: object) -> None:
-        if self.kind == "unknown" and value:
+    def _require_value(self, name: str, value: object, *others: object) -> None:
+        if self.kind == "unknown" and any((value, *others)):
             raise ValueError("what is unknown has no value: say how it is known, or leave the value out")
-
-    def _something_unless_unknown(self, name: str, value: object) -> None:
-        self._nothing_if_unknown(value)
         if self.kind != "unknown" and not value:
             raise ValueError(f"`{name}` is missing; what nobody states has `kind: unknown`")
 
@@ -94,7 +96,7 @@ class LineValue(LineFact):
 
     @model_validator(mode="after")
     def _value_or_unknown(self) -> LineValue:
-        self._something_unless_unknown("value", self.value)
+        self._require_value("value", self.value)
         return self
 
 
@@ -105,15 +107,12 @@ class LineCheckout(LineFact):
     """
 
     origin: str | None = None
-    ref: str | None = None
+    ref: _Ref | None = None
     platforms: tuple[project_names.Platform, ...] = ("linux", "windows")
 
     @model_validator(mode="after")
     def _origin_or_unknown(self) -> LineCheckout:
-        self._nothing_if_unknown(self.ref)
-        self._something_unless_unknown("origin", self.origin)
-        if self.ref is not None and not _REF.match(self.ref):
-            raise ValueError(f"{self.ref!r} is not the name of a branch or tag")
+        self._require_value("origin", self.origin, self.ref)
         return self
 
 
