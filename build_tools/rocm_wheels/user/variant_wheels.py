@@ -157,16 +157,7 @@ def _read_index_document(link: reader.IndexLink, reach: reader.IndexReader) -> d
     if answer.status != 200:
         raise reader.make_status_error(link.url, answer.status)
     index_pages.require_stated_digest(name, answer.content, reader.require_link_digest(link))
-    try:
-        return document.parse_document(answer.content, name=name)
-    except errors.DataError as fault:
-        try:
-            old = document.read_any_format(answer.content, name=name)
-        except errors.DataError:
-            raise fault from None
-    used = {namespace for properties in old.variants.values() for namespace in properties}
-    namespaces = (*old.namespaces, *sorted(used - set(old.namespaces)))
-    return document.VariantMetadata(namespaces, old.variants, old.providers)
+    return document.read_any_format(answer.content, name=name)
 
 
 def _explain_unsupported(

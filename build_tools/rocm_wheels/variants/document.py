@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, TypeVar
 
@@ -381,7 +381,6 @@ def read_wheel_document(content: bytes, *, name: str, label: str) -> tuple[Varia
 
 
 NamedDocuments = Sequence[tuple[str, VariantMetadata]]
-_EntryT = TypeVar("_EntryT", Properties, Provider)
 
 
 def merge_documents(documents: NamedDocuments) -> VariantMetadata:
@@ -402,46 +401,36 @@ def merge_documents(documents: NamedDocuments) -> VariantMetadata:
                 f"{', '.join(first.namespaces)} and {', '.join(document.namespaces)}",
                 tip="one list must begin with the other: stamp the second with --join the first",
             )
-    providers = _merge_entries(
-        [(wheel, document.providers) for wheel, document in ordered],
-        "name different providers of {}",
-        lambda provider: json.dumps(provider.as_json()),
-        "a namespace has one provider in a release: stamp the second with --join the first",
-    )
-    if providers and providers.keys() != set(first.namespaces):
-        silent = ", ".join(sorted(set(first.namespaces) - providers.keys()))
+    providers: dict[str, tuple[str, Provider]] = {}  # each with the first wheel that has it
+    variants: dict[str, tuple[str, Properties]] = {}
+    for wheel, document in ordered:
+        for namespace, provider in document.providers.items():
+            other, existing = providers.setdefault(namespace, (wheel, provider))
+            if existing != provider:
+                raise errors.DataError(
+                    f"{other} and {wheel} name different providers of {namespace}: "
+                    f"{json.dumps(existing.as_json())} and {json.dumps(provider.as_json())}",
+                    tip="a namespace has one provider in a release: stamp the second with --join the first",
+                )
+        for label, properties in document.variants.items():
+            other, same = variants.setdefault(label, (wheel, properties))
+            if same != properties:
+                raise errors.DataError(
+                    f"{other} and {wheel} have the label {label} with different properties: "
+                    f"{describe_properties(same)} and {describe_properties(properties)}",
+                    tip="a label is for one set of properties in a release: stamp one with another --label",
+                )
+    if providers and (silent := ", ".join(sorted(set(first.namespaces) - providers.keys()))):
         speaks = next(wheel for wheel, document in ordered if document.providers)
         raise errors.DataError(
             f"{longest} names no provider of {silent}, {speaks} names its own",
             tip="in a release all wheels name their providers, or none does",
         )
-    variants = _merge_entries(
-        [(wheel, document.variants) for wheel, document in ordered],
-        "have the label {} with different properties",
-        describe_properties,
-        "a label is for one set of properties in a release: stamp one with another --label",
+    return VariantMetadata(
+        first.namespaces,
+        {label: properties for label, (_, properties) in sorted(variants.items())},
+        {namespace: provider for namespace, (_, provider) in sorted(providers.items())},
     )
-    return VariantMetadata(first.namespaces, variants, providers)
-
-
-def _merge_entries(
-    wheels: Iterable[tuple[str, Mapping[str, _EntryT]]],
-    conflict: str,
-    describe: Callable[[_EntryT], str],
-    tip: str,
-) -> dict[str, _EntryT]:
-    """Join mappings of which a key stands for the same everywhere; ``conflict`` says that it does not."""
-    merged: dict[str, tuple[str, _EntryT]] = {}
-    for wheel, entries in wheels:
-        for key, entry in entries.items():
-            first_wheel, existing = merged.setdefault(key, (wheel, entry))
-            if existing != entry:
-                raise errors.DataError(
-                    f"{first_wheel} and {wheel} {conflict.format(key)}: "
-                    f"{describe(existing)} and {describe(entry)}",
-                    tip=tip,
-                )
-    return {key: entry for key, (_, entry) in sorted(merged.items())}
 
 
 OWN_PROVIDER_NAME = "rocm-variant-provider"
