@@ -89,13 +89,7 @@ def _find_nearest_ids(name: str, ids: list[str]) -> list[str]:
 sdk_options = catalogue.takes(
     catalogue.ROCM_INDEX,
     catalogue.FIND_LINKS,
-    option(
-        "--cache-dir",
-        "pip_cache_dir",
-        type=GivenPath(file_okay=False),
-        metavar="DIR",
-        help="Cache folder of the installer.",
-    ),
+    catalogue.CACHE_DIR,
     catalogue.ROCM.but(
         name="rocm_sdk_version",
         default=project_names.DEFAULT_ROCM,
@@ -104,12 +98,7 @@ sdk_options = catalogue.takes(
         help="Version specifier of the rocm packages, operator included.",
     ),
     catalogue.PRE.but(negatable=True, default=True, show_default=True, help="Allow pre-releases of ROCm."),
-    option(
-        "--rocm-extras",
-        default="",
-        metavar="LIST",
-        help="More extras of rocm, such as device-gfx942,device-gfx1100.",
-    ),
+    catalogue.ROCM_EXTRAS.but(default=""),
     option(
         "--current-env",
         is_flag=True,

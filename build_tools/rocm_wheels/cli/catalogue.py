@@ -129,6 +129,18 @@ INDEX_CHANNEL = CHANNEL.but(
     type=click.Choice(["stable", "prerelease", "nightly", "dev"]),
     help="Of the known indexes, without --index [default: stable].",
 )
+LINE = Entry("--line", metavar="NAME", help="Release line to take (`compat show lines`).")
+LOCAL_VERSION = Entry("--local-version", metavar="TEXT", help="Local part of a version.")
+ROCM_EXTRAS = Entry(
+    "--rocm-extras", metavar="LIST", help="More extras of rocm, such as device-gfx942,device-gfx1100."
+)
+CACHE_DIR = Entry(
+    "--cache-dir",
+    "pip_cache_dir",
+    type=_FOLDER,
+    metavar="DIR",
+    help="Cache folder of the installer.",
+)
 VERSION_SUFFIX = Entry("--version-suffix", metavar="TEXT", help="Local version.")
 BUILD_TAG = Entry("--build-tag", metavar="TAG", help="Build tag of the name, beginning with a digit.")
 GROUP = Entry(

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.core import ParameterSource
 
-from rocm_wheels.cli import boundary, checkout_options, command
-from rocm_wheels.cli.options import GivenPath, PythonVersions
+from rocm_wheels.cli import boundary, catalogue, checkout_options, command
+from rocm_wheels.cli.checkout_options import TORCH
 from rocm_wheels.cli.output import print_result
 from rocm_wheels.core import errors, log, shell, tables
 from rocm_wheels.models import project_names
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from rocm_wheels.models.lock import Lock
     from rocm_wheels.models.project import Project
     from rocm_wheels.sources import resolve_lock
+
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def manifest_options() -> list[click.Option]:
@@ -66,54 +69,46 @@ def read_manifest(values: Mapping[str, Any]) -> Lock | None:
         raise errors.UsageError(
             f"{name} is a lock, not a manifest", tip="`rocm-wheels lock update` renews a lock"
         )
-    if expected:
-        _require_ref(lock, expected, name)
+    torch = lock.projects.get(TORCH)
+    if expected and torch is None:
+        raise errors.UsageError(
+            f"{name} has no {TORCH}, which was to be {expected}", tip="is it the right manifest?"
+        )
+    if expected and torch is not None and torch.ref != expected:
+        branch = "no branch" if torch.ref == torch.commit else f"the branch {torch.ref}"
+        raise errors.UsageError(
+            f"{name} names {branch} of {TORCH}, not {expected}",
+            tip="name another manifest, or correct --expected-pytorch-git-ref",
+        )
     return lock.model_copy(update={"projects": _select_projects(lock, values["projects"], name)})
 
 
 def _fetch_manifest(file: Path | None, url: str | None) -> tuple[Lock, str]:
+    """Return a manifest, and its name: of a file, else of a server."""
+    from urllib.parse import urlsplit
+
+    from rocm_wheels.index import reader
     from rocm_wheels.sources.lock import parse_lock, read_lock
 
     if file is not None:
         return read_lock(file), str(file)
-    from urllib.parse import urlsplit
-
-    from rocm_wheels.index import reader
-
-    assert url is not None
-    safe_url = shell.hide_credentials(url)
-    if urlsplit(url).scheme not in ("http", "https", "file"):
+    safe_url = shell.hide_credentials(str(url))
+    if urlsplit(str(url)).scheme not in ("http", "https", "file"):
         raise errors.UsageError(
             f"--manifest-url {safe_url!r} is not the URL of a file", tip="or name a file: --manifest"
         )
     try:
-        answer = reader.IndexReader().get(url)
+        answer = reader.IndexReader().get(str(url))
+        text = answer.content.decode("utf-8")
     except reader.UnreachableError as cause:
         raise errors.SourceError(f"{safe_url} cannot be reached", tip="try again later") from cause
+    except UnicodeDecodeError as cause:
+        raise errors.SourceError(f"{safe_url} is not text in UTF-8", tip="correct --manifest-url") from cause
     if answer.status != 200:
         raise errors.SourceError(
             f"{safe_url}: the server answers {answer.status}", tip="correct --manifest-url"
         )
-    try:
-        text = answer.content.decode("utf-8")
-    except UnicodeDecodeError as cause:
-        raise errors.SourceError(f"{safe_url} is not text in UTF-8", tip="correct --manifest-url") from cause
     return parse_lock(text, name=safe_url), safe_url
-
-
-def _require_ref(lock: Lock, expected: str, name: str) -> None:
-    torch = lock.projects.get(checkout_options.TORCH)
-    if torch is None:
-        raise errors.UsageError(
-            f"{name} has no {checkout_options.TORCH}, which was to be {expected}",
-            tip="is it the right manifest?",
-        )
-    if torch.ref != expected:
-        branch = "no branch" if torch.ref == torch.commit else f"the branch {torch.ref}"
-        raise errors.UsageError(
-            f"{name} names {branch} of {checkout_options.TORCH}, not {expected}",
-            tip="name another manifest, or correct --expected-pytorch-git-ref",
-        )
 
 
 def _select_projects(lock: Lock, names: tuple[str, ...], name: str) -> dict[str, Any]:
@@ -127,22 +122,12 @@ def _select_projects(lock: Lock, names: tuple[str, ...], name: str) -> dict[str,
 
 
 _FILE = click.Path(path_type=Path)
-_LOCK_HELP = """Pin every repository of a set in one file.
-
-Each ref is resolved once, submodules included, without checking anything out. Which commit of a project:
-its option, else the pin in torch's commit, else the release line, else the recipe's default. A commit
-that a checkout or a mirror has is read there; nothing is added to them.
-
-\b
-Example:
-  rocm-wheels lock make --line 2.9 --rocm 7.10.0 --gfx gfx942 -o set.lock
-"""
+_TOOLS = "tools"  # named among the projects of an update
 
 
-def _source_options() -> list[click.Option]:
-    """Return the options of each project: which ref, of which repository."""
-    kinds = (("ref", "REF", "Ref"), ("origin", "URL", "Repository"))
-    return [
+def _project_options(function: F) -> F:
+    """Add the options of each project: which ref, of which repository."""
+    return command.parameters(
         command.Option(
             [f"--{project_names.get_option_name(name)}-{kind}", f"{name}_{kind}"],
             project=name,
@@ -152,50 +137,20 @@ def _source_options() -> list[click.Option]:
             help=f"{title} of {name}.",
         )
         for name in project_names.list_project_names()
-        for kind, word, title in kinds
-    ]
+        for kind, word, title in (("ref", "REF", "Ref"), ("origin", "URL", "Repository"))
+    )(function)
 
 
-def _version_options() -> list[click.Option]:
-    """Return the options of what versions have before the one of ROCm."""
-    return [
-        command.Option(
-            ["--local-version"],
-            metavar="TEXT",
-            help="Part of all versions before +rocm…, to tell builds of one version apart; {date} is"
-            " today's (UTC): nightly{date}.17 for 2.13.0+nightly20261122.17.rocm10.1.",
-        ),
-        command.Option(
-            ["--name-torch"],
-            is_flag=True,
-            help="Have the version of torch in those of all others, so that one index can have sets of"
-            " several torches.",
-        ),
-    ]
-
-
-_TOOLS = "tools"  # named among the projects of an update
-
-
-def _tools_options() -> list[click.Option]:
-    """Return the options that say where the tools of a lock come from."""
-    return [
-        command.Option(
-            ["--rocm-index", "index_url"], metavar="URL", help="Package index of the ROCm packages."
-        ),
-        command.Option(["--find-links"], metavar="DIR|URL", help="Folder or page with ROCm packages."),
-        command.Option(
-            ["--rocm-extras"],
-            metavar="LIST",
-            help="More extras of rocm, such as device-gfx942 [default: those that the lock has].",
-        ),
-        command.Option(
-            ["--pre/--no-pre"], default=True, show_default=True, help="Allow pre-releases of ROCm."
-        ),
-        command.Option(
-            ["--cache-dir", "pip_cache_dir"], type=GivenPath(), help="Cache folder of the installer."
-        ),
-    ]
+# where the tools of a lock come from
+_tools_options = catalogue.takes(
+    catalogue.ROCM_INDEX,
+    catalogue.FIND_LINKS.but(metavar="DIR|URL"),
+    catalogue.ROCM_EXTRAS.but(
+        help="More extras of rocm, such as device-gfx942 [default: those that the lock has].",
+    ),
+    catalogue.PRE.but(negatable=True, default=True, show_default=True, help="Allow pre-releases of ROCm."),
+    catalogue.CACHE_DIR,
+)
 
 
 def _refuse_tools_options(options: Mapping[str, Any], how: str) -> None:
@@ -241,58 +196,57 @@ def _resolve_tools(path: Path, lock: Lock, options: Mapping[str, Any], patches: 
     )
 
 
-def _make_lock_command() -> click.Command:
-    return command.Command(
-        "lock make",
-        params=[
-            command.Option(
-                ["-o", "--output"], type=_FILE, metavar="FILE", help="File to write; - is stdout."
-            ),
-            command.Option(["--line"], metavar="NAME", help="Release line to take (`compat show lines`)."),
-            command.Option(
-                ["--project", "projects"],
-                multiple=True,
-                metavar="NAME",
-                help="Project to lock; may be repeated [default: all that line and platform have].",
-            ),
-            *_source_options(),
-            *manifest_options(),
-            command.Option(["--rocm", "rocm_version"], metavar="V", help="Version of the ROCm packages."),
-            command.Option(
-                ["--gfx", "pytorch_rocm_arch"], metavar="LIST", help="gfx targets or families, by commas."
-            ),
-            command.Option(
-                ["--python", "pythons"],
-                type=PythonVersions(),
-                metavar="LIST",
-                help="Pythons to build for, by commas [default: the line's].",
-            ),
-            *_version_options(),
-            command.Option(
-                ["--platform"],
-                type=click.Choice(["linux", "windows"]),
-                default=checkout_options.detect_platform(),
-                show_default="this one",
-                help="Platform that is built on.",
-            ),
-            command.Option(
-                ["--tools/--no-tools"],
-                default=False,
-                show_default=True,
-                help="Lock what it is built with, too: build tools and ROCm's packages, with digests.",
-            ),
-            *_tools_options(),
-            *checkout_options.shared_patch_options(),
-            checkout_options.repo_option(),
-            *checkout_options.network_options(fills_mirrors=False),
-            _json_option(),
-        ],
-        callback=_run_lock,
-        help=_LOCK_HELP,
-    )
+@command.command("lock make")
+@catalogue.OUTPUT.but(type=_FILE, help="File to write; - is stdout.")
+@catalogue.LINE
+@catalogue.PROJECT.but(
+    name="projects",
+    multiple=True,
+    metavar="NAME",
+    help="Project to lock; may be repeated [default: all that line and platform have].",
+)
+@_project_options
+@command.parameters(manifest_options())
+@catalogue.ROCM.but(name="rocm_version", metavar="V", help="Version of the ROCm packages.")
+@catalogue.GFX.but(name="pytorch_rocm_arch", metavar="LIST", help="gfx targets or families, by commas.")
+@catalogue.PYTHON_VERSIONS.but(
+    metavar="LIST",
+    help="Pythons to build for, by commas [default: the line's].",
+)
+@catalogue.LOCAL_VERSION.but(
+    help="Part of all versions before +rocm…, to tell builds of one version apart; {date} is today's (UTC):"
+    " nightly{date}.17 for 2.13.0+nightly20261122.17.rocm10.1.",
+)
+@command.option(
+    "--name-torch",
+    is_flag=True,
+    help="Have the version of torch in those of all others, so that one index can have sets of several"
+    " torches.",
+)
+@catalogue.PLATFORM.but(
+    default=checkout_options.detect_platform(), show_default="this one", help="Platform that is built on."
+)
+@command.option(
+    "--tools/--no-tools",
+    default=False,
+    show_default=True,
+    help="Lock what it is built with, too: build tools and ROCm's packages, with digests.",
+)
+@_tools_options
+@command.parameters(checkout_options.shared_patch_options())
+@command.parameters([checkout_options.repo_option(), *checkout_options.network_options(fills_mirrors=False)])
+@catalogue.JSON
+def make_command(**given: Any) -> None:
+    """Pin every repository of a set in one file.
 
+    Each ref is resolved once, submodules included, without checking anything out. Which commit of a project:
+    its option, else the pin in torch's commit, else the release line, else the recipe's default. A commit
+    that a checkout or a mirror has is read there; nothing is added to them.
 
-def _run_lock(**given: Any) -> None:
+    \b
+    Example:
+      rocm-wheels lock make --line 2.9 --rocm 7.10.0 --gfx gfx942 -o set.lock
+    """
     from rocm_wheels.sources import resolve_lock
     from rocm_wheels.sources.lock import format_lock, write_lock
 
@@ -315,24 +269,11 @@ def _run_lock(**given: Any) -> None:
     print_result(_lock_as_json(output, lock), [describe_lock(lock)], as_json=given["as_json"])
 
 
-def _json_option() -> command.Option:
-    return command.Option(["--json", "as_json"], is_flag=True, help="Print the result as JSON on stdout.")
-
-
 def _lock_as_json(path: Path, lock: Lock) -> dict[str, Any]:
     """Return what ``--json`` prints of a lock that was written. Keys are added later, never renamed."""
-    projects = {
-        name: {
-            "origin": locked.origin,
-            "ref": locked.ref,
-            "commit": locked.commit,
-            "version": locked.version,
-            "pinned": locked.pinned,
-        }
-        for name, locked in lock.projects.items()
-    }
-    tools = {python: locked.model_dump(mode="json") for python, locked in lock.tools.items()}
-    return {"file": path, "projects": projects, "tools": tools}
+    keys = ("origin", "ref", "commit", "version", "pinned")
+    projects = {name: {key: getattr(locked, key) for key in keys} for name, locked in lock.projects.items()}
+    return {"file": path, "projects": projects, "tools": lock.tools}
 
 
 def check_output_path(path: Path | None, option_name: str = "-o") -> Path | None:
@@ -415,7 +356,7 @@ def _make_lock_request(options: Mapping[str, Any]) -> resolve_lock.LockRequest:
     arch = options["pytorch_rocm_arch"]
     return resolve_lock.LockRequest(
         projects=tuple(projects),
-        torch=load_project(checkout_options.TORCH),
+        torch=load_project(TORCH),
         options=wishes,
         platform=platform,
         line=line,
@@ -461,7 +402,7 @@ def _make_wishes(options: Mapping[str, Any], chosen: set[str]) -> dict[str, reso
         ref, origin = options[f"{name}_ref"], options[f"{name}_origin"]
         if ref is None and origin is None:
             continue
-        if name not in chosen and name != checkout_options.TORCH:
+        if name not in chosen and name != TORCH:
             option = f"--{project_names.get_option_name(name)}-{'ref' if ref is not None else 'origin'}"
             raise errors.UsageError(
                 f"{option} would have no effect: {name} is not locked", tip="leave it out"
@@ -503,49 +444,39 @@ def _parse_pythons(text: str | None) -> tuple[str, ...]:
     return pythons
 
 
-make_command = _make_lock_command()
-
-
 _MOST_COMMITS = 20  # commits of a project that are listed
-_UPDATE_HELP = """Resolve the refs of some projects of a lock again, and say what changed.
-
-A project whose commit torch pins takes the pin of the lock's torch; one that was locked by a branch or
-tag takes what that is now. The others stay as they are. The word tools stands for what all of them are
-built with: build tools and ROCm's packages, for the Pythons of the lock or those of --python.
-
-\b
-Examples:
-  rocm-wheels lock update set.lock torch
-  rocm-wheels lock update set.lock tools --rocm-index URL --rocm-extras device-gfx942
-  rocm-wheels lock update set.lock --all
-"""
 
 
-def _make_update_command() -> click.Command:
-    return command.Command(
-        "lock update",
-        params=[
-            click.Argument(["file"], type=_FILE, metavar="FILE"),
-            click.Argument(["projects"], metavar="[PROJECT|tools]…", nargs=-1),
-            command.Option(["--all", "everything"], is_flag=True, help="All that are in the lock."),
-            command.Option(
-                ["--python", "pythons"],
-                type=PythonVersions(),
-                metavar="LIST",
-                help="Pythons to lock tools for, by commas; other ones keep theirs [default: the lock's].",
-            ),
-            *_tools_options(),
-            checkout_options.patch_folder_option(),
-            checkout_options.repo_option(),
-            *checkout_options.network_options(fills_mirrors=False),
-            _json_option(),
-        ],
-        callback=_run_update,
-        help=_UPDATE_HELP,
-    )
+@command.command("lock update")
+@click.argument("file", type=_FILE, metavar="FILE")
+@click.argument("projects", metavar="[PROJECT|tools]…", nargs=-1)
+@catalogue.ALL.but(help="All that are in the lock.")
+@catalogue.PYTHON_VERSIONS.but(
+    metavar="LIST",
+    help="Pythons to lock tools for, by commas; other ones keep theirs [default: the lock's].",
+)
+@_tools_options
+@command.parameters(
+    [
+        checkout_options.patch_folder_option(),
+        checkout_options.repo_option(),
+        *checkout_options.network_options(fills_mirrors=False),
+    ]
+)
+@catalogue.JSON
+def update_command(**given: Any) -> None:
+    """Resolve the refs of some projects of a lock again, and say what changed.
 
+    A project whose commit torch pins takes the pin of the lock's torch; one that was locked by a branch or
+    tag takes what that is now. The others stay as they are. The word tools stands for what all of them are
+    built with: build tools and ROCm's packages, for the Pythons of the lock or those of --python.
 
-def _run_update(**given: Any) -> None:
+    \b
+    Examples:
+      rocm-wheels lock update set.lock torch
+      rocm-wheels lock update set.lock tools --rocm-index URL --rocm-extras device-gfx942
+      rocm-wheels lock update set.lock --all
+    """
     from rocm_wheels.sources import resolve_lock
     from rocm_wheels.sources.lock import read_lock, write_lock
 
@@ -564,7 +495,7 @@ def _run_update(**given: Any) -> None:
         updated, drifts = resolve_lock.update_lock(
             lock,
             projects,
-            torch=checkout_options.TORCH,
+            torch=TORCH,
             checkouts=find_checkouts(given),
             patches=checkout_options.find_patch_folder(given),
             env=boundary.read_environment(),
@@ -586,17 +517,18 @@ def _run_update(**given: Any) -> None:
 def _choose_names(options: Mapping[str, Any], lock: Lock) -> list[str]:
     from rocm_wheels.cli import checkout
 
-    if bool(options["projects"]) == options["everything"]:
+    everything = options["everything"]
+    if bool(options["projects"]) == everything:
         raise errors.UsageError(
             "--all and names of projects exclude each other"
-            if options["everything"]
+            if everything
             else "name the projects to update, or give --all",
             tip=f"in the lock: {', '.join([*lock.projects, _TOOLS])}",
         )
-    if options["everything"]:
+    if everything:
         return [*lock.projects, *([_TOOLS] if lock.tools else [])]
-    words = dict.fromkeys(options["projects"])
-    return [*dict.fromkeys(word if word == _TOOLS else checkout.find_project_name(word) for word in words)]
+    words = (word if word == _TOOLS else checkout.find_project_name(word) for word in options["projects"])
+    return list(dict.fromkeys(words))
 
 
 def _print_changes(old: Lock, new: Lock, options: Mapping[str, Any]) -> None:
@@ -615,53 +547,36 @@ def _print_changes(old: Lock, new: Lock, options: Mapping[str, Any]) -> None:
     click.echo("\n".join(lock_diff.format_diff_report(diff)))
 
 
-update_command = _make_update_command()
+@command.command("lock diff")
+@click.argument("a", type=_FILE, metavar="A")
+@click.argument("b", type=_FILE, metavar="B")
+@command.parameters([checkout_options.repo_option(), checkout_options.mirror_option(fills=False)])
+@command.option(
+    "--submodules/--no-submodules",
+    default=False,
+    show_default=True,
+    help="List the commits inside submodules too; without, where they moved from and to.",
+)
+@command.option(
+    "--max-commits",
+    type=click.IntRange(min=0),
+    default=_MOST_COMMITS,
+    show_default=True,
+    metavar="N",
+    help="Commits to list of a repository and direction; the rest is counted.",
+)
+@catalogue.JSON
+def diff_command(**given: Any) -> None:
+    """Show what changed between two locks: projects, submodules, ROCm, targets, and the commits between.
 
+    A and B are locks, or manifests of TheRock's scripts. Commits are listed where a checkout (--source-dir)
+    or a mirror (--mirror-dir) has both ends; else the page of GitHub, GitLab or another host that compares
+    them is named. No server is asked.
 
-_DIFF_HELP = """Show what changed between two locks: projects, submodules, ROCm, targets, and the commits
-between.
-
-A and B are locks, or manifests of TheRock's scripts. Commits are listed where a checkout (--source-dir) or a
-mirror (--mirror-dir) has both ends; else the page of GitHub, GitLab or another host that compares them is
-named. No server is asked.
-
-\b
-Examples:
-  rocm-wheels lock diff last.lock set.lock --source-dir src
-"""
-
-
-def _make_diff_command() -> click.Command:
-    file = click.Path(path_type=Path)
-    return command.Command(
-        "lock diff",
-        params=[
-            click.Argument(["a"], type=file, metavar="A"),
-            click.Argument(["b"], type=file, metavar="B"),
-            checkout_options.repo_option(),
-            command.Option(
-                ["--submodules/--no-submodules"],
-                default=False,
-                show_default=True,
-                help="List the commits inside submodules too; without, where they moved from and to.",
-            ),
-            command.Option(
-                ["--max-commits"],
-                type=click.IntRange(min=0),
-                default=20,
-                show_default=True,
-                metavar="N",
-                help="Commits to list of a repository and direction; the rest is counted.",
-            ),
-            command.Option(["--json", "as_json"], is_flag=True, help="Print the differences as JSON."),
-            checkout_options.mirror_option(fills=False),
-        ],
-        callback=_run_diff,
-        help=_DIFF_HELP,
-    )
-
-
-def _run_diff(**given: Any) -> None:
+    \b
+    Examples:
+      rocm-wheels lock diff last.lock set.lock --source-dir src
+    """
     from rocm_wheels.sources import lock_diff
     from rocm_wheels.sources.lock import read_lock
 
@@ -683,6 +598,3 @@ def _run_diff(**given: Any) -> None:
         env=boundary.read_environment(),
     )
     print_result(diff, lock_diff.format_diff_report(diff), as_json=given["as_json"])
-
-
-diff_command = _make_diff_command()

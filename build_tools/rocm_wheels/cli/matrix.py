@@ -43,9 +43,8 @@ _selection_options = catalogue.takes(
     catalogue.PYTHON_VERSIONS.but(
         envvar="ROCM_WHEELS_PYTHONS", help="These Pythons, as 3.12 or 3.14t [default: those of the trigger]."
     ),
-    command.option(
-        "--line",
-        "lines",
+    catalogue.LINE.but(
+        name="lines",
         envvar="ROCM_WHEELS_LINES",
         metavar="L,…",
         help="These torch lines, as 2.13 or nightly [default: those of the trigger].",

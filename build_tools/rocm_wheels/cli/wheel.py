@@ -243,7 +243,7 @@ def _wheel_as_json(wheel: Path) -> dict[str, Any]:
 @command.command("wheel retag")
 @wheels_argument
 @command.option("--version", metavar="V", help="The whole version, local part included.")
-@command.option("--local-version", "local", metavar="L", help="Its local part (rocm7.2.0); '' takes it away.")
+@catalogue.LOCAL_VERSION.but(name="local", metavar="L", help="Its local part (rocm7.2.0); '' takes it away.")
 @catalogue.BUILD_TAG.but(name="build", help="The build tag, beginning with a digit; '' takes it away.")
 @command.option(
     "--platform-tag", "platforms", multiple=True, metavar="TAG", help="May be given several times."
