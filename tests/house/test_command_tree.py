@@ -259,6 +259,26 @@ def test_messages_and_help_name_options_as_they_are_shown() -> None:
     assert {place: options for place, options in older.items() if options} == {}
 
 
+def test_messages_help_and_pages_name_commands_as_they_are_listed() -> None:
+    """No other name that is read (``verify``), and none that is not there (``wheel verify``)."""
+    package, clone = Path(rocm_wheels.__file__).parent, Path(rocm_wheels.__file__).parents[2]
+    texts = {words: command.help or "" for words, command in TREE.items()}
+    texts |= {str(module): "\n".join(list_message_texts(module)) for module in sorted(package.rglob("*.py"))}
+    pages = [clone / "README.md", *sorted((clone / "docs/pages").rglob("*.md"))]
+    about_names = {"changelog.md", "therock.md"}  # these have older ones, too
+    texts |= {str(page): page.read_text(encoding="utf-8") for page in pages if page.name not in about_names}
+    groups = {words.split()[0] for words in TREE if " " in words}
+    faults = set()
+    for place, text in texts.items():
+        for words in re.findall(r"`(?:uvx |pipx run )?rocm-wheels ([a-z][a-z -]*)", text):
+            names = [word for word in words.split() if not word.startswith("-")]
+            length = 1 if names[0] not in groups else 3 if names[:2] == ["set", "evidence"] else 2
+            listed = {tuple(words.split()[: len(names[:length])]) for words in TREE}
+            if names and tuple(names[:length]) not in listed:
+                faults.add((Path(place).name, " ".join(names[:length])))
+    assert faults == set()
+
+
 @pytest.mark.parametrize(("old", "new"), main.ALIASES.items())
 def test_older_name_is_the_same_command_and_not_shown(old: str, new: str) -> None:
     context = click.Context(main.cli, info_name="rocm-wheels")
