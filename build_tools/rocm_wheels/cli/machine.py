@@ -104,7 +104,7 @@ def configure_command(
     if as_json:
         document = {
             "settings": [asdict(setting) for setting in advice.settings],
-            "notes": advice.notes,
+            "notes": [extras.adapt_commands(note) for note in advice.notes],
             "torch": advice.torch,
             "targets": advice.targets,
             "gpus": [asdict(gpu) for gpu in advice.hardware.gpus],

@@ -16,7 +16,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from rocm_wheels.core import errors, parallel, shell
+from rocm_wheels.core import errors, extras, parallel, shell
 from rocm_wheels.gpus import variables, vendors
 from rocm_wheels.index import reader
 from rocm_wheels.models import package_indexes
@@ -125,7 +125,8 @@ def _choose_first(
             continue
         reason = f"it has code for {gfx}, which no table lists of it" if is_unlisted else known.reason
         passed = (f"passed over: {failure}" for failure in failures)
-        index_notes = (f"{known.name} was taken: {reason}", *asked.notes, *passed)
+        asked_notes = map(extras.adapt_commands, asked.notes)
+        index_notes = (f"{known.name} was taken: {reason}", *asked_notes, *passed)
         noted = tuple(replace(choice, notes=(*index_notes, *choice.notes)) for choice in answer)
         served = [entry for choice in answer for entry in choice.served]
         is_served = not served or any(runs for _, runs in served)
@@ -212,15 +213,15 @@ def _decide(
     kind = candidates.get_build_kind(best.wheel.version)
 
     # METADATA says which extras a wheel has
-    extras = sorted(requirement.extras)
+    requested = sorted(requirement.extras)
     devices = None
-    if any(extra.startswith("device-") for extra in extras) or (
+    if any(extra.startswith("device-") for extra in requested) or (
         best.has_compiled_code and best.label is None and host.hardware.amd
     ):
         content = index_pages.read_wheel_metadata(best.link, reach)
         metadata = dist_info.parse_metadata(content, name=f"METADATA of {best.name}")
         devices = device_extras.choose_device_extras(
-            best, metadata, extras, located=located, host=host, reach=reach
+            best, metadata, requested, located=located, host=host, reach=reach
         )
 
     # how the index serves GPUs, and which of this machine's the wheel has kernels for, as far as it says
@@ -265,18 +266,18 @@ def _decide(
     if best.link.yanked is not None:
         why = best.link.yanked or "no reason is given"
         notes.append(f"{best.name} was yanked ({why}); taken because it is pinned exactly")
-    extras = sorted({*extras, *(devices.extras if devices else ())})
-    extras_text = f"[{','.join(extras)}]" if extras else ""
+    all_extras = sorted({*requested, *(devices.extras if devices else ())})
+    extras_text = f"[{','.join(all_extras)}]" if all_extras else ""
     return WheelChoice(
         requirement=str(requirement),
         project=str(canonicalize_name(requirement.name)),
-        extras=tuple(sorted(requirement.extras)),
+        extras=tuple(requested),
         index=located.index,
         layout=layout,
         picked=best,
         candidates=(*release.ranked, *out),
         requires=(f"{requirement.name}{extras_text}=={best.version}",),
-        notes=tuple(dict.fromkeys([*notes, *release.notes])),
+        notes=tuple(dict.fromkeys(map(extras.adapt_commands, [*notes, *release.notes]))),
         served=served,
         visible_line=gpu_support.make_visible_line(served),
         override_line=posed.line if posed else None,
