@@ -379,7 +379,7 @@ def test_forks_read_the_cache_and_only_trusted_code_writes_it() -> None:
 def test_a_pull_request_from_a_fork_needs_no_variable() -> None:
     """GitHub hands it none; only an image may be missing then: the build is on the machine itself."""
     index, given = (
-        package_indexes.get_index(TABLE.rocm_index).url,
+        next(row.url for row in package_indexes.list_indexes() if row.name == TABLE.rocm_index),
         WORKFLOWS["presubmit.yml"]["jobs"]["build"]["with"],
     )
     assert given["rocm_index"] == f"${{{{ inputs.rocm_index || vars.ROCM_WHEELS_ROCM_INDEX || '{index}' }}}}"

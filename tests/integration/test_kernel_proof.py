@@ -30,6 +30,7 @@ from rocm_wheels.user.host import StatedMachine, make_host
 pytestmark = pytest.mark.contract
 
 CLONE = Path(__file__).resolve().parents[2]
+INDEXES = {index.name: index for index in package_indexes.list_indexes()}
 CPU = "hip: str | None = None\ncuda: str | None = None\n"
 REST = 24 << 20  # bytes behind the device code: more than sockets of this machine take unasked
 NVIDIA = "nvidia-cublas-cu12==12.8; platform_system == 'Linux'"
@@ -156,7 +157,7 @@ def test_choose_and_install_refuse_alike_what_only_a_table_or_an_extra_promises(
     device_wheel = draft.write(tmp_path / "host")
     for number, files in enumerate(([fat], [host_wheel, device_wheel])):
         with served_index(tmp_path / f"index{number}", files) as server:
-            row = package_indexes.get_index("pytorch-rocm7.2" if number == 0 else "amd-stable")
+            row = INDEXES["pytorch-rocm7.2" if number == 0 else "amd-stable"]
             rows = (row.model_copy(update={"url": server.url}),)
             with monkeypatch.context() as patched:
                 patched.setattr(package_indexes, "list_indexes", lambda rows=rows: rows)
@@ -181,7 +182,7 @@ def test_an_index_whose_torch_is_refused_is_passed_over_for_the_next_that_serves
         served_index(tmp_path / "index1", [second]) as next_best,
     ):
         rows = tuple(
-            package_indexes.get_index(name).model_copy(update={"url": server.url})
+            INDEXES[name].model_copy(update={"url": server.url})
             for name, server in (("pytorch-rocm7.2", best), ("pytorch-rocm7.1", next_best))
         )
         monkeypatch.setattr(package_indexes, "list_indexes", lambda: rows)

@@ -29,11 +29,10 @@ from rocm_wheels.models import gfx, package_indexes, torch_builds
     ],
 )
 def test_the_triton_that_goes_with_torch(torch: str, index: str, platform: str, name: str):
-    assert torch_builds.get_triton_name(torch, index, platform=platform) == torch_builds.get_triton_name(
-        Version(torch), package_indexes.get_index(index), platform=platform
-    )
-    assert torch_builds.get_triton_name(torch, index, platform=platform) == name
-    separate = torch_builds.find_separate_triton(torch, index, platform=platform)
+    (row,) = (row for row in package_indexes.list_indexes() if row.name == index)
+    assert torch_builds.get_triton_name(torch, row, platform=platform) == name
+    assert torch_builds.get_triton_name(Version(torch), row, platform=platform) == name
+    separate = torch_builds.find_separate_triton(torch, row, platform=platform)
     assert separate == ("triton-windows==3.5.*" if name == "triton-windows" else "")
 
 

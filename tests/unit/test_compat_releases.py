@@ -7,7 +7,6 @@ from datetime import date
 import pytest
 from packaging.version import Version
 
-from rocm_wheels.core import errors
 from rocm_wheels.models import facts, package_indexes
 
 BEST = [
@@ -86,14 +85,8 @@ def test_every_index_is_found_by_its_address_and_name():
     assert len({one.url for one in package_indexes.list_indexes()}) == len(package_indexes.list_indexes())
     for one in package_indexes.list_indexes():
         assert hash(one)
-        assert (
-            package_indexes.find_index_by_url(one.url.rstrip("/"))
-            == package_indexes.get_index(one.name)
-            == one
-        )
+        assert package_indexes.find_index_by_url(one.url.rstrip("/")) == one
     assert package_indexes.find_index_by_url("http://localhost:8000/") is None
-    with pytest.raises(errors.UsageError, match="did you mean amd-stable"):
-        package_indexes.get_index("amd-stabel")
 
 
 def test_releases_are_in_the_order_of_versions():

@@ -621,7 +621,7 @@ def _target(**change: str) -> str:
         (
             torch_builds.IssueTable,
             KNOWN % ("==2.13", "2027-01-31", "TheRock#12"),
-            "an issue is written owner/repository#number",
+            "it must be written owner/repository#number",
         ),
         (
             package_indexes.RocmReleaseTable,

@@ -13,7 +13,7 @@ from typing import Literal
 
 from packaging.version import Version
 
-from rocm_wheels.core import errors, records, tables
+from rocm_wheels.core import records
 from rocm_wheels.models import facts, gfx, project_names
 
 IndexChannel = Literal["stable", "prerelease", "nightly", "dev"]
@@ -107,17 +107,6 @@ def list_rocm_releases() -> tuple[RocmRelease, ...]:
 def list_indexes() -> tuple[PackageIndex, ...]:
     """Return every index, in the order of the table."""
     return load_release_table().indexes
-
-
-def get_index(name: str) -> PackageIndex:
-    """Return the index of a name. Raises UsageError, with the name that was probably meant."""
-    indexes_by_name = {index.name: index for index in list_indexes()}
-    if name not in indexes_by_name:
-        raise errors.UsageError(
-            f"there is no index {name!r}{tables.suggest_name(name, indexes_by_name)}",
-            tip=f"known: {', '.join(indexes_by_name)}",
-        )
-    return indexes_by_name[name]
 
 
 def find_index_by_url(url: str) -> PackageIndex | None:

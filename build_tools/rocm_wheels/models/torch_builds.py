@@ -6,20 +6,20 @@ Owns ``data/torch_builds.yaml`` (names of triton, builds that people made themse
 
 from __future__ import annotations
 
-import re
 from datetime import date, datetime, timezone
 from functools import lru_cache
-from typing import Literal
+from typing import Annotated, Literal
 
 from packaging.version import Version
-from pydantic import field_validator
 
 from rocm_wheels.core import errors, records
 from rocm_wheels.models import facts, package_indexes, project_names, release_lines
 from rocm_wheels.models.gfx import strip_features
 from rocm_wheels.models.project import list_projects
 
-BUILDS_TABLE = "torch_builds.yaml"
+_IssueName = Annotated[
+    str, records.require_pattern(r"[\w.-]+/[\w.-]+#[1-9]\d*", "written owner/repository#number")
+]
 
 
 class TritonName(facts.Fact):
@@ -50,23 +50,22 @@ class TorchBuildTable(facts.FactTable):
 @lru_cache
 def load_build_table() -> TorchBuildTable:
     """Return the table. Raises DataError with ``file:line:column`` of every mistake."""
-    return records.load_record(project_names.get_data_folder() / BUILDS_TABLE, TorchBuildTable)
+    return records.load_record(project_names.get_data_folder() / "torch_builds.yaml", TorchBuildTable)
 
 
 def get_triton_name(
-    torch_version: str | Version, index: package_indexes.PackageIndex | str, *, platform: str = "linux"
+    torch_version: str | Version, index: package_indexes.PackageIndex, *, platform: str = "linux"
 ) -> str:
     """Return the name of the triton that goes with torch of an index; "" when none does.
 
-    Torch's own metadata pins the version. Raises UsageError for an unknown index, DataError for a
-    version that is none.
+    Torch's own metadata pins the version. Raises DataError for a version that is none.
     """
     row = _find_triton(_parse_torch(torch_version), index, platform)
     return row.name if row else ""
 
 
 def find_separate_triton(
-    torch_version: str | Version, index: package_indexes.PackageIndex | str, *, platform: str = "linux"
+    torch_version: str | Version, index: package_indexes.PackageIndex, *, platform: str = "linux"
 ) -> str:
     """Return the requirement (``triton-windows==3.5.*``) of a triton on PyPI that torch does not require.
 
@@ -79,13 +78,10 @@ def find_separate_triton(
     return f"{row.name}=={'.'.join(map(str, series.release[:2]))}.*" if series else row.name
 
 
-def _find_triton(
-    torch: Version, index: package_indexes.PackageIndex | str, platform: str
-) -> TritonName | None:
-    layout = (package_indexes.get_index(index) if isinstance(index, str) else index).layout
+def _find_triton(torch: Version, index: package_indexes.PackageIndex, platform: str) -> TritonName | None:
     for row in load_build_table().triton:
         if (
-            layout in row.layouts
+            index.layout in row.layouts
             and platform in row.platforms
             and row.torch.contains(torch, prereleases=True)
         ):
@@ -115,10 +111,6 @@ def _parse_torch(text: str | Version) -> Version:
         raise errors.DataError(f"torch: {fault}") from None
 
 
-ISSUES_TABLE = "known_issues.yaml"
-_ISSUE_NAME = re.compile(r"[\w.-]+/[\w.-]+#[1-9]\d*\Z")
-
-
 class KnownIssue(facts.ReadRow):
     """An open issue of builds of torch; empty ``targets``, ``platforms``: all. It is told until ``ends``.
 
@@ -133,16 +125,9 @@ class KnownIssue(facts.ReadRow):
     platforms: tuple[Literal["linux", "windows"], ...] = ()
     workaround: str = ""
     ends: date
-    issue: str | None = None
+    issue: _IssueName | None = None
     source: str
     kind: facts.FactKind
-
-    @field_validator("issue")
-    @classmethod
-    def _names_a_thread(cls, value: str | None) -> str | None:
-        if value is not None and not _ISSUE_NAME.match(value):
-            raise ValueError("an issue is written owner/repository#number")
-        return value
 
 
 class IssueTable(facts.FactTable):
@@ -154,7 +139,7 @@ class IssueTable(facts.FactTable):
 @lru_cache
 def load_issue_table() -> IssueTable:
     """Return the table. Raises DataError with ``file:line:column`` of every mistake."""
-    return records.load_record(project_names.get_data_folder() / ISSUES_TABLE, IssueTable)
+    return records.load_record(project_names.get_data_folder() / "known_issues.yaml", IssueTable)
 
 
 def get_issue_url(issue: KnownIssue) -> str:
