@@ -48,6 +48,7 @@ WRONG = [
     (["https://download.pytorch.org/whl/torch.whl"], "is a file or URL"),
     (["torch @ https://download.pytorch.org/whl/torch.whl"], "is a file or URL"),
     (["git+https://github.com/pytorch/pytorch"], "is a file or URL"),
+    (["torch @ file:/wheels"], "is a file or URL"),
     (["/home/me/torch"], "is a file or URL"),
     (["torchh"], "torchh is no project of torch's; did you mean torch?"),
     (["torhc"], "did you mean torch?"),

@@ -207,7 +207,6 @@ def plan_install(request: package_set.InstallRequest, env: Mapping[str, str]) ->
     host = make_host(env, StatedMachine(request.gfx, request.rocm, version))
     cache = user_folders.find_cache_folder(env, sys.platform)
     present = environment.list_installed(target) if target.base_python is None else {}
-
     reach = plan_reader.PlanReader(cache, settings.variables)
     site = package_set.InstallSite(target, host, present, dependencies, reach, cache, env, settings.variables)
     return kernel_proof.plan_served(lambda refused: _plan(request, site, refused), request.index)

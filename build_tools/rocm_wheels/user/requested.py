@@ -84,7 +84,8 @@ def _parse_package(word: str) -> Requirement:
     text = word.strip()
     if not text:
         raise errors.UsageError("a package has an empty name; is a variable not set?", tip=_NAMES_TIP)
-    if "://" in text or text.endswith((".whl", ".tar.gz", ".zip")) or text.startswith((".", "/", "~")):
+    is_file = text.endswith((".whl", ".tar.gz", ".zip")) or text.startswith((".", "/", "~"))
+    if is_file or "://" in text or "@" in text:
         raise errors.UsageError(
             f"{text} is a file or URL: nothing would be chosen of it",
             tip="put wheels into a folder and name that with --index or --find-links",
