@@ -23,6 +23,7 @@ from functools import cached_property
 from pathlib import Path
 from threading import Thread
 from types import TracebackType
+from typing import NamedTuple
 
 from rocm_wheels.core import errors, files, log
 from rocm_wheels.wheels import dist_info, sbom, scan, statement, stored_member, zip_format
@@ -310,14 +311,15 @@ class BegunRewrite:
         plan = _plan_rewrite(self.archive, edit)
         scan.require_whole(self.archive)
         with self.sink:
-            size = _write_archive(self.archive, plan, edit.stored, self.sink, plain_modes=edit.plain_modes)
+            members = _list_members(self.archive, plan, edit.stored)
+            _write_archive(self.sink, members, plain_modes=edit.plain_modes)
         self.archive.require_unchanged()
         signatures = tuple(
             sorted(name for name in plan.dropped if name.endswith(dist_info.SIGNATURE_SUFFIXES))
         )
         if signatures:
             log.log_note(f"{target.name}: left out {', '.join(signatures)}: they sign another RECORD")
-        wheel = RewrittenWheel(target, size, plan.record, tuple(sorted(plan.dropped)))
+        wheel = RewrittenWheel(target, self.sink.position, plan.record, tuple(sorted(plan.dropped)))
         return PendingWheel(self.hidden, wheel, origin, edit.step or "edit", edit.contained)
 
 
@@ -355,30 +357,19 @@ def stage_new_wheel(
     ``step`` made it of the wheel of ``origin``. All members have the date of ``DEFAULT_EPOCH``, so that the
     same ones give the same bytes.
     """
-    date, clock = zip_format.FIXED_DATE
-    folder = dist_info.list_dist_info_folders(texts)[0]
-    rows = [
-        dist_info.RecordEntry(name, member.digest, member.entry.size)
-        for name, member in sorted(stored.items())
-    ]
+    date, time = zip_format.FIXED_DATE
+    record = f"{dist_info.list_dist_info_folders(texts)[0]}/RECORD"
+    packed = {name: stored[name].entry.with_name(name) for name in sorted(stored)}
+    rows = [dist_info.RecordEntry(name, stored[name].digest, entry.size) for name, entry in packed.items()]
     rows += [make_record_entry(name, content) for name, content in sorted(texts.items())]
-    rows.append(dist_info.RecordEntry(f"{folder}/RECORD", "", None))
-    record = "".join(map(dist_info.format_record_row, rows)).encode()
+    rows.append(dist_info.RecordEntry(record, "", None))
+    listing = "".join(map(dist_info.format_record_row, rows)).encode()
+    members = [_NewMember(packed[name]._replace(date=date, time=time), stored[name]) for name in packed]
+    for name, content in [*sorted(texts.items()), (record, listing)]:
+        members.append(_NewMember(*zip_format.make_zip_entry(name, content, date=date, time=time)))
     with files.open_hidden_file(target) as hidden:
-        directory = []
         with ArchiveWriter(hidden.descriptor, hidden.descriptor, target) as sink:
-            for name, member in sorted(stored.items()):
-                entry = member.entry.with_name(name)._replace(date=date, time=clock)
-                directory.append(zip_format.pack_central_entry(entry, sink.position))
-                sink.write(zip_format.pack_local_header(entry))
-                sink.copy_from(member.descriptor, member.offset, member.offset + entry.compressed)
-            for name, content in [*sorted(texts.items()), (f"{folder}/RECORD", record)]:
-                entry, data = zip_format.make_zip_entry(name, content, date=date, time=clock)
-                directory.append(zip_format.pack_central_entry(entry, sink.position))
-                sink.write(zip_format.pack_local_header(entry) + data)
-            place, listing = sink.position, b"".join(directory)
-            sink.write(listing + zip_format.pack_end_records(len(directory), len(listing), place))
-            sink.flush()
+            _write_archive(sink, members)
         yield PendingWheel(hidden, RewrittenWheel(target, sink.position, tuple(rows)), origin, step)
 
 
@@ -445,89 +436,67 @@ def _read_texts(archive: WheelArchive) -> dict[str, bytes]:
     return texts
 
 
-def _order_members(
-    archive: WheelArchive, plan: EditPlan
-) -> tuple[list[zip_format.ZipEntry], list[zip_format.ZipEntry]]:
-    """Return the members of the source that stay: those elsewhere, and the dist-info folder's but RECORD."""
-    entries = [entry for entry in archive.entries if entry.name not in plan.dropped]
-    folder = dist_info.list_dist_info_folders(entry.name for entry in entries)[0] + "/"
-    outside = [entry for entry in entries if not entry.name.startswith(folder)]
-    return outside, [e for e in entries if e.name.startswith(folder) and e.name != folder + "RECORD"]
+class _NewMember(NamedTuple):
+    """A member to be written; ``content`` are its packed bytes, None: those of the source.
+
+    ``keeps_header``: it stands there as it is, its own header included.
+    """
+
+    entry: zip_format.ZipEntry
+    content: bytes | stored_member.StoredMember | None
+    keeps_header: bool = False
 
 
-def _write_archive(
-    archive: WheelArchive,
-    plan: EditPlan,
-    stored: Mapping[str, stored_member.StoredMember],
-    sink: ArchiveWriter,
-    *,
-    plain_modes: bool = False,
-) -> int:
-    """Write the archive; return its size. ``plain_modes``: as ``WheelEdit`` has it."""
-    directory = []
-    remaining = dict(plan.texts)
+def _list_members(
+    archive: WheelArchive, plan: EditPlan, stored: Mapping[str, stored_member.StoredMember]
+) -> Iterator[_NewMember]:
+    """Yield the members of the new wheel: those elsewhere, those of the dist-info folder, RECORD."""
     entry_by_name = {entry.name: entry for entry in archive.members}
     folder = dist_info.list_dist_info_folders(entry_by_name)[0]
-    date = entry_by_name[f"{folder}/WHEEL"]
-    record = plan.get_new_name(f"{folder}/RECORD")
+    wheel, record = (entry_by_name[f"{folder}/{name}"] for name in ("WHEEL", "RECORD"))
+    kept = [entry for entry in archive.entries if entry.name not in plan.dropped and entry is not record]
+    outside = [entry for entry in kept if not entry.name.startswith(f"{folder}/")]
+    inside = [entry for entry in kept if entry.name.startswith(f"{folder}/")]
+    new_texts = plan.texts.keys() - {plan.get_new_name(entry.name) for entry in [*kept, record]}
+    new_stored = stored.keys() - entry_by_name.keys()
+    order: list[str | zip_format.ZipEntry] = [*outside, *sorted(new_stored), *inside]
+    for old in [*order, *sorted(new_texts), record]:
+        old_name, entry = (old, None) if isinstance(old, str) else (old.name, old)
+        name = plan.get_new_name(old_name)
+        if name in plan.texts:
+            new, content = zip_format.make_zip_entry(name, plan.texts[name], date=wheel.date, time=wheel.time)
+            if entry is not None:
+                made = {"external": entry.external, "made_by": entry.made_by, "system": entry.system}
+                new = new._replace(**made)
+            yield _NewMember(new, content)
+        elif old_name in stored:
+            yield _NewMember(stored[old_name].entry.with_name(name), stored[old_name])
+        elif entry is not None:
+            is_same = name == entry.name
+            yield _NewMember(
+                entry if is_same else entry.with_name(name), None, is_same and entry.keeps_header
+            )
 
-    def list_member(entry: zip_format.ZipEntry) -> None:
+
+def _write_archive(sink: ArchiveWriter, members: Iterable[_NewMember], *, plain_modes: bool = False) -> None:
+    """Write members and directory. ``plain_modes``: as ``WheelEdit`` has it."""
+    directory = []
+    for entry, content, keeps_header in members:
+        listed = entry
         if plain_modes and stat.S_ISREG(entry.mode):
             mode = stat.S_IFREG | (0o755 if entry.mode & 0o100 else 0o644)
-            entry = entry._replace(external=mode << 16)
-        directory.append(zip_format.pack_central_entry(entry, sink.position))
-
-    def put_member(name: str, content: bytes, old: zip_format.ZipEntry | None) -> None:
-        entry, data = zip_format.make_zip_entry(name, content, date=date.date, time=date.time)
-        if old is not None:
-            entry = entry._replace(external=old.external, made_by=old.made_by, system=old.system)
-        list_member(entry)
-        sink.write(zip_format.pack_local_header(entry))
-        sink.write(data)
-
-    def keep_member(entry: zip_format.ZipEntry) -> None:
-        name = plan.get_new_name(entry.name)
-        is_unchanged = entry.keeps_header and name == entry.name
-        if name != entry.name:
-            entry = entry.with_name(name)
-        list_member(entry)
-        if is_unchanged:
+            listed = entry._replace(external=mode << 16)
+        directory.append(zip_format.pack_central_entry(listed, sink.position))
+        if keeps_header:
             sink.copy_range(entry.header, entry.end)
-        else:
-            sink.write(zip_format.pack_local_header(entry))
-            sink.copy_range(entry.data, entry.data + entry.compressed)
-
-    def put_stored(name: str, member: stored_member.StoredMember) -> None:
-        entry = member.entry.with_name(name)
-        list_member(entry)
+            continue
         sink.write(zip_format.pack_local_header(entry))
-        sink.copy_from(member.descriptor, member.offset, member.offset + entry.compressed)
-
-    def put_or_keep(entry: zip_format.ZipEntry) -> None:
-        name = plan.get_new_name(entry.name)
-        if name in remaining:
-            put_member(name, remaining.pop(name), entry)
-        elif entry.name in stored:
-            put_stored(name, stored[entry.name])
+        if content is None:
+            sink.copy_range(entry.data, entry.data + entry.compressed)
+        elif isinstance(content, bytes):
+            sink.write(content)
         else:
-            keep_member(entry)
-
-    outside, inside = _order_members(archive, plan)
-    for entry in outside:
-        put_or_keep(entry)
-    for name in sorted(stored.keys() - entry_by_name.keys()):
-        put_stored(name, stored[name])
-    for entry in inside:
-        put_or_keep(entry)
-    last = remaining.pop(record, None)
-    for name in sorted(remaining):
-        put_member(name, remaining[name], None)
-    if last is not None:
-        put_member(record, last, entry_by_name[f"{folder}/RECORD"])
-    else:
-        keep_member(entry_by_name[f"{folder}/RECORD"])
-    place = sink.position
-    listing = b"".join(directory)
+            sink.copy_from(content.descriptor, content.offset, content.offset + entry.compressed)
+    place, listing = sink.position, b"".join(directory)
     sink.write(listing + zip_format.pack_end_records(len(directory), len(listing), place))
     sink.flush()
-    return sink.position
