@@ -100,7 +100,7 @@ def finalize_command(  # noqa: PLR0917 - click passes them by name
             candidates, finalize.FinalVersions.parse(candidates, to, keep, rocm, build)
         )
         if not dry_run:
-            finalize.write_final_wheels(planned, output_dir, replace=replace)
+            finalize.write_final_wheels(planned, output_dir, replace_files=replace)
             for path, text in texts.items():
                 files.write_atomically(path, text)
     lines = []

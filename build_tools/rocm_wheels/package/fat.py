@@ -26,7 +26,6 @@ from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
@@ -189,6 +188,7 @@ class _Linked(NamedTuple):
     soname: str = ""
 
 
+_NOT_LINKED = _Linked(())
 _NO_ROCM_TIP = "a fat wheel is made from a torch that was built against ROCm's Python packages"
 _PACKAGES_TIP = "name packages of the ROCm that torch was built against"
 
@@ -272,16 +272,12 @@ class _FatMaker:
 
     def _read_rocm_version(self) -> str:
         """Return the version of ROCm that torch requires; PackageError when it requires none, or several."""
-        for text in wheel_plan.read_metadata(self._torch).requires_dist:
-            requirement = Requirement(text)
-            pins = list(requirement.specifier)
-            if canonicalize_name(requirement.name) != "rocm" or len(pins) != 1:
-                continue
-            if pins[0].operator == "==" and "*" not in pins[0].version:
-                return pins[0].version
-        raise errors.PackageError(
-            f"{self._request.wheel} does not require rocm in one version", tip=_NO_ROCM_TIP
-        )
+        pins = set(wheel_plan.list_rocm_pins(wheel_plan.read_metadata(self._torch).requires_dist).values())
+        if len(pins) != 1:
+            raise errors.PackageError(
+                f"{self._request.wheel} does not require rocm in one version", tip=_NO_ROCM_TIP
+            )
+        return pins.pop()
 
     def _open_parts(self) -> list[_Part]:
         """Open the rocm wheels of this version and platform, all device wheels among them."""
@@ -412,8 +408,8 @@ class _FatMaker:
             waiting = []
             for path in new:
                 name = PurePosixPath(path).name
-                needed = self._linked[path].needed if path in self._linked else ()
-                waiting += self._find_needs(f"{name} in the ROCm packages", needed)
+                linked = self._linked.get(path, _NOT_LINKED)
+                waiting += self._find_needs(f"{name} in the ROCm packages", linked.needed)
                 row = self._table.get_row(name)
                 waiting += [p for p in self._places if _matches(PurePosixPath(p).name, row.opens)]
                 waiting += [p for p in self._places if _matches(p, row.data)]
@@ -447,7 +443,7 @@ class _FatMaker:
 
     def _rename(self, path: str) -> str:
         """Return the path that a file gets: a library that of its SONAME."""
-        soname = self._linked[path].soname if path in self._linked and _LIBRARY.search(path) else ""
+        soname = self._linked.get(path, _NOT_LINKED).soname if _LIBRARY.search(path) else ""
         return str(PurePosixPath(path).with_name(soname)) if soname else path
 
     def _require_databases(self) -> None:
@@ -483,7 +479,7 @@ class _FatMaker:
         def add(path: str, above: tuple[str, ...]) -> None:
             if path in ordered or path in above:
                 return
-            for need in self._linked[path].needed if path in self._linked else ():
+            for need in self._linked.get(path, _NOT_LINKED).needed:
                 if (library := self._find_library(need)) is not None:
                     add(library, (*above, path))
             ordered[path] = None

@@ -9,17 +9,16 @@ is written.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
-from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from rocm_wheels.core import errors, files, log, parallel, tables
 from rocm_wheels.models import project as recipes
-from rocm_wheels.package import sbom, version_edit
+from rocm_wheels.package import sbom, version_edit, wheel_plan
 from rocm_wheels.sources import lock
 from rocm_wheels.variants import device_names
 from rocm_wheels.wheels import dist_info, rewrite, scan, statement, write_together
@@ -180,10 +179,7 @@ def read_candidates(paths: Sequence[Path]) -> list[CandidateWheel]:
     wheels = parallel.run_in_parallel(_read_candidate, paths, jobs=_JOBS)
     rocms = {wheel.rocm for wheel in wheels} - {""}
     only = rocms.pop() if len(rocms) == 1 else ""
-    return [
-        CandidateWheel(wheel.path, wheel.project, wheel.version, wheel.rocm or only, wheel.requires)
-        for wheel in wheels
-    ]
+    return [replace(wheel, rocm=wheel.rocm or only) for wheel in wheels]
 
 
 def plan_final_wheels(wheels: Sequence[CandidateWheel], versions: FinalVersions) -> list[FinalWheel]:
@@ -215,17 +211,20 @@ def plan_final_wheels(wheels: Sequence[CandidateWheel], versions: FinalVersions)
     return planned
 
 
-def write_final_wheels(wheels: Sequence[FinalWheel], folder: Path, *, replace: bool = False) -> list[Path]:
+def write_final_wheels(
+    wheels: Sequence[FinalWheel], folder: Path, *, replace_files: bool = False
+) -> list[Path]:
     """Write the new wheels, and copies of those that stay, with their statements; all appear together.
 
     A wheel that has a statement beside it gets one that names this step. Raises DataError where other bytes
-    have the name of one and ``replace`` is not said, and before anything is written where there is no room.
+    have the name of one and ``replace_files`` is not said; ReleaseError, and nothing is written, where there
+    is no room.
     """
     require_room(folder, sum(wheel.old.path.stat().st_size for wheel in wheels))
     targets = [folder / wheel.name for wheel in wheels]
     rewrite.require_distinct_targets(zip([wheel.old.path for wheel in wheels], targets, strict=True))
     try:
-        with write_together.write_together(replace=replace) as batch:
+        with write_together.write_together(replace=replace_files) as batch:
             stage = batch.find_stage(folder)
 
             def write(wheel: FinalWheel) -> None:
@@ -270,13 +269,7 @@ def _read_candidate(path: Path) -> CandidateWheel:
     if "METADATA" not in inside:
         raise errors.DataError(f"{path} has no METADATA in its .dist-info folder")
     metadata = dist_info.parse_metadata(inside["METADATA"], name=f"{path}: METADATA")
-    pins = {
-        specifier.version
-        for requirement in map(Requirement, metadata.requires_dist)
-        if canonicalize_name(requirement.name) == "rocm" or requirement.name.lower().startswith("rocm-sdk")
-        for specifier in requirement.specifier
-        if specifier.operator in ("==", "===") and "*" not in specifier.version
-    }
+    pins = set(wheel_plan.list_rocm_pins(metadata.requires_dist).values())
     rocm = ""
     if len(pins) == 1:
         rocm = pins.pop()

@@ -516,12 +516,7 @@ class _WheelSplitter:
         """The ROCm whose device packages are required: that which was asked for, or that of the wheel."""
         if self._request.rocm_version is not None:
             return self._request.rocm_version
-        for text in self._metadata.requires_dist:
-            requirement = Requirement(text)
-            pins = [s.version for s in requirement.specifier if s.operator == "==" and "*" not in s.version]
-            if canonicalize_name(requirement.name) == "rocm" and pins:
-                return pins[0]
-        return None
+        return next(iter(wheel_plan.list_rocm_pins(self._metadata.requires_dist).values()), None)
 
 
 def _read_objects(bundle: repack.BundlePlace) -> Iterator[tuple[code_objects.TargetId, elf_pages.FilePiece]]:

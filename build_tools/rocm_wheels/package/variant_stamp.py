@@ -21,6 +21,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from rocm_wheels.core import errors, parallel
+from rocm_wheels.package import wheel_plan
 from rocm_wheels.variants import device_names, order
 from rocm_wheels.variants.document import (
     AMD_NAMESPACE,
@@ -69,25 +70,14 @@ def strip_rocm_local(local: str | None) -> str:
     return _ROCM_LOCAL.sub("", local or "")
 
 
-def is_rocm_package(name: str) -> bool:
-    """Tell whether a distribution is one of the ROCm packages themselves."""
-    return canonicalize_name(name) == "rocm" or canonicalize_name(name).startswith("rocm-sdk")
-
-
 def find_rocm_versions(local: str | None, requirements: Sequence[str]) -> dict[str, str]:
     """Return major.minor of ROCm by the place that states it: the local version, exact requirements."""
     versions = {}
     match = _ROCM_LOCAL.search(local or "")
     if match and match["version"] and re.match(r"[0-9]+\.[0-9]", match["version"]):
         versions[f"its version +{local}"] = ".".join(match["version"].split(".")[:2])
-    for text in requirements:
-        try:
-            requirement = Requirement(text)
-        except (InvalidRequirement, RecursionError):
-            continue  # a variant marker, which is refused with its place later
-        for specifier in requirement.specifier if is_rocm_package(requirement.name) else ():
-            if specifier.operator == "==" and "*" not in specifier.version:
-                versions[f"its requirement {text}"] = parse_minor_version(specifier.version, input_name=text)
+    for text, version in wheel_plan.list_rocm_pins(requirements).items():
+        versions[f"its requirement {text}"] = parse_minor_version(version, input_name=text)
     return versions
 
 
@@ -128,7 +118,7 @@ def _strip_local_pin(text: str) -> str:
         requirement = Requirement(text)
     except (InvalidRequirement, RecursionError):
         return text  # the writer of wheels refuses it, and says where it stands
-    if is_rocm_package(requirement.name):
+    if wheel_plan.is_rocm_package(requirement.name):
         return text
     for specifier in requirement.specifier:
         public, _, local = specifier.version.partition("+")

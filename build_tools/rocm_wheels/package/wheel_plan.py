@@ -12,6 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
 from rocm_wheels.core import errors, tables
 from rocm_wheels.device_code import code_objects
 from rocm_wheels.wheels import dist_info, rewrite, stored_member, zip_format
@@ -124,3 +127,25 @@ def list_stored_members(archive: WheelArchive) -> dict[str, stored_member.Stored
 def format_targets(targets: Iterable[code_objects.TargetId]) -> tuple[str, ...]:
     """Return targets as text, once each, sorted as people do."""
     return tuple(map(str, sorted(set(targets), key=code_objects.TargetId.get_sort_key)))
+
+
+def is_rocm_package(name: str) -> bool:
+    """Tell whether a distribution is one of the ROCm packages themselves."""
+    return canonicalize_name(name) == "rocm" or canonicalize_name(name).startswith("rocm-sdk")
+
+
+def list_rocm_pins(requirements: Iterable[str]) -> dict[str, str]:
+    """Return the exact versions of ROCm's packages that a wheel requires, by the requirement as written.
+
+    A requirement with a variant marker, which no installer reads, is left out.
+    """
+    pins = {}
+    for text in requirements:
+        try:
+            requirement = Requirement(text)
+        except (InvalidRequirement, RecursionError):
+            continue
+        for pin in requirement.specifier if is_rocm_package(requirement.name) else ():
+            if pin.operator in ("==", "===") and "*" not in pin.version:
+                pins[text] = pin.version
+    return pins
