@@ -699,7 +699,6 @@ def test_rows_of_suites_are_shards_on_the_machines_that_have_the_gpus() -> None:
         mine = [row for row in rows if row["suite"] == suite]
         assert [row["shard"] for row in mine] == list(range(1, TABLE.count_shards(suite) + 1))
         needs_several = suite == "distributed"
-        assert {row["gpus"] for row in mine} == {"several" if needs_several else "1"}
         assert {row["tester"] for row in mine} <= (several if needs_several else single)
         hours = TABLE.suites[suite].hours / len(mine)
         assert hours <= TABLE.shard_hours and mine[0]["torch_step_minutes"] >= hours * 60

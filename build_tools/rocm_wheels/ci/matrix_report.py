@@ -368,7 +368,6 @@ def _make_suite_rows(build: BuiltCell, table: ci.CiTable) -> list[MatrixRow]:
                     "shard": shard,
                     "shards": suite.shards,
                     "tester": tester,
-                    "gpus": "several" if suite.gpus == "every" else "1",
                     "container_options": _find_container_options(build, table, tester),
                     "torch_test_minutes": minutes,
                     "torch_step_minutes": max(minutes - _SETUP_MINUTES, 0),
