@@ -312,7 +312,7 @@ class BegunRewrite:
         scan.require_whole(self.archive)
         with self.sink:
             members = _list_members(self.archive, plan, edit.stored)
-            _write_archive(self.sink, members, plain_modes=edit.plain_modes)
+            write_archive(self.sink, members, plain_modes=edit.plain_modes)
         self.archive.require_unchanged()
         signatures = tuple(
             sorted(name for name in plan.dropped if name.endswith(dist_info.SIGNATURE_SUFFIXES))
@@ -364,12 +364,12 @@ def stage_new_wheel(
     rows += [make_record_entry(name, content) for name, content in sorted(texts.items())]
     rows.append(dist_info.RecordEntry(record, "", None))
     listing = "".join(map(dist_info.format_record_row, rows)).encode()
-    members = [_NewMember(packed[name]._replace(date=date, time=time), stored[name]) for name in packed]
+    members = [NewMember(packed[name]._replace(date=date, time=time), stored[name]) for name in packed]
     for name, content in [*sorted(texts.items()), (record, listing)]:
-        members.append(_NewMember(*zip_format.make_zip_entry(name, content, date=date, time=time)))
+        members.append(NewMember(*zip_format.make_zip_entry(name, content, date=date, time=time)))
     with files.open_hidden_file(target) as hidden:
         with ArchiveWriter(hidden.descriptor, hidden.descriptor, target) as sink:
-            _write_archive(sink, members)
+            write_archive(sink, members)
         yield PendingWheel(hidden, RewrittenWheel(target, sink.position, tuple(rows)), origin, step)
 
 
@@ -436,7 +436,7 @@ def _read_texts(archive: WheelArchive) -> dict[str, bytes]:
     return texts
 
 
-class _NewMember(NamedTuple):
+class NewMember(NamedTuple):
     """A member to be written; ``content`` are its packed bytes, None: those of the source.
 
     ``keeps_header``: it stands there as it is, its own header included.
@@ -449,7 +449,7 @@ class _NewMember(NamedTuple):
 
 def _list_members(
     archive: WheelArchive, plan: EditPlan, stored: Mapping[str, stored_member.StoredMember]
-) -> Iterator[_NewMember]:
+) -> Iterator[NewMember]:
     """Yield the members of the new wheel: those elsewhere, those of the dist-info folder, RECORD."""
     entry_by_name = {entry.name: entry for entry in archive.members}
     folder = dist_info.list_dist_info_folders(entry_by_name)[0]
@@ -466,19 +466,16 @@ def _list_members(
         if name in plan.texts:
             new, content = zip_format.make_zip_entry(name, plan.texts[name], date=wheel.date, time=wheel.time)
             if entry is not None:
-                made = {"external": entry.external, "made_by": entry.made_by, "system": entry.system}
-                new = new._replace(**made)
-            yield _NewMember(new, content)
+                new = new._replace(external=entry.external, made_by=entry.made_by, system=entry.system)
+            yield NewMember(new, content)
         elif old_name in stored:
-            yield _NewMember(stored[old_name].entry.with_name(name), stored[old_name])
+            yield NewMember(stored[old_name].entry.with_name(name), stored[old_name])
         elif entry is not None:
             is_same = name == entry.name
-            yield _NewMember(
-                entry if is_same else entry.with_name(name), None, is_same and entry.keeps_header
-            )
+            yield NewMember(entry if is_same else entry.with_name(name), None, is_same and entry.keeps_header)
 
 
-def _write_archive(sink: ArchiveWriter, members: Iterable[_NewMember], *, plain_modes: bool = False) -> None:
+def write_archive(sink: ArchiveWriter, members: Iterable[NewMember], *, plain_modes: bool = False) -> None:
     """Write members and directory. ``plain_modes``: as ``WheelEdit`` has it."""
     directory = []
     for entry, content, keeps_header in members:

@@ -6,27 +6,21 @@ digests urlsafe base64 without padding.
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 import shutil
 import stat
-import time
-import zipfile
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
 
-from rocm_wheels.core import errors
-from rocm_wheels.core.files import hash_pieces, read_pieces, replace_folder
-from rocm_wheels.wheels.dist_info import encode_record_digest
+from rocm_wheels.core import errors, files
+from rocm_wheels.wheels import dist_info, rewrite, stored_member, zip_format
 
 DEFAULT_EPOCH = 1_580_601_600
 """2020-02-02, when ``SOURCE_DATE_EPOCH`` says nothing else."""
 
 _EARLIEST_EPOCH = 315_532_800  # 1980-01-01: a zip archive can hold no earlier date
-_LARGE = 1 << 31
 
 
 @dataclass(frozen=True)
@@ -72,25 +66,42 @@ class WheelPlan:
 def write_wheel(plan: WheelPlan, folder: Path, *, epoch: int = DEFAULT_EPOCH, compress: bool = True) -> Path:
     """Write the wheel into ``folder`` and return its path.
 
-    ``epoch`` is the date of all members in seconds (UTC). SdkError when a file cannot be read.
+    ``epoch`` is the date of all members in seconds (UTC). SdkError when a file cannot be read or written, or
+    the wheel is there with other bytes.
     """
     target = folder / plan.file_name
-    rows: list[tuple[str, str, str]] = []
     members = {**dict(sorted(plan.files.items())), **_format_metadata(plan)}
     try:
-        with zipfile.ZipFile(
-            target, "x", zipfile.ZIP_DEFLATED if compress else zipfile.ZIP_STORED
-        ) as archive:
-            for name, member in members.items():
-                rows.append((name, *_add_member(archive, name, member, epoch, compress)))
-            record = f"{plan.dist_info}/RECORD"
-            text = io.StringIO()
-            csv.writer(text, lineterminator="\n").writerows([*rows, (record, "", "")])
-            _add_member(archive, record, PlannedMember(text.getvalue().encode()), epoch, compress)
+        with files.open_hidden_file(target) as hidden:
+            with rewrite.ArchiveWriter(hidden.descriptor, hidden.descriptor, target) as sink:
+                rewrite.write_archive(sink, _pack_members(plan, members, epoch, compress))
+            hidden.commit(replace=False)
     except OSError as cause:
-        target.unlink(missing_ok=True)
         raise errors.SdkError(f"{plan.file_name} cannot be written") from cause
     return target
+
+
+def _pack_members(
+    plan: WheelPlan, members: Mapping[str, PlannedMember], epoch: int, compress: bool
+) -> Iterator[rewrite.NewMember]:
+    """Yield the members, each packed into a file that is gone when the next one is asked for, and RECORD."""
+    date, time = zip_format.encode_date(max(epoch, _EARLIEST_EPOCH))
+    pack = stored_member.pack_member if compress else stored_member.store_member
+    rows: list[dist_info.RecordEntry] = []
+    for name, member in members.items():
+        empty, _ = zip_format.make_zip_entry(name, b"", date=date, time=time)
+        entry = empty._replace(external=(stat.S_IFREG | (0o755 if member.executable else 0o644)) << 16)
+        with ExitStack() as stack:
+            pieces: Iterable[bytes] = [member.source] if isinstance(member.source, bytes) else ()
+            if isinstance(member.source, Path):
+                pieces = files.read_pieces(stack.enter_context(member.source.open("rb")))
+            packed = pack(entry, pieces, stack)
+            rows.append(dist_info.RecordEntry(name, packed.digest, packed.entry.size))
+            yield rewrite.NewMember(packed.entry, packed)
+    record = f"{plan.dist_info}/RECORD"
+    rows.append(dist_info.RecordEntry(record, "", None))
+    content = "".join(map(dist_info.format_record_row, rows)).encode()
+    yield rewrite.NewMember(*zip_format.make_zip_entry(record, content, date=date, time=time))
 
 
 def write_wheel_folder(plan: WheelPlan, folder: Path) -> None:
@@ -106,25 +117,6 @@ def write_wheel_folder(plan: WheelPlan, folder: Path) -> None:
             target.chmod(0o755 if member.executable else 0o644)
     except OSError as cause:
         raise errors.SdkError(f"{folder} cannot be written") from cause
-
-
-def _add_member(
-    archive: zipfile.ZipFile, name: str, member: PlannedMember, epoch: int, compress: bool
-) -> tuple[str, str]:
-    """Stream one member into the archive; its digest and size for RECORD."""
-    info = zipfile.ZipInfo(name, time.gmtime(max(epoch, _EARLIEST_EPOCH))[:6])
-    info.compress_type = zipfile.ZIP_DEFLATED if compress else zipfile.ZIP_STORED
-    info.external_attr = (stat.S_IFREG | (0o755 if member.executable else 0o644)) << 16
-    info.create_system = 3  # Unix, wherever we run: the modes count
-    if isinstance(member.source, bytes):
-        source: BinaryIO = io.BytesIO(member.source)
-        size = len(member.source)
-    else:
-        source = member.source.open("rb")
-        size = member.source.stat().st_size
-    with source, archive.open(info, "w", force_zip64=size >= _LARGE) as sink:
-        digest = hash_pieces(read_pieces(source), sink.write)
-    return encode_record_digest(bytes.fromhex(digest)), str(info.file_size)
 
 
 def _format_metadata(plan: WheelPlan) -> dict[str, PlannedMember]:
@@ -145,11 +137,11 @@ def _format_metadata(plan: WheelPlan) -> dict[str, PlannedMember]:
     wheel = (
         f"Wheel-Version: 1.0\nGenerator: rocm-wheels\nRoot-Is-Purelib: {str(pure).lower()}\nTag: {plan.tag}\n"
     )
-    files = {"METADATA": "\n".join(lines) + "\n", "WHEEL": wheel}
+    texts = {"METADATA": "\n".join(lines) + "\n", "WHEEL": wheel}
     if plan.scripts:
         scripts = [f"{name} = {target}" for name, target in sorted(plan.scripts.items())]
-        files["entry_points.txt"] = "[console_scripts]\n" + "\n".join(scripts) + "\n"
-    return {f"{plan.dist_info}/{name}": PlannedMember(text.encode()) for name, text in sorted(files.items())}
+        texts["entry_points.txt"] = "[console_scripts]\n" + "\n".join(scripts) + "\n"
+    return {f"{plan.dist_info}/{name}": PlannedMember(text.encode()) for name, text in sorted(texts.items())}
 
 
 def _add_extra_marker(requirement: str, extra: str) -> str:
@@ -169,14 +161,14 @@ def publish_wheels(fresh: Path, target: Path) -> bool:
     if target.exists() and all(_is_same_file(fresh / name, target / name) for name in names):
         shutil.rmtree(fresh)
         return False
-    replace_folder(fresh, target)
+    files.replace_folder(fresh, target)
     return True
 
 
 def refuse_foreign_files(target: Path, names: Set[str]) -> None:
     """Raise SdkError when a folder holds files that are not among ``names``."""
-    files = target.iterdir() if target.exists() else ()
-    strangers = sorted(path.name for path in files if path.name not in names)
+    present = target.iterdir() if target.exists() else ()
+    strangers = sorted(path.name for path in present if path.name not in names)
     if strangers:
         raise errors.SdkError(
             f"{target} holds {', '.join(strangers[:3])}{' …' if strangers[3:] else ''},"

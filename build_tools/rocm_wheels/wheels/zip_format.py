@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from struct import Struct
 from threading import Lock
+from time import gmtime
 from typing import BinaryIO, NamedTuple
 
 ReadAt = Callable[[int, int], bytes]
@@ -191,6 +192,12 @@ def pack_end_records(count: int, size: int, offset: int) -> bytes:
     few = min(count, MAX_UINT16)
     place = (min(size, MAX_UINT32), min(offset, MAX_UINT32))
     return front + END_RECORD.pack(END_MARK, 0, 0, few, few, *place, 0)
+
+
+def encode_date(epoch: int) -> tuple[int, int]:
+    """Return seconds of 1980 or later (UTC) as the format has date and time: to two seconds."""
+    year, month, day, hour, minute, second, *_ = gmtime(epoch)
+    return (year - 1980) << 9 | month << 5 | day, hour << 11 | minute << 5 | second // 2
 
 
 def make_zip_entry(name: str, content: bytes, *, date: int, time: int) -> tuple[ZipEntry, bytes]:
