@@ -32,6 +32,7 @@ SET_IDS = {
     "RW065": "set-plan", "RW066": "set-devices", "RW067": "metapackage", "RW068": "set-target-packages",
     "RW069": "device-default", "RW070": "set-index", "RW071": "set-resolvers",
     "RW072": "set-abi", "RW073": "set-targets", "RW074": "set-runtimes",
+    "RW075": "set-overlaps",
 }  # fmt: skip
 
 
@@ -345,6 +346,14 @@ def give_openmp(torch: bytes, vision: bytes) -> Mutation:
     return change
 
 
+def share_file(first: bytes, second: bytes) -> Mutation:
+    def change(drafts: Drafts) -> None:
+        drafts["torch-311"].members["torch/x.py"] = first
+        drafts["torchvision-311"].members["torch/x.py"] = second
+
+    return change
+
+
 TORCH_AUDIO = f"torchaudio==2.9.0+rocm{ROCM}"
 MUTATIONS: list[tuple[str, str, Mutation, str]] = [
     # case, check, what is done to the set, what a finding names or says
@@ -385,6 +394,8 @@ MUTATIONS: list[tuple[str, str, Mutation, str]] = [
     ("databases", "", give_databases(*TARGETS), ""),
     ("two-runtimes", "set-runtimes", give_openmp(b"1", b"2"), "torchvision.libs/libgomp.so.1"),
     ("one-runtime", "", give_openmp(b"1", b"1"), ""),
+    ("overlap", "set-overlaps", share_file(b"1", b"2"), "has torch/x.py"),
+    ("namespace", "", share_file(b"1", b"1"), ""),
 ]  # fmt: skip
 
 

@@ -353,7 +353,10 @@ def check_kernel_targets(
     if not served:
         return audited_wheel.SkippedCheck("carries no kernel database")
     asked = wheel.expected.targets
-    targets = audited_wheel.list_base_targets(asked) if asked is not None else _join_targets(served)
+    if asked is not None:
+        targets = audited_wheel.list_base_targets(asked)
+    else:
+        targets = tuple(sorted({*_join_targets(served), *(wheel.targets if wheel.has_recipe else ())}))
     severity: errors.Severity = "error" if wheel.has_recipe else "warning"
     findings = []
     for target in targets:

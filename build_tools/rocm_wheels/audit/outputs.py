@@ -41,8 +41,6 @@ def format_audits(
         if of_set.older:
             facts.append(f"{tables.format_count(of_set.older, 'older file')} of the index not read")
         lines += _format_report(of_set, facts)
-        lines += [f"  skipped: {skip.check}: {skip.reason}" for skip in of_set.skipped]
-        lines += page.format_device_code(reports)
     is_alone = len(reports) == 1
     for report in sort_reports(reports):
         moved = f"device code in {', '.join(report.archives)}" if report.archives else ""
@@ -53,6 +51,9 @@ def format_audits(
         lines += _format_report(report, facts, notes=is_alone)
         if is_alone and report.recipe:
             lines += [f"  skipped: {skip.check}: {skip.reason}" for skip in report.skipped]
+    if of_set is not None:
+        lines += page.format_device_code(reports)
+        lines += [f"  skipped: {skip.check}: {skip.reason}" for skip in of_set.skipped]
     return lines
 
 

@@ -18,6 +18,7 @@ from rocm_wheels.audit import (
 )
 from rocm_wheels.core import errors, tables
 from rocm_wheels.models import gfx
+from rocm_wheels.wheels import hazards
 
 _ROCM_LOCAL = re.compile(r"(?:^|\.)(?:dev)?rocm(?:sdk|v)?\.?(?P<version>[0-9].*)")
 _MOST_NAMED = 4
@@ -254,6 +255,31 @@ def check_set_runtimes(
                     name = wheel.scan.path.name
                     findings.setdefault(name, errors.Finding("error", message, subject=name))
                 first |= {digest: f"{wheel.scan.path.name}: {member}" for digest, member in own.items()}
+    return list(findings.values())
+
+
+@check.check(
+    "RW075 set-overlaps (error)",
+    why="Which of both is there depends on the order of installation; removing one breaks the other.",
+    fix="Take the file out of one of the wheels.",
+    kind="set",
+)
+def check_set_overlaps(subject: audited_set.AuditedSet) -> list[errors.Finding]:
+    """No two projects install different files under one name."""
+    findings: dict[str, errors.Finding] = {}
+    for environment in set_environments.list_environments(subject):
+        owners: dict[str, tuple[str, str]] = {}  # path → digest, and whose
+        for project in subject.wheels_by_project:
+            for wheel in set_environments.find_candidates(subject, project, environment)[:1]:
+                name, shared = wheel.scan.path.name, list[str]()
+                for member, digest in wheel.digests.items():
+                    place = hazards.locate_installed(member)
+                    if place.is_library and ".dist-info/" not in member:
+                        first, _ = owners.setdefault(place.path, (digest, name))
+                        shared += [place.path] if first != digest else []
+                if shared:
+                    message = f"has {audited_wheel.join_names(shared)}; {owners[shared[0]][1]} has another"
+                    findings.setdefault(name, errors.Finding("error", message, subject=name))
     return list(findings.values())
 
 
