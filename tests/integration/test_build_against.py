@@ -13,9 +13,8 @@ from pathlib import Path
 
 import miniature
 import pytest
-from finished_demo import Demo, required, targets_in
+from finished_demo import ARCHIVE, LIBRARY, Demo, required, split_torch, targets_in
 from programs import Ended
-from split_torch import ARCHIVE, LIBRARY, split_torch
 from uv import find_uv_bin
 
 pytestmark = [pytest.mark.contract_slow, pytest.mark.slow, pytest.mark.network]

@@ -16,8 +16,7 @@ from pathlib import Path
 import pytest
 import s3_servers
 from flaky_server import FileServer, serving
-from packed_artifacts import compressed, pack, packed_tree, page, put, with_digests
-from rocm_artifacts import add, make_artifacts
+from rocm_artifacts import add, compressed, make_artifacts, pack, packed_tree, page, put, with_digests
 from warm_python import warm_python
 
 from rocm_wheels.cli import boundary, main

@@ -13,9 +13,20 @@ from pathlib import Path
 
 import pytest
 from faulty_store import FaultyStore, Killed
-from promoted_sets import PAGES, PASSED, PATHS, Sets, abandon, channel_of, linked, promote, promoter, sets
+from promoted_sets import (
+    PAGES,
+    PASSED,
+    PATHS,
+    Sets,
+    abandon,
+    channel_of,
+    linked,
+    promote,
+    promoter,
+    sets,
+    stage,
+)
 from release_world import FAMILY, World
-from staged import stage
 
 from rocm_wheels.core import errors
 from rocm_wheels.release import channel as channels

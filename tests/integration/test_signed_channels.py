@@ -19,9 +19,8 @@ from edited_documents import reseal
 from faulty_store import FaultyStore, Killed, Watched
 from install_world import make_environment
 from judged_sets import policy, said
-from promoted_sets import PAGES, PASSED, PATHS, Sets, abandon, linked, sets
+from promoted_sets import PAGES, PASSED, PATHS, Sets, abandon, linked, sets, stage
 from release_world import FAMILY, TARGET, World
-from staged import stage
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import errors, ssh_signature

@@ -19,9 +19,17 @@ from cut_commands import in_a_process
 from faulty_store import FaultyStore
 from index_server import serve_folder
 from our_pip import PIP, UV
-from promoted_sets import promote, promoter
+from promoted_sets import (
+    LATER,
+    killed_again_and_again,
+    promote,
+    promoter,
+    require_whole,
+    small_plan,
+    stage,
+    visible,
+)
 from release_world import NOW, ROCM, World, rocm_wheel
-from staged import LATER, killed_again_and_again, require_whole, small_plan, stage, visible
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import errors, process
@@ -420,7 +428,7 @@ from pathlib import Path
 from faulty_store import FaultyStore
 from release_world import World
 from rocm_wheels.stores.folder import FolderStore
-from staged import small_plan, stage
+from promoted_sets import small_plan, stage
 os.fsync = lambda _: None
 world = World(Path({world!r}))
 plan = small_plan(world)

@@ -19,9 +19,8 @@ import s3_servers
 from edited_documents import reseal
 from faulty_store import FaultyStore, Killed
 from judged_sets import policy, said
-from promoted_sets import linked
+from promoted_sets import linked, stage
 from release_world import FAMILY, TARGET, World, a_lock, add_statement
-from staged import stage
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import errors

@@ -13,9 +13,8 @@ import s3_servers
 from faulty_store import FaultyStore, Killed, Watched
 from judged_sets import policy as make_policy
 from judged_sets import said
-from promoted_sets import abandon, linked
+from promoted_sets import abandon, linked, stage
 from release_world import FAMILY, TARGET, World, a_lock
-from staged import stage
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import errors, parallel

@@ -15,9 +15,9 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import pytest
 from faulty_store import FaultyStore, Killed
 from judged_sets import said
+from promoted_sets import stage as stage_plan
 from release_world import FAMILY, TARGET, World
 from s3_servers import a_bucket, a_store, bad_line, environment
-from staged import stage as stage_plan
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import errors

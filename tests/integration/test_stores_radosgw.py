@@ -22,9 +22,8 @@ import pytest
 import s3_servers
 from faulty_store import FaultyStore, Killed, KilledAfter
 from judged_sets import policy, said
-from promoted_sets import promote, promoter
+from promoted_sets import killed_again_and_again, promote, promoter, stage
 from release_world import FAMILY, NOW, TARGET, World
-from staged import killed_again_and_again, stage
 from store_promises import require_promises, send_in_parts
 
 from rocm_wheels.core import errors

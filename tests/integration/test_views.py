@@ -19,9 +19,8 @@ from faulty_store import Killed, KilledAfter, Watched
 from index_server import serve_folder
 from judged_sets import policy, said
 from our_pip import PIP, UV
-from promoted_sets import linked
+from promoted_sets import linked, stage
 from release_world import FAMILY, NOW, ROCM, TARGET, World, rocm_wheel
-from staged import stage
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import parallel, process

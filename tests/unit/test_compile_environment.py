@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from build_requests import BARE, FULL, VERSION, request
 from hypothesis import given
 from hypothesis import strategies as st
+from planned_runs import BARE, FULL, VERSION, request
 
 import rocm_wheels.compile
 from rocm_wheels.compile import compiler_cache, environment, sdk_tree

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from judged_sets import NOW, SET, a_set, put_set, said, sha, wheel
-from junit_files import BAD, CASE, ERROR, SKIP, WHOLE, junit
+from judged_sets import BAD, CASE, ERROR, NOW, SET, SKIP, WHOLE, a_set, junit, put_set, said, sha, wheel
 from pydantic import ValidationError
 
 from rocm_wheels.core import errors

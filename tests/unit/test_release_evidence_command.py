@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from judged_sets import a_set, put_set, wheel
-from junit_files import CASE, WHOLE, junit
+from judged_sets import CASE, WHOLE, a_set, junit, put_set, wheel
 from messages import take_down, transcript
 
 from rocm_wheels.cli import boundary, evidence, main

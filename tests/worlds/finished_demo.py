@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import zipfile
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from programs import Ended
 from source_trees import CLONE
 from warm_python import warm_python
 
+from rocm_wheels.package import split
 from rocm_wheels.wheels import wheel_code
 
 
@@ -145,3 +147,16 @@ def required(wheel: Path) -> list[str]:
         name = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
         lines = archive.read(name).decode().splitlines()
     return [line for line in lines if line.startswith("Requires-Dist")]
+
+
+# ---- a torch that is split as ROCm's packaging does it: a host wheel, and device wheels with archives
+
+LIBRARY = "torch/lib/libtorch_hip.so"
+ARCHIVE = "../.kpack/torch_@GFXARCH@.kpack"
+
+
+def split_torch(wheel: Path, folder: Path) -> tuple[Path, dict[str, Path]]:
+    """Write host and device wheels of a torch; return the first, and the others by target."""
+    with ExitStack() as stack:
+        wheels = split.write_split(split.plan_split(split.SplitRequest(wheel), stack), folder)
+    return wheels.host, wheels.devices
