@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from packaging.specifiers import SpecifierSet
 from warm_python import warm_python
 
 from rocm_wheels.cli.torch_tests import torch_tests_command
@@ -744,7 +745,7 @@ def test_kinds_of_tests_are_left_out_or_not(sources: Path) -> None:
 
 
 def test_only_what_is_known_here_is_run_for_debugging(sources: Path, tmp_path: Path) -> None:
-    rows = tuple(row.model_copy(update={"torch": "<9"}) for row in known_rows()[:1])
+    rows = tuple(row.model_copy(update={"torch": SpecifierSet("<9")}) for row in known_rows()[:1])
     debug = an_order(sources, "test_mini", debug=True, known_torch="8.1", cache=True, known=rows)
     found = run(debug, tmp_path / "known")
     assert found.counts == {"passed": 1, "known": 1}
