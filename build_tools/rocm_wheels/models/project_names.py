@@ -123,7 +123,7 @@ def _list_package_folders() -> Iterator[RecipeFolder]:
 
     Raises DataError for an entry point whose folder is not there.
     """
-    if not any(map(_names_recipes, sys.path)):
+    if not any(_names_recipes(folder, _read_change_time(folder)) for folder in sys.path):
         return
     from importlib.metadata import entry_points
 
@@ -139,8 +139,9 @@ def _list_package_folders() -> Iterator[RecipeFolder]:
         yield from (RecipeFolder(Path(folder), f"{distribution}, installed") for folder in folders)
 
 
-def _names_recipes(folder: str) -> bool:
-    """Tell whether something in a folder of ``sys.path`` has our entry points.
+@lru_cache(maxsize=64)
+def _names_recipes(folder: str, _changed: int) -> bool:
+    """Tell whether something in a folder of ``sys.path``, as it was then, has our entry points.
 
     importlib.metadata says so too, and takes longer than all else that a short command does.
     """
@@ -150,6 +151,14 @@ def _names_recipes(folder: str) -> bool:
             if group in file.read_bytes():
                 return True
     return False
+
+
+def _read_change_time(folder: str) -> int:
+    """Return when a folder got or lost a name, as with whatever is installed there; 0 without a folder."""
+    try:
+        return Path(folder or ".").stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 def _find_module_folders(name: str) -> list[str]:
