@@ -29,7 +29,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "worlds"))
 from audit_wheels import Draft
 from binary_writer import HOST, bundle, code_object, compress, hip, pad
 
-from rocm_wheels.device_code import code_objects, kpack, repack
+from rocm_wheels.device_code import code_objects, kpack
+from rocm_wheels.device_code.bundles import BundlePlace, locate_bundles
 
 TARGETS = ("gfx906", "gfx90a", "gfx942", "gfx1100")
 KEPT = "gfx942,gfx1100"
@@ -118,11 +119,11 @@ def compress_code(library: bytes) -> None:
     """Inflate the bundles of a library, compress their code objects, in threads: the least for archives."""
     (span,) = code_objects.find_held_code(memoryview(library), "library").bundle_spans
 
-    def work(place: repack.BundlePlace) -> int:
+    def work(place: BundlePlace) -> int:
         return sum(len(kpack.compress_kernel(content)) for _, content in place.read_contents())
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(work, repack.locate_bundles(span)))
+        list(pool.map(work, locate_bundles(span)))
 
 
 def make_world(folder: Path, size: int) -> None:

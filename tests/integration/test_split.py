@@ -34,7 +34,8 @@ from sbom_schema import require_valid
 from rocm_wheels.binaries import elf, pe
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import errors
-from rocm_wheels.device_code import code_objects, fat_library, repack
+from rocm_wheels.device_code import code_objects, fat_library
+from rocm_wheels.device_code.bundles import locate_bundles
 from rocm_wheels.wheels import dist_info, scan, wheel_code
 from rocm_wheels.wheels.sbom import WheelParts, format_sbom, list_steps
 
@@ -134,7 +135,7 @@ def digest_code(library: bytes) -> list[tuple[int, str, str]]:
     (span,) = code_objects.find_held_code(memoryview(library), "library").bundle_spans
     return sorted(
         (number, name.rpartition("--")[2], hashlib.sha256(content).hexdigest())
-        for number, bundle in enumerate(repack.locate_bundles(span))
+        for number, bundle in enumerate(locate_bundles(span))
         for name, content in bundle.read_contents()
     )
 

@@ -244,6 +244,58 @@ class CompressedBundle:
     hash8: bytes
 
 
+@dataclass(frozen=True)
+class BundlePlace:
+    """A bundle that begins at ``begin`` of a section or file; ``packed`` is its header when it has one."""
+
+    begin: int
+    bundle: elf.BinarySpan
+    packed: CompressedBundle | None
+
+    def open_plain(self) -> PlainBundle:
+        """Return what reads the plain bundle, from its begin."""
+        if self.packed is None:
+            return StoredBundle(self.bundle)
+        reader = make_zlib_reader if self.packed.method == "zlib" else make_zstd_reader
+        read = reader(self.packed.data, self.bundle)
+        return InflatedBundle(read, size=self.packed.size, hash8=self.packed.hash8, place=self.bundle)
+
+    def read_contents(self) -> Iterator[tuple[str, bytes]]:
+        """Yield ID and content of the entries that have one, as they lie; one of them is in memory."""
+        plain = self.open_plain()
+        rows, end = _read_table(plain, self.bundle)
+        for number, name, offset, size in sorted(rows, key=lambda row: (row[2], row[0])):
+            if size:
+                if offset < end:
+                    raise self.bundle.make_fault(f"entry {number} ({name}) overlaps what stands before it")
+                yield name, plain.take_bytes(offset, size, f"entry {number} ({name})")
+                end = offset + size
+        plain.check_rest()
+        files.release_mapped_pages(self.bundle.data)
+
+
+def locate_bundles(span: elf.BinarySpan) -> Iterator[BundlePlace]:
+    """Yield the bundles of a section or file one after another; DataError names a bundle and its fault."""
+    number, at, inflated = 0, _skip_zeros(span, 0), 0
+    while at < len(span):
+        bundle = elf.BinarySpan(span.data[at:], f"{span.place}: bundle {number} at {at}")
+        packed: CompressedBundle | None = None
+        if bundle.starts_with(PLAIN_BUNDLE_MAGIC):
+            _, end = read_entries(StoredBundle(bundle), bundle, heads=False)
+        elif bundle.starts_with(COMPRESSED_BUNDLE_MAGIC):
+            packed = _read_lead(bundle)
+            end = packed.end
+            inflated += packed.size
+            span.require_limit(inflated, limits.get_plain_limit(len(span)), "bytes in its compressed bundles")
+        else:
+            first_bytes = bytes(span.data[at : at + 16]).hex(" ")
+            raise span.make_fault(
+                f"after {number} bundles, neither a bundle nor padding at {at}: {first_bytes}"
+            )
+        yield BundlePlace(at, elf.BinarySpan(bundle.data[:end], bundle.place), packed)
+        number, at = number + 1, _skip_zeros(span, at + end)
+
+
 def read_bundles(span: elf.BinarySpan, *, whole: bool = True) -> Iterator[BundleEntry]:
     """Yield the entries (host ones too) of all bundles in a section or file.
 
@@ -251,36 +303,15 @@ def read_bundles(span: elf.BinarySpan, *, whole: bool = True) -> Iterator[Bundle
     their tables: what lies behind is not looked at, and no hash is checked. DataError names the bundle and
     its fault.
     """
-    number, at, inflated = 0, skip_zeros(span, 0), 0
-    while at < len(span):
-        bundle = elf.BinarySpan(span.data[at:], f"{span.place}: bundle {number} at {at}")
-        if bundle.starts_with(PLAIN_BUNDLE_MAGIC):
-            entries, end = read_entries(StoredBundle(bundle), bundle)
-            packing = "plain"
-        elif bundle.starts_with(COMPRESSED_BUNDLE_MAGIC):
-            packed = read_lead(bundle)
-            packing, end = f"{packed.method} v{packed.version}", packed.end
-            inflated += packed.size
-            span.require_limit(inflated, limits.get_plain_limit(len(span)), "bytes in its compressed bundles")
-            reader = make_zlib_reader if packed.method == "zlib" else make_zstd_reader
-            plain = InflatedBundle(
-                reader(packed.data, bundle), size=packed.size, hash8=packed.hash8, place=bundle
-            )
-            entries, _ = read_entries(plain, bundle, heads=whole)
-            if whole:
-                plain.check_rest()
-                files.release_mapped_pages(span.data)
-        else:
-            raise make_no_bundle_error(span, number, at)
+    for number, place in enumerate(locate_bundles(span)):
+        plain, packed = place.open_plain(), place.packed
+        entries, _ = read_entries(plain, place.bundle, heads=whole or packed is None)
+        if whole and packed is not None:
+            plain.check_rest()
+            files.release_mapped_pages(span.data)
+        packing = "plain" if packed is None else f"{packed.method} v{packed.version}"
         for name, offset, size, head in entries:
             yield BundleEntry(number, packing, name, offset, size, head)
-        number, at = number + 1, skip_zeros(span, at + end)
-
-
-def make_no_bundle_error(span: elf.BinarySpan, number: int, at: int) -> errors.DataError:
-    """Return the error that neither a bundle nor padding stands behind ``number`` bundles."""
-    first_bytes = bytes(span.data[at : at + 16]).hex(" ")
-    return span.make_fault(f"after {number} bundles, neither a bundle nor padding at {at}: {first_bytes}")
 
 
 def scan_bundle_tables(pieces: Iterable[bytes], name: str) -> Iterator[list[str]]:
@@ -322,18 +353,13 @@ def _find_bundle_starts(window: bytearray, end: int) -> list[int]:
 
 def _read_cut_table(bundle: elf.BinarySpan) -> list[str]:
     """Return the IDs in the table of a bundle, whose rest may not be there; entries without code are none."""
-    plain: PlainBundle = StoredBundle(bundle)
-    if bundle.starts_with(COMPRESSED_BUNDLE_MAGIC):
-        packed = read_lead(bundle, is_cut=True)
-        reader = make_zlib_reader if packed.method == "zlib" else make_zstd_reader
-        plain = InflatedBundle(
-            reader(packed.data, bundle), size=packed.size, hash8=packed.hash8, place=bundle
-        )
-    rows, _ = read_table(plain, bundle)
+    is_packed = bundle.starts_with(COMPRESSED_BUNDLE_MAGIC)
+    place = BundlePlace(0, bundle, _read_lead(bundle, is_cut=True) if is_packed else None)
+    rows, _ = _read_table(place.open_plain(), bundle)
     return [entry_id for _, entry_id, _, size in rows if size]
 
 
-def read_lead(bundle: elf.BinarySpan, *, is_cut: bool = False) -> CompressedBundle:
+def _read_lead(bundle: elf.BinarySpan, *, is_cut: bool = False) -> CompressedBundle:
     """Read the header of the compressed bundle that ``bundle`` begins with; DataError when it is broken.
 
     ``is_cut``: only the beginning of the bundle is there.
@@ -368,7 +394,7 @@ def read_lead(bundle: elf.BinarySpan, *, is_cut: bool = False) -> CompressedBund
     return CompressedBundle(method, version, bundle.data[start:end], end, plain_size, hash8)
 
 
-def read_table(plain: PlainBundle, bundle: elf.BinarySpan) -> tuple[list[tuple[int, str, int, int]], int]:
+def _read_table(plain: PlainBundle, bundle: elf.BinarySpan) -> tuple[list[tuple[int, str, int, int]], int]:
     """Return (number, ID, offset, size) of each entry of a bundle, and where its table ends."""
     if plain.take_bytes(0, len(PLAIN_BUNDLE_MAGIC), "the magic") != PLAIN_BUNDLE_MAGIC:
         raise bundle.make_fault("the inflated bytes are not an offload bundle")
@@ -393,7 +419,7 @@ def read_entries(
 
     Without ``heads`` nothing behind the table is read, and the heads are None.
     """
-    rows, end = read_table(plain, bundle)
+    rows, end = _read_table(plain, bundle)
     head_by_number: dict[int, bytes | None] = {}
     for number, name, offset, size in sorted(rows, key=lambda row: (row[2], row[0])):
         if not size:
@@ -412,7 +438,7 @@ def read_entries(
     return [(name, offset, size, head_by_number[number]) for number, name, offset, size in rows], end
 
 
-def skip_zeros(span: elf.BinarySpan, at: int) -> int:
+def _skip_zeros(span: elf.BinarySpan, at: int) -> int:
     """Return where the next byte that is not zero stands, at most the end."""
     step = 1 << 12
     while at < len(span):

@@ -10,12 +10,12 @@ from __future__ import annotations
 import hashlib
 import os
 import zlib
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 
-from rocm_wheels.binaries import elf, elf_pages, limits
+from rocm_wheels.binaries import elf, elf_pages
 from rocm_wheels.core import files, parallel, zstd
 from rocm_wheels.core.spool import SpoolFile
 from rocm_wheels.device_code import bundles
@@ -65,66 +65,19 @@ def repack_bundles(
     """
     spool = SpoolFile(stack)
     work = partial(_repack_bundle, choose=choose, spool=spool)
-    repacked = parallel.run_in_parallel(work, list(locate_bundles(span)), jobs=jobs or os.cpu_count() or 1)
+    repacked = parallel.run_in_parallel(
+        work, list(bundles.locate_bundles(span)), jobs=jobs or os.cpu_count() or 1
+    )
     content = spool.view()
     return [bundle.take_spooled(content) for bundle in repacked]
 
 
-@dataclass(frozen=True)
-class BundlePlace:
-    """A bundle that begins at ``begin`` of a section or file; ``packed`` is its header when it has one."""
-
-    begin: int
-    bundle: elf.BinarySpan
-    packed: bundles.CompressedBundle | None
-
-    def open_plain(self) -> bundles.PlainBundle:
-        """Return what reads the plain bundle, from its begin."""
-        if self.packed is None:
-            return bundles.StoredBundle(self.bundle)
-        reader = bundles.make_zlib_reader if self.packed.method == "zlib" else bundles.make_zstd_reader
-        read = reader(self.packed.data, self.bundle)
-        return bundles.InflatedBundle(read, size=self.packed.size, hash8=self.packed.hash8, place=self.bundle)
-
-    def read_contents(self) -> Iterator[tuple[str, elf_pages.FilePiece]]:
-        """Yield ID and content of the entries that have one, as they lie; one of them is in memory."""
-        plain = self.open_plain()
-        rows, end = bundles.read_table(plain, self.bundle)
-        for number, name, offset, size in sorted(rows, key=lambda row: (row[2], row[0])):
-            if size:
-                if offset < end:
-                    raise self.bundle.make_fault(f"entry {number} ({name}) overlaps what stands before it")
-                yield name, plain.take_bytes(offset, size, f"entry {number} ({name})")
-                end = offset + size
-        plain.check_rest()
-        files.release_mapped_pages(self.bundle.data)
-
-
-def locate_bundles(span: elf.BinarySpan) -> Iterator[BundlePlace]:
-    """Yield the bundles of a section or file one after another; DataError names a bundle and its fault."""
-    number, at, inflated = 0, bundles.skip_zeros(span, 0), 0
-    while at < len(span):
-        bundle = elf.BinarySpan(span.data[at:], f"{span.place}: bundle {number} at {at}")
-        if bundle.starts_with(bundles.PLAIN_BUNDLE_MAGIC):
-            _, end = bundles.read_entries(bundles.StoredBundle(bundle), bundle)
-            packed = None
-        elif bundle.starts_with(bundles.COMPRESSED_BUNDLE_MAGIC):
-            packed = bundles.read_lead(bundle)
-            end = packed.end
-            inflated += packed.size
-            span.require_limit(inflated, limits.get_plain_limit(len(span)), "bytes in its compressed bundles")
-        else:
-            raise bundles.make_no_bundle_error(span, number, at)
-        yield BundlePlace(at, elf.BinarySpan(bundle.data[:end], bundle.place), packed)
-        number, at = number + 1, bundles.skip_zeros(span, at + end)
-
-
-def _repack_bundle(place: BundlePlace, *, choose: ChooseEntries, spool: SpoolFile) -> RepackedBundle:
+def _repack_bundle(place: bundles.BundlePlace, *, choose: ChooseEntries, spool: SpoolFile) -> RepackedBundle:
     with _BUDGET.hold(place.packed.size if place.packed is not None else 0):
         return _choose_content(place, choose, spool)
 
 
-def _choose_content(place: BundlePlace, choose: ChooseEntries, spool: SpoolFile) -> RepackedBundle:
+def _choose_content(place: bundles.BundlePlace, choose: ChooseEntries, spool: SpoolFile) -> RepackedBundle:
     bundle, packed = place.bundle, place.packed
     plain = place.open_plain()
     rows, _ = bundles.read_entries(plain, bundle, heads=False)

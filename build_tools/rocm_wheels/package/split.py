@@ -32,7 +32,8 @@ from packaging.utils import canonicalize_name
 from rocm_wheels import __version__
 from rocm_wheels.binaries import elf, elf_pages
 from rocm_wheels.core import errors, extras, log, parallel, spool, tables
-from rocm_wheels.device_code import code_objects, fat_library, kernel_databases, kpack, repack
+from rocm_wheels.device_code import code_objects, fat_library, kernel_databases, kpack
+from rocm_wheels.device_code.bundles import BundlePlace, locate_bundles
 from rocm_wheels.package import wheel_plan
 from rocm_wheels.variants import device_names
 from rocm_wheels.variants.targets import COMPILER_GENERICS
@@ -331,7 +332,7 @@ class _WheelSplitter:
         if held.is_whole_file:
             targets = set(held.targets)
             for span in held.bundle_spans:
-                targets |= {t for bundle in repack.locate_bundles(span) for t, _ in _read_objects(bundle)}
+                targets |= {t for bundle in locate_bundles(span) for t, _ in _read_objects(bundle)}
             return self._move_code(data, name, targets) if targets else None
         if not held.bundle_spans:
             if held.targets:  # an object file or static library, which is never loaded
@@ -360,7 +361,7 @@ class _WheelSplitter:
 
     def _extract_frames(self, name: str, span: elf.BinarySpan, places: Sequence[int]) -> tuple[_Frame, ...]:
         """Compress the code objects of a library; ``places`` are where the bundles of its records begin."""
-        bundles = {bundle.begin: bundle for bundle in repack.locate_bundles(span)}
+        bundles = {bundle.begin: bundle for bundle in locate_bundles(span)}
         if unknown := sorted(set(places) - bundles.keys()):
             raise span.make_fault(f"a record refers to {unknown[0]}, where no bundle begins")
         if idle := sorted(bundles.keys() - set(places)):
@@ -371,7 +372,7 @@ class _WheelSplitter:
         frames_by_bundle = parallel.run_in_parallel(work, numbered, jobs=os.cpu_count() or 1)
         return tuple(frame for frames in frames_by_bundle for frame in frames)
 
-    def _compress_bundle(self, numbered: tuple[int, repack.BundlePlace], *, library: str) -> list[_Frame]:
+    def _compress_bundle(self, numbered: tuple[int, BundlePlace], *, library: str) -> list[_Frame]:
         number, bundle = numbered
         size = bundle.packed.size if bundle.packed else 0
         frames = []
@@ -519,7 +520,7 @@ class _WheelSplitter:
         return next(iter(wheel_plan.list_rocm_pins(self._metadata.requires_dist).values()), None)
 
 
-def _read_objects(bundle: repack.BundlePlace) -> Iterator[tuple[code_objects.TargetId, elf_pages.FilePiece]]:
+def _read_objects(bundle: BundlePlace) -> Iterator[tuple[code_objects.TargetId, elf_pages.FilePiece]]:
     """Yield the code objects of a bundle with their targets; PackageError for what no archive can hold."""
     for name, content in bundle.read_contents():
         try:
