@@ -276,9 +276,9 @@ def test_signatures_of_another_record_are_left_out_and_told(
         ),
         (WheelEdit(members={"demo/gone.py": b""}), f"has no demo/gone.py outside {INFO}"),
         (WheelEdit(members={f"{INFO}/WHEEL": b""}), f"has no {INFO}/WHEEL outside {INFO}"),
-        (WheelEdit(put={"Entry_Points.txt": b""}), "entry_points.txt where names are compared without case"),
-        (WheelEdit(put={"licenses": b""}), "licenses is a folder of the wheel"),
-        (WheelEdit(put={"entry_points.txt/x": b""}), "entry_points.txt is a file of the wheel"),
+        (WheelEdit(put={"Entry_Points.txt": b""}), "which has demo-1.0.dist-info/entry_points.txt"),
+        (WheelEdit(put={"licenses": b""}), "which has demo-1.0.dist-info/licenses/LICENSE"),
+        (WheelEdit(put={"entry_points.txt/x": b""}), "which has demo-1.0.dist-info/entry_points.txt"),
     ],
 )
 def test_edits_that_make_no_wheel_are_refused(tmp_path: Path, edit: WheelEdit, message: str) -> None:

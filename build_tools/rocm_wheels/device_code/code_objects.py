@@ -479,41 +479,22 @@ def read_library_targets(path: Path) -> LibraryTargets:
 
 def read_table_targets(data: memoryview, path: Path) -> LibraryTargets:
     """Read the tables of a file's content; ``path`` stands for it in messages."""
-    span = elf.BinarySpan(data, str(path))
-    if span.starts_with(kpack.KPACK_MAGIC) or path.suffix == kpack.KPACK_SUFFIX:
-        return _make_library(
-            path, (TargetId.parse(kernel.target) for kernel in kpack.read_kpack_kernels(span))
-        )
-    if span.starts_with(bundles.PLAIN_BUNDLE_MAGIC) or span.starts_with(bundles.COMPRESSED_BUNDLE_MAGIC):
-        return _make_library(path, _read_bundle_targets(span))
+    needed: tuple[str, ...] = ()
     if elf.is_elf(data):
-        header = elf.read_elf_header(span)
-        if header.machine == elf.EM_AMDGPU:
-            return _make_library(path, [get_header_target(header.flags, header.abi_version)])
-        file = elf.ElfFile(span)
-        sections = file.read_sections() if header.sections_at else []
-        needed = elf.describe_loading(file).needed if file.is_loadable else ()
-    elif (library := pe.read_pe_file(span)) is not None:
-        sections, needed = library.sections, ()
-    else:
-        return LibraryTargets(path)
+        file = elf.ElfFile(elf.BinarySpan(data, str(path)))
+        if file.is_loadable:
+            needed = elf.describe_loading(file).needed
+            if not file.header.sections_at:  # stripped of it: nobody can say what it holds
+                return LibraryTargets(path, needed=needed)
     if archives := list_named_archives(data, str(path)):
         return LibraryTargets(path, (), archives, needed)
-    targets = [target for section in sections for target in _read_section_targets(span, section)]
-    return _make_library(path, targets, needed)
-
-
-def _make_library(path: Path, targets: Iterable[TargetId], needed: tuple[str, ...] = ()) -> LibraryTargets:
-    return LibraryTargets(
-        path, tuple(str(target) for target in sorted(set(targets), key=TargetId.get_sort_key)), (), needed
-    )
-
-
-def _read_section_targets(span: elf.BinarySpan, section: elf.BinarySection) -> Iterator[TargetId]:
-    if section.name in FATBIN_SECTIONS and section.size:
-        yield from _read_bundle_targets(
-            span.get_span(section.offset, section.size, f"section {section.name}")
-        )
+    loaded = [
+        code.target
+        for code in read_code_objects(data, str(path), whole=False)
+        if code.size and code.kind in (*_LOADED_KINDS, "bare", "kpack")
+    ]
+    targets = sorted(set(loaded), key=TargetId.get_sort_key)
+    return LibraryTargets(path, tuple(map(str, targets)), (), needed)
 
 
 def scan_library_targets(pieces: Iterable[bytes], name: str) -> Iterator[list[str]]:
@@ -528,13 +509,3 @@ def scan_library_targets(pieces: Iterable[bytes], name: str) -> Iterator[list[st
             yield [str(TargetId.parse(target)) for target in targets]
         except ValueError as cause:
             raise errors.DataError(f"{name}: {cause}") from None
-
-
-def _read_bundle_targets(span: elf.BinarySpan) -> Iterator[TargetId]:
-    for entry in bundles.read_bundles(span, whole=False):
-        try:
-            identity = BundleEntryId.parse(entry.name)
-            if entry.size and identity.kind in _LOADED_KINDS:
-                yield TargetId.parse(identity.target)
-        except ValueError as cause:
-            raise span.make_fault(str(cause)) from None

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import hashlib
 import re
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import product
 from pathlib import Path
@@ -211,12 +212,11 @@ def _plan_files(
     dropped |= edit.drop_members
     if absent := sorted(dropped - sizes.keys()):
         raise errors.DataError(f"{file_name} has no {', '.join(absent)} to leave out")
-    for name in put:
-        _require_free(name, sizes)
+    _require_free(put.keys(), sizes)
     foreign = (name for name in edit.members if name not in sizes or name.startswith(f"{folder}/"))
     if unknown_members := sorted(foreign):
         raise errors.UsageError(f"{file_name} has no {', '.join(unknown_members)} outside {folder}")
-    _require_free_names(edit.stored.keys() - sizes.keys(), sizes)
+    _require_free(edit.stored.keys() - sizes.keys(), sizes)
     return put, frozenset(dropped)
 
 
@@ -371,33 +371,20 @@ def _check_file_name(name: str) -> str:
     return name
 
 
-def _require_free(name: str, names: Iterable[str]) -> None:
-    """Raise UsageError when a file cannot be put because a folder or a file is in its way."""
-    folded = name.casefold()
-    for existing in names:
-        if existing != name and existing.casefold() == folded:
-            raise errors.UsageError(f"{name} is {existing} where names are compared without case")
-        if existing.startswith(name + "/"):
-            raise errors.UsageError(f"{name} is a folder of the wheel")
-        if name.startswith(existing + "/"):
-            raise errors.UsageError(f"{existing} is a file of the wheel")
+def _require_free(new_names: Collection[str], names: Iterable[str]) -> None:
+    """Raise UsageError when a new file would be in the way of another file or folder of the wheel.
 
-
-def _require_free_names(new_names: Iterable[str], names: Iterable[str]) -> None:
-    """Raise UsageError when one of many new files would be in the way of a file or folder of the wheel."""
-    files = {name.casefold() for name in names}
-    folders = {
-        "/".join(parts[:depth])
-        for parts in (name.split("/") for name in files)
-        for depth in range(1, len(parts))
-    }
+    Names are compared without case, as some file systems do.
+    """
+    present = {name.casefold(): name for name in names if name not in new_names}
+    ordered = sorted(present)  # the folders of all names would be gigabytes where names have many parts
     for name in sorted(new_names):
-        parts = name.casefold().split("/")
-        parents = {"/".join(parts[:depth]) for depth in range(1, len(parts))}
-        if name.casefold() in files or name.casefold() in folders or parents & files:
-            raise errors.UsageError(
-                f"{name} cannot be put into the wheel: a file or folder of it has that name"
-            )
+        folded = name.casefold()
+        places = [folded, *(folded[:at] for at, character in enumerate(folded) if character == "/")]
+        at = bisect_left(ordered, f"{folded}/")
+        places += [place for place in ordered[at : at + 1] if place.startswith(f"{folded}/")]
+        if obstacle := next((present[place] for place in places if place in present), None):
+            raise errors.UsageError(f"{name} cannot be put into the wheel, which has {obstacle}")
 
 
 def make_record_entry(path: str, content: bytes) -> dist_info.RecordEntry:
@@ -469,37 +456,27 @@ def compare_wheels(old: Path, new: Path) -> WheelDiff:
     """Compare two wheels; DataError when one is damaged, hostile or no wheel."""
     old_name, new_name = dist_info.split_wheel_name(old.name), dist_info.split_wheel_name(new.name)
     old_wheel, new_wheel = _read_wheel(old), _read_wheel(new)
-    common = old_wheel.members.keys() & new_wheel.members.keys()
-    dist_info_files = {"*.dist-info/RECORD", "*.dist-info/METADATA"}
     old_fields, old_description = dist_info.read_metadata_fields(old_wheel.metadata, "METADATA")
     new_fields, new_description = dist_info.read_metadata_fields(new_wheel.metadata, "METADATA")
-    return WheelDiff(
-        fields={
-            name: (value, asdict(new_name)[name])
-            for name, value in asdict(old_name).items()
-            if value != asdict(new_name)[name]
-        },
-        added=sorted(new_wheel.members.keys() - common),
-        removed=sorted(old_wheel.members.keys() - common),
-        changed=sorted(
-            n
-            for n in common - dist_info_files
-            if _get_content(old_wheel.members[n]) != _get_content(new_wheel.members[n])
-        ),
-        modes={
-            name: (f"{old_wheel.members[name].mode:o}", f"{new_wheel.members[name].mode:o}")
-            for name in sorted(common)
-            if old_wheel.members[name].mode != new_wheel.members[name].mode
-        },
+    before, after = asdict(old_name), asdict(new_name)
+    difference = WheelDiff(
+        fields={name: (value, after[name]) for name, value in before.items() if value != after[name]},
+        added=sorted(new_wheel.members.keys() - old_wheel.members.keys()),
+        removed=sorted(old_wheel.members.keys() - new_wheel.members.keys()),
         metadata=_compare_metadata(old_fields, new_fields),
         description=old_description != new_description,
-        record=sorted(
-            name
-            for name in common & old_wheel.record.keys() & new_wheel.record.keys()
-            if old_wheel.record[name] != new_wheel.record[name]
-            and _get_content(old_wheel.members[name]) == _get_content(new_wheel.members[name])
-        ),
     )
+    for name in sorted(old_wheel.members.keys() & new_wheel.members.keys()):
+        old_entry, new_entry = old_wheel.members[name], new_wheel.members[name]
+        is_same = (old_entry.size, old_entry.crc) == (new_entry.size, new_entry.crc)
+        if not is_same and name not in ("*.dist-info/RECORD", "*.dist-info/METADATA"):
+            difference.changed.append(name)
+        if old_entry.mode != new_entry.mode:
+            difference.modes[name] = (f"{old_entry.mode:o}", f"{new_entry.mode:o}")
+        rows = old_wheel.record.get(name), new_wheel.record.get(name)
+        if is_same and None not in rows and rows[0] != rows[1]:
+            difference.record.append(name)
+    return difference
 
 
 def _read_wheel(path: Path) -> _ComparedWheel:
@@ -530,10 +507,6 @@ def mask_version(name: str, stem: str) -> str:
         if name.startswith(f"{stem}{kind}/"):
             return f"*{kind}{name[len(stem) + len(kind) :]}"
     return name
-
-
-def _get_content(entry: zip_format.ZipEntry) -> tuple[int, int]:
-    return entry.size, entry.crc
 
 
 def _compare_metadata(
