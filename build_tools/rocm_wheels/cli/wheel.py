@@ -214,8 +214,6 @@ def _wheel_as_json(wheel: Path) -> dict[str, Any]:
 
     name = dist_info.parse_wheel_name(wheel.name)
     files = rewrite.read_dist_info_files(wheel)
-    if missing := {"METADATA", "WHEEL"} - files.keys():
-        raise errors.DataError(f"{wheel} has no {' and no '.join(sorted(missing))} in its .dist-info folder")
     metadata = dist_info.parse_metadata(files["METADATA"], name=f"{wheel}: METADATA")
     form = dist_info.parse_wheel_file(files["WHEEL"], name=f"{wheel}: WHEEL")
     variant = files.get("variant.json")

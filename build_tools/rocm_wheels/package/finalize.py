@@ -266,8 +266,6 @@ def require_room(folder: Path, size: int) -> None:
 
 def _read_candidate(path: Path) -> CandidateWheel:
     name, inside = dist_info.parse_wheel_name(path.name), rewrite.read_dist_info_files(path)
-    if "METADATA" not in inside:
-        raise errors.DataError(f"{path} has no METADATA in its .dist-info folder")
     metadata = dist_info.parse_metadata(inside["METADATA"], name=f"{path}: METADATA")
     pins = set(wheel_plan.list_rocm_pins(metadata.requires_dist).values())
     rocm = ""

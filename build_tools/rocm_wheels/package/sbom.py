@@ -96,7 +96,7 @@ def require_pins(wheel: Path, pins: Sequence[str], external: Sequence[str] = ())
     build says. DataError for a wheel that is damaged; it is left as it was.
     """
     name = f"{wheel.name}: METADATA"
-    fields, _ = dist_info.read_metadata_fields(rewrite.read_dist_info_files(wheel).get("METADATA", b""), name)
+    fields, _ = dist_info.read_metadata_fields(rewrite.read_dist_info_files(wheel)["METADATA"], name)
     required, stated = (
         dist_info.get_field_values(fields, key) for key in ("Requires-Dist", "Requires-External")
     )

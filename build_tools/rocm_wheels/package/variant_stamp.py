@@ -158,8 +158,6 @@ def read_wheel_facts(wheel: Path) -> WheelFacts:
     """Read a wheel's name and ``.dist-info`` folder, and inflate nothing else. DataError when it is none."""
     name = dist_info.parse_wheel_name(wheel.name)
     files = read_dist_info_files(wheel)
-    if "METADATA" not in files:
-        raise errors.DataError(f"{wheel}: its .dist-info folder has no METADATA")
     fields, _ = dist_info.read_metadata_fields(files["METADATA"], f"{wheel}: METADATA")
     devices = tuple(sbom.list_rocm_devices(files[sbom.SBOM_MEMBER])) if sbom.SBOM_MEMBER in files else ()
     requirements = dist_info.get_field_values(fields, "Requires-Dist")

@@ -18,7 +18,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from packaging.tags import Tag, parse_tag
 from packaging.utils import (
@@ -488,18 +488,6 @@ ParsedT = TypeVar("ParsedT")
 _DIST_INFO_NAME = re.compile(r"(?P<name>[^/]+)-(?P<version>[^/-]+)\.dist-info")
 
 
-class NamedVersion(Protocol):
-    """The part of METADATA that a file name repeats."""
-
-    @property
-    def name(self) -> str:
-        """The project, as it is spelled there."""
-
-    @property
-    def version(self) -> Version:
-        """The version."""
-
-
 @dataclass(frozen=True)
 class DistInfo:
     """What could be read; a part that could not is None, and ``faults`` says why."""
@@ -564,7 +552,7 @@ def list_dist_info_folders(members: Iterable[str]) -> list[str]:
     return sorted(top for top in tops if top.endswith(".dist-info"))
 
 
-def compare_names(wheel: WheelName, folder: str, metadata: NamedVersion) -> list[str]:
+def compare_names(wheel: WheelName, folder: str, metadata: WheelMetadata) -> list[str]:
     """Return what file name, ``.dist-info`` folder and METADATA disagree about."""
     faults = []
     if canonicalize_name(metadata.name) != wheel.name:

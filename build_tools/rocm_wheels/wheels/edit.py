@@ -20,7 +20,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import product
 from pathlib import Path
-from typing import NamedTuple
 
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
@@ -167,8 +166,11 @@ def plan_wheel_edit(
         wheel: _edit_wheel_file(texts[wheel], wheel, old, new),
     }
     if version is not None and edit.version is None:  # only the local part is new: the rest must be one
-        _require_agreement(file_name, folder, texts[metadata])
-    _check_plan(plan, folder, texts, edited)
+        _require_agreement(file_name, folder, texts[metadata], variant_markers=True)
+    dist_info.parse_wheel_file(edited[wheel], name=wheel)
+    is_same = edited[metadata] == texts[metadata]
+    new_folder = plan.get_new_name(folder)
+    _require_agreement(plan.file_name, new_folder, edited[metadata], variant_markers=is_same)
     sbom = _edit_sbom(texts.get(f"{folder}/{SBOM_MEMBER}"), edited[metadata], metadata, edit, version)
     if sbom is not None:
         edited[f"{folder}/{SBOM_MEMBER}"] = sbom
@@ -394,29 +396,13 @@ def make_record_entry(path: str, content: bytes) -> dist_info.RecordEntry:
     )
 
 
-class _StatedVersion(NamedTuple):
-    name: str
-    version: Version
+def _require_agreement(file_name: str, folder: str, metadata: bytes, *, variant_markers: bool) -> None:
+    """Raise DataError when METADATA cannot be read, or file name, METADATA and folder disagree.
 
-
-def _check_plan(plan: EditPlan, folder: str, old: Mapping[str, bytes], new: Mapping[str, bytes]) -> None:
-    """Raise DataError when what we write would not be a wheel that says one thing."""
-    metadata, wheel = f"{folder}/METADATA", f"{folder}/WHEEL"
-    if new[metadata] != old[metadata]:
-        dist_info.parse_metadata(new[metadata], name=metadata)
-    if new[wheel] != old[wheel]:
-        dist_info.parse_wheel_file(new[wheel], name=wheel)
-    _require_agreement(plan.file_name, plan.get_new_name(folder), new[metadata])
-
-
-def _require_agreement(file_name: str, folder: str, metadata: bytes) -> None:
-    """Raise DataError when file name, METADATA and folder name another project or version."""
-    fields, _ = dist_info.read_metadata_fields(metadata, f"{folder}/METADATA")
-    try:
-        [name], [version] = (dist_info.get_field_values(fields, key) for key in ("Name", "Version"))
-        stated = _StatedVersion(name, Version(version))
-    except ValueError as cause:  # an invalid version is one too
-        raise errors.DataError(f"{folder}/METADATA does not have one Name and one valid Version") from cause
+    ``variant_markers``: there may be some, as no edit put them there.
+    """
+    place = f"{folder}/METADATA"
+    stated = dist_info.parse_metadata(metadata, name=place, variant_markers=variant_markers)
     if faults := dist_info.compare_names(dist_info.parse_wheel_name(file_name), folder, stated):
         raise errors.DataError("; ".join(faults))
 

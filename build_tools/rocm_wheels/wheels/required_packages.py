@@ -8,7 +8,6 @@ count.
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -272,9 +271,7 @@ class PackagePool:
 
 
 def _read_metadata_requirements(wheel: Path) -> tuple[str, ...]:
-    content = rewrite.read_dist_info_files(wheel).get("METADATA")
-    if content is None:
-        raise errors.DataError(f"{wheel} has no METADATA")
+    content = rewrite.read_dist_info_files(wheel)["METADATA"]
     return dist_info.parse_metadata(content, name=f"{wheel}: METADATA").requires_dist
 
 
@@ -319,9 +316,9 @@ def _list_installed_files(distribution: PathDistribution) -> Iterator[str]:
     if record is None:  # an egg, whose files are named elsewhere
         yield from map(str, distribution.files or ())
         return
-    for row in csv.reader(record.splitlines()):
-        if row:
-            yield row[0]
+    name = f"RECORD of {distribution.metadata['Name']}"
+    for entry in dist_info.parse_wheel_record(record.encode(), name=name):
+        yield entry.path
 
 
 def _read_wheel_dlls(wheel: Path) -> dict[str, OfferedLibrary]:
