@@ -267,7 +267,6 @@ def test_what_is_asked_for_and_not_there_is_an_error(
         ["--source", "s3://key:secret/bucket"],
         ["--source", "gopher://x"],
         ["--source", "x", "("],
-        ["--source", "x", "--flatten", "--no-extract"],
         ["--source", "x", "--gfx", "mi999"],
     ],
 )
@@ -275,6 +274,11 @@ def test_what_cannot_be_meant(fetch: Fetch, words: list[str]) -> None:
     told = fetch(*words, code=2)[1]
     assert "tip" in told
     assert "secret" not in told
+
+
+@pytest.mark.contract
+def test_ways_to_unpack_exclude_each_other(fetch: Fetch) -> None:
+    assert "--no-extract" in fetch("--source", "x", "--flatten", "--no-extract", code=2)[1]
 
 
 @pytest.mark.contract

@@ -383,7 +383,7 @@ def _undecided() -> None:
         (
             lambda: compiler_cache.find_compiler_cache("sccache", {}),
             errors.UsageError,
-            "--use-sccache was given",
+            "--compiler-cache sccache was given",
         ),
         (
             lambda: request("apex").folder,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocm_wheels.cli import boundary, catalogue
-from rocm_wheels.cli.command import Command, Option, command, option
+from rocm_wheels.cli.command import Command, command, option
 from rocm_wheels.cli.options import GivenPath
 from rocm_wheels.cli.output import print_result
 from rocm_wheels.core import errors, log, tables
@@ -133,9 +133,15 @@ class _ManyExcludes(Command):
     default=Path("build/artifacts"), show_default=True, help="Folder for what is fetched."
 )
 @catalogue.DRY_RUN.but(negatable=True)
-@option("--extract", is_flag=True, help="Unpack each artifact into a folder of its name (the default).")
-@option("--no-extract", is_flag=True, help="Unpack nothing.")
-@option("--flatten", is_flag=True, help="Unpack all artifacts over each other, as one ROCm tree.")
+@option(
+    "--unpack",
+    type=click.Choice(["extract", "keep", "flatten"]),
+    default="extract",
+    show_default=True,
+    flags={"--extract": "extract", "--no-extract": "keep", "--flatten": "flatten"},
+    help="extract: each artifact into a folder of its name. flatten: all over each other, as one ROCm tree."
+    " keep: unpack nothing.",
+)
 @option(
     "--delete-after-extract/--no-delete-after-extract", default=True, show_default=True,
     help="Delete archives once they are unpacked.",
@@ -157,10 +163,6 @@ def fetch_command(
     """
     from rocm_wheels.sdk import artifact_sources, fetch_artifacts
 
-    if sum((options["extract"], options["no_extract"], options["flatten"])) > 1:
-        raise errors.UsageError(
-            "--extract, --no-extract and --flatten exclude each other", tip="give one of them"
-        )
     choice = artifact_sources.ArtifactChoice(
         parse_amdgpu_targets(options["amdgpu_targets"]),
         options["artifact_group"],
@@ -173,7 +175,7 @@ def fetch_command(
         source=source,
         archives=artifact_sources.choose_archives(source, choice),
         folder=output_dir.absolute(),
-        unpacking="flatten" if options["flatten"] else "keep" if options["no_extract"] else "extract",
+        unpacking=options["unpack"],
         keep_archives=not options["delete_after_extract"],
         unchecked=options["allow_missing_sha256sum"],
         downloads=options["download_concurrency"],
@@ -349,17 +351,6 @@ def show_command(rocm_path: Path, pytorch_dir: Path | None, as_json: bool) -> No
     print_result(document, lines, as_json=as_json)
 
 
-class _PartsOption(Option):
-    """Parts by commas; ``--blas`` and ``--no-blas``, as TheRock's script has them, are read and not shown."""
-
-    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
-        """Have the parser read a flag for each part, too."""
-        super().add_to_parser(parser, ctx)
-        for part in PARTS:
-            parser.add_option(self, [f"--{part}"], self.name, "append_const", const=part)
-            parser.add_option(self, [f"--no-{part}"], self.name, "append_const", const=f"no {part}")
-
-
 def _choose_parts(_context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> list[str]:
     """Return the parts that are named and not taken back later, in the order of the table."""
     chosen: dict[str, bool] = {}
@@ -391,10 +382,10 @@ _SOURCE_OPTIONS = ("run_id", "release", "latest_release", "input_dir", "source")
 @option("--latest-release", is_flag=True, help="The newest nightly tarball.")
 @option("--input-dir", type=GivenPath(), help="A ROCm tree to copy.")
 @catalogue.DRY_RUN.but(help="Print what would be taken, and do nothing.")
-@click.option(
+@option(
     "--part",
     "parts",
-    cls=_PartsOption,
+    flags={f"--{part}": part for part in PARTS} | {f"--no-{part}": f"no {part}" for part in PARTS},
     multiple=True,
     metavar="LIST",
     callback=_choose_parts,

@@ -238,10 +238,9 @@ _compiler_options = catalogue.takes(
         type=click.Choice(["none", "ccache", "sccache"]),
         default="none",
         show_default=True,
+        flags={"--use-ccache": "ccache", "--use-sccache": "sccache"},
         help="Compile through it, where its self-test passes.",
     ),
-    option("--use-ccache", is_flag=True, help="As --compiler-cache ccache."),
-    option("--use-sccache", is_flag=True, help="As --compiler-cache sccache."),
     option("--sccache-no-wrap", is_flag=True, help="With sccache: leave device compiles alone."),
 )
 # what is done beside building
@@ -443,18 +442,17 @@ def make_wheels_request(options: Mapping[str, Any], env: MutableMapping[str, str
 
 
 def _choose_compiler_cache(options: Mapping[str, Any]) -> Literal["ccache", "sccache"] | None:
-    """Return the cache that is asked for. Raises UsageError for two, and for settings of one without it."""
-    names = {options["compiler_cache"]} - {"none"}
-    names |= {name for name in ("ccache", "sccache") if options[f"use_{name}"]}
-    if len(names) > 1:
-        raise errors.UsageError("ccache and sccache exclude each other", tip="leave one of them out")
-    if options["sccache_no_wrap"] and names != {"sccache"}:
-        raise errors.UsageError("--sccache-no-wrap says how --use-sccache works", tip="give both, or neither")
-    if options["min_cache_hits"] is not None and not names:
+    """Return the cache that is asked for. Raises UsageError for settings of one without it."""
+    cache: Literal["none", "ccache", "sccache"] = options["compiler_cache"]
+    if options["sccache_no_wrap"] and cache != "sccache":
         raise errors.UsageError(
-            "--min-cache-hits needs --use-ccache or --use-sccache", tip="give one of them"
+            "--sccache-no-wrap says how --compiler-cache sccache works", tip="give both, or neither"
         )
-    return None if not names else "ccache" if names == {"ccache"} else "sccache"
+    if options["min_cache_hits"] is not None and cache == "none":
+        raise errors.UsageError(
+            "--min-cache-hits needs a --compiler-cache", tip="name it: --compiler-cache ccache"
+        )
+    return None if cache == "none" else cache
 
 
 def _parse_tests(options: Mapping[str, Any]) -> tuple[request.PlannedTest, ...]:

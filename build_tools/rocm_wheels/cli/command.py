@@ -98,8 +98,16 @@ class Option(click.Option):
     two values would be lost. ``multiple`` and ``count`` are as click has them.
     """
 
-    def __init__(self, *args: Any, aliases: Sequence[str] = (), project: str = "", **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        aliases: Sequence[str] = (),
+        flags: Mapping[str, str] | None = None,
+        project: str = "",
+        **kwargs: Any,
+    ) -> None:
         super().__init__(*args, **kwargs)
+        self.flags = dict(flags or {})  # TheRock's, each for a value of this option; not shown
         self.project = project  # whose option it is; "": of no project's
         self.concept = next((CONCEPTS[name] for name in self.opts if name in CONCEPTS), None)
         self.aliases = tuple(aliases)
@@ -132,6 +140,8 @@ class Option(click.Option):
         self.multiple = not self.count
         try:
             super().add_to_parser(parser, ctx)
+            for flag, value in self.flags.items():
+                parser.add_option(self, [flag], self.name, "append_const", const=value)
         finally:
             self.opts, self.secondary_opts, self.multiple = opts, secondary, multiple
 
@@ -146,7 +156,9 @@ class Option(click.Option):
                 words = (word for text in values for word in re.split(r"[,;\s]+", text) if word)
                 value = ",".join(dict.fromkeys(words))
             elif len(values) > 1 and not ctx.resilient_parsing:
-                spellings = dict.fromkeys((*self.opts, *self.secondary_opts, *self._list_aliases()))
+                spellings = dict.fromkeys(
+                    (*self.opts, *self.secondary_opts, *self._list_aliases(), *self.flags)
+                )
                 same = [name for name in spellings if name.startswith("--") and name != self.spelling]
                 also = f" ({', '.join(same)}: the same option)" if same else ""
                 raise click.BadOptionUsage(

@@ -72,7 +72,7 @@ def find_compiler_cache(
     program = shutil.which(kind, path=env.get("PATH", ""))
     if program is None:
         raise UsageError(
-            f"--use-{kind} was given, but there is no {kind} on PATH",
+            f"--compiler-cache {kind} was given, but there is no {kind} on PATH",
             tip=f"install it ({_CACHE_HOMEPAGES[kind]}) or leave the option out",
         )
     return CompilerCache(kind, Path(program).absolute(), wrap_device)
