@@ -56,6 +56,7 @@ def make_good_draft() -> Draft:
     draft, other = drafts()["torch"], torch_draft()
     draft.members = {**other.members, **draft.members, "torch/__init__.py": b"from . import _rocm_init\n"}
     draft.members["torch/lib/libtorch_hip.so"] = library("gfx942")
+    draft.members["torch/version.py"] = other.members["torch/version.py"].replace(b"2.9.0", b"2.9.1")
     return draft
 
 

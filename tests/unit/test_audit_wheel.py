@@ -193,6 +193,12 @@ FAULTS: list[tuple[str, Callable[[Draft], None], str, str]] = [
         "rocm-build",
         "a CUDA build: `cuda` is '12.8'",
     ),
+    (
+        "old-version",
+        put("torch/version.py", VERSION.replace("2.9.0", "2.8.0")),
+        "rocm-build",
+        "version 2.8.0",
+    ),
     ("no-hip-library", drop(HIP), "device-libraries", f"no library matches {HIP}"),
     ("host-only", put(HIP, library()), "device-code", "a host-only library"),
     (

@@ -9,8 +9,11 @@ import ast
 import fnmatch
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import PurePosixPath
+
+from packaging.version import InvalidVersion, Version
 
 from rocm_wheels.audit import audited_wheel, check, metadata
 from rocm_wheels.core.errors import DataError, Finding, Severity
@@ -289,19 +292,13 @@ def check_version_module(wheel: audited_wheel.AuditedWheel) -> list[Finding]:
         return [Finding("error", str(error), subject=member)]
     findings = []
     version, name = stated.get("__version__"), wheel.scan.name
-    expected = wheel.expected.version
-    is_named = name is not None and (
-        expected is None or metadata.is_same_version(expected, str(name.version))
-    )
-    if (
-        isinstance(version, str)
-        and name
-        and is_named
-        and not metadata.is_same_version(version, str(name.version))
-    ):
-        message = f"says that this is version {version}, and the file name {name.version}"
-        tip = "the file is of another build: build again with a clean tree"
-        findings.append(Finding("error", message, tip, subject=member))
+    # a finished wheel may be given another local part, or a final version
+    if name is not None and isinstance(version, str) and wheel.expected.version in (None, str(name.version)):
+        with suppress(InvalidVersion):
+            if Version(version).base_version != name.version.base_version:
+                message = f"says that this is version {version}, and the file name {name.version}"
+                tip = "the file is of another build: build again with a clean tree"
+                findings.append(Finding("error", message, tip, subject=member))
     if not isinstance(stated.get("hip"), str) or not stated["hip"]:
         findings.append(
             Finding("error", "a CPU-only build: `hip` is not stated (None or missing)", subject=member)
