@@ -120,9 +120,9 @@ def test_variant_and_back_is_the_same_file(tmp_path: Path) -> None:
     assert sbom.list_steps(read_sbom(*tmp_path.glob("torch-*-1-*.whl"))) == ["stamp gfx942", "retag"]
 
 
-def test_contained_files_are_components_of_the_wheel(tmp_path: Path) -> None:
+def test_contained_packages_are_components_of_the_wheel(tmp_path: Path) -> None:
     content = read_sbom(make_wheel(tmp_path))
-    inside = sbom.describe_contained(sbom.PackagePart("rocm-sdk-core", "7.1.0"))
+    inside = sbom.describe_contained(sbom.PackagePart("rocm-sdk-core", "7.1.0", "c" * 64))
     document = require_valid(sbom.revise_sbom(content, step="fat gfx942", contained=[inside]))
     assert document["metadata"]["component"]["components"] == [inside]
 

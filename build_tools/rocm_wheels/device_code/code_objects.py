@@ -148,7 +148,7 @@ ZIP_MAGIC = b"PK\x03\x04"
 
 _HEAD_SIZE = 64
 _RELEASE_AFTER = 32  # code objects, of some megabytes each
-_FATBIN_SECTIONS = (".hip_fatbin", ".hip_fat")
+FATBIN_SECTIONS = (".hip_fatbin", ".hip_fat")
 # relocatable device code in an object (-fgpu-rdc): the rest of the section's name is the entry's ID
 _ENTRY_SECTION = bundles.PLAIN_BUNDLE_MAGIC.decode()
 _ENTRY_SECTIONS = tuple(_ENTRY_SECTION + kind for kind in ("hip-", "hipv4-", "openmp-amdgcn"))
@@ -292,7 +292,7 @@ def may_hold_code(name: str, head: bytes) -> bool:
         sections = _read_windows_sections(elf.BinarySpan(memoryview(head), name))
     except errors.DataError:
         return True  # the table lies further on, or is damaged: the full reading will tell
-    return any(section.name in (*_FATBIN_SECTIONS, *kpack.KPACK_SECTIONS) for section in sections)
+    return any(section.name in (*FATBIN_SECTIONS, *kpack.KPACK_SECTIONS) for section in sections)
 
 
 def make_unreadable_error(path: Path, cause: OSError) -> errors.DataError:
@@ -347,9 +347,9 @@ def _read_sections(
     moved = any(section.name in kpack.KPACK_SECTIONS for section in sections)
     taken = 0
     for section in sections:
-        if moved and section.name in _FATBIN_SECTIONS:
+        if moved and section.name in FATBIN_SECTIONS:
             continue  # what is left of it is never loaded, and may be cut anywhere
-        is_device_section = section.name in _FATBIN_SECTIONS or section.name.startswith(_ENTRY_SECTIONS)
+        is_device_section = section.name in FATBIN_SECTIONS or section.name.startswith(_ENTRY_SECTIONS)
         if section.name == _OTHER_FORMAT and section.size:
             raise span.make_fault(
                 f"section {_OTHER_FORMAT} holds device code that is not linked yet",
@@ -361,7 +361,7 @@ def _read_sections(
         taken += section.size
         if taken > len(span):  # the same bytes again and again: a small file, hours of work
             raise content.make_fault("lies on top of other sections")
-        if section.name in _FATBIN_SECTIONS:
+        if section.name in FATBIN_SECTIONS:
             yield from _read_bundles(content, section.name, whole=whole)
         else:
             head = bytes(content.data[: bundles.ENTRY_HEAD_SIZE])
@@ -438,7 +438,6 @@ def _make_bare_object(span: elf.BinarySpan, header: elf.ElfHeader) -> CodeObject
     return CodeObject(target, "bare", "elf", machine, "", 0, "plain", 0, len(span), header.abi_version)
 
 
-FATBIN_SECTIONS = (".hip_fatbin", ".hip_fat")
 _LOADED_KINDS = ("hip", "hipv4")
 
 

@@ -171,41 +171,23 @@ def _describe_sources(sources: Iterable[SourcePart]) -> list[dict[str, Any]]:
     """Return a component a repository and commit; a commit that lies in several places is one of them."""
     components: dict[str, dict[str, Any]] = {}
     for part in sources:
+        rows = [("path", part.path), ("patches-sha256", part.patches), ("changed-tree", part.tree)]
         reference = make_repository_url(part)
-        properties = _list_properties(
-            [
-                ("rocm-wheels:path", part.path),
-                ("rocm-wheels:patches-sha256", part.patches),
-                ("rocm-wheels:changed-tree", part.tree),
-            ]
-        )
-        component = components.setdefault(
-            reference,
-            {
-                "type": "library",
-                "bom-ref": reference,
-                "name": part.name,
-                "version": part.commit,
-                "purl": reference,
-                "scope": "required",
-                "properties": [],
-            },
-        )
+        component = components.setdefault(reference, _make_component(reference, part.name, part.commit))
+        properties = _list_properties((f"rocm-wheels:{name}", value) for name, value in rows)
         component["properties"] += [entry for entry in properties if entry not in component["properties"]]
     return list(components.values())
 
 
 def _describe_package(part: PackagePart) -> dict[str, Any]:
-    reference = make_package_url(part.name, part.version)
-    return {
-        "type": "library",
-        "bom-ref": reference,
-        "name": part.name,
-        "version": part.version,
-        "purl": reference,
-        "scope": "required",
-        "properties": _list_properties([("rocm-wheels:record-sha256", part.record)]),
-    }
+    component = _make_component(make_package_url(part.name, part.version), part.name, part.version)
+    return component | {"properties": _list_properties([("rocm-wheels:record-sha256", part.record)])}
+
+
+def _make_component(reference: str, name: str, version: str) -> dict[str, Any]:
+    """Return what a wheel was made of; ``reference`` is its purl."""
+    named = {"type": "library", "bom-ref": reference, "name": name, "version": version, "purl": reference}
+    return {**named, "scope": "required", "properties": []}
 
 
 def _list_properties(rows: Iterable[tuple[str, str | None]]) -> list[dict[str, str]]:
