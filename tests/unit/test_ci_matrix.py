@@ -338,16 +338,14 @@ def test_the_layout_is_that_of_the_trigger_unless_somebody_says_another() -> Non
     )
     assert "\nlinux     2.13   multi-arch " in said and " in 5 builds\n" in said
     assert "smoke and torch's own (" in said and re.search(r"\n {19}gfx94X-dcgpu .*smoke", said)
-    told = json.loads(
-        CliRunner().invoke(command, [*words, "--layout", "multi-arch", "--format", "json"]).stdout
-    )
+    told = json.loads(CliRunner().invoke(command, [*words, "--layout", "multi-arch", "--json"]).stdout)
     assert told["layout"] == "multi-arch" and len(told["builds"]) == 5
     assert {one["build"] for one in told["cells"]} == {one["build"] for one in told["builds"]}
     words = ["--explain", "gfx1151/3.12/2.13/linux", "--layout", "multi-arch"]
     assert "as part of multi-arch/3.12/2.13/linux" in CliRunner().invoke(command, words).output
-    told = json.loads(CliRunner().invoke(command, [*words, "--format", "json"]).stdout)
+    told = json.loads(CliRunner().invoke(command, [*words, "--json"]).stdout)
     assert told["built"] and told["build"] == "multi-arch/3.12/2.13/linux"
-    left = ["--explain", "gfx90c/3.12/2.13/linux", "--format", "json"]
+    left = ["--explain", "gfx90c/3.12/2.13/linux", "--json"]
     assert json.loads(CliRunner().invoke(command, left).stdout)["build"] is None
 
 
@@ -594,7 +592,7 @@ def test_wrong_input(words: list[str], said: str) -> None:
         (["--family", ","], "an empty list"),
         (["--explain", "a/b/c/linux", "--format", "github"], "about one cell"),
         (["--rows", "lines"], "go with --format github"),
-        (["--format", "table", "--json"], "--json and --format table exclude each other"),
+        (["--format", "github", "--json"], "--json and --format github exclude each other"),
         (["--format", "github", "--suite", "full"], "--suite changes nothing in rows of lines"),
         (
             ["--format", "github", "--rows", "companions", "--date", "2026-11-24"],
@@ -740,7 +738,7 @@ def test_what_a_line_has_no_place_for_is_shown() -> None:
     assert "windows: torch 2.14 without triton" in said and "no place" not in said
     said = CliRunner().invoke(command, ["--explain", "gfx1151/3.12/2.14/linux"]).output
     assert "no place" not in said and "without" not in said
-    words = ["--line", "2.15", "--rocm", "10.2", "--platform", "linux", "--format", "json"]
+    words = ["--line", "2.15", "--rocm", "10.2", "--platform", "linux", "--json"]
     warnings = json.loads(CliRunner().invoke(command, words).stdout)["warnings"]
     assert ["triton, apex" in one for one in warnings] == [True]
 

@@ -109,8 +109,10 @@ _selection_options = catalogue.takes(
 @command.option(
     "--format",
     "form",
-    type=click.Choice(["table", "github", "json"]),
-    help="For people, for `fromJSON` in a workflow, or everything as JSON.  [default: table]",
+    type=click.Choice(["table", "github"]),
+    default="table",
+    show_default=True,
+    help="For people, or for `fromJSON` in a workflow.",
 )
 @catalogue.OUTPUTS.but(
     help="With --format github: set outputs of the step (GITHUB_OUTPUT), for each of --rows its name and"
@@ -119,14 +121,14 @@ _selection_options = catalogue.takes(
 @command.option(
     "--explain", metavar="CELL", help="Why this cell is built or not: gfx94X-dcgpu/3.12/2.13/linux."
 )
-@catalogue.JSON.but(help="The same as --format json.")
+@catalogue.JSON
 def matrix_command(  # noqa: PLR0917 - click passes them by name
     changed: tuple[str, ...],
     since: str | None,
     cheapest: bool,
     kinds: tuple[project_names.RowKind, ...],
     require_rows: bool,
-    form: str | None,
+    form: str,
     outputs: bool,
     explain: str | None,
     as_json: bool,
@@ -147,9 +149,8 @@ def matrix_command(  # noqa: PLR0917 - click passes them by name
     from rocm_wheels.core import workspace
     from rocm_wheels.models import ci
 
-    if as_json and form not in {None, "json"}:
+    if as_json and form != "table":
         raise errors.UsageError(f"--json and --format {form} exclude each other")
-    form = form or ("json" if as_json else "table")
     if explain is not None and (form == "github" or changed or since is not None or cheapest):
         raise click.UsageError(
             "--explain is about one cell: no --format github, --changed, --since, --cheapest"
@@ -162,7 +163,7 @@ def matrix_command(  # noqa: PLR0917 - click passes them by name
     table, selection = ci.load_ci_table(), _make_selection(**selected)
     if explain is not None:
         document, lines = matrix_report.explain_cell(table, selection, explain)
-        output.print_result(document, ["\n  ".join(lines)], as_json=form == "json")
+        output.print_result(document, ["\n  ".join(lines)], as_json=as_json)
         return
 
     changes: list[matrix_report.ChangedFile] | None = None
@@ -185,7 +186,7 @@ def matrix_command(  # noqa: PLR0917 - click passes them by name
 
     warnings = matrix.list_warnings(cells, table)
     notes, _ = matrix.describe_projects(built_cell.cell for built_cell in cells)
-    if form == "json":
+    if as_json:
         document = {**matrix_report.matrix_as_json(planned, cells), "warnings": warnings, "notes": notes}
         if changes is not None:
             document["changes"] = changes
