@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from binary_writer import code_object
 from finished_demo import Demo
 
 from rocm_wheels.audit import audited_wheel, verify
@@ -86,7 +87,7 @@ def rename_list(members: dict[str, bytes]) -> None:
 
 
 def add_other_target(members: dict[str, bytes]) -> None:
-    members[f"{LIBRARY.format('hipsparselt')}TensileLibrary_gfx950.co"] = b"1"
+    members[f"{LIBRARY.format('hipsparselt')}TensileLibrary_gfx950.co"] = code_object(0x4F)
 
 
 @pytest.mark.parametrize(

@@ -151,6 +151,11 @@ def used_twin(draft: Draft) -> None:
     draft.members["demo/y.so"] = library(needed=("libtorch_hip.so",))
 
 
+def openmp_of_torch(draft: Draft) -> None:
+    draft.requires = ["torch"]
+    draft.members[MODULE] = library(needed=("libgomp.so.1",))
+
+
 def its_package(draft: Draft) -> None:
     draft.requires = ["numpy", "pyarrow"]
     draft.members[MODULE] = library(needed=("libarrow.so.2600",))
@@ -457,6 +462,7 @@ MUTATIONS: list[tuple[str, str, Mutation, str, str]] = [
         "info",
         "libamdhip64.so.7, libcuda.so.1",
     ),
+    ("openmp-of-torch", "needed-libraries", openmp_of_torch, "info", "that it requires: libgomp.so.1"),
     ("its-package", "needed-libraries", its_package, "info", "packages that it requires: libarrow.so"),
 ]  # fmt: skip
 

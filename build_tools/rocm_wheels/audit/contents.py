@@ -325,11 +325,13 @@ def check_rocm_init(wheel: audited_wheel.AuditedWheel) -> list[Finding] | audite
         tree = _parse_module(wheel, member)
     except DataError as error:
         return [Finding("error", str(error), _WRITE_TIP, subject=member)]
+    call = _find_init_call(tree)
+    if not wheel.has_recipe:  # anybody may start ROCm in another way
+        return _judge_init_call(wheel, member, call, _read_constants(tree)) if call is not None else []
     if wheel.rocm_folder is not None:
         return [*_judge_carried_init(wheel, member, tree), *_check_init_use(wheel, PurePosixPath(member))]
     if wheel.installed_rocm:
         return [*_judge_installed_init(wheel, member, tree), *_check_init_use(wheel, PurePosixPath(member))]
-    call = _find_init_call(tree)
     if call is None:
         return [Finding("error", f"`initialize()` does not call `{_INIT_CALL}`", _WRITE_TIP, subject=member)]
     faults = _judge_init_call(wheel, member, call, _read_constants(tree))
@@ -438,11 +440,8 @@ def _judge_init_call(
     rocm_version = wheel.expected.rocm_version
     pinned = next(filter(None, map(metadata.get_exact_version, metadata.list_rocm_requirements(wheel))), None)
     if not isinstance(version, str) or not version:
-        findings.append(
-            Finding(
-                "error", f"`{_INIT_CALL}` is called without a `check_version`", _WRITE_TIP, subject=member
-            )
-        )
+        message = f"`{_INIT_CALL}` is called without a `check_version`"
+        findings += [Finding("error", message, _WRITE_TIP, subject=member)] if wheel.has_recipe else []
     elif rocm_version is not None and version != rocm_version:
         message = f"checks for ROCm {version}, but was built with {rocm_version}"
         findings.append(Finding("error", message, _WRITE_TIP, subject=member))
@@ -450,12 +449,10 @@ def _judge_init_call(
         message = f"checks for ROCm {version}, and METADATA requires {pinned}"
         findings.append(Finding("error", message, _WRITE_TIP, subject=member))
     preloads = _resolve_value(arguments.get("preload_shortnames"), named)
-    if not isinstance(preloads, Sequence) or isinstance(preloads, str) or not preloads:
-        findings.append(
-            Finding(
-                "error", f"`{_INIT_CALL}` is called without libraries to preload", _WRITE_TIP, subject=member
-            )
-        )
+    is_empty = not isinstance(preloads, Sequence) or isinstance(preloads, str) or not preloads
+    if is_empty and wheel.has_recipe:
+        message = f"`{_INIT_CALL}` is called without libraries to preload"
+        findings.append(Finding("error", message, _WRITE_TIP, subject=member))
     return findings
 
 

@@ -460,6 +460,8 @@ def _may_have(package: str, library: str) -> bool:
         return package == "torch"
     if is_rocm_library(library):
         return package.startswith(("rocm", "torch"))
+    if package == "torch" and _OPENMP.match(library):
+        return True  # its wheels bring one
     if _OTHER_VENDOR.match(library):
         return package.startswith(("nvidia", "cuda", "torch", "jax"))
     if provider := _PROVIDERS.get(package):
