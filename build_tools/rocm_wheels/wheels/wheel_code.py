@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from rocm_wheels.core import files
@@ -38,10 +37,7 @@ def read_device_code(path: Path, *, whole: bool = True) -> FoundDeviceCode:
         raise code_objects.make_unreadable_error(path, cause) from None
     if is_archive:
         return _read_members(path, whole=whole)
-    content, name = code_objects.map_file(path), str(path)
-    archives = code_objects.list_named_archives(content, name)
-    objects = code_objects.read_code_objects(content, name, whole=whole)
-    return FoundDeviceCode({"": objects}, {"": archives} if archives else {})
+    return _arrange({"": _read_content(code_objects.map_file(path), str(path), whole)})
 
 
 def read_wheel_code(path: Path) -> dict[str, list[code_objects.CodeObject]]:
@@ -51,6 +47,15 @@ def read_wheel_code(path: Path) -> dict[str, list[code_objects.CodeObject]]:
     64 MiB a thread; a larger member goes through a temporary file.
     """
     return _read_members(path, whole=True).code
+
+
+_Reading = tuple[list[code_objects.CodeObject], tuple[str, ...]]
+
+
+def _read_content(data: memoryview, name: str, whole: bool) -> _Reading:
+    """Return the code objects of a file, and the archives that it names."""
+    objects = code_objects.read_code_objects(data, name, whole=whole)
+    return objects, code_objects.list_named_archives(data, name)
 
 
 def _read_members(path: Path, *, whole: bool) -> FoundDeviceCode:
@@ -64,21 +69,15 @@ def read_archive_code(wheel: archive.WheelArchive, *, whole: bool, digest: bool 
     DataError for a damaged member.
     """
 
-    def choose_reader(name: str, head: bytes) -> Callable[[memoryview], _MemberCode] | None:
-        return (
-            partial(read_member, name=f"{wheel.path}: {name}")
-            if code_objects.may_hold_code(name, head)
-            else None
-        )
+    def choose_reader(name: str, head: bytes) -> Callable[[memoryview], _Reading] | None:
+        if not code_objects.may_hold_code(name, head):
+            return None
+        return lambda data: _read_content(data, f"{wheel.path}: {name}", whole)
 
-    def read_member(data: memoryview, *, name: str) -> _MemberCode:
-        return (
-            code_objects.read_code_objects(data, name, whole=whole),
-            code_objects.list_named_archives(data, name),
-        )
+    return _arrange(wheel.read_chosen(choose_reader, digest=digest))
 
-    results = wheel.read_chosen(choose_reader, digest=digest)
-    return FoundDeviceCode(
-        {name: code for name, (code, _) in results.items() if code},
-        {name: archives for name, (_, archives) in results.items() if archives},
-    )
+
+def _arrange(readings: Mapping[str, _Reading]) -> FoundDeviceCode:
+    code = {name: objects for name, (objects, _) in readings.items() if objects}
+    moved = {name: archives for name, (_, archives) in readings.items() if archives}
+    return FoundDeviceCode(code, moved)
