@@ -4,5 +4,5 @@ called.
 The only place, with ``rocm_wheels.api``, that reads ``os.environ``; it alone prints results and sets exit
 codes. ``main`` names every command, ``lazy`` imports one when it is called, ``boundary`` turns errors into
 messages and exit codes. A command reads its options (``options`` and ``*_options`` hold those that several
-share), asks a package for the work, and prints what came of it, for people or as JSON.
+share), asks a package for the work, and hands what came of it to ``output``: lines for people, or JSON.
 """
