@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,7 +37,8 @@ def read_device_code(path: Path, *, whole: bool = True) -> FoundDeviceCode:
         raise code_objects.make_unreadable_error(path, cause) from None
     if is_archive:
         return _read_members(path, whole=whole)
-    return _arrange({"": _read_content(code_objects.map_file(path), str(path), whole)})
+    objects, archives = _read_content(code_objects.map_file(path), str(path), whole)
+    return FoundDeviceCode({"": objects}, {"": archives} if archives else {})
 
 
 def read_wheel_code(path: Path) -> dict[str, list[code_objects.CodeObject]]:
@@ -74,10 +75,8 @@ def read_archive_code(wheel: archive.WheelArchive, *, whole: bool, digest: bool 
             return None
         return lambda data: _read_content(data, f"{wheel.path}: {name}", whole)
 
-    return _arrange(wheel.read_chosen(choose_reader, digest=digest))
-
-
-def _arrange(readings: Mapping[str, _Reading]) -> FoundDeviceCode:
-    code = {name: objects for name, (objects, _) in readings.items() if objects}
-    moved = {name: archives for name, (_, archives) in readings.items() if archives}
-    return FoundDeviceCode(code, moved)
+    readings = wheel.read_chosen(choose_reader, digest=digest)
+    return FoundDeviceCode(
+        {name: objects for name, (objects, _) in readings.items() if objects},
+        {name: archives for name, (_, archives) in readings.items() if archives},
+    )
