@@ -325,6 +325,16 @@ def build_vision(drafts: Drafts, *targets: str) -> None:
     drafts["torchvision-311"].members["torchvision/_C.so"] = library(*targets)
 
 
+def build_audio(drafts: Drafts) -> None:
+    """A torchaudio that is not split, of which no library must hold all targets."""
+    for name in [name for name in drafts if name.startswith("amd-torchaudio")]:
+        drafts.pop(name)
+    for python in PYTHONS:
+        draft = drafts[f"torchaudio-{python}"]
+        draft.fields, draft.requires = [], [f"torch=={TORCH}"]
+        draft.members["torchaudio/lib/_audio.so"] = library("gfx942")
+
+
 def give_databases(*targets: str) -> Mutation:
     """Put a file of hipBLASLt into ROCm's packages for some targets."""
 
@@ -389,6 +399,7 @@ MUTATIONS: list[tuple[str, str, Mutation, str]] = [
     ("built-triton", "set-pins", pin_triton("3.5.0+rocm7.1.0"), "the set has no triton"),
     ("public-triton", "", pin_triton("3.5.0"), ""),
     ("less-vision", "set-targets", lambda drafts: build_vision(drafts, "gfx942"), "no code for gfx1100"),
+    ("less-audio", "set-targets", build_audio, "it has no code for gfx1100"),
     ("host-vision", "", build_vision, ""),
     ("no-database", "set-targets", give_databases("gfx942"), "not for gfx1100"),
     ("databases", "", give_databases(*TARGETS), ""),

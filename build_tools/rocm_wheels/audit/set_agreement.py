@@ -196,10 +196,14 @@ def check_set_targets(subject: audited_set.AuditedSet) -> list[errors.Finding] |
             names = {
                 name for rule in rules if rule.expect == "all" for name in wheel.find_members(rule.files)
             }
-            for member in sorted(names & {*wheel.device_code, *wheel.moved_code}):
+            groups = targets_by_member.setdefault(wheel.wheel_platform.system, {})
+            ruled = sorted(names & {*wheel.device_code, *wheel.moved_code})
+            for member in ruled:
                 if held := set(audited_wheel.list_base_targets(wheel.list_member_targets(member))):
-                    groups = targets_by_member.setdefault(wheel.wheel_platform.system, {})
                     groups[wheel.scan.path.name, member] = held
+            if recipe is not None and not ruled and not wheel.moved_code and wheel.targets:
+                # no library of it must hold all, and together they do
+                groups[wheel.scan.path.name, "it"] = set(wheel.targets)
     findings = []
     for groups in targets_by_member.values():
         every = set().union(*groups.values())
@@ -221,7 +225,7 @@ def check_set_targets(subject: audited_set.AuditedSet) -> list[errors.Finding] |
                 message = f"{library} has {kind} for other targets of the set, and not for {target}"
                 name = subject.wheels_by_project[f"{_DEVICE_PACKAGE}{target}"][0].scan.path.name
                 findings.append(errors.Finding("error", message, subject=name))
-    if not targets_by_member and not kinds:
+    if not any(targets_by_member.values()) and not kinds:
         return audited_wheel.SkippedCheck("no wheel must have code for all targets")
     return findings
 
