@@ -39,9 +39,13 @@ class SmallWheel:
         stem = f"{self.name}-{self.version}"
         self.file_name, self.folder = f"{stem}-{self.tag}.whl", f"{stem}.dist-info"
         head = f"Metadata-Version: 2.1\nName: {self.name}\nVersion: {self.version}\n{self.fields}"
-        pure = str(self.tag.endswith("any")).lower()
-        form = f"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: {pure}\nTag: {self.tag}\n"
+        form = f"Wheel-Version: 1.0\nGenerator: test\n{self.pure}Tag: {self.tag}\n"
         self.texts = {"METADATA": head.encode(), "WHEEL": form.encode()} | self.texts
+
+    @property
+    def pure(self) -> str:
+        """The line of WHEEL that says whether it is for any platform."""
+        return f"Root-Is-Purelib: {str(self.tag.endswith('any')).lower()}\n"
 
     def swap(self, text: str, old: str, new: str | bytes) -> None:
         """Put something else in place of what a dist-info file has."""
@@ -323,7 +327,10 @@ def _list_forms() -> Iterator[tuple[str, Change]]:
     def change(old: str, new: str | bytes) -> Change:
         return lambda w: w.swap("WHEEL", old, new)
 
-    version, pure = "Wheel-Version: 1.0\n", "Root-Is-Purelib: true\n"
+    def purelib(text: str) -> Change:
+        return lambda w: w.swap("WHEEL", w.pure, text)
+
+    version = "Wheel-Version: 1.0\n"
     for name, text in {
         "version 2.0": "2.0", "version 1.9": "1.9", "version 1": "1", "version 1.0.0": "1.0.0",
         "version 0.9": "0.9", "version x": "x", "version empty": "",
@@ -333,10 +340,10 @@ def _list_forms() -> Iterator[tuple[str, Change]]:
     yield "no version", change(version, "")
     yield "version twice", change(version, version + "Wheel-Version: 2.0\n")
     yield "version in small letters", change(version, version.lower())
-    yield "no Root-Is-Purelib", change(pure, "")
+    yield "no Root-Is-Purelib", purelib("")
     for text in ("TRUE", "yes", "false", ""):
-        yield f"Root-Is-Purelib {text or 'empty'}", change(pure, f"Root-Is-Purelib: {text}\n")
-    yield "Root-Is-Purelib twice", change(pure, pure + "Root-Is-Purelib: false\n")
+        yield f"Root-Is-Purelib {text or 'empty'}", purelib(f"Root-Is-Purelib: {text}\n")
+    yield "Root-Is-Purelib twice", purelib("Root-Is-Purelib: true\nRoot-Is-Purelib: false\n")
     for name, text in {
         "no Tag": "",
         "other Tag": "Tag: cp27-none-any\n",
