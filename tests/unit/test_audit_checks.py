@@ -68,6 +68,8 @@ LINUX = {
     f"{TENSILE}{SGEMM}.dat": b"1",
     f"{TENSILE}{SGEMM}.co": CODE,
 }
+NARROW = b"\x7fELF\x01\x01\x01" + bytes(9) + b"\x03\0\x03\0" + bytes(32)
+PE_AMD64, PE_I386, PE_ARM64 = (b"PE\0\0" + machine for machine in (b"\x64\x86", b"\x4c\x01", b"\x64\xaa"))
 WINDOWS = {
     "demo/__init__.py": b"",
     "demo/demo.pyd": dll("KERNEL32.dll", "Other.DLL", "python311.dll", "MSVCP140.dll"),
@@ -384,6 +386,8 @@ MUTATIONS: list[tuple[str, str, Mutation, str, str]] = [
     ("form", "metadata-text", put("demo-1.0.dist-info/variant.json", "{}"), "error", "variant.json"),
     ("machine", "architecture", put("demo/x.so", library(machine=183)), "error", "is for aarch64"),
     ("word-size", "architecture", put(MODULE, library(machine=3)), "error", "is for machine 3"),
+    ("narrow", "architecture", put("demo/x.so", NARROW), "error", "is for machine 3 (32 bits"),
+    ("told", "architecture", put("demo/i386/x.so", NARROW), "info", "32 bits"),
     ("other-python", "extension-modules", other_module("cpython-312"), "error", "3.11"),
     ("threads", "extension-modules", other_module("cpython-311t"), "error", "3.11"),
     (
@@ -514,6 +518,27 @@ def test_imports_of_dlls_are_compared_without_case(
     findings = audit(draft, tmp_path).findings
     assert [finding.check for finding in findings] == (["imported-dlls"] if said else [])
     assert all(said in finding.message for finding in findings)
+
+
+@pytest.mark.parametrize(
+    ("member", "machine", "severity"),
+    [
+        ("demo/demo.pyd", PE_ARM64, "error"),
+        ("demo/demo_more.dll", PE_I386, "error"),  # which the module loads in the end
+        ("demo/called.dll", PE_ARM64, "error"),
+        ("demo/arm64/called.dll", PE_ARM64, "info"),
+        ("demo/called.dll", PE_I386, ""),  # an assembly for all machines says so, too
+        ("demo/t32.exe", PE_I386, ""),
+    ],
+)
+def test_windows_files_are_for_the_machine_that_loads_them(
+    member: str, machine: bytes, severity: str, tmp_path: Path
+) -> None:
+    draft = windows()
+    content = draft.members.get(member, dll())
+    draft.members[member] = content.replace(PE_AMD64, machine, 1)
+    findings = audit(draft, tmp_path).findings
+    assert [(f.check, f.severity) for f in findings] == ([("architecture", severity)] if severity else [])
 
 
 def test_what_required_packages_have_is_told_from_what_nobody_has(tmp_path: Path) -> None:

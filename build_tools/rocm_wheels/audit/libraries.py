@@ -31,6 +31,7 @@ _NO_TABLES = audited_wheel.SkippedCheck(
     "the tables of auditwheel and delvewheel are not installed: rocm-wheels[build]"
 )
 _NO_LIBRARY = audited_wheel.SkippedCheck("holds no native library for Linux")
+_NO_NATIVE = audited_wheel.SkippedCheck("holds no native library for the system that it is for")
 _NO_DLL = audited_wheel.SkippedCheck("holds no native library for Windows")
 
 
@@ -92,23 +93,37 @@ def check_symbol_versions(
 def check_architecture(
     wheel: audited_wheel.AuditedWheel,
 ) -> list[errors.Finding] | audited_wheel.SkippedCheck:
-    """Libraries are for the machine that the tags name."""
-    if not wheel.scan.binaries or wheel.wheel_platform is None or wheel.wheel_platform.system != "linux":
-        return _NO_LIBRARY
-    architecture = wheel.wheel_platform.architecture
-    foreign = {n: b.architecture for n, b in wheel.scan.binaries.items() if n not in wheel.binaries}
-    if not foreign:
-        return []
-    return [
-        errors.Finding(
-            "info" if _OTHER_MACHINE.search(member.lower().replace(architecture, "")) else "error",
-            f"is for {other}, the wheel for {architecture}",
-            subject=member,
-        )
-        for member, other in sorted(foreign.items())
-    ]
+    """Libraries are for the machine that the tags name.
+
+    On Windows, programs and assemblies for 32 bits run beside those for 64: only what a process for 64 bits
+    loads must be for its machine.
+    """
+    platform = wheel.wheel_platform
+    if platform is None or not (wheel.scan.binaries or wheel.scan.machines):
+        return _NO_NATIVE
+    if platform.system == "linux":
+        foreign = {n: b.architecture for n, b in wheel.scan.binaries.items() if n not in wheel.binaries}
+        foreign |= {n: other for n, other in wheel.scan.machines.items() if n not in wheel.scan.imports}
+    else:
+        foreign = {
+            member: other
+            for member, other in wheel.scan.machines.items()
+            if other != platform.architecture
+            and (member in wheel.loaded_libraries or (other in ("amd64", "arm64") and _DLL.search(member)))
+        }
+    named = (platform.architecture, *(("x64", "x86-64") if platform.architecture == "amd64" else ()))
+    findings = []
+    for member, other in sorted(foreign.items()):
+        name = member.lower()
+        for own in named:
+            name = name.replace(own, "")
+        is_told = _OTHER_MACHINE.search(name) and member not in wheel.loaded_libraries
+        message = f"is for {other}, the wheel for {platform.architecture}"
+        findings.append(errors.Finding("info" if is_told else "error", message, subject=member))
+    return findings
 
 
+_DLL = re.compile(r"\.dll$", re.IGNORECASE)
 # who has files for several machines inside says so in their names
 _OTHER_MACHINE = re.compile(
     r"(?<![a-z0-9])(aarch64|arm|arm64|armv[5-8]\w*|x86|i[3-6]86|ia32|32|x32|ppc64\w*|powerpc\w*|riscv\w*|s390x?|mips\w*|loongarch\w*"

@@ -218,6 +218,18 @@ def is_elf(head: bytes | memoryview) -> bool:
     return bytes(head[:4]) == ELF_MAGIC and bytes(head[4:6]) == b"\x02\x01"
 
 
+def read_narrow_machine(head: bytes | memoryview) -> str | None:
+    """Return what an ELF program or library is for that is not 64-bit little-endian; None for others."""
+    if bytes(head[:4]) != ELF_MAGIC or is_elf(head) or len(head) < 20 or head[5] not in (1, 2):
+        return None
+    kind, machine = struct.unpack_from("<HH" if head[5] == 1 else ">HH", head, 16)
+    if kind not in (_ET_EXEC, _ET_DYN):
+        return None
+    order = "little-endian" if head[5] == 1 else "big-endian"
+    bits = {1: "32", 2: "64"}.get(head[4], "unknown")
+    return f"machine {machine} ({bits} bits, {order})"
+
+
 def read_elf_header(span: BinarySpan, *, size: int | None = None) -> ElfHeader:
     """Read the 64 bytes of the header.
 

@@ -12,7 +12,7 @@ an object keeps the long one in its string table (``/4`` → ``.hip_fatbin``).
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -20,6 +20,8 @@ from rocm_wheels.binaries import elf, elf_pages, limits
 
 PE_MAGIC = b"MZ"
 COFF_MACHINES = (b"\x64\x86", b"\x64\xaa")  # x86_64, ARM64
+PE_ARCHITECTURES: Mapping[int, str] = {0x8664: "amd64", 0xAA64: "arm64", 0x14C: "i386"}
+"""Machines of Windows, as platform tags spell them where there are any."""
 _SIGNATURE = b"PE\0\0"
 _FILE_HEADER = struct.Struct("<HHIIIHH")
 _SECTION = struct.Struct("<8sIIIIIIHHI")
@@ -165,6 +167,17 @@ def read_pe_file(span: elf.BinarySpan) -> PeFile | None:
     if not span.starts_with(_SIGNATURE, at):
         return None
     return PeFile(span, at + len(_SIGNATURE), limits.MOST_IMAGE_SECTIONS)
+
+
+def read_pe_architecture(data: memoryview, name: str) -> str | None:
+    """Return the machine of a PE file as platform tags spell it, or its number; None for another file.
+
+    DataError and LimitError as ``read_pe_imports``.
+    """
+    file = read_pe_file(elf.BinarySpan(data, name))
+    if file is None or not file.magic:
+        return None
+    return PE_ARCHITECTURES.get(file.header.machine, f"machine {file.header.machine:#x}")
 
 
 def read_dll(span: elf.BinarySpan) -> PeFile:

@@ -64,8 +64,9 @@ class WheelScan:
 
     ``device_code`` has the members that hold some, ``moved_code`` those whose code was moved out, with the
     ``.kpack`` archives that they name, ``split_libraries`` what their records say, ``binaries`` the ELF
-    programs and libraries for the host, ``imports`` the PE files with the DLLs that they import, ``texts``
-    the members that were asked for with ``keep``. ``target_lists``: the targets that a library of torch
+    programs and libraries for the host, ``imports`` the PE files with the DLLs that they import, ``machines``
+    what PE files, and ELF files that are not 64-bit little-endian, are for, ``texts`` the members that were
+    asked for with ``keep``. ``target_lists``: the targets that a library of torch
     states as text; ``kernel_lists``: the files of a kernel database that its list for a target names;
     ``leaks``: what ``find_text_leaks`` and ``find_library_leaks`` found, where it was asked for. A part that
     could not be read is None, and ``faults`` says why; ``damaged_members`` are the members that cannot be
@@ -86,6 +87,7 @@ class WheelScan:
     faults: tuple[str, ...]
     binaries: Mapping[str, loader.HostBinary] = field(default_factory=dict)
     imports: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    machines: Mapping[str, str] = field(default_factory=dict)
     target_lists: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     kernel_lists: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     leaks: Mapping[str, tuple[Leak, ...]] = field(default_factory=dict)
@@ -135,6 +137,7 @@ class _MemberReading:
     split_library: fat_library.SplitLibrary | None = None
     binary: loader.HostBinary | None = None
     imports: tuple[str, ...] | None = None
+    machine: str | None = None
     targets: tuple[str, ...] = ()
     kernels: tuple[str, ...] | None = None
     leaks: tuple[Leak, ...] = ()
@@ -259,6 +262,7 @@ def scan_wheel(
         texts=texts,
         binaries=select("binary"),
         imports=select("imports", empty=True),
+        machines=select("machine"),
         target_lists=select("targets"),
         kernel_lists=select("kernels", empty=True),
         leaks=select("leaks"),
@@ -307,6 +311,7 @@ def _read_library(data: memoryview, name: str, *, leaks: bool, symbols: bool) ->
             split_library=fat_library.read_split_library(data, name) if archives else None,
             binary=binary,
             imports=imports,
+            machine=elf.read_narrow_machine(data) or pe.read_pe_architecture(data, name),
             targets=targets,
             leaks=library_leaks,
         )
