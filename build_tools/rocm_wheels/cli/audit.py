@@ -104,9 +104,9 @@ def audit_command(  # noqa: PLR0917 - click passes them by name
     """Audit WHEELs of anybody, for Linux and Windows, without a GPU; and whether those of a set agree.
 
     Errors break on a machine that the tags promise, or are what an index refuses; warnings are untidy, and
-    work; notes are worth knowing. Exit code 14 with any error. A recipe adds what its wheel must be: with
-    --by-recipe the result is what a release needs (`rocm-wheels set evidence`). Device wheels are read with
-    their host wheel, too. On GitHub errors and warnings become annotations.
+    work; notes are worth knowing. Exit code 14 with any error. A recipe adds what its wheel must be
+    (--by-recipe; `rocm-wheels set check` makes evidence of such an audit). Device wheels are read with their
+    host wheel, too. On GitHub errors and warnings become annotations.
 
     With --set the wheels of a set count for each other, and WHEELs are part of it: the ones that are to be
     added to an index, for example. Wheels at URLs are downloaded, and removed in the end.
