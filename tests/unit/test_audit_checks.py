@@ -541,6 +541,35 @@ def test_windows_files_are_for_the_machine_that_loads_them(
     assert [(f.check, f.severity) for f in findings] == ([("architecture", severity)] if severity else [])
 
 
+@pytest.mark.parametrize(
+    ("file", "run_path", "init", "is_missing"),
+    [
+        ("demo/lib/libown.so.1", "$ORIGIN/lib", "", False),
+        ("demo/lib/libown.so.1", "/usr/lib64:${ORIGIN}/../demo/lib/", "", False),
+        ("demo/lib/libown.so.1", "$ORIGIN/libs", "", True),
+        ("demo/lib/libown.so.1", None, "", True),
+        ("demo/lib/libown-2.so.1", "$ORIGIN/lib", "", True),
+        ("demo/lib/libown.so.1", None, "from ctypes import CDLL\nCDLL('libown.so.1')\n", False),
+        ("demo/lib/libown.so.1", None, "for name in glob('*.so*'):\n    CDLL(name)\n", False),
+        ("demo/lib/libown.so.1", None, "from ctypes import CDLL\nCDLL('libother.so')\n", True),
+    ],
+)
+def test_a_library_that_is_inside_must_be_found_by_who_is_linked_to_it(
+    file: str, run_path: str | None, init: str, is_missing: bool, tmp_path: Path
+) -> None:
+    """It has its SONAME all the while: the loader looks for a file, not for a SONAME, until one is loaded."""
+    draft = linux()
+    draft.members["demo/__init__.py"] = init.encode()
+    draft.members[file] = library(soname="libown.so.1")
+    draft.members["demo/_x.cpython-311-x86_64-linux-gnu.so"] = library(
+        needed=("libown.so.1",), run_path=run_path
+    )
+    findings = audit(draft, tmp_path).findings
+    expected = [("needed-libraries", "error")] if is_missing else []
+    assert [(finding.check, finding.severity) for finding in findings] == expected
+    assert all("libown.so.1 is inside" in finding.message for finding in findings)
+
+
 def test_what_required_packages_have_is_told_from_what_nobody_has(tmp_path: Path) -> None:
     """The requirement is read with the wheels at hand: a library that was renamed there is missing."""
     (tmp_path / "other").mkdir()

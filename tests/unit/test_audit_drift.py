@@ -34,7 +34,7 @@ IDS = {
     "RW088": "size-drift",
     "RW089": "requirement-drift",
 }
-HIP, MODULE = "demo/lib/libdemo_hip.so", "demo/_C.cpython-311-x86_64-linux-gnu.so"
+HIP, MODULE = "demo/lib/libdemo_hip.so.7", "demo/_C.cpython-311-x86_64-linux-gnu.so"
 NUMBERED, GRAFT = "demo/lib/libkernels.so.0.11.0", "demo.libs/libgomp-0a1b2c3d.so.1.0.0"
 DATABASE = "demo/lib/rocblas/library"
 STEM = "TensileLibrary_Type_SS"
@@ -64,7 +64,7 @@ def demo() -> Draft:
     members = {
         **modules,
         HIP: hip(code("gfx942", "gfx1100", objects=12)),
-        MODULE: library(needed=("libdemo_hip.so.7",)),
+        MODULE: library(needed=("libdemo_hip.so.7",), run_path="$ORIGIN:$ORIGIN/lib"),
         NUMBERED: library("gfx942", soname="libkernels.so"),
         GRAFT: library(soname="libgomp-0a1b2c3d.so.1.0.0"),
         **database("gfx942", 30),

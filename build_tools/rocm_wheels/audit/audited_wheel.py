@@ -236,7 +236,7 @@ class AuditedWheel:
             }
             for name in names:
                 by_name.setdefault(name if binary else name.lower(), []).append(member)
-        waiting = [member for member in members if self._is_extension_module(member)]
+        waiting = [member for member in members if self.is_extension_module(member)]
         loaded = set(waiting)
         while waiting:
             member = waiting.pop()
@@ -247,7 +247,7 @@ class AuditedWheel:
             waiting += reached
         return frozenset(loaded)
 
-    def _is_extension_module(self, member: str) -> bool:
+    def is_extension_module(self, member: str) -> bool:
         """Tell it by the tag in its name, or by the function that Python calls."""
         match = EXTENSION_MODULE.search(member)
         if match is None or match["python"] or match["suffix"] == "pyd":

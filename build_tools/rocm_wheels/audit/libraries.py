@@ -363,7 +363,61 @@ def check_needed_libraries(
                 and not _is_python(library)
             ):
                 needed_by.setdefault(library, []).append(member)
-    return _judge_needs(wheel, needed_by, lambda library: library)
+    return [*_judge_needs(wheel, needed_by, lambda library: library), *_find_unreached(wheel, promised)]
+
+
+_PRELOADS = re.compile(r"\bCDLL\b|\bdlopen\b|\bLoadLibrary\b")
+
+
+def _find_unreached(wheel: audited_wheel.AuditedWheel, promised: Collection[str]) -> Iterator[errors.Finding]:
+    """Yield a finding for each library inside that nobody who is linked to it finds.
+
+    The loader looks for a file of that name in the run path of who needs it, and in DT_RPATH of who loads
+    that; what is loaded already it knows by its SONAME. A package's ``__init__`` may load it before.
+    """
+    text = b"".join(
+        content for member, content in wheel.scan.texts.items() if member.endswith("/__init__.py")
+    ).decode("utf-8", "replace")
+    folders: dict[str, list[str]] = {}
+    for member in wheel.members:
+        folders.setdefault(posixpath.dirname(_INSTALLED_ROOT.sub("", member)), []).append(member)
+    owners: dict[str, set[str]] = {}
+    needed_by: dict[str, list[str]] = {}
+    reached: dict[str, set[str]] = {}  # by member: the files that its run path leads to
+    inherited: set[str] = set()
+    for member, binary in wheel.binaries.items():
+        for name in {binary.loader.soname or "", posixpath.basename(member)} - {""}:
+            owners.setdefault(name, set()).add(member)
+        needs = () if binary.loader.program else binary.loader.needed
+        for name in needs:
+            needed_by.setdefault(name, []).append(member)
+        folder = posixpath.dirname(_INSTALLED_ROOT.sub("", member))
+        places = {
+            posixpath.normpath(posixpath.join(folder, _ORIGIN.sub("", entry)))
+            for run_path in binary.run_paths
+            for entry in run_path.entries
+            if _ORIGIN.match(entry)
+        }
+        reached[member] = {other for place in places for other in folders.get(place, ())}
+        if any(run_path.is_rpath for run_path in binary.run_paths):
+            inherited |= reached[member]
+    for name, members in sorted(needed_by.items()):
+        files = owners.get(name, set())
+        loaded = [member for member in members if member in wheel.loaded_libraries]
+        is_known = name in promised or any(map(wheel.is_extension_module, files))
+        is_preloaded = _PRELOADS.search(text) and ("*.so" in text or name.partition(".")[0][3:] in text)
+        if not files or not loaded or is_known or is_preloaded:
+            continue
+        # a file of that name, or one of that SONAME that somebody finds by the name of the file
+        ways = inherited.union(*(reached[member] for member in members))
+        needs_of_ways = {need for member in members for need in wheel.binaries[member].loader.needed}
+        if not any(file in ways and posixpath.basename(file) in needs_of_ways for file in files):
+            message = (
+                f"{name} is inside ({audited_wheel.join_names(sorted(files))}), where no run path leads to a "
+                f"file of that name; needed by {audited_wheel.join_names(loaded)}"
+            )
+            tip = "link with $ORIGIN and the way to its folder, and name the file as its SONAME"
+            yield errors.Finding("error", message, tip, subject=loaded[0])
 
 
 def _list_promised(policies: WheelPolicies, tags: Collection[str]) -> set[str]:
