@@ -309,6 +309,17 @@ def add_stray_device(drafts: Drafts) -> None:
     )
 
 
+def leave_extra_for_all(drafts: Drafts) -> None:
+    """Leave two extras, of which none leads to the code for gfx942 without that for gfx1100."""
+    for python in ("311", "312"):
+        host = drafts[f"torchaudio-{python}"]
+        everything = [line.partition(";")[0] for line in host.requires if "-device-" in line]
+        host.fields = [line for line in host.fields if "device-gfx942" not in line]
+        host.requires = [line for line in host.requires if "device-gfx942" not in line]
+        host.fields.append("Provides-Extra: device-all")
+        host.requires += [f'{line}; extra == "device-all"' for line in everything]
+
+
 def pin_triton(version: str) -> Mutation:
     """Have torch pin a triton that the set does not have at all."""
 
@@ -381,6 +392,7 @@ MUTATIONS: list[tuple[str, str, Mutation, str]] = [
     ("no-vision-at-all", "", drop("torchvision-311", "torchvision-312"), ""),
     ("no-device", "set-devices", drop("amd-torchaudio-device-gfx942-312"), "gfx942"),
     ("stray-device", "set-devices", add_stray_device, "gfx90a"),
+    ("only-all", "set-devices", leave_extra_for_all, "no extra of torchaudio leads to it alone"),
     ("two-owners", "metapackage", split_owner, "other bytes"),
     ("no-owner", "metapackage", drop("rocm"), "there is no rocm"),
     ("no-libraries", "metapackage", drop("rocm-sdk-libraries"), "rocm-sdk-libraries"),

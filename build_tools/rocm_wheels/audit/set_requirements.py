@@ -112,7 +112,10 @@ def check_set_devices(subject: audited_set.AuditedSet) -> list[errors.Finding] |
         return audited_wheel.SkippedCheck("no wheel is split: there is no device wheel, and none is required")
     faults = _FaultsOfWheels()
     led_to: set[str] = set()
+    ways: dict[tuple[str, str], set[str]] = {}  # by wheel and extra: the device wheels that it leads to
     for item in required:
+        for extra in item.extras:
+            ways.setdefault((item.wheel.scan.path.name, extra), set()).add(item.project)
         found = set_environments.find_candidates(subject, item.project, item.environment)
         led_to.update(wheel.scan.path.name for wheel in found if item.wheel is not wheel)
         if not found:
@@ -123,9 +126,17 @@ def check_set_devices(subject: audited_set.AuditedSet) -> list[errors.Finding] |
             faults.add(
                 item.wheel.scan.path.name, message, "add the device wheel: it comes out of the same split"
             )
+    # an extra for all GPUs leads to each of them, and is no way to the code of one
+    alone = {next(iter(projects)) for projects in ways.values() if len(projects) == 1}
+    alone.update(project for (_, extra), projects in ways.items() if not extra for project in projects)
     for project, host in device_wheels.items():
         for wheel in subject.wheels_by_project[project]:
-            if wheel.scan.path.name not in led_to:
+            if wheel.scan.path.name in led_to and project not in alone:
+                message = f"no extra of {host} leads to it alone, only with the code of other GPUs"
+                faults.add(
+                    wheel.scan.path.name, message, "split the host wheel again: METADATA has an extra each"
+                )
+            elif wheel.scan.path.name not in led_to:
                 message = f"no wheel of {host} in the set has an extra that leads to it"
                 tip = "add its host wheel of the same version, or split that again with this target"
                 faults.add(wheel.scan.path.name, message, tip)
