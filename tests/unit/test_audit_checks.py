@@ -591,10 +591,12 @@ def test_what_required_packages_have_is_told_from_what_nobody_has(tmp_path: Path
     assert "libamdhip64.so.7 is neither in the wheel" in missing[0].message
 
 
-def test_a_graft_beside_a_required_rocm_is_an_error(tmp_path: Path) -> None:
+@pytest.mark.parametrize("requirement", ["rocm[libraries]==7.1.0", "torch==2.9.0+rocm7.1.0"])
+@pytest.mark.parametrize("file", ["demo/lib/libamdhip64.so.7", "demo.libs/libamdhip64-0a1b2c3d.so.7"])
+def test_a_graft_beside_a_required_rocm_is_an_error(file: str, requirement: str, tmp_path: Path) -> None:
     draft = linux()
-    draft.requires = ["rocm[libraries]==7.1.0"]
-    draft.members["demo/lib/libamdhip64.so.7"] = library(soname="libamdhip64.so.7")
+    draft.requires = [requirement]
+    draft.members[file] = library(soname=file.rpartition("/")[2])
     [finding] = audit(draft, tmp_path).findings
     assert (finding.check, finding.severity) == ("grafted-rocm", "error")
 

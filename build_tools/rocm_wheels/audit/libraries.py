@@ -317,7 +317,9 @@ def check_grafted_rocm(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding
     if wheel.rocm_folder is not None or name.startswith(("rocm", "amd-")):
         return []
     lines = wheel.scan.metadata.requires_dist if wheel.scan.metadata else ()
-    requires = [r for r in map(Requirement, lines) if canonicalize_name(r.name).startswith("rocm")]
+    # a torch for ROCm has these libraries, or requires who has them
+    owners_name = re.compile(r"rocm.*|torch")
+    requires = [r for r in map(Requirement, lines) if owners_name.fullmatch(canonicalize_name(r.name))]
     findings = []
     for member in sorted(wheel.members):
         file = posixpath.basename(member)
@@ -328,7 +330,7 @@ def check_grafted_rocm(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding
         owner = owners.get(strip_hash(soname or file)) or owners.get(strip_hash(file))
         if owner or requires:
             owner = owner or requires[0].name
-            message = f"is a library of ROCm, and {owner}, which is required, has another"
+            message = f"is a library of ROCm, and {owner}, which is required, has or brings another"
             findings.append(errors.Finding("error", message, subject=member))
         elif strip_hash(file) != file:
             message = "is a library of ROCm that a repair took from the builder's machine"
