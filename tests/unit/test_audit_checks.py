@@ -570,6 +570,22 @@ def test_a_library_that_is_inside_must_be_found_by_who_is_linked_to_it(
     assert all("libown.so.1 is inside" in finding.message for finding in findings)
 
 
+def test_a_run_path_of_a_library_that_nobody_loads_is_no_way(tmp_path: Path) -> None:
+    """A moved folder: its libraries find each other by DT_RPATH, and the module finds none of them."""
+    draft = linux()
+    other = library(soname="libother.so.1", needed=("libown.so.1",), run_path="$ORIGIN")
+    draft.members["demo/moved/libother.so.1"] = other.replace(  # DT_RPATH, where there was DT_RUNPATH
+        (29).to_bytes(8, "little"), (15).to_bytes(8, "little"), 1
+    )
+    draft.members["demo/moved/libown.so.1"] = library(soname="libown.so.1")
+    draft.members["demo/_x.cpython-311-x86_64-linux-gnu.so"] = library(
+        needed=("libother.so.1",), run_path="$ORIGIN/../demo.libs"
+    )
+    [finding] = audit(draft, tmp_path).findings
+    assert (finding.check, finding.severity) == ("needed-libraries", "error")
+    assert finding.message.startswith("libother.so.1 is inside")
+
+
 def test_what_required_packages_have_is_told_from_what_nobody_has(tmp_path: Path) -> None:
     """The requirement is read with the wheels at hand: a library that was renamed there is missing."""
     (tmp_path / "other").mkdir()

@@ -386,7 +386,6 @@ def _find_unreached(wheel: audited_wheel.AuditedWheel, promised: Collection[str]
     owners: dict[str, set[str]] = {}
     needed_by: dict[str, list[str]] = {}
     reached: dict[str, set[str]] = {}  # by member: the files that its run path leads to
-    inherited: set[str] = set()
     for member, binary in wheel.binaries.items():
         for name in {binary.loader.soname or "", posixpath.basename(member)} - {""}:
             owners.setdefault(name, set()).add(member)
@@ -401,8 +400,6 @@ def _find_unreached(wheel: audited_wheel.AuditedWheel, promised: Collection[str]
             if _ORIGIN.match(entry)
         }
         reached[member] = {other for place in places for other in folders.get(place, ())}
-        if any(run_path.is_rpath for run_path in binary.run_paths):
-            inherited |= reached[member]
     for name, members in sorted(needed_by.items()):
         files = owners.get(name, set())
         loaded = [member for member in members if member in wheel.loaded_libraries]
@@ -411,7 +408,20 @@ def _find_unreached(wheel: audited_wheel.AuditedWheel, promised: Collection[str]
         if not files or not loaded or is_known or is_preloaded:
             continue
         # a file of that name, or one of that SONAME that somebody finds by the name of the file
-        ways = inherited.union(*(reached[member] for member in members))
+        loaders, waiting = set(members), list(members)
+        while waiting:
+            binary = wheel.binaries[member := waiting.pop()]
+            names = {binary.loader.soname or "", posixpath.basename(member)}
+            parents = {parent for own in names for parent in needed_by.get(own, ())} - loaders
+            loaders |= parents
+            waiting += parents
+        ways: set[str] = set().union(
+            *(
+                reached[member]
+                for member in loaders
+                if member in members or any(path.is_rpath for path in wheel.binaries[member].run_paths)
+            )
+        )
         needs_of_ways = {need for member in members for need in wheel.binaries[member].loader.needed}
         if not any(file in ways and posixpath.basename(file) in needs_of_ways for file in files):
             message = (
