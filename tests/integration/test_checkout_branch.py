@@ -89,7 +89,7 @@ def test_a_clone_of_the_users_own_is_hipified_and_stays_theirs(
     )
     before = [github.git(tree, *words) for words in kept]
     how = "--commit-hipify" if committed else "--no-commit-hipify"
-    place = ("--pytorch-dir", str(tree))
+    place = ("torch", "--tree", str(tree))
     hipified = github.start(tmp_path, "-m", "rocm_wheels", "sources", "hipify", *place, how)
     assert hipified.code == 0, hipified.err
     assert [github.git(tree, *words) for words in kept] == before
@@ -102,7 +102,7 @@ def test_a_clone_of_the_users_own_is_hipified_and_stays_theirs(
     (tree / "b.cu").write_text("cuda edited\n")
     words = (
         "build",
-        *place,
+        *("--pytorch-dir", str(tree)),
         "--project",
         "pytorch",
         "--gfx",

@@ -221,10 +221,9 @@ def test_an_index_whose_torch_is_refused_after_the_download_is_passed_over_too(
         served_index(tmp_path / "index", [second]) as next_best,
     ):
         best.ranges = False
-        rows = tuple(
-            package_indexes.get_index(name).model_copy(update={"url": url})
-            for name, url in (("pytorch-rocm7.2", best.url), ("pytorch-rocm7.1", next_best.url))
-        )
+        urls = {"pytorch-rocm7.2": best.url, "pytorch-rocm7.1": next_best.url}
+        known = {row.name: row for row in package_indexes.list_indexes()}
+        rows = tuple(known[name].model_copy(update={"url": url}) for name, url in urls.items())
         monkeypatch.setattr(package_indexes, "list_indexes", lambda: rows)
         words = ["--rocm", "none", "--gfx", "gfx1100", "--dependency-index", next_best.url]
         command = ["install", "torch", *words, "--python", str(venv.prefix)]
