@@ -375,10 +375,12 @@ def _find_unreached(wheel: audited_wheel.AuditedWheel, promised: Collection[str]
     """Yield a finding for each library inside that nobody who is linked to it finds.
 
     The loader looks for a file of that name in the run path of who needs it, and in DT_RPATH of who loads
-    that; what is loaded already it knows by its SONAME. A package's ``__init__`` may load it before.
+    that; what is loaded already it knows by its SONAME. A package's ``__init__``, or the module that starts
+    ROCm (a fat torch's), may load it before.
     """
+    starts = ("/__init__.py", "/_rocm_init.py")
     text = b"".join(
-        content for member, content in wheel.scan.texts.items() if member.endswith("/__init__.py")
+        content for member, content in wheel.scan.texts.items() if member.endswith(starts)
     ).decode("utf-8", "replace")
     folders: dict[str, list[str]] = {}
     for member in wheel.members:

@@ -25,7 +25,9 @@ MOST_RUN_PATHS = 1 << 2  # the loader heeds one
 LONGEST_RUN_PATH = 1 << 16  # some kilobytes have been published
 MOST_VERSIONS = 1 << 12  # of symbols, needed or defined: some dozens
 MOST_SYMBOLS = 1 << 21  # libtorch_cpu has 75,000, libtensorflow_cc 264,000
-MOST_SYMBOL_NAME_BYTES = 256 << 20  # libtensorflow_cc 2.21 has 82 MB
+MOST_SYMBOL_NAME_BYTES = 64 << 20
+"""What the names of dynamic symbols take together; more where the text that they stand in is longer."""
+MOST_SYMBOL_TEXT = 256 << 20  # libtensorflow_cc 2.21 has 82 MB
 MOST_RELOCATIONS = 1 << 23  # some hundred thousand in the largest libraries
 MOST_RECORDS = 1 << 16  # of .hipFatBinSegment, one a translation unit
 MOST_VALUES = 1 << 20  # of a table in MessagePack: ten a kernel

@@ -378,12 +378,12 @@ class _DynamicReader:
             if row.names and not row.flags & _VERSION_IS_BASE
         }
         exported, undefined, weak = _NamePacker(), _NamePacker(), _NamePacker()
-        size = 0
+        size, most = 0, max(limits.MOST_SYMBOL_NAME_BYTES, self._file.values.get(_DT_STRSZ, 0))
         for number, (index, name, info, section, value) in enumerate(self._iterate_symbols(), 1):
             size += len(name)
             if number % _RELEASE_AFTER == 0:
                 files.release_mapped_pages(self._span.data)
-            self._span.require_limit(size, limits.MOST_SYMBOL_NAME_BYTES, "bytes in names of dynamic symbols")
+            self._span.require_limit(size, most, "bytes in names of dynamic symbols")
             if not section:
                 (weak if info >> 4 == _STB_WEAK else undefined).add_name(index, name)
             elif value or section == _SHN_ABS or info & 0xF == _STT_TLS:
@@ -403,7 +403,7 @@ class _DynamicReader:
             return
         count, size = self._count_symbols(symbols_at), self._file.values.get(_DT_STRSZ, 0)
         self._span.require_limit(count, limits.MOST_SYMBOLS, "dynamic symbols")
-        self._span.require_limit(size, limits.MOST_SYMBOL_NAME_BYTES, "bytes in names of dynamic symbols")
+        self._span.require_limit(size, limits.MOST_SYMBOL_TEXT, "bytes in names of dynamic symbols")
         table = self._span.get_part(symbols_at, count * _SYMBOL.size, "the dynamic symbol table")
         names = self._span.get_part(names_at, size, "the dynamic string table")
         versions_at = self._find_table(_DT_VERSYM)
