@@ -83,7 +83,7 @@ class AuditedSet:
         """What was named, for people."""
         return self.files.origin
 
-    @property
+    @cached_property
     def sha256_by_name(self) -> dict[str, str]:
         """The digests of its wheels, of those that cannot be read, too."""
         return {**self.unreadable, **{wheel.scan.path.name: wheel.scan.sha256 for wheel in self.wheels}}

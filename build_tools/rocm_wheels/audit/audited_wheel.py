@@ -236,7 +236,7 @@ class AuditedWheel:
             }
             for name in names:
                 by_name.setdefault(name if binary else name.lower(), []).append(member)
-        waiting = [member for member in members if self.is_extension_module(member)]
+        waiting = [*self.extension_modules]
         loaded = set(waiting)
         while waiting:
             member = waiting.pop()
@@ -247,8 +247,12 @@ class AuditedWheel:
             waiting += reached
         return frozenset(loaded)
 
-    def is_extension_module(self, member: str) -> bool:
-        """Tell it by the tag in its name, or by the function that Python calls."""
+    @cached_property
+    def extension_modules(self) -> frozenset[str]:
+        """The libraries that Python imports, by the tag in their names, or by the function that it calls."""
+        return frozenset(filter(self._is_extension_module, {**self.binaries, **self.scan.imports}))
+
+    def _is_extension_module(self, member: str) -> bool:
         match = EXTENSION_MODULE.search(member)
         if match is None or match["python"] or match["suffix"] == "pyd":
             return match is not None

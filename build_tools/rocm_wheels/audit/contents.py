@@ -9,7 +9,6 @@ import ast
 import fnmatch
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import PurePosixPath
 
@@ -93,11 +92,12 @@ def _list_scan_faults(
     wheel: audited_wheel.AuditedWheel, kind: str, severity: Severity, tip: str = ""
 ) -> list[Finding]:
     prefix = f"{wheel.scan.path}: "
-    metadata = f"{prefix}{wheel.dist_info}/METADATA: "  # what is wrong with a field has a check of its own
+    # METADATA that cannot be read has a check of its own
+    elsewhere = f"{prefix}{wheel.dist_info}/METADATA: " if wheel.scan.metadata is None else "\n"
     faults = [
         fault
         for fault in wheel.scan.faults
-        if dist_info.get_fault_kind(fault) == kind and not fault.startswith(metadata)
+        if dist_info.get_fault_kind(fault) == kind and not fault.startswith(elsewhere)
     ]
     return [Finding(severity, fault.removeprefix(prefix), tip) for fault in faults]
 
@@ -294,11 +294,14 @@ def check_version_module(wheel: audited_wheel.AuditedWheel) -> list[Finding]:
     version, name = stated.get("__version__"), wheel.scan.name
     # a finished wheel may be given another local part, or a final version
     if name is not None and isinstance(version, str) and wheel.expected.version in (None, str(name.version)):
-        with suppress(InvalidVersion):
-            if Version(version).base_version != name.version.base_version:
-                message = f"says that this is version {version}, and the file name {name.version}"
-                tip = "the file is of another build: build again with a clean tree"
-                findings.append(Finding("error", message, tip, subject=member))
+        try:
+            base = Version(version).base_version
+        except InvalidVersion:
+            base = ""
+        if base != name.version.base_version:
+            message = f"says that this is version {version}, and the file name {name.version}"
+            tip = "the file is of another build: build again with a clean tree"
+            findings.append(Finding("error", message, tip, subject=member))
     if not isinstance(stated.get("hip"), str) or not stated["hip"]:
         findings.append(
             Finding("error", "a CPU-only build: `hip` is not stated (None or missing)", subject=member)

@@ -249,7 +249,7 @@ def check_sonames(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
         errors.Finding(
             "error" if soname in needed else "warning",
             f"{soname} is {audited_wheel.join_names(names)}: different files of one SONAME",
-            names[0],
+            subject=names[0],
         )
         for soname, names in sorted(members.items())
         if len({wheel.digests.get(name, name) for name in names}) > 1
@@ -257,7 +257,7 @@ def check_sonames(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
 
 
 _HASH = re.compile(r"-[0-9a-f]{8,}(?=\.so|\.dll)")
-_OPENMP = re.compile(r"lib(gomp|omp|iomp5)\b")
+_OPENMP = re.compile(r"lib(gomp|omp|iomp5)(?:-[0-9a-f]{8,})?\.(?:so|dll)\b")
 _HIP_RUNTIME = re.compile(r"libamdhip64\.so|amdhip64(_[0-9]+)?\.dll")
 _LIBRARY = re.compile(r"lib[^/]*\.so(\.[0-9.]+)?$|[^/]*\.dll$", re.IGNORECASE)
 
@@ -402,11 +402,13 @@ def _find_unreached(wheel: audited_wheel.AuditedWheel, promised: Collection[str]
             if _ORIGIN.match(entry)
         }
         reached[member] = {other for place in places for other in folders.get(place, ())}
+    preloads = _PRELOADS.search(text) is not None
     for name, members in sorted(needed_by.items()):
         files = owners.get(name, set())
         loaded = [member for member in members if member in wheel.loaded_libraries]
-        is_known = name in promised or any(map(wheel.is_extension_module, files))
-        is_preloaded = _PRELOADS.search(text) and ("*.so" in text or name.partition(".")[0][3:] in text)
+        is_known = name in promised or not files.isdisjoint(wheel.extension_modules)
+        stem = re.escape(name.partition(".")[0].removeprefix("lib"))
+        is_preloaded = preloads and ("*.so" in text or re.search(rf"\b(?:lib)?{stem}\b", text) is not None)
         if not files or not loaded or is_known or is_preloaded:
             continue
         # a file of that name, or one of that SONAME that somebody finds by the name of the file

@@ -85,7 +85,7 @@ def check_device_extras(wheel: audited_wheel.AuditedWheel) -> list[errors.Findin
     metadata = wheel.scan.metadata
     if not wheel.moved_code or metadata is None:
         return []
-    parts = {_normalize(part) for part in wheel.parts}
+    parts = {part.name.name for part in wheel.parts if part.name is not None}
     findings = []
     for extra in (name for name in metadata.provides_extra if name.startswith("device-")):
         requirements = [Requirement(text) for text in metadata.requires_dist]
@@ -214,7 +214,7 @@ def _compare_device_files(wheel: audited_wheel.AuditedWheel) -> Iterator[errors.
         return
     try:
         stated = json.loads(wheel.scan.texts[where])
-    except ValueError:
+    except (ValueError, RecursionError):
         stated = None
     if not isinstance(stated, dict):
         yield errors.Finding("error", "is no list of the files of device wheels", subject=where)
@@ -232,15 +232,11 @@ def _find_part_faults(part: scan.WheelScan) -> Iterator[errors.Finding]:
     if spelled:
         message = f"RECORD has digests in hex ({len(spelled)} of them), not in URL-safe base64"
         yield errors.Finding("warning", message, subject=part.path.name)
-    chip = _CHIP.fullmatch(_normalize(part))
+    chip = _CHIP.fullmatch(part.name.name) if part.name is not None else None
     objects = [code for codes in part.device_code.values() for code in codes if code.kind == "kpack"]
     if chip and not any(code.target.processor == chip["chip"] for code in objects):
         message = f"is the device wheel of {chip['chip']}, and has no archive for it"
         yield errors.Finding("error", message, subject=part.path.name)
-
-
-def _normalize(part: scan.WheelScan) -> str:
-    return canonicalize_name(dist_info.parse_wheel_name(part.path.name).distribution)
 
 
 def _get_host_name(name: dist_info.WheelName) -> str | None:

@@ -18,6 +18,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
 from rocm_wheels.audit import audited_wheel, check
@@ -221,13 +222,18 @@ def _is_of_system(library: str) -> bool:
 
 # what compilers call without a word in the source, of libraries that come with them
 _OF_COMPILER = re.compile(
-    rb"_ZN?K?S[tabsiod]|_ZT[VIST]N?S?t?10__cxxabiv1|_Zn[aw]|_Zd[al]|__cxa_|__gxx_|_Unwind_|__\\w+[dsxthq][ifc][2-5]?$|__gcc_"
+    rb"_ZN?K?S[tabsiod]|_ZT[VIST]N?S?t?10__cxxabiv1|_Zn[aw]|_Zd[al]|__cxa_|__gxx_|_Unwind_|__\w+[dsxthq][ifc][2-5]?$|__gcc_"
 )
 
 
 def _is_of_process(name: bytes) -> bool:
     """Tell whether whoever runs in this Python finds a symbol, as the C library's are; of Linux alone."""
-    return bool(_OF_COMPILER.match(name)) or hasattr(ctypes.CDLL(None), name.decode("utf-8", "replace"))
+    return bool(_OF_COMPILER.match(name)) or hasattr(_open_process(), name.decode("utf-8", "replace"))
+
+
+@cache
+def _open_process() -> ctypes.CDLL:
+    return ctypes.CDLL(None)
 
 
 def _is_defined(name: bytes, version: str, definitions: Mapping[bytes, set[str]]) -> bool:

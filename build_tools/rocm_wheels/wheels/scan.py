@@ -111,12 +111,6 @@ class WheelScan:
         return [*(fault for fault in self.faults if get_fault_kind(fault) == "archive"), *hazards]
 
     @property
-    def archive_hazards(self) -> tuple[str, ...]:
-        """Those for which no command opens it, however it is unpacked."""
-        kinds = ("file-types", "colliding-names")
-        return tuple(f"{self.path}: {h.member}: {h.text}" for h in self.hazards if h.kind in kinds)
-
-    @property
     def contents(self) -> InstalledContents:
         """What installers make of it."""
         return list_contents((member.name for member in self.members), self.texts)

@@ -10,8 +10,6 @@ from rocm_wheels.core import files
 from rocm_wheels.device_code import code_objects
 from rocm_wheels.wheels import archive
 
-_MemberCode = tuple[list[code_objects.CodeObject], tuple[str, ...]]
-
 
 @dataclass(frozen=True)
 class FoundDeviceCode:
