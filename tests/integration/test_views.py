@@ -311,15 +311,16 @@ def test_a_set_that_lost_files_leaves_its_views_and_is_named(
     assert sets.get(place) == "new"
 
 
-def test_refresh_in_s3_over_a_bad_line_and_killed(sets: Sets) -> None:
+def test_refresh_in_s3_over_a_bad_line_and_killed(sets: Sets, exhaustive: bool) -> None:
     bucket = s3_servers.a_bucket()
-    require_refreshed_in_s3(sets, lambda url="": s3_servers.a_store(url, bucket=bucket))
+    every = 1 if exhaustive else 8
+    require_refreshed_in_s3(sets, lambda url="": s3_servers.a_store(url, bucket=bucket), every)
 
 
-def require_refreshed_in_s3(sets: Sets, connect: Callable[..., Store]) -> None:
+def require_refreshed_in_s3(sets: Sets, connect: Callable[..., Store], every: int) -> None:
     """Refresh in a bucket (``connect`` returns its store, by a URL), over a bad line and killed.
 
-    Killed after every eighth write; after each one it is in a folder.
+    Killed after ``every``-th write.
     """
     store, seen, faults = connect(), [0], ["503", "lost"]
     start = folder.FolderStore(sets.place)
@@ -345,8 +346,8 @@ def require_refreshed_in_s3(sets: Sets, connect: Callable[..., Store]) -> None:
     count = len(watched.writes)
     refresh(watched)
     assert len(watched.writes) == count
-    for number, write in enumerate(watched.writes[::8]):
-        know(store, sets.new, "fail" if number % 2 == 0 else "pass", hours=2.5 - number / 10)
+    for number, write in enumerate(watched.writes[::every]):
+        know(store, sets.new, "fail" if number % 2 == 0 else "pass", hours=2.5 - number / 100)
         with pytest.raises(Killed):
             refresh(Watched(store, at=write, fault="after"))
         refresh(store)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import struct
+import zipfile
 from collections.abc import Callable
 from dataclasses import replace
 from hashlib import sha256
@@ -527,9 +529,28 @@ def test_device_wheels_of_another_build_are_told_by_their_digests(tmp_path: Path
         draft.members[listed] = json.dumps({**digests, **changes}).encode()
         report = verify.verify_wheel(draft.write(tmp_path), expectation(), parts=parts)
         assert [(finding.check, finding.subject) for finding in report.errors] == errors_of
-    draft.members[listed] = b"[]"
-    report = verify.verify_wheel(draft.write(tmp_path), expectation(), parts=parts)
-    assert [finding.subject for finding in report.errors] == [listed]
+    for damaged in (b"[]", b"[" * 200_000):
+        draft.members[listed] = damaged
+        report = verify.verify_wheel(draft.write(tmp_path), expectation(), parts=parts)
+        assert [finding.subject for finding in report.errors] == [listed]
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_metadata_twice_is_an_error_of_the_archive(tmp_path: Path) -> None:
+    """It can be read, and each reader may take another of the two."""
+    draft = torch_draft()
+    path = draft.write(tmp_path)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr(f"{draft.folder}/METADATA", archive.read(f"{draft.folder}/METADATA"))
+    assert "archive" in {finding.check for finding in verify.verify_wheel(path, expectation()).errors}
+
+
+def test_a_version_that_is_none_is_not_that_of_the_file(tmp_path: Path) -> None:
+    draft = torch_draft()
+    stated = re.sub(r"__version__ = .*", "__version__ = 'of yesterday'", VERSION)
+    draft.members["torch/version.py"] = stated.encode()
+    report = verify.verify_wheel(draft.write(tmp_path), expectation())
+    assert "torch/version.py" in {finding.subject for finding in report.errors}
 
 
 def test_the_command_reads_host_and_device_wheels_together(

@@ -123,6 +123,17 @@ def test_a_home_that_is_closed_names_the_variable_of_another_folder(
     assert shown is not None and shown.tip == tip and f"/closed/{place}" in shown.message
 
 
+def test_a_closed_folder_is_told_of_where_nobody_has_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    for name in ("HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Path, "home", refuse)
+    shown = boundary.convert_disk_error(OSError(errno.EACCES, "Permission denied", "/srv/out/x"))
+    assert shown is not None and shown.tip == errors.DISK_TIPS[errno.EACCES]
+
+
 def test_an_output_folder_that_is_not_writable_is_refused_before_the_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

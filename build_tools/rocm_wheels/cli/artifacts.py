@@ -6,6 +6,7 @@ The options have the names of TheRock's scripts.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -354,8 +355,8 @@ def show_command(rocm_path: Path, pytorch_dir: Path | None, as_json: bool) -> No
 def _choose_parts(_context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> list[str]:
     """Return the parts that are named and not taken back later, in the order of the table."""
     chosen: dict[str, bool] = {}
-    for word in (word for value in values for word in value.split(",") if word):
-        part = word.removeprefix("no ")
+    for word in (word for value in values for word in re.split(r"[,;\s]+", value) if word):
+        part = word.removeprefix("-")
         if part not in PARTS:
             hint = tables.suggest_name(part, PARTS)
             raise click.BadParameter(
@@ -385,7 +386,7 @@ _SOURCE_OPTIONS = ("run_id", "release", "latest_release", "input_dir", "source")
 @option(
     "--part",
     "parts",
-    flags={f"--{part}": part for part in PARTS} | {f"--no-{part}": f"no {part}" for part in PARTS},
+    flags={f"--{part}": part for part in PARTS} | {f"--no-{part}": f"-{part}" for part in PARTS},
     multiple=True,
     metavar="LIST",
     callback=_choose_parts,

@@ -370,6 +370,7 @@ def convert_disk_error(failure: OSError) -> errors.RocmWheelsError | None:
     )
     is_closed = failure.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
     for variable, find_folder in folders if is_closed and name else ():
-        if Path(os.fsdecode(name)).is_relative_to(find_folder(os.environ, sys.platform).parent):
-            tip = f"{variable} names another folder"
+        with contextlib.suppress(RuntimeError):  # of who has no home there is nothing to say
+            if Path(os.fsdecode(name)).is_relative_to(find_folder(os.environ, sys.platform).parent):
+                tip = f"{variable} names another folder"
     return errors.RocmWheelsError(f"{failure.strerror}{where}", tip=tip)

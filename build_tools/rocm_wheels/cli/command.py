@@ -335,7 +335,7 @@ def _refuse_option_clash(command: Command) -> None:
     owners: dict[str, str] = {}
     for param in command.params:
         project = getattr(param, "project", "")
-        for name in (*param.opts, *param.secondary_opts):
+        for name in (*param.opts, *param.secondary_opts, *getattr(param, "flags", ())):
             if name in owners and (owner := project or owners[name]):
                 from rocm_wheels.models import project_names
 

@@ -25,6 +25,8 @@ def _find_user_folder(
 ) -> Path:
     if platform == "win32" and env.get("LOCALAPPDATA"):
         return Path(env["LOCALAPPDATA"]) / "rocm-wheels" / on_windows
-    configured = env.get(variable, "")
+    configured = Path(env.get(variable, ""))
+    if configured.is_absolute():
+        return configured / "rocm-wheels"
     home = Path(env["HOME"]) if env.get("HOME") else Path.home()
-    return (Path(configured) if Path(configured).is_absolute() else home / below_home) / "rocm-wheels"
+    return home / below_home / "rocm-wheels"

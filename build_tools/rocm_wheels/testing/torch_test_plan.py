@@ -1,4 +1,4 @@
-"""Plan torch's own tests: where they come from, which files, what is known to fail.
+"""Plan torch's own tests: which files, in which shares, what is known to fail.
 
 What is known of single tests is ``data/torch_tests.yaml``.
 """
@@ -47,7 +47,7 @@ class TorchTestSelection:
     """What is chosen of a suite. ``words`` go to pytest; ``shard`` of ``shards``, from 1.
 
     ``variables`` are those of the environment by which torch's tests choose among themselves. ``exclusions``
-    say of a kind of tests (EXCLUSIONS) whether it is left out, where that is not up to the suite.
+    say of a kind of tests (TEST_EXCLUSIONS) whether it is left out, where that is not up to the suite.
     ``known_as`` is the version of torch (or "all") whose known failures count; ``debug``: only tests of which
     something is known are run. ``cache``: pytest keeps its cache. ``durations``: seconds that files took, by
     name.

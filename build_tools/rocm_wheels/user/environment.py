@@ -22,7 +22,11 @@ from rocm_wheels.core import errors, files, log, process, shell
 from rocm_wheels.core.extras import find_uv
 from rocm_wheels.models.closed_projects import is_closed_project
 from rocm_wheels.user import installed_packages
-from rocm_wheels.user.installed_packages import InstalledDistribution, PythonEnvironment
+from rocm_wheels.user.installed_packages import (
+    InstalledDistribution,
+    PythonEnvironment,
+    parse_optional_version,
+)
 from rocm_wheels.user.lock import LockedPackage
 from rocm_wheels.wheels import dist_info
 
@@ -199,6 +203,11 @@ def is_intact(installed: InstalledDistribution) -> bool:
         return False
 
 
+def is_of_version(installed: InstalledDistribution, package: LockedPackage) -> bool:
+    """Tell whether a distribution is of the version of a package, however its METADATA spells that."""
+    return parse_optional_version(installed.version) == package.version
+
+
 def is_of_wheel(
     installed: InstalledDistribution | None, package: LockedPackage, notes: Mapping[str, Sequence[str]]
 ) -> bool:
@@ -206,7 +215,7 @@ def is_of_wheel(
 
     Of what others installed the local part of the version has to tell: two builds may both be called 2.9.1.
     """
-    if installed is None or installed.editable or installed.version != str(package.version):
+    if installed is None or installed.editable or not is_of_version(installed, package):
         return False
     if not is_closed_project(package.project) or package.is_sdist:
         return True  # what a source distribution was built into is not known beforehand

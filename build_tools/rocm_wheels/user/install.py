@@ -178,7 +178,7 @@ def _run_uv(  # noqa: PLR0917 - what is installed, from where, and where to
     words = ["install", "--config-file", str(settings), "-r", str(lock), "--preview-features", "pylock"]
     for package in packages:
         current = present.get(package.project)
-        if current is not None and current.version == str(package.version):
+        if current is not None and environment.is_of_version(current, package):
             words += ["--reinstall-package", package.project]
 
     def run(*arguments: str) -> None:
@@ -212,7 +212,7 @@ def _describe_failure(
     present, states, complete = environment.list_installed(target), [], 0
     for package in plan.changed:
         now = present.get(package.project)
-        is_planned = now is not None and now.version == str(package.version)
+        is_planned = now is not None and environment.is_of_version(now, package)
         is_partial = now is not None and is_planned and not environment.is_intact(now)
         complete += is_planned and not is_partial
         states.append(f"{now or f'{package.project} missing'}{' in part' if is_partial else ''}")
@@ -229,12 +229,11 @@ def _check(plan: InstallPlan, target: environment.InstallTarget, env: Mapping[st
     What is wrong with other packages of the environment is a warning.
     """
     present = environment.list_installed(target)
-    versions = {project: installed.version for project, installed in present.items()}
-    faults = [
-        f"{package} is not installed, but {present.get(package.project) or 'nothing'}"
-        for package in plan.packages
-        if versions.get(package.project) != str(package.version)
-    ]
+    faults = []
+    for package in plan.packages:
+        installed = present.get(package.project)
+        if installed is None or not environment.is_of_version(installed, package):
+            faults.append(f"{package} is not installed, but {installed or 'nothing'}")
     words = [str(find_uv()), "pip", "check", "--no-config", "--python", str(target.python)]
     printed: list[str] = []
     process.run_command(words, env=env, check=None, on_line=printed.append)
@@ -251,10 +250,11 @@ def _check(plan: InstallPlan, target: environment.InstallTarget, env: Mapping[st
         )
     lines = []
     for package in plan.packages:
-        installed = present[package.project]
-        kind = f" (built for {installed_packages.detect_build(installed).kind})"
+        current, kind = present[package.project], ""
         if plan.find_source(package) == "index":
-            lines.append(f"{installed}{kind if package.project == 'torch' else ''}")
+            if package.project == "torch":  # it reads libraries of a package that says nothing of itself
+                kind = f" (built for {installed_packages.detect_build(current).kind})"
+            lines.append(f"{current}{kind}")
     return lines
 
 

@@ -318,7 +318,9 @@ def _prove_torch(
     if proof.unread and not (request.dry_run or request.allow_cpu):
         log.log_note(f"{proof.unread}: {torch.file} is fetched to see what it has code for")
         carriers = fetch.fetch_packages(carriers, site.cache, variables=site.connection)
-        plan = replace(plan, packages=tuple(fetch.add_digests(plan.packages, carriers)))
+        names = {carrier.project for carrier in carriers}
+        kept = plan.kept - (names if names <= plan.kept else set())  # what is here and cannot be read goes
+        plan = replace(plan, packages=tuple(fetch.add_digests(plan.packages, carriers)), kept=kept)
         is_fetched, proof = True, _read_proof(plan, carriers, demand)
     if demand.list_faults(proof) and set(made_for) & {gpu.native or gpu.gfx for gpu in demand.gpus}:
         posed = kernel_proof.find_proven_pose(proof, demand.gpus, host.platform)
