@@ -95,6 +95,22 @@ def test_the_command_line_wins_and_another_file_can_be_named(
     assert show(capsys, "matrix")["--platform"][1] == "default"
 
 
+@pytest.mark.contract
+def test_settings_of_all_commands_are_variables_and_those_win(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "rocm-wheels.toml").write_text("retries = 0\njobs = 3\n")
+    monkeypatch.setenv("ROCM_WHEELS_JOBS", "5")
+    monkeypatch.setenv("ROCM_WHEELS_RETRIES", "")
+    env = boundary.read_environment()
+    assert (env["ROCM_WHEELS_RETRIES"], env["ROCM_WHEELS_JOBS"]) == ("0", "5")
+    assert "ROCM_WHEELS_TIMEOUT" not in env
+    rows = show(capsys, "rocm", "show")
+    assert rows["retries"] == ("0", "rocm-wheels.toml: retries")
+    assert rows["jobs"] == ("5", "variable ROCM_WHEELS_JOBS")
+    assert "timeout" not in rows
+
+
 WRONG = [
     ("[biuld]\n", "rocm-wheels.toml: biuld: there is no command biuld", "build"),
     ("[build]\n\ngfxx = 'gfx942'\n", "rocm-wheels.toml: build.gfxx: `build` has no option --gfxx", "gfx"),
@@ -116,6 +132,8 @@ WRONG = [
         "",
     ),
     ("retag = 1\n", "rocm-wheels.toml: retag is no option that several commands share", ""),
+    ("retries = 101\n", "rocm-wheels.toml: retries: ROCM_WHEELS_RETRIES='101' is not", "from 0 to 100"),
+    ("timeout = true\n", "rocm-wheels.toml: timeout: ROCM_WHEELS_TIMEOUT='True' is not", ""),
     ("[build\n", "rocm-wheels.toml:1:", ""),
 ]
 

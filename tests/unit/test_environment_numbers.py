@@ -29,7 +29,14 @@ WRONG = [
     "9" * 5000,
     "nan",
 ]
-NAMES = ["MAX_JOBS", "SCCACHE_SERVER_PORT", "SOURCE_DATE_EPOCH"]
+NAMES = [
+    "MAX_JOBS",
+    "ROCM_WHEELS_JOBS",
+    "ROCM_WHEELS_RETRIES",
+    "ROCM_WHEELS_TIMEOUT",
+    "SCCACHE_SERVER_PORT",
+    "SOURCE_DATE_EPOCH",
+]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -45,7 +52,9 @@ def test_what_is_no_such_number_is_refused_by_name(
     assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
 
 
-@pytest.mark.parametrize(("name", "text"), [("MAX_JOBS", "0"), ("SCCACHE_SERVER_PORT", "65536")])
+@pytest.mark.parametrize(
+    ("name", "text"), [("MAX_JOBS", "0"), ("ROCM_WHEELS_TIMEOUT", "0"), ("SCCACHE_SERVER_PORT", "65536")]
+)
 def test_numbers_out_of_range(name: str, text: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv(name, text)
     assert (

@@ -35,11 +35,15 @@ _END_SIGNALS = ("SIGTERM", "SIGHUP")
 def read_environment() -> dict[str, str]:
     """Return a copy of the process's environment: read here once, handed down from here.
 
-    Raises UsageError for a variable of ours that is to hold a number and holds none.
+    Settings of all commands in the configuration file stand in it as their variables, where those are not
+    set. Raises UsageError for a variable of ours that is to hold a number and holds none; DataError for a
+    setting that is none.
     """
+    from rocm_wheels.cli import config
+
     env = dict(os.environ)
     environment_numbers.check_numbers(env)
-    return env
+    return {**config.read_settings(), **env}
 
 
 def pop_starting_python(env: MutableMapping[str, str]) -> Path:

@@ -2,7 +2,8 @@
 
 Looked for from the current folder upward; ``ROCM_WHEELS_CONFIG`` or ``--config`` names another (empty: none).
 A table is a command (``[build]``, ``[rocm.install]``), its keys are options without their dashes. Keys above
-the first table are options of all commands that have them, as far as they are a concept of several commands.
+the first table are options of all commands that have them, as far as they are a concept of several commands,
+and settings of all commands (``SETTINGS``), which are no options.
 The command line wins, then variables, then the command's table, then the keys above. Relative paths are
 relative to the file's folder.
 """
@@ -31,7 +32,7 @@ from rocm_wheels.cli.command import (
     list_options,
     split_alias,
 )
-from rocm_wheels.core import errors, tables, toml_reader
+from rocm_wheels.core import environment_numbers, errors, tables, toml_reader
 
 if TYPE_CHECKING:
     from rocm_wheels.models import project_names
@@ -39,6 +40,12 @@ if TYPE_CHECKING:
 CONFIG_NAME = "rocm-wheels.toml"
 _VARIABLE = "ROCM_WHEELS_CONFIG"
 _RECIPE_KEY = "recipe-dir"
+SETTINGS = {
+    "jobs": "ROCM_WHEELS_JOBS",
+    "retries": "ROCM_WHEELS_RETRIES",
+    "timeout": "ROCM_WHEELS_TIMEOUT",
+}
+"""Keys of settings that all commands have, and the variable that wins over each."""
 
 
 @dataclass(frozen=True)
@@ -156,6 +163,24 @@ def list_configured_folders(named: str | None) -> list[project_names.RecipeFolde
     return [project_names.RecipeFolder(config.path.parent / Path(text).expanduser(), place) for text in texts]
 
 
+def read_settings() -> dict[str, str]:
+    """Return the settings of the file that holds here, as variables. Raises UsageError and DataError."""
+    context = click.get_current_context(silent=True)
+    config = find_config_file(Path.cwd(), os.environ, context.meta.get(CONFIG_FILE) if context else None)
+    if config is None:
+        return {}
+    return {SETTINGS[key]: _read_setting(config, key) for key in SETTINGS if key in config.table}
+
+
+def _read_setting(config: ConfigFile, key: str) -> str:
+    text = str(config.table[key])
+    try:
+        environment_numbers.read_number({SETTINGS[key]: text or "none"}, SETTINGS[key])
+    except errors.UsageError as wrong:
+        raise errors.DataError(f"{config.locate(key)}: {wrong}", tip=wrong.tip) from None
+    return text
+
+
 def _list_names(option: Option) -> list[str]:
     """Return the long names of an option that a file may have: no ``--no-X``, which is ``X = false``."""
     return [name for name in option.opts if name.startswith("--")]
@@ -188,10 +213,12 @@ def _check_top_level(config: ConfigFile) -> None:
                     f"{config.locate(key)}: there is no command {key}"
                     + (f"; it is [{'.'.join(new)}]" if new else tables.suggest_name(key, commands))
                 )
+        elif key in SETTINGS:
+            _read_setting(config, key)
         elif key not in shared:
             raise errors.DataError(
                 f"{config.locate(key)} is no option that several commands "
-                f"share{tables.suggest_name(key, shared)}",
+                f"share{tables.suggest_name(key, [*shared, *SETTINGS])}",
                 tip="an option of one command stands in the command's table, such as [build]",
             )
 
@@ -314,6 +341,12 @@ def _list_values(ctx: click.Context, root: Group, words: Sequence[str]) -> list[
         elif source is ParameterSource.DEFAULT_MAP and origin is not None:
             place = origin
         rows.append((entry.spelling, _describe_value(context.params.get(name)), place))
+    settings, config = read_settings(), find_config_file(Path.cwd(), os.environ, ctx.meta.get(CONFIG_FILE))
+    for key, variable in SETTINGS.items():
+        if os.environ.get(variable):
+            rows.append((key, os.environ[variable], f"variable {variable}"))
+        elif config is not None and variable in settings:
+            rows.append((key, settings[variable], config.locate(key)))
     return rows
 
 

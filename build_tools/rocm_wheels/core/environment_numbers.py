@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, MutableMapping
+from typing import overload
 
 from rocm_wheels.core import errors
 
@@ -11,18 +12,25 @@ from rocm_wheels.core import errors
 _NUMBERS = {
     "MAX_JOBS": ("a number of jobs at a time", 1, 9999),
     "SCCACHE_SERVER_PORT": ("a port", 1, 65535),
+    "ROCM_WHEELS_JOBS": ("a number of files, repositories or steps at a time", 1, 999),
+    "ROCM_WHEELS_RETRIES": ("how often a failed request is sent again", 0, 100),
+    "ROCM_WHEELS_TIMEOUT": ("seconds that a server may be silent", 1, 86400),
     "SOURCE_DATE_EPOCH": ("a number of seconds from 1970 to 2107", 0, 4_354_819_199),  # as far as zip goes
 }
 
 
-def read_number(env: Mapping[str, str], name: str) -> int | None:
-    """Return the number that a variable of the table holds; ``None`` for one that is not set, or empty.
+@overload
+def read_number(env: Mapping[str, str], name: str) -> int | None: ...
+@overload
+def read_number(env: Mapping[str, str], name: str, default: int) -> int: ...
+def read_number(env: Mapping[str, str], name: str, default: int | None = None) -> int | None:
+    """Return the number that a variable of the table holds; the default for one that is not set, or empty.
 
     Raises UsageError, with the variable's name, for anything else.
     """
     text = env.get(name, "")
     if not text:
-        return None
+        return default
     description, least, most = _NUMBERS[name]
     if not re.fullmatch("[0-9]{1,15}", text) or not least <= int(text) <= most:
         raise errors.UsageError(
