@@ -109,7 +109,7 @@ def test_a_folder_inside_a_source_tree_is_refused(demo: Demo, option: str) -> No
     assert not place.exists()
 
 
-def test_what_nobody_read_is_not_called_none(demo: Demo) -> None:
+def test_a_wheel_that_is_gone_is_built_again_with_its_tools(demo: Demo) -> None:
     """Also: the installer's cache goes where it is asked to, and the choice of flash attention is told."""
     cache = demo.folder / "installer cache"
     for stamp in (demo.folder / "sources" / ".rocm-wheels" / "steps").glob("install-tools-*.json"):
@@ -118,15 +118,11 @@ def test_what_nobody_read_is_not_called_none(demo: Demo) -> None:
         note.unlink()
     next((demo.folder / "sources/.rocm-wheels/built").glob("build-pytorch-cp3??/*.whl")).unlink()
     demo.wheels()["torch"].unlink()
-    options = ["--no-verify", *ONLY_TORCH, "--cache-dir", str(cache)]
-    ended = demo.build(*options)
+    ended = demo.run(*demo.build_words(*ONLY_TORCH), UV_CACHE_DIR=str(cache))
     row = next(line for line in ended.out.splitlines() if line.startswith("torch-"))
-    assert "  not read  " in row and "NOT VERIFIED" in row
+    assert "gfx942, gfx1100" in row and "built, verified" in row
     assert "flash attention: on, aotriton has kernels for gfx942, gfx1100" in ended.err
     assert any(cache.iterdir())
-    checked = demo.build(*ONLY_TORCH)
-    assert "starting (not verified)" in checked.err and "packaged, verified" in checked.out
-    assert "build-pytorch" not in checked.err, "it is checked, and not built again"
 
 
 def test_what_lies_around_a_run_does_not_reach_it(demo: Demo, tmp_path: Path) -> None:

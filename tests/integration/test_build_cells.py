@@ -22,7 +22,7 @@ pytestmark = pytest.mark.contract
 __all__ = ["made_world", "world"]
 
 OTHER = "gfx1100"
-SETS = ("--per-target", "--gfx", f"{TARGET},{OTHER}", "--allow-unlisted-targets", "--no-verify")
+SETS = ("--per-target", "--gfx", f"{TARGET},{OTHER}", "--allow-unlisted-targets")
 FAIL_FOR_FIRST = f"""
 if os.environ.get("PYTORCH_ROCM_ARCH") == {TARGET!r}:
     raise SystemExit("x.cpp:1: error: no such thing")
@@ -112,7 +112,7 @@ def test_a_command_that_is_killed_or_interrupted_between_two_sets_goes_on(world:
 
 
 def test_what_is_wrong_with_one_set_is_said_before_another_begins(world: World) -> None:
-    words = ("--per-target", "--gfx", f"{TARGET},{OTHER}", "--no-verify")
+    words = ("--per-target", "--gfx", f"{TARGET},{OTHER}")
     ended = world.build(*words)  # ROCm's packages have nothing for the second
     assert ended.code == 2 and f"{OTHER} is not among the targets of the installed ROCm" in ended.err
     assert (world.calls(), world.runs()) == ([], [])

@@ -491,7 +491,7 @@ def test_the_password_of_an_index_is_seen_by_nobody_but_the_index(
     """Neither in the plan, the record, a log or what is printed, nor in the arguments of any process."""
     url = f"http://user:{SECRET}@{index}"
     work = tmp_path / "work"
-    words = ["--rocm-index", url, "--work-dir", str(work), "--no-probe"]
+    words = ["--rocm-index", url, "--work-dir", str(work)]
     words += ["--install-rocm", "--source-dir", str(world.sources), *TWO]
     words += ["--output-dir", str(tmp_path / "out"), "--gfx", "gfx942"]
     plan = tmp_path / "plan.json"

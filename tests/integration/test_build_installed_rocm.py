@@ -37,7 +37,7 @@ def rocm(world: World, tmp_path: Path) -> Path:
 
 def build(world: World, *words: str | Path, command: str = "build", **env: str) -> Ended:
     jobs = ["--jobs", "1"] if command == "build" else []
-    common = ["--gfx", TARGET, "--source-dir", world.sources, "--output-dir", world.output, "--no-probe"]
+    common = ["--gfx", TARGET, "--source-dir", world.sources, "--output-dir", world.output]
     place = ["--work-dir", world.folder / "work on rocm"]
     return world.run(command, *map(str, [*common, *place, *jobs, *words]), **env)
 

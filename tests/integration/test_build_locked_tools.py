@@ -52,7 +52,7 @@ def build(world: World, file: Path, *more: str, links: Path | None = None) -> En
     folder = file.parent
     return world.run(
         *("build", "--lock", str(file), "--install-rocm", "--source-dir", str(folder / "trees")),
-        *("--find-links", str(links or world.folder / "packages" / "dist"), "--jobs", "1", "--no-probe"),
+        *("--find-links", str(links or world.folder / "packages" / "dist"), "--jobs", "1"),
         *("--work-dir", str(folder / "work"), "--output-dir", str(folder / "wheels"), *more),
     )
 

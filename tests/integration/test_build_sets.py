@@ -162,24 +162,14 @@ def test_a_target_that_does_not_compile_is_found_before_anything_long(demo: Demo
         refused = demo.build(output="fewer")
         assert (refused.code, "does not compile for gfx1100" in refused.err) == (12, True), refused.err
         assert "gfx1100: gfx1100 is broken here" in refused.err
-        assert "tip: name other targets, or build with --drop-bad-targets" in refused.err
+        assert "tip: name other targets with --gfx" in refused.err
         assert not list((demo.folder / "fewer").glob("*.whl"))
-        ended = demo.build("--drop-bad-targets", "--json", output="fewer")
-        assert ended.code == 0, ended.err
     finally:
         put(text)
-    rows = {row["project"]: row for row in json.loads(ended.out)}
-    assert {name: row["dropped"] for name, row in rows.items()} == {
-        "triton": [],
-        "pytorch": ["gfx1100"],
-        "pytorch_audio": ["gfx1100"],
-    }
-    assert "WITHOUT gfx1100, which does not compile" in rows["pytorch"]["note"]
-    assert targets_in(next((demo.folder / "fewer").glob("torch-*.whl"))) == {"gfx942"}
     record = max((work(demo) / "runs").iterdir()) / "events.jsonl"
     events = [json.loads(line) for line in record.read_text().splitlines()]
     (probe,) = [event for event in events if event["event"] == "probe"]
-    assert (probe["dropped"], list(probe["targets"])) == (["gfx1100"], ["gfx942", "gfx1100"])
+    assert list(probe["targets"]) == ["gfx942", "gfx1100"] and probe["targets"]["gfx942"] is None
 
 
 def test_an_error_in_what_hipify_made_is_shown_in_its_source(demo: Demo) -> None:

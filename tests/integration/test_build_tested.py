@@ -71,13 +71,13 @@ def test_wheels_are_tested_as_they_are_installed_and_again_when_they_change(worl
 def test_a_run_that_was_killed_in_its_tests_builds_nothing_again(world: World) -> None:
     world.disturb("pytorch", HANGS)
     (world.place / "hang").touch()
-    process = world.start(*world.words(*ON_CPU, "--no-verify"), **STARTS)
+    process = world.start(*world.words(*ON_CPU), **STARTS)
     wait_until((world.place / "hangs").exists, "a torch that hangs")
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
     (world.place / "hang").unlink()
     assert "pytorch done" in world.calls()
-    ended = world.build(*ON_CPU, "--no-verify", **STARTS)
+    ended = world.build(*ON_CPU, **STARTS)
     assert ended.code == 0, ended.err
     assert world.calls() == []
     assert [test["outcome"] for test in read_results(world)["tests"]] == ["passed"]

@@ -95,23 +95,3 @@ def test_differences() -> None:
         "unsorted": {"hits": 0, "misses": 0, "uncacheable": 2, "errors": 0},
         "rate": 0.6,
     }
-
-
-@pytest.mark.parametrize(
-    ("hits", "misses", "floor", "said"),
-    [
-        (0, 0, 0.9, None),
-        (1, 1, 0.5, None),
-        (1, 0, 1.0, None),
-        (1, 2, 0.5, "ccache answered 1 of 3 compiles, 33.3 % (host 1 of 3): fewer than the 50 % required"),
-        (0, 7, 0.01, "ccache answered 0 of 7 compiles, 0 % (host 0 of 7): fewer than the 1 % required"),
-        (9, 1, 1.0, "ccache answered 9 of 10 compiles, 90 % (host 9 of 10): fewer than the 100 % required"),
-    ],
-)  # fmt: skip
-def test_the_floor(hits: int, misses: int, floor: float, said: str | None) -> None:
-    assert (
-        compiler_cache.explain_low_rate(
-            compiler_cache.CacheStatistics("ccache", host=compiler_cache.CacheCounts(hits, misses)), floor
-        )
-        == said
-    )

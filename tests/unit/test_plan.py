@@ -95,8 +95,6 @@ def test_torch_is_configured_before_anything_is_built(tmp_path: Path) -> None:
     assert {"install-tools-cp312", "probe-targets"} <= before(steps, configure.id)
     for step in steps.values():
         assert step.kind != "build" or configure.id in step.after
-    without = replace(facts, request=replace(facts.request, probe=False))
-    assert configure.id not in make_steps(without)
     done = finish(facts)  # those built against torch know its build from its configure step
     assert set(verdicts(settled(done)).values()) == {"skip"}
     assert settled(_edited(done))[configure.id].verdict == "skip"
@@ -240,25 +238,6 @@ def test_packages_installed_for_more_projects_serve_fewer(tmp_path: Path) -> Non
         )
         == ()
     )
-
-
-def test_a_bad_target_is_left_out_where_that_is_asked_for(tmp_path: Path) -> None:
-    facts = make_facts(tmp_path, drop_bad_targets=True)
-    steps = settled(finish(facts, only=["install-tools-cp312"]))
-    assert steps["build-triton-cp312"].waits_for == "probe-targets"
-    facts = finish(facts, only=["install-tools-cp312", "probe-targets"])
-    probe = facts.done["probe-targets"]
-    faults = {"gfx942": None, "gfx1100": "cannot be compiled"}
-    facts = finish(
-        replace(
-            facts,
-            done={
-                **facts.done,
-                "probe-targets": DoneStep(replace(probe.stamp, facts={"faults": faults}), None),
-            },
-        )
-    )
-    assert settled(facts)["build-pytorch-cp312"].inputs["PYTORCH_ROCM_ARCH"] == "gfx942"
 
 
 @pytest.mark.parametrize(

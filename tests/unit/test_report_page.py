@@ -29,7 +29,6 @@ def check_page(text: str) -> Page:
 SAID = [
     "Failed after 3 h 28 min",
     "6 done, 1 up to date, 1 failed, 1 interrupted",
-    "gfx1250: left out, because a small kernel did not compile for it.",
     "390 GiB may be needed in /srv/work, 240 GiB are free",
     "Tip: free some space below /srv",
     "csrc/nms_kernel.hip:41:7: error: use of undeclared identifier '__shfl'",
@@ -87,7 +86,7 @@ run-ended step-skipped
 run version command pid began host platform cores memory plan steps lock lock_digest targets pythons output
 findings check severity text tip why fingerprint outputs path size sha256 after environment log jobs estimate
 seconds source cwd returncode kind device unsorted hits misses trusted checks what expected seen passed
-dropped done commands libraries note wheel more id where outcome peak_memory cpu_seconds exit_code message
+done commands libraries note wheel more id where outcome peak_memory cpu_seconds exit_code message
 """
 EVENTS, FIELDS = _WORDS.split()[:15], _WORDS.split()[15:]
 PART = dict.fromkeys(FIELDS, HOSTILE)

@@ -199,33 +199,13 @@ _wheel_options = catalogue.takes(
     ),
     catalogue.SET_ENV,
 )
-# what keeps a long build from being in vain
-_guard_options = catalogue.takes(
-    option(
-        "--probe/--no-probe",
-        default=True,
-        show_default=True,
-        help="Try a small kernel for each target, and CMake's configure step of torch, before anything long.",
-    ),
-    option(
-        "--drop-bad-targets",
-        is_flag=True,
-        help="Leave out targets whose probe does not compile, and say so.",
-    ),
+# how it is compiled
+_compiler_options = catalogue.takes(
     option(
         "--allow-unlisted-targets",
         is_flag=True,
         help="Build also for targets that ROCm does not list: its libraries have no kernels for them.",
     ),
-    option(
-        "--min-cache-hits",
-        type=click.FloatRange(0, 100),
-        metavar="PERCENT",
-        help="Fail a build that its compiler cache answered less of; the wheel counts.",
-    ),
-)
-# how it is compiled
-_compiler_options = catalogue.takes(
     option(
         "--enable-pytorch-flash-attention/--no-enable-pytorch-flash-attention",
         "flash_attention",
@@ -272,12 +252,6 @@ _extra_options = catalogue.takes(
         help="Download nothing: packages come from --find-links and uv's cache, the rest from folders."
     ),
     option(
-        "--verify/--no-verify",
-        default=True,
-        show_default=True,
-        help="Check every wheel before it counts.",
-    ),
-    option(
         "--test",
         "tests",
         multiple=True,
@@ -296,9 +270,7 @@ FIRST = (
     *("--lock", "--python", "--packaging", "--output-dir"),
 )
 # all that says what is built, for what, and how it is checked
-build_options = catalogue.takes(
-    _output_options, _wheel_options, _guard_options, _compiler_options, _extra_options
-)
+build_options = catalogue.takes(_output_options, _wheel_options, _compiler_options, _extra_options)
 
 
 # variables that a build gets from options: set beside them they would say something else than the record
@@ -380,10 +352,6 @@ def make_wheels_request(options: Mapping[str, Any], env: MutableMapping[str, str
     _check_rocm_choice(options)
     wheels = _read_given_wheels(options)
     cache = _choose_compiler_cache(options)
-    if options["drop_bad_targets"] and not options["probe"]:
-        raise errors.UsageError(
-            "--drop-bad-targets goes by the probes that --no-probe leaves out", tip="leave one of them out"
-        )
     if options["group"] and options["packaging"] != "split":
         raise errors.UsageError(
             "--group says what device wheels are for, which --packaging split makes",
@@ -421,16 +389,12 @@ def make_wheels_request(options: Mapping[str, Any], env: MutableMapping[str, str
         flash_attention=options["flash_attention"],
         cache=cache,
         cache_wraps_device=not options["sccache_no_wrap"],
-        cache_floor=options["min_cache_hits"],
         per_target=options["per_target"],
         given_wheels=wheels,
         set_env=_parse_set_env(options["set_env"]),
-        probe=options["probe"],
-        drop_bad_targets=options["drop_bad_targets"],
         unlisted_targets=options["allow_unlisted_targets"],
         clean=options["clean"],
         offline=options["offline"],
-        verify=options["verify"],
         lock=options["lock"],
         packaging=options["packaging"],
         repair=_make_repair_settings(options),
@@ -447,10 +411,6 @@ def _choose_compiler_cache(options: Mapping[str, Any]) -> Literal["ccache", "scc
     if options["sccache_no_wrap"] and cache != "sccache":
         raise errors.UsageError(
             "--sccache-no-wrap says how --compiler-cache sccache works", tip="give both, or neither"
-        )
-    if options["min_cache_hits"] is not None and cache == "none":
-        raise errors.UsageError(
-            "--min-cache-hits needs a --compiler-cache", tip="name it: --compiler-cache ccache"
         )
     return None if cache == "none" else cache
 

@@ -132,7 +132,7 @@ def _make_request(project: str, options: Mapping[str, Any], env: dict[str, str])
         changes["current_env"] = True
         env["VIRTUAL_ENV"] = str(options["venv"].absolute())
     request = build_options.make_wheels_request({**defaults, **options, **changes}, env)
-    return replace(request, develop=True, probe=False, verify=False)
+    return replace(request, develop=True)
 
 
 _SHELLS = ("sh", "fish", "powershell")

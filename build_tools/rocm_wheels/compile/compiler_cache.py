@@ -183,17 +183,6 @@ def read_statistics(cache: CompilerCache, env: Mapping[str, str]) -> CacheStatis
     return CacheStatistics("ccache", *(parse_ccache_log(text.splitlines()) for text in texts))
 
 
-def explain_low_rate(statistics: CacheStatistics, floor: float) -> str | None:
-    """Say that a smaller share (0 to 1) of compiles was answered than asked for; ``None`` when it was not.
-
-    Without a compile there is no share, and nothing to say.
-    """
-    rate = statistics.rate
-    if rate is None or rate >= floor:
-        return None
-    return f"{statistics.text}: fewer than the {floor * 100:g} % required"
-
-
 def parse_sccache_statistics(text: str) -> CacheStatistics:
     """Read what ``sccache --show-stats --stats-format=json`` prints (0.4 and newer)."""
     counts: dict[bool, list[int]] = {True: [], False: []}  # by whether they are of device code

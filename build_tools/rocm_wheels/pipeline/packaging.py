@@ -56,12 +56,10 @@ def settle_packaging(planner: Planner, step: Step, inputs: dict[str, str], comma
     step, request = decide_verdict(planner, step, inputs, command=command), planner.facts.request
     if step.verdict != "skip" or not step.delivers:
         return step
-    stamp, why = planner.facts.done[step.id].stamp, ""
-    if request.verify and not stamp.facts["verified"]:
-        why = "not verified"
-    elif not any(Path(output.path).parent == request.wheels_folder for output in stamp.outputs):
-        why = f"the wheel is missing in {request.wheels_folder}"
-    return replace(step, verdict="run", why=why) if why else step
+    outputs = planner.facts.done[step.id].stamp.outputs
+    if any(Path(output.path).parent == request.wheels_folder for output in outputs):
+        return step
+    return replace(step, verdict="run", why=f"the wheel is missing in {request.wheels_folder}")
 
 
 def refuse_foreign_wheels(step_run: StepRun) -> None:
@@ -85,8 +83,7 @@ def run_packaging(step_run: StepRun, make: MakeFiles) -> None:
     if step.delivers:
         refuse_foreign_wheels(step_run)
     same = done is not None and done.fault is None and dict(done.stamp.inputs) == step_run.known_inputs
-    verify = facts.request.verify
-    if done is not None and same and step.delivers and (done.stamp.facts["verified"] or not verify):
+    if done is not None and same and step.delivers:
         # whole, and wanted in another folder
         _deliver(step_run, _list_digests(done.stamp.outputs), done.stamp.facts)
         return
@@ -94,7 +91,7 @@ def run_packaging(step_run: StepRun, make: MakeFiles) -> None:
     shutil.rmtree(scratch, ignore_errors=True)  # of a run that was killed
     scratch.mkdir(parents=True)
     made = make(Path(source.outputs[0].path), scratch)
-    report = _check_files(step_run, made, source) if step.delivers and verify else None
+    report = _check_files(step_run, made, source) if step.delivers else None
     digests = {made.wheel: report.sha256 if report else hash_file(made.wheel)}
     digests |= {file: hash_file(file) for file in made.others}
     if made.write_statement is not None:
@@ -103,7 +100,6 @@ def run_packaging(step_run: StepRun, make: MakeFiles) -> None:
     stamped |= {
         **made.facts,
         "note": "; ".join(filter(None, (source.facts.get("note"), made.note))),
-        "verified": report is not None,  # only what is delivered is checked
     }
     if not step.delivers:
         kept = step_run.keep_files(list(digests))
@@ -135,8 +131,8 @@ def _check_files(
 ) -> audited_wheel.AuditReport:
     """Check what people will install, and import it where it is not what was imported before.
 
-    A wheel that needs others of ours was imported beside them when it was built, unless nobody checked it
-    then; here they may be another set's by now.
+    A wheel that needs others of ours was imported beside them when it was built; here they may be another
+    set's by now.
     """
     from rocm_wheels.audit import verify
 
@@ -147,7 +143,7 @@ def _check_files(
     parts = [file for file in made.others if file.suffix == ".whl"]
     report = verify.verify_wheel(made.wheel, expected, parts=parts)
     needs_ours = any(load_project(name).build.installed_for_others for name in project.build.after)
-    if report.passed and (not source.facts["verified"] or (made.rewritten and not needs_ours)):
+    if report.passed and made.rewritten and not needs_ours:
         report = wheel_checks.import_checked_wheel(step_run, report, expected, installed=False)
     return wheel_checks.judge_report(step_run, report)
 
@@ -178,7 +174,7 @@ def _deliver(
             sha256=output.sha256,
             project=project.name,
             version=facts["version"],
-            targets=facts["targets"] if facts["verified"] else None,
+            targets=facts["targets"],
             libraries=(libraries or {}) if number == 0 else {},
             content=facts["content"],
             note=facts["note"],

@@ -20,7 +20,7 @@ from rocm_wheels.models.project import Project, load_project
 from rocm_wheels.models.versions import add_version_marks, make_wheel_version, strip_version_marks
 from rocm_wheels.pipeline import build_environment, outputs, provided_wheel_checks, provided_wheels
 from rocm_wheels.pipeline.facts import Facts, TreeFacts, find_torch_version
-from rocm_wheels.pipeline.step import NotYet, Step, probe_step_id
+from rocm_wheels.pipeline.step import NotYet, Step
 from rocm_wheels.sdk import resolve_packages, rocm_sdk
 
 # What the user may have set that reaches a wheel, or the programs that make it, without a configure step
@@ -316,16 +316,10 @@ class Planner:
             variant_targets.choose_targets(
                 "--packaging variant: the build", variant_targets.parse_target_ids(requested)
             )
-        if not request.drop_bad_targets:
-            return requested
-        probe = probe_step_id(request)
-        if not self.is_current(probe):
-            raise NotYet(probe)
-        bad = self.facts.done[probe].stamp.facts["faults"]
-        return tuple(target for target in requested if bad.get(target) is None)
+        return requested
 
     def requested_targets(self) -> tuple[str, ...]:
-        """Return the targets as they are asked for, bad ones included. Raises NotYet."""
+        """Return the targets as they are asked for. Raises NotYet."""
         if (targets := self.facts.request.chosen_targets) is not None:
             return targets
         if self.facts.sdk is None:

@@ -84,9 +84,6 @@ def find_run_before(run: run_record.RecordedRun) -> run_record.RecordedRun | Non
 def _list_warnings(run: run_record.RecordedRun) -> Iterator[str]:
     if run.elsewhere:
         yield "It ran on another machine, which could not be asked whether it still runs."
-    dropped = [target for event in run.events if event.kind == "probe" for target in event.texts("dropped")]
-    if dropped:
-        yield f"{', '.join(dict.fromkeys(dropped))}: left out, because a small kernel did not compile for it."
     if run.damaged:
         lines = "line of the record is" if run.damaged == 1 else "lines of the record are"
         yield f"{run.damaged} {lines} damaged and left out: what follows may lack something."

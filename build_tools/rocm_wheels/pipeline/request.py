@@ -73,15 +73,11 @@ class WheelsRequest:
     flash_attention: bool | None = None
     cache: Literal["ccache", "sccache"] | None = None
     cache_wraps_device: bool = True
-    cache_floor: float | None = None
-    probe: bool = True
-    drop_bad_targets: bool = False
     unlisted_targets: bool = False  # also targets that the installed ROCm does not list
     given_wheels: Mapping[str, tuple[Path, ...]] = field(default_factory=dict)
     set_env: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     clean: bool = False
     offline: bool = False
-    verify: bool = True
     lock: Path | None = None
     packaging: project_names.PackagingMode = "per-family"
     repair: RepairSettings = RepairSettings()

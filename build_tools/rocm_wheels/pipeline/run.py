@@ -38,7 +38,7 @@ from rocm_wheels.pipeline.plan import (
     write_plan,
 )
 from rocm_wheels.pipeline.request import WheelsRequest
-from rocm_wheels.pipeline.step import PACKAGING_KINDS, Plan, Step, probe_step_id
+from rocm_wheels.pipeline.step import PACKAGING_KINDS, Plan, Step
 
 _OUTCOME_WORDS = {"not begun": "not built", "timeout": "stopped"}
 
@@ -46,7 +46,7 @@ _OUTCOME_WORDS = {"not begun": "not built", "timeout": "stopped"}
 def make_rows(
     plan: Plan, facts: Facts, outcomes: Mapping[str, local_executor.StepOutcome]
 ) -> tuple[status.SummaryRow, ...]:
-    """Return a row for each wheel of a plan, in its order, with its variant and the targets it lacks."""
+    """Return a row for each wheel of a plan, in its order, with its variant."""
     chains: dict[str, list[Step]] = {}  # by the build: it, and the steps that package its wheel
     for step in plan:
         if step.kind == "build":
@@ -55,8 +55,7 @@ def make_rows(
             next(chain for chain in chains.values() if chain[-1].id == step.after[0]).append(step)
     rows = []
     for chain in chains.values():
-        row = _make_chain_row(chain, facts, outcomes)
-        rows.append(_add_dropped_targets(row, chain[0], facts))
+        rows.append(_make_chain_row(chain, facts, outcomes))
     return tuple(rows)
 
 
@@ -99,43 +98,23 @@ def _make_row(
         )
     stamp = facts.done[step.id].stamp
     output = stamp.outputs[0]
-    verified = bool(stamp.facts["verified"])
     return replace(
         common,
         outcome="built" if outcome.state == "done" else "up to date",
         wheel=Path(output.path).name,
         version=str(stamp.facts["version"]),
-        targets=tuple(map(str, stamp.facts["targets"])) if verified else None,
+        targets=tuple(map(str, stamp.facts["targets"])),
         size=output.size,
         sha256=output.sha256,
-        checked="verified" if verified else "NOT VERIFIED (--no-verify)",
+        checked="verified",
         note=str(stamp.facts.get("note") or ""),
         lock=facts.locked.digest if facts.locked else "",
     )
 
 
-def _add_dropped_targets(row: status.SummaryRow, step: Step, facts: Facts) -> status.SummaryRow:
-    """Say of a wheel which targets were left out of it, because nothing compiles for them."""
-    probe = facts.done.get(probe_step_id(facts.request))
-    if (
-        not facts.request.drop_bad_targets
-        or probe is None
-        or not project.load_project(str(step.project)).has_device_code
-    ):
-        return row
-    bad = [target for target, fault in probe.stamp.facts["faults"].items() if fault is not None]
-    if not bad:
-        return row
-    note = ", ".join(filter(None, (row.note, f"WITHOUT {', '.join(bad)}, which does not compile")))
-    return replace(row, note=note, dropped=tuple(bad))
-
-
 def _describe_remaining_wheel(step: Step, facts: Facts) -> str:
-    """Say whose wheel the output has when a step failed: a cache that hit too seldom fails a finished one."""
-    folder, before = facts.request.wheels_folder, facts.done.get(step.id)
-    now = outputs.read_stamp(facts.workspace.steps, step.id)
-    if now is not None and (before is None or now != before.stamp):
-        return "its wheel is finished; the next run packages it"
+    """Say whose wheel the output has when a step failed."""
+    folder = facts.request.wheels_folder
     if not outputs.list_wheels(
         folder, project.load_project(str(step.project)).distribution, facts.python.tag
     ):

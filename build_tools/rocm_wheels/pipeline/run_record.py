@@ -16,7 +16,7 @@ packages          step project locked packages: name version file sha256 source
 command           step command cwd environment seconds returncode
 cache             step kind rate host device unsorted: hits misses
 cache-test        step kind trusted checks: what expected seen passed
-probe             step targets (each with its first error, or null) dropped
+probe             step targets (each with its first error, or null)
 ninja-begun       step done commands
 ninja             step log began
 built, output     step path size sha256 project version targets content; libraries note

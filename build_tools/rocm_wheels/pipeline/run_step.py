@@ -29,7 +29,7 @@ from rocm_wheels.pipeline.facts import Facts, gather_facts, gather_trees
 from rocm_wheels.pipeline.plan import PlanFile, clean_environment, settle_step
 from rocm_wheels.pipeline.planner import Planner, make_comparable_stamp
 from rocm_wheels.pipeline.request import select_projects
-from rocm_wheels.pipeline.step import COMPILING_KINDS, Step, probe_step_id
+from rocm_wheels.pipeline.step import COMPILING_KINDS, Step
 from rocm_wheels.sdk import build_environment
 
 RECORD_VARIABLE = "ROCM_WHEELS_RECORD"
@@ -204,9 +204,6 @@ def _require_needed_steps(file: PlanFile, path: Path, step: Step, facts: Facts) 
                 f"{step.id} needs {name}, {fault}", tip=f"run it first: {run_step_line(path, name)}"
             )
         needed_steps[name] = replace(needed, verdict="skip")
-    probe = probe_step_id(file.request)
-    if probe in file.plan.steps.keys() - needed_steps.keys() and probe in facts.done:
-        needed_steps[probe] = replace(file.plan.steps[probe], verdict="skip")
     return needed_steps
 
 

@@ -310,24 +310,20 @@ def _seconds_since(run: run_record.RecordedRun, event: run_record.Event, now: ru
 
 @dataclass(frozen=True)
 class SummaryRow:
-    """A project's outcome. ``seconds`` is this run's; ``size`` in bytes; ``sha256`` in hex.
-
-    ``targets`` is ``None`` when nobody looked into the wheel.
-    """
+    """A project's outcome. ``seconds`` is this run's; ``size`` in bytes; ``sha256`` in hex."""
 
     project: str
     outcome: str  # built | up to date | failed | not built | …
     wheel: str = ""
     version: str = ""
-    targets: tuple[str, ...] | None = ()
+    targets: tuple[str, ...] = ()
     size: int | None = None
     seconds: float | None = None
     sha256: str = ""
-    checked: str = ""  # "verified", "not verified (--no-verify)"
+    checked: str = ""  # "verified": a finished wheel has passed its checks
     note: str = ""
     lock: str = ""  # SHA-256 of the lock that it was built from
     python: str = ""  # ABI tag
-    dropped: tuple[str, ...] = ()  # targets left out, because nothing compiles for them
     target_set: str = ""  # with --per-target: the folder of the output that it is in
 
 
@@ -335,11 +331,11 @@ _SUMMARY_HEADERS = ("wheel", "version", "targets", "size", "time", "sha256", "ou
 
 
 def _format_cells(row: SummaryRow) -> tuple[str, ...]:
-    targets = sorted(row.targets or (), key=lambda name: (len(name), name))
+    targets = sorted(row.targets, key=lambda name: (len(name), name))
     return (
         "/".join(filter(None, (row.target_set, row.wheel or f"{row.project} {row.python}".strip()))),
         row.version,
-        ("not read" if row.targets is None else ", ".join(targets) or "none") if row.wheel else "",
+        (", ".join(targets) or "none") if row.wheel else "",
         tables.format_size(row.size, unknown=""),
         "" if row.seconds is None else tables.format_duration(row.seconds),
         row.sha256,

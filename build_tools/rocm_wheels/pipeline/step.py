@@ -172,12 +172,11 @@ def make_steps(facts: Facts) -> dict[str, Step]:
             name = develop_step_id(project.name, tag, debug=request.is_debug(project.name))
             add(Step(name, "develop", project.name, tuple(first)))
         return steps
-    if request.probe:
-        first.append(add(Step(probe_step_id(request), "probe-targets", after=rocm)))
+    first.append(add(Step(probe_step_id(request), "probe-targets", after=rocm)))
     if facts.cache is not None and "HIP_CLANG_LAUNCHER" in facts.cache.launcher_variables(request.platform):
         name = "-".join(filter(None, ("check-cache", request.target_set)))
         first.append(add(Step(name, "check-cache", after=rocm)))
-    for project_name in facts.configured_first if request.probe else ():
+    for project_name in facts.configured_first:
         step_id = configure_step_id(project_name, facts)
         first.append(add(Step(step_id, "configure", project_name, tuple(first))))
     builds: dict[str, str] = {}

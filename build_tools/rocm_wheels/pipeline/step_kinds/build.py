@@ -10,7 +10,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -85,15 +85,6 @@ def _make_build_command(planner: Planner, step: Step, request: build_request.Bui
 def _is_checked_before(planner: Planner, step: Step) -> bool:
     """Tell whether another step has looked that what a build requires is there: the one that configures."""
     return step.kind == "build" and configure_step_id(str(step.project), planner.facts) in planner.steps
-
-
-def refuse_few_hits(collected: Sequence[compiler_cache.CacheStatistics], percent: float | None) -> None:
-    """Raise BuildError where a cache gave less than is asked for; the wheel counts all the same."""
-    for use in collected:
-        if percent is not None and (fault := compiler_cache.explain_low_rate(use, percent / 100)) is not None:
-            raise errors.BuildError(
-                fault, tip="the wheel is finished; is the cache the one that was filled before?"
-            )
 
 
 def install_needed_wheels(step_run: StepRun, project: Project) -> None:
@@ -291,16 +282,10 @@ def _build_wheel(step_run: StepRun, build: ProjectBuild) -> None:
     serves_all, sdk = project.serves_every_family(planned.request.platform), step_run.ready.sdk
     needs_rocm = (project.has_device_code or project.checks.requires_rocm) and not serves_all
     external = [dist_info.format_external_rocm(sdk.version)] if sdk.prefix is not None and needs_rocm else []
-    try:
-        pins = (*planned.pins, *([rocm] if rocm else []))
-        sbom.require_pins(wheel.path, pins, external)
-    except errors.DataError:
-        if not facts.request.verify:
-            raise  # else the checks say more of it
-    report = _verify_wheel(step_run, build, wheel, requirements) if facts.request.verify else None
-    content = sbom.digest_content(wheel.path) if report is None else sbom.digest_record(report.record)
-    if report is None and project.build.installed_for_others:
-        _install_wheel(step_run, project, wheel.path, content)
+    with suppress(errors.DataError):  # the checks say more of it
+        sbom.require_pins(wheel.path, (*planned.pins, *([rocm] if rocm else [])), external)
+    report = _verify_wheel(step_run, build, wheel, requirements)
+    content = sbom.digest_record(report.record)
 
     parts, identity = _list_parts(step_run, build), facts.trees[project.name].identity
     moment = build_statement.BuildMoment(
@@ -312,13 +297,11 @@ def _build_wheel(step_run: StepRun, build: ProjectBuild) -> None:
     )
     locked = facts.locked and sbom.digest_lock_part(facts.locked.lock, project.name)
     (kept,) = step_run.keep_files([wheel.path])
-    output = OutputFile.from_path(kept, report.sha256 if report else None)
-    targets = list(report.targets) if report else []
+    output, targets = OutputFile.from_path(kept, report.sha256), list(report.targets)
     step_run.record_success(
         (output,),
         version=wheel.version,
         targets=targets,
-        verified=report is not None,
         content=content,
         lock=locked or "",
         requirements=list(requirements),
@@ -339,10 +322,9 @@ def _build_wheel(step_run: StepRun, build: ProjectBuild) -> None:
         sha256=output.sha256,
         project=project.name,
         version=wheel.version,
-        targets=targets if report else None,
+        targets=targets,
         content=content,
     )
-    refuse_few_hits(build.cache_uses, facts.request.cache_floor)
 
 
 def _run_front_end(step_run: StepRun, build: ProjectBuild) -> frontend.BuiltWheel:

@@ -13,17 +13,15 @@ from rocm_wheels.pipeline.step_run import StepRun
 
 
 def settle_probe(planner: Planner, step: Step, inputs: dict[str, str]) -> Step:
-    """Return the step with the targets that are compiled for, and what a bad one leads to."""
-    drop = planner.facts.request.drop_bad_targets
+    """Return the step with the targets that are compiled for."""
     inputs["step"] = sdk_tree.PROBE_VERSION
-    inputs["when a target does not compile"] = "it is dropped" if drop else "the run ends"
     inputs["targets"] = ",".join(planner.requested_targets())
     inputs["ROCm packages"] = planner.ready.content
     return decide_verdict(planner, step, inputs, command="hipcc, once for each target")
 
 
 def run_probe(step_run: StepRun) -> None:
-    """Compile a small kernel for each target; BuildError names those that fail, unless they are dropped."""
+    """Compile a small kernel for each target. BuildError names those that fail."""
     facts, ready = step_run.facts, step_run.ready
     targets = step_run.known_inputs["targets"].split(",")
     with tempfile.TemporaryDirectory(prefix=".probe-", dir=step_run.make_scratch_folder()) as folder:
@@ -35,16 +33,12 @@ def run_probe(step_run: StepRun) -> None:
             platform=facts.request.platform,
             jobs=machine.count_compile_jobs(facts.machine, None, step_run.jobs),
         )
-    bad = {target: fault for target, fault in faults.items() if fault is not None}
-    drop = facts.request.drop_bad_targets
-    step_run.record_event("probe", targets=faults, dropped=sorted(bad) if drop else [])
-    listing = "".join(f"\n  {target}: {fault}" for target, fault in bad.items())
-    if bad and (not drop or len(bad) == len(faults)):
+    step_run.record_event("probe", targets=faults)
+    if bad := {target: fault for target, fault in faults.items() if fault is not None}:
+        listing = "".join(f"\n  {target}: {fault}" for target, fault in bad.items())
         raise errors.BuildError(
             f"ROCm {ready.sdk.version} does not compile for {', '.join(bad)}:{listing}",
-            tip="name other targets, or build with --drop-bad-targets, which leaves these out",
+            tip="name other targets with --gfx",
         )
-    if bad:
-        log.log_warning(f"left out, because ROCm {ready.sdk.version} does not compile for them:{listing}")
-    log.log_note(f"compiles for {', '.join(target for target in targets if target not in bad)}")
-    step_run.record_success(faults=faults)
+    log.log_note(f"compiles for {', '.join(targets)}")
+    step_run.record_success()

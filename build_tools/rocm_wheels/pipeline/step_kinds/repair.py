@@ -121,7 +121,6 @@ def _repair_wheel(step_run: StepRun, wheel: Path, folder: Path) -> packaging.Pac
                 sources,
                 lock={"sha256": digest} if digest else None,
                 repair=settings.enabled,
-                verify=facts.request.verify,
             ),
             **described,
         )
