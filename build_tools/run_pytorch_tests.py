@@ -2,7 +2,7 @@
 """Run torch's own tests, of the commit that the installed torch was built from, on each kind of GPU here.
 
 run_pytorch_tests.py [--family gfx94X-dcgpu] [--lock FILE | --pytorch-dir DIR] [--include test_nn]
-    [--device-query all --gpu-policy all] [--shard 1 --num-shards 4] [-k EXPR] [--debug] [--dry-run]
+    [--gpu-policy all] [--shard 1 --num-shards 4] [-k EXPR] [--dry-run]
     [-- PYTEST ARGS]
 """
 

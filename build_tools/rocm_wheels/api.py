@@ -268,13 +268,12 @@ def test(
     *,
     device: str = "auto",
     python: Path | None = None,
-    require_gpu: bool = False,
-    timeout: float = 300.0,
 ) -> selftest.SelfTestReport:
     """Test the installed torch in processes of its own: ``rocm-wheels test``.
 
-    Nothing named is all of ``import``, ``devices``, ``compile``, ``math``, ``functions``. ``timeout`` is in
-    seconds, for each check. A check that fails is in the report (``report.failures``) and raises nothing;
+    Nothing named is all of ``import``, ``devices``, ``compile``, ``math``, ``functions``. ``device`` is
+    ``auto`` (every GPU, else the CPU), ``all``, ``cpu``, ``gpu`` (that there is none is a failure), or
+    torch's name of one. A check that fails is in the report (``report.failures``) and raises nothing;
     HostError when there is no torch.
     """
     from rocm_wheels.user import selftest
@@ -284,8 +283,6 @@ def test(
         selftest.parse_groups(groups),
         device=device,
         python=python,
-        require_gpu=require_gpu,
-        limit=timeout,
     )
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 from warm_python import warm_python
 
+from rocm_wheels.cli import boundary, main
 from rocm_wheels.user import selftest
 
 SMOKE_TESTS = Path(__file__).resolve().parents[2] / "smoke-tests"
@@ -133,11 +134,17 @@ ENDS = {
 
 @pytest.mark.contract
 @pytest.mark.skipif(sys.platform != "linux", reason="signals")
-def test_each_end_is_the_outcome_of_one_check(torch: Path) -> None:
-    ended = command(environment(torch, "ends"), "math", "--device", "cpu", "--timeout", "5", "--json")
-    assert ended.returncode == 16, ended.stderr
-    assert "configure` says whether a variable helps" in ended.stderr  # one has no kernels for the GPU
-    outcomes = {outcome["name"]: outcome for outcome in json.loads(ended.stdout)["outcomes"]}
+def test_each_end_is_the_outcome_of_one_check(
+    torch: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(selftest, "CASE_SECONDS", 5.0)
+    monkeypatch.setenv("PYTHONPATH", str(torch))
+    monkeypatch.setenv("STAND_IN", "ends")
+    words = ["test", "quick", "math", "--device", "cpu", "--python", sys.executable, "--json"]
+    assert boundary.run_command(main.cli, words) == 16
+    printed = capfd.readouterr()
+    assert "configure --python" in printed.err  # one has no kernels for the GPU
+    outcomes = {outcome["name"]: outcome for outcome in json.loads(printed.out)["outcomes"]}
     for name, (state, words) in ENDS.items():
         outcome = outcomes[name]
         assert (outcome["group"], outcome["device"], outcome["state"]) == ("math", "cpu", state)
@@ -159,6 +166,8 @@ def test_exit_codes_and_json(torch: Path) -> None:
     ended = command(environment(torch, ""), "import")
     assert ended.returncode == 16, "a build for GPUs that sees none"
     assert "torch is a build for rocm and sees no GPU" in ended.stdout
+    ended = command(environment(torch, ""), "import", "--device", "gpu")
+    assert ended.returncode == 16 and "a GPU is required, and torch (rocm) sees none" in ended.stdout
 
     ended = command(environment(torch, "gpu"), "import", "--json")
     assert ended.returncode == 0 and json.loads(ended.stdout)["devices"] == ["cuda:0"]

@@ -195,7 +195,7 @@ def run(
     target = installed_torch.inspect_target_python(Path(sys.executable), folder / "looking.py", env)
     request = smoke.make_smoke_request(target, folder, place, words=words, **more)
     found = []
-    for spot in smoke.choose_smoke_places(target, gpus, env, "unique", targets):
+    for spot in smoke.choose_smoke_places(target, gpus, env, targets):
         found.append(runner.run_in_place(request, spot, place / f"of {spot.label}", sys.stdout.write))
     return found
 
@@ -484,10 +484,6 @@ def test_the_door_writes_results_of_the_real_tests(place: Path) -> None:
     words = [
         "--output-dir",
         str(place / "out"),
-        "--gpu-policy",
-        "first",
-        "--timeout",
-        "60",
         "--",
         "-k",
         "version or nms or rocm_sdk",

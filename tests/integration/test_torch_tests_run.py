@@ -19,7 +19,6 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from packaging.specifiers import SpecifierSet
 from warm_python import warm_python
 
 from rocm_wheels.cli.torch_tests import torch_tests_command
@@ -705,57 +704,6 @@ def test_run_test_py_says_which_files_there_are(sources: Path) -> None:
         )
 
 
-@pytest.mark.contract
-def test_kinds_of_tests_are_left_out_or_not(sources: Path) -> None:
-    """What run_test.py is told, and what is taken from what it lists or people name."""
-    tests, python = sources / "test", Path(sys.executable)
-    (tests / "distributed").mkdir()
-    for name in ("test_quantization", "test_jit_legacy", "distributed/test_store"):
-        (tests / f"{name}.py").write_text("")
-    (tests / "run_test.py").write_text(
-        "import sys\n"
-        "print('Name: tests to run (est. time: 0.0min)')\n"
-        "print('    test_mini 1/1')\n"
-        "if '--exclude-quantization-tests' not in sys.argv: print('    test_quantization 1/1')\n"
-        "if '--exclude-jit-executor' not in sys.argv: print('    test_jit_legacy 1/1')\n"
-        "if '--exclude-distributed-tests' not in sys.argv: print('    distributed/test_store 1/1')\n"
-    )
-    suites, env = torch_tests.load_torch_tests().suites, dict(os.environ)
-
-    def files(suite: str, include: tuple[str, ...] = (), **kinds: bool) -> list[str]:
-        exclusions = {kind.replace("_", "-"): leave_out for kind, leave_out in kinds.items()}
-        chosen = torch_test_plan.TorchTestSelection(suite=suite, include=include, exclusions=exclusions)
-        return [
-            part.file
-            for part in torch_test_plan.plan_test_files(suites[suite], chosen, tests, python, env).files
-        ]
-
-    store = "distributed/test_store"
-    assert files("full") == ["test_mini"]
-    assert files("full", quantization=False) == ["test_mini", "test_quantization"]
-    assert files("full", distributed=False, jit_executor=False) == ["test_mini", "test_jit_legacy", store]
-    kinds = {"quantization": True, "jit_executor": True, "distributed": True}
-    assert files("distributed", **kinds) == ["test_mini", store]
-    named = ("test_mini", "test_quantization", store)
-    assert files("default", named, quantization=True, distributed=True) == ["test_mini"]
-    with pytest.raises(
-        errors.UsageError, match="--no-exclude-quantization: the suite default names its files"
-    ):
-        files("default", named, quantization=False)
-
-
-def test_only_what_is_known_here_is_run_for_debugging(sources: Path, tmp_path: Path) -> None:
-    rows = tuple(row.model_copy(update={"torch": SpecifierSet("<9")}) for row in known_rows()[:1])
-    debug = an_order(sources, "test_mini", debug=True, known_torch="8.1", cache=True, known=rows)
-    found = run(debug, tmp_path / "known")
-    assert found.counts == {"passed": 1, "known": 1}
-    assert (sources / ".pytest_cache").is_dir()
-    every = replace(debug, known_torch=None)
-    assert run(every, tmp_path / "all").counts == found.counts
-    none = replace(debug, known_torch="9.9.0")  # the torch that is installed: nothing is known of it
-    assert run(none, tmp_path / "none").counts == {}
-
-
 def install_torch(place: Path, *, lock: str | None, more: str = "") -> Path:
     """Write a wheel of a torch that does nothing, and install it into ``place``."""
     inside = {
@@ -866,16 +814,8 @@ def test_the_command_runs_what_the_lock_in_the_wheel_says(
             ["test_skips", "test_mini"],
             {"TEST_CONFIG": "default"},
         ),
-        (
-            {"PYTORCH_VERSION": "9.9"},
-            ("--include", "test_mini"),
-            0,
-            ["test_mini"],
-            {"PYTORCH_VERSION": "9.9"},
-        ),
         ({"TESTS_TO_INCLUDE": "nosuch"}, (), 2, [], {}),
         ({"TEST_CONFIG": "nosuch"}, (), 2, [], {}),
-        ({"PYTORCH_VERSION": "new"}, (), 2, [], {}),
         ({"SHARD_NUMBER": "x", "NUM_TEST_SHARDS": "2"}, (), 2, [], {}),
         ({"SHARD_NUMBER": "3", "NUM_TEST_SHARDS": "2"}, (), 2, [], {}),
         ({"SHARD_NUMBER": "1"}, (), 2, [], {}),

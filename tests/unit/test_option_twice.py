@@ -110,7 +110,7 @@ def test_command_and_scripts_end_with_2(capfd: pytest.CaptureFixture[str]) -> No
     assert boundary.run_command(main.cli, ["plan", "--rocm", "==7.1", "--rocm-version", "==7.1"]) == 2
     assert (
         boundary.run_command(
-            main.cli, ["tests", "torch", "--exclude-distributed", "--no-exclude-distributed"]
+            main.cli, ["tests", "torch", "--allow-version-mismatch", "--no-allow-version-mismatch"]
         )
         == 2
     )

@@ -120,8 +120,8 @@ GPUS = [
     [
         ("unique", None, [0, 2]),
         ("all", None, [0, 1, 2]),
-        ("first", None, [0]),
-        ("first", ["gfx1100"], [2]),
+        ("single", None, [0]),
+        ("single", ["gfx1100"], [2]),
         ("all", ["gfx942"], [0, 1]),
         ("unique", ["gfx1030", "gfx906"], []),
     ],
@@ -147,12 +147,12 @@ def test_places_see_one_gpu_each_and_know_of_one_more() -> None:
 
 def test_without_a_number_of_hip_the_gpu_that_torch_sees_is_tested() -> None:
     seen = replace(TARGET, facts={"devices": [{"device": "cuda:0", "arch": "gfx1030:xnack-"}]})
-    (place,) = smoke.choose_smoke_places(seen, [], {}, "unique", None)
+    (place,) = smoke.choose_smoke_places(seen, [], {}, None)
     assert (place.label, place.gfx) == ("gfx1030", "gfx1030")
-    (place,) = smoke.choose_smoke_places(replace(seen, kind="cpu"), GPUS, {}, "unique", None)
+    (place,) = smoke.choose_smoke_places(replace(seen, kind="cpu"), GPUS, {}, None)
     assert place.gfx is None, "a build for the CPU tests no GPU"
     with pytest.raises(errors.ChecksError, match="no GPU of gfx906 can be tested here"):
-        smoke.choose_smoke_places(seen, GPUS, {}, "unique", ["gfx906"])
+        smoke.choose_smoke_places(seen, GPUS, {}, ["gfx906"])
 
 
 TESTS = (

@@ -327,10 +327,7 @@ def test_without_evidence_the_gate_says_what_to_type() -> None:
         ({}, "the tests are of another commit", "the tests are of another commit"),
         ({"words": ("-p", "no:unittest")}, "", "no:unittest"),
         ({"variables": {"PYTORCH_TEST_SKIP_FAST": "1"}}, "", "PYTORCH_TEST_SKIP_FAST=1"),
-        ({"debug": True}, "", "--debug"),
-        ({"exclusions": {"distributed": False}}, "", "--no-exclude-distributed"),
-        ({"known_as": "2.12"}, "", "--torch 2.12"),
-        ({"words": ("-v", "-x", "--tb=short"), "cache": True}, "", ""),
+        ({"words": ("-v", "-x", "--tb=short")}, "", ""),
     ],
 )
 def test_a_run_of_some_tests_or_of_others_does_not_stand_for_all(
@@ -545,17 +542,11 @@ def test_a_gpu_that_torch_does_not_see_is_not_tested() -> None:
         ([], ["0", "2"]),
         (["--gpu-policy", "all"], ["0", "1", "2"]),
         (["--gpu-policy", "single"], ["0"]),
-        (["--device-query", "unique"], ["0"]),
-        (["--device-query", "all", "--gpu-policy", "single"], ["0"]),
-        (["--device-query", "unique", "--gpu-policy", "all"], ["0", "2"]),
-        (["--device-query", "all", "--gpu-policy", "all"], ["0,1", "2"]),
         (["--suite", "distributed"], ["0,1", "2"]),
         (["--suite", "distributed", "--gpu-policy", "single"], ["0"]),
-        (["--suite", "distributed", "--device-query", "unique"], ["0", "2"]),
-        (["--suite", "distributed", "--gpu-policy", "single", "--device-query", "all"], ["0"]),
     ],
 )
-def test_gpus_are_queried_then_shown(words: list[str], shown: list[str]) -> None:
+def test_which_gpus_are_tested_and_which_together(words: list[str], shown: list[str]) -> None:
     gpus = tuple(
         gpu.Gpu("amd", gfx=gfx, hip_index=number)
         for number, gfx in enumerate(("gfx942", "gfx942", "gfx1100"))
@@ -599,7 +590,6 @@ def test_the_environment_may_choose_among_tests_too() -> None:
     [
         (["--shard", "2"], "--shard and --num-shards belong together"),
         (["--shard", "3", "--num-shards", "2"], "--shard 3: there are 2, numbered from 1"),
-        (["--pytorch-version", "newest"], "--torch newest is no version of torch"),
         (["--suite", "defalt"], "there is no suite defalt; did you mean default?"),
         (["--family", "gfx94Y"], "gfx94Y"),
     ],

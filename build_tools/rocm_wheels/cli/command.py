@@ -62,7 +62,6 @@ CONCEPTS: dict[str, Concept] = {
     "--family": Concept("family of GPU targets", ("--amdgpu-family",), "list_families"),
     "--rocm-path": Concept("folder of an installed ROCm"),
     "--rocm": Concept("version of ROCm", ("--rocm-sdk-version",)),
-    "--torch": Concept("version of torch", ("--pytorch-version",)),
     "--python": Concept("Python, by version or by path"),
     "--platform": Concept("linux or windows"),
     "--index": Concept("index of the wheels of torch", ("--index-url",)),

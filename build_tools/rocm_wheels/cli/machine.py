@@ -160,20 +160,12 @@ Examples:
     default="auto",
     show_default=True,
     metavar="DEVICE",
-    help="auto (every GPU, else the CPU), all (both), cpu, or one as torch names it: cuda:1.",
+    help="auto (every GPU, else the CPU), all (both), cpu, gpu (every GPU; none is a failure), or one as"
+    " torch names it: cuda:1.",
 )
-@catalogue.REQUIRE_GPU.but(help="It is a failure when torch sees no GPU.")
 @catalogue.PYTHON.but(help="Python or virtual environment whose torch is tested [default: this one].")
-@catalogue.TIMEOUT.but(default=300.0, show_default=True, help="A check that takes longer is stopped.")
 @catalogue.JSON
-def selftest_command(  # noqa: PLR0917 - click passes them by name
-    groups: tuple[str, ...],
-    device: str,
-    require_gpu: bool,
-    python: Path | None,
-    timeout: float,
-    as_json: bool,
-) -> None:
+def selftest_command(groups: tuple[str, ...], device: str, python: Path | None, as_json: bool) -> None:
     """Run the checks, show each outcome as it comes, and leave with 16 when one is bad."""
     from rocm_wheels.user import selftest
 
@@ -183,8 +175,6 @@ def selftest_command(  # noqa: PLR0917 - click passes them by name
         chosen,
         device=device,
         python=python,
-        require_gpu=require_gpu,
-        limit=timeout,
         done=_note_failure if as_json else _print_outcome,
     )
     if as_json:

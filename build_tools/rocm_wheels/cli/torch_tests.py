@@ -5,7 +5,6 @@ torch's own tests are those of the commit that the installed torch was built fro
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from contextlib import ExitStack
@@ -20,7 +19,7 @@ from click.core import ParameterSource
 from rocm_wheels.cli import boundary, catalogue, checkout_options
 from rocm_wheels.cli.command import Command, command, option
 from rocm_wheels.cli.options import GivenPath
-from rocm_wheels.cli.output import print_next, print_result
+from rocm_wheels.cli.output import print_next
 from rocm_wheels.core import errors, log, tables
 
 if TYPE_CHECKING:
@@ -32,21 +31,11 @@ if TYPE_CHECKING:
 
 
 # which GPUs are tested
-gpu_options = catalogue.takes(
-    catalogue.FAMILY.but(
-        name="amdgpu_family",
-        metavar="FAMILY,…",
-        help="Test only GPUs of these families or targets (gfx94X-dcgpu, gfx1100), and fail where there is "
-        "none.  [default: any]",
-    ),
-    option(
-        "--gpu-policy",
-        type=click.Choice(["auto", "unique", "all", "first", "single"]),
-        default="auto",
-        show_default=True,
-        help="Test one GPU of each target (unique), all of them one by one, or the first (single) alone; auto"
-        " is unique, but for tests that need all GPUs at once.",
-    ),
+tested_family = catalogue.FAMILY.but(
+    name="amdgpu_family",
+    metavar="FAMILY,…",
+    help="Test only GPUs of these families or targets (gfx94X-dcgpu, gfx1100), and fail where there is none."
+    "  [default: any]",
 )
 # where torch is installed, and of which wheels
 installed_options = catalogue.takes(
@@ -62,9 +51,8 @@ installed_options = catalogue.takes(
 
 # what the scripts of TheRock read from the environment where no option is given, and its script of all tests
 SMOKE_VARIABLES = {"amdgpu_family": "AMDGPU_FAMILY"}
-TEST_VARIABLES = {**SMOKE_VARIABLES, "pytorch_version": "PYTORCH_VERSION"}
 FULL_VARIABLES = {
-    **TEST_VARIABLES,
+    **SMOKE_VARIABLES,
     "suite": "TEST_CONFIG",
     "shard": "SHARD_NUMBER",
     "num_shards": "NUM_TEST_SHARDS",
@@ -107,11 +95,6 @@ def _parse_family(text: str | None) -> tuple[str, ...] | None:
     return parse_targets(",".join(names), input_name=input_name)
 
 
-EXCLUDED_KINDS = {
-    "distributed": "distributed tests",
-    "jit-executor": "tests of TorchScript's executors",
-    "quantization": "test_quantization",
-}
 _FAILED, _NO_TESTS = 1, 5  # as pytest's
 _LOST = 6  # pytest has none of that number
 
@@ -120,8 +103,6 @@ def _run_in_places(
     request: runner.TestRequest,
     places_by_folder: Mapping[Path, places.GpuPlace],
     env: Mapping[str, str],
-    *,
-    as_json: bool,
 ) -> int:
     """Run a suite in each place, show what came of it, also where that was interrupted; return the exit code.
 
@@ -130,23 +111,19 @@ def _run_in_places(
     """
     from rocm_wheels.testing import results, runner
 
-    show = log.log_note if as_json else click.echo
     done: list[test_results.Results] = []
     for folder, place in places_by_folder.items():
         try:
-            done.append(runner.run_in_place(request, place, folder, show))
+            done.append(runner.run_in_place(request, place, folder, click.echo))
         except KeyboardInterrupt:
-            show("\n" + results.format_table(results.read_results(folder / results.RESULTS_FILE)))
+            click.echo("\n" + results.format_table(results.read_results(folder / results.RESULTS_FILE)))
             raise
-        show("\n" + results.format_table(done[-1]))
+        click.echo("\n" + results.format_table(done[-1]))
         if len(done[-1].files) < len(request.files):
             how = "begins anew" if request.header.kind == "smoke" else "continues"
-            show(f"not run to the end; the same command {how}")
-        show(results.describe_next_command(done[-1], folder))
+            click.echo(f"not run to the end; the same command {how}")
+        click.echo(results.describe_next_command(done[-1], folder))
         boundary.append_step_summary(env, results.format_page(done[-1]))
-    if as_json:
-        files = [folder / results.RESULTS_FILE for folder in places_by_folder]
-        print_result([json.loads(file.read_text(encoding="utf-8")) for file in files], (), as_json=True)
     if any(result.lost_gpu for result in done):
         return _LOST
     if not all(result.good for result in done):
@@ -177,30 +154,25 @@ Examples:
 
 
 @command("test smoke", help=_SMOKE_HELP)
-@gpu_options
+@tested_family
 @catalogue.REQUIRE_GPU
 @installed_options
-@catalogue.TIMEOUT.but(help="Limit of each test.  [default: 180, and more where a test says so]")
 @catalogue.OUTPUT_DIR.but(
     default="smoke-results", show_default=True, help="Where results.json and junit.xml go."
 )
 @catalogue.STORE.but(help="Where the set lies that is to be tested.")
 @catalogue.SET
 @catalogue.OTHER_ROCM_INDEX.but(help="With --set: index of ROCm's own packages.")
-@catalogue.JSON
 @click.argument("pytest_args", nargs=-1, type=click.UNPROCESSED, metavar="[-- PYTEST ARGS]...")
 def smoke_command(  # noqa: PLR0917 - one parameter an option
     amdgpu_family: str | None,
-    gpu_policy: str,
     require_gpu: bool,
     target_python: Path | None,
     wheels: tuple[Path, ...],
-    timeout: float | None,
     output_dir: Path,
     store: str | None,
     set_id: str | None,
     rocm_index: str | None,
-    as_json: bool,
     pytest_args: tuple[str, ...],
 ) -> int:
     """Run the tests, write down the results, show them."""
@@ -210,7 +182,7 @@ def smoke_command(  # noqa: PLR0917 - one parameter an option
     from rocm_wheels.sdk import interpreters
     from rocm_wheels.stores.store import open_existing_store
     from rocm_wheels.testing import inspect_machine, installed_torch, pytest_words, results, runner, smoke
-    from rocm_wheels.testing.places import DEVICE_POLICIES, DevicePolicy, choose_gpus
+    from rocm_wheels.testing.places import choose_gpus
 
     targets, env = _parse_family(amdgpu_family), boundary.read_environment()
     remarks = take_variables(env)
@@ -218,7 +190,6 @@ def smoke_command(  # noqa: PLR0917 - one parameter an option
     if (store is None) != (set_id is None):
         raise errors.UsageError("--store and --set go together", tip="the store, and the id of a set in it")
     tested_python = target_python or boundary.pop_starting_python(env)
-    policy: DevicePolicy = next((policy for policy in DEVICE_POLICIES if policy == gpu_policy), "unique")
     hardware = detect.detect_hardware(env, vendors=("amd",))
     document, set_targets = None, None
     if store is not None and set_id is not None:
@@ -238,7 +209,7 @@ def smoke_command(  # noqa: PLR0917 - one parameter an option
         for name in (results.RESULTS_FILE, results.JUNIT_FILE):
             (folder / name).unlink(missing_ok=True)
     if document is not None:
-        if set_targets is not None and not choose_gpus(hardware.usable, policy, set_targets):
+        if set_targets is not None and not choose_gpus(hardware.usable, "unique", set_targets):
             raise errors.ChecksError(
                 f"no GPU of {', '.join(set_targets)} can be tested here, so {document.id} is not installed",
                 tip="`rocm-wheels doctor` lists the GPUs here; test it on a machine that has one of these",
@@ -252,7 +223,7 @@ def smoke_command(  # noqa: PLR0917 - one parameter an option
     tests = workspace.get_project_home() / "smoke-tests"
     target = installed_torch.inspect_target_python(tested_python, tests / smoke.LOOKING_SCRIPT, env)
     target.require("torch")
-    chosen = smoke.choose_smoke_places(target, hardware.usable, env, policy, targets)
+    chosen = smoke.choose_smoke_places(target, hardware.usable, env, targets)
     folders = {(output_dir / place.label if chosen[1:] else output_dir): place for place in chosen}
     with ExitStack() as stack:
         scratch = stack.enter_context(installed_torch.lend_pytest(target, env))
@@ -262,17 +233,16 @@ def smoke_command(  # noqa: PLR0917 - one parameter an option
             scratch,
             wheels=installed_torch.identify_wheels(target.installed, wheels),
             words=words,
-            limit=timeout,
             require_gpu=require_gpu,
             machine=inspect_machine.inspect_machine(hardware, env),
             remarks=remarks,
         )
-        code = _run_in_places(request, folders, env, as_json=as_json)
+        code = _run_in_places(request, folders, env)
     if document is not None:
         step = next_step.CommandWords(str(store)).format_line(
             "set evidence add", document.id, "--from", str(output_dir)
         )
-        print_next(step, beside_json=as_json)
+        print_next(step, beside_json=False)
     return code
 
 
@@ -341,14 +311,14 @@ def find_test_sources(
             )
     if lock is not None:
         folder = folder or Path("torch-test-sources")
-        _check_out_tests(lock, folder, options, env)
+        _check_out_tests(lock, folder, env)
     assert folder is not None
     return torch_sources.inspect_test_sources(
         folder.absolute(), target, env, allow_other=options["allow_version_mismatch"]
     )
 
 
-def _check_out_tests(lock: Path, folder: Path, options: Mapping[str, Any], env: Mapping[str, str]) -> None:
+def _check_out_tests(lock: Path, folder: Path, env: Mapping[str, str]) -> None:
     """Check out what a lock says of torch: its files alone, without history, submodules and hipify."""
     from dataclasses import replace
 
@@ -371,7 +341,9 @@ def _check_out_tests(lock: Path, folder: Path, options: Mapping[str, Any], env: 
         hipify=False,
         local_origin=network.parse_origin(pin.origin, Path.cwd())[1],
         patches=patches if patches is not None and patches.patches else None,
-        transport=checkout_options.make_transport({"mirror_dir": options["mirror_dir"], **_NETWORK_DEFAULTS}),
+        transport=checkout_options.make_transport(
+            {"mirror_dir": env.get("ROCM_WHEELS_MIRROR_DIR"), **_NETWORK_DEFAULTS}
+        ),
     )
     done = checkout_project(request, env=env, python=Path(sys.executable))
     check_checkout(file, request, done, env=env)
@@ -420,14 +392,14 @@ class _SeveralWords(Command):
 
 
 @command("test torch", cls=_SeveralWords, help=_TORCH_TESTS_HELP)
-@gpu_options
+@tested_family
 @option(
-    "--device-query",
-    type=click.Choice(["auto", "unique", "all"]),
+    "--gpu-policy",
+    type=click.Choice(["auto", "unique", "all", "single"]),
     default="auto",
     show_default=True,
-    help="GPUs to choose from: one of each target, or all. Then --gpu-policy single takes the first of them,"
-    " and all shows tests all of a target at once; auto leaves that to --gpu-policy and the suite.",
+    help="Test one GPU of each target (unique), all of them one by one, or the first alone (single); auto is"
+    " unique. A suite that needs several at once takes all of a target, unless it is single.",
 )
 @catalogue.REQUIRE_GPU.but(help="Refuse to test on the CPU.")
 @installed_options
@@ -441,16 +413,6 @@ class _SeveralWords(Command):
     help="Run tests of another torch: no evidence.",
 )
 @catalogue.SUITE.but(default="default", show_default=True, help="Which files to run.")
-@catalogue.takes(
-    *(
-        option(
-            f"--exclude-{kind}/--no-exclude-{kind}",
-            default=None,
-            help=f"Leave {tests} out, or not.  [default: as the suite]",
-        )
-        for kind, tests in EXCLUDED_KINDS.items()
-    )
-)
 @option("--include", multiple=True, metavar="FILE", help="Run these files of test/ instead (test_nn).")
 @option("--exclude", multiple=True, metavar="FILE", help="Leave these files out.")
 @option("--shard", type=click.IntRange(0), metavar="N", help="Run the Nth part of the files; 0: all.")
@@ -466,21 +428,7 @@ class _SeveralWords(Command):
     " longest first. All shards must be given the same.  [default: every file takes as long]",
 )
 @option("-k", "expression", default="", metavar="EXPR", help="Run the tests that match, as pytest has it.")
-@option("--debug/--no-debug", default=False, help="Run only what is known to fail, hang or crash.")
-@option(
-    "--torch",
-    "pytorch_version",
-    metavar="VERSION",
-    help="Known failures of this torch (2.12), or of all.  [default: the installed one]",
-)
-@option(
-    "--cache/--no-cache",
-    default=False,
-    show_default=True,
-    help="Let pytest keep its cache, in the folder of the sources.",
-)
 @catalogue.TIMEOUT.but(help="Limit of a test.  [900]")
-@option("--file-timeout", type=click.FloatRange(0, min_open=True), metavar="S", help="Of a file.  [7200]")
 @option(
     "--requirements",
     is_flag=True,
@@ -491,14 +439,6 @@ class _SeveralWords(Command):
 @catalogue.OUTPUT_DIR.but(
     default="torch-test-results", show_default=True, help="Where results go: a folder for each GPU."
 )
-@option(
-    "--mirror-dir",
-    metavar="DIR",
-    envvar="ROCM_WHEELS_MIRROR_DIR",
-    show_envvar=True,
-    help="Folder of bare repositories that all checkouts share; made when missing.",
-)
-@catalogue.JSON
 @click.argument("pytest_args", nargs=-1, type=click.UNPROCESSED, metavar="[-- PYTEST ARGS]...")
 def torch_tests_command(**given: Any) -> int:
     """Find torch, its tests and GPUs, run, show what came of it."""
@@ -534,7 +474,6 @@ def torch_tests_command(**given: Any) -> int:
         test_places[0].env,
         wheels=installed_torch.identify_wheels(target.installed, given["wheels"]),
         limit=given["timeout"],
-        file_limit=given["file_timeout"],
         find_gpu_fault=partial(installed_torch.find_gpu_fault, python, looking),
         machine=inspect_machine.inspect_machine(hardware, env, rocm=target.rocm_version),
         remarks=remarks,
@@ -543,7 +482,7 @@ def torch_tests_command(**given: Any) -> int:
         _print_plan(request, chosen, test_places)
         return 0
     folders = {Path(given["output_dir"]) / place.label: place for place in test_places}
-    return _run_in_places(request, folders, env, as_json=given["as_json"])
+    return _run_in_places(request, folders, env)
 
 
 def _choose_tests(
@@ -553,8 +492,6 @@ def _choose_tests(
 
     Raises UsageError for what is wrong whatever torch is there.
     """
-    from packaging.version import InvalidVersion, Version
-
     from rocm_wheels.models import torch_tests
     from rocm_wheels.testing import pytest_words, torch_test_plan
 
@@ -570,18 +507,11 @@ def _choose_tests(
             f"there is no suite {suite}{tables.suggest_name(suite, table.suites)}",
             tip=f"suites: {', '.join(table.suites)}",
         )
-    known_as = (options["pytorch_version"] or "").lower()
-    try:
-        known_as = known_as if known_as in {"", "all"} else str(Version(known_as))
-    except InvalidVersion:
-        tip = "such as 2.12, or all; without it, that of the installed torch"
-        raise errors.UsageError(f"--torch {known_as} is no version of torch", tip=tip) from None
 
     def split_names(words: Sequence[str]) -> tuple[str, ...]:
         """Return names of files as the table has them, also of ``test_nn.py``, and of several in one word."""
         return tuple(dict.fromkeys(name.removesuffix(".py") for word in words for name in word.split()))
 
-    exclusions = {kind: options[f"exclude_{kind.replace('-', '_')}"] for kind in EXCLUDED_KINDS}
     addopts = env.pop("PYTEST_ADDOPTS", "")
     return torch_test_plan.TorchTestSelection(
         suite=suite,
@@ -591,10 +521,6 @@ def _choose_tests(
         shards=shards or 1,
         words=pytest_words.join_pytest_arguments(addopts, options["expression"], options["pytest_args"]),
         variables=torch_test_plan.find_choosing_variables(env, table.environment),
-        exclusions={kind: leave for kind, leave in exclusions.items() if leave is not None},
-        known_as=known_as,
-        debug=options["debug"],
-        cache=options["cache"],
         durations=torch_test_plan.read_durations(options["durations"], suite),
     )
 
@@ -611,11 +537,9 @@ def _choose_places(
     targets = _parse_family(options["amdgpu_family"])
     for fault in hardware.faults:
         log.log_warning(fault)
-    policy, together = places.resolve_device_query(
-        options["device_query"],
-        None if options["gpu_policy"] == "auto" else options["gpu_policy"],
-        together=torch_tests.load_torch_tests().suites[options["suite"]].gpus == "every",
-    )
+    policy: places.DevicePolicy = "unique" if options["gpu_policy"] == "auto" else options["gpu_policy"]
+    together = policy != "single" and torch_tests.load_torch_tests().suites[options["suite"]].gpus == "every"
+    policy = "all" if together else policy
     required = options["require_gpu"]
     chosen = places.choose_tested_gpus(target, hardware.usable, policy, targets, required=required)
     places.refuse_unseen_gpus(chosen, target)
@@ -661,7 +585,7 @@ def _make_script(
 
 
 smoke_script = _make_script(smoke_command, SMOKE_VARIABLES)
-tests_script = _make_script(torch_tests_command, TEST_VARIABLES)
+tests_script = _make_script(torch_tests_command, SMOKE_VARIABLES)
 # TheRock's `default` is all that run_test.py lists for one GPU; here it is six files of these
 full_tests_script = _make_script(
     torch_tests_command,

@@ -11,8 +11,7 @@ from rocm_wheels.gpus.gpu import Gpu
 from rocm_wheels.models.gfx import strip_features
 from rocm_wheels.testing import installed_torch
 
-DevicePolicy = Literal["unique", "all", "first", "single"]
-DEVICE_POLICIES: tuple[DevicePolicy, ...] = ("unique", "all", "first", "single")
+DevicePolicy = Literal["unique", "all", "single"]
 HIP_VARIABLE = "HIP_VISIBLE_DEVICES"
 PAIR_VARIABLE = "ROCM_SMOKE_PAIR"
 _OPENCL_VARIABLE = "GPU_DEVICE_ORDINAL"
@@ -28,16 +27,16 @@ class GpuPlace:
 
 
 def choose_gpus(gpus: Sequence[Gpu], policy: DevicePolicy, targets: Sequence[str] | None) -> list[Gpu]:
-    """Return the GPUs to test: the first of each target, all, or the first; of ``targets`` alone, if given.
+    """Return the GPUs to test: the first of each target (``unique``), all, or the first (``single``).
 
-    ``single`` is the peer's word for the first. Only those count that a program may use and HIP has a number
+    With ``targets``, of these alone. Only those count that a program may use and HIP has a number
     for, in HIP's order.
     """
     numbered = [gpu for gpu in gpus if gpu.hip_index is not None and gpu.visible and gpu.gfx]
     ordered = sorted(numbered, key=lambda gpu: gpu.hip_index or 0)
     bases = None if targets is None else {strip_features(target) for target in targets}
     matching = [gpu for gpu in ordered if bases is None or strip_features(str(gpu.gfx)) in bases]
-    if policy in ("first", "single"):
+    if policy == "single":
         return matching[:1]
     if policy == "unique":
         return list({str(gpu.gfx): gpu for gpu in reversed(matching)}.values())[::-1]
@@ -69,22 +68,6 @@ def choose_tested_gpus(
             tip=f"`rocm-wheels doctor` lists the GPUs here; {unless}, the CPU is tested",
         )
     return chosen
-
-
-def resolve_device_query(
-    query: str, policy: DevicePolicy | None, *, together: bool
-) -> tuple[DevicePolicy, bool]:
-    """Return which GPUs are tested, and whether all of a target at once.
-
-    ``query`` is what the peer calls the first stage: "unique" or "all" of the GPUs; then ``policy`` shows
-    tests the first of them (``None``, single) or all. "auto" leaves it to the policy. ``together``: the
-    suite's tests need all GPUs of a target.
-    """
-    if query == "auto":
-        return ("all", True) if together and policy != "single" else (policy or "unique", False)
-    if policy == "all" or (policy is None and together):
-        return ("all", True) if query == "all" else ("unique", False)
-    return policy or "single", False
 
 
 def list_places(

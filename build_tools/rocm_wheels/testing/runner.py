@@ -87,11 +87,10 @@ class TestRequest:
     ``file_limit`` are seconds that a test and a file may take; with ``own_limits`` a limit goes before it
     that a test marks itself with. ``words`` go to pytest, so do those that ``place_words`` makes;
     ``environment`` is that of tests on a GPU. ``known`` are all rows of known failures, of which those count
-    that hold for ``known_torch`` (None: for any). What hangs or crashes is not run, or with ``debug`` it and
-    what fails is run alone. Of other tests that fail so many as ``tests_alone`` are tried again. ``left_out``
-    are files that the suite leaves out, and why. ``find_gpu_fault`` says why a GPU of a target does not
-    calculate any more in an environment, "" where it does; None, where nobody is to ask it. ``uses_gpu``: on
-    a GPU, a test at least must have used it. ``cache``: pytest keeps its cache.
+    that hold for ``known_torch`` (None: for any). What hangs or crashes is not run. Of other tests that fail
+    so many as ``tests_alone`` are tried again. ``left_out`` are files that the suite leaves out, and why.
+    ``find_gpu_fault`` says why a GPU of a target does not calculate any more in an environment, "" where it
+    does; None, where nobody is to ask it. ``uses_gpu``: on a GPU, a test at least must have used it.
     """
 
     __test__ = False
@@ -108,12 +107,10 @@ class TestRequest:
     environment: Mapping[str, str] = field(default_factory=dict)
     known: Sequence[torch_tests.KnownTestRow] = ()
     known_torch: str | None = None
-    debug: bool = False
     tests_alone: int = 20
     left_out: Mapping[str, str] = field(default_factory=dict)
     find_gpu_fault: Callable[[str, Mapping[str, str]], str] | None = None
     uses_gpu: bool = True
-    cache: bool = False
 
 
 def find_known_tests(request: TestRequest, gfx: str | None) -> torch_tests.KnownTests:
@@ -191,7 +188,7 @@ class _Run:
         of = {"kind", "wheels", "suite", "selected", "subject"}
         identity: list[object] = [
             [request.header.model_dump(mode="json", include=of), self.place.gfx, self._torch_record],
-            [str(request.tests), str(request.target.python), request.words, request.debug],
+            [str(request.tests), str(request.target.python), request.words],
             [asdict(file) for file in request.files],
             sorted(request.environment.items()),
             [row.model_dump(mode="json") for row in request.known],
@@ -453,18 +450,15 @@ class _Run:
         """Return what the recorder is told: where outcomes go, what is not run, how long a test may take."""
         request = self.request
         paths = file.paths or (f"{file.file}.py",)
-        known = [name for test_file in paths for name in self.known.list_names(test_file)]
         left_out: list[str] = []
-        if not only and not request.debug:
-            for test_file in paths:
-                left_out += self.known.list_names(test_file, skipped=True)
-            if file.run_by == "run_test":  # some of its handlers end at the first test that fails
-                left_out = known
+        if not only:
+            for test_file in paths:  # some handlers of run_test.py end at the first test that fails
+                left_out += self.known.list_names(test_file, skipped=file.run_by == "pytest")
         return {
             "outcomes": str(path.absolute()),
             "done": [*before.results],
             "left_out": left_out,
-            "only": [*only] or (known if request.debug else None),
+            "only": [*only] or None,
             "limit": request.limit,
             "own_limits": request.own_limits,
             "torch": str(request.target.torch_folder or ""),
@@ -497,7 +491,7 @@ class _Run:
             return [*argv, "--keep-going", "--verbose", *(["--", *words] if words else [])], env
         env["ROCM_TEST_PRINTED"] = str(printed)
         argv += ["-X", "faulthandler", "-m", "pytest", "-v", "-p", _PLUGIN_NAME, recording]
-        argv += [] if request.cache else ["-p", "no:cacheprovider"]
+        argv += ["-p", "no:cacheprovider"]
         argv += file.paths or (f"{file.file}.py",)
         if file.shares > 1:
             argv += [f"--shard-id={file.share}", f"--num-shards={file.shares}"]

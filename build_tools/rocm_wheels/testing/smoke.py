@@ -98,14 +98,13 @@ def choose_smoke_places(
     target: installed_torch.TargetPython,
     gpus: Sequence[Gpu],
     env: Mapping[str, str],
-    policy: places.DevicePolicy,
     targets: Sequence[str] | None,
 ) -> list[places.GpuPlace]:
-    """Return where the smoke tests run: on each chosen GPU, else on what is here.
+    """Return where the smoke tests run: on the first GPU of each target, else on what is here.
 
     Raises ChecksError where no GPU of ``targets`` can be tested.
     """
-    chosen = places.choose_tested_gpus(target, gpus, policy, targets)
+    chosen = places.choose_tested_gpus(target, gpus, "unique", targets)
     seen = find_seen_target(target)
     if not chosen and seen:  # doctor has no number for it, and torch sees it
         return [places.GpuPlace(seen, seen, env)]

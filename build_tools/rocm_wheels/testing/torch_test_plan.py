@@ -34,23 +34,12 @@ _CHOOSING_VARIABLE = re.compile(
 )
 
 
-# kinds of tests that run_test.py leaves out when it is told, and their files: read in that of torch 2.6.0
-TEST_EXCLUSIONS = {
-    "distributed": ("--exclude-distributed-tests", re.compile(r"distributed/.*")),
-    "jit-executor": ("--exclude-jit-executor", re.compile(r"test_jit_(profiling|legacy|fuser_legacy)")),
-    "quantization": ("--exclude-quantization-tests", re.compile(r"test_quantization")),
-}
-
-
 @dataclass(frozen=True)
 class TorchTestSelection:
     """What is chosen of a suite. ``words`` go to pytest; ``shard`` of ``shards``, from 1.
 
-    ``variables`` are those of the environment by which torch's tests choose among themselves. ``exclusions``
-    say of a kind of tests (TEST_EXCLUSIONS) whether it is left out, where that is not up to the suite.
-    ``known_as`` is the version of torch (or "all") whose known failures count; ``debug``: only tests of which
-    something is known are run. ``cache``: pytest keeps its cache. ``durations``: seconds that files took, by
-    name.
+    ``variables`` are those of the environment by which torch's tests choose among themselves.
+    ``durations``: seconds that files took, by name.
     """
 
     suite: str = "default"
@@ -60,10 +49,6 @@ class TorchTestSelection:
     shards: int = 1
     words: tuple[str, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
-    exclusions: Mapping[str, bool] = field(default_factory=dict)
-    known_as: str = ""
-    debug: bool = False
-    cache: bool = False
     durations: Mapping[str, float] = field(default_factory=dict)
 
     def estimate_seconds(self, test_file: TestFile) -> float:
@@ -76,9 +61,6 @@ class TorchTestSelection:
         words = pytest_words.find_selecting_words(self.words)
         selections = [
             shell.format_command(words) if words else "",
-            *(f"--{'' if leave else 'no-'}exclude-{kind}" for kind, leave in self.exclusions.items()),
-            f"--torch {self.known_as}" if self.known_as else "",
-            "--debug" if self.debug else "",
             *(f"{name}={value}" for name, value in sorted(self.variables.items())),
             f"only {', '.join(self.include)}" if self.include else "",
             f"without {', '.join(self.exclude)}" if self.exclude else "",
@@ -122,15 +104,7 @@ def plan_test_files(
     """
     for option, names in (("--include", chosen.include), ("--exclude", chosen.exclude)):
         _refuse_unknown_files(option, names, tests)
-    groups, exclusions = suite.groups, dict(chosen.exclusions)
-    if any("--distributed-tests" in group.listed_by for group in groups):  # it is all there is
-        exclusions["distributed"] = False
-    for kind, leave_out in exclusions.items():
-        if not leave_out and not any(group.listed_by for group in groups):
-            raise errors.UsageError(
-                f"--no-exclude-{kind}: the suite {chosen.suite} names its files, and leaves none of them out",
-                tip="--suite full asks torch's run_test.py which files there are; --include names files",
-            )
+    groups = suite.groups
     skipped: list[torch_tests.LeftOutFiles] = []
     test_files: list[TestFile] = []
     if chosen.include:
@@ -143,22 +117,13 @@ def plan_test_files(
         without = {file for row in suite.left_out for file in row.files}
         for group in groups:
             if group.listed_by:
-                told = {TEST_EXCLUSIONS[kind][0]: leave_out for kind, leave_out in exclusions.items()}
-                words = [word for word in group.listed_by if word not in told]
-                words += [word for word, leave_out in told.items() if leave_out]
-                group_files = _ask_run_test(group, words, tests, python, env)
+                group_files = _ask_run_test(group, tests, python, env)
             else:
                 group_files = [_make_test_file(name, group) for name in group.files]
             listed = {test_file.file for test_file in group_files}
             skipped += [row for row in suite.left_out if listed & set(row.files) and row not in skipped]
             test_files += [test_file for test_file in group_files if test_file.file not in without]
-    excluded = [TEST_EXCLUSIONS[kind][1] for kind, leave_out in exclusions.items() if leave_out]
-    test_files = [
-        test_file
-        for test_file in test_files
-        if test_file.file not in chosen.exclude
-        and not any(pattern.fullmatch(test_file.file) for pattern in excluded)
-    ]
+    test_files = [test_file for test_file in test_files if test_file.file not in chosen.exclude]
     _refuse_unknown_files(f"the suite {chosen.suite}", [test_file.file for test_file in test_files], tests)
     # torch's conftest.py knows to run a share of a long file; run_test.py runs whole ones
     share_seconds = torch_tests.load_torch_tests().limits.share_seconds
@@ -185,14 +150,10 @@ def _make_test_file(file_name: str, group: torch_tests.TorchTestGroup) -> TestFi
 
 
 def _ask_run_test(
-    group: torch_tests.TorchTestGroup,
-    words: Sequence[str],
-    tests: Path,
-    python: Path,
-    env: Mapping[str, str],
+    group: torch_tests.TorchTestGroup, tests: Path, python: Path, env: Mapping[str, str]
 ) -> list[TestFile]:
     """Return all that torch's own run_test.py would run: it knows the platform, and cuts long files."""
-    argv = [str(python), str(tests / "run_test.py"), *words, "--dry-run", "--shard", "1", "1"]
+    argv = [str(python), str(tests / "run_test.py"), *group.listed_by, "--dry-run", "--shard", "1", "1"]
     lines: list[str] = []
     log.log_note("asking test/run_test.py which files there are")
     with tempfile.TemporaryDirectory(prefix="rocm-wheels-torch-tests-") as home:
@@ -251,12 +212,11 @@ def make_torch_request(
     *,
     wheels: Mapping[str, str],
     limit: float | None = None,
-    file_limit: float | None = None,
     find_gpu_fault: Callable[[str, Mapping[str, str]], str] | None = None,
     machine: tested_machine.TestedMachine | None = None,
     remarks: Sequence[str] = (),
 ) -> TestRequest:
-    """Return what is to be run of torch's own tests; ``limit`` and ``file_limit``: seconds, else the table's.
+    """Return what is to be run of torch's own tests; ``limit``: seconds of a test, else the table's.
 
     Raises UsageError and ChecksError as ``plan_test_files`` does, which is asked in the environment ``env``.
     """
@@ -273,24 +233,21 @@ def make_torch_request(
         selected=chosen.describe(sources.doubt),
         remarks=remarks,
     )
-    known_torch = chosen.known_as or target.torch_version
     return TestRequest(
         header,
         target,
         sources.tests,
         plan.files,
         limit=limit or table.waiting.test_minutes * 60,
-        file_limit=file_limit or table.waiting.file_minutes * 60,
+        file_limit=table.waiting.file_minutes * 60,
         words=chosen.words,
         environment=table.environment,
         known=table.known,
-        known_torch=None if known_torch == "all" else known_torch,
-        debug=chosen.debug,
+        known_torch=target.torch_version,
         tests_alone=table.limits.tests_alone,
         left_out={file: row.reason for row in plan.left_out for file in row.files},
         find_gpu_fault=find_gpu_fault,
         uses_gpu=suite.gpus == "one",  # distributed tests have other processes use them
-        cache=chosen.cache,
     )
 
 

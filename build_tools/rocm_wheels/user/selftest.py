@@ -103,13 +103,16 @@ def parse_groups(words: Iterable[str]) -> tuple[str, ...]:
 def choose_devices(choice: str, facts: Mapping[str, object]) -> tuple[str, ...]:
     """Return the devices to test: ``auto`` is every GPU that torch sees, else the CPU; ``all`` is both.
 
-    One GPU is named as torch does (``cuda:1``). UsageError for one that torch does not see.
+    ``gpu`` is every GPU, none where torch sees none. One GPU is named as torch does (``cuda:1``). UsageError
+    for one that torch does not see.
     """
     gpu_facts = facts.get("devices")
     gpus = tuple(str(device["device"]) for device in gpu_facts) if isinstance(gpu_facts, list) else ()
     devices = {"auto": gpus or ("cpu",), "all": ("cpu", *gpus), "cpu": ("cpu",)} | {
         gpu: (gpu,) for gpu in gpus
     }
+    if choice == "gpu":
+        return gpus
     if choice not in devices:
         raise errors.UsageError(f"torch sees no device {choice}", tip=f"devices here: {', '.join(devices)}")
     return devices[choice]
@@ -121,22 +124,15 @@ def run_self_test(
     *,
     device: str = "auto",
     python: Path | None = None,
-    require_gpu: bool = False,
-    limit: float = CASE_SECONDS,
     done: Callable[[SelfTestOutcome], None] = lambda outcome: None,
 ) -> SelfTestReport:
     """Run the checks of groups and return what came of each; a check that fails is no error of this function.
 
-    ``device`` is ``auto``, ``all``, ``cpu`` or torch's name of one; ``python`` is None for the running one.
-    ``require_gpu``: no GPU is a failure, even for a CPU build. ``limit`` is in seconds, for each check.
-    ``done`` gets each outcome as it comes. Raises HostError when torch is not installed or the Python cannot
-    run the checks, UsageError for a device that torch does not see, and for the CPU alone where a GPU is
-    required.
+    ``device`` is ``auto``, ``all``, ``cpu``, torch's name of one, or ``gpu``: every GPU, and that there is
+    none is a failure, even for a CPU build. ``python`` is None for the running one. ``done`` gets each
+    outcome as it comes. Raises HostError when torch is not installed or the Python cannot run the checks,
+    UsageError for a device that torch does not see.
     """
-    if require_gpu and device == "cpu":
-        raise errors.UsageError(
-            "a GPU is required, and only the CPU is to be tested", tip="leave out one of them"
-        )
     python = Path(sys.executable) if python is None else installed_packages.find_interpreter(python)
     folder = workspace.get_project_home() / "smoke-tests"
     # plugins of pytest that happen to be installed there are not ours to run
@@ -146,7 +142,7 @@ def run_self_test(
         folder / smoke.LOOKING_SCRIPT,
         session_env,
         device="cpu" if device == "cpu" else "",
-        limit=limit,
+        limit=CASE_SECONDS,
     )
     if "torch" in target.missing:
         raise errors.HostError(
@@ -179,10 +175,10 @@ def run_self_test(
         if group in groups:
             report(SelfTestOutcome(group, name, "", "pass", detail))
     devices = choose_devices(device, target.facts)
-    if not gpus and device != "cpu" and (require_gpu or kind != "cpu"):
+    if not gpus and device != "cpu" and (device == "gpu" or kind != "cpu"):
         # a build for GPUs that sees none does not work
         missing = f"torch is a build for {kind} and sees no GPU; --device cpu tests the CPU alone"
-        missing = f"a GPU is required, and torch ({kind}) sees none" if require_gpu else missing
+        missing = f"a GPU is required, and torch ({kind}) sees none" if device == "gpu" else missing
         report(SelfTestOutcome("devices", "a GPU", "", "fail", missing))
     files = [name for group in groups for name in GROUP_FILES[group]]
     with installed_torch.lend_pytest(target, session_env) as scratch:
@@ -190,7 +186,7 @@ def run_self_test(
             # what needs no GPU is tested once
             part = "quick and not gpu" if tested == "cpu" else "quick and gpu" if number else "quick"
             suite = smoke.make_smoke_request(
-                target, folder, scratch, files=files, words=("-m", part), limit=limit, device=tested
+                target, folder, scratch, files=files, words=("-m", part), limit=CASE_SECONDS, device=tested
             )
             gfx = smoke.find_seen_target(target, tested)
             place = places.GpuPlace(tested.replace(":", "-"), gfx, session_env)
