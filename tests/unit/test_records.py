@@ -10,7 +10,6 @@ from datetime import date
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal
-from uuid import UUID
 
 import pytest
 import yaml
@@ -62,8 +61,6 @@ class Machine(records.Record):
     labels: Mapping[Literal["room", "rack"], str] = {}
     tags: Mapping[str, tuple[str, ...]] = Field(default={}, min_length=2)
     shared: bool = False
-    code: Annotated[str, Field(pattern="^a+$")] = "a"
-    uuid: UUID | None = None
     of: str = Field(default="", alias="from")
     one: int | Literal[""] = ""
     parts: Mapping[str, Part | None] = {}
@@ -91,137 +88,53 @@ class Machine(records.Record):
 NAMED = "name: a\nos: linux\n"
 ONE = "{size: 1, maker: me}"
 WRONG = [
-    ("", "1:1: it is empty, and needs name, os"),
     ("# nothing\n", "1:1: it is empty, and needs name, os"),
     ("[a]", "1:1: … (found a list)"),
     ("\nword", "2:1: … (found 'word')"),
     ("name: a", "1:1: os: Field required"),
     (f"{NAMED}parts: {{a: {{maker: me}}}}", "3:9: parts.a.size: Field required"),
-    (f"{NAMED}parts: {{a: {{size: 1}}}}", "3:9: parts.a.maker: Field required"),
-    (
-        f"{NAMED}whole: {{size: 1, maker: me, one: {ONE}, on: 2026-11-21}}",
-        "3:1: whole.parts: Field required",
-    ),
-    (
-        f"{NAMED}whole: {{size: 1, maker: me, parts: {{}}, on: 2026-11-21}}",
-        "3:1: whole.one: Field required",
-    ),
-    (
-        f"{NAMED}whole: {{size: 1, parts: {{}}, one: {ONE}, on: 2026-11-21}}",
-        "3:1: whole.maker: Field required",
-    ),
-    (
-        f"{NAMED}whole: {{size: 1, maker: me, parts: {{}}, one: {ONE}}}",
-        "3:1: whole.on: Field required",
-    ),
-    ("name:\nos: linux", "1:1: name: …"),
+    (f"{NAMED}whole: {{size: 1, maker: me, one: {ONE}, on: 2026-11-21}}", "3:1: whole.parts: Field required"),
     ("name: {a: b}\nos: linux", "1:1: name: … (found a mapping)"),
-    ("name: ninesigns\nos: linux", "1:1: name: … (found 'ninesigns')"),
-    (
-        "name: a\nos: Linux",
-        "2:1: os: … (found 'Linux'); did you mean linux?",
-    ),
-    ("name: a\nos: plan9", "2:1: os: … (found 'plan9')"),
+    ("name: a\nos: Linux", "2:1: os: … (found 'Linux'); did you mean linux?"),
     ("name: a\nos:", "2:1: os: … (found nothing)"),
     (f"{NAMED}nmae: b", "3:1: nmae: Extra inputs are not permitted; did you mean name?"),
-    (
-        f"{NAMED}x.y: b",
-        "3:1: x.y: Extra inputs are not permitted; there may be name, os, cards, labels, tags",
-    ),
-    (f"{NAMED}'a b': b", "3:1: 'a b': Extra inputs are not permitted; there may be name"),
-    (f"{NAMED}of: b", "3:1: of: Extra inputs are not permitted; there may be name"),
+    (f"{NAMED}'a b': b", "3:1: 'a b': Extra inputs are not permitted; there may be name, os, cards, labels"),
     (f"{NAMED}from: nowhere", "3:1: from: it must be somewhere (found 'nowhere')"),
-    (f"{NAMED}cards: gfx942", "3:1: cards: … (found 'gfx942')"),
-    (f"{NAMED}cards:", "3:1: cards: … (found nothing)"),
-    (f"{NAMED}cards: {{gfx: a}}", "3:1: cards: … (found a mapping)"),
-    (f"{NAMED}cards: [[]]", "3:9: cards.0: … (found a list)"),
-    (f"{NAMED}cards: [a]", "3:9: cards.0: … (found 'a')"),
     (f"{NAMED}cards: [{{}}]", "3:9: cards.0.gfx: Field required"),
     (
         f"{NAMED}cards:\n- gfx: amd\n",
-        "4:3: cards.0.gfx: it must be a GPU target such as gfx942 (found 'amd')",
+        "4:3: cards.0.gfx: it must be a GPU target such as gfx942 (found",
     ),
-    (f"{NAMED}cards: [{{gfx: gfx1, memory: much}}]", "memory: … (found 'much')"),
-    (f"{NAMED}cards: [{{gfx: gfx1, memory: 1.5}}]", "memory: … (found '1.5')"),
-    (f"{NAMED}cards: [{{gfx: gfx1, memory: 0}}]", "3:21: cards.0.memory: … (found '0')"),
-    (f"{NAMED}cards: [{{gfx: gfx1, memory: 1000}}]", "memory: … (found '1000')"),
-    (
-        f"{NAMED}cards: [{{gfx: gfx1, memory: {'9' * 5000}}}]",
-        f"memory: … (found '{'9' * 79}…)",
-    ),
+    (f"{NAMED}cards: [{{gfx: gfx1, memory: {'9' * 5000}}}]", f"memory: … (found '{'9' * 79}…)"),
     (f"{NAMED}cards: [{{gfx: gfx1, share: .nan}}]", "cards.0.share: … (found '.nan')"),
-    (f"{NAMED}cards: [{{gfx: gfx1, share: NaN}}]", "cards.0.share: … (found 'NaN')"),
-    (f"{NAMED}cards: [{{gfx: gfx1, share: -inf}}]", "share: … (found '-inf')"),
-    (f"{NAMED}cards: [{{gfx: gfx1, share: 1e999}}]", "share: … (found '1e999')"),
-    (f"{NAMED}cards: [{{gfx: gfx1, share: 0}}]", "cards.0.share: … (found '0')"),
-    (
-        f"{NAMED}cards: [{{gfx: gfx1, bought: May}}]",
-        "cards.0.bought: … (found 'May')",
-    ),
-    (
-        f"{NAMED}cards: [{{gfx: gfx1, bought: 2026-11-21T10:00:00}}]",
-        "bought: … (found '2026-11-21T10:00:00')",
-    ),
-    (
-        f"{NAMED}cards: [{{gfx: gfx1, use: servr}}]",
-        "use: … (found 'servr'); did you mean server?",
-    ),
     (f"{NAMED}cards: [&c {{gfx: gfx1}}, *c, *c, *c]", "3:1: cards: …"),
-    (
-        f"{NAMED}labels: {{rom: x}}",
-        "labels.rom: … (found 'rom'); did you mean room?",
-    ),
-    (f"{NAMED}tags: {{a: []}}", "3:1: tags: …"),
+    (f"{NAMED}labels: {{rom: x}}", "labels.rom: … (found 'rom'); did you mean room?"),
     (f"{NAMED}tags: {{a: b, c: []}}", "3:8: tags.a: … (found 'b')"),
-    (f"{NAMED}shared: maybe", "3:1: shared: … (found 'maybe')"),
-    (f"{NAMED}code: b", "3:1: code: … (found 'b')"),
     (f"{NAMED}one: x", "3:1: one: … (found 'x')"),
-    (
-        "name: a\nos: windows\ncards: [{gfx: gfx1}, {gfx: gfx2}]",
-        "1:1: windows takes one card",
-    ),
+    ("name: a\nos: windows\ncards: [{gfx: gfx1}, {gfx: gfx2}]", "1:1: windows takes one card"),
     (
         f"{NAMED}cards:\n- gfx: gfx1\n- gfx: gfx2\n  use: server\n",
         "6:3: cards.1.use: gfx2 serves, and the machine is not shared",
     ),
-    (
-        f"{NAMED}cards: [{{gfx: gfx1, use: [desktop]}}]",
-        "use: … (found a list)",
-    ),
     ("name: a\nname: b\nos: linux", "2:1: name is given twice, in line 1 too: leave one"),
-    ("name: *other\nos: linux", "1:7: nothing above is called &other; put a text in quotes"),
     ("name: &one a\nos: *oen", "2:5: nothing above is called &oen; did you mean one?; put a text in quotes"),
     ("name: a\nos: linux\ntags: &t {a: [], b: [*t]}", "3:22: *t would hold itself"),
     ("name: a\nos: linux\ncards: [{{ x }}]", "3:10: a key must be plain text; a value that begins with {"),
     ("name: a\nos: linux\n<<: {shared: yes}", "3:1: << merges nothing here: write the keys out"),
     ("name: !x a\nos: linux", "1:7: ! begins a tag, which means nothing here: put the value in quotes"),
-    ("name: !!python/name:os.system a\nos: linux", "1:7: ! begins a tag"),
     ("[" * 100_000, "1:101: not more than 100 lists and keys may lie in each other"),
     ("{a: " * 100_000, "1:401: not more than 100 lists and keys"),
-    ("- " * 100_000, "1:201: not more than 100 lists and keys"),
 ]
 BROKEN = [  # with the line, and the column where both loaders say the same
     ("a:\n\tb: 1\n", "2:1"),
-    ("a:\n  b: 1\n\tc: 2\n", "3:1"),
     ("a: @x", "1:4"),
-    ("a: `x`", "1:4"),
-    ("a: *.py", "1:5"),
     ("a: b: c", "1:5"),
-    ("a: 1\n  b: 2", "2:4"),
-    ("a: - b", "1:4"),
     ("a: 1\nb: [1, 2\nc: 3", "3:2"),
     ("a: [\n", "2:1"),
-    ("a: [1, ,2]", "1:8"),
-    ("a: {x: 1\nb: 3", "2:2"),
     ('{"a": 1}}', "1:9"),
     ('a: 1\nb: "x\nc: 3', "3:5"),
-    ("a: 'x\n---\nb: 3", "2:1"),
     ("a:\n  b: 1\n c: 2", "3:2"),
-    ("- b\na: 1", "2:1"),
-    ("a: 1\nb\nc: 2", "3:1"),
     ('a: "\\d"', "1:"),
-    ("a: !foo!x y", "1:4"),
-    ("a: |z\n x", "1:5"),
     ("a: 1\n---\nb: 2", "2:1"),
     ("a: 1\nb: \x00", "2:4"),
     ("%YAML 3.0\n---\na: 1", "1:1"),
@@ -458,10 +371,10 @@ def test_the_tables_are_all_here() -> None:
 
 @pytest.mark.parametrize(("path", "place"), FILES, ids=[path.stem for path, _ in FILES])
 def test_any_mistake_in_a_file_of_ours_can_be_told(path: Path, place: str, exhaustive: bool) -> None:
-    """A sample takes every fifth: of seven odd values for each key, another one for the next."""
+    """A sample takes every 25th: of seven odd values for each key, another one for the next."""
     model = _model(place)
     value = yaml_reader.read_yaml_tree(path.read_text(encoding="utf-8"), name=path.name).value
-    wrong, step = 0, 1 if exhaustive else 5
+    wrong, step = 0, 1 if exhaustive else 25
     for spoilt in islice(_spoilt(value, set()), 0, None, step):
         try:
             model.model_validate(spoilt)

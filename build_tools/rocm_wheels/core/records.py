@@ -12,140 +12,64 @@ from __future__ import annotations
 import json
 import re
 import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import is_dataclass
-from functools import lru_cache
+from functools import cache
 from itertools import groupby
 from pathlib import Path
-from typing import (
-    Annotated,
-    Any,
-    NamedTuple,
-    NoReturn,
-    TypeVar,
-    Union,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Annotated, Any, NamedTuple, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, TypeAdapter, ValidationError
-from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
+from pydantic_core.core_schema import ErrorType
 
 from rocm_wheels.core import errors, files, tables, yaml_reader
 
 FieldPath = tuple[str | int, ...]
-KEY_MARK = "[key]"  # what pydantic calls the key of an entry, at the end of a place
-
-
-def list_keys_at(model: Any, place: FieldPath) -> list[str]:
-    """Return the keys that records at a place may have, as they are written in files."""
-    return [key for record in list_records_at(model, place) for key in _get_fields(record)]
-
-
-def strip_pydantic_parts(model: Any, place: FieldPath) -> FieldPath:
-    """Return a place without what pydantic adds to it: the kinds that one value may have, and for keys."""
-    annotations: list[Any] = [model]
-    for number, part in enumerate(place):
-        if place[number:] == (KEY_MARK,):
-            return place[:-1]
-        inner = [
-            inner_type for annotation in annotations for inner_type in list_inner_types(annotation, part)
-        ]
-        if (
-            not inner
-            and len([kind for annotation in annotations for kind in list_value_types(annotation)]) > 1
-        ):
-            return place[:number]
-        annotations = inner
-    return place
-
-
-def list_records_at(model: Any, place: FieldPath) -> Iterator[type[Any]]:
-    """Yield the records that may be at a place."""
-    for annotation in _list_types_at(model, place):
-        yield from (kind for kind in list_value_types(annotation) if is_record_type(kind))
-
-
-def list_required_keys(record: type[Any]) -> list[str]:
-    """Return the keys that a record cannot do without."""
-    fields = getattr(record, "model_fields", {})
-    return [field.alias or name for name, field in fields.items() if field.is_required()]
-
-
-def _list_types_at(model: Any, place: FieldPath) -> list[Any]:
-    annotations: list[Any] = [model]
-    for part in place:
-        annotations = [inner for annotation in annotations for inner in list_inner_types(annotation, part)]
-    return annotations
-
-
-def list_inner_types(annotation: Any, part: str | int) -> Iterator[Any]:
-    """Yield what a value of a type has at a key or a number."""
-    for kind in list_value_types(annotation):
-        arguments = get_args(kind)
-        if is_record_type(kind):
-            yield from _list_field_types(kind, part)
-        elif not isinstance(origin := get_origin(kind), type) or not arguments:
-            continue
-        elif issubclass(origin, Mapping) and isinstance(part, str):
-            yield arguments[1]
-        elif issubclass(origin, (Sequence, frozenset, set)) and isinstance(part, int):
-            fixed = len(arguments) > part and Ellipsis not in arguments and issubclass(origin, tuple)
-            yield arguments[part if fixed else 0]
-
-
-def _list_field_types(record: type[Any], part: str | int) -> Iterator[Any]:
-    fields = _get_fields(record)
-    if part in fields:
-        yield fields[str(part)]
-    elif getattr(record, "model_config", {}).get("extra") == "allow":
-        extra = get_type_hints(record).get("__pydantic_extra__")
-        yield (get_args(extra) or (str, Any))[1]
-
-
-def _get_fields(record: type[Any]) -> dict[str, Any]:
-    if not issubclass(record, BaseModel):
-        return get_type_hints(record)
-    return {field.alias or name: _get_annotation(field) for name, field in record.model_fields.items()}
-
-
-def _get_annotation(field: FieldInfo) -> Any:
-    annotated = (field.annotation, *field.metadata)
-    return Annotated[annotated] if field.metadata else field.annotation
-
-
-def list_value_types(annotation: Any) -> Iterator[Any]:
-    """Yield the types that a value may have."""
-    origin = get_origin(annotation)
-    if origin is Annotated:
-        yield from list_value_types(get_args(annotation)[0])
-    elif origin in (Union, types.UnionType):
-        for alternative in get_args(annotation):
-            yield from list_value_types(alternative)
-    else:
-        yield annotation
-
-
-def is_record_type(kind: Any) -> bool:
-    """Tell whether a type has keys of its own."""
-    return (
-        isinstance(kind, type)
-        and get_origin(kind) is None
-        and (issubclass(kind, BaseModel) or is_dataclass(kind))
-    )
-
-
+_KEY_MARK = "[key]"  # what pydantic calls the key of an entry, at the end of a place
 _MOST_LETTERS = 80  # letters of a value that is repeated in a message
-SPELLING_ERROR, PLACED_ERROR = "spelled", "placed"  # of `require_pattern` and `make_record_error`
-MOST_ERRORS, _IN_A_LINE = 10_000, 5  # errors that are looked at, sentences that are told of a document
+_SPELLING_ERROR, _PLACED_ERROR = "spelled", "placed"  # of `require_pattern` and `make_record_error`
+_RAISED_ERRORS = {"value_error", "assertion_error"}  # by validators: the sentence is theirs
+_FOREIGN_ERRORS = {*get_args(ErrorType), _SPELLING_ERROR} - _RAISED_ERRORS  # do not say what was found
+_MOST_ERRORS, _IN_A_LINE = 10_000, 5  # errors that are looked at, sentences that are told of a document
 _PLAIN_KEY = re.compile(r"[\w.+/@*$-]{1,80}")  # keys that are shown as they are
 _CLASS_NAME = re.compile(r" or (an )?instance of \w+$")  # of ours: nobody writes one into a file
 _QUOTED = re.compile(r"'((?:[^'\\]|\\.)*)'")
 
 
-class RecordFault(NamedTuple):
+def _list_types_at(annotation: Any, place: FieldPath) -> list[Any]:
+    """Return the types that a value may have at a place below one of this type; none for no such place."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _list_types_at(arguments[0], place)
+    if origin in (Union, types.UnionType):
+        return [kind for alternative in arguments for kind in _list_types_at(alternative, place)]
+    if not place:
+        return [annotation]
+    part, rest = place[0], place[1:]
+    if fields := _get_fields(annotation):
+        if part not in fields and getattr(annotation, "model_config", {}).get("extra") == "allow":
+            extra = get_type_hints(annotation).get("__pydantic_extra__", Any)
+            return _list_types_at(get_args(extra)[1] if get_args(extra) else extra, rest)
+        return _list_types_at(fields[str(part)], rest) if part in fields else []
+    if not isinstance(origin, type) or not arguments:
+        return []
+    if issubclass(origin, Mapping):
+        return _list_types_at(arguments[1], rest)
+    is_fixed = issubclass(origin, tuple) and Ellipsis not in arguments and isinstance(part, int)
+    return _list_types_at(arguments[int(part) if is_fixed else 0], rest)
+
+
+def _get_fields(kind: Any) -> dict[str, Any]:
+    """Return the keys that a record has in files, with their types; none for other types."""
+    if not isinstance(kind, type) or get_origin(kind) is not None:
+        return {}
+    if issubclass(kind, BaseModel):
+        return {field.alias or name: field.annotation for name, field in kind.model_fields.items()}
+    return get_type_hints(kind) if is_dataclass(kind) else {}
+
+
+class _Fault(NamedTuple):
     """Something wrong: the keys and numbers that lead to it, what is wrong there, and what was found.
 
     ``of_kind``: so it is for one of the kinds that a value may have.
@@ -158,107 +82,82 @@ class RecordFault(NamedTuple):
 
     def __str__(self) -> str:
         """Return the sentence: ``lines.0.name: Input should be a valid string (found a list)``."""
-        return ": ".join(filter(None, (format_key_path(self.place), f"{self.message}{self.found_text}")))
+        keys = (key if _PLAIN_KEY.fullmatch(key) else _shorten_value(key) for key in map(str, self.place))
+        return ": ".join(filter(None, (".".join(keys), f"{self.message}{self.found_text}")))
 
 
-def list_record_faults(error: ValidationError, model: Any) -> list[RecordFault]:
+def _list_faults(error: ValidationError, model: Any) -> list[_Fault]:
     """Return what is wrong with values for a model, or a type: a sentence for each place, in its order.
 
-    The first ``MOST_ERRORS`` are looked at.
+    What is wrong for each of the kinds that a value may have is one sentence: it is of none.
     """
-    return list(
-        _join_alternatives(
-            _make_fault(details, model) for details in error.errors(include_url=False)[:MOST_ERRORS]
-        )
-    )
+    faults = [_make_fault(item, model) for item in error.errors(include_url=False)[:_MOST_ERRORS]]
+    joined: list[_Fault] = []
+    for (_, of_kind), group in groupby(faults, key=lambda fault: (fault.place, fault.of_kind)):
+        alternatives = list(group)
+        if of_kind:
+            message = ", or ".join(dict.fromkeys(fault.message for fault in alternatives))
+            alternatives = [alternatives[0]._replace(message=message)]
+        joined += alternatives
+    return joined
 
 
 def summarize_faults(error: ValidationError, model: Any) -> str:
     """Return the same in a line, for documents in which no person would look for line and column."""
-    sentences = [str(fault) for fault in list_record_faults(error, model)]
-    left_out = len(sentences) - _IN_A_LINE + max(0, error.error_count() - MOST_ERRORS)
-    return "; ".join(sentences[:_IN_A_LINE] + format_omitted(left_out))
+    sentences = [str(fault) for fault in _list_faults(error, model)]
+    left_out = len(sentences) - _IN_A_LINE + max(0, error.error_count() - _MOST_ERRORS)
+    return "; ".join(sentences[:_IN_A_LINE] + _format_omitted(left_out))
 
 
-def format_omitted(number: int) -> list[str]:
+def _format_omitted(number: int) -> list[str]:
     """Return what ends a list of faults that leaves so many out; nothing where it leaves none out."""
     return [f"and {number:,} more"] if number > 0 else []
 
 
-def format_key_path(place: FieldPath) -> str:
-    """Return a place as it is written in messages: ``lines.0.name``."""
-    return ".".join(key if _PLAIN_KEY.fullmatch(key) else _shorten_value(key) for key in map(str, place))
-
-
-def _join_alternatives(faults: Iterator[RecordFault]) -> Iterator[RecordFault]:
-    """Join what is wrong for each kind that a value may have: it is of none."""
-    for (place, of_kind), alternatives in groupby(faults, key=lambda fault: (fault.place, fault.of_kind)):
-        if not of_kind:
-            yield from alternatives
-        else:
-            first, *others = alternatives
-            messages = dict.fromkeys(fault.message for fault in (first, *others))
-            yield RecordFault(place, ", or ".join(messages), first.found_text)
-
-
-def _make_fault(details: Mapping[str, Any], model: Any) -> RecordFault:
-    full_path: FieldPath = tuple(details["loc"])
+def _make_fault(details: Mapping[str, Any], model: Any) -> _Fault:
+    place: FieldPath = tuple(details["loc"])
     kind, context = details["type"], details.get("ctx", {})
     message = _CLASS_NAME.sub("", str(details["msg"]))
     if kind == "missing":
-        return RecordFault(full_path, message)
+        return _Fault(place, message)
     if kind == "extra_forbidden":
-        return RecordFault(full_path, f"{message}{_suggest_key(model, full_path)}")
-    if kind == PLACED_ERROR:
-        return RecordFault((*full_path, *context["place"]), message)
-    if kind in ("value_error", "assertion_error"):  # of a validator of ours
+        keys = [key for record in _list_types_at(model, place[:-1]) for key in _get_fields(record)]
+        others = f"; there may be {', '.join(keys)}" if keys else "; there may be none here"
+        return _Fault(place, message + (tables.suggest_name(str(place[-1]), keys) or others))
+    if kind == _PLACED_ERROR:
+        return _Fault((*place, *context["place"]), message)
+    if kind in _RAISED_ERRORS:
         message = str(context["error"])
-    key_path = strip_pydantic_parts(model, full_path)
-    of_key = full_path[-1:] == (KEY_MARK,)
-    found_text = _describe_value(details, message) + _suggest_literal(details)
-    message = f"in this key: {message}" if of_key and not _is_own_error(kind) else message
-    return RecordFault(key_path, message, found_text, of_kind=key_path != full_path and not of_key)
+    value_place = place  # without the names of kinds, which pydantic adds
+    while value_place and not _list_types_at(model, value_place):
+        value_place = value_place[:-1]
+    of_key = place[-1:] == (_KEY_MARK,)
+    found_text = _describe_value(details, message)
+    if of_key and kind in _FOREIGN_ERRORS:
+        message = f"in this key: {message}"
+    return _Fault(value_place, message, found_text, of_kind=value_place != place and not of_key)
 
 
 def _describe_value(details: Mapping[str, Any], message: str) -> str:
     """Return what was found, where the sentence does not say it; whole records are not repeated."""
-    value = details["input"]
+    value, kind = details["input"], details["type"]
     if isinstance(value, (Mapping, list, tuple)):
-        kind = "a mapping" if isinstance(value, Mapping) else "a list"
-        return f" (found {kind})" if details["type"].endswith(("_type", "literal_error")) else ""
-    if details["type"] == "json_invalid":
+        noun = "a mapping" if isinstance(value, Mapping) else "a list"
+        return f" (found {noun})" if kind.endswith(("_type", "literal_error")) else ""
+    if kind == "json_invalid":
         return ""
     repeated = re.search(rf"(?<!\w){re.escape(str(value))}(?!\w)", message)
-    if repeated and value != "" and _is_own_error(details["type"]):
+    if repeated and value != "" and kind not in _FOREIGN_ERRORS:
         return ""
-    return f" (found {_shorten_value(value) if value not in ('', None) else 'nothing'})"
-
-
-@lru_cache
-def _is_own_error(kind: str) -> bool:
-    """Tell whether a validator of ours has raised an error, in a sentence of its own."""
-    from pydantic_core.core_schema import ErrorType
-
-    own_kinds = ("value_error", "assertion_error")
-    return kind in own_kinds or kind not in {*get_args(ErrorType), SPELLING_ERROR}
+    text = f" (found {_shorten_value(value) if value not in ('', None) else 'nothing'})"
+    if kind == "literal_error" and isinstance(value, str):
+        text += tables.suggest_name(value, _QUOTED.findall(details["ctx"]["expected"]))
+    return text
 
 
 def _shorten_value(value: object) -> str:
-    text = {True: "true", False: "false"}[value] if isinstance(value, bool) else repr(value)
+    text = str(value).lower() if isinstance(value, bool) else repr(value)
     return text if len(text) <= _MOST_LETTERS else f"{text[:_MOST_LETTERS]}…"
-
-
-def _suggest_literal(details: Mapping[str, Any]) -> str:
-    if details["type"] != "literal_error" or not isinstance(details["input"], str):
-        return ""
-    return tables.suggest_name(details["input"], _QUOTED.findall(details["ctx"]["expected"]))
-
-
-def _suggest_key(model: Any, place: FieldPath) -> str:
-    keys: Sequence[str] = list_keys_at(model, place[:-1])
-    if suggestion := tables.suggest_name(str(place[-1]), keys):
-        return suggestion
-    return f"; there may be {', '.join(keys)}" if keys else "; there may be none here"
 
 
 _MOST_SHOWN = 100  # faults of a file
@@ -282,7 +181,7 @@ def require_pattern(pattern: str, words: str) -> AfterValidator:
 
     def check_value(value: str) -> str:
         if compiled.fullmatch(value) is None:
-            raise PydanticCustomError(SPELLING_ERROR, "it must be {words}", {"words": words})
+            raise PydanticCustomError(_SPELLING_ERROR, "it must be {words}", {"words": words})
         return value
 
     return AfterValidator(check_value)
@@ -290,7 +189,7 @@ def require_pattern(pattern: str, words: str) -> AfterValidator:
 
 def make_record_error(message: str, *place: str | int) -> PydanticCustomError:
     """Return what a validator raises of something at a place inside its own value, by keys and numbers."""
-    return PydanticCustomError(PLACED_ERROR, "{message}", {"message": message, "place": place})
+    return PydanticCustomError(_PLACED_ERROR, "{message}", {"message": message, "place": place})
 
 
 def load_record(path: Path, model: type[RecordT]) -> RecordT:
@@ -310,9 +209,8 @@ def read_text_file(path: Path, *, tip: str = "name another file", missing_tip: s
     try:
         with path.open("rb") as file:
             content = file.read(_LARGEST_FILE + 1)
-    except FileNotFoundError as cause:
-        raise errors.DataError(f"cannot read {path}: {cause.strerror}", tip=missing_tip or tip) from cause
     except OSError as cause:
+        tip = missing_tip or tip if isinstance(cause, FileNotFoundError) else tip
         raise errors.DataError(f"cannot read {path}: {cause.strerror}", tip=tip) from cause
     if len(content) > _LARGEST_FILE:
         raise errors.DataError(
@@ -365,13 +263,7 @@ def write_cached(path: Path, value: object) -> None:
     files.write_json_file(path, _make_adapter(type(value)).dump_python(value, mode="json"))
 
 
-_adapters: dict[Any, TypeAdapter[Any]] = {}
-
-
-def _make_adapter(kind: Any) -> TypeAdapter[Any]:
-    if kind not in _adapters:
-        _adapters[kind] = TypeAdapter(kind)
-    return _adapters[kind]
+_make_adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
 
 
 def _refuse_constant(constant: str) -> NoReturn:
@@ -381,34 +273,23 @@ def _refuse_constant(constant: str) -> NoReturn:
 def parse_record(text: str, model: type[RecordT], *, name: str) -> RecordT:
     """Read YAML text into ``model``; ``name`` stands for the file in messages (see ``load_record``)."""
     tree = yaml_reader.read_yaml_tree(text, name=name)
-    if tree.value is None and (needed := list_required_keys(model)):
-        raise errors.DataError(f"{name}:1:1: it is empty, and needs {', '.join(needed)}")
-    faults, number = list(tree.faults), len(tree.faults)
+    if tree.value is None:
+        needed = [field.alias or key for key, field in model.model_fields.items() if field.is_required()]
+        if needed:
+            raise errors.DataError(f"{name}:1:1: it is empty, and needs {', '.join(needed)}")
+    faults, unread = list(tree.faults), 0
     try:
         record = model.model_validate({} if tree.value is None else tree.value)
     except ValidationError as cause:
-        value_faults = _list_marked_faults(cause, tree, model)
-        faults, number = (
-            faults + value_faults,
-            number + len(value_faults) + max(0, cause.error_count() - MOST_ERRORS),
-        )
+        unread = max(0, cause.error_count() - _MOST_ERRORS)
+        for fault in _list_faults(cause, model):
+            if not any(fault.place[:length] in tree.spoilt for length in range(len(fault.place) + 1)):
+                faults.append((_find_mark(fault.place, tree), str(fault)))
     if not faults:
         return record
     faults.sort(key=lambda marked_fault: marked_fault[0])
     lines = [f"{name}:{line}:{column}: {message}" for (line, column), message in faults[:_MOST_SHOWN]]
-    raise errors.DataError("\n".join(lines + format_omitted(number - len(lines))))
-
-
-def _list_marked_faults(
-    error: ValidationError, tree: yaml_reader.YamlTree, model: type[Record]
-) -> list[tuple[yaml_reader.Mark, str]]:
-    faults = list_record_faults(error, model)
-    reportable = [
-        fault
-        for fault in faults
-        if not any(fault.place[:n] in tree.spoilt for n in range(len(fault.place) + 1))
-    ]
-    return [(_find_mark(fault.place, tree), str(fault)) for fault in reportable]
+    raise errors.DataError("\n".join(lines + _format_omitted(len(faults) + unread - len(lines))))
 
 
 def _find_mark(place: yaml_reader.KeyPath, tree: yaml_reader.YamlTree) -> yaml_reader.Mark:
