@@ -48,7 +48,7 @@ def test_every_command_of_a_page_is_one_that_its_program_takes(page: Path) -> No
         "rocm-wheels liens",
         "rocm-wheels set gate store --channel nightly",  # --set is missing
         "rocm-wheels set stage store --lock set.lock --family gfx1100",  # no wheel
-        "rocm-wheels audit --explain",  # of what
+        "rocm-wheels audit --report",  # which
         "rocm-wheels build --jobs many",
         "rocm-wheels clean --dry-run smoke",  # takes no word
         "rocm-wheels install-rocm",  # a name of TheRock's

@@ -300,10 +300,6 @@ def test_the_audit_of_a_set_lets_it_go_or_holds_it(demo: Demo, tmp_path: Path) -
     assert "set-plan" in found["ran"] and not found["findings"]
     assert run("set", "check", *of_set).returncode == 0
     assert run("set", "gate", *of_set, "--channel", "nightly", "--policy", str(policy)).returncode == 0
-    step = {"kind": "build", "project": "pytorch", "python": "cp399"}
-    request = {"request": {"platform": "linux"}, "targets": ["gfx942"], "steps": [step]}
-    (tmp_path / "plan.json").write_text(json.dumps(request))
-    audit(14, "--plan", str(tmp_path / "plan.json"))
 
 
 def test_the_smoke_tests_of_a_demo_were_run_and_the_rest_is_named(demo: Demo) -> None:

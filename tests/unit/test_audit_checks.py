@@ -723,7 +723,7 @@ def test_command_says_what_is_wrong_and_what_each_check_means(
     assert [report["passed"] for report in reports] == [True, False, False]
     code, out, _ = run(capfd, "--explain", "executable-stack", "--json")
     assert code == 0 and json.loads(out)["checks"][0]["id"] == "RW026"
-    code, out, _ = run(capfd, "--list-checks")
+    code, out, _ = run(capfd, "--explain")
     assert code == 0 and [line.split()[0] for line in out.splitlines()] == [check.id for check in ALL_CHECKS]
 
 
@@ -743,14 +743,14 @@ def test_good_wheels_are_a_line_each_and_what_failed_stands_first(
     lines = out.splitlines()
     assert code == 14 and lines[0].startswith("FAILED demo-1.0") and len(lines) < 30
     assert "    demo/lib/x0.so, demo/lib/x1.so, demo/lib/x10.so, 58 more" in lines, "61 of one message"
-    assert "  58 other findings of run-paths: --json and --html have all" in lines
+    assert "  58 other findings of run-paths: --json and --report have all" in lines
 
 
 def test_of_a_set_a_recipe_is_held_to_its_own_wheel_alone(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     paths = {torch_draft().write(tmp_path): "pytorch", linux().write(tmp_path): ""}
-    _, out, _ = run(capfd, "--set", tmp_path, "--recipe", "pytorch", "--json")
+    _, out, _ = run(capfd, "--set", tmp_path, "--by-recipe", "--json")
     reports = sorted(json.loads(out)["wheels"], key=lambda report: report["recipe"], reverse=True)
     assert [report["recipe"] for report in reports] == list(paths.values())
     ran = [set(report["ran"]) & {check.name for check in CHECKS if check.needs_recipe} for report in reports]
@@ -815,9 +815,8 @@ def test_what_a_damaged_wheel_says_is_not_cut_at_a_tip(tmp_path: Path) -> None:
         (("WHEEL", "--ignore", "RW026:other/*"), 14),
         (("WHEEL", "--ignore", "RW9"), 2),
         (("WHEEL", "--explain", "nothing"), 2),
-        (("WHEEL", "--recipe", "pytorch"), 14),
-        (("WHEEL", "--recipe", "torch"), 14),
-        (("WHEEL", "--recipe", "nothing"), 2),
+        (("WHEEL", "--by-recipe"), 2),
+        (("WHEEL", "--report", "findings.txt"), 2),
         (("WHEEL", "--find-links", "/no/such/folder"), 2),
         (("WHEEL", "--policy", "/no/such/file"), 2),
     ],
@@ -863,7 +862,7 @@ def test_files_for_others(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> 
     """SARIF by structure (no package here has its schema), JUnit by our reader, the page escaped."""
     wheel = stacked(tmp_path)
     sarif, junit, page = (tmp_path / name for name in ("a.sarif", "a.xml", "a.html"))
-    words = ("--sarif", sarif, "--junit", junit, "--html", page, "--ignore", "RW021")
+    words = ("--report", sarif, "--report", junit, "--report", page, "--ignore", "RW021")
     assert run(capfd, wheel, *words)[0] == 14
     log = json.loads(sarif.read_text())
     [run_of_log] = log["runs"]

@@ -36,7 +36,7 @@ def sets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path]
 
 def make_page(folder: Path, *words: object) -> tuple[Page, str]:
     path = folder / "audit.html"
-    assert boundary.run_command(main.cli, ["audit", *map(str, words), "--html", str(path)]) in (0, 14)
+    assert boundary.run_command(main.cli, ["audit", *map(str, words), "--report", str(path)]) in (0, 14)
     text = path.read_text(encoding="utf-8")
     return read_page(text), text
 

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.contract
 SET_IDS = {
     "RW061": "set-files", "RW062": "set-pins", "RW063": "set-versions", "RW064": "set-complete",
     "RW065": "set-plan", "RW066": "set-devices", "RW067": "metapackage", "RW068": "set-target-packages",
-    "RW069": "device-default", "RW070": "set-index", "RW071": "set-resolvers",
+    "RW069": "device-default", "RW070": "set-index",
     "RW072": "set-abi", "RW073": "set-targets", "RW074": "set-runtimes",
     "RW075": "set-overlaps",
 }  # fmt: skip
@@ -230,7 +230,7 @@ def test_findings_of_a_set_reach_every_output_and_can_be_let_pass(
 ) -> None:
     lock = write_pylock(tmp_path / "pylock.toml", small_set, triton="0" * 64)
     sarif, junit, page = (tmp_path / name for name in ("a.sarif", "a.xml", "a.html"))
-    code, out = audit(capfd, "--set", lock, "--sarif", sarif, "--junit", junit, "--html", page)
+    code, out = audit(capfd, "--set", lock, "--report", sarif, "--report", junit, "--report", page)
     assert code == 14 and f"set {lock}: 1 error" in out
     [run_of_log] = json.loads(sarif.read_text())["runs"]
     [result] = [result for result in run_of_log["results"] if result["ruleId"] == "RW061"]
@@ -428,7 +428,6 @@ def test_nothing_is_found_in_a_set_without_faults(tmp_path: Path) -> None:
     assert {skip.check for skip in report.skipped} - {"lost-wheels"} == {
         "set-plan",
         "set-index",
-        "set-resolvers",
         "set-abi",
     }
 
@@ -543,30 +542,12 @@ def test_conformance_is_told_of_an_index(index: Path, capfd: pytest.CaptureFixtu
     assert code == 14 and {word for word, _ in list_ids(document)} == {"RW070"}
 
 
-def test_installers_are_asked_on_request(
-    tmp_path: Path, index: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """A set whose version sorts below what the index has is not what anybody gets."""
-    newer = Draft("triton", "3.5.0+rocm10.1", "cp311-cp311-linux_x86_64", members={"triton/__init__.py": b""})
-    older = Draft("triton", "3.5.0+rocm7.1", "cp311-cp311-linux_x86_64", members={"triton/__init__.py": b""})
-    update.add_wheels(index, [older.write(tmp_path)], now="2026-11-21T12:00:00Z")
-    words = ("--set", index, newer.write(tmp_path), "--json")
-    code, document = audit(capfd, *words)
-    assert "--resolve" in document["set"]["skipped"]["set-resolvers"]
-    code, document = audit(capfd, *words, "--resolve")
-    assert code == 14 and "set-resolvers" in document["set"]["ran"]
-    messages = [f["what"] for f in document["set"]["findings"] if f["id"] == "RW071"]
-    assert {message.split(" ")[3] for message in messages} == {"pip", "uv"}, messages
-
-
 @pytest.mark.parametrize(
     ("cell", "words"),
     [
         (audited_set.PlannedWheel("torch", "3.12", "linux", TARGETS), ""),
         (audited_set.PlannedWheel("torchaudio", "3.12", "linux", TARGETS), ""),  # in its device wheels
         (audited_set.PlannedWheel("triton", "3.11", "linux"), ""),
-        (audited_set.PlannedWheel("torch", "3.12", "linux", TARGETS, line="2.9"), ""),
-        (audited_set.PlannedWheel("torch", "3.12", "linux", TARGETS, line="2.90"), "no torch 2.90"),
         (audited_set.PlannedWheel("torch", "3.13", "linux", TARGETS), "no torch for Python 3.13"),
         (audited_set.PlannedWheel("torch", "3.12", "windows", TARGETS), "on windows"),
         (audited_set.PlannedWheel("apex", "3.12", "linux"), "no apex"),
@@ -577,61 +558,3 @@ def test_what_was_planned_is_there(cell: audited_set.PlannedWheel, words: str, t
     report = audit_set(set_drafts(), tmp_path, planned=(cell,))
     assert {finding.check for finding in report.findings} == ({"set-plan"} if words else set())
     assert not words or words in report.findings[0].message
-
-
-def write_matrix(capfd: pytest.CaptureFixture[str], file: Path, *words: str) -> Path:
-    """Write what ``matrix --json`` prints."""
-    assert boundary.run_command(main.cli, ["matrix", "--trigger", "release", *words, "--json"]) == 0
-    file.write_text(capfd.readouterr().out)
-    return file
-
-
-def test_a_matrix_says_what_the_set_must_hold(
-    tmp_path: Path, small_set: list[Path], capfd: pytest.CaptureFixture[str]
-) -> None:
-    chosen = ("--family", "gfx94X-dcgpu", "--line", "2.13", "--platform", "linux", "--python", "3.11")
-    matrix = write_matrix(capfd, tmp_path / "matrix.json", *chosen, "--layout", "per-family")
-    code, document = audit(capfd, "--set", small_set[0].parent, "--plan", matrix, "--json")
-    messages = [f["what"] for f in document["set"]["findings"]]
-    assert code == 14 and {f["id"] for f in document["set"]["findings"]} == {"RW065"}
-    assert not any("triton for" in message for message in messages)
-    for missing in ("torch 2.13", "torchvision"):  # the set has another torch
-        assert any(f"no {missing} for Python 3.11 on linux" in message for message in messages)
-    step = {"kind": "build", "project": "pytorch", "python": "cp311"}
-    plan = {"request": {"platform": "linux"}, "targets": ["gfx942", "gfx90a"], "steps": [step]}
-    (tmp_path / "plan.json").write_text(json.dumps(plan))
-    code, document = audit(capfd, "--set", small_set[0].parent, "--plan", tmp_path / "plan.json", "--json")
-    [finding] = document["set"]["findings"]
-    assert code == 14 and "no code for gfx90a" in finding["what"]
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        None,
-        "nothing",
-        "[]",
-        "{}",
-        '{"cells": 1}',
-        '{"cells": [{}], "layout": "multi-arch"}',
-        '{"steps": [1]}',
-    ],
-)
-def test_what_is_no_plan_is_one_clear_error(
-    text: str | None, tmp_path: Path, small_set: list[Path], capfd: pytest.CaptureFixture[str]
-) -> None:
-    plan = tmp_path / "plan.json"
-    if text is not None:
-        plan.write_text(text)
-    code = boundary.run_command(main.cli, ["audit", "--set", str(small_set[0].parent), "--plan", str(plan)])
-    err = capfd.readouterr().err
-    assert code == 2 and err.count("error: ") == 1
-
-
-def test_a_matrix_of_several_sets_and_options_without_a_set_are_refused(
-    tmp_path: Path, small_set: list[Path], capfd: pytest.CaptureFixture[str]
-) -> None:
-    matrix = write_matrix(capfd, tmp_path / "matrix.json", "--platform", "linux")
-    for words in (["--set", str(small_set[0].parent), "--plan", str(matrix)], ["--plan", str(matrix)],
-                  ["--resolve"]):  # fmt: skip
-        assert boundary.run_command(main.cli, ["audit", str(small_set[0]), *words]) == 2

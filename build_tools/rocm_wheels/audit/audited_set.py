@@ -22,15 +22,13 @@ SetKind = Literal["folder", "index", "lock", "set"]
 class PlannedWheel:
     """What a plan has: a project (normalized) for a Python (``3.12``), a platform, and targets.
 
-    ``targets`` are those that there must be device code for; none: the project has no device code. ``line``
-    is what its version begins with (``2.13``), "" where that is not planned.
+    ``targets`` are those that there must be device code for; none: the project has no device code.
     """
 
     project: str
     python: str
     platform: str
     targets: tuple[str, ...] = ()
-    line: str = ""
 
 
 @dataclass(frozen=True)
@@ -68,14 +66,13 @@ class ComparedSet:
 class AuditedSet:
     """A set as its wheels were read.
 
-    ``unreadable`` are the wheels that are no archives, which their reports say, with their sha256. ``env`` is
-    what pip and uv are started with, None where they are not to be asked. ``compared`` is an older set.
+    ``unreadable`` are the wheels that are no archives, which their reports say, with their sha256.
+    ``compared`` is an older set.
     """
 
     files: SetFiles
     wheels: tuple[audited_wheel.AuditedWheel, ...]
     unreadable: Mapping[str, str] = field(default_factory=dict)
-    env: Mapping[str, str] | None = None
     compared: ComparedSet | None = None
 
     @property

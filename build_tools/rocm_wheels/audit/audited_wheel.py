@@ -46,7 +46,6 @@ class WheelExpectation:
     as in ``--gfx``; ``python_tag`` is the ABI of the interpreter it is for (``cp312``, ``cp313t``);
     ``rocm_version`` is the SDK's; ``requirements`` are exact pins that METADATA must hold besides the
     recipe's own (``triton==3.5.0``). ``unrepaired``: it stays as it was built, for the machine that built it.
-    ``strict``: WHEEL, RECORD and variant.json are as formats want them, whoever built it.
     """
 
     project: Project | None
@@ -57,7 +56,6 @@ class WheelExpectation:
     rocm_version: str | None = None
     requirements: tuple[str, ...] = ()
     unrepaired: bool = False
-    strict: bool = False
 
     @property
     def recipe(self) -> Project:
@@ -106,7 +104,7 @@ class AuditedWheel:
     @property
     def format_severity(self) -> Severity:
         """How grave it is that WHEEL is not as its format wants it, and works: in wheels of ours an error."""
-        return "error" if self.has_recipe or self.expected.strict else "warning"
+        return "error" if self.has_recipe else "warning"
 
     @cached_property
     def wheel_platform(self) -> required_packages.WheelPlatform | None:

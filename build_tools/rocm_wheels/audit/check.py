@@ -37,6 +37,12 @@ class AuditCheck:
     needs_recipe: bool = False
     run_check: Callable[[Any], Sequence[errors.Finding] | Any] | None = None
 
+    def to_json(self) -> dict[str, object]:
+        """Return what it is about as plain JSON values."""
+        words = {"looks_for": self.looks_for, "why": self.why, "fix": self.fix}
+        needs = {"needs_recipe": self.needs_recipe, "needs_set": self.kind == "set"}
+        return {"id": self.id, "name": self.name, "severity": self.severity, **words, **needs}
+
     @property
     def tip(self) -> str:
         """What is advised with a finding that has no tip of its own."""

@@ -66,7 +66,7 @@ def find_check(word: str) -> check_definition.AuditCheck:
             return check
     names = [name for check in ALL_CHECKS for name in (check.id, check.name)]
     raise errors.UsageError(
-        f"there is no check {word}{tables.suggest_name(word, names)}", tip="audit --list-checks"
+        f"there is no check {word}{tables.suggest_name(word, names)}", tip="`audit --explain` lists them"
     )
 
 

@@ -70,7 +70,7 @@ def check_purelib(wheel: audited_wheel.AuditedWheel) -> list[Finding]:
 )
 def check_record_digests(wheel: audited_wheel.AuditedWheel) -> list[Finding]:
     """RECORD has a digest of each file, spelled as the specification says."""
-    findings = _list_scan_faults(wheel, "digests", "error" if wheel.expected.strict else "warning")
+    findings = _list_scan_faults(wheel, "digests", "warning")
     broken = {fault.removeprefix(f"{wheel.scan.path}: ") for fault in wheel.scan.breaking_faults}
     if not wheel.has_recipe:
         return findings
@@ -230,13 +230,6 @@ def check_metadata_text(wheel: audited_wheel.AuditedWheel) -> list[Finding]:
     if content is None:
         message = f"is missing, and the file name has the label {label}"
         return [*findings, Finding("error", message, tip, subject=where)]
-    if wheel.expected.strict and label is not None:
-        try:
-            document.parse_wheel_document(content, name=where, label=label)
-        except DataError as fault:
-            message = f"does not describe this wheel: {str(fault).removeprefix(f'{where}: ')}"
-            return [*findings, Finding("error", message, tip, subject=where)]
-        return findings
     try:
         variants = document.read_any_format(content, name=where)
     except DataError as fault:

@@ -8,6 +8,7 @@ wheel says reaches a page unescaped.
 from __future__ import annotations
 
 import json
+import platform
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -98,7 +99,7 @@ def _format_report(
         for check, number in told.items():
             if number > _MOST_ALIKE:
                 count = tables.format_count(number - _MOST_ALIKE, "other finding")
-                lines.append(f"  {count} of {check}: --json and --html have all")
+                lines.append(f"  {count} of {check}: --json and --report have all")
     return lines
 
 
@@ -119,7 +120,7 @@ def explain_check(check: AuditCheck) -> list[str]:
         f"  why: {check.why}",
         f"  fix: {check.fix}",
         *([f"  {name}: {text}" for name, text in ARCHIVE_FAULTS.items()] if check.name == "archive" else []),
-        *(["  needs: a recipe (--recipe)"] if check.needs_recipe else []),
+        *(["  needs: a recipe (--by-recipe)"] if check.needs_recipe else []),
         *(["  needs: a set (--set)"] if check.kind == "set" else []),
     ]
 
@@ -197,15 +198,25 @@ def _make_sarif_result(finding: Finding, uri: str, place: int) -> dict[str, Any]
     }
 
 
-def write_sarif_file(path: Path, reports: Sequence[audited_wheel.CheckReport], version: str) -> None:
-    """Write a SARIF log, whole or not at all."""
-    files.write_atomically(path, json.dumps(make_sarif(reports, version), indent=1) + "\n")
-
-
-def write_audit_junit(
-    path: Path, reports: Sequence[audited_wheel.CheckReport], *, when: str, host: str
+def write_report(
+    path: Path,
+    reports: Sequence[audited_wheel.AuditReport],
+    of_set: audited_set.SetReport | None,
+    version: str,
+    when: str,
 ) -> None:
-    """Write a suite for each report and a case for each check; errors are failures, warnings pass."""
+    """Write reports in the form that the file's name ends with: a page, SARIF, or JUnit XML."""
+    every = [*reports, *([of_set] if of_set is not None else [])]
+    if path.suffix == ".html":
+        files.write_atomically(path, page.render_audit_page(reports, version, of_set))
+    elif path.suffix == ".sarif":
+        files.write_atomically(path, json.dumps(make_sarif(every, version), indent=1) + "\n")
+    else:
+        junit.write_junit_file(path, make_junit_suites(every), when=when, host=platform.node())
+
+
+def make_junit_suites(reports: Sequence[audited_wheel.CheckReport]) -> list[junit.JunitSuite]:
+    """Return a suite for each report and a case for each check; errors are failures, warnings pass."""
     suites = []
     for report in reports:
         cases = []
@@ -219,4 +230,4 @@ def write_audit_junit(
             tag: junit.JunitTag = "skipped" if skip else "failure" if errors else ""
             cases.append(junit.JunitCase("audit", f"{check.id} {check.name}", 0.0, tag, "AuditError", reason))
         suites.append(junit.JunitSuite(report.title, tuple(cases)))
-    junit.write_junit_file(path, suites, when=when, host=host)
+    return suites

@@ -120,7 +120,7 @@ def format_device_code(reports: Iterable[audited_wheel.AuditReport]) -> list[str
             f"  {letter}: {posixpath.basename(rows[0].library) or rows[0].library}{more} ({projects})"
         )
     if len(columns) > len(shown):
-        legend.append(f"  {format_count(len(columns) - len(shown), 'other column')}: see the page (--html)")
+        legend.append(f"  {format_count(len(columns) - len(shown), 'other column')}: see the page (--report)")
     return [*(f"  {line}" for line in align_rows(lines)), *legend] if shown else []
 
 

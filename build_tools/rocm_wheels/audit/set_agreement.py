@@ -355,13 +355,9 @@ def _judge_cell(subject: audited_set.AuditedSet, cell: audited_set.PlannedWheel)
     wheels = [
         wheel
         for wheel in subject.wheels_by_project.get(cell.project, ())
-        if f"{set_environments.get_version(wheel).base_version}.".startswith(
-            f"{cell.line}." if cell.line else ""
-        )
         if any(environment.accepts(wheel.scan.path.name) for environment in _list_cell_environments(cell))
     ]
-    name = f"{cell.project} {cell.line}".rstrip()
-    words = f"{name} for Python {cell.python} on {cell.platform}"
+    words = f"{cell.project} for Python {cell.python} on {cell.platform}"
     if not wheels:
         yield errors.Finding(
             "error", f"there is no {words}, which was planned", "build it, or plan without it"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import platform as machine_platform
 import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -14,47 +14,32 @@ import click
 from click.core import ParameterSource
 
 from rocm_wheels import __version__
-from rocm_wheels.cli import audit_set, boundary, catalogue, command, evidence
+from rocm_wheels.cli import boundary, catalogue, command, evidence
 from rocm_wheels.cli.options import GivenPath, RegularFile
 from rocm_wheels.cli.output import print_result
-from rocm_wheels.core import errors, extras, log, tables
-from rocm_wheels.core.files import hash_file, write_atomically
+from rocm_wheels.core import errors, extras, files, log, tables
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rocm_wheels.audit import audited_wheel, import_check
-    from rocm_wheels.audit.audited_set import SetFiles, SetReport
+    from rocm_wheels.audit import audited_set, audited_wheel
     from rocm_wheels.wheels.scan import WheelScan
 
-_FILE = RegularFile()
+_EVERY_CHECK = "all"
+_REPORT_SUFFIXES = (".html", ".sarif", ".xml")
 
 
 @command.command("audit")
-@click.argument("wheels", nargs=-1, type=_FILE, metavar="[WHEEL...]")
+@click.argument("wheels", nargs=-1, type=RegularFile(), metavar="[WHEEL...]")
 @catalogue.SET.but(
     name="place",
     metavar="DIR|INDEX|LOCK",
     help="Audit these wheels as a set, too: a folder, an index, a pylock.toml, or a set.json of a store. "
     "Without WHEELs, each wheel of it is audited.",
 )
-@catalogue.PLAN.but(
-    name="plan", help="What the set must hold: the output of `matrix --json` or `plan --json`."
-)
-@command.option(
-    "--resolve", is_flag=True, help="Ask pip and uv what they take of the set, too; some seconds."
-)
 @command.option(
     "--against",
     metavar="WHEEL|DIR|INDEX|LOCK",
     help="Compare with an older wheel, or with the wheels of an older set: what was lost, and what changed "
     "beyond the limits.",
-)
-@command.option(
-    "--recipe",
-    metavar="NAME",
-    aliases=("--project",),
-    help="Hold every WHEEL to the recipe of this project, whatever it is called.",
 )
 @command.option(
     "--by-recipe",
@@ -65,11 +50,6 @@ _FILE = RegularFile()
 @catalogue.ROCM.but(name="rocm_version", help="Version of ROCm that they were built with.")
 @catalogue.PYTHON_WORDS.but(
     type=GivenPath(), help="Import each wheel too, with this Python and its packages."
-)
-@command.option(
-    "--strict",
-    is_flag=True,
-    help="Have WHEEL, RECORD and variant.json as formats want them: what is a warning there is an error.",
 )
 @catalogue.LOCAL_LINKS.but(
     help="Wheels that METADATA requires, to look in for what libraries need. May be given several times."
@@ -83,21 +63,28 @@ _FILE = RegularFile()
 @catalogue.POLICY.but(
     help="YAML file of exceptions, each with owner, reason and end date, and of limits for --against."
 )
-@command.option("--sarif", type=GivenPath(), metavar="FILE", help="Write the findings as SARIF 2.1.0.")
-@command.option("--junit", type=GivenPath(), metavar="FILE", help="Write the checks as JUnit XML.")
-@catalogue.HTML.but(help="Write a page: findings, libraries and their targets.")
 @command.option(
-    "--explain", metavar="CHECK", help="Say what a check looks for, why, and what to do; then leave."
+    "--report",
+    "reports",
+    multiple=True,
+    type=GivenPath(),
+    metavar="FILE",
+    help="Write the findings in the form that FILE ends with: .html, .sarif (2.1.0), .xml (JUnit). "
+    "May be given several times.",
 )
-@catalogue.takes(catalogue.LIST_CHECKS, catalogue.JSON)
-def audit_command(  # noqa: PLR0917 - click passes them by name
+@command.option(
+    "--explain",
+    is_flag=False,
+    flag_value=_EVERY_CHECK,
+    metavar="[CHECK]",
+    help="Say what a check looks for, why, and what to do; without CHECK, list all. Then leave.",
+)
+@catalogue.takes(catalogue.JSON)
+def audit_command(
     wheels: tuple[Path, ...],
-    recipe: str | None,
-    find_links: tuple[Path, ...],
     place: str | None,
-    against: str | None,
+    reports: tuple[Path, ...],
     explain: str | None,
-    list_checks: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -118,39 +105,28 @@ def audit_command(  # noqa: PLR0917 - click passes them by name
     Examples:
       rocm-wheels audit torch-2.9.1-cp312-cp312-manylinux_2_28_x86_64.whl
       rocm-wheels audit --by-recipe dist/*.whl --gfx gfx942,gfx1100
-      rocm-wheels audit dist/*.whl --find-links rocm-packages --html audit.html
+      rocm-wheels audit dist/*.whl --find-links rocm-packages --report audit.html
       rocm-wheels audit --set dist
       rocm-wheels audit --set dist --against https://example.com/whl/nightly
       rocm-wheels audit --explain RW012
     """
-    from rocm_wheels.audit import checks, outputs
+    from rocm_wheels.audit import outputs
 
-    if list_checks or explain is not None:
-        chosen = checks.ALL_CHECKS if explain is None else (checks.find_check(explain),)
-        rows = [(check.id, check.name, check.severity, check.looks_for) for check in checks.ALL_CHECKS]
-        lines = tables.align_rows(rows) if explain is None else outputs.explain_check(chosen[0])
-        print_result({"checks": [_describe_check(check) for check in chosen]}, lines, as_json=as_json)
+    if explain is not None:
+        _explain_checks(explain, as_json=as_json)
         return
     if not wheels and place is None:
         raise errors.UsageError("no wheels were named", tip="for example: rocm-wheels audit dist/*.whl")
-    if place is None and (options["plan"] is not None or options["resolve"]):
-        raise errors.UsageError("--plan and --resolve are about a set", tip="name it: --set DIR")
-    if options["html"] is not None:
-        extras.require_extras("a page", "build")
+    for path in reports:
+        if path.suffix not in _REPORT_SUFFIXES:
+            tip = f"it ends with one of {' '.join(_REPORT_SUFFIXES)}"
+            raise errors.UsageError(f"--report {path}: no form of a report is called so", tip=tip)
+        if path.suffix == ".html":
+            extras.require_extras("a page", "build")
     begun = evidence.describe_origin("audit")
-    request = AuditRequest(
-        wheels,
-        _read_expected(recipe, options),
-        find_links,
-        options["ignore"],
-        options["policy"],
-        place,
-        against=against,
-        plan=options["plan"],
-        resolve=options["resolve"],
-    )
-    audit = audit_wheels(request)
-    _write_files(audit, options)
+    audit = audit_wheels(_read_request(wheels, place, options))
+    for path in reports:
+        outputs.write_report(path, audit.wheels, audit.of_set, __version__, begun["when"])
     document: dict[str, object] = {**begun, "wheels": [report.to_json() for report in audit.wheels]}
     if audit.of_set is not None:
         document["set"] = audit.of_set.to_json()
@@ -165,65 +141,75 @@ def audit_command(  # noqa: PLR0917 - click passes them by name
         raise errors.AuditError(f"the set failed: {tables.format_count(len(audit.of_set.errors), 'error')}")
 
 
-@dataclass(frozen=True)
-class ExpectedBuild:
-    """Which recipe wheels are held to, the one named or each its own, and what is known of their build.
+def _explain_checks(word: str, *, as_json: bool) -> None:
+    from rocm_wheels.audit import checks, outputs
 
-    ``strict``: files of the format are held to it, with a recipe or without.
+    chosen = checks.ALL_CHECKS if word == _EVERY_CHECK else (checks.find_check(word),)
+    rows = [(check.id, check.name, check.severity, check.looks_for) for check in chosen]
+    lines = tables.align_rows(rows) if word == _EVERY_CHECK else outputs.explain_check(chosen[0])
+    print_result({"checks": [check.to_json() for check in chosen]}, lines, as_json=as_json)
+
+
+def _annotate(reports: Sequence[audited_wheel.CheckReport]) -> None:
+    """Print errors and warnings as GitHub shows them, beside the job."""
+    from rocm_wheels.audit import checks
+
+    for report in reports:
+        for finding in report.findings:
+            text = f"{report.title}: {checks.get_check_id(finding.check)} {errors.format_finding(finding)}"
+            if finding.severity == "error":
+                log.log_error(text)
+            elif finding.severity == "warning":
+                log.log_warning(text)
+
+
+@dataclass(frozen=True)
+class AuditRequest:
+    """What is to be audited: ``wheels``, and ``place``, where a set is, None without one.
+
+    ``by_recipe``: each is held to the recipe of its project, with ``targets`` and ``rocm_version`` as far as
+    they are known, and imported with ``python``. ``against`` is the place of what it is compared with.
     """
 
-    recipe: str | None = None
+    wheels: Sequence[Path]
+    place: str | None = None
     by_recipe: bool = False
     targets: tuple[str, ...] | None = None
     rocm_version: str | None = None
-    environment: import_check.ImportEnvironment | None = None
-    strict: bool = False
+    python: Path | None = None
+    find_links: Sequence[Path] = ()
+    ignore: Sequence[str] = ()
+    policy: Path | None = None
+    against: str | None = None
 
 
-def _read_expected(recipe: str | None, options: dict[str, Any]) -> ExpectedBuild:
-    from rocm_wheels.audit import import_check
+def _read_request(wheels: Sequence[Path], place: str | None, options: Mapping[str, Any]) -> AuditRequest:
     from rocm_wheels.models import gfx
     from rocm_wheels.sdk import interpreters
 
-    context, by_recipe = click.get_current_context(), options["by_recipe"] or recipe is not None
+    context, by_recipe = click.get_current_context(), options["by_recipe"]
     facts = {  # what a configuration file says of builds makes no wheel ours
         name: options[name]
         for name in ("pytorch_rocm_arch", "rocm_version", "python")
         if by_recipe or context.get_parameter_source(name) is ParameterSource.COMMANDLINE
     }
-    arch, python, environment = facts.get("pytorch_rocm_arch"), facts.get("python"), None
+    arch, python = facts.get("pytorch_rocm_arch"), facts.get("python")
     if python is not None:
-        env = boundary.read_environment()
-        program = interpreters.find_python_program(os.fspath(python), env)
         # not resolved: a virtual environment is found through the link that its interpreter is
-        environment = import_check.ImportEnvironment(program.absolute(), env)
-    return ExpectedBuild(
-        recipe,
+        program = interpreters.find_python_program(os.fspath(python), boundary.read_environment())
+        python = program.absolute()
+    return AuditRequest(
+        wheels,
+        place,
         by_recipe or bool(facts),
         gfx.parse_targets(arch) if arch is not None else None,
         facts.get("rocm_version"),
-        environment,
-        options["strict"],
+        python,
+        options["find_links"],
+        options["ignore"],
+        options["policy"],
+        options["against"],
     )
-
-
-@dataclass(frozen=True)
-class AuditRequest:
-    """What is to be audited, as options say it; ``place`` is that of a set, None without one.
-
-    ``plan`` says what it must hold; with ``resolve`` pip and uv are asked what they take of it.
-    ``against`` is the place of what it is compared with, if anything.
-    """
-
-    wheels: Sequence[Path]
-    expected: ExpectedBuild
-    find_links: Sequence[Path] = ()
-    ignore: Sequence[str] = ()
-    policy: Path | None = None
-    place: str | None = None
-    plan: Path | None = None
-    resolve: bool = False
-    against: str | None = None
 
 
 @dataclass(frozen=True)
@@ -231,7 +217,7 @@ class AuditResult:
     """The reports of wheels, and of their set, if there is one. ``scans``: what was read of all of these."""
 
     wheels: list[audited_wheel.AuditReport]
-    of_set: SetReport | None = None
+    of_set: audited_set.SetReport | None = None
     scans: tuple[WheelScan, ...] = ()
 
     @property
@@ -245,72 +231,97 @@ def audit_wheels(request: AuditRequest) -> AuditResult:
 
     What is downloaded is removed in the end.
     """
-    planned = audit_set.read_planned_wheels(request.plan) if request.plan is not None else None
-    prefix = "rocm-wheels-audit-"
-    with tempfile.TemporaryDirectory(prefix=prefix) as new, tempfile.TemporaryDirectory(prefix=prefix) as old:
-        files = audit_set.collect_set_files(request.place, Path(new)) if request.place is not None else None
-        if files is not None and planned is not None:
-            files = replace(files, planned=planned)
-        older = _collect_older(request.against, Path(old)) if request.against is not None else None
-        return _audit_files(request, files, older)
+    with tempfile.TemporaryDirectory(prefix="rocm-wheels-audit-") as folder:
+        listed = _collect_set(request.place, Path(folder, "set")) if request.place is not None else None
+        older = _collect_set(request.against, Path(folder, "older")) if request.against is not None else None
+        return _audit_files(request, listed, older)
 
 
-def _audit_files(request: AuditRequest, files: SetFiles | None, older: SetFiles | None) -> AuditResult:
-    from rocm_wheels.audit import set_sources, split_wheels, verify
+def _audit_files(
+    request: AuditRequest, listed: audited_set.SetFiles | None, older: audited_set.SetFiles | None
+) -> AuditResult:
+    from rocm_wheels.audit import exceptions, import_check, set_sources, split_wheels, verify
     from rocm_wheels.audit.audited_set import AuditedSet, ComparedSet
-    from rocm_wheels.audit.exceptions import AuditPolicy, apply_exceptions, load_audit_policy, parse_ignored
 
-    ignored = [parse_ignored(text) for text in request.ignore]
-    exceptions = load_audit_policy(request.policy) if request.policy is not None else AuditPolicy()
-    if files is not None:
-        files = set_sources.add_named_wheels(files, request.wheels)
-    listed = files.wheels if files is not None else ()
-    expected = _make_expectations(request.wheels, listed, request.expected)
+    ignored = [exceptions.parse_ignored(text) for text in request.ignore]
+    policy = exceptions.AuditPolicy()
+    if request.policy is not None:
+        policy = exceptions.load_audit_policy(request.policy)
+    if listed is not None:
+        listed = set_sources.add_named_wheels(listed, request.wheels)
+    wheels = listed.wheels if listed is not None else ()
+    expected = _make_expectations(request, wheels)
     older_wheels = _match_older(list(expected), older) if older is not None else {}
-    read = verify.read_wheels(expected, find_links=request.find_links, together=files is not None)
+    read = verify.read_wheels(expected, find_links=request.find_links, together=listed is not None)
     today = datetime.now(timezone.utc).date()
     subjects = {subject.scan.path: subject for subject in read.wheels}
-    reported, hosts = dict.fromkeys(request.wheels or listed), dict[Path, Path]()
-    if request.expected.by_recipe:  # what is reported of a host is of its device wheels, too
+    reported, hosts = dict.fromkeys(request.wheels or wheels), dict[Path, Path]()
+    if request.by_recipe:  # what is reported of a host is of its device wheels, too
         for host in reported:
             hosts.update(dict.fromkeys(split_wheels.select_device_wheels(host, list(reported)), host))
         reported = {wheel: None for wheel in reported if wheel not in hosts or wheel not in subjects}
+    environment = None
+    if request.python is not None:
+        environment = import_check.ImportEnvironment(request.python, boundary.read_environment())
     reports = []
     for wheel in reported:
         if wheel in subjects:
             subject = subjects[wheel]
             if wheel in older_wheels:
-                baseline = verify.read_baseline(older_wheels[wheel], exceptions.drift_limits)
+                baseline = verify.read_baseline(older_wheels[wheel], policy.drift_limits)
                 subject = replace(subject, baseline=baseline)
-            report = verify.check_wheel(subject, environment=request.expected.environment)
+            report = verify.check_wheel(subject, environment=environment)
         else:
-            report = verify.make_unreadable_report(
-                wheel, read.damaged[wheel], expected[hosts.get(wheel, wheel)]
-            )
-        reports.append(apply_exceptions(report, ignored, exceptions, today))
-    if files is None:
+            of_host = expected[hosts.get(wheel, wheel)]
+            report = verify.make_unreadable_report(wheel, read.damaged[wheel], of_host)
+        reports.append(exceptions.apply_exceptions(report, ignored, policy, today))
+    if listed is None:
         return AuditResult(reports)
-    unreadable = {path.name: hash_file(path) for path in read.damaged}
-    env = boundary.read_environment() if request.resolve else None
+    unreadable = {path.name: files.hash_file(path) for path in read.damaged}
     compared = None
     if older is not None:
         compared = ComparedSet(older.origin, tuple(wheel.name for wheel in older.wheels))
-    audited_set = AuditedSet(files, read.wheels, unreadable, env, compared)
-    set_report = apply_exceptions(verify.check_set(audited_set), ignored, exceptions, today)
-    return AuditResult(reports, set_report, tuple(wheel.scan for wheel in read.wheels))
+    of_set = verify.check_set(AuditedSet(listed, read.wheels, unreadable, compared))
+    scans = tuple(wheel.scan for wheel in read.wheels)
+    return AuditResult(reports, exceptions.apply_exceptions(of_set, ignored, policy, today), scans)
 
 
-def _collect_older(place: str, folder: Path) -> SetFiles:
-    """Return the files of a set to compare with, or one wheel alone."""
-    from rocm_wheels.audit.audited_set import SetFiles
+def _collect_set(place: str, folder: Path) -> audited_set.SetFiles:
+    """Return the files of a set, of a store's that is a folder, too, or one wheel alone."""
+    from rocm_wheels.audit import audited_set, set_sources
+    from rocm_wheels.core import records
 
     path = Path(place)
     if path.suffix == ".whl" and path.is_file():
-        return SetFiles(place, "folder", (path,))
-    return audit_set.collect_set_files(place, folder)
+        return audited_set.SetFiles(place, "folder", (path,))
+    if path.name != "set.json" or not path.is_file():
+        folder.mkdir()
+        return set_sources.collect_set(place, folder)
+    from rocm_wheels.release import set_audit, wheel_set
+    from rocm_wheels.release.store_paths import FamilyPaths
+
+    document = wheel_set.parse_set(records.read_text_file(path).encode(), where=str(path))
+    paths = FamilyPaths(document.family)
+    inner = Path(paths.set_document(document.id))
+    root = Path(*path.absolute().parts[: -len(inner.parts)])
+    if root / inner != path.absolute():
+        raise errors.UsageError(
+            f"{path} does not lie in a store, so where its wheels are is not known",
+            tip=f"in a store it is at {inner}; or name the folder of the wheels",
+        )
+    digests = {file.name: file.sha256 for file in document.files}
+    places = {name: root / paths.pool_file(sha256, name) for name, sha256 in digests.items()}
+    return audited_set.SetFiles(
+        str(path),
+        "set",
+        tuple(place for place in places.values() if place.is_file()),
+        digests=digests,
+        absent={name: f"is not at {place}" for name, place in places.items() if not place.is_file()},
+        planned=set_audit.list_planned_wheels(document),
+    )
 
 
-def _match_older(wheels: Sequence[Path], older: SetFiles) -> dict[Path, Path]:
+def _match_older(wheels: Sequence[Path], older: audited_set.SetFiles) -> dict[Path, Path]:
     """Return the wheel that each is compared with. UsageError where there is none for any of them.
 
     DataError for a wheel that the older set lists and that could not be had.
@@ -331,7 +342,7 @@ def _match_older(wheels: Sequence[Path], older: SetFiles) -> dict[Path, Path]:
 
 
 def _make_expectations(
-    wheels: Sequence[Path], listed: Sequence[Path], build: ExpectedBuild
+    request: AuditRequest, listed: Sequence[Path]
 ) -> dict[Path, audited_wheel.WheelExpectation]:
     """Return what each wheel is held to: those named, and those that a set lists.
 
@@ -341,78 +352,25 @@ def _make_expectations(
     from rocm_wheels.models import project_names
     from rocm_wheels.models.project import load_project
 
-    chosen, known = build.recipe, project_names.list_project_names()
-    if chosen is not None and chosen not in known:  # people call a recipe by what it builds, too
-        chosen = next((name for name in known if load_project(name).distribution == chosen), chosen)
-    names = [chosen] if chosen else known if build.by_recipe else []
+    names = project_names.list_project_names() if request.by_recipe else []
     recipes = [load_project(name) for name in names]
-    need_recipe = set(split_wheels.group_device_wheels(wheels)) if build.by_recipe else set()
+    need_recipe = split_wheels.group_device_wheels(request.wheels) if request.by_recipe else {}
     expected: dict[Path, audited_wheel.WheelExpectation] = {}
-    for wheel in (*wheels, *listed):
+    for wheel in (*request.wheels, *listed):
         distribution, _, tags = wheel.name.partition("-")  # whether it is a wheel's name, a check tells
-        windows = "-win_" in tags
-        of_wheel = [
-            recipe for recipe in recipes if audited_wheel.is_same_name(recipe.distribution, distribution)
-        ]
-        if build.recipe and wheel in need_recipe:
-            of_wheel = recipes  # whatever the wheel is called
-        recipe = of_wheel[0] if of_wheel else None
+        builders = (r for r in recipes if audited_wheel.is_same_name(r.distribution, distribution))
+        recipe = next(builders, None)
         if recipe is None and wheel in need_recipe:
             builds = ", ".join(f"{project.distribution} ({project.name})" for project in recipes)
             raise errors.UsageError(
                 f"{wheel.name}: no recipe builds {distribution}",
-                tip=f"name one: --recipe NAME ({builds}); without --by-recipe, --gfx, --rocm and "
-                "--python any wheel is audited",
+                tip=f"recipes build {builds}; without --by-recipe, --gfx, --rocm and --python any wheel is "
+                "audited",
             )
         expected[wheel] = audited_wheel.WheelExpectation(
             recipe,
-            "windows" if windows else "linux",
-            targets=build.targets if recipe is not None else None,
-            rocm_version=build.rocm_version if recipe is not None else None,
-            strict=build.strict,
-        )
-    if build.recipe and not any(expectation.project for expectation in expected.values()):
-        raise errors.UsageError(
-            f"--recipe {build.recipe}: no wheel of the set is of {recipes[0].distribution}",
-            tip="leave --recipe out: any wheel can be audited without",
+            "windows" if "-win_" in tags else "linux",
+            targets=request.targets if recipe is not None else None,
+            rocm_version=request.rocm_version if recipe is not None else None,
         )
     return expected
-
-
-def _write_files(audit: AuditResult, options: dict[str, Any]) -> None:
-    from rocm_wheels.audit import outputs, page
-
-    if options["sarif"] is not None:
-        outputs.write_sarif_file(options["sarif"], audit.reports, __version__)
-    if options["junit"] is not None:
-        when = datetime.now(timezone.utc).isoformat(timespec="seconds")
-        outputs.write_audit_junit(options["junit"], audit.reports, when=when, host=machine_platform.node())
-    if options["html"] is not None:
-        write_atomically(options["html"], page.render_audit_page(audit.wheels, __version__, audit.of_set))
-
-
-def _annotate(reports: Sequence[audited_wheel.CheckReport]) -> None:
-    """Print errors and warnings as GitHub shows them, beside the job."""
-    from rocm_wheels.audit import checks
-
-    for report in reports:
-        for finding in report.findings:
-            text = f"{report.title}: {checks.get_check_id(finding.check)} {errors.format_finding(finding)}"
-            if finding.severity == "error":
-                log.log_error(text)
-            elif finding.severity == "warning":
-                log.log_warning(text)
-
-
-def _describe_check(check: Any) -> dict[str, object]:
-
-    return {
-        "id": check.id,
-        "name": check.name,
-        "severity": check.severity,
-        "looks_for": check.looks_for,
-        "why": check.why,
-        "fix": check.fix,
-        "needs_recipe": check.needs_recipe,
-        "needs_set": check.kind == "set",
-    }

@@ -318,7 +318,6 @@ DRY_RUN = Entry("--dry-run", is_flag=True, help="Say what would be done, and why
 ALL = Entry("--all", "everything", is_flag=True, help="List all, not only the first ones.")
 LIST_CHECKS = Entry("--list-checks", is_flag=True, help="List the checks and leave.")
 OUTPUTS = Entry("--outputs", is_flag=True, help="Set outputs of the step of a workflow (GITHUB_OUTPUT).")
-HTML = Entry("--html", type=options.GivenPath(), metavar="FILE", help="Write a page of it, too.")
 JSON = Entry("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout.")
 
 NEW_WHEELS = takes(

@@ -95,7 +95,7 @@ def _audit_set(store: Store, document: wheel_set.SetDocument, path: Path) -> tes
     from rocm_wheels.release import stage, wheel_set
 
     begun = evidence.describe_origin("set check")
-    done = audit.audit_wheels(audit.AuditRequest((), audit.ExpectedBuild(by_recipe=True), place=str(path)))
+    done = audit.audit_wheels(audit.AuditRequest((), str(path), by_recipe=True))
     read = {scan.path.name: scan.sha256 for scan in done.scans}
     wrong = [file.name for file in document.files if read.get(file.name) != file.sha256]
     if wrong:

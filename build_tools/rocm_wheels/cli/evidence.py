@@ -453,7 +453,7 @@ def remember_digests() -> stored_digests.StoredDigests:
     help="Print every rule with the evidence that it rests on, what the channel would refuse, and the"
     " command that is next.",
 )
-@catalogue.HTML
+@option("--html", type=GivenPath(), metavar="FILE", help="Write a page of it, too.")
 @catalogue.OUTPUTS.but(
     help="Set `passed` as an output of the step of a workflow (GITHUB_OUTPUT): true or false. A set that"
     " cannot go yet is no failure then."
