@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from cut_commands import SHIM, begin_count, commands, counting, cut_at_event, in_a_process, points
+from crash import SHIM, begin_count, commands, counting, cut_at_event, in_a_process, points
 from source_trees import Tree, Upstream, content
 
 from rocm_wheels.sources import checkout

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from cut_commands import SHIM, begin_count, commands, counting, in_a_process, points
+from crash import SHIM, begin_count, commands, counting, in_a_process, points
 from source_trees import DEEP, MIDDLE, Tree, Upstream, content, times
 
 from rocm_wheels.core import errors

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from cut_commands import cut_at_event, in_a_process
+from crash import cut_at_event, in_a_process
 from index_wheels import wheel
 from install_world import torch
 

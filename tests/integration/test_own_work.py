@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from cut_commands import SHIM, begin_count, commands, counting, in_a_process, points
+from crash import SHIM, begin_count, commands, counting, in_a_process, points
 from source_trees import DEEP, MIDDLE, Tree, Upstream, content
 
 from rocm_wheels.core import errors

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from cut_commands import SHIM, begin_count, commands, counting, in_a_process, points
+from crash import SHIM, begin_count, commands, counting, in_a_process, points
 from source_trees import DEEP, Tree, Upstream, content
 
 pytestmark = [

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 import s3_servers
-from faulty_store import FaultyStore, Killed, Watched
+from crash import FaultyStore, Killed, Watched
 from promoted_sets import PAGES, PATHS, Sets, abandon, channel_of, linked, promote, promoter, sets
 from release_world import FAMILY
 

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
-from faulty_store import FaultyStore, Killed
+from crash import FaultyStore, Killed
 from judged_sets import said
 from release_world import FAMILY, NOW, World, drafts
 

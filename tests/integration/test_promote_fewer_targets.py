@@ -140,7 +140,7 @@ def test_a_failure_on_any_target_holds_a_set_that_one_is_enough_for(bench: Bench
 
 def test_a_killed_promotion_of_such_a_set_is_finished(bench: Bench, promote: Promote) -> None:
     """It was said once that it is meant: what was begun is completed by the same command, or without it."""
-    from faulty_store import FaultyStore, Killed
+    from crash import FaultyStore, Killed
 
     from rocm_wheels.release import verdict
     from rocm_wheels.release.channel import ChannelActor, Promoter

@@ -12,7 +12,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from faulty_store import FaultyStore, Killed
+from crash import FaultyStore, Killed
 from promoted_sets import (
     PAGES,
     PASSED,

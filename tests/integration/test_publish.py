@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from faulty_store import FaultyStore
+from crash import FaultyStore
 
 from rocm_wheels.stores import folder
 from rocm_wheels.stores.store import ChangedInStoreError, put_file

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import s3_servers
-from faulty_store import FaultyStore, Killed
+from crash import FaultyStore, Killed
 from judged_sets import NOW, a_set, put_set, said, wheel
 
 from rocm_wheels.core import errors

@@ -12,7 +12,7 @@ from datetime import date
 from pathlib import Path
 
 import pytest
-from faulty_store import FaultyStore
+from crash import FaultyStore
 from release_world import NOW, World, a_lock, add_statement, drafts
 
 from rocm_wheels.cli import boundary, main

@@ -15,8 +15,8 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from crash import FaultyStore, Killed, Watched
 from edited_documents import reseal
-from faulty_store import FaultyStore, Killed, Watched
 from install_world import make_environment
 from judged_sets import policy, said
 from promoted_sets import PAGES, PASSED, PATHS, Sets, abandon, linked, sets, stage

@@ -15,8 +15,7 @@ from pathlib import Path
 
 import pytest
 import s3_servers
-from cut_commands import in_a_process
-from faulty_store import FaultyStore
+from crash import FaultyStore, in_a_process
 from index_server import serve_folder
 from our_pip import PIP, UV
 from promoted_sets import (
@@ -425,7 +424,7 @@ KILLED = """
 import os, sys
 sys.path[:0] = {path!r}
 from pathlib import Path
-from faulty_store import FaultyStore
+from crash import FaultyStore
 from release_world import World
 from rocm_wheels.stores.folder import FolderStore
 from promoted_sets import small_plan, stage

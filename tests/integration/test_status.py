@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from cut_commands import in_a_process
+from crash import in_a_process
 from source_trees import DEEP, MIDDLE, Tree, Upstream, content
 
 from rocm_wheels.core import errors

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 import s3_servers
+from crash import FaultyStore, Killed
 from edited_documents import reseal
-from faulty_store import FaultyStore, Killed
 from judged_sets import policy, said
 from promoted_sets import linked, stage
 from release_world import FAMILY, TARGET, World, a_lock, add_statement

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import s3_servers
-from faulty_store import FaultyStore, Killed, Watched
+from crash import FaultyStore, Killed, Watched
 from judged_sets import policy as make_policy
 from judged_sets import said
 from promoted_sets import abandon, linked, stage

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
-from faulty_store import FaultyStore, Killed
+from crash import FaultyStore, Killed
 from judged_sets import said
 from promoted_sets import stage as stage_plan
 from release_world import FAMILY, TARGET, World

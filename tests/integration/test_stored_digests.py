@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from faulty_store import FaultyStore
+from crash import FaultyStore
 from release_world import FAMILY, NOW, World
 from s3_servers import a_store
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 import s3_servers
-from faulty_store import FaultyStore, Killed, KilledAfter
+from crash import FaultyStore, Killed, KilledAfter
 from judged_sets import policy, said
 from promoted_sets import killed_again_and_again, promote, promoter, stage
 from release_world import FAMILY, NOW, TARGET, World

@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 import pytest
 import s3_servers
-from faulty_store import Killed, KilledAfter, Watched
+from crash import Killed, KilledAfter, Watched
 from index_server import serve_folder
 from judged_sets import policy, said
 from our_pip import PIP, UV

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from faulty_store import Killed, Watched
+from crash import Killed, Watched
 from index_server import serve_folder
 from judged_sets import policy
 from nights import FAMILY, GPUS, TAGS, Night, hours_ago, know

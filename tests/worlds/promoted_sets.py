@@ -14,7 +14,7 @@ from tempfile import mkdtemp
 from urllib.parse import quote
 
 import pytest
-from faulty_store import FaultyStore, Killed, Watched
+from crash import FaultyStore, Killed, Watched
 from index_server import serve_folder
 from our_pip import PIP, UV
 from release_world import FAMILY, NOW, ROCM, World, a_lock, links_of, rocm_wheel
