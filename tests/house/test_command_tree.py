@@ -153,7 +153,7 @@ def test_option_has_help(words: str) -> None:
 HOMONYMS = {
     *("--details", "--exclude", "--explain", "--format", "--from"),
     *("--keep", "--label", "--platform"),
-    *("--platform-tag", "--print", "--release-type", "--repair", "--to", "--version"),
+    *("--print", "--release-type", "--repair", "--to", "--version"),
 }
 
 

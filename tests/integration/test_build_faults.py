@@ -229,11 +229,7 @@ def test_a_wheel_that_cannot_be_repaired_ends_the_run_and_is_not_built_again(wor
         assert [name.split("-")[0] for name in world.wheels()] == ["triton"]
         world.calls()
         assert world.build(*TWO, "--no-repair").code == 14, "its last check finds the stack"
-        ended = world.build(*TWO, "--clear-exec-stack")
-        assert ended.code == 0, ended.err
         assert world.calls() == []
-        (output,) = world.runs()[-1].steps[REPAIR].outputs
-        assert "executable stack cleared" in output["note"]
     finally:
         library.write_bytes(content)
 

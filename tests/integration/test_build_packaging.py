@@ -19,7 +19,7 @@ import pytest
 from finished_demo import Demo, targets_in
 from programs import Ended
 
-from rocm_wheels.wheels import dist_info, rewrite, scan, wheel_code
+from rocm_wheels.wheels import dist_info, rewrite, wheel_code
 
 pytestmark = [
     pytest.mark.contract_slow,
@@ -94,14 +94,6 @@ def test_a_tag_that_is_asked_for_is_made_or_refused(demo: Demo) -> None:
     assert older.code == 13 and "needs manylinux_2_" in older.err, older.err
 
 
-def test_debug_sections_are_kept_beside_the_wheel(demo: Demo) -> None:
-    row = rows(package(demo, "per-family", "--strip", output="stripped"))["pytorch"]
-    files = list_files(demo, "stripped")
-    archives = [name for name in files if name.endswith(".debug.zip")]
-    assert all(f"{archive.removesuffix('.debug.zip')}.whl" in files for archive in archives)
-    assert not scan.scan_wheel(demo.folder / "stripped" / row["wheel"]).faults
-
-
 def test_a_fat_torch_is_installed_alone_and_companions_come_beside_it(demo: Demo, tmp_path: Path) -> None:
     found = rows(package(demo, "fat"))
     name = dist_info.parse_wheel_name(found["pytorch"]["wheel"])
@@ -157,7 +149,6 @@ def test_a_result_wanted_elsewhere_is_copied(demo: Demo) -> None:
     [
         (["--packaging", "multi-arch", "--per-target"], "--per-target one for each"),
         (["--packaging", "fat"], "--find-links"),
-        (["--no-repair", "--strip"], "say how --repair works"),
         (["--no-repair", "--plat", "manylinux_2_28"], "say how --repair works"),
         (["--plat", "manylinux_2_280"], "is no tag of auditwheel"),
         (["--library-dir", "nowhere"], "there is no folder"),

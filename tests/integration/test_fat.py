@@ -534,16 +534,17 @@ def test_killed_at_any_time_it_leaves_no_half_wheel(world: World, tmp_path: Path
 
 @pytest.mark.contract
 def test_packages_come_from_an_index(world: World, tmp_path: Path) -> None:
-    torch, links = world.write(tmp_path)
+    """As `set package` takes them, which names the torch 1fat and replaces the thin one."""
+    torch, links = world.write(tmp_path / "torch")
     index = tmp_path / "index"
     assert (
         boundary.run_command(main.cli, ["index", "build", str(index), *map(str, sorted(links.iterdir()))])
         == 0
     )
-    words = ("--rocm-index", index, "--gfx", "gfx942", "-o", tmp_path / "fat")
-    assert fat(torch, *words) == 0
-    (path,) = (tmp_path / "fat").iterdir()
-    again = make_fat(world, tmp_path / "2")
+    words = ["set", "package", str(torch.parent), "--packaging", "fat", "--rocm-index", str(index)]
+    assert boundary.run_command(main.cli, [*words, "--gfx", "gfx942"]) == 0
+    (path,) = torch.parent.glob("*.whl")
+    again = make_fat(world, tmp_path / "2", "gfx942", "--build-tag", "1fat")
     assert hashlib.sha256(path.read_bytes()).digest() == hashlib.sha256(again.read_bytes()).digest()
 
 

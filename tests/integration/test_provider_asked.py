@@ -181,19 +181,11 @@ def test_it_says_what_it_reports(installed: Path) -> None:
 def test_variantlib_asks_it_about_wheels_that_need_the_machines_rocm(
     installed: Path, tmp_path: Path, chips: str, rocm: str, labels: str
 ) -> None:
-    own = [
-        "--provider",
-        "own",
-        "--i-own-the-name",
-        "--rocm-property",
-        "host",
-        "--output-dir",
-        str(tmp_path / "out"),
-    ]
+    own = ["--provider", "own", "--rocm-property", "host", "--output-dir", str(tmp_path / "out")]
     for n, (members, words) in enumerate(
         [
             ({"demo/a.so": library("gfx942")}, ["--rocm", "7.2"]),
-            ({}, ["--rocm", "7.2", "--gfx", "gfx9-4-generic", "--allow-claim"]),
+            ({}, ["--rocm", "7.2", "--gfx", "gfx9-4-generic"]),
         ]
     ):
         (place := tmp_path / str(n)).mkdir()
@@ -203,7 +195,7 @@ def test_variantlib_asks_it_about_wheels_that_need_the_machines_rocm(
     wheel = Draft("demo", "1.0", "py3-none-any").write(place)
     assert (
         boundary.run_command(
-            packaging.stamp_command, [str(wheel), "--null", *own[:3], "--output-dir", str(tmp_path / "out")]
+            packaging.stamp_command, [str(wheel), "--null", *own[:2], "--output-dir", str(tmp_path / "out")]
         )
         == 0
     )

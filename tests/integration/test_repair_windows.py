@@ -158,16 +158,12 @@ def test_stray_dll_is_named_or_grafted_with_what_it_needs(world: World, run: Run
     assert (again / path.name).read_bytes() == path.read_bytes()
 
 
-def test_runtime_of_visual_c_is_left_out_or_grafted(world: World, run: Run) -> None:
+def test_runtime_of_visual_c_is_left_out(world: World, run: Run) -> None:
     redist = world.folder / "redist"
     runtime = world.link(redist, "msvcp140.dll")
     wheel = world.write_torch(runtime)
     code, repaired = run(wheel)
     assert code == 0 and "VC runtime" in repaired["excluded"]["msvcp140.dll"]
-    code, told = run(wheel, "--vc-runtime", "graft")
-    assert code == 13 and "msvcp140.dll" in told
-    code, repaired = run(wheel, "--vc-runtime", "graft", "--library-dir", redist, "--replace")
-    assert code == 0 and [graft["library"] for graft in repaired["grafts"]] == ["msvcp140.dll"]
 
 
 def test_imports_are_those_that_pefile_reads(world: World) -> None:

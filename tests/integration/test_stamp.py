@@ -26,7 +26,6 @@ from rocm_wheels.variants.document import (
 from rocm_wheels.wheels import dist_info, rewrite, sbom, scan
 
 UNSTAMP = (wheel_commands.retag, "--label", "")
-STATIC = ["--provider", "static", "--static-targets", "gfx942,gfx1100", "--rocm-versions", "7.2,7.1"]
 
 
 def draft(*targets: str, rocm: str = "7.2.0", name: str = "demo", requires: tuple[str, ...] = ()) -> Draft:
@@ -46,16 +45,16 @@ def draft(*targets: str, rocm: str = "7.2.0", name: str = "demo", requires: tupl
 def release(folder: Path, *options: str, generic: tuple[str, ...] = ()) -> Path:
     """Stamp two ROCm versions, two targets and a null wheel into a folder; return it."""
     out = folder / "out"
+    wheels = []
     for n, (targets, rocm) in enumerate(
         [(("gfx942",), "7.2.0"), (("gfx1100",), "7.2.0"), (("gfx942",), "7.1.0")]
     ):
         (place := folder / str(n)).mkdir(parents=True)
-        wheel = draft(*targets, *generic, rocm=rocm).write(place)
-        assert run(packaging.stamp_command, wheel, "--output-dir", out, *options) == 0
-    assert (
-        run(packaging.stamp_command, draft(rocm="").write(folder), "--null", "--output-dir", out, *options)
-        == 0
-    )
+        wheels.append(draft(*targets, *generic, rocm=rocm).write(place))
+    assert run(packaging.stamp_command, *wheels, "--output-dir", out, *options) == 0
+    first = next(out.glob("*.whl"))
+    words = ("--null", "--join", first, "--output-dir", out)
+    assert run(packaging.stamp_command, draft(rocm="").write(folder), *words, *options) == 0
     write_index(out)
     return out
 
@@ -124,7 +123,7 @@ def contents(wheel: Path) -> dict[str, bytes]:
 
 @pytest.mark.contract
 def test_a_release_is_stamped_and_uv_takes_the_right_wheel(tmp_path: Path) -> None:
-    out = release(tmp_path, *STATIC)
+    out = release(tmp_path, "--provider", "static")
     assert sorted(path.name for path in out.glob("*.whl")) == [
         "demo-2.9.0-py3-none-any-null.whl",
         "demo-2.9.0-py3-none-any-rocm7.1_gfx942.whl",
@@ -260,9 +259,8 @@ def test_variants_do_not_become_one_plain_wheel(tmp_path: Path, capfd: pytest.Ca
             run(packaging.stamp_command, draft("gfx942", rocm=rocm).write(tmp_path), "--output-dir", out) == 0
         )
     wheels = sorted(out.iterdir())
-    for more in ([], ["--replace"]):
-        assert run(*UNSTAMP, *wheels, *more, "--output-dir", tmp_path / "plain") == 2
-        assert "would both become" in capfd.readouterr().err
+    assert run(*UNSTAMP, *wheels, "--output-dir", tmp_path / "plain") == 2
+    assert "would both become" in capfd.readouterr().err
     assert not (tmp_path / "plain").exists()
 
 
@@ -297,7 +295,6 @@ def test_a_wheel_joins_the_release_of_another_vendor(tmp_path: Path) -> None:
         ((), [], "holds no device code, so it does not tell its targets"),
         (("gfx942",), ["--rocm", "7.1"], "its version +rocm7.2.0 says 7.2"),
         (("gfx942",), ["--rocm-property", "host"], "rocm-bootstrap does not report the ROCm version"),
-        (("gfx942",), ["--provider", "own"], "--provider own names rocm-variant-provider"),
         (("gfx942",), ["--label", "ROCm-7"], "--label ROCm-7: a-z, 0-9, _ and . are allowed"),
         (("gfx942",), ["--label", "null"], "--label null stands for no properties"),
         (
@@ -305,14 +302,8 @@ def test_a_wheel_joins_the_release_of_another_vendor(tmp_path: Path) -> None:
             ["--null", "--label", "cpu"],
             "--null states no properties at all, so it does not go with --label",
         ),
-        (("gfx942",), ["--static-targets", "gfx942"], "--static-targets goes with --provider static only"),
-        (("gfx942",), ["--rocm-versions", "x"], "--rocm-versions: 'x' is not a version like 7.2"),
-        (
-            ("gfx942",),
-            ["--provider", "static", "--static-targets", "gfx1100"],
-            "the release lists gfx1100 as amd",
-        ),
-        (("gfx942",), ["--rocm-versions", "7.1"], "the release lists 7.1 as rocm :: version, and not 7.2"),
+        (("gfx942",), ["--provider", "static", "--join", "{static}"], "the release lists gfx1100 as amd"),
+        (("gfx942",), ["--join", "{static}", "--provider", "own"], "as the provider of amd, this stamp"),
         (("gfx942",), ["--join", "{wheel}"], "has no variant.json"),
         (("gfx942",), ["--join", "{plain}"], "names no providers, and a stamp names one for each namespace"),
         (("gfx942",), ["--join", "{theirs}"], "as the provider of amd, this stamp"),
@@ -338,7 +329,9 @@ def test_a_stamp_that_cannot_be_leaves_the_disk_as_it_was(
     (first := tmp_path / "plain.json").write_text(json.dumps(plain))
     theirs = {**plain, "$schema": SCHEMA, "providers": {"amd": {"requires": ["another-provider"]}}}
     (other := tmp_path / "theirs.json").write_text(json.dumps(theirs))
-    asked = [word.format(wheel=second, plain=first, theirs=other) for word in words]
+    listed = {**theirs, "providers": {"amd": {"static-properties": {"gfx_arch": ["gfx1100"]}}}}
+    (static := tmp_path / "static.json").write_text(json.dumps(listed))
+    asked = [word.format(wheel=second, plain=first, theirs=other, static=static) for word in words]
     before = sorted(tmp_path.rglob("*"))
     assert run(packaging.stamp_command, wheel, *asked) == 2
     assert message in capfd.readouterr().err
@@ -346,16 +339,13 @@ def test_a_stamp_that_cannot_be_leaves_the_disk_as_it_was(
 
 
 @pytest.mark.contract
-def test_a_stamp_is_not_put_on_a_stamp_without_asking(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_stamp_is_not_put_on_a_stamp(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     wheel = draft("gfx942", requires=("rocm==7.2.0",)).write(tmp_path)
     assert run(packaging.stamp_command, wheel) == 0
     (variant,) = tmp_path.glob("*gfx942.whl")
     assert run(packaging.stamp_command, variant) == 2
-    assert "is a variant wheel already: rocm7.2_gfx942\ntip: --replace" in capfd.readouterr().err
-    assert run(packaging.stamp_command, variant, "--label", "mine", "--replace") == 0
-    assert (tmp_path / "demo-2.9.0-py3-none-any-mine.whl").is_file()
+    said = capfd.readouterr().err
+    assert "is a variant wheel already: rocm7.2_gfx942\ntip: " in said and "retag --label ''" in said
     assert run(*UNSTAMP, wheel) == 2
     assert "is not a variant wheel" in capfd.readouterr().err
 
@@ -371,8 +361,10 @@ def test_a_wheel_of_2025_gets_a_stamp_of_today(tmp_path: Path) -> None:
     made.version, made.file_name = "2.9.0", "demo-2.9.0-py3-none-any-mi300.whl"
     made.members[f"{made.folder}/{VARIANT_FILE_NAME}"] = json.dumps(stated).encode()
     wheel = made.write(tmp_path)
-    words = ("--replace", "--rocm", "7.2", "--label", "mi300", "--output-dir", tmp_path / "out")
-    assert run(packaging.stamp_command, wheel, *words) == 0
+    assert run(*UNSTAMP, wheel, "--output-dir", tmp_path / "plain") == 0
+    (plain,) = (tmp_path / "plain").iterdir()
+    words = ("--rocm", "7.2", "--label", "mi300", "--output-dir", tmp_path / "out")
+    assert run(packaging.stamp_command, plain, *words) == 0
     (stamped,) = (tmp_path / "out").iterdir()
     assert stamped.name == wheel.name
     document = rewrite.read_dist_info_files(stamped)[VARIANT_FILE_NAME]

@@ -29,7 +29,6 @@ LISTS = {
     "--python": ("3.11", "3.12"),
     "--suite": ("smoke", "default"),
     "--rocm-extras": ("libraries", "devel"),
-    "--rocm-versions": ("7.1", "7.2"),
 }
 TARGETS = ("gfx942", "gfx1100")  # of all other lists
 ONE_TARGET = {"set evidence add"}  # their --gfx is no list

@@ -20,7 +20,6 @@ from rocm_wheels.variants.targets import (
     WheelTargets,
     choose_targets,
     collect_wheel_targets,
-    parse_target_values,
     select_rocm_targets,
 )
 
@@ -45,11 +44,9 @@ def test_a_generic_target_is_a_value_where_the_provider_knows_it_and_what_it_cov
     generic = held("gfx9-4-generic")
     assert choose_targets("x.whl", generic, generics=True) == ("gfx9_4_generic",)
     assert choose_targets("x.whl", generic, generics=False) == ("gfx942", "gfx950")
-    assert choose_targets("x.whl", generic, "gfx942", allow_hide=True) == ("gfx942",)
     assert choose_targets("x.whl", generic, "gfx942 gfx950") == ("gfx942", "gfx950")
-    assert parse_target_values("gfx9-4-generic,gfx11_generic gfx1201", input_name="x") == (
-        *("gfx9_4_generic", "gfx11_generic", "gfx1201"),
-    )
+    listed = choose_targets("x.whl", WheelTargets(), "gfx9-4-generic,gfx11_generic gfx1201")
+    assert listed == ("gfx9_4_generic", "gfx11_generic", "gfx1201")
 
 
 WRONG_TARGETS = [
@@ -67,7 +64,6 @@ WRONG_TARGETS = [
     (held("gfx90a:xnack+"), "from-wheel", "x.whl holds gfx90a:xnack+ and no plain code for it"),
     (held("gfx90a:sramecc-"), "gfx90a", "x.whl holds gfx90a:sramecc- and no plain code for it"),
     (WheelTargets(), "from-wheel", "x.whl holds no device code, so it does not tell its targets"),
-    (WheelTargets(), "gfx942", "--gfx claims gfx942, and the wheel holds no device code"),
     (WheelTargets(portable=True), "from-wheel", "x.whl holds only SPIR-V, so it does not tell its targets"),
     (WheelTargets(outside=("a.kpack",)), "from-wheel", "x.whl: its device code is in a.kpack, outside of it"),
 ]
@@ -81,10 +77,9 @@ def test_a_stamp_that_claims_or_hides_is_refused(wheel: WheelTargets, wanted: st
     assert "tip: " in errors.explain_error(failure.value)
 
 
-def test_what_is_asked_for_by_flag_is_stamped() -> None:
-    assert choose_targets("x.whl", MI, "gfx942", allow_hide=True) == ("gfx942",)
-    assert choose_targets("x.whl", WheelTargets(), "gfx94X-dcgpu", allow_claim=True) == ("gfx942",)
-    assert choose_targets("x.whl", held("gfx90a:xnack+"), allow_claim=True) == ("gfx90a",)
+def test_a_list_is_stamped_where_the_wheel_says_nothing() -> None:
+    assert choose_targets("x.whl", WheelTargets(), "gfx94X-dcgpu") == ("gfx942",)
+    assert choose_targets("x.whl", WheelTargets(outside=("a.kpack",)), "gfx942") == ("gfx942",)
     assert choose_targets("x.whl", WheelTargets(), "none") == ()
     assert choose_targets("x.whl", WheelTargets(portable=True), "gfx942") == ("gfx942",)
 
@@ -115,7 +110,6 @@ def test_of_a_library_for_each_rocm_a_stamp_says_what_the_one_for_its_rocm_has()
     assert select_rocm_targets("x.whl", wheel, "7.15").targets == ("gfx906", "gfx942", "gfx1100")
     with pytest.raises(errors.DataError, match=r"none for ROCm 7\.1: there are rocm715, rocm72"):
         select_rocm_targets("x.whl", wheel, "7.1")
-    assert select_rocm_targets("x.whl", wheel, "7.1", allow_claim=True) == wheel
     alone = held("gfx942")
     assert select_rocm_targets("x.whl", alone, "7.1") == alone
 
@@ -271,15 +265,9 @@ def test_a_label_that_is_true_is_taken(label: str) -> None:
 
 def test_each_provider_is_named_as_users_can_have_it() -> None:
     assert document.ProviderChoice().make_amd_provider([]) == document.make_bootstrap_provider()
-    assert (
-        document.ProviderChoice("own", "host", owns_the_name=True).make_amd_provider([])
-        == document.make_own_provider()
-    )
+    assert document.ProviderChoice("own", "host").make_amd_provider([]) == document.make_own_provider()
     assert document.ProviderChoice("static").make_amd_provider(["gfx942", "gfx90a"]).static_properties == {
         "gfx_arch": ("gfx942", "gfx90a")
-    }
-    assert document.ProviderChoice(rocm_versions=("10.1", "7.2")).make_rocm_provider().static_properties == {
-        "version": ("10.1", "7.2")
     }
 
 
@@ -295,20 +283,11 @@ def test_without_a_list_of_versions_those_are_ranked_that_have_been_released() -
     assert rank("99.0") == ("99.0", *ranked), "a ROCm that is newer than the table"
 
 
-def test_lists_of_versions_are_read_newest_first() -> None:
-    assert document.parse_versions("7.2.1 7.15,10.1", input_name="x") == ("10.1", "7.15", "7.2")
-
-
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (
-            {"provider": "own"},
-            "--provider own names rocm-variant-provider, which users' installers will download",
-        ),
         ({"rocm_property": "host"}, "--rocm-property host: rocm-bootstrap does not report the ROCm version"),
         ({"provider": "static", "rocm_property": "host"}, "--rocm-property host: static does not report"),
-        ({"static_targets": ("gfx942",)}, "--static-targets goes with --provider static only"),
     ],
 )
 def test_a_provider_that_cannot_answer_is_refused(given: dict[str, str], message: str) -> None:

@@ -112,7 +112,7 @@ def test_verify_names_what_only_pypi_refuses(tmp_path: Path, capsys: pytest.Capt
     with zipfile.ZipFile(path, "a") as archive:
         archive.comment = b"hello"
     run(capsys, "check", path, code=14)
-    run(capsys, "retag", path, "--local-version", "x", "--in-place")
+    run(capsys, "retag", path, "--local-version", "x")
     run(capsys, "check", tmp_path / "demo-1.0+x-py3-none-any.whl")
 
 
@@ -154,41 +154,25 @@ def test_retag_writes_beside_and_prints_the_path(tmp_path: Path, capsys: pytest.
         "--drop-requirement",
         "JINJA2",
     ]
-    out, _ = run(capsys, "retag", path, *changes, "--build-tag", "1", "--platform-tag", "linux_x86_64.win32")
+    out, _ = run(capsys, "retag", path, *changes, "--build-tag", "1")
     [new] = [Path(line) for line in out.splitlines()]
-    assert new == tmp_path / "demo-1.0+rocm7.2.0-1-py3-none-linux_x86_64.win32.whl"
+    assert new == tmp_path / "demo-1.0+rocm7.2.0-1-py3-none-any.whl"
     assert path.exists()
     scan = scan_wheel(new)
     assert scan.metadata and scan.metadata.requires_dist == ("triton==3.5", "rocm==7.2.0")
     assert scan.faults == ()
 
 
-def test_retag_in_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = made(tmp_path)
-    run(capsys, "retag", path, "--drop-requirement", "triton", "--in-place")
-    assert [p.name for p in tmp_path.iterdir()] == [path.name]
-    out, _ = run(capsys, "retag", path, "--version", "2", "--in-place")
-    assert [str(p) for p in tmp_path.iterdir()] == out.splitlines() == [f"{tmp_path}/demo-2-py3-none-any.whl"]
-    other = made(tmp_path)
-    wanted = tmp_path / "demo-2-py3-none-any.whl"
-    before = wanted.read_bytes()
-    run(capsys, "retag", other, "--version", "2", "--in-place", code=2)
-    assert wanted.read_bytes() == before
-    assert other.exists()
-
-
 @pytest.mark.parametrize(
     "options",
     [
         [],
-        ["--version", "x"],
+        ["--local-version", "x y"],
         ["--build-tag", "a"],
         ["--label", "Big"],
-        ["--platform-tag", "a-b"],
-        ["--drop-requirement", "numpy", "--in-place"],
-        ["--add-requirement", "x ==", "--in-place"],
+        ["--drop-requirement", "numpy", "--build-tag", "1"],
+        ["--add-requirement", "x ==", "--build-tag", "1"],
         ["--drop-requirement", "triton"],
-        ["--label", "a", "--in-place", "--output-dir", "."],
     ],
 )
 def test_what_cannot_be_retagged_is_refused(
@@ -221,7 +205,7 @@ def test_deep_nesting_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str
 def test_diff_tells_what_differs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     old = made(tmp_path / "old", {"demo/a.py": b"1", "demo/b.py": b"2", "demo-1.0.data/data/x": b"3"})
     new = made(tmp_path / "new", {"demo/a.py": b"one", "demo/c.py": b"2", "demo-1.0.data/data/x": b"3"})
-    run(capsys, "retag", new, "--local-version", "rocm7", "--drop-requirement", "triton", "--in-place")
+    run(capsys, "retag", new, "--local-version", "rocm7", "--drop-requirement", "triton")
     new = tmp_path / "new" / "demo-1.0+rocm7-py3-none-any.whl"
     out, _ = run(capsys, "diff", old, new)
     assert out.splitlines() == [
@@ -239,8 +223,9 @@ def test_diff_tells_what_differs(tmp_path: Path, capsys: pytest.CaptureFixture[s
         ["demo/b.py"],
         ["demo/a.py"],
     )
-    run(capsys, "diff", old, new, "--exit-code", code=1)
-    assert run(capsys, "diff", old, old, "--exit-code") == ("", "no difference\n")
+    assert run(capsys, "diff", old, old) == ("", "no difference\n")
+    same = json.loads(run(capsys, "diff", old, old, "--json")[0])
+    assert not any(same.values())
 
 
 def test_diff_sees_lines_of_record_and_modes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

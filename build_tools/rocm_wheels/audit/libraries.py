@@ -205,7 +205,7 @@ def _leaves_site_packages(member: str, entry: str) -> bool:
 @check.check(
     "RW026 executable-stack (error)",
     why="glibc 2.41 and newer refuse to load it: cannot enable executable stack.",
-    fix="Link with -z noexecstack; `rocm-wheels wheel repair --clear-exec-stack` takes the flag away.",
+    fix="Link with -z noexecstack; `patchelf --clear-execstack` takes the flag away.",
 )
 def check_executable_stack(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
     """No library asks for an executable stack."""
@@ -559,7 +559,7 @@ def _may_have(package: str, library: str) -> bool:
 @check.check(
     "RW042 debug-sections (info)",
     why="Everybody downloads it, and hardly anybody reads it.",
-    fix="`rocm-wheels wheel repair --strip` moves it into an archive beside the wheel.",
+    fix="`strip --strip-debug` takes it out of a library, before the wheel is made.",
 )
 def check_debug_sections(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
     """No library holds debug information."""

@@ -8,8 +8,6 @@ Sources: System V ABI, "Dynamic Section"; Linux Standard Base, "Symbol Versionin
 
 from __future__ import annotations
 
-import hashlib
-import mmap
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -37,7 +35,6 @@ _DF_TEXTREL = 4
 _DT_NAMES = {elf.DT_NEEDED, elf.DT_SONAME, elf.DT_RPATH, elf.DT_RUNPATH}
 _DT_NAMES |= {0x6FFFFEFC, 0x6FFFFEFB, 0x6FFFFEFA, 0x7FFFFFFD, 0x7FFFFFFF}
 _DEBUG_SECTIONS = (".debug_", ".zdebug_")
-_READ_PIECE = 1 << 20
 _NAMES_A_BLOCK = 1 << 12
 _RELEASE_AFTER = 1 << 16  # symbols, whose names have some megabytes
 _READ_NAME = 256
@@ -123,10 +120,9 @@ class DynamicSymbols:
 class HostBinary:
     """A program or library for the host, as the loader sees it.
 
-    ``versions``: by library, the symbol versions that it must have (.gnu.version_r). ``stack_flags_at``:
-    where the flags of PT_GNU_STACK are, None without one: its stack is executable then, too. ``dynamic`` is
-    the table of DT entries, from ``dynamic_at`` on. ``has_debug``: it has sections that
-    stripping debug information takes away. ``symbols`` are None where they were not asked for.
+    ``versions``: by library, the symbol versions that it must have (.gnu.version_r). ``dynamic`` is the table
+    of DT entries, from ``dynamic_at`` on. ``has_debug``: it has sections that stripping debug information
+    takes away. ``symbols`` are None where they were not asked for.
     """
 
     machine: int
@@ -134,8 +130,6 @@ class HostBinary:
     versions: Mapping[str, frozenset[str]]
     run_paths: tuple[RunPath, ...]
     has_executable_stack: bool
-    stack_flags_at: int | None
-    stack_flags: int
     dynamic_at: int
     dynamic: bytes
     sections: tuple[elf.BinarySection, ...] = ()
@@ -176,17 +170,14 @@ def read_host_binary(
         dynamic_at, size = file.dynamic.offset, file.dynamic.file_size
         size -= size % elf.DYNAMIC_FORM.size
         dynamic = bytes(file.span.get_part(dynamic_at, size, "the dynamic section"))
-    kinds = [segment.kind for segment in file.segments]
-    stack = kinds.index(elf.PT_GNU_STACK) if elf.PT_GNU_STACK in kinds else None
-    flags = _PF_X if stack is None else file.segments[stack].flags
+    # without such a header the kernel gives an executable one
+    stack_flags = next((row.flags for row in file.segments if row.kind == elf.PT_GNU_STACK), _PF_X)
     return HostBinary(
         machine=file.header.machine,
         loader=elf.describe_loading(file),
         versions=reader.read_versions(),
         run_paths=reader.read_run_paths(for_changes=for_changes),
-        has_executable_stack=bool(flags & _PF_X) and file.dynamic is not None,
-        stack_flags_at=None if stack is None else file.header.segments_at + stack * elf.SEGMENT_FORM.size + 4,
-        stack_flags=flags,
+        has_executable_stack=bool(stack_flags & _PF_X) and file.dynamic is not None,
         dynamic_at=dynamic_at,
         dynamic=dynamic,
         sections=tuple(file.read_sections()) if file.section_rows else (),
@@ -211,30 +202,6 @@ def list_own_names(binaries: Mapping[str, HostBinary]) -> set[str]:
     return sonames | {member.rpartition("/")[2] for member in binaries}
 
 
-def digest_loaded_bytes(path: Path) -> tuple[tuple[int, ...], ...]:
-    """Return what the loader maps of a library: place, address, sizes and digest of each segment.
-
-    The file's own header, which also says where the section table is, is left out. A file in which these
-    are the same is loaded the same, device code included.
-    """
-    digests = []
-    with path.open("rb") as source:
-        with mmap.mmap(source.fileno(), 0, access=mmap.ACCESS_READ) as mapped, memoryview(mapped) as data:
-            file = elf.ElfFile(elf.BinarySpan(data, str(path)))
-            loads = [segment for segment in file.segments if segment.kind == elf.PT_LOAD]
-        for load in loads:
-            digest = hashlib.sha256()
-            source.seek(max(load.offset, elf.ELF_HEADER_SIZE))
-            remaining = load.offset + load.file_size - source.tell()
-            while remaining > 0 and (piece := source.read(min(remaining, _READ_PIECE))):
-                digest.update(piece)
-                remaining -= len(piece)
-            value = int.from_bytes(digest.digest(), "big")
-            extent = (load.offset, load.virtual, load.file_size, load.memory_size)
-            digests.append((load.flags, *extent, value))
-    return tuple(digests)
-
-
 def plan_run_path(binary: HostBinary, texts: Sequence[str]) -> list[BytePatch] | None:
     """Return the patches that give each of ``run_paths`` a text ("": none); None when one does not fit."""
     patches: list[BytePatch] = []
@@ -255,13 +222,6 @@ def plan_run_path(binary: HostBinary, texts: Sequence[str]) -> list[BytePatch] |
         content = b"".join(elf.DYNAMIC_FORM.pack(*row) for row in kept)
         patches.append(BytePatch(binary.dynamic_at, content.ljust(len(binary.dynamic), b"\0")))
     return patches
-
-
-def plan_clear_stack(binary: HostBinary) -> list[BytePatch] | None:
-    """Return the patch that takes PF_X from PT_GNU_STACK; None when there is no such header to change."""
-    if binary.stack_flags_at is None:
-        return None
-    return [BytePatch(binary.stack_flags_at, struct.pack("<I", binary.stack_flags & ~_PF_X))]
 
 
 def apply_patches(path: Path, patches: Sequence[BytePatch]) -> None:

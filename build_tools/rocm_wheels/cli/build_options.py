@@ -243,10 +243,8 @@ _extra_options = catalogue.takes(
         help="Repair built wheels (`wheel repair`): tag, run paths, libraries from outside.",
     ),
     catalogue.PLAT,
-    catalogue.STRIP,
     catalogue.LIBRARY_DIR,
     catalogue.EXCLUDE_LIBRARY,
-    catalogue.CLEAR_EXEC_STACK,
     catalogue.CLEAN,
     catalogue.OFFLINE.but(
         help="Download nothing: packages come from --find-links and uv's cache, the rest from folders."
@@ -438,15 +436,11 @@ def _make_repair_settings(options: Mapping[str, Any]) -> request.RepairSettings:
     settings = request.RepairSettings(
         enabled=options["repair"],
         platform=None if options["plat"] == "auto" else options["plat"],
-        strip=options["strip"],
-        clear_exec_stack=options["clear_exec_stack"],
         library_dirs=tuple(folder.absolute() for folder in options["library_dir"]),
         excludes=options["exclude"],
     )
     if not settings.enabled and settings != request.RepairSettings(enabled=False):
-        raise errors.UsageError(
-            "--plat, --strip, --library-dir, --exclude and --clear-exec-stack say how --repair works"
-        )
+        raise errors.UsageError("--plat, --library-dir and --exclude say how --repair works")
     if settings.platform is not None:
         _require_linux_tag(settings.platform)
     for folder in settings.library_dirs:

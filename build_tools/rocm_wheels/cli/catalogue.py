@@ -278,17 +278,11 @@ CLEAN = Entry(
     help="Throw the build tree of this configuration away first.",
 )
 OFFLINE = Entry("--offline", is_flag=True, help="Download nothing.")
-STRIP = Entry(
-    "--strip", is_flag=True, help="Move debug sections into an archive beside the wheel, .debug.zip."
-)
 EXCLUDE_LIBRARY = Entry(
     "--exclude",
     multiple=True,
     metavar="NAME",
     help="Library that users have, on your word: libnuma.so.1. May be given several times.",
-)
-CLEAR_EXEC_STACK = Entry(
-    "--clear-exec-stack", is_flag=True, help="Take the flag of executable stacks away instead of refusing."
 )
 PLAT = Entry(
     "--plat",
@@ -298,9 +292,6 @@ PLAT = Entry(
     help="Linux tag that wheels must be fit for: manylinux_2_28; auto: the oldest that their symbols allow.",
 )
 REQUIRE_GPU = Entry("--require-gpu", is_flag=True, help="It is a failure when there is no GPU to test.")
-REPLACE = Entry(
-    "--replace", is_flag=True, help="Replace what is there: a file of that name with other content."
-)
 JOBS = Entry("--jobs", type=click.IntRange(1), metavar="N", help="How many at a time.")
 RETRIES = Entry(
     "--retries",
@@ -322,7 +313,6 @@ JSON = Entry("--json", "as_json", is_flag=True, help="Print the result as JSON o
 
 NEW_WHEELS = takes(
     OUTPUT_DIR,
-    REPLACE,
     DRY_RUN.but(help="Tell what would be done, and why; write nothing."),
     JSON,
 )

@@ -37,14 +37,8 @@ _PUT_BACK_TIP = "a set never changes: put the file back from a copy of the store
     metavar="[OLD=]V",
     help="What their ROCm is called now (7.1.0 for 7.1.0rc1): labels and pins follow.",
 )
-@catalogue.BUILD_TAG.but(
-    name="build",
-    default="",
-    help="Build tag of the new wheels, where an earlier candidate of the same version has their names: 1.",
-)
 @catalogue.takes(
     catalogue.OUTPUT_DIR.but(required=True, help="Folder for the wheels, for `set stage`."),
-    catalogue.REPLACE,
     catalogue.DRY_RUN.but(help="Tell what would become of the wheels; write nothing."),
     catalogue.JSON,
 )
@@ -55,9 +49,7 @@ def finalize_command(  # noqa: PLR0917 - click passes them by name
     to: tuple[str, ...],
     keep: tuple[str, ...],
     rocm: tuple[str, ...],
-    build: str,
     output_dir: Path,
-    replace: bool,
     dry_run: bool,
     as_json: bool,
 ) -> None:
@@ -97,10 +89,10 @@ def finalize_command(  # noqa: PLR0917 - click passes them by name
             wheels = stack.enter_context(_fetch_set(opened, paths, document, output_dir))
         candidates = finalize.read_candidates(wheels)
         planned = finalize.plan_final_wheels(
-            candidates, finalize.FinalVersions.parse(candidates, to, keep, rocm, build)
+            candidates, finalize.FinalVersions.parse(candidates, to, keep, rocm)
         )
         if not dry_run:
-            finalize.write_final_wheels(planned, output_dir, replace_files=replace)
+            finalize.write_final_wheels(planned, output_dir)
             for path, text in texts.items():
                 files.write_atomically(path, text)
     lines = []

@@ -29,14 +29,12 @@ PlanT = TypeVar("PlanT", bound="wheel_plan.WheelPlan")
 
 
 @contextmanager
-def _make_wheels(
-    activity: str, count: int, *, replace: bool = False
-) -> Iterator[tuple[WheelBatch, ExitStack]]:
+def _make_wheels(activity: str, count: int) -> Iterator[tuple[WheelBatch, ExitStack]]:
     """Give the batch of the new wheels, and what closes the files that plans need until they are written."""
     from rocm_wheels.wheels import write_together
 
     with (
-        write_together.write_together(replace=replace) as batch,
+        write_together.write_together() as batch,
         ExitStack() as stack,
         options.show_activity(activity, count),
     ):
@@ -81,35 +79,15 @@ def _print_plans(
     type=click.Choice(["rocm-bootstrap", "own", "static"]),
     default="rocm-bootstrap",
     show_default=True,
-    help="Who reports the GPUs.",
+    help="Who reports the GPUs: AMD's plugin; ours, where nobody else can publish rocm-variant-provider; a"
+    " list of the targets of these wheels.",
 )
 @command.option("--null", is_flag=True, help="Stamp as the variant for every machine, without any property.")
-@command.option(
-    "--i-own-the-name",
-    is_flag=True,
-    help="With --provider own: nobody else can publish rocm-variant-provider where users look.",
-)
-@command.option(
-    "--static-targets",
-    metavar="LIST",
-    help="With --provider static: all targets of the release, best first; by default of these wheels.",
-)
-@command.option(
-    "--rocm-versions",
-    metavar="LIST",
-    help="All ROCm versions that the release will have wheels for; by default `compat show indexes`.",
-)
 @command.option(
     "--join",
     type=options.wheel_file,
     multiple=True,
     help="A stamped wheel or -variants.json of the release: its namespaces and providers are taken over.",
-)
-@command.option(
-    "--allow-claim", is_flag=True, help="Let a stamp name targets that the wheel has no code for."
-)
-@command.option(
-    "--allow-hide", is_flag=True, help="Let a stamp leave out targets that the wheel has code for."
 )
 @catalogue.NEW_WHEELS
 def stamp_command(  # noqa: PLR0917 - click passes them by name
@@ -123,9 +101,9 @@ def stamp_command(  # noqa: PLR0917 - click passes them by name
 ) -> None:
     """Make variant wheels (PEP 825) of plain ones.
 
-    Targets are what the tables of the device code say. The wheels themselves stay; all stamps are decided
-    before one is there. +rocm7.2 and +cpu leave the version, and the pins on sibling wheels: all variants of
-    a release have one version. --replace gives a variant wheel a new stamp, too.
+    Targets are what the tables of the device code say; a wheel without any is for those of --gfx. The wheels
+    themselves stay; all stamps are decided before one is there. +rocm7.2 and +cpu leave the version, and the
+    pins on sibling wheels: all variants of a release have one version.
 
     \b
     Examples:
@@ -133,18 +111,8 @@ def stamp_command(  # noqa: PLR0917 - click passes them by name
     """
     from rocm_wheels.package import variant_stamp
     from rocm_wheels.variants import document
-    from rocm_wheels.variants.targets import parse_target_values
 
-    static, versions = asked.pop("static_targets"), asked.pop("rocm_versions")
-    choice = document.ProviderChoice(
-        provider=asked.pop("provider"),
-        rocm_property=asked.pop("rocm_property"),
-        owns_the_name=asked.pop("i_own_the_name"),
-        static_targets=() if static is None else parse_target_values(static, input_name="--static-targets"),
-        rocm_versions=()
-        if versions is None
-        else document.parse_versions(versions, input_name="--rocm-versions"),
-    )
+    choice = document.ProviderChoice(provider=asked.pop("provider"), rocm_property=asked.pop("rocm_property"))
     joined = [(path.name, variant_stamp.read_joined_document(path)) for path in asked.pop("join")]
     label = "null" if null and label is None else label
     request = variant_stamp.StampRequest(label=label, null=null, choice=choice, joined=joined, **asked)
@@ -153,7 +121,7 @@ def stamp_command(  # noqa: PLR0917 - click passes them by name
             stamps = variant_stamp.plan_stamps(wheels, request)
             done = [stamp.describe(output_dir) for stamp in stamps]
         else:
-            done = variant_stamp.stamp_wheels(wheels, request, output_dir, replace=request.replace)
+            done = variant_stamp.stamp_wheels(wheels, request, output_dir)
     lines = (f"{wheel.path}  {document.describe_properties(wheel.properties)}" for wheel in done)
     output.print_result(done, lines, as_json=as_json)
 
@@ -161,14 +129,10 @@ def stamp_command(  # noqa: PLR0917 - click passes them by name
 @command.command("wheel prune")
 @options.wheels_argument
 @catalogue.GFX.but(required=True, help="Targets that stay: gfx942,gfx1100.")
-@catalogue.NEW_WHEELS
-def prune_command(  # noqa: PLR0917 - click passes them by name
-    wheels: tuple[Path, ...],
-    targets: str,
-    output_dir: Path | None,
-    replace: bool,
-    dry_run: bool,
-    as_json: bool,
+@catalogue.OUTPUT_DIR.but(required=True, help="Folder for the new wheels, which keep their names.")
+@catalogue.takes(catalogue.DRY_RUN, catalogue.JSON)
+def prune_command(
+    wheels: tuple[Path, ...], targets: str, output_dir: Path, dry_run: bool, as_json: bool
 ) -> None:
     """Make thin wheels out of fat ones: keep the device code of some targets only.
 
@@ -191,16 +155,12 @@ def prune_command(  # noqa: PLR0917 - click passes them by name
     from rocm_wheels.wheels import rewrite
 
     chosen = gfx.parse_targets(targets)
-    if output_dir is None and not replace:
-        raise errors.UsageError(
-            "a pruned wheel has the name of the old one", tip="say --output-dir DIR, or --replace"
-        )
-    rewrite.require_distinct_targets((wheel, (output_dir or wheel.parent) / wheel.name) for wheel in wheels)
-    with _make_wheels("pruning", len(wheels), replace=replace) as (batch, stack):
+    rewrite.require_distinct_targets((wheel, output_dir / wheel.name) for wheel in wheels)
+    with _make_wheels("pruning", len(wheels)) as (batch, stack):
         plans = prune.plan_prune(wheels, chosen, stack)
 
         def write(plan: prune.PrunePlan) -> Path:
-            plan.write(batch.find_stage(output_dir or plan.wheel.parent))
+            plan.write(batch.find_stage(output_dir))
             return plan.find_target(output_dir)
 
         written: Sequence[object] = [None] * len(plans)
@@ -226,18 +186,16 @@ def _describe_pruned(plan: prune.PrunePlan, path: Path | None) -> Iterator[str]:
 
 @command.command("wheel fat")
 @options.wheels_argument
-@catalogue.takes(catalogue.ROCM_WHEELS, catalogue.ROCM_INDEX)
+@catalogue.ROCM_WHEELS.but(required=True)
 @catalogue.GFX.but(required=True, help="Targets that it is for: gfx942,gfx1100.")
 @catalogue.BUILD_TAG.but(help="Build tag of its name: 1fat beside the thin one in a store.")
 @catalogue.NEW_WHEELS
 def fat_command(  # noqa: PLR0917 - click passes them by name
     wheels: tuple[Path, ...],
-    find_links: Path | None,
-    index_url: str | None,
+    find_links: Path,
     targets: str,
     build_tag: str | None,
     output_dir: Path | None,
-    replace: bool,
     dry_run: bool,
     as_json: bool,
 ) -> None:
@@ -251,24 +209,21 @@ def fat_command(  # noqa: PLR0917 - click passes them by name
     \b
     Examples:
       rocm-wheels wheel fat dist/torch-2.9.whl --find-links rocm/dist --gfx gfx942 -o fat
-      rocm-wheels wheel fat dist/torch-2.9.whl --rocm-index https://example.org/ --gfx gfx90a -o fat --dry-run
+      rocm-wheels wheel fat dist/torch-2.9.whl --find-links rocm/dist --gfx gfx90a -o fat --dry-run
     """
     from rocm_wheels.models import gfx
     from rocm_wheels.package import fat
     from rocm_wheels.wheels import rewrite
 
-    if (find_links is None) == (index_url is None):
-        raise errors.UsageError("name ROCm's wheels with one of --find-links and --rocm-index")
-    if output_dir is None and not replace and build_tag is None:
+    if output_dir is None and build_tag is None:
         raise errors.UsageError(
-            "a fat wheel has the name of the thin one",
-            tip="say --output-dir DIR, --build-tag 1fat or --replace",
+            "a fat wheel has the name of the thin one", tip="say --output-dir DIR, or --build-tag 1fat"
         )
     chosen = gfx.parse_targets(targets)
-    with _make_wheels("making fat", len(wheels), replace=replace) as (batch, stack):
+    with _make_wheels("making fat", len(wheels)) as (batch, stack):
         plans = []
         for wheel in wheels:  # one by one: each is on all cores
-            request = fat.FatRequest(wheel, chosen, build_tag, find_links, index_url)
+            request = fat.FatRequest(wheel, chosen, build_tag, find_links)
             plans.append(fat.plan_fat(request, stack))
         paths = [plan.find_target(output_dir) for plan in plans]
         rewrite.require_distinct_targets(zip(wheels, paths, strict=True))
@@ -342,18 +297,9 @@ def _describe_fat(plan: fat.FatPlan, path: Path | None) -> Iterator[str]:
     show_default=True,
     help="Make a device wheel for each target, or for each family of targets.",
 )
-@catalogue.ROCM.but(
-    name="rocm_version",
-    help="Version of ROCm's own device packages to require; by default that which a wheel requires, if any.",
-)
 @catalogue.takes(catalogue.DRY_RUN, catalogue.JSON)
-def split_command(  # noqa: PLR0917 - click passes them by name
-    wheels: tuple[Path, ...],
-    output_dir: Path,
-    group: split.SplitGroup,
-    rocm_version: str | None,
-    dry_run: bool,
-    as_json: bool,
+def split_command(
+    wheels: tuple[Path, ...], output_dir: Path, group: split.SplitGroup, dry_run: bool, as_json: bool
 ) -> None:
     """Split wheels into a host wheel and device wheels, in the layout of ROCm's own packages.
 
@@ -363,8 +309,8 @@ def split_command(  # noqa: PLR0917 - click passes them by name
     wheels, of about the same size in all, and each download has the code of several targets.
 
     WHEELs may be anybody's, for Linux or Windows. One without device code, a variant, one that is split
-    already, and code that no archive can hold are refused with exit code 13; then no wheel is written. Strip
-    libraries before, not afterwards.
+    already, and code that no archive can hold are refused with exit code 13, a damaged one with 2; then no
+    wheel is written. Strip libraries before, not afterwards.
 
     \b
     Examples:
@@ -376,7 +322,7 @@ def split_command(  # noqa: PLR0917 - click passes them by name
 
     rewrite.require_distinct_targets((wheel, output_dir / wheel.name) for wheel in wheels)
     with _make_wheels("splitting", len(wheels)) as (batch, stack):
-        requests = [split.SplitRequest(wheel, rocm_version, group) for wheel in wheels]
+        requests = [split.SplitRequest(wheel, group=group) for wheel in wheels]
         plans = parallel.run_in_parallel(
             partial(split.plan_split, stack=stack), requests, jobs=_SPLIT_AT_ONCE
         )
@@ -458,30 +404,20 @@ def _describe_joined(plan: join.JoinPlan, path: Path | None) -> Iterator[str]:
     help="Wheels that METADATA requires: what they have stays outside. May be given several times."
 )
 @catalogue.PYTHON.but(help="Interpreter whose installed packages count as those of --find-links do.")
-@catalogue.takes(catalogue.LIBRARY_DIR, catalogue.EXCLUDE_LIBRARY, catalogue.CLEAR_EXEC_STACK)
-@catalogue.STRIP
-@command.option(
-    "--vc-runtime",
-    type=click.Choice(["exclude", "graft"]),
-    default="exclude",
-    show_default=True,
-    help="On Windows: users have msvcp140.dll and its like, or they are grafted from --library-dir.",
-)
+@catalogue.takes(catalogue.LIBRARY_DIR, catalogue.EXCLUDE_LIBRARY)
 @catalogue.NEW_WHEELS
 def repair_command(  # noqa: PLR0917 - click passes them by name
     wheels: tuple[Path, ...],
     find_links: tuple[Path, ...],
     python: Path | None,
     output_dir: Path | None,
-    replace: bool,
     dry_run: bool,
     as_json: bool,
     plat: str,
     exclude: tuple[str, ...],
     library_dir: tuple[Path, ...],
-    **asked: Any,
 ) -> None:
-    """Repair WHEELs: platform tag, libraries from outside, run paths, stacks, debug sections.
+    """Repair WHEELs: platform tag, libraries from outside, run paths.
 
     The tag is computed from symbol versions by auditwheel's tables. What required packages have stays
     outside; what nothing has is grafted from --library-dir, by auditwheel or delvewheel, or is an error.
@@ -503,7 +439,6 @@ def repair_command(  # noqa: PLR0917 - click passes them by name
         platform=None if plat == "auto" else plat,
         excludes=dict.fromkeys(exclude, "--exclude"),
         library_dirs=library_dir,
-        **asked,
     )
     with options.show_activity("repair: reading", len(wheels)):
         offers = required_packages.PackagePool.collect(
@@ -516,15 +451,12 @@ def repair_command(  # noqa: PLR0917 - click passes them by name
         repair.require_repairable(plans)
         return
     with options.show_activity("repair: writing", len(wheels)):
-        repaired = repair.write_repairs(plans, output_dir, env, replace_files=replace)
-    for wheel in repaired:
-        for line in wheel.plan.describe():
+        repaired = repair.write_repairs(plans, output_dir, env)
+    for plan in plans:
+        for line in plan.describe():
             log.log_note(line)
-    documents = [
-        {**output.to_plain(wheel.plan), "path": wheel.path, "debug_archive": wheel.debug_archive}
-        for wheel in repaired
-    ]
-    output.print_result({"wheels": documents}, (wheel.path for wheel in repaired), as_json=as_json)
+    documents = [{**output.to_plain(plan), "path": path} for plan, path in zip(plans, repaired, strict=True)]
+    output.print_result({"wheels": documents}, repaired, as_json=as_json)
 
 
 @command.command("set package")
@@ -564,7 +496,7 @@ def package_command(  # noqa: PLR0917 - click passes them by name
     wheels = sorted(folder.glob("*.whl"))
     if not wheels:
         raise errors.UsageError(f"there is no wheel in {folder}")
-    with _make_wheels("packaging", len(wheels), replace=True) as (batch, _):
+    with _make_wheels("packaging", len(wheels)) as (batch, _):
         stage = batch.find_stage(folder)
         replaced = [
             wheel for wheel in wheels if (_is_unsplit if packaging == "split" else _is_thin_torch)(wheel)

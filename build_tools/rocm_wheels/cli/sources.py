@@ -139,7 +139,7 @@ def hipify_tree(project: str, tree: Path, *, commit: bool) -> None:
 @command.option(
     "--patch-dir", type=GivenPath(), help="Folder of the patch sets [default: the clone's patches/]."
 )
-@catalogue.REPLACE.but(help="Also over patches that the tree was made without.")
+@command.option("--replace", is_flag=True, help="Also over patches that the tree was made without.")
 @catalogue.JSON
 def save_patches_command(project: str, repo: Path | None, as_json: bool, **options: Any) -> None:
     """Write the commits on top of a tree's diffbase tags to a patch set, for checkout to apply.

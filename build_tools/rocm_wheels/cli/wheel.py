@@ -240,27 +240,18 @@ def _wheel_as_json(wheel: Path) -> dict[str, Any]:
 
 @command.command("wheel retag")
 @wheels_argument
-@command.option("--version", metavar="V", help="The whole version, local part included.")
-@catalogue.LOCAL_VERSION.but(name="local", metavar="L", help="Its local part (rocm7.2.0); '' takes it away.")
-@catalogue.BUILD_TAG.but(name="build", help="The build tag, beginning with a digit; '' takes it away.")
-@command.option(
-    "--platform-tag", "platforms", multiple=True, metavar="TAG", help="May be given several times."
+@catalogue.LOCAL_VERSION.but(
+    name="local", metavar="L", help="Local part of the version (rocm7.2.0); '' takes it away."
 )
+@catalogue.BUILD_TAG.but(name="build", help="The build tag, beginning with a digit; '' takes it away.")
 @command.option("--label", metavar="LABEL", help="The variant label; '' takes it and variant.json away.")
 @command.option("--add-requirement", "added", multiple=True, metavar="R", help="As in Requires-Dist.")
 @command.option("--drop-requirement", "dropped", multiple=True, metavar="NAME", help="All of this project.")
-@command.option("--in-place", is_flag=True, help="The new wheel takes the place of the old one.")
 @catalogue.NEW_WHEELS
-def retag(  # noqa: PLR0917 - click passes them by name
-    wheels: tuple[Path, ...],
-    in_place: bool,
-    output_dir: Path | None,
-    replace: bool,
-    dry_run: bool,
-    as_json: bool,
-    **options: Any,
+def retag(
+    wheels: tuple[Path, ...], output_dir: Path | None, dry_run: bool, as_json: bool, **options: Any
 ) -> None:
-    """Rewrite WHEELs under another version, tag, label or with other requirements.
+    """Rewrite WHEELs under another local version, build tag, label or with other requirements.
 
     File name, METADATA, WHEEL, the names of folders and RECORD follow; all else is copied as it is. The
     path of each new wheel is printed. `rocm-wheels wheel stamp` makes a variant wheel; --label '' makes a
@@ -274,8 +265,6 @@ def retag(  # noqa: PLR0917 - click passes them by name
     from rocm_wheels.wheels import rewrite, write_together
     from rocm_wheels.wheels.edit import get_edited_name
 
-    if in_place and output_dir:
-        raise errors.UsageError("--in-place and --output-dir exclude each other")
     edit = _make_edit(**options)
     edits = dict.fromkeys(wheels, edit)
     if edit.label is not None:
@@ -284,17 +273,14 @@ def retag(  # noqa: PLR0917 - click passes them by name
     paths = {wheel: (output_dir or wheel.parent) / get_edited_name(wheel.name, edit) for wheel in wheels}
     rewrite.require_distinct_targets(paths.items())
     for wheel, path in paths.items():
-        if path.resolve() == wheel.resolve() and not (in_place or replace):
-            tip = "ask for --in-place or --replace, or name an --output-dir"
-            raise errors.UsageError(f"{wheel} would be replaced", tip=tip)
+        if path.resolve() == wheel.resolve():
+            raise errors.UsageError(f"{wheel} would be replaced", tip="name another folder: --output-dir DIR")
 
     if not dry_run:
-        with write_together.write_together(replace=replace) as batch, show_activity("writing", len(wheels)):
+        with write_together.write_together() as batch, show_activity("writing", len(wheels)):
 
             def write(wheel: Path) -> None:
                 rewrite.rewrite_wheel(wheel, batch.find_stage(paths[wheel].parent), edits[wheel])
-                if in_place:
-                    batch.remove(wheel)
 
             parallel.run_in_parallel(write, wheels, jobs=os.cpu_count() or 1)
     print_result({"wheels": list(paths.values())}, paths.values(), as_json=as_json)
@@ -314,26 +300,21 @@ def _relabel(wheel: Path, edit: WheelEdit) -> WheelEdit:
     if not is_stamped:
         return edit
     if edit.label:
-        tip = "`rocm-wheels wheel stamp --replace --label` gives it another, `--label ''` takes both away"
+        tip = "`--label ''` takes both away, and `rocm-wheels wheel stamp --label` gives another"
         raise errors.UsageError(f"{wheel}: its {VARIANT_FILE_NAME} names its label, too", tip=tip)
     gives_back = edit == WheelEdit(label="", local=edit.local, step=edit.step)
     return replace(edit, drop=frozenset([VARIANT_FILE_NAME]), undone="stamp" if gives_back else "")
 
 
-def _make_edit(
-    *, platforms: tuple[str, ...], added: tuple[str, ...], dropped: tuple[str, ...], **parts: str | None
-) -> WheelEdit:
+def _make_edit(*, added: tuple[str, ...], dropped: tuple[str, ...], **parts: str | None) -> WheelEdit:
     from dataclasses import replace
 
     from rocm_wheels.wheels.edit import WheelEdit
 
-    tags = tuple(tag for platform in platforms for tag in platform.split("."))
     edit = WheelEdit(
-        version=parts["version"],
         local=parts["local"],
         build=parts["build"],
         label=parts["label"],
-        platforms=tags or None,
         requirements=_make_requirement_change(added, dropped) if added or dropped else None,
     )
     if edit == WheelEdit():
@@ -369,10 +350,10 @@ def _make_requirement_change(
 @click.argument("old", type=wheel_file)
 @click.argument("new", type=wheel_file)
 @catalogue.JSON
-@command.option("--exit-code", is_flag=True, help="Leave with 1 when there is a difference.")
-@click.pass_context
-def diff(ctx: click.Context, old: Path, new: Path, as_json: bool, exit_code: bool) -> None:
+def diff(old: Path, new: Path, as_json: bool) -> None:
     """Tell what two wheels differ in, from sizes and CRCs: nothing but METADATA and RECORD is inflated.
+
+    Of equal wheels nothing is printed; all lists of --json are empty then.
 
     \b
     Examples:
@@ -394,5 +375,3 @@ def diff(ctx: click.Context, old: Path, new: Path, as_json: bool, exit_code: boo
     print_result(difference, lines, as_json=as_json)
     if difference.is_empty and not as_json:
         log.log_note("no difference")
-    if exit_code and not difference.is_empty:
-        ctx.exit(1)

@@ -123,7 +123,7 @@ class FileReader:
         if notes:
             log.log_note(
                 f"{path}: its variant.json is of an older form, which uv does not read; "
-                "`rocm-wheels wheel stamp --replace` gives it a new one"
+                "`rocm-wheels wheel retag --label ''`, then `wheel stamp` gives it a new one"
             )
         return IndexedFile(file, self._make_entry(file, scan.sha256, content, variant), content)
 

@@ -57,7 +57,6 @@ class FinalWheel:
     name: str
     requires: tuple[tuple[str, str], ...] = ()
     members: Mapping[str, bytes] = field(default_factory=dict)
-    build: str = ""
 
     @property
     def stays(self) -> bool:
@@ -69,14 +68,12 @@ class FinalWheel:
 class FinalVersions:
     """What is wanted: whole versions by project, projects that stay, and new names of versions of ROCm.
 
-    Parts (``torch-device-gfx942``) follow their whole. ``build`` is the build tag of all wheels that are
-    written anew; "": that of the old ones.
+    Parts (``torch-device-gfx942``) follow their whole.
     """
 
     to: Mapping[str, str]
     keep: frozenset[str]
     rocm: Mapping[str, str]
-    build: str = ""
 
     @classmethod
     def parse(
@@ -85,7 +82,6 @@ class FinalVersions:
         to: Sequence[str] = (),
         keep: Sequence[str] = (),
         rocm: Sequence[str] = (),
-        build: str = "",
     ) -> FinalVersions:
         """Return what PROJECT=V, PROJECT and [OLD=]NEW mean for these wheels. Raises UsageError."""
         projects = sorted({wheel.project for wheel in wheels})
@@ -116,7 +112,7 @@ class FinalVersions:
                 _require_listed(old, rocms, "no wheel is for ROCm")
             _require_final_rocm(old, new, f"--rocm {word}")
             renamed[old] = new
-        return cls(versions, kept, renamed, build)
+        return cls(versions, kept, renamed)
 
     def find_version(self, wheel: CandidateWheel) -> str:
         """Return the version that a wheel gets, which is its own if it stays.
@@ -211,20 +207,17 @@ def plan_final_wheels(wheels: Sequence[CandidateWheel], versions: FinalVersions)
     return planned
 
 
-def write_final_wheels(
-    wheels: Sequence[FinalWheel], folder: Path, *, replace_files: bool = False
-) -> list[Path]:
+def write_final_wheels(wheels: Sequence[FinalWheel], folder: Path) -> list[Path]:
     """Write the new wheels, and copies of those that stay, with their statements; all appear together.
 
-    A wheel that has a statement beside it gets one that names this step. Raises DataError where other bytes
-    have the name of one and ``replace_files`` is not said; ReleaseError, and nothing is written, where there
-    is no room.
+    A wheel that has a statement beside it gets one that names this step. DataError where other bytes have the
+    name of one; ReleaseError, and nothing is written, where there is no room.
     """
     require_room(folder, sum(wheel.old.path.stat().st_size for wheel in wheels))
     targets = [folder / wheel.name for wheel in wheels]
     rewrite.require_distinct_targets(zip([wheel.old.path for wheel in wheels], targets, strict=True))
     try:
-        with write_together.write_together(replace=replace_files) as batch:
+        with write_together.write_together() as batch:
             stage = batch.find_stage(folder)
 
             def write(wheel: FinalWheel) -> None:
@@ -237,7 +230,6 @@ def write_final_wheels(
                 renamed = dict(wheel.requires)
                 edit = WheelEdit(
                     version=wheel.version,
-                    build=wheel.build or None,
                     requirements=lambda old: [renamed.get(text, text) for text in old],
                     members=wheel.members,
                     step=_STEP,
@@ -304,8 +296,8 @@ def _plan_wheel(
     with WheelArchive.open(wheel.path) as archive:
         texts = {entry.name: archive.read(entry) for entry in archive.members if entry.name in names}
     members = version_edit.rewrite_version_files(texts, recipe, (str(wheel.version), version), rocm)
-    name = get_edited_name(wheel.path.name, WheelEdit(version=version, build=versions.build or None))
-    return FinalWheel(wheel, version, name, pairs, members, versions.build)
+    name = get_edited_name(wheel.path.name, WheelEdit(version=version))
+    return FinalWheel(wheel, version, name, pairs, members)
 
 
 def _collect(

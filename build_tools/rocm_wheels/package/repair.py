@@ -1,4 +1,4 @@
-"""Repair finished wheels: the platform tag that they keep, libraries, run paths, stacks, debug sections.
+"""Repair finished wheels: the platform tag that they keep, libraries, run paths.
 
 ``plan_repairs`` reads each wheel once and decides what becomes of it and why: a ``RepairPlan``, which prints
 as lines and as JSON. ``write_repairs`` carries plans out over the rewriter of ``wheels``: members that stay
@@ -18,7 +18,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from packaging.utils import canonicalize_name
 
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 _LIBRARY = re.compile(r"\.so(\.|$)|\.dll$", re.IGNORECASE)
 _HASH = re.compile(r"-[0-9a-f]{8}(?=\.so)")  # which auditwheel puts into names
 
-VcRuntime = Literal["exclude", "graft"]
-
 
 @dataclass(frozen=True)
 class RepairRequest:
@@ -51,9 +49,6 @@ class RepairRequest:
     excludes: Mapping[str, str] = field(default_factory=dict)
     installed: Mapping[str, str] = field(default_factory=dict)
     library_dirs: tuple[Path, ...] = ()
-    clear_exec_stack: bool = False
-    strip: bool = False
-    vc_runtime: VcRuntime = "exclude"
 
 
 class RunPathChange(NamedTuple):
@@ -73,8 +68,6 @@ class LibraryChange:
 
     member: str
     run_paths: tuple[RunPathChange, ...] = ()
-    clears_stack: bool = False
-    strips: bool = False
     in_place: bool = True
 
     def describe(self) -> list[str]:
@@ -88,10 +81,6 @@ class LibraryChange:
             parts = [f"without {', '.join(gone)}"] if gone else []
             parts += [f"with {', '.join(come)}"] if come else []
             lines.append(f"{self.member}: run path {' and '.join(parts) or 'without repetitions'}{way}")
-        if self.clears_stack:
-            lines.append(f"{self.member}: executable stack cleared{way}")
-        if self.strips:
-            lines.append(f"{self.member}: debug sections moved to the archive beside the wheel")
         return lines
 
 
@@ -109,8 +98,8 @@ class RepairPlan:
     """What a repair makes of a wheel, and why.
 
     ``platforms``: the tags of the new name, () where they stay; ``reason`` says what decided them.
-    ``excluded``: libraries that stay outside, with the package that has each. ``debug_archive``: name of the
-    archive of what is stripped. ``faults``: why it cannot be repaired.
+    ``excluded``: libraries that stay outside, with the package that has each. ``faults``: why it cannot
+    be repaired.
     """
 
     source: Path
@@ -121,7 +110,6 @@ class RepairPlan:
     changes: tuple[LibraryChange, ...] = ()
     grafts: tuple[Graft, ...] = ()
     excluded: Mapping[str, str] = field(default_factory=dict)
-    debug_archive: str | None = None
     faults: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -145,19 +133,6 @@ class RepairPlan:
         if self.is_empty and not self.faults:
             lines.append("  nothing to repair")
         return lines
-
-
-@dataclass(frozen=True)
-class RepairedWheel:
-    """A wheel as it lies there after its repair; ``debug_archive`` is what was stripped from it."""
-
-    plan: RepairPlan
-    path: Path
-    debug_archive: Path | None = None
-
-    def list_files(self) -> list[Path]:
-        """Return the files that were written."""
-        return [self.path, *([self.debug_archive] if self.debug_archive is not None else [])]
 
 
 @dataclass(frozen=True)
@@ -287,31 +262,27 @@ def write_repairs(
     folder: Path | None,
     env: Mapping[str, str],
     *,
-    replace_files: bool = False,
     addition: WheelEdit | None = None,
-) -> list[RepairedWheel]:
+) -> list[Path]:
     """Write the repaired wheels into ``folder`` (None: beside each wheel): all of them, or none.
 
     ``addition``: what they are given besides, in the same pass; then those are written, too, that need no
     repair.
     PackageError for a plan with faults and when a tool fails; DataError when a file of that name has another
-    content and ``replace_files`` is not set.
+    content.
     """
     require_repairable(plans)
     targets = [(folder or plan.source.parent) / plan.file_name for plan in plans]
     rewrite.require_distinct_targets(
         (plan.source, target) for plan, target in zip(plans, targets, strict=True)
     )
-    with write_together.write_together(replace=replace_files) as batch:
+    with write_together.write_together() as batch:
 
         def make_wheel(number: int) -> None:
             _make_repaired(plans[number], batch.find_stage(targets[number].parent), env, addition)
 
         parallel.run_in_parallel(make_wheel, range(len(plans)), jobs=os.cpu_count() or 1)
-    return [
-        RepairedWheel(plan, target, target.with_name(plan.debug_archive) if plan.debug_archive else None)
-        for plan, target in zip(plans, targets, strict=True)
-    ]
+    return targets
 
 
 def _make_repaired(plan: RepairPlan, stage: Path, env: Mapping[str, str], addition: WheelEdit | None) -> None:

@@ -1,4 +1,4 @@
-"""Repair wheels for Linux: the manylinux tag by auditwheel's tables, run paths, stacks, grafts by auditwheel.
+"""Repair wheels for Linux: the manylinux tag by auditwheel's tables, run paths, grafts by auditwheel.
 
 The tag comes from the symbol versions that all host libraries need (``.gnu.version_r``), read in one pass;
 device code has none, and is data. A library that is needed is in the wheel, in a package that METADATA
@@ -10,13 +10,11 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-import shutil
 import sys
 import tempfile
-import zipfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,14 +38,6 @@ _MUSL = "libc.musl-"
 _MOST_ROUNDS = 8  # of a search that ends: each round takes libraries in, or is the last
 
 
-@dataclass(frozen=True)
-class ReadLibrary:
-    """A host library of a wheel; ``is_split``: its device code was moved into .kpack archives."""
-
-    binary: loader.HostBinary
-    is_split: bool
-
-
 def plan_linux_repair(
     wheel: Path,
     platform: required_packages.WheelPlatform,
@@ -56,47 +46,41 @@ def plan_linux_repair(
 ) -> repair.RepairPlan:
     """Read a wheel once, and return what becomes of it; DataError when it cannot be read."""
     libraries, has_code = read_libraries(wheel)
-    foreign = [
-        name for name, library in libraries.items() if library.binary.architecture != platform.architecture
-    ]
-    notes = [f"{name} is for {libraries.pop(name).binary.architecture}: left as it is" for name in foreign]
+    foreign = [name for name, library in libraries.items() if library.architecture != platform.architecture]
+    notes = [f"{name} is for {libraries.pop(name).architecture}: left as it is" for name in foreign]
     if not libraries:
         kind = "device code, and no host library" if has_code else "no library"
         notes.append(f"it holds {kind}: no libc to compute a tag from, so it keeps its own")
         return repair.RepairPlan(wheel, "linux", wheel.name, notes=tuple(notes))
-    if musl := [name for name, library in libraries.items() if _needs_musl(library.binary)]:
+    if musl := [name for name, library in libraries.items() if _needs_musl(library)]:
         fault = f"{repair.shorten_list(musl)} is built for musl; ROCm's packages are for glibc"
         return repair.RepairPlan(wheel, "linux", wheel.name, notes=tuple(notes), faults=(fault,))
     around = repair.Surroundings(platform, offers.find_required(wheel, platform), offers, request)
     policies = platform_promises.load_policies(platform.architecture)
-    binaries = {name: library.binary for name, library in libraries.items()}
-    needs, policy, policy_faults = _meet_needs(binaries, policies, around)
-    changes, faults = _plan_changes(libraries, around)
+    needs, policy, policy_faults = _meet_needs(libraries, policies, around)
+    changes, faults = _plan_changes(libraries)
     platforms: tuple[str, ...] = (policy.name, *policy.aliases)
     if set(platforms) == set(platform.fields.platform.split(".")):
         platforms = ()
-    edited = get_edited_name(wheel.name, WheelEdit(platforms=platforms or None))
-    strips = any(change.strips for change in changes)
     return repair.RepairPlan(
         source=wheel,
         system="linux",
-        file_name=edited,
+        file_name=get_edited_name(wheel.name, WheelEdit(platforms=platforms or None)),
         platforms=platforms,
-        reason=repair.shorten_list(platform_promises.explain_policy(policies, policy, binaries)),
+        reason=repair.shorten_list(platform_promises.explain_policy(policies, policy, libraries)),
         changes=changes,
         grafts=needs.grafts,
         excluded=needs.excluded,
-        debug_archive=f"{edited.removesuffix('.whl')}.debug.zip" if strips else None,
         faults=(*needs.faults, *policy_faults, *faults),
         notes=tuple(notes),
     )
 
 
-def read_libraries(wheel: Path) -> tuple[dict[str, ReadLibrary], bool]:
+def read_libraries(wheel: Path) -> tuple[dict[str, loader.HostBinary], bool]:
     """Read a wheel once: its host libraries by member, and whether it holds device code beside them."""
     holds_code = False
 
-    def choose(name: str, head: bytes) -> Callable[[memoryview], ReadLibrary | None] | None:
+    def choose(name: str, head: bytes) -> Callable[[memoryview], loader.HostBinary | None] | None:
         nonlocal holds_code
         holds_code = holds_code or code_objects.may_hold_code(name, head)
         return (lambda data: _read_library(data, f"{wheel}: {name}")) if head.startswith(b"\x7fELF") else None
@@ -106,16 +90,13 @@ def read_libraries(wheel: Path) -> tuple[dict[str, ReadLibrary], bool]:
     return {name: library for name, library in read.items() if library is not None}, holds_code
 
 
-def _read_library(data: memoryview, name: str) -> ReadLibrary | None:
+def _read_library(data: memoryview, name: str) -> loader.HostBinary | None:
     try:
-        binary = loader.read_host_binary(data, name)
+        return loader.read_host_binary(data, name)
     except limits.LimitError:  # auditwheel would read it
         raise
     except errors.DataError:  # says that it is ELF and breaks off: data, the loader will not take it
         return None
-    if binary is None:
-        return None
-    return ReadLibrary(binary, bool(binary.has_debug and code_objects.list_named_archives(data, name)))
 
 
 def _needs_musl(binary: loader.HostBinary) -> bool:
@@ -172,30 +153,26 @@ def _meet_needs(
 
 
 def _plan_changes(
-    libraries: Mapping[str, ReadLibrary], around: repair.Surroundings
+    libraries: Mapping[str, loader.HostBinary],
 ) -> tuple[tuple[repair.LibraryChange, ...], list[str]]:
     """Return what becomes of libraries in themselves, and what cannot be left as it is."""
-    request = around.request
     changes, faults = [], []
-    for member, library in sorted(libraries.items()):
-        binary = library.binary
-        texts = [_plan_run_path(run_path) for run_path in binary.run_paths]
-        clears = binary.has_executable_stack and request.clear_exec_stack
-        if binary.has_executable_stack and not clears:
+    for member, binary in sorted(libraries.items()):
+        if binary.has_executable_stack:
             faults.append(
-                f"{member} asks for an executable stack, which glibc 2.41 and newer refuse to load:"
-                " --clear-exec-stack takes the flag away, if nothing in it needs one"
+                f"{member} asks for an executable stack, which glibc 2.41 and newer refuse to load: link it"
+                " with -z noexecstack, or take the flag away with `patchelf --clear-execstack`"
             )
-        strips = request.strip and binary.has_debug
-        if strips and library.is_split:
-            faults.append(f"{member} cannot be stripped: its device code was split off; strip before that")
+        texts = [_plan_run_path(run_path) for run_path in binary.run_paths]
         old = [run_path.text for run_path in binary.run_paths]
-        pairs = map(repair.RunPathChange, old, texts)
-        new_texts = tuple(pair for pair in pairs if pair.old != pair.new)
-        if new_texts or clears or strips:
-            fits = loader.plan_run_path(binary, texts) is not None
-            in_place = fits and (not clears or loader.plan_clear_stack(binary) is not None)
-            changes.append(repair.LibraryChange(member, new_texts, clears, strips, in_place))
+        new_texts = tuple(
+            repair.RunPathChange(before, after)
+            for before, after in zip(old, texts, strict=True)
+            if before != after
+        )
+        if new_texts:
+            in_place = loader.plan_run_path(binary, texts) is not None
+            changes.append(repair.LibraryChange(member, new_texts, in_place))
     return tuple(changes), faults
 
 
@@ -208,50 +185,35 @@ def _plan_run_path(run_path: loader.RunPath) -> str:
 def write_linux_repair(
     plan: repair.RepairPlan, stage: Path, env: Mapping[str, str], addition: WheelEdit
 ) -> Path:
-    """Write the repaired wheel, with an ``addition``, into a folder, and the archive of what is stripped.
-
-    PackageError when a tool fails.
-    """
+    """Write the repaired wheel, with an ``addition``, into a folder. PackageError when a tool fails."""
     with ExitStack() as stack:
         place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=".members-", dir=stage)))
         stored: dict[str, stored_member.StoredMember] = {}
-        debug_files: dict[str, Path] = {}
         if plan.changes:
             archive = stack.enter_context(WheelArchive.open(plan.source))
             entries = {entry.name: entry for entry in archive.members}
 
-            def change_member(
-                item: tuple[int, repair.LibraryChange],
-            ) -> tuple[stored_member.StoredMember, Path | None]:
-                number, change = item
-                path = place / str(number) / posixpath.basename(change.member)
-                path.parent.mkdir()
-                archive.extract(entries[change.member], path)
-                debug = _strip_library(path, change.member, env) if change.strips else None
-                _change_library(path, change, env)
-                with path.open("rb") as file:
-                    member = stored_member.pack_member(entries[change.member], read_pieces(file), stack)
-                path.unlink()
-                return member, debug
+            def change_member(change: repair.LibraryChange) -> stored_member.StoredMember:
+                with tempfile.TemporaryDirectory(dir=place) as folder:
+                    path = Path(folder) / posixpath.basename(change.member)
+                    archive.extract(entries[change.member], path)
+                    _change_library(path, change, env)
+                    with path.open("rb") as file:
+                        return stored_member.pack_member(entries[change.member], read_pieces(file), stack)
 
-            done = parallel.run_in_parallel(change_member, enumerate(plan.changes), jobs=os.cpu_count() or 1)
-            for change, (member, debug) in zip(plan.changes, done, strict=True):
-                stored[change.member] = member
-                if debug is not None:
-                    debug_files[change.member] = debug
+            done = parallel.run_in_parallel(change_member, plan.changes, jobs=os.cpu_count() or 1)
+            stored = {change.member: member for change, member in zip(plan.changes, done, strict=True)}
         step = "repair" if plan.platforms or stored else ""
         edit = replace(addition, platforms=plan.platforms or None, stored=stored, step=step)
         folder = place / "edited" if plan.grafts else stage
         written = rewrite.rewrite_wheel(plan.source, folder, edit).path
-        if debug_files and plan.debug_archive:
-            _write_debug_archive(stage / plan.debug_archive, debug_files)
         if plan.grafts:
             written = _graft_libraries(plan, written, place, env).replace(stage / plan.file_name)
     return written
 
 
 def _change_library(path: Path, change: repair.LibraryChange, env: Mapping[str, str]) -> None:
-    """Give a library its run paths and stack flag, in place where it fits, and look whether it has them."""
+    """Give a library its run paths, in place where they fit, and look whether it has them."""
     binary = loader.read_host_binary_file(path)
     assert binary is not None, change.member
     new = dict(change.run_paths)
@@ -262,21 +224,12 @@ def _change_library(path: Path, change: repair.LibraryChange, env: Mapping[str, 
         kind = ["--force-rpath"] if binary.run_paths[-1].is_rpath else []
         words = [*kind, "--set-rpath", text] if text else ["--remove-rpath"]
         _run_patchelf(words, path, change.member, env)
-        texts = [text] if text else []
+        texts = [text]
     else:
         loader.apply_patches(path, patches)
-    if change.clears_stack:
-        binary = loader.read_host_binary_file(path)
-        assert binary is not None
-        stack = loader.plan_clear_stack(binary)
-        if stack is None:
-            _run_patchelf(["--clear-execstack"], path, change.member, env)
-        else:
-            loader.apply_patches(path, stack)
     after = loader.read_host_binary_file(path)
     expected = [text for text in texts if text]
-    wrong_stack = after is not None and change.clears_stack and after.has_executable_stack
-    if after is None or [run_path.text for run_path in after.run_paths] != expected or wrong_stack:
+    if after is None or [run_path.text for run_path in after.run_paths] != expected:
         raise errors.PackageError(f"{change.member} did not become what was planned: {change.describe()}")
 
 
@@ -289,52 +242,6 @@ def _run_patchelf(words: Sequence[str], path: Path, member: str, env: Mapping[st
     process.capture_output(
         [tool, *words, path], env=env, check=errors.PackageError, description=f"patchelf on {member}"
     )
-
-
-def _strip_library(path: Path, member: str, env: Mapping[str, str]) -> Path:
-    """Move the debug sections of a library into a file beside it; PackageError when device code would move.
-
-    Code objects are in what the loader maps: each of its segments must have the same place, address and
-    bytes as before.
-    """
-    tool = _find_objcopy(env)
-    before = loader.digest_loaded_bytes(path)
-    debug = path.with_name(f"{path.name}.debug")
-    stripped = path.with_name(f"{path.name}.stripped")
-    steps: list[list[str | Path]] = [
-        ["--only-keep-debug", path, debug],
-        ["--strip-debug", f"--add-gnu-debuglink={debug}", path, stripped],
-    ]
-    for words in steps:
-        process.capture_output(
-            [tool, *words], env=env, check=errors.PackageError, description=f"objcopy on {member}"
-        )
-    stripped.chmod(0o644)
-    if loader.digest_loaded_bytes(stripped) != before:
-        raise errors.PackageError(
-            f"{member} cannot be stripped: {tool} would move what is loaded, or its device code"
-        )
-    stripped.replace(path)
-    return debug
-
-
-def _find_objcopy(env: Mapping[str, str]) -> str:
-    for name in ("llvm-objcopy", "objcopy"):
-        if program := shutil.which(name, path=env.get("PATH")):
-            return program
-    raise errors.PackageError("--strip needs llvm-objcopy or objcopy on PATH", tip="install llvm or binutils")
-
-
-def _write_debug_archive(path: Path, files: Mapping[str, Path]) -> None:
-    """Write debug files into an archive, by the paths of their libraries; same input, same bytes."""
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for member, source in sorted(files.items()):
-            info = zipfile.ZipInfo(f"{member}.debug", (2020, 2, 2, 0, 0, 0))
-            info.compress_type = zipfile.ZIP_DEFLATED
-            info.external_attr = 0o100644 << 16
-            info.create_system = 3
-            with source.open("rb") as content, archive.open(info, "w", force_zip64=True) as sink:
-                shutil.copyfileobj(content, sink)
 
 
 def _graft_libraries(plan: repair.RepairPlan, wheel: Path, work: Path, env: Mapping[str, str]) -> Path:
@@ -355,7 +262,7 @@ def _graft_libraries(plan: repair.RepairPlan, wheel: Path, work: Path, env: Mapp
     }
     platform = (plan.platforms or tuple(plan.file_name.removesuffix(".whl").split("-")[-1].split(".")))[0]
     # a library of the wheel that only its SONAME leads to is no run path away: auditwheel would look for it
-    inside = loader.list_own_names({name: lib.binary for name, lib in read_libraries(wheel)[0].items()})
+    inside = loader.list_own_names(read_libraries(wheel)[0])
     words = ["--only-plat", "--wheel-dir", str(work / "grafted"), "--plat", platform]
     words += [word for name in sorted({*plan.excluded, *inside}) for word in ("--exclude", name)]
     return repair.graft_libraries(

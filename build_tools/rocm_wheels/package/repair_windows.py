@@ -56,8 +56,7 @@ def plan_windows_repair(
             for library in sorted({name.lower() for name in libraries} - inside - needed_by.keys()):
                 if not is_system_dll(library):
                     more.setdefault(library, []).append(member)
-        if request.vc_runtime == "exclude":
-            outside = dict.fromkeys(filter(platform_promises.is_vc_runtime, more), _VC_OWNER) | outside
+        outside = dict.fromkeys(filter(platform_promises.is_vc_runtime, more), _VC_OWNER) | outside
         needed_by |= more
         needs = around.meet_needs(needed_by, files.get, outside, "nor part of Windows")
         needing = {g.library: _read_file_imports(g.source) for g in needs.grafts if g.library in more}

@@ -184,7 +184,7 @@ def read_joined_document(path: Path) -> VariantMetadata:
     if not document.providers:
         raise errors.DataError(
             f"{path} names no providers, and a stamp names one for each namespace (PEP 850)",
-            tip="stamp its wheels once more: rocm-wheels wheel stamp --replace",
+            tip="make plain wheels of its wheels (wheel retag --label ''), and stamp them",
         )
     return document
 
@@ -203,15 +203,15 @@ def settle_release(
     )
     existing = merge_documents(joined) if joined else VariantMetadata((), {})
     ours: dict[str, Provider] = {}
-    if choice.provider == "static" and not choice.static_targets and _is_static(existing, AMD_NAMESPACE):
+    if choice.provider == "static" and _is_static(existing, AMD_NAMESPACE):
         ours[AMD_NAMESPACE] = existing.providers[AMD_NAMESPACE]
     else:
         ours[AMD_NAMESPACE] = choice.make_amd_provider(targets)
     versions = chain.from_iterable(
         properties.get(ROCM_NAMESPACE, {}).get(ROCM_VERSION, ()) for properties in property_sets
     )
-    if (stated_versions := set(versions)) or choice.rocm_versions:
-        is_listed = _is_static(existing, ROCM_NAMESPACE) and not choice.rocm_versions
+    if stated_versions := set(versions):
+        is_listed = _is_static(existing, ROCM_NAMESPACE)
         ours[ROCM_NAMESPACE] = (
             existing.providers[ROCM_NAMESPACE] if is_listed else choice.make_rocm_provider(stated_versions)
         )
@@ -258,7 +258,7 @@ def _require_listed(release: VariantMetadata, variants: Iterable[Properties]) ->
             raise errors.DataError(
                 f"the release lists {_shorten_list(listed)} as {namespace} :: {feature}, "
                 f"and not {', '.join(unlisted)}",
-                tip="stamp its wheels again, with it in --rocm-versions or --static-targets",
+                tip="stamp all wheels of the release again, in one command",
             )
 
 
@@ -275,9 +275,6 @@ class StampRequest:
     rocm_version: str | None = None
     choice: ProviderChoice = field(default_factory=ProviderChoice)
     null: bool = False
-    allow_claim: bool = False
-    allow_hide: bool = False
-    replace: bool = False
     joined: JoinedDocuments = ()
 
     def __post_init__(self) -> None:
@@ -287,7 +284,6 @@ class StampRequest:
                 ("--gfx", self.targets != FROM_WHEEL),
                 ("--label", self.label not in (None, "null")),
                 ("--rocm", self.rocm_version is not None),
-                ("--allow-claim", self.allow_claim),
             )
             if value
         ]
@@ -341,10 +337,10 @@ def plan_stamps(
         )
     facts = [read_wheel_facts(wheel) for wheel in wheels]
     for wheel in facts:
-        if wheel.is_stamped and not request.replace:
+        if wheel.is_stamped:
             raise errors.DataError(
                 f"{wheel.path} is a variant wheel already: {wheel.name.label or VARIANT_FILE_NAME}",
-                tip="--replace gives it a new stamp",
+                tip="make a plain wheel of it first: rocm-wheels wheel retag --label ''",
             )
         if marked := list(filter(dist_info.has_variant_marker, wheel.requirements)):
             raise errors.DataError(
@@ -418,14 +414,12 @@ def write_stamps(
     return parallel.run_in_parallel(write_stamp, stamps, jobs=os.cpu_count() or 1)
 
 
-def stamp_wheels(
-    wheels: Sequence[Path], request: StampRequest, folder: Path | None, *, replace: bool = False
-) -> list[StampedWheel]:
+def stamp_wheels(wheels: Sequence[Path], request: StampRequest, folder: Path | None) -> list[StampedWheel]:
     """Plan stamps and write them, as ``plan_stamps`` and ``write_stamps`` do; copying goes on meanwhile.
 
     No file is there before all stamps are decided.
     """
-    with write_together.write_together(replace=replace) as batch, ExitStack() as stack:
+    with write_together.write_together() as batch, ExitStack() as stack:
         begun: dict[Path, BegunRewrite] = {}
 
         def read_targets(wheel: Path) -> WheelTargets:
@@ -445,16 +439,12 @@ def _choose_properties(
     is_bundled = request.choice.rocm_property == "bundled"
     feature = (ROCM_NAMESPACE, ROCM_VERSION) if is_bundled else (AMD_NAMESPACE, HOST_ROCM_VERSION)
     if version is not None:
-        wheel_targets = select_rocm_targets(
-            str(wheel.path), wheel_targets, version, allow_claim=request.allow_claim
-        )
+        wheel_targets = select_rocm_targets(str(wheel.path), wheel_targets, version)
     targets = choose_targets(
         str(wheel.path),
         wheel_targets,
         NO_TARGETS if request.null else request.targets,
         generics=request.choice.reports_generics,
-        allow_claim=request.allow_claim,
-        allow_hide=request.allow_hide,
     )
     return make_properties([(AMD_NAMESPACE, GFX_ARCH, targets), (*feature, [version] if version else [])])
 

@@ -184,17 +184,14 @@ def deliver_files(
 
 
 def list_wheels(output: Path, distribution: str, python_tag: str) -> list[Path]:
-    """Return what lies there of a distribution for one interpreter, sorted: wheels and what goes with them.
-
-    Those are its device wheels (``amd_torch_device_gfx942-…``) and archives of debug sections.
-    """
+    """Return what lies there of a distribution for one interpreter, sorted: wheels and device wheels."""
     files = sorted(file for pattern in _list_patterns(distribution) for file in output.glob(pattern))
     return [file for file in files if f"-{python_tag}-" in file.name]
 
 
 def _list_patterns(distribution: str) -> tuple[str, ...]:
     name = distribution.replace("-", "_")
-    return f"{name}-*.whl", f"amd_{name}_device_*.whl", f"{name}-*.debug.zip"
+    return f"{name}-*.whl", f"amd_{name}_device_*.whl"
 
 
 def _read_collected(workspace: Workspace) -> dict[str, str]:

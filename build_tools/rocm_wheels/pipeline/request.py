@@ -36,8 +36,6 @@ class RepairSettings:
 
     enabled: bool = True
     platform: str | None = None
-    strip: bool = False
-    clear_exec_stack: bool = False
     library_dirs: tuple[Path, ...] = ()
     excludes: tuple[str, ...] = ()
 

@@ -39,7 +39,7 @@ GFX_ARCH, ROCM_VERSION, HOST_ROCM_VERSION = "gfx_arch", "version", "rocm_version
 VALUE_PATTERN = LABEL_PATTERN = re.compile(r"[a-z0-9_.]+")
 _SCHEMA_VERSION = re.compile(r"/v?([0-9]+)\.([0-9]+)(?:\.[0-9]+)?\.json$")
 _NEWEST_MAJOR = 1  # 0 are drafts, 1 will be the first that is final
-_REPAIR_TIP = "its wheels are stamped once more by: rocm-wheels wheel stamp --replace"
+_REPAIR_TIP = "stamp its wheels once more: rocm-wheels wheel retag --label '', then wheel stamp"
 
 Properties = Mapping[str, Mapping[str, tuple[str, ...]]]  # namespace: feature: values, sorted
 
@@ -276,7 +276,7 @@ def parse_wheel_document(content: bytes, *, name: str, label: str) -> VariantMet
         labels = ", ".join(sorted(document.variants)) or "none"
         raise errors.DataError(
             f"{name}: variants: the file name says {label}, here is {labels}",
-            tip="a wheel states exactly its own variant: rocm-wheels wheel stamp --replace",
+            tip=_REPAIR_TIP,
         )
     return document
 
@@ -451,17 +451,10 @@ def make_own_provider() -> Provider:
 
 @dataclass(frozen=True)
 class ProviderChoice:
-    """What was asked for: ``--provider``, ``--rocm-property`` and the lists that static providers need.
-
-    ``static_targets`` and ``rocm_versions`` are best first, for the whole release; without the latter
-    the versions of ROCm that have been released are ranked.
-    """
+    """What was asked for: ``--provider`` and ``--rocm-property``."""
 
     provider: str = "rocm-bootstrap"
     rocm_property: str = "bundled"
-    owns_the_name: bool = False
-    static_targets: tuple[str, ...] = ()
-    rocm_versions: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.rocm_property == "host" and self.provider != "own":
@@ -469,14 +462,6 @@ class ProviderChoice:
                 f"--rocm-property host: {self.provider} does not report the ROCm version of a machine",
                 tip="--provider own does; a wheel that brings its ROCm wants --rocm-property bundled",
             )
-        if self.provider == "own" and not self.owns_the_name:
-            raise errors.UsageError(
-                f"--provider own names {OWN_PROVIDER_NAME}, which users' installers will download and run",
-                tip="publish build_tools/rocm_variant_provider to your index, see to it that nobody else can "
-                f"register {OWN_PROVIDER_NAME} where your users look, then say --i-own-the-name",
-            )
-        if self.provider != "static" and self.static_targets:
-            raise errors.UsageError("--static-targets goes with --provider static only")
 
     @property
     def reports_generics(self) -> bool:
@@ -486,11 +471,11 @@ class ProviderChoice:
     def make_amd_provider(self, targets: Iterable[str]) -> Provider:
         """Return the provider of namespace ``amd``; ``targets`` are those of the wheels of this call."""
         if self.provider == "static":
-            values = self.static_targets or tuple(dict.fromkeys(targets))
+            values = tuple(dict.fromkeys(targets))
             if not values:
                 raise errors.UsageError(
                     "--provider static lists the targets of the release, and none is known here",
-                    tip="say --static-targets gfx942,gfx1100, or --join a wheel that is stamped already",
+                    tip="stamp all wheels of the release at once, or --join one that is stamped already",
                 )
             return Provider(static_properties={GFX_ARCH: values})
         return make_own_provider() if self.provider == "own" else make_bootstrap_provider()
@@ -499,10 +484,8 @@ class ProviderChoice:
         """Return the provider of namespace ``rocm``: versions, newest first; ``versions`` are of this call.
 
         All wheels of a release must list the same (PEP 850), also those of two calls, each for its ROCm: so
-        without ``--rocm-versions`` the list is of every ROCm that has been released, whichever wheels come.
+        the list is of every ROCm that has been released, whichever wheels come.
         """
-        if self.rocm_versions:
-            return Provider(static_properties={ROCM_VERSION: self.rocm_versions})
         from rocm_wheels.models import package_indexes
 
         released = [release.version for release in package_indexes.list_rocm_releases()]
@@ -519,12 +502,3 @@ def parse_minor_version(text: str, *, input_name: str) -> str:
     if len(release) < 2:
         raise errors.UsageError(f"{input_name}: {text!r} is not a version like 7.2")
     return f"{release[0]}.{release[1]}"
-
-
-def parse_versions(text: str, *, input_name: str) -> tuple[str, ...]:
-    """Read a list of ROCm versions, newest first; UsageError when one is wrong or there is none."""
-    words = filter(None, re.split(r"[,;\s]+", text))
-    versions = {parse_minor_version(word, input_name=input_name) for word in words}
-    if not versions:
-        raise errors.UsageError(f"{input_name} names no version", tip=f"for example: {input_name} 7.2,7.1")
-    return tuple(sorted(versions, key=Version, reverse=True))

@@ -90,15 +90,13 @@ def collect_wheel_targets(
     return replace(targets, outside=tuple(outside), by_rocm=by_rocm)
 
 
-def select_rocm_targets(
-    wheel: str, wheel_targets: WheelTargets, rocm: str, *, allow_claim: bool = False
-) -> WheelTargets:
+def select_rocm_targets(wheel: str, wheel_targets: WheelTargets, rocm: str) -> WheelTargets:
     """Return what a machine with a ROCm (``7.2``) gets of a wheel: of its libraries for one, those for this.
 
-    DataError for a ROCm that no library is for; ``allow_claim`` then takes all of them.
+    DataError for a ROCm that no library is for.
     """
     selected = wheel_targets.by_rocm.get(rocm.replace(".", ""))
-    if selected is not None or not wheel_targets.by_rocm or allow_claim:
+    if selected is not None or not wheel_targets.by_rocm:
         return selected or wheel_targets
     raise errors.DataError(
         f"{wheel} has libraries for one ROCm each, and none for ROCm {rocm}: there are rocm"
@@ -129,28 +127,27 @@ def choose_targets(
     requested: str = FROM_WHEEL,
     *,
     generics: bool = True,
-    allow_claim: bool = False,
-    allow_hide: bool = False,
 ) -> tuple[str, ...]:
     """Return the values of ``gfx_arch`` that a stamp states, () for none.
 
     ``requested`` is ``from-wheel``, ``none`` or a list of targets and families; ``generics`` says whether the
     provider reports generic targets: if not, one stands for the processors it covers. DataError
-    when the stamp would claim code that the wheel does not hold (``allow_claim`` lets it), or hide some
-    that it does hold (``allow_hide``), or when the wheel does not say what it holds.
+    when the stamp would claim code that the wheel does not hold, or hide some that it does hold, or when the
+    wheel does not say what it holds. Of a wheel without code a list is taken at its word: its code comes from
+    another package.
     """
     special = ", ".join(wheel_targets.special)
-    if special and requested != NO_TARGETS and not allow_claim:
+    if special and requested != NO_TARGETS:
         raise errors.DataError(
             f"{wheel} holds {special} and no plain code for it; a variant cannot say so much",
-            tip="machines without that setting would take the wheel and fail; --allow-claim says it anyway",
+            tip="machines without that setting would take the wheel and fail: publish it as a plain wheel",
         )
     content = ", ".join(wheel_targets.targets) or ("SPIR-V" if wheel_targets.portable else "no device code")
     if requested == FROM_WHEEL:
         if wheel_targets.outside:
             raise errors.DataError(
                 f"{wheel}: its device code is in {', '.join(wheel_targets.outside)}, outside of it",
-                tip=f"name the targets of those packages: {gfx.TARGETS_OPTION} gfx942,gfx1100 --allow-claim",
+                tip=f"name the targets of those packages: {gfx.TARGETS_OPTION} gfx942,gfx1100",
             )
         if not wheel_targets.targets:
             only = "only " if wheel_targets.portable else ""
@@ -158,25 +155,25 @@ def choose_targets(
                 f"{wheel} holds {only}{content}, so it does not tell its targets",
                 tip=f"say {gfx.TARGETS_OPTION} {NO_TARGETS} (for any machine: the ROCm version alone), "
                 "--null, or, when the code comes from another package, "
-                f"{gfx.TARGETS_OPTION} LIST --allow-claim",
+                f"{gfx.TARGETS_OPTION} LIST",
             )
     chosen: tuple[str, ...] = ()
     if requested == FROM_WHEEL:
         chosen = wheel_targets.targets
     elif requested != NO_TARGETS:
-        chosen = _parse_target_list(requested, gfx.TARGETS_OPTION, wheel_targets.targets)
+        chosen = _parse_target_list(requested, wheel_targets.targets)
     serves, claimed = expand_generics(wheel_targets.targets), expand_generics(chosen)
-    if claimed - serves and not wheel_targets.portable and not allow_claim:
+    if claimed - serves and wheel_targets.targets and not wheel_targets.portable:
         more = ", ".join(_sort_targets(claimed - serves))
         raise errors.DataError(
             f"{wheel}: {gfx.TARGETS_OPTION} claims {more}, and the wheel holds {content}",
-            tip="build for them, or say --allow-claim when the code comes from another package",
+            tip="build for them, or leave them out of the list",
         )
-    if serves - claimed and not allow_hide:
+    if serves - claimed:
         missing = ", ".join(_sort_targets(serves - claimed))
         raise errors.DataError(
             f"{wheel}: {gfx.TARGETS_OPTION} leaves out {missing}, and the wheel holds {content}",
-            tip="machines that it could serve would never get it; --allow-hide says that this is meant",
+            tip="machines that it could serve would never get it; `rocm-wheels wheel prune` takes code out",
         )
     # sorted as people do, a generic one as itself or as what it covers
     spelled = {target.replace("_", "-") for target in chosen} if generics else claimed
@@ -187,11 +184,6 @@ def choose_targets(
     return values
 
 
-def parse_target_values(text: str, *, input_name: str) -> tuple[str, ...]:
-    """Read a list of targets, families and generic targets as values, in its order."""
-    return tuple(target.replace("-", "_") for target in _parse_target_list(text, input_name))
-
-
 def expand_generics(targets: Iterable[str]) -> frozenset[str]:
     """Return the processors that code for targets runs on: a generic one covers several."""
     return frozenset(
@@ -199,8 +191,9 @@ def expand_generics(targets: Iterable[str]) -> frozenset[str]:
     )
 
 
-def _parse_target_list(text: str, input_name: str, available: Iterable[str] = ()) -> tuple[str, ...]:
+def _parse_target_list(text: str, available: Iterable[str]) -> tuple[str, ...]:
     """Read a list of targets, families and generic targets; what the wheel holds is always one of them."""
+    input_name = gfx.TARGETS_OPTION
     targets: dict[str, None] = {}
     for word in gfx.split_target_words(text):
         spelled = word.replace("_", "-")

@@ -29,9 +29,8 @@ _Move = tuple[Path | None, Path]
 class WheelBatch:
     """Wheels that appear together; threads may write at the same time."""
 
-    def __init__(self, stack: ExitStack, *, replace: bool) -> None:
+    def __init__(self, stack: ExitStack) -> None:
         self._stack = stack
-        self._replace = replace
         self._stages: dict[Path, Path] = {}
         self._removed: list[Path] = []
         self._lock = Lock()
@@ -66,10 +65,11 @@ class WheelBatch:
     def _plan_file(self, file: Path, target: Path) -> Iterator[_Move]:
         """Yield what becomes of a file, and of its statement; nothing of one that is there already."""
         if not (target.is_file() and filecmp.cmp(file, target, shallow=False)):
-            may_replace = self._replace or any(target.resolve() == gone.resolve() for gone in self._removed)
+            may_replace = any(target.resolve() == gone.resolve() for gone in self._removed)
             if target.is_dir() or (target.exists() and not may_replace):
-                tip = "name another folder, or ask for it to be replaced"
-                raise errors.DataError(f"{target} exists with other bytes", tip=tip)
+                raise errors.DataError(
+                    f"{target} exists with other bytes", tip="name another folder, or remove it first"
+                )
             yield file, target
         statement, signature = locate_statement(file), locate_statement_signature(file)
         if not statement.exists():  # one about another wheel of that name would be a lie
@@ -96,12 +96,13 @@ def _plan_statement_removal(wheel: Path) -> Iterator[_Move]:
 
 
 @contextmanager
-def write_together(*, replace: bool = False) -> Iterator[WheelBatch]:
+def write_together() -> Iterator[WheelBatch]:
     """Give a batch whose wheels are there when the block has ended well, all of them or none.
 
-    A file that exists with the same bytes is left, one with other bytes only replaced with ``replace``.
+    A file that exists with the same bytes is left; one with other bytes is replaced only where the batch was
+    told to remove it, else a DataError.
     """
     with ExitStack() as stack:
-        batch = WheelBatch(stack, replace=replace)
+        batch = WheelBatch(stack)
         yield batch
         batch.commit()

@@ -64,8 +64,6 @@ def settle_repair(planner: Planner, step: Step, inputs: dict[str, str]) -> Step:
 def _describe_settings(settings: RepairSettings, recipe: project.Project) -> str:
     """Return all that was asked for, with a digest of what lies in the folders to graft from."""
     parts = [f"for {settings.platform}"] if settings.platform else []
-    parts += ["strip"] if settings.strip else []
-    parts += ["clear-exec-stack"] if settings.clear_exec_stack else []
     parts += [f"exclude {name}" for name in sorted({*settings.excludes, *recipe.repair.exclude})]
     for folder in settings.library_dirs:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name) if folder.is_dir() else []
@@ -109,10 +107,9 @@ def _repair_wheel(step_run: StepRun, wheel: Path, folder: Path) -> packaging.Pac
     parts = replace(TypeAdapter(WheelParts).validate_python(built["parts"]), sources=sources)
     addition = sbom.make_provenance_edit(text.encode() if text else None, parts)
 
-    def finish(path: Path, archive: Path | None = None, **described: Any) -> packaging.PackagedFiles:
+    def finish(path: Path, **described: Any) -> packaging.PackagedFiles:
         return packaging.PackagedFiles(
             path,
-            others=() if archive is None else (archive,),
             facts={"lock": digest, "lock_text": text},
             write_statement=lambda sha256: build_statement.write_build_statement(
                 path,
@@ -141,13 +138,11 @@ def _repair_wheel(step_run: StepRun, wheel: Path, folder: Path) -> packaging.Pac
             excludes=dict.fromkeys(settings.excludes, "--exclude"),
             installed=dict.fromkeys(libraries, f"ROCm {ready.sdk.version} in {ready.sdk.root}"),
             library_dirs=settings.library_dirs,
-            clear_exec_stack=settings.clear_exec_stack,
-            strip=settings.strip,
         )
         (plan,) = repair.plan_repairs([wheel], offers, request)
     step_run.append_log("repair", plan.describe())
     try:
-        (repaired,) = repair.write_repairs([plan], folder, facts.env, addition=addition)
+        (path,) = repair.write_repairs([plan], folder, facts.env, addition=addition)
     except errors.PackageError as fault:
         fault.tip = fault.tip or _FAULT_TIP
         raise
@@ -156,7 +151,7 @@ def _repair_wheel(step_run: StepRun, wheel: Path, folder: Path) -> packaging.Pac
     done = [f"{graft.library} grafted" for graft in plan.grafts]
     done += [line for change in plan.changes for line in change.describe()]
     rewritten = bool(plan.changes or plan.grafts)
-    return finish(repaired.path, repaired.debug_archive, note="; ".join(done), rewritten=rewritten)
+    return finish(path, note="; ".join(done), rewritten=rewritten)
 
 
 def _find_needed_wheels(step_run: StepRun) -> list[Path]:

@@ -85,10 +85,12 @@ def stamp_wheel(wheel: Path, rocm: str, targets: Sequence[str], ours: set[Path])
     held_targets = read_wheel_targets(wheel)
     request = variant_stamp.StampRequest(rocm_version=rocm)
     if not held_targets.targets:
-        request = replace(request, targets=",".join(targets), allow_claim=True)
+        request = replace(request, targets=",".join(targets))
     planned = variant_stamp.plan_stamps([wheel], request, read_targets=lambda _: held_targets)
     target = folder / edit.get_edited_name(planned[0].source.name, planned[0].edit)
-    with write_together.write_together(replace=target in ours) as batch:
+    with write_together.write_together() as batch:
+        if target in ours:
+            batch.remove(target)
         (done,) = variant_stamp.write_stamps(planned, folder, batch=batch)
     for old in ours - {target}:
         if old.parent != folder:
