@@ -82,6 +82,10 @@ class Loop:
     def develop(self, *more: str) -> None:
         call([*self.words, *more], self.tree.parent, self.env)
 
+    def develop_anew(self) -> None:
+        shutil.rmtree(self.tree / "build", ignore_errors=True)
+        self.develop()
+
     def hipify(self) -> None:
         call(["python", "tools/amd_build/build_amd.py"], self.tree, self.env)
 
@@ -145,7 +149,7 @@ def run_steps(clock: Clock, ours: Loop, hand: Loop, repeat: int) -> None:
     def first() -> None:
         shutil.rmtree(hand.tree / "build")
         clock.run("first build", "hand", [hand.hipify, hand.configure])
-        clock.run("first build", "dev", [lambda: ours.develop("--clean")])
+        clock.run("first build", "dev", [ours.develop_anew])
 
     def turn(step: str, change: Callable[[Loop], None]) -> None:
         change(hand)

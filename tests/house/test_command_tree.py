@@ -76,7 +76,7 @@ def test_build_shows_ten_options_before_all_others(capsys: pytest.CaptureFixture
     }
     assert list(options) == ["Options", "More options", "Single projects", "Global options"]
     assert options["Options"] == [*build_options.FIRST, "--dry-run"] and len(options["Options"]) == 10
-    assert "--build-triton" in options["Single projects"] and "--offline" in options["More options"]
+    assert "--build-triton" in options["Single projects"] and "--per-target" in options["More options"]
 
 
 HELP = """
@@ -190,7 +190,7 @@ def test_entry_of_the_catalogue_is_of_several_commands() -> None:
 VALUE_TYPES = {
     **dict.fromkeys(("text", "choice", "version"), "str"),
     **dict.fromkeys(("path", "file", "directory"), "Path"),
-    **dict.fromkeys(("integer", "integer range", "size"), "int"),
+    **dict.fromkeys(("integer", "integer range"), "int"),
     **dict.fromkeys(("float", "float range", "duration"), "float"),
     "boolean": "bool",
 }
@@ -313,7 +313,7 @@ OLDER_WORDS = {
             "--output-dir",
             "d",
         ],
-        ["install-rocm", "--index-url", "https://x/", "--pip-cache-dir", "pip"],
+        ["install-rocm", "--index-url", "https://x/"],
     ],
     "pytorch_audio_repo.py": [
         [

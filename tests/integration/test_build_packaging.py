@@ -149,10 +149,8 @@ def test_a_result_wanted_elsewhere_is_copied(demo: Demo) -> None:
     [
         (["--packaging", "multi-arch", "--per-target"], "--per-target one for each"),
         (["--packaging", "fat"], "--find-links"),
-        (["--no-repair", "--plat", "manylinux_2_28"], "say how --repair works"),
+        (["--no-repair", "--plat", "manylinux_2_28"], "says how --repair works"),
         (["--plat", "manylinux_2_280"], "is no tag of auditwheel"),
-        (["--library-dir", "nowhere"], "there is no folder"),
-        (["--group", "family"], "--packaging split"),
     ],
 )
 def test_options_that_do_not_go_together(demo: Demo, words: list[str], said: str) -> None:

@@ -68,7 +68,7 @@ def test_a_project_whose_own_requirements_contradict_each_other_is_named(world: 
     require(world, "pytorch", "requirements-build.txt", "cmake<4\n")
     ended = world.build()
     assert ended.code == 11, ended.err
-    assert "tip: see the requirements of pytorch; --no-build-pytorch leaves it out" in ended.err
+    assert "tip: see the requirements of pytorch; --project leaves it out" in ended.err
     assert world.calls() == []
 
 

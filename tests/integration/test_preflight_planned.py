@@ -84,10 +84,10 @@ def test_what_builds_download_is_told_and_offline_it_must_be_there(root: Path, t
 
     online = told()
     assert [severity for severity, _ in online] == ["warning"] * 4
-    names = ("LLVM_SYSPATH", "JSON_SYSPATH", "--offline", "AOTRITON_INSTALLED_PREFIX")
+    names = ("LLVM_SYSPATH", "JSON_SYSPATH", "UV_OFFLINE=1", "AOTRITON_INSTALLED_PREFIX")
     for name in names:
         assert any(name in text for _, text in online)
-    offline = told("--offline")
+    offline = told(UV_OFFLINE="1")
     assert [severity for severity, _ in offline] == ["error"] * 3  # NVIDIA's programs are not needed
     llvm.mkdir()
     assert ("error", True) in [
@@ -96,10 +96,10 @@ def test_what_builds_download_is_told_and_offline_it_must_be_there(root: Path, t
     for name in ("lib/cmake/mlir", "lib/cmake/llvm", "bin/FileCheck"):
         (llvm / name).mkdir(parents=True)
     rest = told(
-        "--offline", "--set-env", f"triton:LLVM_SYSPATH={llvm}", "--no-enable-pytorch-flash-attention"
+        "--set-env", f"triton:LLVM_SYSPATH={llvm}", "--no-enable-pytorch-flash-attention", UV_OFFLINE="1"
     )
     assert len(rest) == 1 and "JSON_SYSPATH" in rest[0][1]
-    assert planned(root, "--offline").facts.env["UV_OFFLINE"] == "1"
+    assert planned(root, UV_OFFLINE="true").facts.env["UV_OFFLINE"] == "1"
 
 
 def test_a_download_that_a_variable_leaves_out(root: Path) -> None:
@@ -108,10 +108,10 @@ def test_a_download_that_a_variable_leaves_out(root: Path) -> None:
     commit_files(root / "pytorch_audio", files, "audio")
 
     def list_tips(*words: str) -> list[str]:
-        findings = preflight.preflight_plan(planned(root, *words, USE_FFMPEG="0"))
+        findings = preflight.preflight_plan(planned(root, *words, USE_FFMPEG="0", UV_OFFLINE="1"))
         return [f.tip for f in findings if f.check == "downloads" and "pytorch_audio" in f.message]
 
-    [tip] = list_tips("--offline")
+    [tip] = list_tips()
     assert "FFMPEG_ROOT=DIR" in tip
     assert "USE_FFMPEG=0" in tip
-    assert list_tips("--offline", "--set-env", "pytorch_audio:USE_FFMPEG=0") == []
+    assert list_tips("--set-env", "pytorch_audio:USE_FFMPEG=0") == []

@@ -138,10 +138,9 @@ def test_each_target_family_gets_its_own_build_of_rocm(
     (source / "back_end.py").write_text(BACK_END)
     with tarfile.open(dist / "rocm-7.1.0.tar.gz", "w:gz") as archive:
         archive.add(source, source.name)
-    cached = replace(spec, cache_dir=tmp_path / "cache")
     for family in ("gfx94X-dcgpu", "gfx110X-all", "gfx94X-dcgpu"):
-        env = {**ENV, "ROCM_SDK_TARGET_FAMILY": family}
-        made = build_environment.ensure_environment(cached, workspace.Workspace(tmp_path / "work"), env)
+        env = {**ENV, "ROCM_SDK_TARGET_FAMILY": family, "UV_CACHE_DIR": str(tmp_path / "cache")}
+        made = build_environment.ensure_environment(spec, workspace.Workspace(tmp_path / "work"), env)
         assert made.created
         program = "import importlib.metadata as m; print(m.metadata('rocm')['Summary'])"
         assert (

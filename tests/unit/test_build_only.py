@@ -27,7 +27,10 @@ GIVEN = ["--output-dir", "out"]
             "--project and --build-triton exclude each other",
         ),
         (["--triton-wheel", "."], "--triton-wheel: there is no wheel of triton in ."),
-        (["--project", "pytorch", "--pytorch-wheel", "here"], "--build-pytorch and --pytorch-wheel exclude"),
+        (
+            ["--project", "pytorch", "--pytorch-wheel", "here"],
+            "pytorch is to be built, and --pytorch-wheel says",
+        ),
     ],
 )
 def test_wrong_input(words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

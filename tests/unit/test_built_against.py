@@ -271,7 +271,7 @@ def test_without_any_torch_the_plan_ends_with_three_ways_out(tmp_path: Path) -> 
         assert "built against torch, which this run does not build" in str(wrong.value)
         assert ("environment will be created: no earlier result" in str(wrong.value)) == ("rocm" in more)
         tip = str(wrong.value.tip)
-        assert all(way in tip for way in ("--build-pytorch ", "--pytorch-wheel FILE", "--current-env"))
+        assert all(way in tip for way in ("--project pytorch,… ", "--pytorch-wheel FILE", "--current-env"))
 
 
 def test_what_somebodys_environment_has_is_known_when_its_rocm_is(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 import click
 import pytest
@@ -49,28 +48,6 @@ def test_sizes_are_those_on_the_disk(tmp_path: Path) -> None:
     (tmp_path / "piece" / "one").write_bytes(b"x" * 100_000)
     os.link(tmp_path / "piece" / "one", tmp_path / "piece" / "two")
     assert 100_000 <= clean.measure_disk_size(tmp_path / "piece") - bare < 120_000
-
-
-@pytest.mark.parametrize(
-    ("text", "size"),
-    [
-        ("0", 0),
-        ("17", 17),
-        ("1k", 1024),
-        ("50G", 50 << 30),
-        ("1.5 T", 3 << 39),
-        ("2MiB", 2 << 20),
-        ("3gb", 3 << 30),
-    ],
-)
-def test_reads_sizes(text: str, size: int) -> None:
-    assert options.ByteSize().convert(text, None, None) == size
-
-
-@pytest.mark.parametrize("text", ["", "-1G", "G", "1X", "1,5G", "50 per cent"])
-def test_refuses_what_is_no_size(text: Any) -> None:
-    with pytest.raises(click.BadParameter, match="is not a size"):
-        options.ByteSize().convert(text, None, None)
 
 
 @pytest.mark.parametrize("text", ["0d", "36501d", "99999999999d", "100y"])

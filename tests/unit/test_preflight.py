@@ -217,7 +217,7 @@ FIRING: list[tuple[str, str, str, Callable[[Place], Facts]]] = [
         "serves gfx942: its libraries have no kernels for gfx1100",
         lambda place: place.facts(served=["gfx942:xnack+"], unlisted_targets=True),
     ),
-    ("downloads", "error", "--offline, but the build of triton downloads", offline),
+    ("downloads", "error", "UV_OFFLINE is set, but the build of triton downloads", offline),
     ("released-pythons", "warning", "of torch was released for Python", old_torch),
     ("submodules", "error", "lacks 1 submodule: third_party/fmt", no_submodule),
     ("foreign-wheels", "error", "torch-2.8-cp312-cp312-linux_x86_64.whl is in the output", foreign_wheel),

@@ -31,7 +31,7 @@ def test_a_failure_says_of_which_step_it_is(message: str, several: bool, said: s
 
 
 def test_a_step_that_was_interrupted_before_it_could_say_so() -> None:
-    state, failure = run_step.judge_step_end(STEP, 130, None, {}, Path("x.log"))
+    state, failure = run_step.judge_step_end(STEP, 130, {}, Path("x.log"))
     assert isinstance(failure, errors.InterruptedRunError)
     assert (state, failure.message) == ("interrupted", "build-pytorch-cp312 was interrupted")
 

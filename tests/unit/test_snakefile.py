@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from planned_runs import make_facts, settled
 
-from rocm_wheels.core import errors
 from rocm_wheels.executors import snakemake
 from rocm_wheels.pipeline.plan import PlanFile
 from rocm_wheels.pipeline.step import Plan
@@ -18,15 +17,8 @@ from rocm_wheels.pipeline.step import Plan
 pytestmark = pytest.mark.contract
 
 
-ANY_NODE = snakemake.LargestNode()
-
-
 def read_rules(
-    folder: Path,
-    node: snakemake.LargestNode = ANY_NODE,
-    *,
-    cells: Sequence[Mapping[str, str]] = ({},),
-    **facts: Any,
+    folder: Path, *, cells: Sequence[Mapping[str, str]] = ({},), **facts: Any
 ) -> dict[str, dict[str, Any]]:
     """Return plan, inputs and resources of each rule, by the names of steps; of plans that nobody settles.
 
@@ -37,7 +29,7 @@ def read_rules(
         made = make_facts(folder, **{**facts, **own})
         targets = tuple(str(made.request.targets).split(","))
         plans.append(PlanFile(made.request, Plan(settled(made), targets, (), made.python.tag), {}))
-    text = snakemake.make_snakefile(plans, folder / "Snakefile", {}, node)
+    text = snakemake.make_snakefile(plans, folder / "Snakefile")
     steps = {re.sub(r"\W", "_", step.id): step.id for file in plans for step in file.plan}
     rules: dict[str, dict[str, Any]] = {}
     for rule in text.split("\nrule ")[2:]:
@@ -106,15 +98,3 @@ def test_one_workflow_is_of_all_sets_and_shares_what_is_the_same(tmp_path: Path)
     first = {name for name in rules if name.endswith("-gfx942") and name.startswith(("build-", "repair-"))}
     assert first <= second["after"] and "build-triton-cp312" in second["after"]
     assert not any(name.endswith("-gfx1100") for name in rules["build-apex-cp312-gfx942"]["after"])
-
-
-def test_no_job_asks_for_more_than_the_largest_node_has(tmp_path: Path) -> None:
-    """What no node has would wait for ever; a step that cannot do with it is an error before all others."""
-    torch = read_rules(tmp_path, snakemake.LargestNode(cpus=6))["build-pytorch-cp312"]
-    assert (torch["threads"], torch["compilers"]("", 6, 1)) == (6, 6)
-    small = snakemake.LargestNode(cpus=6, memory=21 << 30)
-    rules = read_rules(tmp_path, small)
-    assert rules["build-pytorch-cp312"]["threads"] == 4  # of 5 GiB each, and one for what starts them
-    assert all(rule["mem_mb"]("", rule["threads"]) <= 21 << 10 for rule in rules.values())
-    with pytest.raises(errors.UsageError, match="build-"):
-        read_rules(tmp_path, snakemake.LargestNode(memory=3 << 30))

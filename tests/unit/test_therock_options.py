@@ -1,5 +1,5 @@
-"""Every option of TheRock's scripts is one of the script of that name here, but for those of its runners of
-torch's tests that docs/pages/reference/therock.md names with another way.
+"""Every option of TheRock's scripts is one of the script of that name here, but for those that
+docs/pages/reference/therock.md names with another way.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ OPTIONS = {
     "build_prod_wheels.py": """
         --apex-dir --[no-]build-apex --[no-]build-pytorch-audio --[no-]build-pytorch-vision
         --[no-]build-triton --[no-]clean --[no-]enable-pytorch-flash-attention --find-links
-        --index-url --[no-]install-rocm --output-dir --pip-cache-dir --[no-]pre --pytorch-audio-dir
+        --index-url --[no-]install-rocm --output-dir --[no-]pre --pytorch-audio-dir
         --pytorch-build-number --pytorch-dir --pytorch-rocm-arch --pytorch-vision-dir --release-type
-        --rocm-extras --rocm-sdk-version --root-checkout-dir --sccache-no-wrap --triton-dir
+        --rocm-extras --rocm-sdk-version --root-checkout-dir --triton-dir
         --use-ccache --use-sccache --version-suffix
     """,
     "run_pytorch_smoke_tests.py": """
@@ -97,9 +97,7 @@ FOLDERS = ("build_tools", "repos")
 COMMANDS = {"build_prod_wheels.py": ("build", "install-rocm")} | {
     f"pytorch_{name}_repo.py": ("checkout",) for name in ("torch", "audio", "vision", "apex", "triton")
 }
-OF_ONE = {
-    "install-rocm": "--find-links --index-url --pip-cache-dir --[no-]pre --rocm-extras --rocm-sdk-version"
-}
+OF_ONE = {"install-rocm": "--find-links --index-url --[no-]pre --rocm-extras --rocm-sdk-version"}
 
 
 def load_script(name: str) -> click.Command:
@@ -129,12 +127,12 @@ def test_each_option_is_read_by_the_script_of_that_name(script: str) -> None:
 
 def test_there_are_as_many_as_there_were() -> None:
     words = [word for names in OPTIONS.values() for word in names.split()]
-    assert sum(2 if "[no-]" in word else 1 for word in words) == 259
+    assert sum(2 if "[no-]" in word else 1 for word in words) == 257
 
 
 BEFORE = [
     "--index-url U --rocm-extras device-gfx942 install-rocm",
-    "--find-links=F --rocm-sdk-version ==7.1 --pip-cache-dir build --no-pre -v build --output-dir d",
+    "--find-links=F --rocm-sdk-version ==7.1 --version-suffix build --no-pre -v build --output-dir d",
     "install-rocm --index-url U",
 ]
 
@@ -155,7 +153,7 @@ def test_options_of_a_build_may_stand_before_its_command(line: str) -> None:
         values = (
             params["find_links"],
             params["rocm_sdk_version"],
-            str(params["pip_cache_dir"]),
+            params["version_suffix"],
             params["pre"],
         )
         assert values == ("F", "==7.1", "build", False)

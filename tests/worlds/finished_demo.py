@@ -14,7 +14,7 @@ from pathlib import Path
 
 import miniature
 import pytest
-from programs import Ended
+from programs import Ended, choose_projects
 from source_trees import CLONE
 from warm_python import warm_python
 
@@ -42,12 +42,10 @@ class Demo:
             "--output-dir": str(self.folder / output),
             "--gfx": targets,
         }
-        left_out = [name for name in ("pytorch-vision", "apex") if f"--build-{name}" not in more]
         return [
             "build",
             *(word for option, value in usual.items() if option not in more for word in (option, value)),
-            *(word for name in left_out if (word := f"--no-build-{name}") not in more),
-            *more,
+            *choose_projects(("triton", "pytorch", "pytorch_audio"), more),
         ]
 
     def build(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +15,25 @@ class Ended:
     code: int
     out: str
     err: str
+
+
+def choose_projects(usual: Iterable[str], words: Sequence[str]) -> list[str]:
+    """Return words of `build` or `plan` with ``--project`` in place of ``--build-X`` and ``--no-build-X``.
+
+    ``usual``: what is built where ``words`` say nothing of it. Where they name projects, they stay.
+    """
+    if "--project" in words:
+        return list(words)
+    chosen, others = dict.fromkeys(usual), list[str]()
+    for word in words:
+        switch, _, name = word.rpartition("build-")
+        if switch == "--no-":
+            chosen.pop(name.replace("-", "_"), None)
+        elif switch == "--" and name != "number":
+            chosen[name.replace("-", "_")] = None
+        else:
+            others.append(word)
+    return ["--project", ",".join(chosen), *others]
 
 
 def run_program(

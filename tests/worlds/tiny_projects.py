@@ -22,7 +22,7 @@ from typing import Any
 import miniature
 import pytest
 from audit_wheels import library
-from programs import Ended
+from programs import Ended, choose_projects
 from source_trees import CLONE, commit_files
 from warm_python import warm_python
 
@@ -67,7 +67,10 @@ def make(folder):
         files["torch/__init__.py"] += b"from torch import _rocm_init, version\\n"
         files["torch/version.py"] = f"__version__ = {version!r}\\nhip = '7.1'\\ncuda = None\\n".encode()
         files["torch/_rocm_init.py"] = (HERE / "torch/_rocm_init.py").read_bytes()
-        files["torch/lib/libtorch_hip.so"] = (HERE / "libtorch_hip.so").read_bytes()
+        target = os.environ["PYTORCH_ROCM_ARCH"]
+        own = HERE / f"libtorch_hip-{target}.so"
+        library = own if own.exists() else HERE / "libtorch_hip.so"
+        files["torch/lib/libtorch_hip.so"] = library.read_bytes()
     files[f"{DISTRIBUTION}/source.txt"] = (HERE / "source.txt").read_bytes()
     lines = ["Metadata-Version: 2.1", f"Name: {DISTRIBUTION}", f"Version: {version}"]
     lines += ["Requires-Python: >=3.10"]
@@ -130,7 +133,7 @@ class World:
         words = [command, "--install-rocm", "--find-links", str(self.folder / "packages" / "dist")]
         for option, value in usual.items():
             words += [] if option in more else [option, value]
-        return [*words, *more]
+        return [*words, *choose_projects(PROJECTS, more)]
 
     def start(self, *words: str, **env: str) -> subprocess.Popen[str]:
         return self._start([sys.executable], *words, **env)
@@ -269,6 +272,7 @@ def make_tree(tree: Path, project: str) -> None:
     if project == "pytorch":
         files["pyproject.toml"] = PYPROJECT
         files["libtorch_hip.so"] = library(TARGET, run_path="$ORIGIN")
+        files["libtorch_hip-gfx1100.so"] = library("gfx1100", run_path="$ORIGIN")
         files["torch/README"] = ""
     commit_files(tree, files, project)
 

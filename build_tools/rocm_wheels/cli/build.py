@@ -15,7 +15,7 @@ import click
 
 from rocm_wheels.cli import boundary, build_options, catalogue
 from rocm_wheels.cli.command import Group, command, complete_with, option
-from rocm_wheels.cli.options import ByteSize, Duration, GivenPath
+from rocm_wheels.cli.options import Duration, GivenPath
 from rocm_wheels.cli.output import print_result
 from rocm_wheels.core import errors, log, shell, tables
 from rocm_wheels.models import project_names
@@ -93,17 +93,17 @@ def install_rocm(as_json: bool, **options: Any) -> None:
 
 @command("build", first=(*build_options.FIRST, "--dry-run"))
 @build_options.sdk_options
+@build_options.therock_project_options
 @build_options.project_options
 @build_options.build_options
 @option(
-    "--write-lock",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Lock trees, ROCm and tools in this file first, and build by it: --lock FILE repeats the build.",
+    "--clean/--no-clean",
+    default=False,
+    show_default=True,
+    help="Throw the build tree of this configuration away first.",
 )
 @catalogue.JOBS.but(help="Steps at a time [default: by cores].")
 @option("--keep-going", is_flag=True, help="After a failure, continue with what does not need it.")
-@option("--step-timeout", type=Duration(), metavar="TIME", help="End a step after 90m, 6h, 30s, ….")
 @catalogue.DRY_RUN.but(aliases=("--plan",), help="Show the plan, and build nothing; --plan is the same.")
 @catalogue.JSON
 def build(**options: Any) -> None:
@@ -128,14 +128,10 @@ def build(**options: Any) -> None:
     with boundary.serve_forks() as server:
         env = boundary.read_build_environment()
         request = build_options.make_wheels_request(options, env)
-        if options["write_lock"] is not None:
-            request = _write_lock(request, options, env)
         if options["dry_run"]:
             print_plans(request, env, as_json=options["as_json"], details=True, of_done=False)
             return
-        how = local_executor.ExecutionOptions(
-            options["jobs"], options["keep_going"], options["step_timeout"], server
-        )
+        how = local_executor.ExecutionOptions(options["jobs"], options["keep_going"], server)
         summary = build_wheels(request, env, how, boundary.format_command_line())
     _print_summary(summary, env, as_json=options["as_json"])
     if summary.failure is None and summary.records:
@@ -143,21 +139,6 @@ def build(**options: Any) -> None:
             log.log_note(line)
     if summary.failure is not None:
         raise summary.failure
-
-
-def _write_lock(request: Any, options: Mapping[str, Any], env: Mapping[str, str]) -> Any:
-    from rocm_wheels.cli import checkout_options, lock
-    from rocm_wheels.pipeline import tools
-    from rocm_wheels.sources import network
-
-    if options["dry_run"]:
-        raise errors.UsageError("--write-lock writes, and --dry-run does not", tip="leave one of them out")
-    path = lock.check_output_path(options["write_lock"], "--write-lock")
-    if path is None:
-        raise errors.UsageError("--write-lock - is no file", tip="name a file: --write-lock set.lock")
-    return tools.write_build_lock(
-        request, path, checkout_options.resolve_patch_folder(None), env, network.Transport()
-    )
 
 
 production.add_command(install_rocm, "install-rocm")
@@ -254,33 +235,13 @@ _FILE = GivenPath()
     show_default=True,
     help="What -o writes: the plan, or a workflow of Snakemake and the plan beside it.",
 )
-@option(
-    "--max-cpus",
-    type=click.IntRange(1),
-    metavar="N",
-    help="With --format snakemake: the processors of the largest machine; no job asks for more.",
-)
-@option(
-    "--max-memory",
-    type=ByteSize(),
-    metavar="SIZE",
-    help="With --format snakemake: the memory of the largest machine, as 64G; no job asks for more.",
-)
 @option("--details", is_flag=True, help="Show command, environment and inputs of each step.")
 @catalogue.JSON
-def plan(  # noqa: PLR0917 - click passes them by name
-    output: Path | None,
-    form: str,
-    max_cpus: int | None,
-    max_memory: int | None,
-    details: bool,
-    as_json: bool,
-    **options: Any,
-) -> None:
+def plan(output: Path | None, form: str, details: bool, as_json: bool, **options: Any) -> None:
     """Show what `build` would do with the same options: each step, whether it runs, and why.
 
     Nothing is installed or built. What a step has yet to find out is `known after` it. How a
-    build goes about it (`--jobs`, `--keep-going`, `--step-timeout`) is not part of a plan.
+    build goes about it (`--jobs`, `--keep-going`, `--clean`) is not part of a plan.
 
     \b
     Example:
@@ -292,10 +253,6 @@ def plan(  # noqa: PLR0917 - click passes them by name
 
     if form != "json" and output is None:
         raise errors.UsageError(f"--format {form} is written to a file", tip="name it: -o Snakefile")
-    if form != "snakemake" and (max_cpus or max_memory):
-        raise errors.UsageError(
-            "--max-cpus and --max-memory size the jobs of a cluster", tip="say --format snakemake, too"
-        )
     env = boundary.read_build_environment()
     request = build_options.make_wheels_request(options, env)
     if output is not None and form == "json" and (request.per_target or len(request.interpreters) > 1):
@@ -307,9 +264,8 @@ def plan(  # noqa: PLR0917 - click passes them by name
     if output is not None and form == "snakemake":
         from rocm_wheels.executors import snakemake
 
-        node = snakemake.LargestNode(max_cpus, max_memory)
         cells = [planned.plan_file for planned in plans]
-        written = snakemake.write_snakefile(cells, output.absolute(), env, node)
+        written = snakemake.write_snakefile(cells, output.absolute(), env)
         line = f"snakemake --snakefile {shlex.quote(str(output))} --cores all"
         log.log_note(f"wrote {output} and {', '.join(map(str, written))}; `{line}` runs it")
     elif output is not None:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -85,11 +85,10 @@ def _find_nearest_ids(name: str, ids: list[str]) -> list[str]:
     return difflib.get_close_matches(name, ids, n=3, cutoff=0.0)
 
 
-# which ROCm packages come from where into which environment
-sdk_options = catalogue.takes(
+# which ROCm packages come from where, and where builds keep what they make
+packages_options = catalogue.takes(
     catalogue.ROCM_INDEX,
     catalogue.FIND_LINKS,
-    catalogue.CACHE_DIR,
     catalogue.ROCM.but(
         name="rocm_sdk_version",
         default=project_names.DEFAULT_ROCM,
@@ -97,22 +96,26 @@ sdk_options = catalogue.takes(
         metavar="SPEC",
         help="Version specifier of the rocm packages, operator included.",
     ),
-    catalogue.PRE.but(negatable=True, default=True, show_default=True, help="Allow pre-releases of ROCm."),
     catalogue.ROCM_EXTRAS.but(default=""),
-    option(
-        "--current-env",
-        is_flag=True,
-        help="Use the active virtual environment, not an isolated one under the work directory.",
-    ),
     root_option,
     catalogue.WORK_DIR.but(
         help="Environments, runs, what was done [default: .rocm-wheels in the root checkout folder]."
     ),
 )
+# and into which environment
+sdk_options = catalogue.takes(
+    packages_options,
+    catalogue.PRE.but(negatable=True, default=True, show_default=True, help="Allow pre-releases of ROCm."),
+    option(
+        "--current-env",
+        is_flag=True,
+        help="Use the active virtual environment, not an isolated one under the work directory.",
+    ),
+)
 
 
 def project_options(function: F) -> F:
-    """Add ``--X-dir`` and ``--build-X/--no-build-X`` for every recipe, and ``--X-wheel`` where one serves."""
+    """Add PROJECT, and ``--X-wheel`` for every recipe whose wheel others are built against."""
     for name in reversed(project_names.list_shared_projects()):
         function = option(
             f"--{project_names.get_option_name(name)}-wheel",
@@ -126,15 +129,27 @@ def project_options(function: F) -> F:
             help=f"Build against this wheel of {name} (or those of it in a folder), and build none; one for"
             " each Python.",
         )(function)
-    for name in reversed(project_names.list_project_names()):
+    return click.argument(
+        "projects", metavar="[PROJECT]…", nargs=-1, shell_complete=complete_with("list_projects")
+    )(function)
+
+
+# those that TheRock's build_prod_wheels.py has options of: a tree for each, and a switch for all but torch
+_THEROCK_PROJECTS = ("apex", "pytorch", "pytorch_audio", "pytorch_vision", "triton")
+
+
+def therock_project_options(function: F) -> F:
+    """Add ``--X-dir`` and ``--build-X/--no-build-X`` as TheRock's script has them; PROJECT says the same."""
+    for name in reversed(_THEROCK_PROJECTS):
         word = project_names.get_option_name(name)
-        function = option(
-            f"--build-{word}/--no-build-{word}",
-            f"build_{name}",
-            project=name,
-            default=None,
-            help=f"Build {name} [default: when its tree is there].",
-        )(function)
+        if name != "pytorch":
+            function = option(
+                f"--build-{word}/--no-build-{word}",
+                f"build_{name}",
+                project=name,
+                default=None,
+                help=f"Build {name} [default: when its tree is there].",
+            )(function)
         function = option(
             f"--{word}-dir",
             f"{name}_dir",
@@ -142,9 +157,7 @@ def project_options(function: F) -> F:
             type=_FOLDER,
             help=f"Source tree of {name} [default: {name} in the root checkout folder].",
         )(function)
-    return click.argument(
-        "projects", metavar="[PROJECT]…", nargs=-1, shell_complete=complete_with("list_projects")
-    )(function)
+    return function
 
 
 rocm_path_option = catalogue.ROCM_PATH.but(
@@ -157,7 +170,7 @@ _output_options = catalogue.takes(
     catalogue.PROJECT.but(
         name="only",
         metavar="LIST",
-        help="PROJECTs in one word, with commas: --build-X of each, --no-build-X of all others.",
+        help="PROJECTs in one word, with commas: these are built, and no others.",
     ),
     catalogue.INSTALL_ROCM,
     rocm_path_option,
@@ -221,7 +234,6 @@ _compiler_options = catalogue.takes(
         flags={"--use-ccache": "ccache", "--use-sccache": "sccache"},
         help="Compile through it, where its self-test passes.",
     ),
-    option("--sccache-no-wrap", is_flag=True, help="With sccache: leave device compiles alone."),
 )
 # what is done beside building
 _extra_options = catalogue.takes(
@@ -232,10 +244,6 @@ _extra_options = catalogue.takes(
         help="per-family: for the index of a family; multi-arch: one set for all targets; split: host wheels"
         " and device wheels; fat: torch carries its ROCm; variant: stamped wheels too, in variants/.",
     ),
-    catalogue.GROUP.but(
-        help="With --packaging split: a device wheel for each target, or for each family of targets"
-        " [default: target]."
-    ),
     option(
         "--repair/--no-repair",
         default=True,
@@ -243,12 +251,6 @@ _extra_options = catalogue.takes(
         help="Repair built wheels (`wheel repair`): tag, run paths, libraries from outside.",
     ),
     catalogue.PLAT,
-    catalogue.LIBRARY_DIR,
-    catalogue.EXCLUDE_LIBRARY,
-    catalogue.CLEAN,
-    catalogue.OFFLINE.but(
-        help="Download nothing: packages come from --find-links and uv's cache, the rest from folders."
-    ),
     option(
         "--test",
         "tests",
@@ -271,6 +273,7 @@ FIRST = (
 build_options = catalogue.takes(_output_options, _wheel_options, _compiler_options, _extra_options)
 
 
+_TRUE = ("1", "true", "yes", "on", "y", "t")  # as uv reads its variables
 # variables that a build gets from options: set beside them they would say something else than the record
 _DECIDED_BY_OPTIONS = {
     "PYTORCH_ROCM_ARCH": "--gfx",
@@ -307,7 +310,7 @@ def make_sdk_request(options: Mapping[str, Any], env: MutableMapping[str, str]) 
             raise errors.UsageError(
                 f"--find-links: there is no folder {links}", tip="name a folder of wheels, or a page of links"
             )
-    cache, starting_python = options["pip_cache_dir"], boundary.pop_starting_python(env)
+    starting_python = boundary.pop_starting_python(env)
     return request.SdkRequest(
         python=_find_active_python(env)
         if options["current_env"]
@@ -316,7 +319,6 @@ def make_sdk_request(options: Mapping[str, Any], env: MutableMapping[str, str]) 
         extras=extras,
         index_url=options["index_url"],
         find_links=links,
-        cache_dir=cache.absolute() if cache else None,
         pre=options["pre"],
         current_env=options["current_env"],
         rocm_path=path.absolute() if (path := options.get("rocm_path")) is not None else None,
@@ -349,16 +351,9 @@ def make_wheels_request(options: Mapping[str, Any], env: MutableMapping[str, str
     options = {**options, **_parse_only(options)}
     _check_rocm_choice(options)
     wheels = _read_given_wheels(options)
-    cache = _choose_compiler_cache(options)
-    if options["group"] and options["packaging"] != "split":
-        raise errors.UsageError(
-            "--group says what device wheels are for, which --packaging split makes",
-            tip="add --packaging split, or leave --group out",
-        )
     root, work = resolve_folders(options)
-    source_dirs = {
-        name: options[f"{name}_dir"] for name in project_names.list_project_names() if options[f"{name}_dir"]
-    }
+    names = project_names.list_project_names()
+    source_dirs = {name: path for name in names if (path := options.get(f"{name}_dir"))}
     output = options["output_dir"].absolute()
     _check_output_folder(output)
     pythons = _find_pythons(options, env)
@@ -370,14 +365,10 @@ def make_wheels_request(options: Mapping[str, Any], env: MutableMapping[str, str
         output=output,
         work=work,
         sources={
-            name: source_dirs[name].absolute() if name in source_dirs else root / name
-            for name in project_names.list_project_names()
+            name: source_dirs[name].absolute() if name in source_dirs else root / name for name in names
         },
         given=frozenset(source_dirs),
-        chosen={
-            name: False if name in wheels else options[f"build_{name}"]
-            for name in project_names.list_project_names()
-        },
+        chosen={name: False if name in wheels else options.get(f"build_{name}") for name in names},
         platform="windows" if sys.platform == "win32" else "linux",
         targets=options["pytorch_rocm_arch"],
         targets_variable=env.get("PYTORCH_ROCM_ARCH"),
@@ -385,32 +376,21 @@ def make_wheels_request(options: Mapping[str, Any], env: MutableMapping[str, str
         version_suffix=options["version_suffix"],
         release_type=options["release_type"],
         flash_attention=options["flash_attention"],
-        cache=cache,
-        cache_wraps_device=not options["sccache_no_wrap"],
+        cache=None if options["compiler_cache"] == "none" else options["compiler_cache"],
         per_target=options["per_target"],
         given_wheels=wheels,
         set_env=_parse_set_env(options["set_env"]),
         unlisted_targets=options["allow_unlisted_targets"],
-        clean=options["clean"],
-        offline=options["offline"],
+        clean=options.get("clean", False),
+        offline=env.get("UV_OFFLINE", "").lower() in _TRUE,
         lock=options["lock"],
         packaging=options["packaging"],
-        repair=_make_repair_settings(options),
-        split_group=options["group"] or "target",
+        repair=options["repair"],
+        platform_tag=_parse_platform_tag(options),
         recipes=project_names.list_foreign_recipes(),
         tests=_parse_tests(options),
         test_on_cpu=options["test_on_cpu"],
     )
-
-
-def _choose_compiler_cache(options: Mapping[str, Any]) -> Literal["ccache", "sccache"] | None:
-    """Return the cache that is asked for. Raises UsageError for settings of one without it."""
-    cache: Literal["none", "ccache", "sccache"] = options["compiler_cache"]
-    if options["sccache_no_wrap"] and cache != "sccache":
-        raise errors.UsageError(
-            "--sccache-no-wrap says how --compiler-cache sccache works", tip="give both, or neither"
-        )
-    return None if cache == "none" else cache
 
 
 def _parse_tests(options: Mapping[str, Any]) -> tuple[request.PlannedTest, ...]:
@@ -429,34 +409,23 @@ def _parse_tests(options: Mapping[str, Any]) -> tuple[request.PlannedTest, ...]:
     return tuple(test for test in request.PLANNED_TESTS if test in names)
 
 
-def _make_repair_settings(options: Mapping[str, Any]) -> request.RepairSettings:
-    """Return how wheels are repaired. Raises UsageError for options of a repair with ``--no-repair``."""
-    from rocm_wheels.pipeline import request
+def _parse_platform_tag(options: Mapping[str, Any]) -> str | None:
+    """Return the tag that ``--plat`` asks for, None: by symbols.
 
-    settings = request.RepairSettings(
-        enabled=options["repair"],
-        platform=None if options["plat"] == "auto" else options["plat"],
-        library_dirs=tuple(folder.absolute() for folder in options["library_dir"]),
-        excludes=options["exclude"],
-    )
-    if not settings.enabled and settings != request.RepairSettings(enabled=False):
-        raise errors.UsageError("--plat, --library-dir and --exclude say how --repair works")
-    if settings.platform is not None:
-        _require_linux_tag(settings.platform)
-    for folder in settings.library_dirs:
-        if not folder.is_dir():
-            raise errors.UsageError(f"--library-dir: there is no folder {folder}")
-    return settings
-
-
-def _require_linux_tag(tag: str) -> None:
-    """Refuse a tag before hours of work that no wheel of this machine could get."""
+    Raises UsageError, before hours of work, for one that no wheel of this machine could get.
+    """
+    tag: str = options["plat"]
+    if tag == "auto":
+        return None
     from rocm_wheels.wheels import platform_promises
 
+    if not options["repair"]:
+        raise errors.UsageError("--plat says how --repair works", tip="leave one of them out")
     if sys.platform == "win32":
         raise errors.UsageError("--plat is about wheels for Linux", tip="leave it out, or --plat auto")
     architecture = platform.machine()
     platform_promises.find_policy(platform_promises.load_policies(architecture), tag, architecture)
+    return tag
 
 
 def _parse_only(options: Mapping[str, Any]) -> dict[str, bool]:
@@ -476,7 +445,7 @@ def _parse_only(options: Mapping[str, Any]) -> dict[str, bool]:
         )
     names = [checkout.find_project_name(word) for word in words]
     for name in project_names.list_project_names():
-        if options[f"build_{name}"] is not None:
+        if options.get(f"build_{name}") is not None:
             option = (
                 f"--{'' if options[f'build_{name}'] else 'no-'}build-{project_names.get_option_name(name)}"
             )
@@ -512,8 +481,8 @@ def _read_given_wheels(options: Mapping[str, Any]) -> dict[str, tuple[Path, ...]
     }
     for name, wheels in wheels_by_project.items():
         option = project_names.get_option_name(name)
-        if options[f"build_{name}"]:
-            raise errors.UsageError(f"--build-{option} and --{option}-wheel exclude each other")
+        if options.get(f"build_{name}"):
+            raise errors.UsageError(f"{name} is to be built, and --{option}-wheel says that it is not")
         for wheel in wheels:
             if not wheel.is_file():
                 raise errors.UsageError(f"--{option}-wheel: there is no file {wheel}")

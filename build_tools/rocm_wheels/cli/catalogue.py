@@ -134,20 +134,8 @@ LOCAL_VERSION = Entry("--local-version", metavar="TEXT", help="Local part of a v
 ROCM_EXTRAS = Entry(
     "--rocm-extras", metavar="LIST", help="More extras of rocm, such as device-gfx942,device-gfx1100."
 )
-CACHE_DIR = Entry(
-    "--cache-dir",
-    "pip_cache_dir",
-    type=_FOLDER,
-    metavar="DIR",
-    help="Cache folder of the installer.",
-)
 VERSION_SUFFIX = Entry("--version-suffix", metavar="TEXT", help="Local version.")
 BUILD_TAG = Entry("--build-tag", metavar="TAG", help="Build tag of the name, beginning with a digit.")
-GROUP = Entry(
-    "--group",
-    type=click.Choice(["target", "family"]),
-    help="Make a device wheel for each target, or for each family of targets [default: target].",
-)
 SUITE = Entry("--suite", "--test-config", help="Suite of torch's own tests.")
 
 # where things are
@@ -165,13 +153,6 @@ WORK_DIR = Entry(
 PYTORCH_DIR = Entry("--pytorch-dir", type=_FOLDER, metavar="DIR", help="Source tree of torch.")
 VENV = Entry("--venv", type=_FOLDER, metavar="DIR", help="Virtual environment.")
 ROCM_PATH = Entry("--rocm-path", type=options.GivenPath(), metavar="DIR", help="An installed ROCm.")
-LIBRARY_DIR = Entry(
-    "--library-dir",
-    multiple=True,
-    metavar="DIR",
-    type=_FOLDER,
-    help="Folder with libraries that may be grafted. May be given several times.",
-)
 WHEELS = Entry(
     "--wheels", type=options.GivenPath(), multiple=True, metavar="PATH", help="Wheels, or folders."
 )
@@ -271,13 +252,13 @@ SET_ENV = Entry(
     metavar="PROJECT:NAME=VALUE",
     help="A variable for the build of one project, over all others; may be repeated.",
 )
-CLEAN = Entry(
-    "--clean/--no-clean",
-    default=False,
-    show_default=True,
-    help="Throw the build tree of this configuration away first.",
+LIBRARY_DIR = Entry(
+    "--library-dir",
+    multiple=True,
+    metavar="DIR",
+    type=_FOLDER,
+    help="Folder with libraries that may be grafted. May be given several times.",
 )
-OFFLINE = Entry("--offline", is_flag=True, help="Download nothing.")
 EXCLUDE_LIBRARY = Entry(
     "--exclude",
     multiple=True,

@@ -69,7 +69,6 @@ CONCEPTS: dict[str, Concept] = {
     "--dependency-index": Concept("index of everything else"),
     "--find-links": Concept("folder or page with packages"),
     "--pre": Concept("take pre-releases too"),
-    "--cache-dir": Concept("folder of the installer's cache", ("--pip-cache-dir",)),
     "--mirror-dir": Concept("folder of bare repositories that checkouts share"),
     "--patch-dir": Concept("folder of the patch sets"),
     "--retries": Concept("attempts after a failure of the network"),

@@ -28,12 +28,12 @@ _debug_option = command.option(
 
 
 # what a run is given anew each time: where it works, and how
-_OF_ONE_RUN = {"root_checkout_dir", "work_dir", "debug", "clean", "offline"}
+_OF_ONE_RUN = {"root_checkout_dir", "work_dir", "debug"}
 
 
 @command.command("dev")
 @_project_argument
-@build_options.sdk_options
+@build_options.packages_options
 @catalogue.INSTALL_ROCM
 @build_options.rocm_path_option
 @catalogue.BUILD_GFX
@@ -42,7 +42,7 @@ _OF_ONE_RUN = {"root_checkout_dir", "work_dir", "debug", "clean", "offline"}
 )
 @catalogue.SET_ENV
 @_debug_option
-@catalogue.takes(catalogue.CLEAN, catalogue.OFFLINE, catalogue.JSON)
+@catalogue.JSON
 @click.pass_context
 def develop_command(ctx: click.Context, /, project: str, as_json: bool, **options: Any) -> None:
     """Compile PROJECT in its source tree and install it as editable: after each edit, run it again.
@@ -73,11 +73,9 @@ def develop_command(ctx: click.Context, /, project: str, as_json: bool, **option
         log.log_note(f"as the last time: {command_line}")
     if options["venv"] is not None:
         env["VIRTUAL_ENV"] = str(options["venv"].absolute())
-    parameters = {**options, "work_dir": work, "clean": False, "offline": False}
+    parameters = {**options, "work_dir": work}
     spellings = {str(option.name): option.spelling for option in command.list_options(ctx.command)}
-    result: edit_loop.LoopResult | str = "--clean"
-    if not options["clean"]:
-        result = edit_loop.repeat_loop(note, parameters, spellings, env, progress.show_live_line)
+    result = edit_loop.repeat_loop(note, parameters, spellings, env, progress.show_live_line)
     if isinstance(result, str):
         request = _make_request(project, options, env)
         # it takes longer than the next ones
@@ -119,10 +117,6 @@ def _make_request(project: str, options: Mapping[str, Any], env: dict[str, str])
         settings.append(f"{project}:DEBUG=1")
     changes: dict[str, Any] = {"set_env": settings, "only": project}
     if options["venv"] is not None:
-        if options["current_env"]:
-            raise errors.UsageError(
-                "--venv and --current-env exclude each other", tip="leave one of them out"
-            )
         python = interpreters.locate_python(options["venv"])
         if not python.exists():
             raise errors.UsageError(
@@ -232,6 +226,6 @@ def _add_pip(variables: dict[str, str], work: Path) -> None:
 
 def _restore_paths(parameters: dict[str, Any]) -> dict[str, Any]:
     """Return options as they were given: paths come as text out of a note."""
-    names = ("root_checkout_dir", "work_dir", "pip_cache_dir", "rocm_path", "venv")
+    names = ("root_checkout_dir", "work_dir", "rocm_path", "venv")
     paths = {name: Path(parameters[name]) for name in names if parameters[name] is not None}
     return {**parameters, **paths}

@@ -149,7 +149,6 @@ _tools_options = catalogue.takes(
         help="More extras of rocm, such as device-gfx942 [default: those that the lock has].",
     ),
     catalogue.PRE.but(negatable=True, default=True, show_default=True, help="Allow pre-releases of ROCm."),
-    catalogue.CACHE_DIR,
 )
 
 
@@ -177,7 +176,6 @@ def _resolve_tools(path: Path, lock: Lock, options: Mapping[str, Any], patches: 
         raise errors.UsageError(f"--find-links: there is no folder {links}", tip="name a folder of wheels")
     extras = options["rocm_extras"]
     present = [tools.rocm_extras for tools in lock.tools.values()]
-    cache = options["pip_cache_dir"]
     sdk = build_environment.EnvironmentSpec(
         Path(sys.executable),
         extras=tuple(word.strip() for word in extras.split(",") if word.strip())
@@ -185,7 +183,6 @@ def _resolve_tools(path: Path, lock: Lock, options: Mapping[str, Any], patches: 
         else next(iter(present), ()),
         index_url=options["index_url"],
         find_links=links,
-        cache_dir=cache.absolute() if cache else None,
         pre=options["pre"],
     ).with_absolute_paths()
     return resolve_lock_tools(

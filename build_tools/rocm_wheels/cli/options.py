@@ -78,63 +78,27 @@ def _read_python_version(word: str) -> str:
 
 _SECONDS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _MOST_SECONDS = 100 * 365 * 86400
-_BYTES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
-class _Quantity(_Base):
-    """A number with a unit. A number that is not text (of code) is taken as it is."""
+class Duration(_Base):
+    """A length of time in seconds: ``90m``, ``1.5h``, ``7d``, ``30s``; not none at all.
 
-    description = ""
-    units: dict[str, int]
-    ignored = ""  # what may follow a unit
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Read it; click's own error for anything else."""
-        if isinstance(value, (int, float)):
-            return value
-        match = re.fullmatch(rf"(\d+(?:\.\d+)?)\s*([a-z]*?){self.ignored}", str(value).strip().lower())
-        if match is None or match[2] not in self.units:
-            self.fail(f"{value!r} is not {self.description}", param, ctx)
-        return self.check_number(float(match[1]) * self.units[match[2]], str(value), param, ctx)
-
-    def check_number(
-        self, number: float, text: str, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """Return the number as it is meant."""
-        return number
-
-
-class Duration(_Quantity):
-    """A length of time in seconds: ``90m``, ``1.5h``, ``7d``, ``30s``; not none at all."""
+    A number that is not text (of code) is taken as it is.
+    """
 
     name = "duration"
-    description = "a length of time: 30s, 90m, 6h, 7d"
-    units = _SECONDS
 
-    def check_number(
-        self, number: float, text: str, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """Refuse no time at all, and more than lies between now and the first year that there is."""
-        if not number:
-            self.fail(f"{text!r} is not {self.description}", param, ctx)
-        if number > _MOST_SECONDS:
-            self.fail(f"{text!r} is longer than a hundred years", param, ctx)
-        return number
-
-
-class ByteSize(_Quantity):
-    """A size in bytes, units being powers of 1024: ``50G``, ``500M``, ``1.5TiB``."""
-
-    name = "size"
-    description = "a size: 500M, 50G, 1.5T"
-    units = _BYTES
-    ignored = "(?:i?b)?"
-
-    def check_number(
-        self, number: float, text: str, param: click.Parameter | None, ctx: click.Context | None
-    ) -> int:
-        """Return whole bytes."""
-        return int(number)
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Read it; click's own error for anything else, and for more than lies between now and the year 1."""
+        if isinstance(value, (int, float)):
+            return value
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", str(value).strip().lower())
+        seconds = float(match[1]) * _SECONDS.get(match[2], 0) if match is not None else 0
+        if not seconds:
+            self.fail(f"{value!r} is not a length of time: 30s, 90m, 6h, 7d", param, ctx)
+        if seconds > _MOST_SECONDS:
+            self.fail(f"{value!r} is longer than a hundred years", param, ctx)
+        return seconds
 
 
 @dataclass(frozen=True)

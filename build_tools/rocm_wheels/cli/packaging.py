@@ -292,7 +292,9 @@ def _describe_fat(plan: fat.FatPlan, path: Path | None) -> Iterator[str]:
 @command.command("wheel split")
 @click.argument("wheels", nargs=-1, required=True, type=_FILE, metavar="WHEEL...")
 @catalogue.OUTPUT_DIR.but(required=True, help="Folder for the host and device wheels.")
-@catalogue.GROUP.but(
+@command.option(
+    "--group",
+    type=click.Choice(["target", "family"]),
     default="target",
     show_default=True,
     help="Make a device wheel for each target, or for each family of targets.",

@@ -34,11 +34,10 @@ _CACHE_HOMEPAGES = {"ccache": "https://ccache.dev", "sccache": "https://github.c
 
 @dataclass(frozen=True)
 class CompilerCache:
-    """A cache to use. ``wrap_device``: device compiles go through it too (not with ``--sccache-no-wrap``)."""
+    """A cache to use, for host and device compiles."""
 
     kind: Literal["ccache", "sccache"]
     program: Path
-    wrap_device: bool = True
 
     def launcher_variables(self, platform: project_names.Platform) -> dict[str, str]:
         """Return the variables that put the cache before the compilers.
@@ -53,7 +52,7 @@ class CompilerCache:
         variables = {"CMAKE_C_COMPILER_LAUNCHER": program, "CMAKE_CXX_COMPILER_LAUNCHER": program}
         if self.kind == "ccache" and platform == "windows":
             variables["CMAKE_MSVC_DEBUG_INFORMATION_FORMAT"] = "Embedded"
-        if platform == "linux" and self.wrap_device:
+        if platform == "linux":
             variables["HIP_CLANG_LAUNCHER"] = program
         return variables
 
@@ -65,9 +64,7 @@ class CompilerCache:
         return output.partition("\n")[0].strip()
 
 
-def find_compiler_cache(
-    kind: Literal["ccache", "sccache"], env: Mapping[str, str], *, wrap_device: bool = True
-) -> CompilerCache:
+def find_compiler_cache(kind: Literal["ccache", "sccache"], env: Mapping[str, str]) -> CompilerCache:
     """Find the program on PATH. Raises UsageError when it is not there: nothing is built uncached unasked."""
     program = shutil.which(kind, path=env.get("PATH", ""))
     if program is None:
@@ -75,7 +72,7 @@ def find_compiler_cache(
             f"--compiler-cache {kind} was given, but there is no {kind} on PATH",
             tip=f"install it ({_CACHE_HOMEPAGES[kind]}) or leave the option out",
         )
-    return CompilerCache(kind, Path(program).absolute(), wrap_device)
+    return CompilerCache(kind, Path(program).absolute())
 
 
 HOST_LOG = "CCACHE_STATSLOG"  # ccache appends to this file what came of each compile

@@ -13,19 +13,15 @@ Each rule says what its job asks a cluster for, in the words that plugins read: 
 ``disk_mb``, ``runtime`` in minutes, and ``gpu`` for tests. Memory and minutes follow the threads that a job
 gets in the end (``--max-threads``). A build that is tried again (``--retries``) runs half as many compilers:
 what may go well the next time was out of memory, as a rule. All machines must see the folders of the plan.
-
-A scheduler lets a job that no node can take wait for ever, without a word (Slurm: PartitionConfig). So the
-largest node can be stated: no job asks for more, and a step that cannot do with it is an error here.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from rocm_wheels.core import errors, files, machine, shell, tables, workspace
+from rocm_wheels.core import errors, files, machine, shell, workspace
 from rocm_wheels.models import project
 from rocm_wheels.pipeline import estimates
 from rocm_wheels.pipeline.plan import PlanFile, write_plan
@@ -65,14 +61,6 @@ rule {name}:
 """
 
 
-@dataclass(frozen=True)
-class LargestNode:
-    """What the largest machine that takes jobs has; ``memory`` in bytes, None: more than any step wants."""
-
-    cpus: int | None = None
-    memory: int | None = None
-
-
 def place_plans(cells: Sequence[PlanFile], snakefile: Path) -> dict[Path, PlanFile]:
     """Return the plans of a workflow by where they lie, which is beside it; of several each has a name."""
     if len(cells) == 1:
@@ -84,19 +72,17 @@ def place_plans(cells: Sequence[PlanFile], snakefile: Path) -> dict[Path, PlanFi
     }
 
 
-def write_snakefile(
-    cells: Sequence[PlanFile], snakefile: Path, env: Mapping[str, str], node: LargestNode = LargestNode()
-) -> tuple[Path, ...]:
+def write_snakefile(cells: Sequence[PlanFile], snakefile: Path, env: Mapping[str, str]) -> tuple[Path, ...]:
     """Write plans and the workflow that goes by them, each whole or not at all; return where the plans are.
 
-    Raises UsageError for a path that Snakemake would read as a pattern, and for a step that ``node`` cannot
-    take; DataError where two steps would be one rule.
+    Raises UsageError for a path that Snakemake would read as a pattern; DataError where two steps would be
+    one rule.
     """
     if "{" in str(snakefile) or "}" in str(snakefile):
         raise errors.UsageError(
             f"{snakefile}: Snakemake takes braces for a pattern", tip="choose another folder"
         )
-    text = make_snakefile(cells, snakefile, env, node)
+    text = make_snakefile(cells, snakefile)
     plans = place_plans(cells, snakefile)
     for path, file in plans.items():
         write_plan(path, file)
@@ -104,9 +90,7 @@ def write_snakefile(
     return tuple(plans)
 
 
-def make_snakefile(
-    cells: Sequence[PlanFile], snakefile: Path, env: Mapping[str, str], node: LargestNode = LargestNode()
-) -> str:
+def make_snakefile(cells: Sequence[PlanFile], snakefile: Path) -> str:
     """Return the text of a workflow that is to lie at ``snakefile``. See ``write_snakefile``."""
     history = estimates.read_history(workspace.Workspace(cells[0].request.work).runs)
     plans = place_plans(cells, snakefile)
@@ -136,7 +120,7 @@ def make_snakefile(
         raise errors.DataError(f"two steps of the plan would be one rule: {', '.join(sorted(names))}")
     texts = []
     for name, (step, path) in rules.items():
-        threads, resources = _size_job(step, len(plans[path].plan.targets), history, node)
+        threads, resources = _size_job(step, len(plans[path].plan.targets), history)
         texts.append(
             _RULE.format(
                 name=names[name],
@@ -163,13 +147,8 @@ def _count_threads(step: Step) -> int:
     )
 
 
-def _size_job(
-    step: Step, targets: int, history: estimates.History, node: LargestNode
-) -> tuple[int, list[str]]:
-    """Return the threads of a step's job, and what it asks for, as Python: memory and time follow threads.
-
-    Raises UsageError for a step that takes more than the largest node has.
-    """
+def _size_job(step: Step, targets: int, history: estimates.History) -> tuple[int, list[str]]:
+    """Return the threads of a step's job, and what it asks for, as Python: memory and time follow threads."""
     threads = _count_threads(step)
     name: str = step.kind
     if step.kind == "build":
@@ -181,15 +160,6 @@ def _size_job(
     )
     shared = max(single.seconds - several.seconds, 0.0) * threads / (threads - 1)
     memory = int(several.memory * MEMORY_MARGIN / threads) // _MIB
-    fitting = min(threads, node.cpus or threads)
-    if node.memory is not None:
-        fitting = min(fitting, (node.memory - _GIB) // max(memory * _MIB, 1))
-    if fitting < 1:
-        raise errors.UsageError(
-            f"{step.id} takes {tables.format_size(_GIB + memory * _MIB)} of memory with one compiler, and"
-            f" --max-memory is {tables.format_size(node.memory)}",
-            tip="name a larger node, or build on another machine",
-        )
     alone, together = (int(part * TIME_MARGIN / 60) for part in (single.seconds - shared, shared))
     resources = [
         f"mem_mb=lambda wildcards, threads: {_GIB // _MIB} + {memory} * threads",
@@ -200,7 +170,7 @@ def _size_job(
         resources.append(
             "compilers=lambda wildcards, threads, attempt: max(threads // 2 ** (attempt - 1), 1)"
         )
-    return fitting, [*resources, "gpu=1"] if step.needs_gpu else resources
+    return threads, [*resources, "gpu=1"] if step.needs_gpu else resources
 
 
 def _make_shell_line(step: Step, plan: Path) -> str:

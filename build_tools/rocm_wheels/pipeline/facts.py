@@ -170,10 +170,10 @@ def gather_facts(
     installed there. Raises what the looks raise.
     """
     if request.offline:
-        env = {**env, "UV_OFFLINE": "1"}
+        env = {**env, "UV_OFFLINE": "1"}  # as where the plan was made
     cache = None
     if request.cache is not None:
-        cache = compiler_cache.find_compiler_cache(request.cache, env, wrap_device=request.cache_wraps_device)
+        cache = compiler_cache.find_compiler_cache(request.cache, env)
     workspace, tries_cache = Workspace(request.work), kind in (None, "check-cache")
     compiles = kind in (None, "configure", "build", "develop")
     return Facts(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
@@ -28,21 +28,19 @@ _THREAD_PREFIX = "step-at-work"
 _STATE_COLOURS: Mapping[run_step.ExecutionState, str] = {"done": "green"}
 _STATE_PHRASES: Mapping[run_step.ExecutionState, str] = {
     "done": "done in",
-    "timeout": "stopped after",
     "killed": "killed after",
 }
 
 
 @dataclass(frozen=True)
 class ExecutionOptions:
-    """How a plan is run: ``jobs`` steps at a time (``None``: by cores), ``timeout`` of a step in seconds.
+    """How a plan is run: ``jobs`` steps at a time (``None``: by cores).
 
     ``server``: what forks the processes of steps; without one each starts Python anew.
     """
 
     jobs: int | None = None
     keep_going: bool = False
-    timeout: float | None = None
     server: forks.ForkServer | None = None
 
 
@@ -234,12 +232,20 @@ class LocalExecutor:
             self.screen.show_line(step.id, line)
 
         with usage:
-            code, timed_out = self._run_process(step.id, env, on_start, on_line)
+            code = process.run_command(
+                run_step.run_step_command(self.plan, step.id, forked=self.options.server is not None),
+                env=env,
+                on_line=on_line,
+                check=None,
+                description=step.id,
+                on_start=on_start,
+                server=self.options.server,
+            ).returncode
         if code:
             self._end_orphans(step.id)
         seconds = time.monotonic() - begin
         result = run_step.read_result(self.record.folder, step.id, last_lines)
-        state, failure = run_step.judge_step_end(step, code, timed_out, result, log_file)
+        state, failure = run_step.judge_step_end(step, code, result, log_file)
         run_step.record_step_end(
             self.record,
             step,
@@ -254,38 +260,6 @@ class LocalExecutor:
             step.id, _STATE_PHRASES.get(state, f"{state} after"), _STATE_COLOURS.get(state, "red")
         )
         return StepOutcome(step, state, seconds, failure=failure)
-
-    def _run_process(
-        self,
-        name: str,
-        env: Mapping[str, str],
-        on_start: Callable[[int], None],
-        on_line: Callable[[str], None],
-    ) -> tuple[int, errors.BuildError | None]:
-        """Have a process do a step; return its exit code, and what stopped it when its time was over."""
-        begun, server = False, self.options.server
-
-        def begin(pid: int) -> None:
-            nonlocal begun
-            begun = True
-            on_start(pid)
-
-        try:
-            finished = process.run_command(
-                run_step.run_step_command(self.plan, name, forked=server is not None),
-                env=env,
-                on_line=on_line,
-                timeout=self.options.timeout,
-                check=None,
-                description=name,
-                on_start=begin,
-                server=server,
-            )
-        except errors.BuildError as late:
-            if not begun:
-                raise
-            return -9, late
-        return finished.returncode, None
 
     def _end_orphans(self, name: str) -> None:
         """End what a step's process had started, if that was killed; holding the step does."""

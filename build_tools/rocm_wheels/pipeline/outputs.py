@@ -155,8 +155,8 @@ def deliver_files(
     """Copy the files of one wheel into the output, each whole or not at all; then those of ours that they
     replace go.
 
-    The first is the wheel; others are its device wheels, and the archive of its debug sections. The statement
-    of a wheel comes with it, after it. ``purpose``: what they are for, as ``refuse_foreign_wheels`` compares.
+    The first is the wheel; others are its device wheels. The statement of a wheel comes with it, after it.
+    ``purpose``: what they are for, as ``refuse_foreign_wheels`` compares.
     """
     targets = [output / file.name for file in files]
     with lock_folder(
@@ -173,8 +173,7 @@ def deliver_files(
 
     for file, target in zip(files, targets, strict=True):
         copy_atomically(file, target)
-        if file.suffix == ".whl":
-            statement.copy_statement(file, target)
+        statement.copy_statement(file, target)
     for old in list_wheels(output, distribution, python_tag):
         if old not in targets and str(old) in ours:
             old.unlink()

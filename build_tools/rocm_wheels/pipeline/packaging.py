@@ -30,10 +30,10 @@ _ORIGIN_FACTS = ("parts", "commit", "changed", "predicate", "lock_text")  # what
 class PackagedFiles:
     """What a step made in its scratch folder.
 
-    ``wheel`` is the project's own; ``others``: device wheels that were split off, or an archive of what was
-    stripped. ``note`` says in some words what was done; ``facts`` are for the stamp. ``rewritten``: libraries
-    or Python files changed, so that it is imported again. ``write_statement`` gives the finished wheel, whose
-    digest it is told, its statement, where none lies beside it yet.
+    ``wheel`` is the project's own; ``others``: device wheels that were split off. ``note`` says in some words
+    what was done; ``facts`` are for the stamp. ``rewritten``: libraries or Python files changed, so that it
+    is imported again. ``write_statement`` gives the finished wheel, whose digest it is told, its statement,
+    where none lies beside it yet.
     """
 
     wheel: Path
@@ -106,7 +106,6 @@ def run_packaging(step_run: StepRun, make: MakeFiles) -> None:
         made_files = tuple(map(outputs.OutputFile.from_path, kept, digests.values()))
         step_run.record_success((*made_files, *_find_statements(kept)), **stamped)
     else:
-        digests |= _list_digests(source.outputs[1:])  # what an earlier step stripped
         stamped |= {"targets": list(report.targets)} if report else {}
         _deliver(step_run, digests, stamped, report.libraries if report else {})
     shutil.rmtree(scratch)
@@ -140,8 +139,7 @@ def _check_files(
     expected = wheel_checks.make_expectation(
         step_run, str(source.facts["version"]), source.facts.get("requirements") or ()
     )
-    parts = [file for file in made.others if file.suffix == ".whl"]
-    report = verify.verify_wheel(made.wheel, expected, parts=parts)
+    report = verify.verify_wheel(made.wheel, expected, parts=made.others)
     needs_ours = any(load_project(name).build.installed_for_others for name in project.build.after)
     if report.passed and made.rewritten and not needs_ours:
         report = wheel_checks.import_checked_wheel(step_run, report, expected, installed=False)

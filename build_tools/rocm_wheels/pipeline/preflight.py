@@ -284,7 +284,7 @@ def check_sdk_targets(run: PreflightRun) -> Iterator[Finding]:
 
 
 def check_downloads(run: PreflightRun) -> Iterator[Finding]:
-    """Say what is downloaded from where, and with --offline what must lie where instead."""
+    """Say what is downloaded from where, and with UV_OFFLINE what must lie where instead."""
     attention, offline = _expects_flash_attention(run), run.facts.request.offline
     for project in run.projects:
         source, env = run.facts.request.sources[project.name], run.get_environment(project)
@@ -302,11 +302,11 @@ def check_downloads(run: PreflightRun) -> Iterator[Finding]:
                     text = f"{variable} is {place}, which lacks {', '.join(lacks)}"
                     yield Finding("error", text, f"unpack {download.what} there: {download.origin}")
             elif not offline:
-                tip = f"{variable}=DIR{content} is used instead" if variable else "--offline does without"
+                tip = f"{variable}=DIR{content} is used instead" if variable else "UV_OFFLINE=1 does without"
                 yield Finding("warning", fetched, f"{tip}{leave_out}")
             elif variable is not None:
                 tip = f"unpack it on this machine, and set {variable}=DIR{content}{leave_out}"
-                yield Finding("error", f"--offline, but {fetched}", tip)
+                yield Finding("error", f"UV_OFFLINE is set, but {fetched}", tip)
 
 
 def _expects_flash_attention(run: PreflightRun) -> bool:

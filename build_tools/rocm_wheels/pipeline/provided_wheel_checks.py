@@ -119,8 +119,8 @@ def _report_missing(missing: dict[str, dict[str, None]], *, develop: bool) -> er
             f"`rocm-wheels build --project {name}`, with the same ROCm and the same --work-dir, builds"
             f" {distribution} and installs it there"
             if develop
-            else f"--build-{option} builds it, --{option}-wheel FILE takes a wheel, and --current-env (or the"
-            f" work directory of a run that built it) has the {distribution} that is installed there"
+            else f"--project {name},… builds it, --{option}-wheel FILE takes a wheel, and --current-env (or"
+            f" the work directory of a run that built it) has the {distribution} that is installed there"
         )
     return errors.UsageError("\n".join(lines), tip="; ".join(ways))
 

@@ -25,7 +25,7 @@ _VERDICTS = {
 _COUNTED_STATES: dict[str, tuple[run_record.State, ...]] = {
     "done": ("done",),
     "up to date": ("skipped",),
-    "failed": ("failed", "timeout"),
+    "failed": ("failed",),
     "interrupted": ("interrupted",),
     "killed": ("killed",),
     "running": ("running",),

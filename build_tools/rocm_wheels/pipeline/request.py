@@ -26,30 +26,17 @@ PLANNED_TESTS: tuple[PlannedTest, ...] = get_args(PlannedTest)
 
 
 @dataclass(frozen=True)
-class RepairSettings:
-    """How built wheels are repaired. ``enabled``: False keeps them as they were built.
-
-    ``excludes``: libraries that users have, on the word of who asks; ``library_dirs``: absolute folders of
-    libraries that may be grafted. ``platform``: the tag that Linux wheels must be fit for and get; None: the
-    oldest that their symbols allow.
-    """
-
-    enabled: bool = True
-    platform: str | None = None
-    library_dirs: tuple[Path, ...] = ()
-    excludes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
 class WheelsRequest:
-    """What a command was asked for. Folders are absolute; ``chosen`` is the tri-state
-    ``--build-X/--no-build-X``.
+    """What a command was asked for. Folders are absolute; ``chosen``: what is to be built (True) and what
+    not (False); None: where its tree is there.
 
     A plan is of one cell of it, one Python and one set of targets: ``split_request`` makes those. Only a
     command has several ``pythons`` or is ``per_target``; a cell has ``sdk.python``, and in ``target_set`` the
     folder of the output that its wheels go to (``""``: the output itself). ``given_wheels`` are of projects
     that are not built, for others to be built against. ``set_env`` are variables for single projects, put
-    over everything else. ``recipes`` are those that are not our own, by project.
+    over everything else. ``recipes`` are those that are not our own, by project. ``repair``: False keeps
+    wheels as they were built; ``platform_tag``: what Linux wheels must be fit for and get, None: the oldest
+    that their symbols allow.
     """
 
     sdk: SdkRequest
@@ -70,7 +57,6 @@ class WheelsRequest:
     release_type: str = "nightly"
     flash_attention: bool | None = None
     cache: Literal["ccache", "sccache"] | None = None
-    cache_wraps_device: bool = True
     unlisted_targets: bool = False  # also targets that the installed ROCm does not list
     given_wheels: Mapping[str, tuple[Path, ...]] = field(default_factory=dict)
     set_env: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -78,11 +64,9 @@ class WheelsRequest:
     offline: bool = False
     lock: Path | None = None
     packaging: project_names.PackagingMode = "per-family"
-    repair: RepairSettings = RepairSettings()
+    repair: bool = True
+    platform_tag: str | None = None
     develop: bool = False  # no wheels: each project is compiled in its tree, and installed as editable
-    split_group: Literal["target", "family"] = (
-        "target"  # what a device wheel is for, where packaging is split
-    )
     recipes: Mapping[str, Path] = field(default_factory=dict)
     tests: tuple[PlannedTest, ...] = ()
     test_on_cpu: bool = False  # tests do not need a GPU: those that do are skipped without one
@@ -178,32 +162,25 @@ def select_projects(request: WheelsRequest) -> list[Project]:
     selected: list[Project] = []
     for name, tree in request.sources.items():
         choice = request.chosen.get(name)
-        option = project_names.get_option_name(name)
         if choice is False:
             continue
         if not tree.is_dir():
             if choice or name in request.given:
                 raise errors.UsageError(
-                    f"--{'build-' + option if choice else option + '-dir'}: there is no source tree {tree}",
-                    tip=f"check it out first (rocm-wheels checkout {option}), or give --{option}-dir",
+                    f"{name} is to be built, and there is no source tree {tree}",
+                    tip=f"check it out first (rocm-wheels checkout {project_names.get_option_name(name)}), or"
+                    " give the --source-dir that has it",
                 )
             continue
         project = load_project(name)
         if request.platform not in project.build.platforms:
             if choice:
-                raise errors.UsageError(
-                    f"--build-{option}: {project.distribution} is not built on {request.platform}"
-                )
+                raise errors.UsageError(f"{project.distribution} is not built on {request.platform}")
             continue
         selected.append(project)
     if not selected:
         searched = "\n".join(
-            f"  {tree}"
-            + (
-                f" (--no-build-{project_names.get_option_name(name)})"
-                if request.chosen.get(name) is False
-                else ""
-            )
+            f"  {tree}{' (not chosen)' if request.chosen.get(name) is False else ''}"
             for name, tree in request.sources.items()
         )
         raise errors.UsageError(

@@ -40,7 +40,7 @@ from rocm_wheels.pipeline.plan import (
 from rocm_wheels.pipeline.request import WheelsRequest
 from rocm_wheels.pipeline.step import PACKAGING_KINDS, Plan, Step
 
-_OUTCOME_WORDS = {"not begun": "not built", "timeout": "stopped"}
+_OUTCOME_WORDS = {"not begun": "not built"}
 
 
 def make_rows(

@@ -53,8 +53,8 @@ _BRIEF_EVENT = re.compile(rb'"event": ?"(?:run-|step-|built"|output")')  # in a 
 _MAX_NUMBER = 1e16  # 9 petabytes, 300 million years: what is more is damage
 
 Moment = tuple[datetime, float]
-State = Literal["running", "done", "failed", "timeout", "interrupted", "killed", "skipped"]
-_OUTCOMES = ("done", "failed", "timeout", "interrupted", "killed")
+State = Literal["running", "done", "failed", "interrupted", "killed", "skipped"]
+_OUTCOMES = ("done", "failed", "interrupted", "killed")
 
 
 def read_moment() -> Moment:

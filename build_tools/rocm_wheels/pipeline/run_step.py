@@ -35,7 +35,7 @@ from rocm_wheels.sdk import build_environment
 RECORD_VARIABLE = "ROCM_WHEELS_RECORD"
 ADDRESS_VARIABLES = {"index_url": "ROCM_WHEELS_INDEX_URL", "find_links": "ROCM_WHEELS_FIND_LINKS"}
 
-ExecutionState = Literal["done", "skipped", "failed", "timeout", "interrupted", "killed", "not begun"]
+ExecutionState = Literal["done", "skipped", "failed", "interrupted", "killed", "not begun"]
 KEPT_OUTPUT_LINES = 60  # of what a step prints are kept: an error is at its end
 _ERROR_PREFIX = re.compile(r"error: |::error::")  # the second on GitHub, where it is one line
 
@@ -49,12 +49,9 @@ def make_step_variables(record: Path, sdk: build_environment.EnvironmentSpec) ->
 
 
 def judge_step_end(
-    step: Step, code: int, timed_out: errors.BuildError | None, result: Mapping[str, object], log_file: Path
+    step: Step, code: int, result: Mapping[str, object], log_file: Path
 ) -> tuple[ExecutionState, errors.RocmWheelsError | None]:
     """Say how a step ended, from the exit code of its process and what that said itself."""
-    if timed_out is not None:
-        timed_out.tip = f"its log: {log_file}; --step-timeout allows more"
-        return "timeout", timed_out
     if not code:
         return "done", None
     if code < 0:

@@ -238,20 +238,17 @@ def compare_trees(
     """Return looks at the trees, compared with the lock side by side. Raises SourceError that names all."""
     names, sources, wrong = [project.name for project in projects], request.sources, dict[str, list[str]]()
 
-    def leave_out(name: str) -> str:
-        return f"(--no-build-{project_names.get_option_name(name)} leaves it out)"
-
     for name in file.lock.projects:  # not built, though nobody said that they shall not be
         built_here = request.platform in load_project(name).build.platforms
         if name not in names and request.chosen.get(name) is not False and built_here:
-            wrong[name] = [f"there is no source tree {sources[name]} {leave_out(name)}"]
+            wrong[name] = [f"there is no source tree {sources[name]} (--project leaves it out)"]
     compared = parallel.run_in_parallel(
         lambda name: _compare_tree(file, name, sources[name], env), names, jobs=len(names)
     )
     looks: dict[str, SourceLook] = {}
     for name, (faults, look) in zip(names, compared, strict=True):
         if name not in file.lock.projects:
-            wrong[name] = [f"it is not in the lock {leave_out(name)}"]
+            wrong[name] = ["it is not in the lock (--project leaves it out)"]
         elif look is None or faults:
             wrong[name] = faults
         else:

@@ -19,10 +19,9 @@ from packaging.utils import canonicalize_name
 
 from rocm_wheels.core import errors, log, shell
 from rocm_wheels.models import release_lines
-from rocm_wheels.models.lock import TORCH_PROJECT, Lock, LockedPatches, LockedTools
+from rocm_wheels.models.lock import TORCH_PROJECT, Lock, LockedTools
 from rocm_wheels.models.project import load_project
 from rocm_wheels.models.project_names import Platform
-from rocm_wheels.pipeline import source_checks
 from rocm_wheels.pipeline.build_environment import (
     PYPROJECT,
     list_included_files,
@@ -32,9 +31,7 @@ from rocm_wheels.pipeline.build_environment import (
     read_requirement_files,
 )
 from rocm_wheels.pipeline.facts import Facts
-from rocm_wheels.pipeline.request import WheelsRequest, select_projects
 from rocm_wheels.sdk import build_environment, interpreters, resolve_packages
-from rocm_wheels.sources import checkout_state, git
 
 if TYPE_CHECKING:
     from rocm_wheels.sources import network
@@ -245,83 +242,3 @@ def _refuse_direct(name: str, resolution: resolve_packages.Resolution) -> None:
             f"{name} requires {requirement}, which is no file with a digest and cannot be locked",
             tip="have a wheel of it in an index or a folder, and a requirement with its version",
         )
-
-
-def write_build_lock(
-    request: WheelsRequest, path: Path, patches: Path, env: Mapping[str, str], transport: network.Transport
-) -> WheelsRequest:
-    """Lock what a build has its wheels from, write that to ``path``, and return the request that goes by it.
-
-    Its trees as they were checked out, the ROCm that its options come to, and the tools. ``patches``: folder
-    of the patch sets. Raises UsageError, SourceError for a tree that no lock can hold, SdkError.
-    """
-    from rocm_wheels.sources.lock import LockFile, write_lock
-
-    if request.lock is not None:
-        raise errors.UsageError(
-            "--write-lock locks what the build installs, and --lock says that already",
-            tip="`rocm-wheels lock update FILE tools` renews a lock",
-        )
-    if not request.install_rocm:
-        raise errors.UsageError(
-            "--write-lock locks what the build installs, and without --install-rocm that is not ROCm",
-            tip="add --install-rocm, or leave --write-lock out",
-        )
-    projects = select_projects(request)
-    versions = [build_environment.query_python_version(python, env) for python in request.interpreters]
-    sdk = replace(request.sdk, python=request.interpreters[0]).with_absolute_paths()
-    lock = _lock_trees(request, env, transport)
-    try:
-        source_checks.compare_trees(LockFile(path, lock), request, projects, env)
-    except errors.SourceError as error:
-        error.tip = (
-            "a lock names what others can fetch: take changes back, or make them a patch of the project"
-        )
-        raise
-    with tempfile.TemporaryDirectory(prefix="rocm-wheels-tools-") as folder:
-        target = resolve_packages.PackageTarget(sdk.python, platform=lock.platform)
-        rocm = build_environment.resolve_rocm(sdk, target, env, cwd=Path(folder))
-    _refuse_direct("rocm", rocm)
-    pythons = tuple(dict.fromkeys(map(build_environment.shorten_python_version, versions)))
-    lock = lock.model_copy(update={"rocm": rocm.packages["rocm"].version, "pythons": pythons})
-    tools_request = ToolsRequest(pythons, sdk, request.sources[projects[0].name].parent, patches)
-    write_lock(path, resolve_lock_tools(LockFile(path, lock), tools_request, env, transport))
-    return replace(request, lock=path)
-
-
-def _lock_trees(request: WheelsRequest, env: Mapping[str, str], transport: network.Transport) -> Lock:
-    """Return the lock of the commits, submodules and patches that trees were checked out at. SourceError."""
-    from rocm_wheels.sources import resolve_lock
-
-    projects, options, patches = select_projects(request), {}, {}
-    for project in projects:
-        tree, state = request.sources[project.name], None
-        if (tree / ".git").exists():
-            state = checkout_state.read_state(git.find_git_directory(git.Git(tree, env)))
-        if state is None or state.operation is not None:
-            raise errors.SourceError(
-                f"{tree} was not checked out by rocm-wheels as a whole, so that a lock cannot say what it is",
-                tip="check it out with `rocm-wheels checkout`, or leave --write-lock out",
-            )
-        options[project.name] = resolve_lock.ProjectOptions(
-            state.ref, state.origin, state.upstream, "its checkout"
-        )
-        if state.patches:
-            patches[project.name] = LockedPatches(name=state.patch_set, digest=state.patches)
-    lock = resolve_lock.make_lock(
-        resolve_lock.LockRequest(
-            projects=tuple(projects),
-            torch=load_project(TORCH_PROJECT),
-            options=options,
-            platform=request.platform,
-            targets=() if request.per_target else request.chosen_targets or (),
-            checkouts=request.sources[projects[0].name].parent,
-        ),
-        env=env,
-        transport=transport,
-    )
-    locked = {
-        name: project.model_copy(update={"patches": patches.get(name)})
-        for name, project in lock.projects.items()
-    }
-    return lock.model_copy(update={"projects": locked})

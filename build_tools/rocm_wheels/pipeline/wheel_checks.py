@@ -39,7 +39,7 @@ def make_expectation(
         targets=step_run.planner.find_targets(),
         rocm_version=step_run.ready.sdk.version,
         requirements=tuple(requirements),
-        unrepaired=not step_run.facts.request.repair.enabled,
+        unrepaired=not step_run.facts.request.repair,
     )
 
 

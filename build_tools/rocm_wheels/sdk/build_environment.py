@@ -48,7 +48,6 @@ class EnvironmentSpec:
     extras: tuple[str, ...] = ()
     index_url: str | None = None
     find_links: str | None = None
-    cache_dir: Path | None = None
     pre: bool = True
     rocm_path: Path | None = None
     packages: Mapping[str, lock.LockedPackage] = field(default_factory=dict)
@@ -112,14 +111,12 @@ class EnvironmentSpec:
     @property
     def source(self) -> interpreters.PackageSource:
         """Where ROCm comes from."""
-        return interpreters.PackageSource(self.index_url, self.find_links, self.cache_dir, self.pre)
+        return interpreters.PackageSource(self.index_url, self.find_links, pre=self.pre)
 
     @property
     def tools_source(self) -> interpreters.PackageSource:
         """Where all else comes from: the user's indexes, which do not give out ROCm and torch beside it."""
-        return interpreters.PackageSource(
-            cache_dir=self.cache_dir, closed=bool(self.index_url or self.find_links)
-        )
+        return interpreters.PackageSource(closed=bool(self.index_url or self.find_links))
 
 
 def _collect_inputs(spec: EnvironmentSpec, env: Mapping[str, str]) -> dict[str, object]:
@@ -513,9 +510,8 @@ def _refresh_local_packages(spec: EnvironmentSpec, env: Mapping[str, str], *, cw
     """
     refresh = [word for name in spec.local_packages for word in ("--refresh-package", name)]
     if refresh and env.get("UV_OFFLINE"):  # which uv does not take together
-        words = ["cache", "clean", *(("--cache-dir", str(spec.cache_dir)) if spec.cache_dir else ())]
         activity = f"removing {', '.join(spec.local_packages)} from uv's cache"
-        interpreters.run_uv([*words, *spec.local_packages], env, cwd=cwd, activity=activity)
+        interpreters.run_uv(["cache", "clean", *spec.local_packages], env, cwd=cwd, activity=activity)
         return []
     return refresh
 

@@ -409,7 +409,7 @@ def _verify_wheel(
     facts, ready, others = step_run.facts, step_run.ready, build.project.build.installed_for_others
     expected = wheel_checks.make_expectation(step_run, wheel.version, requirements)
     report = verify.verify_wheel(wheel.path, expected)
-    if facts.request.repair.enabled:
+    if facts.request.repair:
         later = [finding for finding in report.findings if finding.check not in _MENDED_BY_REPAIR]
         report = replace(report, findings=tuple(later))
     if not report.passed:

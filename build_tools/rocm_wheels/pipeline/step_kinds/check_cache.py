@@ -48,7 +48,8 @@ def run_cache_check(step_run: StepRun) -> None:
         )
         raise errors.BuildError(
             f"{cache.kind} cannot be trusted with device code:{failed}",
-            tip="build with --sccache-no-wrap, which leaves device code alone, or without a compiler cache",
+            tip="build without it, or cache what is compiled for the host alone: --set-env"
+            f" pytorch:CMAKE_CXX_COMPILER_LAUNCHER={cache.kind}",
         )
     log.log_note(f"{cache.kind} can be trusted with device code")
     step_run.record_success(trusted=True)

@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 
 from rocm_wheels.core import errors, log, parallel
-from rocm_wheels.models import project, project_names
+from rocm_wheels.models import project
 from rocm_wheels.pipeline import build_environment, tools
 from rocm_wheels.pipeline.outputs import OutputFile
 from rocm_wheels.pipeline.planner import Planner, decide_verdict
@@ -96,7 +96,7 @@ def _install_missing(step_run: StepRun, *, unfinished: bool) -> None:
         reinstall=halves,
         env=facts.env,
         on_line=step_run.echo_line,
-        source=interpreters.PackageSource(find_links=sdk.find_links, cache_dir=sdk.cache_dir),
+        source=interpreters.PackageSource(find_links=sdk.find_links),
     )
 
 
@@ -145,8 +145,7 @@ class _ToolsInstaller:
             if self.step_run.facts.locked_tools is None and not interpreters.is_transient_failure(
                 error.message
             ):
-                option = f"--no-build-{project_names.get_option_name(name)}"
-                error.tip = f"see the requirements of {name}; {option} leaves it out"
+                error.tip = f"see the requirements of {name}; --project leaves it out"
             raise
 
     def _install_project(self, name: str) -> Mapping[str, resolve_packages.InstalledPackage]:

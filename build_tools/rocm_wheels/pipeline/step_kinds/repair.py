@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
@@ -27,23 +26,25 @@ from rocm_wheels.core import errors, log
 from rocm_wheels.models import project
 from rocm_wheels.pipeline import build_environment, packaging
 from rocm_wheels.pipeline.planner import Planner
-from rocm_wheels.pipeline.request import RepairSettings
 from rocm_wheels.pipeline.step import Step
 from rocm_wheels.pipeline.step_run import StepRun
 
 REPAIR_VERSION = "2"
 _FAULT_TIP = (
-    "--library-dir names a folder to graft a library from, --exclude one that users have; "
-    "--no-repair keeps wheels as they were built"
+    "`repair.exclude` of the recipe names libraries that users have; --no-repair keeps wheels as they were"
+    " built, for `rocm-wheels wheel repair` and its options"
 )
 
 
 def settle_repair(planner: Planner, step: Step, inputs: dict[str, str]) -> Step:
     """Return the step with what decides the tag, and what is in and outside the wheel."""
-    facts, settings, (build,) = planner.facts, planner.facts.request.repair, step.after
+    facts, request, (build,) = planner.facts, planner.facts.request, step.after
     inputs |= {"repair": "no", "step": REPAIR_VERSION}
-    if settings.enabled:
-        inputs["repair"] = _describe_settings(settings, project.load_project(str(step.project)))
+    if request.repair:
+        parts = [f"for {request.platform_tag}"] if request.platform_tag else []
+        excluded = project.load_project(str(step.project)).repair.exclude
+        parts += [f"exclude {name}" for name in sorted(excluded)]
+        inputs["repair"] = ", ".join(parts) or "yes"
         inputs["auditwheel"] = _find_version("auditwheel")
         inputs["ROCm packages"] = planner.ready.content
     if facts.locked is not None:
@@ -59,20 +60,6 @@ def settle_repair(planner: Planner, step: Step, inputs: dict[str, str]) -> Step:
         if facts.locked is None and "lock" in before and before["bill of materials"] == digest:
             inputs["lock"] = before["lock"]
     return packaging.settle_packaging(planner, step, inputs, "rocm-wheels wheel repair")
-
-
-def _describe_settings(settings: RepairSettings, recipe: project.Project) -> str:
-    """Return all that was asked for, with a digest of what lies in the folders to graft from."""
-    parts = [f"for {settings.platform}"] if settings.platform else []
-    parts += [f"exclude {name}" for name in sorted({*settings.excludes, *recipe.repair.exclude})]
-    for folder in settings.library_dirs:
-        entries = sorted(os.scandir(folder), key=lambda entry: entry.name) if folder.is_dir() else []
-        listing = "".join(
-            f"{e.name} {e.stat().st_size} {e.stat().st_mtime_ns}\n" for e in entries if e.is_file()
-        )
-        digest = hashlib.sha256(listing.encode("utf-8", "surrogateescape")).hexdigest()
-        parts.append(f"libraries of {folder} {digest[:12]}")
-    return ", ".join(parts) or "yes"
 
 
 def _find_version(distribution: str) -> str:
@@ -96,7 +83,7 @@ def _repair_wheel(step_run: StepRun, wheel: Path, folder: Path) -> packaging.Pac
     from rocm_wheels.wheels.sbom import WheelParts
 
     ready, facts = step_run.ready, step_run.facts
-    built, settings = facts.done[step_run.step.after[0]].stamp.facts, facts.request.repair
+    built = facts.done[step_run.step.after[0]].stamp.facts
     name, digest, text = str(step_run.step.project), step_run.known_inputs.get("lock", ""), ""
     if facts.locked is not None:
         text = sbom.extract_lock_part(facts.locked.lock, name)
@@ -117,12 +104,12 @@ def _repair_wheel(step_run: StepRun, wheel: Path, folder: Path) -> packaging.Pac
                 built["predicate"],
                 sources,
                 lock={"sha256": digest} if digest else None,
-                repair=settings.enabled,
+                repair=facts.request.repair,
             ),
             **described,
         )
 
-    if not settings.enabled:
+    if not facts.request.repair:
         log.log_note(f"{wheel.name} stays as it was built: --no-repair")
         return finish(rewrite_wheel(wheel, folder, addition).path, note="NOT REPAIRED (--no-repair)")
     with build_environment.hold_environment(
@@ -134,10 +121,8 @@ def _repair_wheel(step_run: StepRun, wheel: Path, folder: Path) -> packaging.Pac
         prefix = ready.sdk.prefix
         libraries = prefix.libraries if prefix is not None else ()
         request = repair.RepairRequest(
-            platform=settings.platform,
-            excludes=dict.fromkeys(settings.excludes, "--exclude"),
+            platform=facts.request.platform_tag,
             installed=dict.fromkeys(libraries, f"ROCm {ready.sdk.version} in {ready.sdk.root}"),
-            library_dirs=settings.library_dirs,
         )
         (plan,) = repair.plan_repairs([wheel], offers, request)
     step_run.append_log("repair", plan.describe())

@@ -1,6 +1,6 @@
 """``split``: make a host wheel and device wheels of a repaired wheel with device code.
 
-Device wheels are for a target each, or with ``--group family`` for a family of them. A wheel without device
+Device wheels are for a target each; ``wheel split`` makes them for families, too. A wheel without device
 code stays as it is: it is its own host wheel.
 """
 
@@ -21,7 +21,6 @@ SPLIT_VERSION = "2"
 
 def settle_split(planner: Planner, step: Step, inputs: dict[str, str]) -> Step:
     """Return the step with the ROCm whose device packages are required, and what device wheels are for."""
-    inputs["group"] = planner.facts.request.split_group
     inputs["step"] = SPLIT_VERSION
     inputs["ROCm"] = planner.ready.sdk.version
     return packaging.settle_packaging(planner, step, inputs, "rocm-wheels wheel split")
@@ -40,7 +39,7 @@ def _split_wheel(step_run: StepRun, wheel: Path, folder: Path) -> packaging.Pack
         files.copy_atomically(wheel, folder / wheel.name)
         statement.copy_statement(wheel, folder / wheel.name)
         return packaging.PackagedFiles(folder / wheel.name, note="no device code to split off")
-    request = split.SplitRequest(wheel, step_run.ready.sdk.version, step_run.facts.request.split_group)
+    request = split.SplitRequest(wheel, step_run.ready.sdk.version)
     with ExitStack() as stack:
         plan = split.plan_split(request, stack)
         written = split.write_split(plan, folder)
