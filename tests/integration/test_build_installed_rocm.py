@@ -31,13 +31,16 @@ def rocm(world: World, tmp_path: Path) -> Path:
     """Lay out the small ROCm as an installed one, of which nothing says that ROCm's own build made it."""
     root = lay_out(world.folder / "artifacts", tmp_path / "rocm")
     shutil.rmtree(root / "share/therock")
+    (compiler,) = world.work.glob("environments/py*/lib/python*/site-packages/ziglang")
+    (tmp_path / "ziglang").symlink_to(compiler)  # where the clang of the small ROCm looks for itself
     (root / ".info/version").write_text(f"{VERSION}-98\n")
     return root
 
 
 def build(world: World, *words: str | Path, command: str = "build", **env: str) -> Ended:
     jobs = ["--jobs", "1"] if command == "build" else []
-    common = ["--gfx", TARGET, "--source-dir", world.sources, "--output-dir", world.output]
+    common = ["--gfx", TARGET, "--output-dir", world.output]
+    common += [] if "--source-dir" in words else ["--source-dir", world.sources]
     place = ["--work-dir", world.folder / "work on rocm"]
     return world.run(command, *map(str, [*common, *place, *jobs, *words]), **env)
 
@@ -133,7 +136,7 @@ def lack_rccl(world: World, rocm: Path) -> tuple[str, ...]:
         (rocm / f"lib/cmake/{name}/{name}-config.cmake").touch()
     make_tree(rocm.parent / "pytorch", "pytorch")
     make_torch_tree(rocm.parent / "pytorch")
-    return ("--rocm-path", str(rocm), "--pytorch-dir", str(rocm.parent / "pytorch"), "--project", "pytorch")
+    return ("--rocm-path", str(rocm), "--source-dir", str(rocm.parent), "--project", "pytorch")
 
 
 WRONG: list[tuple[Callable[[World, Path], tuple[str, ...]], int, str]] = [

@@ -70,8 +70,9 @@ def test_wheels_are_tested_as_they_are_installed_and_again_when_they_change(worl
 @pytest.mark.contract_slow
 def test_a_run_that_was_killed_in_its_tests_builds_nothing_again(world: World) -> None:
     world.disturb("pytorch", HANGS)
-    (world.place / "hang").touch()
     process = world.start(*world.words(*ON_CPU), **STARTS)
+    wait_until((world.work / "tests" / SMOKE).is_dir, "tests of checked wheels")
+    (world.place / "hang").touch()
     wait_until((world.place / "hangs").exists, "a torch that hangs")
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()

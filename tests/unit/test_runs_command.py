@@ -37,7 +37,7 @@ def told(argv: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str,
     code = boundary.run_command(main.cli, argv)
     said = capsys.readouterr()
     # how long a run runs is another each time, and a page is no message
-    page_or_time = argv[-1] == "-" or "--watch" in argv or said.out.startswith("run 2")
+    page_or_time = argv[-1] == "-" or said.out.startswith("run 2")
     if "--json" not in argv and (code or not page_or_time):
         take_down(argv, code, said.out + said.err)
     return code, said.out, said.err
@@ -120,17 +120,6 @@ def test_what_is_at_work_is_shown_when_a_step_alone_came_and_went(
     )
 
 
-def test_to_stop_watching_is_no_failure(
-    work: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def stop(_seconds: float) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("rocm_wheels.cli.runs.time.sleep", stop)
-    code, out, err = told(["runs", "show", "--work-dir", str(work), "--watch"], capsys)
-    assert (code, out.count("run 20261121-170000: running, "), err) == (0, 1, "")
-
-
 def test_what_is_at_work_fits_the_terminal_and_names_no_more_than_the_kind_of_an_estimate(
     tmp_path: Path,
 ) -> None:
@@ -147,14 +136,10 @@ def test_what_is_at_work_fits_the_terminal_and_names_no_more_than_the_kind_of_an
     assert narrow == "build-pytorch-cp312  0 s  about 27 h 46…"
 
 
-def test_a_run_at_work_as_json_and_one_that_is_over_watched(
-    work: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_at_work_as_json(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = json.loads(told(["runs", "show", "--work-dir", str(work), "--json"], capsys)[1])
     assert (found["running"][0]["step"], found["to_come"]) == ("build-pytorch-cp312", 1)
     assert found["steps"]["build-pytorch-cp312"]["state"] == "running" and found["events"]
-    _, out, _ = told(["runs", "status", "20261121-120000", "--work-dir", str(work), "--watch"], capsys)
-    assert out.startswith("run      20261121-120000\nstate    failed after 3 h 28 min\n")
 
 
 @pytest.mark.contract
@@ -220,7 +205,6 @@ WRONG = [
     ["runs", "show", "20261121-12000"],
     ["runs", "report", "nonsense"],
     ["runs", "show", "../runs/20261121-120000"],
-    ["runs", "show", "--watch", "--json"],
     ["runs", "report", "-o", "{work}"],
     ["runs", "report", "-o", "{work}/runs/20261121-120000/events.jsonl/page.html"],
     ["runs", "sohw"],

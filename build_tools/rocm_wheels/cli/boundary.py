@@ -27,7 +27,6 @@ _STARTED_BY_VARIABLE = "ROCM_WHEELS_STARTED_BY"
 _RECORD_VARIABLE = (
     "ROCM_WHEELS_RECORD"  # set for the steps of a run, which says itself that it was interrupted
 )
-_CLEAR = "\033[H\033[2J"
 # a terminal that was closed, a session that was lost: nothing that we started may go on alone
 _END_SIGNALS = ("SIGTERM", "SIGHUP")
 
@@ -180,12 +179,6 @@ class PrintableOutput(Output):
         """Write lines, as they may be shown."""
         for line in lines:
             self.write(line)
-
-
-def clear_terminal() -> None:
-    """Empty the terminal that stdout is."""
-    stream = sys.stdout
-    (stream.stream if isinstance(stream, PrintableOutput) else stream).write(_CLEAR)
 
 
 def run_command(command: click.Command, argv: list[str] | None = None) -> int:

@@ -117,7 +117,7 @@ def build(**options: Any) -> None:
     Example:
       rocm-wheels build --install-rocm --rocm-index URL \\
           --gfx gfx942,gfx1100 --python 3.12 --output-dir dist
-      rocm-wheels runs show --watch       # in another terminal
+      rocm-wheels runs show       # in another terminal
     """
     from rocm_wheels.core import extras
     from rocm_wheels.pipeline import local_executor

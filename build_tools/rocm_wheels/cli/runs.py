@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -170,7 +168,6 @@ def describe_work(run_status: status.RunStatus, *, width: int | None) -> str:
     return "\n".join(lines + [line for failure in failures for line in ("", failure)])
 
 
-_REDRAW_SECONDS = 1.0
 _MOST_RUNS = 20
 
 
@@ -214,9 +211,8 @@ def list_command(everything: bool, as_json: bool, **options: Any) -> None:
 @command.command("runs show")
 @click.argument("run", required=False, metavar="[RUN]")
 @build_options.work_options
-@command.option("--watch", is_flag=True, help="Redraw it every second until its command ends, or Ctrl-C.")
 @catalogue.JSON
-def show_command(run: str | None, watch: bool, as_json: bool, **options: Any) -> None:
+def show_command(run: str | None, as_json: bool, **options: Any) -> None:
     """Show a run [default: the newest at work, else the newest].
 
     Of a run at work, from another terminal: what it is at now. For every step at work: how long, how much
@@ -225,13 +221,11 @@ def show_command(run: str | None, watch: bool, as_json: bool, **options: Any) ->
 
     \b
     Examples:
-      rocm-wheels runs show --watch
+      watch -n 1 rocm-wheels runs show
       rocm-wheels runs show 20261122-101500-1a2b --json
     """
     from rocm_wheels.pipeline import run_record
 
-    if watch and as_json:
-        raise errors.UsageError("--watch and --json exclude each other")
     chosen_run = build_options.find_run(build_options.find_workspace(options), run, at_work=True)
     if as_json:
         document = _run_as_json(chosen_run)
@@ -240,38 +234,12 @@ def show_command(run: str | None, watch: bool, as_json: bool, **options: Any) ->
         document["events"] = chosen_run.events
         print_result(document, (), as_json=True)
         return
-    clear = watch and sys.stdout.isatty()
-    try:
-        for seen in _follow_run(chosen_run, later=run is None) if watch else (chosen_run,):
-            if clear:
-                boundary.clear_terminal()
-            width, is_running = tables.get_output_width(), seen.state == "running"
-            now = run_record.read_moment()
-            work = describe_work(status.read_run_status(seen, now), width=width) if is_running else ""
-            click.echo(work or describe_run(seen, width=width))
-            if watch and is_running and not clear:
-                click.echo()
-    except KeyboardInterrupt:
-        if not watch:
-            raise
-        # to stop watching is no failure, and there is nothing to carry on
-
-
-def _follow_run(run: run_record.RecordedRun, *, later: bool) -> Iterator[run_record.RecordedRun]:
-    """Yield a run each second until it has ended; ``later``: then those that the same command begins."""
-    from rocm_wheels.pipeline import run_record
-
-    yield run
-    while run.state == "running" or (later and run.may_be_followed):
-        time.sleep(_REDRAW_SECONDS)
-        if run.state == "running":
-            run = run_record.read_run(run.folder)
-            yield run
-            continue
-        newest = run_record.read_newest_run(run.folder.parent) or run
-        if newest.id != run.id and newest.begun.get("pid") == run.begun.get("pid"):
-            run = newest
-            yield run
+    width = tables.get_output_width()
+    if chosen_run.state == "running":
+        work = status.read_run_status(chosen_run, run_record.read_moment())
+        click.echo(describe_work(work, width=width))
+    else:
+        click.echo(describe_run(chosen_run, width=width))
 
 
 @command.command("runs report")

@@ -80,7 +80,6 @@ class DoneStep:
 class Facts:
     """Everything that the plan of a cell is made of. ``installed_rocm``: that of ``--rocm-path``.
 
-    ``compiler_abi``: whether what compiles a project makes libstdc++'s new ABI, where that matters.
     ``configured_first``: projects whose recipe asks for that, and whose tree has a CMakeLists.txt.
     """
 
@@ -98,7 +97,6 @@ class Facts:
     cache_settings: str = ""
     triton_environment: Mapping[str, str] = field(default_factory=dict)
     locked: source_checks.LockedBuild | None = None
-    compiler_abi: Mapping[str, bool | None] = field(default_factory=dict)
     installed_rocm: rocm_sdk.RocmSdk | None = None
     configured_first: tuple[str, ...] = ()
 
@@ -175,7 +173,6 @@ def gather_facts(
     if request.cache is not None:
         cache = compiler_cache.find_compiler_cache(request.cache, env)
     workspace, tries_cache = Workspace(request.work), kind in (None, "check-cache")
-    compiles = kind in (None, "configure", "build", "develop")
     return Facts(
         request=request,
         projects=tuple(projects),
@@ -195,7 +192,6 @@ def gather_facts(
         else "",
         triton_environment=_read_triton_environment(request, projects),
         locked=locked,
-        compiler_abi=provided_wheels.ask_compiler_abis(request, projects, env) if compiles else {},
         installed_rocm=None
         if request.sdk.rocm_path is None
         else rocm_sdk.read_installed_sdk(request.sdk.rocm_path, env),

@@ -1,6 +1,6 @@
 """Check whether a build fits the provided wheels that it is built against: torch above all.
 
-Both must be of one ROCm, made for the same GPU targets and with one C++ ABI. What is not known yet is not
+Both must be of one ROCm and made for the same GPU targets. What is not known yet is not
 held against anything; the step asks again when it is. Pure rules.
 """
 
@@ -20,13 +20,12 @@ def find_misfits(
     *,
     rocm: str | None = None,
     targets: Sequence[str] = (),
-    cxx11_abi: bool | None = None,
     lock: str | None = None,
 ) -> list[str]:
     """Return every reason why nothing can be built against a wheel; what is ``None`` or empty is not known.
 
-    ``rocm``: the version of the installed ROCm packages; ``cxx11_abi``: what the C++ compiler makes;
-    ``lock``: the SHA-256 of the part of the run's lock that the wheel must be of.
+    ``rocm``: the version of the installed ROCm packages; ``lock``: the SHA-256 of the part of the run's lock
+    that the wheel must be of.
     """
     from rocm_wheels.audit import device_code, metadata
 
@@ -39,11 +38,6 @@ def find_misfits(
             reasons.append(
                 f"{library} lacks {' '.join(missing)}: it holds {' '.join(held) or 'no device code'}"
             )
-    if None not in (cxx11_abi, provided.cxx11_abi) and cxx11_abi != provided.cxx11_abi:
-        ours, its = int(bool(cxx11_abi)), int(bool(provided.cxx11_abi))
-        reasons.append(
-            f"it was compiled with _GLIBCXX_USE_CXX11_ABI={its}, and the C++ compiler of the build has {ours}"
-        )
     if lock is not None and provided.lock != lock:
         how = "under another lock" if provided.lock else "without a lock"
         reasons.append(f"it does not hold the lock of this run: it was built from other sources, or {how}")
@@ -70,7 +64,6 @@ def find_project_misfits(
         provided,
         rocm=None if ready is None else ready.sdk.version,
         targets=() if project.serves_every_family(facts.request.platform) else targets,
-        cxx11_abi=facts.compiler_abi.get(project.name),
         lock=lock,
     )
 
@@ -101,9 +94,7 @@ def refuse_misfits(facts: Facts, builds: Iterable[tuple[Project, Sequence[str]]]
         raise _report_missing(missing, develop=facts.request.develop)
     if wrong:
         lines = [f"{wheel} cannot be built against:\n  " + "\n  ".join(wrong[wheel]) for wheel in wrong]
-        tip = "give a wheel of the same ROCm, targets and Python, or build it in this run (--build-X)"
-        if any("CXX11_ABI" in line for line in lines):
-            tip = "--set-env PROJECT:CXXFLAGS=-D_GLIBCXX_USE_CXX11_ABI=0 (or 1) makes the compiler's the same"
+        tip = "give a wheel of the same ROCm, targets and Python, or build it in this run (--project)"
         raise errors.UsageError("\n".join(lines), tip=tip)
 
 

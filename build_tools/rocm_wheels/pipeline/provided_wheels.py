@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -33,7 +32,7 @@ from rocm_wheels.pipeline.request import WheelsRequest
 if TYPE_CHECKING:
     from rocm_wheels.audit import audited_wheel
 
-_PROVIDED_FORMAT = "2"  # raise it when the same wheel would be described otherwise
+_PROVIDED_FORMAT = "3"  # raise it when the same wheel would be described otherwise
 _MAX_SHOWN_FAULTS = 8
 _IMPORT_SECONDS = 600.0
 _LIBRARY_NAME = re.compile(r"\.(so|dll|pyd)$|\.so\.[\d.]+$", re.IGNORECASE)
@@ -69,10 +68,9 @@ class ProvidedWheel:
     ``wheel``: the file that was given; ``None``: it is installed in ``place``. ``content``: a digest
     of what it holds, the same as that of the wheel when we built it. ``rocm``: the version of ROCm that it
     requires. ``libraries``: the targets of those that must hold all. ``requires``: what else it requires, of
-    no project of ours. ``cxx11_abi``: ``None`` while it is not installed, or when it does not say. ``lock``:
-    the SHA-256 of the lock inside ("": none). ``faults``: what is wrong with it, whatever is built against
-    it. ``outside``: where the device code of such libraries is that nobody could read, because it was moved
-    out.
+    no project of ours. ``lock``: the SHA-256 of the lock inside ("": none). ``faults``: what is wrong with
+    it, whatever is built against it. ``outside``: where the device code of such libraries is that nobody
+    could read, because it was moved out.
     """
 
     project: str
@@ -83,7 +81,6 @@ class ProvidedWheel:
     rocm: str | None = None
     libraries: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     requires: tuple[str, ...] = ()
-    cxx11_abi: bool | None = None
     lock: str = ""
     faults: tuple[str, ...] = ()
     outside: tuple[str, ...] = ()
@@ -381,8 +378,7 @@ def _read_installed_wheel(
             "it does not require one version of rocm[libraries], as a build for these ROCm packages does"
         )
     if project.checks.rocm == "torch.version.hip":
-        provided, more = _import_torch(project, provided, site, python, env)
-        faults += more
+        faults += _import_torch(project, provided, site, python, env)
     files = (line.rsplit(",", 2)[0].strip('"') for line in record.splitlines())
     members = [name for name in files if _LIBRARY_NAME.search(name)]
     libraries: dict[str, tuple[str, ...]] = {}
@@ -434,15 +430,14 @@ print(json.dumps({
     "file": module.__file__,
     "version": text(getattr(module, "__version__", None)),
     "hip": text(getattr(getattr(module, "version", None), "hip", None)),
-    "cxx11": getattr(getattr(module, "_C", None), "_GLIBCXX_USE_CXX11_ABI", None),
 }))
 """
 
 
 def _import_torch(
     project: Project, provided: ProvidedWheel, site_packages: Path, python: Path, env: Mapping[str, str]
-) -> tuple[ProvidedWheel, list[str]]:
-    """Import it, and compare what it says with its metadata."""
+) -> list[str]:
+    """Import it; return where what it says is not what its metadata say."""
     name = project.checks.import_name
     try:
         output = process.capture_output(
@@ -455,7 +450,7 @@ def _import_torch(
         )
         answer = json.loads(output.splitlines()[-1])
     except (errors.RocmWheelsError, ValueError, IndexError) as cause:
-        return provided, [f"it cannot be imported: {cause}"]
+        return [f"it cannot be imported: {cause}"]
     faults = []
     if not Path(answer["file"]).resolve().is_relative_to(site_packages.resolve()):
         faults.append(f"`import {name}` takes {answer['file']}, not the one installed in {provided.place}")
@@ -467,39 +462,4 @@ def _import_torch(
         is_same = canonicalize_name(answer["version"]) == canonicalize_name(provided.version)
     if not is_same:
         faults.append(f"`{name}.__version__` is {answer['version']}, its metadata say {provided.version}")
-    abi = answer["cxx11"]
-    return replace(provided, cxx11_abi=None if abi is None else bool(abi)), faults
-
-
-# -- what compiles against them -----------------------------------------------------------------------------
-
-
-def ask_compiler_abis(
-    request: WheelsRequest, projects: Sequence[Project], env: Mapping[str, str]
-) -> dict[str, bool | None]:
-    """Return whether the C++ compilers of projects that need another one, which nobody builds, make
-    libstdc++'s new ABI; ``None``: another library.
-
-    Of a compiler that does not run nothing is said here: the build does.
-    """
-    built, answers = {project.name for project in projects}, dict[tuple[str, ...], bool | None]()
-    abis: dict[str, bool | None] = {}
-    for project in projects if request.platform != "windows" else ():
-        if not set(project.build.needs) - built:
-            continue
-        compiler_env = {**env, **request.set_env.get(project.name, {})}
-        words = shlex.split(f"{compiler_env.get('CXX') or 'c++'} {compiler_env.get('CXXFLAGS', '')}")
-        if (asked := tuple(words)) not in answers:
-            try:
-                macros = process.capture_output(
-                    [*words, "-x", "c++", "-E", "-dM", "-"],
-                    env=compiler_env,
-                    stdin=b"#include <string>\n",
-                    timeout=60.0,
-                )
-            except errors.RocmWheelsError:
-                macros = ""
-            match = re.search(r"^#define _GLIBCXX_USE_CXX11_ABI (\d)$", macros, re.MULTILINE)
-            answers[asked] = None if match is None else match.group(1) == "1"
-        abis[project.name] = answers[asked]
-    return abis
+    return faults

@@ -265,11 +265,6 @@ class RecordedRun:
         """The clock at the latest event."""
         return max((event["clock"] for event in self.events), default=0.0)
 
-    @property
-    def may_be_followed(self) -> bool:
-        """Whether the command that it is of is still at work here: it may begin a run for another Python."""
-        return not _is_elsewhere(self.begun) and _is_alive(self.begun)
-
     def count_steps(self, *states: State) -> int:
         """Return how many steps are in these states."""
         return sum(step.state in states for step in self.steps.values())
