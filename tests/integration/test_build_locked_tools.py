@@ -28,24 +28,26 @@ PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
 OTHER = "3.12" if PYTHON != "3.12" else "3.13"
 
 
-def lock(world: World, folder: Path, *more: str) -> Path:
+def lock(world: World, folder: Path) -> Path:
     """Lock torch and torchaudio, and check them out."""
-    sources: list[str] = []
+    sources, variables = list[str](), dict[str, str]()
     for name in ("pytorch", "pytorch_audio"):
-        tree, option = world.sources / name, name.replace("_", "-")
+        tree, variable = world.sources / name, f"ROCM_WHEELS_{name.upper()}"
         branch = process.capture_output([*GIT, "branch", "--show-current"], cwd=tree, env=world.env)
-        sources += ["--project", name, f"--{option}-origin", tree.as_uri(), f"--{option}-ref", branch]
+        sources += ["--project", name]
+        variables |= {f"{variable}_ORIGIN": tree.as_uri(), f"{variable}_REF": branch}
     words = ["--rocm", "7.1.0", "--gfx", "gfx942", "--python", f"{PYTHON},{OTHER}", "-o", str(folder / "l")]
-    made = world.run("lock", "make", *sources, *words, "--source-dir", str(world.sources), *more)
+    words += ["--source-dir", str(world.sources)]
+    made = world.run("lock", "make", *sources, *words, **variables)
     assert made.code == 0, made.err
     words = ["--lock", str(folder / "l"), "--source-dir", str(folder / "trees"), "--no-hipify"]
     assert (ended := world.run("checkout", *words)).code == 0, ended.err
     return folder / "l"
 
 
-def update(world: World, file: Path, *more: str) -> Ended:
-    words = ["--find-links", str(world.folder / "packages" / "dist"), "--rocm-extras", "device-gfx942"]
-    return world.run("lock", "update", str(file), "tools", *words, *more)
+def update(world: World, file: Path, links: Path | None = None) -> Ended:
+    words = ["--find-links", str(links or world.folder / "packages" / "dist")]
+    return world.run("lock", "update", str(file), "tools", *words, "--rocm-extras", "device-gfx942")
 
 
 def build(world: World, file: Path, *more: str, links: Path | None = None, **env: str) -> Ended:
@@ -119,8 +121,8 @@ def test_a_locked_build_installs_the_files_of_the_lock(world: World, tmp_path: P
 def test_an_exchanged_file_is_refused(world: World, tmp_path: Path) -> None:
     links = tmp_path / "links"
     shutil.copytree(world.folder / "packages" / "dist", links)
-    tools = ["--tools", "--find-links", str(links), "--rocm-extras", "device-gfx942"]
-    file = lock(world, tmp_path, *tools)
+    file = lock(world, tmp_path)
+    assert (ended := update(world, file, links)).code == 0, ended.err
     wheel = next(links.glob("rocm_sdk_core-*"))
     expected = read(file)["tools"][PYTHON]["rocm"]["rocm-sdk-core"]["files"][wheel.name]
     with zipfile.ZipFile(wheel, "a") as archive:

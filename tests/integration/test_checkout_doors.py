@@ -86,7 +86,7 @@ def test_a_relative_folder_is_an_origin(doors: Doors, upstream: Upstream) -> Non
 @pytest.mark.contract
 def test_credentials_are_not_printed(doors: Doors) -> None:
     origin = ("--origin", "http://me:secret@127.0.0.1:1/x.git")
-    said = doors(TORCH, "checkout", "--checkout-dir", "t", *origin, "--retries", "1")
+    said = doors(TORCH, "checkout", "--checkout-dir", "t", *origin, ROCM_WHEELS_RETRIES="1")
     assert said.code == 10
     assert "trying again" in said.err
     assert "secret" not in said.err

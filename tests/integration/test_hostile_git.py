@@ -173,7 +173,7 @@ class Attempt:
 
 def checkout(*words: str, origin: str, ref: str = "main") -> list[str]:
     places = ["--checkout-dir", "new", f"--origin={origin}", f"--ref={ref}"]
-    return ["checkout", *places, "--retries", "0", "--no-hipify", *words]
+    return ["checkout", *places, "--no-hipify", *words]
 
 
 def write_patch(name: str, text: str) -> Callable[[], object]:
@@ -209,7 +209,7 @@ def list_attempts(upstream: Upstream) -> Iterator[Attempt]:
         "tree": ("--help", "HEAD^{tree}", "0" * 39),
     }.items():
         for payload in payloads:
-            words = ["checkout", "--checkout-dir", "new", "--retries", "0", "--lock", "set.lock"]
+            words = ["checkout", "--checkout-dir", "new", "--lock", "set.lock"]
             yield Attempt(f"lock's {at}", words, payload, write_lock(upstream, at, payload))
     for at, payload in (
         ("origin", PROGRAMS[0]),
@@ -217,7 +217,7 @@ def list_attempts(upstream: Upstream) -> Iterator[Attempt]:
         ("path", "../../x"),
         ("path", ".git/hooks"),
     ):
-        words = ["checkout", "--checkout-dir", "new", "--retries", "0", "--lock", "set.lock"]
+        words = ["checkout", "--checkout-dir", "new", "--lock", "set.lock"]
         yield Attempt(
             f"lock's submodule {at}", words, payload, write_lock(upstream, f"submodule {at}", payload)
         )
@@ -235,7 +235,7 @@ def list_attempts(upstream: Upstream) -> Iterator[Attempt]:
         yield Attempt("patch's name", checkout(*options, origin=good), name, write_patch(name, "x"))
     for origin in (*OPTIONS, *PROGRAMS, "../audio", "a\tb"):
         row = f"ubuntu|pytorch|torchaudio|main|{'1' * 40}|{origin}\n"
-        words = ["checkout", "--checkout-dir", "new", "--pytorch-dir", "torch", "--retries", "0"]
+        words = ["checkout", "--checkout-dir", "new", "--pytorch-dir", "torch"]
         yield Attempt("row's origin", words, origin, write_row(row), "pytorch_audio")
 
 
@@ -300,6 +300,7 @@ def find_harm(attempt: Attempt, box: Path, upstream: Upstream, log: Path) -> str
     box.mkdir()
     log.unlink(missing_ok=True)
     env = {**upstream.env, "PATH": f"{log.parent / 'bin'}{os.pathsep}{upstream.env['PATH']}"}
+    env["ROCM_WHEELS_RETRIES"] = "0"
     with pytest.MonkeyPatch.context() as patch:
         enter(patch, box, env)
         attempt.before()

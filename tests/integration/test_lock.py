@@ -242,9 +242,9 @@ def test_a_ref_outside_of_branches_on_a_server_that_gives_out_refs_only(servers:
 def test_a_network_that_fails_for_a_moment(servers: Servers) -> None:
     servers.lock("-o", "set.lock")
     with serving(GitServer(servers.up.folder)) as server:
-        words = ("-o", "net.lock", "--pytorch-origin", f"{server.url}/root", "--timeout", "3")
+        words = ("-o", "net.lock", "--pytorch-origin", f"{server.url}/root")
         server.fail("busy", "cut", "stall")
-        said = servers.lock(*words)
+        said = servers.lock(*words, ROCM_WHEELS_TIMEOUT="3")
         assert said.count("trying again") == 3
         near, far = servers.read()["projects"]["pytorch"], servers.read("net.lock")["projects"]["pytorch"]
         assert far["submodules"]["third_party/middle"]["origin"] == f"{server.url}/middle"
@@ -253,7 +253,7 @@ def test_a_network_that_fails_for_a_moment(servers: Servers) -> None:
         server.fail("forbidden", where="inner")
         assert "error: 403" in servers.lock(*words, code=10)
         server.fail(*["busy"] * 3, where="middle")
-        assert "error: 503" in servers.lock(*words, "--retries", "1", code=10)
+        assert "error: 503" in servers.lock(*words, code=10, ROCM_WHEELS_RETRIES="1")
         assert (servers.work / "net.lock").read_bytes() == before
 
 
@@ -262,7 +262,11 @@ def test_options_go_before_pins_and_pins_before_a_line(servers: Servers) -> None
     up = servers.up
     moved = servers.up.append("audio", "audio 2")
     url = (up.folder / "audio").as_uri()
-    servers.lock("-o", "a", "--pytorch-audio-ref", "main", "--pytorch-audio-origin", url)
+    audio = {"ROCM_WHEELS_PYTORCH_AUDIO_REF": "main", "ROCM_WHEELS_PYTORCH_AUDIO_ORIGIN": url}
+    servers.lock("-o", "a", **audio)
+    assert "ROCM_WHEELS_APEX_REF would have no effect" in servers.lock(
+        "-o", "x", code=2, ROCM_WHEELS_APEX_REF="main"
+    )
     assert servers.read("a")["projects"]["pytorch_audio"]["commit"] == moved
     assert "pinned" not in servers.read("a")["projects"]["pytorch_audio"]
     (up.root / "version.txt").write_text("2.13.0\n")
@@ -312,7 +316,8 @@ def test_patches_are_named_with_their_digest(shared: Servers) -> None:
     shared.lock("-o", "set.lock", "--patch-dir", "patches")
     patches = shared.read()["projects"]["pytorch"]["patches"]
     assert patches["name"] == "main" and len(patches["digest"]) == 64
-    shared.lock("-o", "set.lock", "--no-patch")
+    (shared.work / "none").mkdir()
+    shared.lock("-o", "set.lock", "--patch-dir", "none")
     assert "patches" not in shared.read()["projects"]["pytorch"]
 
 
@@ -320,7 +325,8 @@ def test_patches_are_named_with_their_digest(shared: Servers) -> None:
 def test_credentials_stay_out_of_the_lock_and_of_what_is_said(servers: Servers) -> None:
     up, url = servers.up, "https://me:hunter2@h.invalid/audio.git"
     up.git("", "config", "--global", f"url.{(up.folder / 'audio').as_uri()}.insteadOf", url)
-    said = servers.lock("-o", "set.lock", "--pytorch-audio-origin", url, "--pytorch-audio-ref", "main")
+    audio = {"ROCM_WHEELS_PYTORCH_AUDIO_ORIGIN": url, "ROCM_WHEELS_PYTORCH_AUDIO_REF": "main"}
+    said = servers.lock("-o", "set.lock", **audio)
     assert servers.read()["projects"]["pytorch_audio"]["origin"] == "https://h.invalid/audio.git"
     assert "warning: pytorch_audio: the credentials in its origin are not written" in said
     assert "hunter2" not in said + (servers.work / "set.lock").read_text()
@@ -371,10 +377,9 @@ def test_a_torch_that_cannot_be_locked(servers: Servers, change: dict[str, str |
             (servers.up.root / name).write_text(text)
     servers.up.git("root", "add", "-A")
     servers.up.git("root", "commit", "-q", "-m", "break it")
-    words = ("--triton-ref", "main") if "related_commits" in change else ()
-    said = servers.lock(
-        "-o", "set.lock", *words, code=2 if message[:3] in ("can", "ver", "rel", "tri") else 10
-    )
+    triton = {"ROCM_WHEELS_TRITON_REF": "main"} if "related_commits" in change else {}
+    code = 2 if message[:3] in ("can", "ver", "rel", "tri") else 10
+    said = servers.lock("-o", "set.lock", code=code, **triton)
     assert message in said
     assert list(servers.work.iterdir()) == []
 
@@ -469,11 +474,6 @@ def test_a_manifest_for_the_peers_scripts(shared: Servers) -> None:
         format_manifest(read_lock(shared.work / "open.lock"))
 
 
-def test_help_names_every_recipe(shared: Servers) -> None:
-    printed, _ = shared.run("lock", "make", "--help")
-    assert "--pytorch-vision-origin URL" in printed
-
-
 @pytest.mark.contract
 def test_a_lock_of_a_manifest_by_file_or_url(shared: Servers, tmp_path: Path) -> None:
     """What the manifest names at its commits, branches moved on or not, with what a manifest has not."""
@@ -493,20 +493,18 @@ def test_a_lock_of_a_manifest_by_file_or_url(shared: Servers, tmp_path: Path) ->
     broken = b'{"schema_version": 1, "pytorch": {"repo": "https://git.invalid/x"}}'
     with serving(FileServer({name: manifest, "broken": broken, "binary": b"\xff"})) as server:
         server.fail("busy")
-        url = ("--manifest-url", f"{server.url}/{name}", *repo)
-        shared.run("lock", *url, "--expected-pytorch-git-ref", "main", "-o", "w.lock")
+        url = ("--manifest", f"{server.url}/{name}", *repo)
+        shared.run("lock", *url, "-o", "w.lock")
         for words, code, message in [
-            (("--manifest-url", f"{server.url}/none"), 10, "answers 404"),
-            (("--manifest-url", f"{server.url}/broken"), 2, "commit: Field required"),
-            (("--manifest-url", f"{server.url}/binary"), 10, "not text"),
-            (("--manifest-url", "http://127.0.0.1:9/x"), 10, "be reached"),
-            (("--manifest-url", "m.json"), 2, "is not the URL"),
-            ((*url, "--expected-pytorch-git-ref", "release/2.9"), 2, "the branch main of pytorch, not"),
+            (("--manifest", f"{server.url}/none"), 10, "answers 404"),
+            (("--manifest", f"{server.url}/broken"), 2, "commit: Field required"),
+            (("--manifest", f"{server.url}/binary"), 10, "not text"),
+            (("--manifest", "http://127.0.0.1:9/x"), 10, "be reached"),
+            (("--manifest", "nowhere.json"), 2, "cannot read nowhere.json"),
             ((*url, "--pytorch-ref", "main"), 2, "say two things"),
             ((*url, "--project", "apex"), 2, "has no apex"),
-            ((*url, "--manifest", "m.json"), 2, "exclude each other"),
+            ((*url, "--manifest", "m.json"), 2, "more than once"),
             (("--manifest", "set.lock"), 2, "is a lock"),
-            (("--expected-pytorch-git-ref", "main"), 2, "says nothing without a manifest"),
         ]:
             assert message in shared.run("lock", *words, "-o", "x", code=code)[1], words
     lock = shared.read("w.lock")

@@ -105,7 +105,9 @@ def test_what_a_line_has_elsewhere_only_is_said_and_can_be_asked_for(
     assert boundary.run_command(cli, words) == 0
     said = f"without triton: release line {line} has none for windows"
     assert said in capfd.readouterr().err
-    assert boundary.run_command(cli, [*words, "--triton-ref", "main"]) == 0
+    with monkeypatch.context() as variables:
+        variables.setenv("ROCM_WHEELS_TRITON_REF", "main")
+        assert boundary.run_command(cli, words) == 0
     assert said not in capfd.readouterr().err
     assert json.loads(Path("set.lock").read_text())["projects"]["triton"]["origin"].endswith(
         "triton-windows.git"

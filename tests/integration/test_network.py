@@ -254,17 +254,19 @@ def test_the_options_of_a_door(upstream: Upstream, server: GitServer, tmp_path: 
         (["--mirror-dir", "file"], "file is not a folder"),
         (["--mirror-dir", " "], "--mirror-dir is empty"),
         (["--mirror-dir", "tree/mirrors"], "is inside the checkout"),
-        (["--retries", "-1"], "--retries"),
-        (["--timeout", "0"], "--timeout"),
         (["--jobs", "0"], "--jobs"),
     ):
         code, said = door(*options)
         assert (code, message in said) == (2, True), said
+    for name, value in (("RETRIES", "-1"), ("RETRIES", "x"), ("TIMEOUT", "0"), ("TIMEOUT", "9" * 30)):
+        code, said = door(**{f"ROCM_WHEELS_{name}": value})
+        assert (code, f"ROCM_WHEELS_{name}='{value}' is not" in said) == (2, True), said
     assert not (tmp_path / "tree").exists()
     server.fail("busy")
-    code, said = door("--retries", "0", ROCM_WHEELS_MIRROR_DIR="mirrors")
+    variables = {"ROCM_WHEELS_RETRIES": "0", "ROCM_WHEELS_MIRROR_DIR": "mirrors"}
+    code, said = door(**variables)
     assert (code, "503" in said, "trying again" in said) == (10, True, False)
-    code, said = door("--retries", "0", "--timeout", "30", "--jobs", "2", ROCM_WHEELS_MIRROR_DIR="mirrors")
+    code, said = door("--jobs", "2", **variables, ROCM_WHEELS_TIMEOUT="30")
     assert code == 0, said
     assert sorted(one.name for one in (tmp_path / "mirrors").iterdir()) == [
         "inner.git",
@@ -282,10 +284,11 @@ def test_a_ref_that_is_none_is_told_before_anything(tree: Tree) -> None:
 
 @pytest.mark.parametrize("ref", ["v1", 40 * "1"], ids=["branch", "commit"])
 def test_a_host_that_nobody_knows_is_said_to_be_that(
-    ref: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ref: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Of a commit, too, which a server that answers may lack."""
-    words = ["checkout", "pytorch", "--source-dir", str(tmp_path), "--ref", ref, "--retries", "0"]
+    monkeypatch.setenv("ROCM_WHEELS_RETRIES", "0")
+    words = ["checkout", "pytorch", "--source-dir", str(tmp_path), "--ref", ref]
     assert boundary.run_command(main.cli, [*words, "--origin", "https://nobody.invalid/x.git"]) == 10
     told = capsys.readouterr().err
     assert "network" in told and "commit" not in told.partition("tip: ")[2], told

@@ -79,7 +79,7 @@ def test_manifest_is_generated_and_checked_out_as_the_lock_of_it(sources: Upstre
     ]  # fmt: skip
     run(
         CHECKOUT,
-        "--manifest-url",
+        "--manifest-url",  # TheRock's word for it
         file.as_uri(),
         "--checkout-root",
         "plain",

@@ -129,6 +129,7 @@ INDEX_CHANNEL = CHANNEL.but(
     type=click.Choice(["stable", "prerelease", "nightly", "dev"]),
     help="Of the known indexes, without --index [default: stable].",
 )
+MANIFEST = Entry("--manifest", metavar="FILE|URL", help="Take what a manifest of TheRock's scripts names.")
 LINE = Entry("--line", metavar="NAME", help="Release line to take (`compat show lines`).")
 LOCAL_VERSION = Entry("--local-version", metavar="TEXT", help="Local part of a version.")
 ROCM_EXTRAS = Entry(

@@ -59,7 +59,6 @@ def _make_checkout_command() -> click.Command:
             _make_release_option(),
             *checkout_options.shared_checkout_options(),
             *checkout_options.patch_options(),
-            *checkout_options.torch_options(),
             Option(["--json", "as_json"], is_flag=True, help="Print the result as JSON on stdout."),
         ],
         callback=_checkout_projects,
@@ -174,24 +173,12 @@ def _make_tasks(recipes: Sequence[Project], options: Mapping[str, Any]) -> list[
     """Return what is to be done; refuse at once what is wrong for all. Raises UsageError, DataError."""
     from rocm_wheels.sources.checkout import CheckoutTask
 
-    names = [recipe.name for recipe in recipes]
     line, torch_dir = (
         checkout_options.parse_line_option(options),
         checkout_options.find_torch_checkout(options),
     )
     checkout_options.find_patch_folder(options)
-    if options["torch_dir"] is not None and checkout_options.TORCH in names:
-        raise errors.UsageError(
-            f"--pytorch-dir says where torch is, but {checkout_options.TORCH} is among the projects",
-            tip="leave one of them out; --source-dir says where all checkouts are",
-        )
     pinned = [recipe.name for recipe in recipes if _is_pinned(recipe)]
-    if options["require_related_commit"] and not pinned:
-        raise errors.UsageError(
-            f"--require-related-commit: no tree has pins of {', '.join(names)}",
-            tip="name a project that torch pins, or leave --require-related-commit out",
-        )
-
     return [
         CheckoutTask(
             recipe.name,
@@ -255,7 +242,6 @@ def _make_project_request(
         torch_dir=torch_dir,
         release=options["release"],
         line=line,
-        require_related_commit=options["require_related_commit"],
     )
     directory = checkout_options.find_checkouts_folder(options["repo"]) / recipe.name
     patch_set = checkout_options.choose_patch_set(recipe.name, pin.ref, options)
@@ -341,6 +327,7 @@ def _make_recipe_checkout(project: str, features: Collection[str]) -> click.Comm
         *_directory_options(project),
         *_make_pin_options(),
         *checkout_options.shared_checkout_options(),
+        checkout_options.jobs_option(),
         *checkout_options.patch_options(),
     ]
     if project != checkout_options.TORCH:

@@ -1,4 +1,4 @@
-"""Options of the commands that check sources out: network, patches, commits; and the request they make."""
+"""Options of the commands that check sources out: mirrors, patches, commits; and the request they make."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocm_wheels.cli import command
+from rocm_wheels.cli import boundary, command
 from rocm_wheels.cli.options import GivenPath
 from rocm_wheels.core import log
 from rocm_wheels.models import project_names
@@ -22,33 +22,17 @@ if TYPE_CHECKING:
     from rocm_wheels.sources import checkout, lock, network, patches, pins
 
 _DEFAULT_JOBS = 8
+_DEFAULT_RETRIES = 4  # attempts after a failure of the network that may pass
+_DEFAULT_TIMEOUT = 120  # seconds in which nothing moves, then a transfer is cut
 
 
-def network_options(*, fills_mirrors: bool = True) -> list[click.Parameter]:
-    """Return the options that ``make_transport`` reads; ``fills_mirrors``: the command writes there too."""
-    return [
-        mirror_option(fills=fills_mirrors),
-        command.Option(
-            ["--retries"],
-            type=click.IntRange(min=0, max=100),
-            default=4,
-            show_default=True,
-            help="Attempts after a failure of the network that may pass.",
-        ),
-        command.Option(
-            ["--timeout"],
-            type=click.IntRange(min=1, max=86400),
-            default=120,
-            show_default=True,
-            metavar="SECONDS",
-            help="A transfer in which nothing moves for so long is cut, then tried again.",
-        ),
-        command.Option(
-            ["--jobs"],
-            type=click.IntRange(min=1),
-            help=f"Repositories to fetch at a time [default: as the recipe says, or {_DEFAULT_JOBS}].",
-        ),
-    ]
+def jobs_option() -> click.Parameter:
+    """Return the option that says how many repositories are fetched at a time."""
+    return command.Option(
+        ["--jobs"],
+        type=click.IntRange(min=1),
+        help=f"Repositories to fetch at a time [default: as the recipe says, or {_DEFAULT_JOBS}].",
+    )
 
 
 def mirror_option(*, fills: bool) -> click.Parameter:
@@ -77,19 +61,20 @@ def find_mirrors(options: Mapping[str, Any]) -> Path | None:
 
 
 def make_transport(options: Mapping[str, Any], *, jobs: int | None = None) -> network.Transport:
-    """Return how servers are reached, from the values of ``network_options``.
+    """Return how servers are reached: ROCM_WHEELS_RETRIES, ROCM_WHEELS_TIMEOUT, the options about mirrors.
 
-    ``jobs``: how many transfers at a time where ``--jobs`` is not given (a recipe's ``fetch_jobs``).
+    ``jobs``: how many transfers at a time where ``--jobs`` is not given (a recipe's ``fetch_jobs``). Raises
+    UsageError for a variable that is no number, or too large a one.
     """
+    from rocm_wheels.core import environment_numbers
     from rocm_wheels.sources import network
 
-    mirrors = find_mirrors(options)
+    env = boundary.read_environment()
+    jobs = options.get("jobs") or environment_numbers.read_number(env, "ROCM_WHEELS_JOBS") or jobs
+    retries = environment_numbers.read_number(env, "ROCM_WHEELS_RETRIES", _DEFAULT_RETRIES)
+    timeout = environment_numbers.read_number(env, "ROCM_WHEELS_TIMEOUT", _DEFAULT_TIMEOUT)
     return _cached_transport(
-        network.Transport,
-        options["retries"],
-        options["timeout"],
-        mirrors,
-        options["jobs"] or jobs or _DEFAULT_JOBS,
+        network.Transport, retries, timeout, find_mirrors(options), jobs or _DEFAULT_JOBS
     )
 
 
@@ -104,30 +89,16 @@ def _cached_transport(
 def patch_options() -> list[click.Parameter]:
     """Return the options of checkout that choose patches."""
     return [
-        *shared_patch_options(),
-        patchset_option("Patch set to apply [default: the one of the ref's line, where there is one]."),
-    ]
-
-
-def shared_patch_options() -> list[click.Parameter]:
-    """Return those of them that mean the same for several projects."""
-    return [
-        command.Option(["--patch/--no-patch"], default=True, show_default=True, help="Apply the patch set."),
         patch_folder_option(),
+        patchset_option("Patch set to apply [default: the one of the ref's line, where there is one]."),
     ]
 
 
 def choose_patch_set(project: str, ref: str, options: Mapping[str, Any]) -> patches.PatchSet | None:
     """Return the patch set that the options of a checkout choose. Raises UsageError, DataError."""
-    from rocm_wheels.core import errors
     from rocm_wheels.sources.patches import choose_patch_set
 
-    name = options.get("patchset")
-    if name is not None and not options["patch"]:
-        raise errors.UsageError("--no-patch and --patchset contradict each other", tip="leave one out")
-    folder = find_patch_folder(options)
-    if not options["patch"]:
-        return None
+    folder, name = find_patch_folder(options), options.get("patchset")
     return choose_patch_set(project, ref, folder, name=name, line=options.get("line"))
 
 
@@ -135,8 +106,6 @@ def find_patch_folder(options: Mapping[str, Any]) -> Path:
     """Return the folder of the patch sets; ``--patch-dir`` must be one. Raises UsageError."""
     from rocm_wheels.core import errors
 
-    if options["patch_dir"] is not None and not options.get("patch", True):
-        raise errors.UsageError("--no-patch and --patch-dir contradict each other", tip="leave one out")
     folder = resolve_patch_folder(options["patch_dir"])
     if options["patch_dir"] is not None and not folder.is_dir():
         raise errors.UsageError(f"--patch-dir {folder} is not a folder", tip="it holds a folder a project")
@@ -153,7 +122,7 @@ def patch_folder_option() -> click.Parameter:
     return command.Option(
         ["--patch-dir"],
         type=GivenPath(),
-        help="Folder of the patch sets (the clone's patches/).",
+        help="Folder of the patch sets (the clone's patches/); an empty one for none.",
     )
 
 
@@ -211,7 +180,7 @@ def shared_checkout_options() -> list[click.Parameter]:
         ),
         command.Option(["--hipify/--no-hipify"], default=None, help="Hipify [default: as the recipe says]."),
         commit_option(),
-        *network_options(),
+        mirror_option(fills=True),
         command.Option(
             ["--lock"],
             metavar="FILE",
@@ -302,7 +271,6 @@ def open_given_lock(options: Mapping[str, Any]) -> lock.LockFile | None:
     from rocm_wheels.sources import lock
 
     others = [option for key, option in _SET_BY_LOCK.items() if options.get(key) not in (None, False)]
-    others += [] if options["patch"] else ["--no-patch"]
     if others:
         raise errors.UsageError(
             f"--lock says which commits and patches, and so {'does' if len(others) == 1 else 'do'} "

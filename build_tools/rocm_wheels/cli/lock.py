@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
@@ -27,149 +28,68 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def manifest_options() -> list[click.Option]:
-    """Return the options that ``read_manifest`` reads."""
-    return [
-        command.Option(
-            ["--manifest"], type=click.Path(path_type=Path), metavar="FILE",
-            help="Lock what a manifest of TheRock's scripts names.",
-        ),
-        command.Option(["--manifest-url"], metavar="URL", help="The same, of a server."),
-        command.Option(
-            ["--expected-pytorch-git-ref"], metavar="REF",
-            help="Branch of torch that the manifest must name.",
-        ),
-    ]  # fmt: skip
+def read_manifest(place: str, names: tuple[str, ...] = (), *, torch_ref: str | None = None) -> Lock:
+    """Return a manifest of TheRock's scripts: of a file, or of the URL of one.
 
-
-def read_manifest(values: Mapping[str, Any]) -> Lock | None:
-    """Return the manifest that is to be locked, without the projects that are not wanted; ``None`` for none.
-
-    Raises UsageError, SourceError, and DataError with ``file:line:column``.
+    ``names``: the projects that are wanted of it, by any of their names (none: all). ``torch_ref``: the
+    branch of torch that it must name. Raises UsageError, SourceError for a server, and DataError with
+    ``file:line:column``.
     """
-    file, url, expected = values["manifest"], values["manifest_url"], values["expected_pytorch_git_ref"]
-    if file is not None and url is not None:
-        raise errors.UsageError("--manifest and --manifest-url exclude each other", tip="give one of them")
-    if file is None and url is None:
-        if expected:
-            raise errors.UsageError(
-                "--expected-pytorch-git-ref says nothing without a manifest",
-                tip="name it with --manifest or --manifest-url",
-            )
-        return None
-    for name in project_names.list_project_names():
-        for kind in ("ref", "origin"):
-            if values.get(f"{name}_{kind}") is not None:
-                raise errors.UsageError(
-                    f"--{project_names.get_option_name(name)}-{kind} and a manifest say two things",
-                    tip="leave one of them out",
-                )
-    lock, name = _fetch_manifest(file, url)
+    from rocm_wheels.cli import checkout
+
+    lock, name = _fetch_manifest(place)
     if any(project.submodules is not None for project in lock.projects.values()):
         raise errors.UsageError(
             f"{name} is a lock, not a manifest", tip="`rocm-wheels lock update` renews a lock"
         )
     torch = lock.projects.get(TORCH)
-    if expected and torch is None:
+    if torch_ref and (torch is None or torch.ref != torch_ref):
+        branch = "no branch" if torch is None or torch.ref == torch.commit else f"the branch {torch.ref}"
         raise errors.UsageError(
-            f"{name} has no {TORCH}, which was to be {expected}", tip="is it the right manifest?"
+            f"{name} names {branch} of {TORCH}, not {torch_ref}", tip="name another one, or its branch"
         )
-    if expected and torch is not None and torch.ref != expected:
-        branch = "no branch" if torch.ref == torch.commit else f"the branch {torch.ref}"
-        raise errors.UsageError(
-            f"{name} names {branch} of {TORCH}, not {expected}",
-            tip="name another manifest, or correct --expected-pytorch-git-ref",
-        )
-    return lock.model_copy(update={"projects": _select_projects(lock, values["projects"], name)})
-
-
-def _fetch_manifest(file: Path | None, url: str | None) -> tuple[Lock, str]:
-    """Return a manifest, and its name: of a file, else of a server."""
-    from urllib.parse import urlsplit
-
-    from rocm_wheels.index import reader
-    from rocm_wheels.sources.lock import parse_lock, read_lock
-
-    if file is not None:
-        return read_lock(file), str(file)
-    safe_url = shell.hide_credentials(str(url))
-    if urlsplit(str(url)).scheme not in ("http", "https", "file"):
-        raise errors.UsageError(
-            f"--manifest-url {safe_url!r} is not the URL of a file", tip="or name a file: --manifest"
-        )
-    try:
-        answer = reader.IndexReader().get(str(url))
-        text = answer.content.decode("utf-8")
-    except reader.UnreachableError as cause:
-        raise errors.SourceError(f"{safe_url} cannot be reached", tip="try again later") from cause
-    except UnicodeDecodeError as cause:
-        raise errors.SourceError(f"{safe_url} is not text in UTF-8", tip="correct --manifest-url") from cause
-    if answer.status != 200:
-        raise errors.SourceError(
-            f"{safe_url}: the server answers {answer.status}", tip="correct --manifest-url"
-        )
-    return parse_lock(text, name=safe_url), safe_url
-
-
-def _select_projects(lock: Lock, names: tuple[str, ...], name: str) -> dict[str, Any]:
-    from rocm_wheels.cli import checkout
-
     chosen = [checkout.find_project_name(word) for word in names] or list(lock.projects)
     for project in chosen:
         if project not in lock.projects:
             raise errors.UsageError(f"{name} has no {project}", tip=f"it has {', '.join(lock.projects)}")
-    return {project: locked for project, locked in lock.projects.items() if project in chosen}
+    projects = {project: locked for project, locked in lock.projects.items() if project in chosen}
+    return lock.model_copy(update={"projects": projects})
+
+
+def _fetch_manifest(place: str) -> tuple[Lock, str]:
+    """Return a manifest, and its name: of a file, or of a server where ``place`` is a URL."""
+    from rocm_wheels.index import reader
+    from rocm_wheels.sources.lock import parse_lock, read_lock
+
+    if not re.match(r"(?:https?|file)://", place):
+        return read_lock(Path(place)), place
+    safe_url = shell.hide_credentials(place)
+    try:
+        answer = reader.IndexReader().get(place)
+        text = answer.content.decode("utf-8")
+    except reader.UnreachableError as cause:
+        raise errors.SourceError(f"{safe_url} cannot be reached", tip="try again later") from cause
+    except UnicodeDecodeError as cause:
+        raise errors.SourceError(f"{safe_url} is not text in UTF-8", tip="correct --manifest") from cause
+    if answer.status != 200:
+        raise errors.SourceError(f"{safe_url}: the server answers {answer.status}", tip="correct --manifest")
+    return parse_lock(text, name=safe_url), safe_url
 
 
 _FILE = click.Path(path_type=Path)
 _TOOLS = "tools"  # named among the projects of an update
 
 
-def _project_options(function: F) -> F:
-    """Add the options of each project: which ref, of which repository."""
-    return command.parameters(
-        command.Option(
-            [f"--{project_names.get_option_name(name)}-{kind}", f"{name}_{kind}"],
-            project=name,
-            metavar=word,
-            # inputs of a workflow: an empty one says nothing
-            envvar=f"ROCM_WHEELS_{name.upper()}_{kind.upper()}",
-            help=f"{title} of {name}.",
-        )
-        for name in project_names.list_project_names()
-        for kind, word, title in (("ref", "REF", "Ref"), ("origin", "URL", "Repository"))
-    )(function)
-
-
-# where the tools of a lock come from
-_tools_options = catalogue.takes(
-    catalogue.ROCM_INDEX,
-    catalogue.FIND_LINKS.but(metavar="DIR|URL"),
-    catalogue.ROCM_EXTRAS.but(
-        help="More extras of rocm, such as device-gfx942 [default: those that the lock has].",
-    ),
-    catalogue.PRE.but(negatable=True, default=True, show_default=True, help="Allow pre-releases of ROCm."),
-)
-
-
-def _refuse_tools_options(options: Mapping[str, Any], how: str) -> None:
-    """Raise UsageError for options that say how tools are resolved where none are."""
-    names = {"index_url": "--rocm-index", "find_links": "--find-links", "rocm_extras": "--rocm-extras"}
-    given = [option for name, option in names.items() if options[name] is not None]
-    if given:
-        raise errors.UsageError(f"{', '.join(given)}: no tools are resolved", tip=how)
-
-
 def _resolve_tools(path: Path, lock: Lock, options: Mapping[str, Any], patches: Path) -> Lock:
-    """Return a lock with the tools for its Pythons, or for those of ``--python``."""
+    """Return a lock with the tools for its Pythons."""
     from rocm_wheels.pipeline.tools import ToolsRequest, resolve_lock_tools
     from rocm_wheels.sdk import build_environment
     from rocm_wheels.sources.lock import LockFile
 
-    pythons = _parse_pythons(options["pythons"]) or lock.pythons or tuple(lock.tools)
+    pythons = lock.pythons or tuple(lock.tools)
     if not pythons:
         raise errors.UsageError(
-            "the lock names no Python to have tools for", tip="name them: --python 3.12,3.13"
+            f"{path} names no Python to have tools for", tip="make it with --python 3.12,3.13"
         )
     links = options["find_links"]
     if links and "://" not in links and not Path(links).is_dir():
@@ -183,7 +103,7 @@ def _resolve_tools(path: Path, lock: Lock, options: Mapping[str, Any], patches: 
         else next(iter(present), ()),
         index_url=options["index_url"],
         find_links=links,
-        pre=options["pre"],
+        pre=True,
     ).with_absolute_paths()
     return resolve_lock_tools(
         LockFile(path, lock),
@@ -202,8 +122,11 @@ def _resolve_tools(path: Path, lock: Lock, options: Mapping[str, Any], patches: 
     metavar="NAME",
     help="Project to lock; may be repeated [default: all that line and platform have].",
 )
-@_project_options
-@command.parameters(manifest_options())
+@command.option("--pytorch-ref", metavar="REF", help="Ref of pytorch.")
+@command.option("--pytorch-origin", metavar="URL", help="Repository of pytorch.")
+@command.option("--triton-ref", metavar="REF", help="Ref of triton.")
+@command.option("--triton-origin", metavar="URL", help="Repository of triton, which no pin names.")
+@catalogue.MANIFEST
 @catalogue.ROCM.but(name="rocm_version", metavar="V", help="Version of the ROCm packages.")
 @catalogue.GFX.but(name="pytorch_rocm_arch", metavar="LIST", help="gfx targets or families, by commas.")
 @catalogue.PYTHON_VERSIONS.but(
@@ -223,22 +146,21 @@ def _resolve_tools(path: Path, lock: Lock, options: Mapping[str, Any], patches: 
 @catalogue.PLATFORM.but(
     default=checkout_options.detect_platform(), show_default="this one", help="Platform that is built on."
 )
-@command.option(
-    "--tools/--no-tools",
-    default=False,
-    show_default=True,
-    help="Lock what it is built with, too: build tools and ROCm's packages, with digests.",
+@command.parameters(
+    [
+        checkout_options.patch_folder_option(),
+        checkout_options.repo_option(),
+        checkout_options.mirror_option(fills=False),
+    ]
 )
-@_tools_options
-@command.parameters(checkout_options.shared_patch_options())
-@command.parameters([checkout_options.repo_option(), *checkout_options.network_options(fills_mirrors=False)])
 @catalogue.JSON
 def make_command(**given: Any) -> None:
     """Pin every repository of a set in one file.
 
     Each ref is resolved once, submodules included, without checking anything out. Which commit of a project:
-    its option, else the pin in torch's commit, else the release line, else the recipe's default. A commit
-    that a checkout or a mirror has is read there; nothing is added to them.
+    that of options or of the variables ROCM_WHEELS_<PROJECT>_REF and _ORIGIN, else the pin in torch's commit,
+    else the release line, else the recipe's default. A commit that a checkout or a mirror has is read there;
+    nothing is added to them.
 
     \b
     Example:
@@ -248,15 +170,11 @@ def make_command(**given: Any) -> None:
     from rocm_wheels.sources.lock import format_lock, write_lock
 
     output = check_output_path(given["output"])
-    if not given["tools"]:
-        _refuse_tools_options(given, "add --tools, or leave them out")
     lock = resolve_lock.make_lock(
         _make_lock_request(given),
         env=boundary.read_environment(),
         transport=checkout_options.make_transport(given),
     )
-    if given["tools"]:
-        lock = _resolve_tools(output or Path("-"), lock, given, checkout_options.find_patch_folder(given))
     if output is None:
         if given["as_json"]:
             raise errors.UsageError("-o - and --json both print on stdout", tip="name a file for the lock")
@@ -311,12 +229,6 @@ def describe_lock(lock: Lock) -> str:
     return "\n".join(lines)
 
 
-def choose_patch_folder(options: Mapping[str, Any]) -> Path | None:
-    """Return the folder of the patch sets, ``None`` with ``--no-patch``. Raises UsageError."""
-    folder = checkout_options.find_patch_folder(options)
-    return folder if options["patch"] else None
-
-
 def find_checkouts(options: Mapping[str, Any]) -> Path:
     """Return the folder of checkouts that may have the commits. Raises UsageError."""
     if options["repo"] is not None and not options["repo"].is_dir():
@@ -331,25 +243,32 @@ def _make_lock_request(options: Mapping[str, Any]) -> resolve_lock.LockRequest:
     from rocm_wheels.models.project import load_project
     from rocm_wheels.sources import resolve_lock
 
-    manifest = read_manifest(options)
-    platform: project_names.Platform = options["platform"]
-    if manifest is not None and not _is_on_command_line("platform"):
-        platform = manifest.platform
-    line = checkout_options.parse_line_option(options)
-    wished = {
-        name
-        for name in project_names.list_project_names()
-        if options[f"{name}_ref"] or options[f"{name}_origin"]
-    }
-    if manifest is not None:
+    line, platform = checkout_options.parse_line_option(options), options["platform"]
+    wishes, manifest = _read_wishes(options), None
+    if options["manifest"] is not None:
+        for name, wish in wishes.items():
+            variable = resolve_lock.name_options(name)
+            raise errors.UsageError(
+                f"{variable.ref if wish.ref else variable.origin} and a manifest say two things",
+                tip="leave one of them out",
+            )
+        manifest = read_manifest(options["manifest"], options["projects"])
+        if not _is_on_command_line("platform"):
+            platform = manifest.platform
         projects = [load_project(name) for name in manifest.projects]
         wishes = {
             name: resolve_lock.ProjectOptions(locked.ref, locked.origin, locked.commit, locked.why)
             for name, locked in manifest.projects.items()
         }
     else:
-        projects = _choose_projects(options["projects"], platform, line, wished)
-        wishes = _make_wishes(options, {project.name for project in projects})
+        projects = _choose_projects(options["projects"], platform, line, wishes)
+        for name in wishes.keys() - {TORCH, *(project.name for project in projects)}:
+            variable = resolve_lock.name_options(name)
+            raise errors.UsageError(
+                f"{variable.ref if wishes[name].ref else variable.origin} would have no effect:"
+                f" {name} is not locked",
+                tip="unset it",
+            )
     arch = options["pytorch_rocm_arch"]
     return resolve_lock.LockRequest(
         projects=tuple(projects),
@@ -363,7 +282,7 @@ def _make_lock_request(options: Mapping[str, Any]) -> resolve_lock.LockRequest:
         local_version=_expand_local_version(options["local_version"]),
         names_torch=options["name_torch"],
         checkouts=find_checkouts(options),
-        patches=choose_patch_folder(options),
+        patches=checkout_options.find_patch_folder(options),
     )
 
 
@@ -390,25 +309,24 @@ def _choose_projects(
     return chosen
 
 
-def _make_wishes(options: Mapping[str, Any], chosen: set[str]) -> dict[str, resolve_lock.ProjectOptions]:
-    """Return what the options say of each project; every one of them must have an effect."""
+def _read_wishes(options: Mapping[str, Any]) -> dict[str, resolve_lock.ProjectOptions]:
+    """Return what options say of single projects, else variables, of which empty ones say nothing."""
     from rocm_wheels.sources import network, resolve_lock
 
-    wishes = {}
+    env, wishes = boundary.read_environment(), {}
     for name in project_names.list_project_names():
-        ref, origin = options[f"{name}_ref"], options[f"{name}_origin"]
-        if ref is None and origin is None:
-            continue
-        if name not in chosen and name != TORCH:
-            option = f"--{project_names.get_option_name(name)}-{'ref' if ref is not None else 'origin'}"
-            raise errors.UsageError(
-                f"{option} would have no effect: {name} is not locked", tip="leave it out"
-            )
+        keys = [f"{name}_{kind}" for kind in ("ref", "origin")]
+        variables = [env.get(f"ROCM_WHEELS_{key}".upper()) or None for key in keys]
+        ref, origin = (
+            variable if options.get(key) is None else options[key]
+            for key, variable in zip(keys, variables, strict=True)
+        )
         if ref is not None:
             network.check_ref(ref)
-        wishes[name] = resolve_lock.ProjectOptions(
-            ref, None if origin is None else network.parse_origin(origin, Path.cwd())[0]
-        )
+        if origin is not None:
+            origin = network.parse_origin(origin, Path.cwd())[0]
+        if ref is not None or origin is not None:
+            wishes[name] = resolve_lock.ProjectOptions(ref, origin)
     return wishes
 
 
@@ -448,16 +366,16 @@ _MOST_COMMITS = 20  # commits of a project that are listed
 @click.argument("file", type=_FILE, metavar="FILE")
 @click.argument("projects", metavar="[PROJECT|tools]…", nargs=-1)
 @catalogue.ALL.but(help="All that are in the lock.")
-@catalogue.PYTHON_VERSIONS.but(
-    metavar="LIST",
-    help="Pythons to lock tools for, by commas; other ones keep theirs [default: the lock's].",
+@catalogue.ROCM_INDEX
+@catalogue.FIND_LINKS.but(metavar="DIR|URL")
+@catalogue.ROCM_EXTRAS.but(
+    help="More extras of rocm, such as device-gfx942 [default: those that the lock has].",
 )
-@_tools_options
 @command.parameters(
     [
         checkout_options.patch_folder_option(),
         checkout_options.repo_option(),
-        *checkout_options.network_options(fills_mirrors=False),
+        checkout_options.mirror_option(fills=False),
     ]
 )
 @catalogue.JSON
@@ -466,7 +384,7 @@ def update_command(**given: Any) -> None:
 
     A project whose commit torch pins takes the pin of the lock's torch; one that was locked by a branch or
     tag takes what that is now. The others stay as they are. The word tools stands for what all of them are
-    built with: build tools and ROCm's packages, for the Pythons of the lock or those of --python.
+    built with: build tools and ROCm's packages, with digests, for the Pythons of the lock.
 
     \b
     Examples:
@@ -485,8 +403,12 @@ def update_command(**given: Any) -> None:
         )
     transport, chosen = checkout_options.make_transport(given), _choose_names(given, lock)
     updates_tools = _TOOLS in chosen
-    if not updates_tools:
-        _refuse_tools_options(given, f"`lock update {file} {_TOOLS}` resolves them")
+    names = {"index_url": "--rocm-index", "find_links": "--find-links", "rocm_extras": "--rocm-extras"}
+    useless = [] if updates_tools else [option for name, option in names.items() if given[name] is not None]
+    if useless:
+        raise errors.UsageError(
+            f"{', '.join(useless)}: no tools are resolved", tip=f"`lock update {file} {_TOOLS}` resolves them"
+        )
     updated, drifts = lock, dict[str, Any]()
     if projects := [name for name in chosen if name != _TOOLS]:
         updated, drifts = resolve_lock.update_lock(
@@ -536,7 +458,6 @@ def _print_changes(old: Lock, new: Lock, options: Mapping[str, Any]) -> None:
     lock_diff.add_histories(
         diff,
         repos=find_checkouts(options),
-        submodules=False,
         mirrors=checkout_options.find_mirrors(options),
         limit=_MOST_COMMITS,
         env=boundary.read_environment(),
@@ -548,20 +469,6 @@ def _print_changes(old: Lock, new: Lock, options: Mapping[str, Any]) -> None:
 @click.argument("a", type=_FILE, metavar="A")
 @click.argument("b", type=_FILE, metavar="B")
 @command.parameters([checkout_options.repo_option(), checkout_options.mirror_option(fills=False)])
-@command.option(
-    "--submodules/--no-submodules",
-    default=False,
-    show_default=True,
-    help="List the commits inside submodules too; without, where they moved from and to.",
-)
-@command.option(
-    "--max-commits",
-    type=click.IntRange(min=0),
-    default=_MOST_COMMITS,
-    show_default=True,
-    metavar="N",
-    help="Commits to list of a repository and direction; the rest is counted.",
-)
 @catalogue.JSON
 def diff_command(**given: Any) -> None:
     """Show what changed between two locks: projects, submodules, ROCm, targets, and the commits between.
@@ -589,9 +496,8 @@ def diff_command(**given: Any) -> None:
     lock_diff.add_histories(
         diff,
         repos=checkout_options.find_checkouts_folder(given["repo"]),
-        submodules=given["submodules"],
         mirrors=mirrors,
-        limit=given["max_commits"],
+        limit=_MOST_COMMITS,
         env=boundary.read_environment(),
     )
     print_result(diff, lock_diff.format_diff_report(diff), as_json=given["as_json"])

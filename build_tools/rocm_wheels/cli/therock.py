@@ -12,7 +12,6 @@ import click
 from rocm_wheels.cli import boundary, catalogue, checkout, checkout_options, command
 from rocm_wheels.cli.lock import (
     check_output_path,
-    manifest_options,
     read_manifest,
 )
 from rocm_wheels.cli.options import GivenPath
@@ -36,7 +35,14 @@ _projects_option = command.option(
     "--checkout-root", "repo", type=GivenPath(), required=True, help="Folder of the source trees."
 )
 @_projects_option
-def checkout_script(**options: Any) -> None:
+@catalogue.MANIFEST.but(aliases=("--manifest-url",), required=True)
+@command.option(
+    "--expected-pytorch-git-ref",
+    "torch_ref",
+    metavar="REF",
+    help="Branch of torch that the manifest must name.",
+)
+def checkout_script(manifest: str, torch_ref: str | None, **options: Any) -> None:
     """Check out what a manifest names, as `rocm-wheels checkout --lock` does.
 
     \b
@@ -45,24 +51,21 @@ def checkout_script(**options: Any) -> None:
     """
     from rocm_wheels.sources.lock import LockFile
 
-    lock = read_manifest(options)
-    if lock is None:
-        raise errors.UsageError("no manifest is named", tip="name it with --manifest or --manifest-url")
+    lock = read_manifest(manifest, options["projects"], torch_ref=torch_ref)
     if lock.platform != (here := checkout_options.detect_platform()):
         raise errors.UsageError(
             f"the manifest is for {lock.platform}, and this is {here}", tip="name another one"
         )
-    file = LockFile(options["manifest"] or Path(options["manifest_url"]), lock)
-    rest = {"everything": False, "origin": None, "patch": True, "patch_dir": None, "as_json": False}
+    file = LockFile(Path(manifest), lock)
+    rest = {"everything": False, "origin": None, "patch_dir": None, "as_json": False}
     settings = {**options, **rest, "projects": (), "lock": file.path}
     env = boundary.read_environment()
     checkout.run_tasks(checkout.make_locked_tasks(file, settings, env), settings, env)
 
 
-_own_options = [
+checkout_script.params += [
     param for param in checkout_options.shared_checkout_options() if param.name not in {"line", "lock"}
 ]
-checkout_script.params += [*manifest_options(), *_own_options]
 
 _MANIFEST_PROJECTS = {
     "linux": (checkout_options.TORCH, "pytorch_audio", "pytorch_vision", "triton", "apex"),
@@ -202,7 +205,7 @@ def _lock_branch(ref: str, names: Sequence[str], platform: Any, rocm: str, optio
     return lock
 
 
-manifest_script.params += checkout_options.network_options(fills_mirrors=False)
+manifest_script.params.append(checkout_options.mirror_option(fills=False))
 
 
 @command.command("sanity_check_wheel.py")

@@ -280,9 +280,6 @@ def _install_set(  # noqa: PLR0917 - what was given
     return tuple(sorted(path for path in kept.glob("*.whl") if path.name in names))
 
 
-_NETWORK_DEFAULTS = {"retries": 4, "timeout": 120, "jobs": 1}
-
-
 def find_test_sources(
     options: Mapping[str, Any], target: installed_torch.TargetPython, env: Mapping[str, str]
 ) -> torch_sources.TorchTestSources:
@@ -341,9 +338,7 @@ def _check_out_tests(lock: Path, folder: Path, env: Mapping[str, str]) -> None:
         hipify=False,
         local_origin=network.parse_origin(pin.origin, Path.cwd())[1],
         patches=patches if patches is not None and patches.patches else None,
-        transport=checkout_options.make_transport(
-            {"mirror_dir": env.get("ROCM_WHEELS_MIRROR_DIR"), **_NETWORK_DEFAULTS}
-        ),
+        transport=checkout_options.make_transport({"mirror_dir": env.get("ROCM_WHEELS_MIRROR_DIR")}, jobs=1),
     )
     done = checkout_project(request, env=env, python=Path(sys.executable))
     check_checkout(file, request, done, env=env)

@@ -125,30 +125,27 @@ def add_histories(
     diff: Document,
     *,
     repos: Path,
-    submodules: bool,
     mirrors: Path | None,
     limit: int,
     env: Mapping[str, str],
 ) -> None:
     """Put into ``diff`` what lies between the commits of every project that has another one.
 
-    ``repos``: the folder of the checkouts. ``submodules``: theirs too. ``mirrors``: their folder. ``limit``:
-    commits listed of a repository and direction; all are counted.
+    ``repos``: the folder of the checkouts. ``mirrors``: theirs. ``limit``: commits listed of a repository and
+    direction; all are counted.
     """
-    for name, project in diff["projects"].items():
-        moves = {"": project, **(project["submodules"] if submodules else {})}
-        for path, move in moves.items():
-            old, new = move["old"], move["new"]
-            if old is None or new is None or old["commit"] == new["commit"]:
-                continue
-            folders = [repos / name / path]
-            if mirrors is not None:
-                origins = dict.fromkeys((new["origin"], old["origin"]))
-                folders += [locate_mirror(origin, mirrors, env).folder for origin in origins]
-            ranges = (_read_range(folder, old["commit"], new["commit"], limit, env) for folder in folders)
-            page = make_compare_url(new["origin"], old["commit"], new["commit"])
-            unknown = {"complete": False, "compare": page or None}
-            move["history"] = next((between for between in ranges if between is not None), unknown)
+    for name, move in diff["projects"].items():
+        old, new = move["old"], move["new"]
+        if old is None or new is None or old["commit"] == new["commit"]:
+            continue
+        folders = [repos / name]
+        if mirrors is not None:
+            origins = dict.fromkeys((new["origin"], old["origin"]))
+            folders += [locate_mirror(origin, mirrors, env).folder for origin in origins]
+        ranges = (_read_range(folder, old["commit"], new["commit"], limit, env) for folder in folders)
+        page = make_compare_url(new["origin"], old["commit"], new["commit"])
+        unknown = {"complete": False, "compare": page or None}
+        move["history"] = next((between for between in ranges if between is not None), unknown)
 
 
 def make_compare_url(origin: str, old: str, new: str) -> str:

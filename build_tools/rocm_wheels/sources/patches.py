@@ -134,7 +134,8 @@ def choose_patch_set(
     names = ", ".join(lines) or "none"
     if name is not None and name not in lines:
         raise errors.UsageError(
-            f"{folder / project} has no patch set {name!r}", tip=f"it has: {names}; --no-patch does without"
+            f"{folder / project} has no patch set {name!r}",
+            tip=f"it has: {names}; an empty folder as --patch-dir has none",
         )
     chosen = name or match_line(line or ref, lines)
     if chosen is None and lines:
@@ -214,7 +215,8 @@ def commit_series(git: Git, start: str, patches: Sequence[Patch], *, where: str)
                     raise PatchRefusedError(
                         f"{patch.name} does not apply to {where}: it {needs}",
                         tip="check that commit out with this patch set, move the patch to the new one "
-                        "(`git rebase`) and use `save-patches`; or remove it from the set, or use --no-patch",
+                        "(`git rebase`) and use `save-patches`; or remove it from the set, or name an "
+                        "empty --patch-dir",
                     ) from cause
             message = head.get("Subject", "").encode("utf-8", "surrogateescape") + b"\n\n"
             message += body.read_bytes().strip(b"\n")
@@ -285,7 +287,7 @@ def check_patch_request(patches: PatchSet | None, *, hipify: bool, commit: bool,
         fault = f"{patches.folder} has patches for submodules ({', '.join(below)}), and there are to be none"
         option = "--no-submodules"
     if fault:
-        raise PatchRefusedError(fault, tip=f"leave out {option}, or use --no-patch")
+        raise PatchRefusedError(fault, tip=f"leave out {option}, or name an empty --patch-dir")
     log.log_note(f"patches: {len(patches.patches)} in {patches.folder}")
     if hipified_series and not hipify:
         log.log_note(f"{hipified} is left out: the tree is not hipified")
@@ -337,7 +339,7 @@ def plan_stage(
         raise PatchRefusedError(
             f"{series[missing[0]][0].name} is for a submodule {missing[0]}, "
             f"which is not in {tree[0].git.directory}",
-            tip=f"its submodules: {submodules}; move the folder, or use --no-patch",
+            tip=f"its submodules: {submodules}; move the folder, or name an empty --patch-dir",
         )
     new: dict[str, checkout_state.RepositoryState] = {}
     for path in reversed(parts):

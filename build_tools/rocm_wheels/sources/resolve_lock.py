@@ -383,11 +383,11 @@ class LockRequest:
 
 
 def name_options(project: str) -> pins.OptionNames:
-    """Return what the options about a project are called."""
-    option = project_names.get_option_name(project)
-    return pins.OptionNames(
-        f"--{option}-ref", f"--{option}-origin", torch="name a torch that pins it (see --pytorch-ref, --line)"
-    )
+    """Return what names a project's ref and origin in ``lock make``: options, of most projects variables."""
+    ref, origin = (f"ROCM_WHEELS_{project.upper()}_{kind}" for kind in ("REF", "ORIGIN"))
+    if project in {"pytorch", "triton"}:
+        ref, origin = f"--{project}-ref", f"--{project}-origin"
+    return pins.OptionNames(ref, origin, torch="name a torch that pins it (see --pytorch-ref, --line)")
 
 
 def make_lock(request: LockRequest, *, env: Mapping[str, str], transport: network.Transport) -> Lock:
@@ -474,7 +474,7 @@ def _check_line(request: LockRequest) -> tuple[str, ...]:
     return request.pythons or pythons
 
 
-_OTHER_ORIGIN = "; origin: --"  # in `why`, where an option named the repository of a pinned commit
+_OTHER_ORIGIN = "; origin: "  # in `why`, where somebody named the repository of a pinned commit
 
 
 def update_lock(
