@@ -15,9 +15,8 @@ import pytest
 from command_lines import find_faults, parse_words
 
 import rocm_wheels
-from rocm_wheels.cli import artifacts, boundary, build, build_options, catalogue, checkout, main
+from rocm_wheels.cli import boundary, build, build_options, catalogue, checkout, main
 from rocm_wheels.cli.command import CONCEPTS, Command, Group, Option, split_alias
-from rocm_wheels.models import libraries
 
 # commands without a result that a program would read: what they print is a program's own output, or a script
 WITHOUT_JSON = {
@@ -97,10 +96,6 @@ def test_help_loads_nothing_heavy() -> None:
         [sys.executable, "-c", HELP], input="\n".join(TREE), capture_output=True, text=True, check=False
     )
     assert (ended.returncode, ended.stderr) == (0, "")
-
-
-def test_an_artifact_part_is_an_option() -> None:
-    assert tuple(libraries.load_artifact_table().parts) == artifacts.PARTS
 
 
 @every_command

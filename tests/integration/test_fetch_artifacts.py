@@ -120,16 +120,21 @@ def test_a_folder_of_more_than_one_page_is_listed_whole(
     assert len([path for path in asked if "list-type=2" in path]) == 3
 
 
-def test_a_run_of_a_fork_is_found_where_those_are(fetch: Fetch, s3: str, files: dict[str, bytes]) -> None:
+def test_a_run_of_a_fork_is_found_where_those_are(
+    fetch: Fetch, s3: str, files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = number()
     put("therock-ci-artifacts-external", f"ROCm-TheRock/{run}-linux", files)
     put("therock-ci-artifacts-external", f"someone-else/{run}1-linux", files)
     put("therock-nightly-artifacts", f"{run}2-linux", files)
     assert len(fetch("--run-id", run, "--dry-run")[0]) == 8
-    assert len(fetch("--run-id", f"{run}1", "--run-github-repo", "someone/else", "--dry-run")[0]) == 8
     assert len(fetch("--run-id", f"{run}2", "--release-type", "nightly", "--dry-run")[0]) == 8
     said = fetch("--run-id", f"{run}2", code=11)[1]
     assert f"therock-ci-artifacts/{run}2-linux or s3://therock-ci-artifacts-external/ROCm-TheRock" in said
+    monkeypatch.setenv("GITHUB_REPOSITORY", "someone/else")
+    assert len(fetch("--run-id", f"{run}1", "--dry-run")[0]) == 8
+    monkeypatch.setenv("GITHUB_REPOSITORY", "TheRock")
+    assert "is not owner/name" in fetch("--run-id", "1", code=2)[1]
 
 
 @pytest.mark.contract
@@ -161,7 +166,6 @@ def test_a_public_bucket_is_read_without_credentials(
         policy = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
         s3_servers._client(s3_servers.moto()).call("put_bucket_policy", Bucket=bucket, Policy=policy)
         s3_servers._client(s3_servers.moto()).call("put_bucket_acl", Bucket=bucket, ACL="public-read")
-        assert fetch(*said, "--no-sign-request", to="open")[0] == ["base_lib_generic"]
         monkeypatch.delenv("AWS_ACCESS_KEY_ID")
         monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
         assert fetch(*said, to="without")[0] == ["base_lib_generic"]
@@ -175,7 +179,7 @@ def test_a_bucket_that_is_not_there_or_closed_is_said(
     assert "cannot be listed" in said and "there is no bucket" in said
     with s3_servers.bad_line(lambda *_: "403 AccessDenied") as line:
         monkeypatch.setenv("AWS_ENDPOINT_URL", line.url)
-        said = fetch("--source", f"s3://{s3_servers.a_bucket()}/1-linux", "--no-sign-request", code=11)[1]
+        said = fetch("--source", f"s3://{s3_servers.a_bucket()}/1-linux", code=11)[1]
     assert "403 AccessDenied" in said
 
 
@@ -224,9 +228,7 @@ def test_a_folder_is_a_source(fetch: Fetch, files: dict[str, bytes], tmp_path: P
     for name, content in files.items():
         (source / name).write_bytes(content)
     assert len(fetch("--source", str(source))[0]) == 8
-    assert fetch("--source", source.as_uri(), "prim", "--no-extract", to="kept")[0] == [
-        "prim_dev_generic.tar.zst"
-    ]
+    assert fetch("--source", source.as_uri(), "prim", to="again")[0] == ["prim_dev_generic"]
     assert {path.name for path in source.iterdir()} == set(files)  # nothing was taken from it
     (source / BLAS).write_bytes(files[BLAS][:-1])
     (source / f"{BLAS}.sha256sum").write_bytes(b"0" * 64)
@@ -261,7 +263,6 @@ def test_what_is_asked_for_and_not_there_is_an_error(
         [],
         ["--run-id", "1", "--source", "x"],
         ["--run-id", "../1"],
-        ["--run-id", "1", "--run-github-repo", "TheRock"],
         ["--run-id", "1", "--release-type", "monthly"],
         ["--source", "s3://"],
         ["--source", "s3://key:secret/bucket"],
@@ -274,11 +275,6 @@ def test_what_cannot_be_meant(fetch: Fetch, words: list[str]) -> None:
     told = fetch(*words, code=2)[1]
     assert "tip" in told
     assert "secret" not in told
-
-
-@pytest.mark.contract
-def test_ways_to_unpack_exclude_each_other(fetch: Fetch) -> None:
-    assert "--no-extract" in fetch("--source", "x", "--flatten", "--no-extract", code=2)[1]
 
 
 @pytest.mark.contract
@@ -321,18 +317,15 @@ def test_digests_are_held_to(
 
 
 @pytest.mark.contract
-def test_without_a_digest_nothing_is_taken_unless_that_is_meant(
-    fetch: Fetch, server: FileServer, tmp_path: Path
-) -> None:
+def test_without_a_digest_nothing_is_taken(fetch: Fetch, server: FileServer, tmp_path: Path) -> None:
     source = ["--source", f"{server.url}/index.html", "blas_lib"]
     del server.files[f"{BLAS}.sha256sum"]
     server.files["index.html"] = page([name for name in server.files if name.endswith("zst")])
     assert f"has no {BLAS}.sha256sum" in fetch(*source, code=11)[1]
     assert names(server) == []
-    assert f"not checked, as no digest is published: {BLAS}" in fetch(*source, "--allow-missing-sha256sum")[1]
-    assert (tmp_path / "got" / "blas_lib_gfx942").is_dir()
+    assert not (tmp_path / "got" / "blas_lib_gfx942").exists()
     server.files["blas_lib_generic.tar.zst.sha256sum"] = b"<html>sorry</html>"
-    assert "holds no sha256" in fetch(*source, "--allow-missing-sha256sum", code=11)[1]
+    assert "holds no sha256" in fetch(*source, code=11)[1]
 
 
 def test_what_is_there_is_not_taken_for_whole(
@@ -351,32 +344,6 @@ def test_what_is_there_is_not_taken_for_whole(
         "done.json",
         "parts",
     ]
-
-
-def test_archives_are_kept_where_they_are_wanted(fetch: Fetch, server: FileServer, tmp_path: Path) -> None:
-    source = ["--source", f"{server.url}/index.html", "blas_lib_gfx942"]
-    assert fetch(*source, "--no-extract")[0] == [BLAS]
-    (tmp_path / "got" / BLAS).write_bytes(b"half")
-    assert "is not the published file" in fetch(*source, "--no-extract")[1]
-    server.requests.clear()
-    assert fetch(*source, "--no-delete-after-extract")[0] == ["blas_lib_gfx942"]
-    assert names(server) == [] and (tmp_path / "got" / BLAS).is_file()
-
-
-@pytest.mark.contract
-def test_one_tree_of_all(fetch: Fetch, server: FileServer, tmp_path: Path) -> None:
-    source = ["--source", f"{server.url}/index.html", "--flatten"]
-    assert fetch(*source)[0] == ["got"]
-    tree = tmp_path / "got"
-    assert (tree / "bin/hipcc").stat().st_mode & 0o111 and (tree / "llvm").readlink() == Path("lib/llvm")
-    assert (tree / ".kpack/blas_gfx1100.kpack").is_file() and not list(tree.glob("*_generic"))
-    assert "up to date" in fetch(*source)[1]
-    add(tmp_path / "more", "other_lib_generic", "x/stage", {"bin/hipcc": "another\n"})
-    server.files |= with_digests({"other_lib_generic.tar.zst": pack(tmp_path / "more" / "other_lib_generic")})
-    server.files["index.html"] = page(sorted(server.files))
-    assert "different files for bin/hipcc" in fetch(*source, code=11)[1]
-    assert (tree / "bin/hipcc").read_text().startswith("#!/bin/sh\necho hipcc")
-    assert fetch(*source, "--exclude", "other", to="again")[0] == ["again"]
 
 
 def member(name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.TarInfo:
@@ -543,9 +510,8 @@ class Killed(BaseException):
     """What ends a run at once."""
 
 
-@pytest.mark.parametrize("words", [[], ["--flatten"], ["--no-delete-after-extract"]], ids=" ".join)
 def test_a_run_that_ends_at_any_write_is_completed_by_the_next(
-    fetch: Fetch, files: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
+    fetch: Fetch, files: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from rocm_wheels.sdk import fetch_artifacts
 
@@ -553,7 +519,8 @@ def test_a_run_that_ends_at_any_write_is_completed_by_the_next(
     source.mkdir()
     for name, content in files.items():
         (source / name).write_bytes(content)
-    said = ["--source", str(source), "blas_lib", *words, "--download-concurrency", "1"]
+    said = ["--source", str(source), "blas_lib"]
+    monkeypatch.setattr(fetch_artifacts, "DOWNLOADS", 1)
     fetch(*said, to="whole")
 
     def content_of(folder: Path) -> dict[str, bytes]:

@@ -17,6 +17,7 @@ from warm_python import warm_python
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import workspace
+from rocm_wheels.sdk import fetch_artifacts
 
 DOOR = workspace.get_project_home() / "build_tools" / "install_rocm_from_artifacts.py"
 FAMILY = ["--family", "gfx94X-dcgpu"]
@@ -97,34 +98,30 @@ def test_a_tree_of_a_family_is_made_and_made_again_only_when_it_is_another(
     }
 
 
-PARTS = [
-    (["--rand"], {"rand_lib_generic.tar.xz"}),
-    (["--rand", "--tests"], {"rand_lib_generic.tar.xz", "rand_test_generic.tar.xz"}),
-    # as the patterns of TheRock's script are searched for: blas_lib is in host-blas_lib, too
-    (["--blas"], {"blas_lib_generic.tar.zst", "blas_lib_gfx942.tar.zst", "host-blas_lib_generic.tar.xz"}),
-    (["--hipdnn-integration-tests"], {"rand_lib_generic.tar.xz"}),
-    (["--base-only"], set()),
-]
-
-
 @pytest.mark.contract
-@pytest.mark.parametrize(("words", "more"), PARTS)
-def test_parts_are_those_of_therocks_script(
-    install: Install, server: FileServer, words: list[str], more: set[str]
-) -> None:
+def test_what_every_tree_has_is_what_therocks_script_takes(install: Install, server: FileServer) -> None:
     base = {"base_lib_generic.tar.zst", "amd-llvm_run_generic.tar.zst"}
     base |= {"core-hip_lib_generic.tar.zst", "core-hip_dev_generic.tar.zst"}
     said = ["--source", f"{server.url}/index.html", *FAMILY, "--dry-run"]
-    assert set(install(*said, *words)[0]) == base | more
+    assert set(install(*said, "--base-only")[0]) == base
     assert archives(server) == []
+
+
+@pytest.mark.contract
+def test_artifacts_that_differ_about_a_file_make_no_tree(
+    install: Install, server: FileServer, tmp_path: Path
+) -> None:
+    add(tmp_path / "more", "other_lib_generic", "x/stage", {"bin/hipcc": "another\n"})
+    server.files |= with_digests({"other_lib_generic.tar.zst": pack(tmp_path / "more" / "other_lib_generic")})
+    server.files["index.html"] = page(sorted(server.files))
+    said = install("--source", f"{server.url}/index.html", *FAMILY, code=11)[1]
+    assert "different files for bin/hipcc" in said and not (tmp_path / "rocm").exists()
 
 
 @pytest.mark.contract
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        ([*FAMILY, "--miopen", "--source", "{page}"], 0, ""),  # rand_dev, which it wants, is there
-        ([*FAMILY, "--fft", "--source", "{page}"], 11, "no artifact for --fft"),
         (["--family", "gfx90a", "--source", "{page}"], 11, "no artifact for gfx90a"),
         ([*FAMILY, "--gfx", "gfx90a", "--source", "{page}"], 11, "no artifact for gfx90a"),
         (["--source", "{page}"], 2, "--family is wanted"),
@@ -132,8 +129,7 @@ def test_parts_are_those_of_therocks_script(
         (FAMILY, 2, "is wanted"),
         ([*FAMILY, "--run-id", "1", "--latest-release"], 2, "is wanted"),
         ([*FAMILY, "--release", "7.11"], 2, "is no version"),
-        ([*FAMILY, "--latest-release", "--blas"], 2, "of a run only"),
-        ([*FAMILY, "--source", "{page}", "--blas", "--base-only"], 2, "exclude each other"),
+        ([*FAMILY, "--latest-release", "--tests"], 2, "taken whole"),
     ],
 )
 def test_what_is_not_there_or_not_meant(
@@ -188,7 +184,8 @@ def test_a_run_that_ends_at_any_rename_is_completed_by_the_next(
     folder.mkdir()
     for name, content in server.files.items():
         (folder / name).write_bytes(content)
-    said = ["--source", str(folder), *FAMILY, "--download-concurrency", "1"]
+    said = ["--source", str(folder), *FAMILY]
+    monkeypatch.setattr(fetch_artifacts, "DOWNLOADS", 1)
     install(*said)
     whole, real, rename = tree_of(tmp_path / "rocm"), Path.rename, 0
     while True:
@@ -280,19 +277,9 @@ def test_tarballs_of_a_page_that_lists_them_by_a_script(
     assert (tmp_path / "rocm/bin/hipcc").read_text() == "linux-gfx94X-dcgpu-7.10.0a20251220"
 
 
-def test_a_tree_is_copied(install: Install, server: FileServer, tmp_path: Path) -> None:
-    install("--source", f"{server.url}/index.html", *FAMILY)
-    (tmp_path / "rocm").rename(tmp_path / "other")
-    install("--input-dir", str(tmp_path / "other"), *FAMILY)
-    assert tree_of(tmp_path / "rocm") == tree_of(tmp_path / "other")
-    assert (tmp_path / "rocm" / "llvm").is_symlink()
-    assert "lie in one another" in install("--input-dir", str(tmp_path / "rocm"), *FAMILY, code=11)[1]
-    assert "is not a folder" in install("--input-dir", str(tmp_path / "none"), *FAMILY, code=11)[1]
-
-
 @pytest.mark.contract
 def test_the_door(server: FileServer, tmp_path: Path) -> None:
-    words = ["--source", f"{server.url}/index.html", *FAMILY, "--no-rand", "--base-only", "--no-tests"]
+    words = ["--source", f"{server.url}/index.html", *FAMILY, "--base-only", "--no-tests"]
     done = subprocess.run(
         [*warm_python(), DOOR, *words], cwd=tmp_path, capture_output=True, text=True, check=True
     )

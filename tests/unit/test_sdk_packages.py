@@ -90,13 +90,6 @@ def test_scripts_only_for_programs_that_are_there(tree: Path) -> None:
     assert scripts == "[console_scripts]\nhipcc = rocm_sdk_core._cli:hipcc\n"
 
 
-def test_a_suffix_is_part_of_every_folder(tree: Path) -> None:
-    names = {
-        n for w in make(tree, suffix="_nightly") for n in zipfile.ZipFile(w).namelist() if n.startswith("_")
-    }
-    assert {name.split("/")[0] for name in names} == {"_rocm_sdk_core_nightly", "_rocm_sdk_libraries_nightly"}
-
-
 def test_xnack_variants_share_one_package(tree: Path) -> None:
     put(tree, {
         "blas_lib_gfx942:xnack+/artifact_manifest.txt": f"{BLAS}\n",
@@ -190,7 +183,6 @@ def test_wrong_artifacts_write_nothing(tree: Path, number: int) -> None:
     "options",
     [
         {"version": "seven"},
-        {"suffix": "-x"},
         {"platform_tag": "Linux x"},
         {"targets": ("gfx1100",)},
     ],
@@ -402,50 +394,19 @@ def test_a_family_without_artifacts_is_refused(tree: Path) -> None:
     )
 
 
-def test_the_options_of_therocks_script(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_families_of_both_platforms(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from rocm_wheels.cli import boundary, main
 
-    out = tree.parent / "out"
-    argv = [
-        "build-python-packages",
-        "--artifact-dir",
-        str(tree),
-        "--output-dir",
-        str(out),
-        "--no-build-packages",
-    ]
+    argv = ["build-python-packages", "--artifact-dir", str(tree), "--output-dir", str(tree.parent / "out")]
     argv += ["--linux-amdgpu-families", "gfx94X-dcgpu", "--platform-tag", "linux_x86_64"]
-    assert boundary.run_command(main.cli, [*argv, "--windows-amdgpu-families", "gfx1151; gfx1150"]) == 0
-    folders = {Path(line).name for line in capsys.readouterr().out.splitlines()}
-    assert folders == {
-        "rocm",
-        "rocm-sdk-core",
-        "rocm-sdk-devel",
-        "rocm-sdk-libraries",
-        "rocm-sdk-device-gfx942",
-    }
-    assert not (out / "dist").exists() and not list(out.glob(".packages-*"))
-    assert (out / "trees/rocm-sdk-core/_rocm_sdk_core/bin/hipcc").read_text() == "#!/bin/sh\n"
-    text = (out / "trees/rocm/rocm-7.1.0.dist-info/METADATA").read_text()
-    assert 'rocm-sdk-device-gfx1150==7.1.0; sys_platform == "win32" and extra == "device-gfx1150"' in text
-    assert (
-        boundary.run_command(main.cli, [*argv, "--windows-amdgpu-families", ""]) == 0
-    )  # of a workflow without Windows
-    text = (out / "trees/rocm/rocm-7.1.0.dist-info/METADATA").read_text()
-    assert "sys_platform" not in text
+    for families, expected in (("gfx1151; gfx1150", True), ("", False)):  # a workflow without Windows
+        assert boundary.run_command(main.cli, [*argv, "--windows-amdgpu-families", families]) == 0
+        wheels = tuple(Path(line) for line in capsys.readouterr().out.splitlines())
+        text = "\n".join(metadata_of(wheels, "rocm"))
+        pin = 'rocm-sdk-device-gfx1150==7.1.0; sys_platform == "win32" and extra == "device-gfx1150"'
+        assert (pin in text, "sys_platform" in text) == (expected, expected)
     assert boundary.run_command(main.cli, [*argv, "--windows-amdgpu-families", "gfx115X-none"]) == 2
     assert "--windows-amdgpu-families" in capsys.readouterr().err
-
-
-def test_what_is_laid_out_is_what_is_packed(tree: Path) -> None:
-    wheels = make(tree, platform_tag="linux_x86_64")
-    for folder in make(tree, platform_tag="linux_x86_64", packed=False):
-        (wheel,) = (w for w in wheels if w.name.startswith(f"{folder.name.replace('-', '_')}-7"))
-        with zipfile.ZipFile(wheel) as archive:
-            packed = {name: archive.read(name) for name in archive.namelist() if not name.endswith("/RECORD")}
-        assert {
-            str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()
-        } == packed
 
 
 PROFILER = {

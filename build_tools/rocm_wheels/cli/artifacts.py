@@ -5,10 +5,7 @@ The options have the names of TheRock's scripts.
 
 from __future__ import annotations
 
-import os
-import re
 import sys
-from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,27 +19,12 @@ from rocm_wheels.cli.output import print_result
 from rocm_wheels.core import errors, log, tables
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
-    from rocm_wheels.sdk import artifact_sources, fetch_artifacts
+    from rocm_wheels.sdk import artifact_sources
 
 PLATFORM = "windows" if sys.platform == "win32" else "linux"
-PARTS = (  # the parts of data/rocm_artifacts.yaml: `--part` is parsed without reading the table
-    *("aqlprofile", "blas", "debug-tools", "fft", "hipdnn", "hipdnn-integration-tests", "hipdnn-samples"),
-    *("hipfile", "miopen", "miopenprovider", "hipkernelprovider", "hiptensor", "rocdecode", "mpi", "rocjpeg"),
-    *("rocjitsu", "mirage", "hipblasltprovider", "prim", "rand", "rccl", "rocshmem", "rocprofiler-sdk"),
-    *("rocprofiler-compute", "rocprofiler-systems", "rocprofiler-systems-examples", "rocrtst", "rocalution"),
-    *("kfdtest", "rocwmma", "rpp", "libhipcxx", "hipthreads"),
-)
-
 artifact_source_options = catalogue.takes(
-    option(
-        "--run-github-repo",
-        metavar="OWNER/REPO",
-        envvar="GITHUB_REPOSITORY",
-        show_envvar=True,
-        help="Repository of --run-id [default: ROCm/TheRock].",
-    ),
     option(
         "--release-type",
         metavar="TYPE",
@@ -54,22 +36,6 @@ artifact_source_options = catalogue.takes(
         "--source",
         metavar="PLACE",
         help="Where the files are instead of TheRock's buckets: s3://bucket/folder, an HTTPS page, a path.",
-    ),
-    option("--no-sign-request", is_flag=True, help="Ask S3 without credentials, as everybody may."),
-    option(
-        "--allow-missing-sha256sum",
-        is_flag=True,
-        help="Take archives without a published digest as they come.",
-    ),
-    option(
-        "--download-concurrency",
-        type=click.IntRange(min=1),
-        default=10,
-        show_default=True,
-        help="Downloads at a time.",
-    ),
-    option(
-        "--extract-concurrency", type=click.IntRange(min=1), help="Unpackings at a time [default: cores]."
     ),
 )
 
@@ -86,17 +52,17 @@ def find_artifact_source(options: Mapping[str, Any], platform: str) -> artifact_
     from rocm_wheels.models import libraries
     from rocm_wheels.sdk import artifact_sources
 
-    env, sign = boundary.read_environment(), not options["no_sign_request"]
+    env = boundary.read_environment()
     if (options["run_id"] is None) == (options["source"] is None):
         raise errors.UsageError(
             "name the run with --run-id, or the folder of its artifacts with --source",
             tip="run ids are at https://github.com/ROCm/TheRock/actions",
         )
     if options["source"] is not None:
-        return artifact_sources.list_source(options["source"], env, sign=sign)
-    repository = options["run_github_repo"] or libraries.load_artifact_table().repository
+        return artifact_sources.list_source(options["source"], env)
+    repository = env.get("GITHUB_REPOSITORY") or libraries.load_artifact_table().repository
     release_type = options["release_type"] or "ci"
-    return artifact_sources.list_run(options["run_id"], platform, repository, release_type, env, sign=sign)
+    return artifact_sources.list_run(options["run_id"], platform, repository, release_type, env)
 
 
 class _ManyExcludes(Command):
@@ -134,19 +100,6 @@ class _ManyExcludes(Command):
     default=Path("build/artifacts"), show_default=True, help="Folder for what is fetched."
 )
 @catalogue.DRY_RUN.but(negatable=True)
-@option(
-    "--unpack",
-    type=click.Choice(["extract", "keep", "flatten"]),
-    default="extract",
-    show_default=True,
-    flags={"--extract": "extract", "--no-extract": "keep", "--flatten": "flatten"},
-    help="extract: each artifact into a folder of its name. flatten: all over each other, as one ROCm tree."
-    " keep: unpack nothing.",
-)
-@option(
-    "--delete-after-extract/--no-delete-after-extract", default=True, show_default=True,
-    help="Delete archives once they are unpacked.",
-)  # fmt: skip
 @artifact_source_options
 @catalogue.JSON
 def fetch_command(
@@ -154,9 +107,10 @@ def fetch_command(
 ) -> None:
     """Fetch artifacts of a ROCm build: all, or those whose names one of the regular expressions is found in.
 
-    Each archive is checked against the digest that is published beside it. An interrupted run continues
-    where it stopped; what is there already is not fetched again. build-python-packages takes the folder. The
-    paths of the artifacts are printed.
+    Each archive is checked against the digest that is published beside it, and unpacked into a folder of its
+    name. An interrupted run continues where it stopped; what is there already is not fetched again.
+    `rocm packages` takes the folder. The paths of the artifacts are printed. The run is one of TheRock's
+    repository, or of that of the variable GITHUB_REPOSITORY.
 
     \b
     Example:
@@ -176,11 +130,6 @@ def fetch_command(
         source=source,
         archives=artifact_sources.choose_archives(source, choice),
         folder=output_dir.absolute(),
-        unpacking=options["unpack"],
-        keep_archives=not options["delete_after_extract"],
-        unchecked=options["allow_missing_sha256sum"],
-        downloads=options["download_concurrency"],
-        unpackings=options["extract_concurrency"] or os.cpu_count() or 1,
     )
     if options["dry_run"]:
         names = [f"{source.label}/{archive.file}" for archive in request.archives]
@@ -210,26 +159,10 @@ def _parse_families(_context: click.Context, option: click.Parameter, value: str
 @option("--from-prefix", type=GivenPath(), help="Instead: an installed ROCm, such as /opt/rocm.")
 @catalogue.OUTPUT_DIR.but(name="dest_dir", required=True, help="The wheels appear in its folder dist.")
 @option("--version", default="", help="Version of all packages.  [default: as the artifacts say]")
-@catalogue.VERSION_SUFFIX.but(default="", help="Appended to the names of the installed ROCm folders.")
 @catalogue.GFX.but(
     default="", callback=_split_targets, metavar="GFX,…", help="Package only these.  [default: all]"
 )
 @option("--platform-tag", default="", help="Tag of wheels with binaries.  [default: this machine's]")
-@option(
-    "--wheel-compression/--no-wheel-compression", default=True, show_default=True, help="Compress the wheels."
-)
-@option(
-    "--devel-tarball-compression/--no-devel-tarball-compression",
-    default=False,
-    show_default=True,
-    help="Compress the archive in rocm-sdk-devel with xz: smaller, and much slower to make.",
-)
-@option(
-    "--build-packages/--no-build-packages",
-    default=True,
-    show_default=True,
-    help="Pack wheels; else their content is laid out in folders below trees.",
-)
 @option(
     "--linux-amdgpu-families",
     "linux",
@@ -248,12 +181,8 @@ def packages_command(  # noqa: PLR0917 - one parameter an option
     from_prefix: Path | None,
     dest_dir: Path,
     version: str,
-    version_suffix: str,
     targets: tuple[str, ...],
     platform_tag: str,
-    wheel_compression: bool,
-    devel_tarball_compression: bool,
-    build_packages: bool,
     linux: tuple[str, ...],
     windows: tuple[str, ...],
     as_json: bool,
@@ -280,13 +209,9 @@ def packages_command(  # noqa: PLR0917 - one parameter an option
         installed=from_prefix is not None,
         destination=dest_dir.resolve(),
         version=version,
-        suffix=version_suffix,
         targets=targets,
         platform_tag=platform_tag,
-        compress_wheels=wheel_compression,
-        compress_devel=devel_tarball_compression,
         published={name: targets for name, targets in (("linux", linux), ("win32", windows)) if targets},
-        packed=build_packages,
     )
     wheels = list(make_packages(request, boundary.read_environment()))
     print_result({"wheels": wheels}, wheels, as_json=as_json)
@@ -352,21 +277,7 @@ def show_command(rocm_path: Path, pytorch_dir: Path | None, as_json: bool) -> No
     print_result(document, lines, as_json=as_json)
 
 
-def _choose_parts(_context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> list[str]:
-    """Return the parts that are named and not taken back later, in the order of the table."""
-    chosen: dict[str, bool] = {}
-    for word in (word for value in values for word in re.split(r"[,;\s]+", value) if word):
-        part = word.removeprefix("-")
-        if part not in PARTS:
-            hint = tables.suggest_name(part, PARTS)
-            raise click.BadParameter(
-                f"there is no part {part}{hint}; parts: {', '.join(PARTS)}", param=option
-            )
-        chosen[part] = word == part
-    return [part for part in PARTS if chosen.get(part)]
-
-
-_SOURCE_OPTIONS = ("run_id", "release", "latest_release", "input_dir", "source")
+_SOURCE_OPTIONS = ("run_id", "release", "latest_release", "source")
 
 
 @command("rocm from-artifacts")
@@ -381,35 +292,26 @@ _SOURCE_OPTIONS = ("run_id", "release", "latest_release", "input_dir", "source")
 @catalogue.RUN_ID
 @option("--release", metavar="VERSION", help="Version of a nightly or dev tarball.")
 @option("--latest-release", is_flag=True, help="The newest nightly tarball.")
-@option("--input-dir", type=GivenPath(), help="A ROCm tree to copy.")
 @catalogue.DRY_RUN.but(help="Print what would be taken, and do nothing.")
-@option(
-    "--part",
-    "parts",
-    flags={f"--{part}": part for part in PARTS} | {f"--no-{part}": f"-{part}" for part in PARTS},
-    multiple=True,
-    metavar="LIST",
-    callback=_choose_parts,
-    help="Of a run, only these parts and what every tree has: blas,fft,rccl.",
-)
 @option("--tests/--no-tests", default=False, help="Tests, too.")
 @option("--base-only", is_flag=True, help="Only what every tree has.")
 @catalogue.JSON
 @artifact_source_options
-def install_command(output_dir: Path, parts: list[str], as_json: bool, **options: Any) -> None:
-    """Install ROCm into a folder: of a run's artifacts, a nightly or dev tarball, or another folder.
+def install_command(output_dir: Path, as_json: bool, **options: Any) -> None:
+    """Install ROCm into a folder: of a run's artifacts, or a nightly or dev tarball.
 
     The folder is replaced once the new tree is whole; one that holds something else than ROCm is refused. Of
-    a run all artifacts but tests are taken, or those of the parts that are named and what every tree has.
+    a run all artifacts but tests are taken. It is one of TheRock's repository, or of that of the variable
+    GITHUB_REPOSITORY.
 
     \b
     Examples:
-      rocm-wheels rocm from-artifacts --run-id 14474448215 --family gfx94X-dcgpu --part blas --tests
+      rocm-wheels rocm from-artifacts --run-id 14474448215 --family gfx94X-dcgpu --tests
       rocm-wheels rocm from-artifacts --latest-release --family gfx110X-all --output-dir rocm
     """
+    from rocm_wheels.models import gfx, libraries
     from rocm_wheels.sdk import artifact_sources, fetch_artifacts
 
-    env, sign = boundary.read_environment(), not options["no_sign_request"]
     if not (family := options["family"]):
         raise errors.UsageError("--family is wanted", tip="such as gfx94X-dcgpu")
     tarball = options["release"] is not None or options["latest_release"]
@@ -420,65 +322,43 @@ def install_command(output_dir: Path, parts: list[str], as_json: bool, **options
     ]
     if len(ways) != 1:
         raise errors.UsageError(
-            "one of --run-id, --release, --latest-release, --input-dir and --source is wanted",
+            "one of --run-id, --release, --latest-release and --source is wanted",
             tip="--source goes with --release and --latest-release, as the folder of their tarballs",
         )
-    output = output_dir.absolute()
-    if (tarball or options["input_dir"]) and (parts or options["tests"] or options["base_only"]):
-        raise errors.UsageError("parts can be chosen of the artifacts of a run only", tip="leave them out")
-    origin: fetch_artifacts.FetchRequest | Path
-    if options["input_dir"] is not None:
-        origin = options["input_dir"].absolute()
-        document, lines = {"source": options["input_dir"]}, [str(options["input_dir"])]
-    else:
-        if tarball:
-            published = fetch_artifacts.find_tarball_folder(options["release"])
-            source = artifact_sources.list_source(options["source"] or published, env, sign=sign)
-            archives = [fetch_artifacts.choose_tarball(source, PLATFORM, family, options["release"])]
-            if not options["allow_missing_sha256sum"]:
-                log.log_note(
-                    "no digests of tarballs are published, as far as is known: "
-                    "what comes is checked as gzip does"
-                )
-        else:
-            source, archives = _choose_run_archives(options, family, parts)
-        origin = fetch_artifacts.FetchRequest(
-            source=source,
-            archives=archives,
-            folder=Path(),
-            unpacking="keep" if tarball else "flatten",
-            unchecked=tarball or options["allow_missing_sha256sum"],
-            downloads=options["download_concurrency"],
-            unpackings=options["extract_concurrency"] or os.cpu_count() or 1,
+    if tarball:
+        if options["tests"] or options["base_only"]:
+            raise errors.UsageError("a tarball is taken whole", tip="leave --tests and --base-only out")
+        place = options["source"] or fetch_artifacts.find_tarball_folder(options["release"])
+        source = artifact_sources.list_source(place, boundary.read_environment())
+        archives = [fetch_artifacts.choose_tarball(source, PLATFORM, family, options["release"])]
+        log.log_note(
+            "no digests of tarballs are published, as far as is known: what comes is checked as gzip does"
         )
-        lines = [f"{source.label}/{archive.file}" for archive in archives]
-        document = {"archives": lines}
+    else:
+        targets, source = (
+            parse_amdgpu_targets(options["amdgpu_targets"]),
+            find_artifact_source(options, PLATFORM),
+        )
+        base = libraries.load_artifact_table().base if options["base_only"] else ()
+        choice = artifact_sources.ArtifactChoice(
+            targets=targets,
+            family=family,
+            any_of=() if targets else gfx.get_gfx_families().get(family, ()),
+            include=base,
+            exclude=() if options["tests"] or base else (fetch_artifacts.TEST_PATTERN,),
+            optional=base,
+        )
+        archives = artifact_sources.choose_archives(source, choice)
+    request = fetch_artifacts.FetchRequest(
+        source=source,
+        archives=archives,
+        folder=Path(),
+        unpacking="keep" if tarball else "flatten",
+    )
+    lines = [f"{source.label}/{archive.file}" for archive in archives]
+    document: dict[str, Any] = {"archives": lines}
     if not options["dry_run"]:
-        fetch_artifacts.install_tree(origin, output)
+        output = output_dir.absolute()
+        fetch_artifacts.install_tree(request, output)
         document, lines = {"folder": output}, [str(output)]
     print_result(document, lines, as_json=as_json)
-
-
-def _choose_run_archives(
-    options: Mapping[str, Any], group: str, parts: Sequence[str]
-) -> tuple[artifact_sources.ArtifactSource, list[artifact_sources.ArchiveName]]:
-    """Return the source of a run's artifacts, and those of a family and of the parts that are named."""
-    from rocm_wheels.models import gfx
-    from rocm_wheels.sdk import artifact_sources, fetch_artifacts
-
-    targets = parse_amdgpu_targets(options["amdgpu_targets"])
-    if parts and options["base_only"]:
-        raise errors.UsageError("--base-only and parts exclude each other", tip="leave one of them out")
-    source = find_artifact_source(options, PLATFORM)
-    include: tuple[str, ...] = ()
-    if parts or options["base_only"]:
-        include = fetch_artifacts.list_part_patterns(parts, source, tests=options["tests"])
-    choice = artifact_sources.ArtifactChoice(
-        targets=targets,
-        family=group,
-        any_of=() if targets else gfx.get_gfx_families().get(group, ()),
-        include=include,
-        exclude=() if options["tests"] or include else (fetch_artifacts.TEST_PATTERN,),
-        optional=include,
-    )
-    return source, artifact_sources.choose_archives(source, choice)

@@ -9,7 +9,7 @@ headers explain their words.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
@@ -138,24 +138,8 @@ def list_missing_libraries(target: str) -> tuple[MissingLibrary, ...]:
     )
 
 
-class RocmPart(records.Record):
-    """What an option of ``install_rocm_from_artifacts`` takes, as patterns of file names."""
-
-    artifacts: tuple[str, ...] = ()
-    patterns: tuple[str, ...] = ()
-    tests: tuple[str, ...] = ()
-    beside: Mapping[str, tuple[str, ...]] = {}
-
-    def list_patterns(self, chosen: Collection[str], *, tests: bool) -> tuple[str, ...]:
-        """Return the patterns, given the names of all chosen parts."""
-        components = ("lib", "test") if tests else ("lib",)
-        patterns = [f"{name}_{component}" for name in self.artifacts for component in components]
-        more = [pattern for other in sorted(self.beside) if other in chosen for pattern in self.beside[other]]
-        return tuple(dict.fromkeys((*patterns, *self.patterns, *(self.tests if tests else ()), *more)))
-
-
 class ArtifactTable(facts.FactTable):
-    """The table: buckets by release type, folders of whole ROCm trees, patterns by part."""
+    """The table: buckets by release type, folders of whole ROCm trees, patterns of what each tree has."""
 
     region: str
     repository: str
@@ -163,7 +147,6 @@ class ArtifactTable(facts.FactTable):
     forks: str
     tarballs: Mapping[str, str]
     base: tuple[str, ...]
-    parts: Mapping[str, RocmPart]
 
 
 @lru_cache

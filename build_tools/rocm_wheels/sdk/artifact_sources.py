@@ -70,14 +70,14 @@ class ArtifactSource:
         return words[0].lower()
 
 
-def list_source(location: str, env: Mapping[str, str], *, sign: bool = True) -> ArtifactSource:
+def list_source(location: str, env: Mapping[str, str]) -> ArtifactSource:
     """List what is at ``s3://bucket/folder``, an HTTP(S) URL, a ``file:`` URL or a path.
 
     Raises UsageError for what is no such place, SdkError where it cannot be listed.
     """
     scheme = urlsplit(location).scheme
     if scheme == "s3":
-        return _list_bucket(location, env, sign=sign)
+        return _list_bucket(location, env)
     if scheme in ("http", "https"):
         return _list_page(location)
     path = reader.path_of_url(location)
@@ -92,17 +92,17 @@ def list_source(location: str, env: Mapping[str, str], *, sign: bool = True) -> 
     return ArtifactSource("folder", str(folder), sizes, lambda name: (folder / name).as_uri())
 
 
-def _list_bucket(location: str, env: Mapping[str, str], *, sign: bool) -> ArtifactSource:
+def _list_bucket(location: str, env: Mapping[str, str]) -> ArtifactSource:
     bucket, prefix = store.split_bucket_url(location)
     if bucket.startswith("therock-") and not (env.get("AWS_REGION") or env.get("AWS_DEFAULT_REGION")):
         env = {**env, "AWS_REGION": libraries.load_artifact_table().region}
-    folder = s3.BucketFolder(bucket, prefix, env, sign=sign)
+    folder = s3.BucketFolder(bucket, prefix, env)
     try:
         sizes = folder.list_sizes()
     except errors.ReleaseError as cause:
         raise errors.SdkError(
             f"{folder.url} cannot be listed",
-            tip="--no-sign-request asks as everybody may; --source names a folder, or a page over HTTPS",
+            tip="without credentials (AWS_…) it is asked as everybody may; --source takes pages, too",
         ) from cause
     return ArtifactSource("bucket", folder.url, sizes, folder.download_url)
 
@@ -133,7 +133,7 @@ def _list_page(url: str) -> ArtifactSource:
 
 
 def list_run(
-    run_id: str, platform: str, repository: str, release_type: str, env: Mapping[str, str], *, sign: bool
+    run_id: str, platform: str, repository: str, release_type: str, env: Mapping[str, str]
 ) -> ArtifactSource:
     """List the folder of a run of a workflow at GitHub: pull requests of forks are in another bucket.
 
@@ -145,7 +145,7 @@ def list_run(
         raise errors.UsageError(f"--run-id {run_id!r} is no run's number", tip="take it from its URL")
     if not _REPOSITORY.fullmatch(repository):
         raise errors.UsageError(
-            f"--run-github-repo {repository!r} is not owner/name", tip="such as ROCm/TheRock"
+            f"GITHUB_REPOSITORY={repository!r} is not owner/name", tip="such as ROCm/TheRock"
         )
     if release_type not in table.buckets:
         raise errors.UsageError(
@@ -157,13 +157,13 @@ def list_run(
         urls = urls if repository == table.repository else []
         urls.append(f"s3://{table.forks}/{repository.replace('/', '-')}/{run}")
     for url in urls:
-        source = list_source(url, env, sign=sign)
+        source = list_source(url, env)
         if source.files:
             return source
         log.log_note(f"nothing in {url}")
     raise errors.SdkError(
         f"run {run_id} of {repository} has no files in {' or '.join(urls)}",
-        tip="is it of another repository (--run-github-repo), release type (--release-type) or --platform?"
+        tip="is it of another repository (GITHUB_REPOSITORY), release type (--release-type) or --platform?"
         " artifacts of old runs are deleted",
     )
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rocm_wheels.core import environment_numbers, errors, log, parallel, tables
-from rocm_wheels.core.files import lock_folder, replace_folder
+from rocm_wheels.core.files import lock_folder
 from rocm_wheels.sdk import package_contents, rocm_prefix
 from rocm_wheels.sdk.artifacts import (
     Artifact,
@@ -42,10 +42,8 @@ class PackageSet:
 
     artifacts: tuple[Artifact, ...]
     version: str
-    suffix: str
     targets: tuple[str, ...]
     platform_tag: str
-    compress_devel: bool
     default_epoch: int
     published: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -67,10 +65,6 @@ class PackageSet:
             only = f'; sys_platform == "{having[0]}"' if len(having) < len(by_platform) else ""
             pins[target] = self.format_pin(f"rocm-sdk-device-{target}") + only
         return pins
-
-    def module_name(self, package: str) -> str:
-        """Return the folder that a package's ROCm tree is installed in."""
-        return f"_rocm_sdk_{package}{self.suffix}"
 
     def read_epoch(self, env: Mapping[str, str]) -> int:
         """Return the date of all files, seconds since 1970; UsageError when the environment's is none."""
@@ -114,12 +108,10 @@ def plan_wheels(
     libraries_from = [a for a in package_set.artifacts if package_contents.in_libraries(a)]
     profiler_from = [a for a in package_set.artifacts if package_contents.in_profiler(a)]
     core = package_contents.select_runtime(
-        package_set.module_name("core"),
+        "_rocm_sdk_core",
         _drop_folders(merge_artifacts(core_from), package_contents.CORE_LEFT_OUT),
     )
-    libraries = package_contents.select_runtime(
-        package_set.module_name("libraries"), merge_artifacts(libraries_from)
-    )
+    libraries = package_contents.select_runtime("_rocm_sdk_libraries", merge_artifacts(libraries_from))
     devices = {target: _select_device(package_set, target, libraries) for target in package_set.targets}
     _refuse_shared(devices)
 
@@ -163,9 +155,7 @@ def plan_wheels(
             )
         )
     if profiler_from:
-        profiler = package_contents.select_runtime(
-            f"_rocm_profiler{package_set.suffix}", merge_artifacts(profiler_from)
-        )
+        profiler = package_contents.select_runtime("_rocm_profiler", merge_artifacts(profiler_from))
         requires = [core_pin, *read_requirements(profiler_from)]
         plans.append(_plan_profiler(package_set, profiler, prepare(profiler, core, profiler), requires))
     return tuple(plans)
@@ -175,7 +165,7 @@ def _plan_meta(package_set: PackageSet, *, has_profiler: bool) -> wheel_writer.W
     """Plan ``rocm``. It has the extra of the profiler where one is made here, or on Linux beside this."""
     files = _read_template("rocm_sdk")
     files["rocm_sdk/_dist_info.py"] = _format_python(
-        "What this distribution is.", __version__=package_set.version, SUFFIX=package_set.suffix
+        "What this distribution is.", __version__=package_set.version
     )
     pins = {name: package_set.format_pin(f"rocm-sdk-{name}") for name in ("core", "libraries", "devel")}
     extras: dict[str, tuple[str, ...]] = {"libraries": (pins["libraries"],), "devel": (pins["devel"],)}
@@ -224,9 +214,7 @@ def _plan_core(
         **members,
         f"{core.module}/__init__.py": wheel_writer.PlannedMember(b""),
         f"{core.module}/{DIST_INFO_FILE}": wheel_writer.PlannedMember(f"{about}\n".encode()),
-        "rocm_sdk_core/_tools.py": _format_python(
-            "The programs of this package.", SUFFIX=package_set.suffix, TOOLS=tools
-        ),
+        "rocm_sdk_core/_tools.py": _format_python("The programs of this package.", TOOLS=tools),
     }
     scripts = {name: f"rocm_sdk_core._cli:{function}" for name, (function, _, _) in tools.items()}
     return package_set.plan(
@@ -251,9 +239,7 @@ def _plan_profiler(
         **_read_template("rocm_profiler"),
         **members,
         f"{profiler.module}/__init__.py": wheel_writer.PlannedMember(b""),
-        "rocm_profiler/_tools.py": _format_python(
-            "The programs of this package.", SUFFIX=package_set.suffix, TOOLS=tools
-        ),
+        "rocm_profiler/_tools.py": _format_python("The programs of this package.", TOOLS=tools),
     }
     scripts = {name: f"rocm_profiler._cli:{function}" for name, (function, _) in tools.items()}
     summary = "ROCm: rocprofiler-systems and rocprofiler-compute"
@@ -299,11 +285,11 @@ def _plan_devel(
     env: Mapping[str, str],
 ) -> wheel_writer.WheelPlan:
     tree = merge_artifacts(a for a in package_set.artifacts if package_contents.in_devel(a))
-    module = package_set.module_name("devel")
-    name = "_devel.tar.xz" if package_set.compress_devel else "_devel.tar"
+    module = "_rocm_sdk_devel"
+    name = "_devel.tar"
     listing = package_contents.write_devel_archive(
         tree, package_contents.map_devel_links(tree, packages), module, work / name,
-        epoch=package_set.read_epoch(env), compress=package_set.compress_devel,
+        epoch=package_set.read_epoch(env),
     )  # fmt: skip
     files = {
         **_read_template("rocm_sdk_devel"),
@@ -337,7 +323,6 @@ def _format_python(docstring: str, **values: object) -> wheel_writer.PlannedMemb
 
 BUILD_MANIFEST = "share/therock/therock_manifest.json"
 DIST_INFO_FILE = "share/therock/dist_info.json"
-_SUFFIX = re.compile(r"[A-Za-z0-9_]*")
 _PLATFORM_TAG = re.compile(r"[a-z0-9_]+")
 
 
@@ -347,21 +332,16 @@ class PackageRequest:
 
     ``source`` is a folder of artifacts, or with ``installed`` that of an installed ROCm. ``published`` are
     the targets that packages are made for on each platform (``linux``, ``win32``), in this run or another
-    one: of this platform all must be there, and the extras of ``rocm`` are those of both. Without
-    ``packed`` the content of every wheel is laid out as a folder.
+    one: of this platform all must be there, and the extras of ``rocm`` are those of both.
     """
 
     source: Path
     destination: Path
     version: str = ""
-    suffix: str = ""
     targets: tuple[str, ...] = ()
     platform_tag: str = ""
-    compress_wheels: bool = True
-    compress_devel: bool = False
     installed: bool = False
     published: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    packed: bool = True
 
 
 def build_rocm_packages(request: PackageRequest, env: Mapping[str, str]) -> tuple[Path, ...]:
@@ -373,7 +353,7 @@ def build_rocm_packages(request: PackageRequest, env: Mapping[str, str]) -> tupl
     """
     package_set = read_package_set(request)
     destination = request.destination
-    dist = destination / ("dist" if request.packed else "trees")
+    dist = destination / "dist"
     with _remove_on_failure(destination), lock_folder(destination, purpose="making ROCm packages"):
         for leftover in destination.glob(".packages-*"):
             shutil.rmtree(leftover)  # of a run that was killed; we are alone here
@@ -383,23 +363,15 @@ def build_rocm_packages(request: PackageRequest, env: Mapping[str, str]) -> tupl
             fresh.mkdir()
             epoch = package_set.read_epoch(env)
             plans = plan_wheels(package_set, work, env)
-            if request.packed:
-                names = sorted(plan.file_name for plan in plans)
-                wheel_writer.refuse_foreign_files(dist, set(names))  # before the long work, not after it
-
-                def write(plan: wheel_writer.WheelPlan) -> Path:
-                    return wheel_writer.write_wheel(
-                        plan, fresh, epoch=epoch, compress=request.compress_wheels
-                    )
-
-                # zlib and hashlib work outside the interpreter lock, so that threads do
-                parallel.run_in_parallel(write, plans, jobs=os.cpu_count() or 1)
-                remark = "" if wheel_writer.publish_wheels(fresh, dist) else ", as before"
-            else:
-                names, remark = sorted(plan.distribution for plan in plans), ", not packed"
-                for plan in plans:
-                    wheel_writer.write_wheel_folder(plan, fresh / plan.distribution)
-                replace_folder(fresh, dist, Path(name) / "old")
+            names = sorted(plan.file_name for plan in plans)
+            wheel_writer.refuse_foreign_files(dist, set(names))  # before the long work, not after it
+            # zlib and hashlib work outside the interpreter lock, so that threads do
+            parallel.run_in_parallel(
+                lambda plan: wheel_writer.write_wheel(plan, fresh, epoch=epoch),
+                plans,
+                jobs=os.cpu_count() or 1,
+            )
+            remark = "" if wheel_writer.publish_wheels(fresh, dist) else ", as before"
     count = tables.format_count(len(names), "package")
     log.log_note(f"{count} of ROCm {package_set.version} in {dist}{remark}")
     return tuple(dist / name for name in names)
@@ -431,10 +403,6 @@ def read_package_set(request: PackageRequest) -> PackageSet:
         artifacts = read_artifacts(request.source)
         build = _read_build_manifest(artifacts, request.source)
     _require_packages(artifacts, request.source)
-    if not _SUFFIX.fullmatch(request.suffix):
-        raise errors.UsageError(
-            f"--version-suffix {request.suffix!r} becomes part of Python names: letters, digits and _"
-        )
     platform_tag = _choose_platform_tag(request.platform_tag)
     requested = _read_requested_targets(request, platform_tag)
     if request.installed:
@@ -442,11 +410,9 @@ def read_package_set(request: PackageRequest) -> PackageSet:
     package_set = PackageSet(
         artifacts=artifacts,
         version=_choose_version(request.version, build),
-        suffix=request.suffix,
         targets=_choose_targets(artifacts, requested),
         platform_tag=platform_tag,
         published=request.published,
-        compress_devel=request.compress_devel,
         default_epoch=wheel_writer.DEFAULT_EPOCH,
     )
     if request.published:

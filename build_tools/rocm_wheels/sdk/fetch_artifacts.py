@@ -4,13 +4,13 @@
 |---|---|
 | ``<artifact>/`` | an artifact, unpacked; it appears whole |
 | ``.fetch/parts/<file>/`` | a download under way |
-| ``.fetch/<file>`` | an archive, checked, until it is unpacked; one that is kept lies beside the folders |
+| ``.fetch/<file>`` | an archive, checked, until it is unpacked |
 | ``.fetch/done.json`` | which archive (sha256) each artifact, or the flat tree, was unpacked from |
 
 What is finished is not done again, whenever and wherever a run ended; two runs wait for each other.
 Nothing is written outside of the folder that an archive is unpacked to.
 
-A whole tree is installed from a run's artifacts, from a published tarball, or from another folder. It is made
+A whole tree is installed from a run's artifacts or from a published tarball. It is made
 beside the folder, in ``.<name>.install/``, and takes its place when it is whole; until then
 the folder is what it was. Names of tarballs: ROCm/TheRock at 89553ce3746eda74ade42557470d25e37c91b6f0,
 ``install_rocm_from_artifacts.py``.
@@ -29,8 +29,8 @@ import shutil
 import tarfile
 import threading
 import zlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
@@ -50,6 +50,7 @@ from rocm_wheels.models import libraries
 from rocm_wheels.sdk import artifact_sources, artifacts
 
 STATE_FOLDER = ".fetch"
+DOWNLOADS = 10  # at a time
 TEST_PATTERN = r"_test_"
 _FLAT_KEY = "."  # the key of the flat tree in done.json
 _CHUNK = 1 << 20
@@ -158,19 +159,15 @@ def _unpack_member(
 
 @dataclass(frozen=True)
 class FetchRequest:
-    """What to fetch, to where. ``unpacking``: into a folder each, into one tree, or not at all.
+    """What to fetch, to where. ``unpacking``: into a folder each, into one tree, or not at all (a tarball).
 
-    ``unchecked``: archives without a digest are taken as they come.
+    Of tarballs no digests are published: without one, they are taken as they come.
     """
 
     source: artifact_sources.ArtifactSource
     archives: Sequence[artifact_sources.ArchiveName]
     folder: Path
     unpacking: Literal["extract", "flatten", "keep"] = "extract"
-    keep_archives: bool = False
-    unchecked: bool = False
-    downloads: int = 10
-    unpackings: int = field(default_factory=lambda: os.cpu_count() or 1)
 
     @property
     def size(self) -> int | None:
@@ -203,16 +200,16 @@ def read_digests(request: FetchRequest) -> dict[str, str | None]:
     """Return the sha256 (hex) of every archive of a request. Raises SdkError when one is missing."""
     names, reach = [archive.file for archive in request.archives], reader.IndexReader()
     read = parallel.run_in_parallel(
-        lambda name: request.source.read_digest(name, reach), names, jobs=request.downloads
+        lambda name: request.source.read_digest(name, reach), names, jobs=DOWNLOADS
     )
     digests = dict(zip(names, read, strict=True))
     missing = [name for name, digest in digests.items() if digest is None]
-    if missing and not request.unchecked:
+    if missing and request.unpacking != "keep":
         others = tables.format_count(len(missing) - 1, "other archive")
         raise errors.SdkError(
             f"{request.source.label} has no {missing[0]}.sha256sum"
             f"{f', and none of {others}' if missing[1:] else ''}",
-            tip="archives cannot be checked without; --allow-missing-sha256sum takes them as they come",
+            tip="an artifact is not taken unchecked: take it from where its digest is published, too",
         )
     if missing:
         log.log_warning(f"not checked, as no digest is published: {', '.join(missing)}")
@@ -229,9 +226,8 @@ class _FetchRun:
         self._state = request.folder / STATE_FOLDER
         self._done = _read_done(request.folder)
         self._lock = threading.Lock()
-        self._unpackings = threading.Semaphore(request.unpackings)
-        keep = request.unpacking == "keep" or request.keep_archives
-        self._archives = request.folder if keep else self._state  # where checked ones lie
+        self._unpackings = threading.Semaphore(os.cpu_count() or 1)
+        self._archives = request.folder if request.unpacking == "keep" else self._state  # checked ones
 
     def run(self) -> tuple[Path, ...]:
         request, digests = self._request, self._digests
@@ -261,7 +257,7 @@ class _FetchRun:
             count = tables.format_count(len(current), "artifact")
             log.log_note(f"{count} in {request.folder}: up to date")
         absent = [archive for archive in request.archives if archive not in current]
-        done = parallel.run_in_parallel(self._ensure_archive, absent, jobs=request.downloads)
+        done = parallel.run_in_parallel(self._ensure_archive, absent, jobs=DOWNLOADS)
         if request.unpacking == "flatten":
             self._merge_trees(dict(done))
             return (request.folder,)
@@ -282,7 +278,7 @@ class _FetchRun:
                 self._record_digests(archive.stem, None)
                 replace_folder(fresh, request.folder / archive.stem, self._state / f"{fresh.name}.old")
                 self._record_digests(archive.stem, {archive.file: sha256})
-                (self._state / archive.file).unlink(missing_ok=True)  # one that is kept lies elsewhere
+                (self._state / archive.file).unlink(missing_ok=True)
         return archive.file, sha256
 
     def _obtain_archive(self, archive: artifact_sources.ArchiveName) -> tuple[Path, str]:
@@ -368,37 +364,23 @@ def _read_done(folder: Path) -> dict[str, dict[str, str]]:
     return done if isinstance(done, dict) else {}
 
 
-def install_tree(origin: FetchRequest | Path, output: Path) -> None:
-    """Have a whole ROCm tree in ``output``: of artifacts, of a tarball, or the copy of another tree.
+def install_tree(request: FetchRequest, output: Path) -> None:
+    """Have a whole ROCm tree in ``output``: of artifacts, or of a tarball, by a request that unpacks nothing.
 
-    A request that unpacks nothing is for a tarball. Raises SdkError; ``output`` is then what it was.
+    Raises SdkError; ``output`` is then what it was.
     """
-    if isinstance(origin, Path):
-        if not origin.is_dir():
-            raise errors.SdkError(f"{origin} is not a folder", tip="name a ROCm tree with --input-dir")
-        ours, theirs = output.resolve(), origin.resolve()
-        if ours.is_relative_to(theirs) or theirs.is_relative_to(ours):
-            raise errors.SdkError(
-                f"{origin} and {output} lie in one another", tip="name another folder with --output-dir"
-            )
     with _work_folder(output) as work:
         tree, state = work / "tree", work / "tree" / STATE_FOLDER
-        if isinstance(origin, Path):
-            shutil.rmtree(tree, ignore_errors=True)  # of a run that was killed
-            shutil.copytree(origin, tree, symlinks=True)
-            write_json_file(state / "done.json", {_FLAT_KEY: {}})
-            replace_folder(tree, output, work / "old")
-            return
-        before, digests = _read_done(output).get(_FLAT_KEY), read_digests(origin)
-        if origin.unpacking == "keep" and before is not None:  # the version is in its name
+        before, digests = _read_done(output).get(_FLAT_KEY), read_digests(request)
+        if request.unpacking == "keep" and before is not None:  # the version is in its name
             digests = {file: digest or before.get(file) for file, digest in digests.items()}
         if before == digests:
             log.log_note(f"{output} is up to date")
             return
         begun = _read_done(tree).get(_FLAT_KEY)
-        if origin.unpacking == "keep":
+        if request.unpacking == "keep":
             shutil.rmtree(tree, ignore_errors=True)
-            (tarball,) = fetch_archives(replace(origin, folder=work), digests)
+            (tarball,) = fetch_archives(replace(request, folder=work), digests)
             unpack(tarball, tree, is_tree=True)
             write_json_file(state / "done.json", {_FLAT_KEY: {tarball.name: hash_file(tarball)}})
         else:
@@ -410,7 +392,7 @@ def install_tree(origin: FetchRequest | Path, output: Path) -> None:
                     path.unlink()
                 elif path != state:
                     shutil.rmtree(path)
-            fetch_archives(replace(origin, folder=tree), digests)
+            fetch_archives(replace(request, folder=tree), digests)
         replace_folder(tree, output, work / "old")
         for file in digests:
             (work / file).unlink(missing_ok=True)  # a tarball
@@ -437,27 +419,6 @@ def _work_folder(output: Path) -> Iterator[Path]:
                 tip="name another folder with --output-dir, or delete it",
             )
         yield work
-
-
-def list_part_patterns(
-    parts: Collection[str], source: artifact_sources.ArtifactSource, *, tests: bool
-) -> tuple[str, ...]:
-    """Return the patterns of what every ROCm tree has and of some parts. Raises SdkError for a part without.
-
-    Parts are keys of ``data/rocm_artifacts.yaml``.
-    """
-    table = libraries.load_artifact_table()
-    names = [archive.file for archive in artifact_sources.read_archive_names(source.files)]
-    patterns = list(table.base)
-    for part in parts:
-        of_part = table.parts[part].list_patterns(parts, tests=tests)
-        if not any(re.search(pattern, name) for pattern in of_part for name in names):
-            raise errors.SdkError(
-                f"no artifact for --{part} in {source.label}",
-                tip="the build has it not: leave the option out",
-            )
-        patterns += of_part
-    return tuple(dict.fromkeys(patterns))
 
 
 def find_tarball_folder(release: str | None) -> str:

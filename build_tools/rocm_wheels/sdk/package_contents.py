@@ -308,13 +308,12 @@ def write_devel_archive(
     target: Path,
     *,
     epoch: int,
-    compress: bool,
 ) -> tuple[str, ...]:
     """Write the archive with ``module`` as its top folder; the same bytes for the same tree.
 
     Returns the names of its members.
     """
-    with tarfile.open(target, "w:xz" if compress else "w", format=tarfile.PAX_FORMAT) as archive:
+    with tarfile.open(target, "w", format=tarfile.PAX_FORMAT) as archive:
         archive.addfile(_make_member(f"{module}/__init__.py", epoch))
         for relative, entry in tree.items():
             info = _make_member(f"{module}/{relative}", epoch)

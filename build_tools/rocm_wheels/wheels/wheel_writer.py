@@ -63,7 +63,7 @@ class WheelPlan:
         return f"{re.sub(r'[-_.]+', '_', self.distribution).lower()}-{self.version}"
 
 
-def write_wheel(plan: WheelPlan, folder: Path, *, epoch: int = DEFAULT_EPOCH, compress: bool = True) -> Path:
+def write_wheel(plan: WheelPlan, folder: Path, *, epoch: int = DEFAULT_EPOCH) -> Path:
     """Write the wheel into ``folder`` and return its path.
 
     ``epoch`` is the date of all members in seconds (UTC). SdkError when a file cannot be read or written, or
@@ -74,7 +74,7 @@ def write_wheel(plan: WheelPlan, folder: Path, *, epoch: int = DEFAULT_EPOCH, co
     try:
         with files.open_hidden_file(target) as hidden:
             with rewrite.ArchiveWriter(hidden.descriptor, hidden.descriptor, target) as sink:
-                rewrite.write_archive(sink, _pack_members(plan, members, epoch, compress))
+                rewrite.write_archive(sink, _pack_members(plan, members, epoch))
             hidden.commit(replace=False)
     except OSError as cause:
         raise errors.SdkError(f"{plan.file_name} cannot be written") from cause
@@ -82,11 +82,10 @@ def write_wheel(plan: WheelPlan, folder: Path, *, epoch: int = DEFAULT_EPOCH, co
 
 
 def _pack_members(
-    plan: WheelPlan, members: Mapping[str, PlannedMember], epoch: int, compress: bool
+    plan: WheelPlan, members: Mapping[str, PlannedMember], epoch: int
 ) -> Iterator[rewrite.NewMember]:
     """Yield the members, each packed into a file that is gone when the next one is asked for, and RECORD."""
     date, time = zip_format.encode_date(max(epoch, _EARLIEST_EPOCH))
-    pack = stored_member.pack_member if compress else stored_member.store_member
     rows: list[dist_info.RecordEntry] = []
     for name, member in members.items():
         empty, _ = zip_format.make_zip_entry(name, b"", date=date, time=time)
@@ -95,28 +94,13 @@ def _pack_members(
             pieces: Iterable[bytes] = [member.source] if isinstance(member.source, bytes) else ()
             if isinstance(member.source, Path):
                 pieces = files.read_pieces(stack.enter_context(member.source.open("rb")))
-            packed = pack(entry, pieces, stack)
+            packed = stored_member.pack_member(entry, pieces, stack)
             rows.append(dist_info.RecordEntry(name, packed.digest, packed.entry.size))
             yield rewrite.NewMember(packed.entry, packed)
     record = f"{plan.dist_info}/RECORD"
     rows.append(dist_info.RecordEntry(record, "", None))
     content = "".join(map(dist_info.format_record_row, rows)).encode()
     yield rewrite.NewMember(*zip_format.make_zip_entry(record, content, date=date, time=time))
-
-
-def write_wheel_folder(plan: WheelPlan, folder: Path) -> None:
-    """Write the content of a wheel into a new folder, with METADATA and without RECORD. Raises SdkError."""
-    try:
-        for name, member in {**plan.files, **_format_metadata(plan)}.items():
-            target = folder / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            if isinstance(member.source, bytes):
-                target.write_bytes(member.source)
-            else:
-                shutil.copyfile(member.source, target)
-            target.chmod(0o755 if member.executable else 0o644)
-    except OSError as cause:
-        raise errors.SdkError(f"{folder} cannot be written") from cause
 
 
 def _format_metadata(plan: WheelPlan) -> dict[str, PlannedMember]:

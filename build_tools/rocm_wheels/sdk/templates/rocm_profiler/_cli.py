@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from ._tools import SUFFIX, TOOLS
+from ._tools import TOOLS
 
 _MODULES = "libexec/rocprofiler-compute"
 
@@ -46,7 +46,7 @@ def _joined(folders: Sequence[Path], env: Mapping[str, str], variable: str) -> s
 
 
 def _root(package: str) -> Path:
-    spec = importlib.util.find_spec(f"{package}{SUFFIX}")
+    spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
         raise ImportError(f"{package} is damaged: install rocm-profiler and rocm-sdk-core again")
     return Path(spec.origin).parent

@@ -22,11 +22,11 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from ._dist_info import SUFFIX, __version__
+from ._dist_info import __version__
 from ._packages import module_folder
 
-TREE = f"_rocm_sdk_devel{SUFFIX}"
-LIBRARIES = f"_rocm_sdk_libraries{SUFFIX}"
+TREE = "_rocm_sdk_devel"
+LIBRARIES = "_rocm_sdk_libraries"
 _MARK = ".unpacked.json"
 _LISTING = "_devel_files.txt"
 
@@ -52,9 +52,8 @@ def devel_root() -> Path:
 
 
 def _archive(package: Path) -> Path | None:
-    return next(
-        (path for path in (package / "_devel.tar", package / "_devel.tar.xz") if path.is_file()), None
-    )
+    path = package / "_devel.tar"
+    return path if path.is_file() else None
 
 
 def _is_complete(root: Path) -> bool:

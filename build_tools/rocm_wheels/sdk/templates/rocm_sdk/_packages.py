@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
-from ._dist_info import SUFFIX, __version__
+from ._dist_info import __version__
 
 
 def package_root(package: str) -> Path:
@@ -13,7 +13,7 @@ def package_root(package: str) -> Path:
 
     ModuleNotFoundError, with what to install, when it is not there.
     """
-    return module_folder(f"_rocm_sdk_{package}{SUFFIX}", package)
+    return module_folder(f"_rocm_sdk_{package}", package)
 
 
 def module_folder(module: str, package: str) -> Path:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from ._tools import SUFFIX, TOOLS
+from ._tools import TOOLS
 
 
 def __getattr__(name: str) -> Callable[[], int]:
@@ -42,13 +42,13 @@ def _root(devel: bool) -> Path:
     An unpacked tree is used as it is: `rocm-sdk init` brings in device packages installed later.
     """
     if importlib.util.find_spec("rocm_sdk_devel") and importlib.util.find_spec("rocm_sdk"):
-        unpacked = importlib.util.find_spec(f"_rocm_sdk_devel{SUFFIX}")
+        unpacked = importlib.util.find_spec("_rocm_sdk_devel")
         mark = Path(unpacked.origin).with_name(".unpacked.json") if unpacked and unpacked.origin else None
         if mark is not None and mark.is_file():
             return mark.parent
         if devel:
             return Path(importlib.import_module("rocm_sdk._devel").devel_root())
-    core = importlib.util.find_spec(f"_rocm_sdk_core{SUFFIX}")
+    core = importlib.util.find_spec("_rocm_sdk_core")
     if core is None or core.origin is None:
         raise ImportError("rocm-sdk-core is damaged: install it again")
     return Path(core.origin).parent

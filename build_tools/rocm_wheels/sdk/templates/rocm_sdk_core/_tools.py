@@ -2,8 +2,5 @@
 
 from __future__ import annotations
 
-SUFFIX: str = ""
-"""End of the names of the folders that hold the ROCm tree."""
-
 TOOLS: dict[str, tuple[str, str, bool]] = {}
 """Console script → (function, path in the ROCm tree, wants the development tree)."""
