@@ -151,7 +151,6 @@ def choose(
     python: str | None = None,
     platform: str | None = None,
     channel: str = "stable",
-    pre: bool = False,
     allow_cpu: bool = False,
 ) -> tuple[candidates.WheelChoice, ...]:
     """Choose a wheel for each requirement, all from one index, and say why: ``rocm-wheels choose``.
@@ -165,9 +164,7 @@ def choose(
 
     host = make_host(dict(os.environ), StatedMachine(tuple(gfx), rocm, python, platform))
     reach = reader.IndexReader()
-    return choose_proven_wheels(
-        requirements, index, host, reach, channel=channel, pre=pre, allow_cpu=allow_cpu
-    )
+    return choose_proven_wheels(requirements, index, host, reach, channel=channel, allow_cpu=allow_cpu)
 
 
 def get_install_commands(
@@ -176,7 +173,6 @@ def get_install_commands(
     index: str | None = None,
     python: Path | None = None,
     gfx: Sequence[str] = (),
-    rocm: str | None = None,
     channel: str = "stable",
     pre: bool = False,
     allow_cpu: bool = False,
@@ -188,7 +184,7 @@ def get_install_commands(
     torch that serves no GPU of the machine is a HostError, unless ``allow_cpu``.
     """
     plan = _plan_install(
-        packages, index, python, gfx, rocm, channel=channel, pre=pre, allow_cpu=allow_cpu, dry_run=True
+        packages, index, python, gfx, channel=channel, pre=pre, allow_cpu=allow_cpu, dry_run=True
     )
     return tuple(plan.list_commands())
 
@@ -199,7 +195,6 @@ def install(
     index: str | None = None,
     python: Path | None = None,
     gfx: Sequence[str] = (),
-    rocm: str | None = None,
     channel: str = "stable",
     pre: bool = False,
     allow_cpu: bool = False,
@@ -211,7 +206,7 @@ def install(
     """
     from rocm_wheels.user import install as installing
 
-    plan = _plan_install(packages, index, python, gfx, rocm, channel=channel, pre=pre, allow_cpu=allow_cpu)
+    plan = _plan_install(packages, index, python, gfx, channel=channel, pre=pre, allow_cpu=allow_cpu)
     return tuple(installing.install(plan))
 
 
@@ -291,7 +286,6 @@ def _plan_install(
     index: str | None,
     python: Path | None,
     gfx: Sequence[str],
-    rocm: str | None,
     *,
     channel: str,
     pre: bool,
@@ -308,7 +302,6 @@ def _plan_install(
         index=index,
         python=python or Path(active or sys.executable),
         gfx=tuple(gfx),
-        rocm=rocm,
         channel=channel,
         pre=pre,
         allow_cpu=allow_cpu,

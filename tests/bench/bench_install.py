@@ -69,9 +69,14 @@ def main() -> None:
             rest = stack.enter_context(served_index(folder / "pypi", pypi(folder / "rest"))).url
         env = {name: text for name, text in os.environ.items() if not name.startswith(("PIP_", "UV_"))}
         env |= {"UV_CACHE_DIR": str(folder / "uv-cache"), "XDG_CACHE_HOME": str(folder / "cache")}
-        env |= {"NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1", "PIP_CONFIG_FILE": os.devnull}
+        env |= {
+            "UV_DEFAULT_INDEX": rest,
+            "NO_PROXY": "127.0.0.1",
+            "no_proxy": "127.0.0.1",
+            "PIP_CONFIG_FILE": os.devnull,
+        }
         ours = [sys.executable, "-m", "rocm_wheels", "install", *packages, "--venv", str(folder / "ours")]
-        ours += ["--python", sys.executable, "--index", index, "--dependency-index", rest, "--gfx", "gfx942"]
+        ours += ["--python", sys.executable, "--index", index, "--gfx", "gfx942"]
         commands = {"ours": [ours], "uv": install_alone(index, rest, packages, folder)}
         spent: dict[str, list[tuple[float, float]]] = {"ours": [], "uv": []}
         for number in range(given.runs + 1):

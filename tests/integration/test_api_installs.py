@@ -30,7 +30,7 @@ def test_commands_and_installation(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     ):
         monkeypatch.setenv("UV_DEFAULT_INDEX", rest.url)
         lines = rocm_wheels.get_install_commands(
-            ["torch"], index=index.url, python=target.prefix, gfx=["gfx942"], rocm="7.2"
+            ["torch"], index=index.url, python=target.prefix, gfx=["gfx942"]
         )
         assert lines[-1].startswith(f"{name_uv()} pip install") and "torch-2.9.1%2Brocm7.2" in lines[-1]
         # a program means its own environment, as no command does
@@ -38,10 +38,6 @@ def test_commands_and_installation(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             monkeypatch.delenv(name, raising=False)
         monkeypatch.setattr(sys, "prefix", str(target.prefix))
         monkeypatch.setattr(sys, "executable", str(target.python))
-        assert (
-            rocm_wheels.get_install_commands(["torch"], index=index.url, gfx=["gfx942"], rocm="7.2") == lines
-        )
-        said = rocm_wheels.install(
-            ["torch"], index=index.url, python=target.prefix, gfx=["gfx942"], rocm="7.2"
-        )
+        assert rocm_wheels.get_install_commands(["torch"], index=index.url, gfx=["gfx942"]) == lines
+        said = rocm_wheels.install(["torch"], index=index.url, python=target.prefix, gfx=["gfx942"])
         assert any("2.9.1+rocm7.2" in line for line in said)

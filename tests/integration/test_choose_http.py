@@ -183,7 +183,7 @@ def test_families_of_an_index_of_ours(
             "/no/such/place is neither a folder nor the URL of an index",
         ),
         (
-            ["torch", "--retries", "0", "--index", "http://127.0.0.1:9/"],
+            ["torch", "--index", "http://127.0.0.1:9/"],
             17,
             "http://127.0.0.1:9/torch/ cannot be reached: ",
         ),

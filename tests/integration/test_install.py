@@ -14,7 +14,7 @@ import pytest
 from audit_wheels import Draft
 from flaky_server import FileServer, serving
 from index_server import IndexHandler, IndexServer
-from index_wheels import NOW, SCHEMA, wheel
+from index_wheels import SCHEMA, wheel
 from install_world import (
     CUDA,
     ROCM,
@@ -31,16 +31,13 @@ from install_world import (
     torch,
 )
 
-from rocm_wheels.cli import boundary, main
+from rocm_wheels.cli import boundary
 from rocm_wheels.cli.install import install_command
 from rocm_wheels.core import errors, files
 from rocm_wheels.core.files import hash_file, lock_folder
-from rocm_wheels.index import update
-from rocm_wheels.package import provenance
 from rocm_wheels.user.install import install as carry_out
 from rocm_wheels.user.package_set import InstallRequest
 from rocm_wheels.user.plan import plan_install
-from rocm_wheels.wheels.statement import format_statement, locate_statement, write_statement
 
 SET = {
     "mpmath": "1.3.0",
@@ -219,15 +216,17 @@ def test_a_variant_is_what_the_index_says_also_one_of_2025(
 
 
 @pytest.mark.contract
-def test_a_dry_run_fetches_no_wheel_and_no_page_twice(tmp_path: Path, venv: Environment) -> None:
+def test_a_dry_run_fetches_no_wheel_and_no_page_twice(
+    tmp_path: Path, venv: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
     files = [
         torch(tmp_path / "raw", "2.9.1", "sympy", label="null", built=CUDA.replace("'12.8'", "None")),
         torch(tmp_path / "raw", "2.9.1", "sympy", label="gfx110x", gfx=("gfx1100",)),
         wheel(tmp_path / "raw", "sympy", "1.14.0"),
     ]
     with served_index(tmp_path / "index", files) as server:
-        words = ("torch", "--dry-run", "--dependency-index", server.url)
-        assert install(server.url, venv, *words, gfx="none") == 0
+        monkeypatch.setenv("UV_DEFAULT_INDEX", server.url)
+        assert install(server.url, venv, "torch", "--dry-run", gfx="none") == 0
         asked = [request.path for request in server.requests if request.method == "GET"]
     assert [path for path in asked if path.endswith(".whl")] == []
     assert sorted(asked) == sorted(set(asked))
@@ -647,63 +646,16 @@ def test_wrong_input(
         (["--python", str(closed)], 2, "is no program that can be started"),
         (["--python", str(managed)], 17, "PEP 668"),
         (["--gfx", "gfx9999zz"], 2, "gfx9999zz"),
-        (["torch", "--dependency-index", "http://127.0.0.1:9/"], 17, "http://127.0.0.1:9/sympy/"),
         (["torch==2.9.1+cu128", "torchvision==0.24.1+rocm7.2"], 17, "torchvision"),
         (["torch", "--find-links", ""], 2, "it is empty; is a variable not set?"),
-        (["torch", "--dependency-index", ""], 2, "it is empty; is a variable not set?"),
         (["torch", "--rocm-index", ""], 2, "it is empty; is a variable not set?"),
     ]
     for words, code, said in rows:
         assert (words, install(index.url, venv, "--dry-run", *words)) == (words, code)
         assert said in capsys.readouterr().err, words
+    monkeypatch.setenv("UV_DEFAULT_INDEX", "http://127.0.0.1:9/")
+    assert install(index.url, venv, "--dry-run", "torch") == 17
+    assert "http://127.0.0.1:9/sympy/" in capsys.readouterr().err
     assert install("", venv, "--dry-run", "torch") == 2
     assert "'--index': it is empty" in capsys.readouterr().err  # and not the current folder
     assert venv.packages() == {}
-
-
-@pytest.mark.contract_slow
-@pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="OpenSSH's client is not installed")
-def test_wheels_that_nobody_asked_for_has_signed_are_not_installed(
-    venv: Environment, tmp_path: Path, rest: IndexServer, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A statement beside the wheel, as an index has it, must be of these bytes and by one of the keys."""
-    keys = [tmp_path / "ann", tmp_path / "bob"]
-    for key in keys:
-        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
-    wheel_file, root = torch(tmp_path / "raw", "2.9.1+rocm7.2", "sympy>=1.13"), tmp_path / "signed"
-
-    def ask(*words: str, where: Path = root) -> int:
-        return install(str(where), venv, "torch", "--dependency-index", rest.url, "--dry-run", *words)
-
-    def ask_all() -> list[int]:
-        """Without keys, by ann, by bob, and by either."""
-        by = [["--signed-by", f"{key}.pub"] for key in keys]
-        return [ask(), *(ask(*words) for words in (*by, by[0] + by[1]))]
-
-    update.add_wheels(root, [wheel_file], now=NOW)
-    assert ask_all() == [0, 17, 17, 17]  # there is none
-    definition = {"buildType": "urn:test", "externalParameters": {}, "resolvedDependencies": []}
-    predicate = {"buildDefinition": definition, "runDetails": {"builder": {"id": "urn:test"}}}
-    write_statement(wheel_file, format_statement(wheel_file.name, hash_file(wheel_file), predicate))
-    update.add_wheels(root, [wheel_file], now=NOW)
-    assert ask_all() == [0, 17, 17, 17]  # by nobody
-    provenance.sign_statement(wheel_file, keys[0], dict(os.environ))
-    update.add_wheels(root, [wheel_file], now=NOW)
-    assert ask_all() == [0, 0, 17, 0]
-    # a bare folder states no sha256: the bytes must be those of the statement
-    assert ask("--signed-by", f"{keys[0]}.pub", where=wheel_file.parent) == 0
-    beside, statement = locate_statement(wheel_file), root / "torch" / f"{wheel_file.name}.intoto.json"
-    beside.write_bytes(beside.read_bytes().replace(hash_file(wheel_file).encode(), b"0" * 64))
-    assert ask("--signed-by", f"{keys[0]}.pub", where=wheel_file.parent) == 17
-    statement.write_bytes(statement.read_bytes().replace(hash_file(wheel_file).encode(), b"0" * 64))
-    assert ask_all() == [0, 17, 17, 17]
-    statement.write_bytes(b"<html>")
-    assert ask_all() == [0, 17, 17, 17]
-    assert venv.packages() == {}
-    # a policy that a user keeps
-    config = tmp_path / "rocm-wheels.toml"
-    config.write_text(f'[install]\nsigned-by = ["{keys[0]}.pub"]\n')
-    words = ["--index", str(root), "--python", str(venv.prefix), "--gfx", "gfx942", "--dry-run"]
-    words += ["--dependency-index", rest.url]
-    assert boundary.run_command(main.cli, ["--config", str(config), "install", "torch", *words]) == 17
-    assert boundary.run_command(main.cli, ["--config", "", "install", "torch", *words]) == 0

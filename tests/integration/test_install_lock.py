@@ -43,7 +43,8 @@ def index(tmp_path: Path) -> Iterator[IndexServer]:
         wheel(raw, "torchvision", "0.24.1", requires=("torch==2.9.1",)),
         wheel(raw, "sympy", "1.14.0"),
     ]
-    with served_index(tmp_path / "index", files) as server:
+    with served_index(tmp_path / "index", files) as server, pytest.MonkeyPatch.context() as patched:
+        patched.setenv("UV_DEFAULT_INDEX", server.url)
         yield server
 
 
@@ -51,7 +52,7 @@ SET = {"sympy": "1.14.0", "torch": "2.9.1", "torchvision": "0.24.1"}
 
 
 def write_lock(index: IndexServer, output: Path, gfx: str, *packages: str) -> int:
-    common = ["--index", index.url, "--dependency-index", index.url, "--dry-run", "-o", str(output)]
+    common = ["--index", index.url, "--dry-run", "-o", str(output)]
     place = ["--venv", str(output.parent / "planned"), "--gfx", gfx]
     return boundary.run_command(main.cli, ["install", *(packages or ("torch",)), *common, *place])
 
@@ -114,8 +115,6 @@ def test_what_is_installed_is_in_a_lock_all_the_same(tmp_path: Path, index: Inde
     venv, lock = make_environment(tmp_path / "venv"), tmp_path / "pylock.toml"
     words = [
         "--index",
-        index.url,
-        "--dependency-index",
         index.url,
         "--gfx",
         "gfx942",
@@ -323,12 +322,12 @@ def test_a_kept_wheel_that_was_damaged_is_told_of_before_anything_is_installed(
 
 @pytest.mark.network
 @pytest.mark.contract_slow
-def test_pip_of_debian_installs_kept_wheels(tmp_path: Path, index: IndexServer) -> None:
+def test_pip_of_debian_installs_kept_wheels(
+    tmp_path: Path, index: IndexServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     kept, old = tmp_path / "kept", make_environment(tmp_path / "old")
     words = [
         "--index",
-        index.url,
-        "--dependency-index",
         index.url,
         "--gfx",
         "gfx942",
@@ -336,6 +335,7 @@ def test_pip_of_debian_installs_kept_wheels(tmp_path: Path, index: IndexServer) 
         str(kept),
     ]
     assert boundary.run_command(main.cli, ["install", "torch", "--venv", str(tmp_path / "venv"), *words]) == 0
+    monkeypatch.delenv("UV_DEFAULT_INDEX")
     old.uv("install", f"pip=={OLD_PIP}")
     line = installing.make_offline_line(kept)
     ended = run_without_network([str(old.python), "-m", *line.split()], tmp_path)
@@ -349,7 +349,7 @@ def test_large_wheels_are_kept_once_and_by_uv(
 ) -> None:
     """They come by our own download, which goes on where it broke off; uv has them unpacked afterwards."""
     monkeypatch.setattr("rocm_wheels.user.install.LARGE", 500)
-    words = ["--index", index.url, "--dependency-index", index.url, "--gfx", "gfx942", "torch"]
+    words = ["--index", index.url, "--gfx", "gfx942", "torch"]
     first, second = make_environment(tmp_path / "first"), make_environment(tmp_path / "second")
     assert boundary.run_command(main.cli, ["install", *words, "--python", str(first.prefix)]) == 0
     large = tmp_path / "cache" / "rocm-wheels" / "large"

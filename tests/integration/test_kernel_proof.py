@@ -64,8 +64,10 @@ def choose(index: str, *words: str) -> int:
 
 
 def install(index: str, venv: Environment, *words: str) -> int:
-    given = ["install", "torch", "--index", index, "--dependency-index", index, "--python", str(venv.prefix)]
-    return boundary.run_command(main.cli, [*given, *words])
+    given = ["install", "torch", "--index", index, "--python", str(venv.prefix)]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("UV_DEFAULT_INDEX", index)
+        return boundary.run_command(main.cli, [*given, *words])
 
 
 def test_a_cuda_torch_is_told_by_its_requirements_before_a_byte_of_a_wheel_is_fetched(
@@ -161,11 +163,12 @@ def test_choose_and_install_refuse_alike_what_only_a_table_or_an_extra_promises(
             rows = (row.model_copy(update={"url": server.url}),)
             with monkeypatch.context() as patched:
                 patched.setattr(package_indexes, "list_indexes", lambda rows=rows: rows)
-                words = ["torch", "--gfx", "gfx1100", "--rocm", "none"]
+                patched.setenv("UV_DEFAULT_INDEX", server.url)
+                words = ["torch", "--gfx", "gfx1100"]
                 assert boundary.run_command(main.cli, ["choose", *words, "--allow-cpu"]) == 0
                 assert " was taken: stable index of ROCm" in capsys.readouterr().err
-                words += ["--dependency-index", server.url, "--python", str(empty.prefix), "--dry-run"]
-                for command in (["choose", *words[:5]], ["install", *words]):
+                more = ["--python", str(empty.prefix), "--dry-run"]
+                for command in (["choose", *words], ["install", *words, *more]):
                     assert boundary.run_command(main.cli, command) == 17
                     message = capsys.readouterr().err
                     assert "code for gfx1100: no: it has code for gfx942" in message
@@ -186,10 +189,9 @@ def test_an_index_whose_torch_is_refused_is_passed_over_for_the_next_that_serves
             for name, server in (("pytorch-rocm7.2", best), ("pytorch-rocm7.1", next_best))
         )
         monkeypatch.setattr(package_indexes, "list_indexes", lambda: rows)
-        more = ["--dependency-index", best.url, "--python", str(empty.prefix), "--dry-run"]
-        commands = (("choose", []), ("install", more))
-        for name, words in commands:
-            command = [name, "torch", "--rocm", "none", *words, "--gfx"]
+        monkeypatch.setenv("UV_DEFAULT_INDEX", best.url)
+        for name, words in (("choose", []), ("install", ["--python", str(empty.prefix), "--dry-run"])):
+            command = [name, "torch", *words, "--gfx"]
             assert boundary.run_command(main.cli, [*command, "gfx1100", "--json"]) == 0
             answer = json.loads(capsys.readouterr().out)
             choice = answer["choices"][0] if name == "choose" else answer["choice"]
@@ -225,8 +227,8 @@ def test_an_index_whose_torch_is_refused_after_the_download_is_passed_over_too(
         known = {row.name: row for row in package_indexes.list_indexes()}
         rows = tuple(known[name].model_copy(update={"url": url}) for name, url in urls.items())
         monkeypatch.setattr(package_indexes, "list_indexes", lambda: rows)
-        words = ["--rocm", "none", "--gfx", "gfx1100", "--dependency-index", next_best.url]
-        command = ["install", "torch", *words, "--python", str(venv.prefix)]
+        monkeypatch.setenv("UV_DEFAULT_INDEX", next_best.url)
+        command = ["install", "torch", "--gfx", "gfx1100", "--python", str(venv.prefix)]
         assert boundary.run_command(main.cli, command) == 0
     told = capsys.readouterr().err
     assert "passed over: pytorch-rocm7.2 has torch 2.10.0" in told

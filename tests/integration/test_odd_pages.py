@@ -123,16 +123,15 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 
 @pytest.fixture
-def server(wheel: bytes) -> Iterator[Pages]:
+def server(wheel: bytes, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pages]:
+    monkeypatch.setitem(reader.IndexReader.__init__.__kwdefaults__, "retries", 0)
     with serving(Pages({}, wheel)) as running:
         yield running
 
 
 def choose(index: str, *words: str) -> int:
     machine = ("--gfx", "none", "--rocm", "none", "--python", "3.12", "--platform", "linux-x86_64")
-    return boundary.run_command(
-        main.cli, ["choose", "torch", "--index", index, "--retries", "0", *machine, *words]
-    )
+    return boundary.run_command(main.cli, ["choose", "torch", "--index", index, *machine, *words])
 
 
 def read(index: str, **options: object) -> type[BaseException] | int | None:
@@ -267,12 +266,18 @@ def test_a_server_without_ranges_is_not_one_out_of_reach(
 
 
 @pytest.mark.parametrize("name", ["api-2.0", "login", "octets"])
-def test_other_commands_say_so_too(
-    name: str, server: Pages, wheel: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_other_commands_say_so_too(  # noqa: PLR0917 - pytest passes them by name
+    name: str,
+    server: Pages,
+    wheel: bytes,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv("UV_DEFAULT_INDEX", f"{server.url}/dependencies/")
     new = tmp_path / "torch-2.9.1-py3-none-any.whl"
     new.write_bytes(wheel)
-    index = ("--index", server.url, "--dependency-index", f"{server.url}/dependencies/")
+    index = ("--index", server.url)
     machine = ("--gfx", "none", "--dry-run", "--python", sys.executable)
     commands = {
         "/torch/": [

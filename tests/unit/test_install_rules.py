@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from packaging.version import Version
 from rocm_wheels.core import errors, user_folders
 from rocm_wheels.models.closed_projects import is_closed_project
 from rocm_wheels.user import offers, pip_settings, requested, resolve
+from rocm_wheels.user.pip_settings import PipSettings
 
 MARKERS = {"python_version": "3.12", "sys_platform": "linux", "platform_machine": "x86_64", "extra": ""}
 
@@ -103,18 +105,16 @@ def test_what_holds_gpu_code_never_comes_from_elsewhere() -> None:
 
 
 def test_the_index_of_dependencies_is_the_users_mirror() -> None:
-    pip = ("https://m/simple", "PIP_INDEX_URL")
-    assert requested.find_dependency_index(None, {}, ("", "")) == "https://pypi.org/simple/"
-    assert requested.find_dependency_index(None, {}, pip) == "https://m/simple/"
-    uv = {"UV_DEFAULT_INDEX": "https://n/"}
-    assert requested.find_dependency_index(None, uv, pip) == "https://n/"
-    assert requested.find_dependency_index("https://o/", uv, pip) == "https://o/"
-    with pytest.raises(
-        errors.UsageError, match="--dependency-index: bananas is neither a folder nor the URL"
-    ):
-        requested.find_dependency_index("bananas", uv, pip)
+    pip, uv = PipSettings("https://m/simple", "PIP_INDEX_URL"), {"UV_DEFAULT_INDEX": "https://n/"}
+    assert requested.find_dependency_index({}, PipSettings()) == "https://pypi.org/simple/"
+    assert requested.find_dependency_index({}, pip) == "https://m/simple/"
+    assert requested.find_dependency_index(uv, pip) == "https://n/"
+    assert requested.find_dependency_index({}, replace(pip, no_index=True)) == ""
+    assert requested.find_dependency_index(uv, replace(pip, no_index=True)) == "https://n/"
+    with pytest.raises(errors.UsageError, match="UV_INDEX_URL: bananas is neither a folder nor the URL"):
+        requested.find_dependency_index({"UV_INDEX_URL": "bananas"}, pip)
     with pytest.raises(errors.UsageError, match=r"/etc/pip\.conf: pypi\.org/simple is neither"):
-        requested.find_dependency_index(None, {}, ("pypi.org/simple", "/etc/pip.conf"))
+        requested.find_dependency_index({}, PipSettings("pypi.org/simple", "/etc/pip.conf"))
 
 
 def test_what_is_set_for_pip_is_followed_or_named(tmp_path: Path) -> None:

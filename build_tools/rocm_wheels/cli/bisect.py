@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocm_wheels.cli import boundary, catalogue
+from rocm_wheels.cli import boundary, catalogue, options
 from rocm_wheels.cli.command import command, option
 from rocm_wheels.cli.output import print_result
 from rocm_wheels.core import errors, log, tables
@@ -62,8 +62,13 @@ with --dry-run:
     multiple=True,
     help="Project to install; may be repeated [default: torch, or all of sets without it].",
 )
-@catalogue.DEPENDENCY_INDEX.but(
-    name="extra_index", multiple=True, help="Another index, as that of ROCm's packages."
+@option(
+    "--dependency-index",
+    "extra_index",
+    type=options.GivenText(),
+    multiple=True,
+    metavar="URL",
+    help="Another index, as that of ROCm's packages.",
 )
 @catalogue.FIND_LINKS.but(multiple=True, metavar="URL|DIR", help="Folder or page of other wheels.")
 @catalogue.PRE.but(help="Take pre-releases of what the sets require, too.")

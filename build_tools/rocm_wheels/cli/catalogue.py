@@ -193,12 +193,6 @@ ROCM_INDEX = Entry(
 OTHER_ROCM_INDEX = ROCM_INDEX.but(
     name="rocm_index", metavar="URL|DIR", help="Index of ROCm's own packages, where the chosen one has none."
 )
-DEPENDENCY_INDEX = Entry(
-    "--dependency-index",
-    type=options.GivenText(),
-    metavar="URL",
-    help="Index of what the chosen one lacks [default: UV_DEFAULT_INDEX, PIP_INDEX_URL, else PyPI].",
-)
 FIND_LINKS = Entry(
     "--find-links",
     type=options.GivenText(),
@@ -224,14 +218,6 @@ PUBLIC_URL = Entry("--public-url", metavar="URL", help="Where people see it.")
 
 # who is trusted
 SIGN_WITH = Entry("--sign-with", type=options.GivenPath(), metavar="KEY", help="Sign it: Ed25519 SSH key.")
-SIGNED_BY = Entry(
-    "--signed-by",
-    "keys",
-    multiple=True,
-    type=options.GivenPath(),
-    metavar="KEY.pub",
-    help="One of these public keys (Ed25519, SSH) must have signed; may be given several times.",
-)
 RELEASED_BY = Entry(
     "--released-by",
     "released_by",
@@ -275,13 +261,6 @@ PLAT = Entry(
 )
 REQUIRE_GPU = Entry("--require-gpu", is_flag=True, help="It is a failure when there is no GPU to test.")
 JOBS = Entry("--jobs", type=click.IntRange(1), metavar="N", help="How many at a time.")
-RETRIES = Entry(
-    "--retries",
-    type=click.IntRange(0, 20),
-    default=4,
-    show_default=True,
-    help="How often a request is repeated.",
-)
 TIMEOUT = Entry(
     "--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Limit of each test."
 )

@@ -38,9 +38,7 @@ _MOST_VALUES = 8
 @command.option(
     "--platform", metavar="P", help="linux, windows or macos; linux-aarch64 and such [default: this one]."
 )
-@catalogue.takes(catalogue.INDEX_CHANNEL, catalogue.PRE, catalogue.RETRIES, catalogue.RELEASED_BY)
-@catalogue.ALLOW_CPU
-@catalogue.ALL.but(help="List every wheel that is out, not only the first ten.")
+@catalogue.takes(catalogue.INDEX_CHANNEL, catalogue.RELEASED_BY, catalogue.ALLOW_CPU)
 @catalogue.JSON
 def choose_command(  # noqa: PLR0917 - click passes them by name
     requirements: tuple[str, ...],
@@ -50,11 +48,8 @@ def choose_command(  # noqa: PLR0917 - click passes them by name
     python: str | None,
     platform: str | None,
     channel: str | None,
-    pre: bool,
-    retries: int,
     released_by: tuple[Path, ...],
     allow_cpu: bool,
-    everything: bool,
     as_json: bool,
 ) -> None:
     """Choose a wheel of an index for each REQUIREMENT, and say why that one.
@@ -83,12 +78,12 @@ def choose_command(  # noqa: PLR0917 - click passes them by name
     from rocm_wheels.user.kernel_proof import choose_proven_wheels
 
     refuse_index_and_channel(index, channel)
-    env, reader = boundary.read_environment(), IndexReader(retries=retries)
+    env, reader = boundary.read_environment(), IndexReader()
     if (signed := require_released_by(released_by, env)) is not None:
         reader.page_check = signed.check_page
     host = make_host(env, StatedMachine(gfx, rocm, python, platform))
     choices = choose_proven_wheels(
-        requirements, index, host, reader, channel=channel or "stable", pre=pre, allow_cpu=allow_cpu
+        requirements, index, host, reader, channel=channel or "stable", allow_cpu=allow_cpu
     )
     if as_json:
         whole = {"host": host_as_json(host), "choices": [choice_as_json(choice) for choice in choices]}
@@ -96,7 +91,7 @@ def choose_command(  # noqa: PLR0917 - click passes them by name
         return
     lines = [
         *describe_host(host),
-        *(line for choice in choices for line in ["", *_describe_choice(choice, everything)]),
+        *(line for choice in choices for line in ["", *_describe_choice(choice)]),
     ]
     click.echo(shell.hide_credentials("\n".join(lines)))
     for choice in choices:
@@ -175,7 +170,7 @@ def _describe_gpu(gpu: Gpu) -> str:
     return "; ".join([" ".join(filter(None, words)), *gpu.notes])
 
 
-def _describe_choice(choice: WheelChoice, everything: bool) -> list[str]:
+def _describe_choice(choice: WheelChoice) -> list[str]:
     picked = choice.picked
     lines = [f"{choice.requirement}  from {choice.index} ({choice.layout})"]
     lines += [f"  takes    {picked.name}", f"  why      {picked.reason}"]
@@ -183,7 +178,7 @@ def _describe_choice(choice: WheelChoice, everything: bool) -> list[str]:
     settings = (choice.override_line, choice.visible_line)
     lines += [f"  set      {line}" for line in settings if line]
     lines += [f"  has      {_describe_feature(feature, choice.candidates)}" for feature in choice.known]
-    return lines + _list_candidates(choice.candidates, everything)
+    return lines + _list_candidates(choice.candidates)
 
 
 def _describe_feature(feature: KnownFeature, candidates: Sequence[ChoiceCandidate]) -> str:
@@ -198,11 +193,11 @@ def _describe_feature(feature: KnownFeature, candidates: Sequence[ChoiceCandidat
     return f"{feature.namespace} :: {feature.feature} :: {', '.join(values) or '-'}  ({feature.source})"
 
 
-def _list_candidates(candidates: Sequence[ChoiceCandidate], everything: bool) -> list[str]:
+def _list_candidates(candidates: Sequence[ChoiceCandidate]) -> list[str]:
     ranked = [candidate for candidate in candidates if candidate.rank is not None]
     out = [candidate for candidate in candidates if candidate.rank is None]
-    listed = [*ranked, *(out if everything else out[:_MOST_EXCLUDED])]
+    listed = [*ranked, *out[:_MOST_EXCLUDED]]
     rows = [(str(candidate.rank or "out"), candidate.name, candidate.reason) for candidate in listed]
     lines = [f"  {line}" for line in tables.align_rows(rows, right=[0])]
     hidden = len(ranked) + len(out) - len(listed)
-    return lines + ([f"         and {hidden} more that are out: --all lists them"] if hidden else [])
+    return lines + ([f"         and {hidden} more that are out: --json lists them"] if hidden else [])

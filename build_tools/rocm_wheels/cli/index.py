@@ -156,7 +156,7 @@ def read_source_date(env: Mapping[str, str]) -> str:
 @click.argument("index", required=False, metavar="DIR|URL")
 @command.option("--full", is_flag=True, help="Hash every file: each is read, or downloaded, whole.")
 @catalogue.JOBS.but(type=click.IntRange(1, 64), default=8, show_default=True, help="Files at a time.")
-@catalogue.RETRIES.but(help="For servers.")
+@command.option("--retries", type=click.IntRange(0, 20), default=4, show_default=True, help="For servers.")
 @catalogue.TIMEOUT.but(type=click.IntRange(1), default=60, show_default=True, help="For servers.")
 @catalogue.JSON
 @catalogue.LIST_CHECKS.but(name="list_faults")

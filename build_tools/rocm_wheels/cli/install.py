@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocm_wheels.cli import boundary, catalogue, choose, command
-from rocm_wheels.cli.options import GivenPath, RegularFile, read_signers
+from rocm_wheels.cli.options import GivenPath, RegularFile
 from rocm_wheels.core import errors, extras, log, shell, tables
 
 if TYPE_CHECKING:
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     help="Environment or Python to install into [default: the active one, never that of this program].",
 )
 @catalogue.VENV.but(help="Install into this virtual environment, made of --python where it is not there yet.")
-@catalogue.takes(catalogue.INDEX, catalogue.DEPENDENCY_INDEX)
-@catalogue.OTHER_ROCM_INDEX
+@catalogue.takes(catalogue.INDEX, catalogue.OTHER_ROCM_INDEX)
 @catalogue.FIND_LINKS.but(
     multiple=True,
     help="Folder or page with wheels of torch's companions and of others, beside the index; can be repeated.",
@@ -36,16 +35,11 @@ if TYPE_CHECKING:
     help="Take a torch that computes on the CPU, where none has code for the GPU here (on a terminal:"
     " without asking)."
 )
-@catalogue.ROCM.but(metavar="VERSION", help="For this ROCm, not the one found here.")
 @command.option(
     "--keep-wheels",
     type=GivenPath(file_okay=False),
     metavar="DIR",
     help="Put all wheels into this folder, too, and print the line by which pip installs them offline.",
-)
-@catalogue.SIGNED_BY.but(
-    help="Refuse wheels of torch and its companions unless one of these public keys (Ed25519, SSH) has signed"
-    " the statement beside them."
 )
 @catalogue.RELEASED_BY
 @catalogue.LOCK.but(
@@ -53,9 +47,8 @@ if TYPE_CHECKING:
 )
 @catalogue.OUTPUT.but(help="With --dry-run: write the lock, pylock.toml or pylock.NAME.toml.")
 @catalogue.JSON
-def install_command(  # noqa: PLR0917 - click passes them by name
+def install_command(
     released_by: tuple[Path, ...],
-    keys: tuple[Path, ...],
     dry_run: bool,
     keep_wheels: Path | None,
     output: Path | None,
@@ -77,7 +70,7 @@ def install_command(  # noqa: PLR0917 - click passes them by name
     Where it comes from:
       torch, torchvision, torchaudio, triton…, rocm…, amd-…   the chosen index alone; rocm… or --rocm-index
       other torch projects that it lacks (torchao)            PyPI, if without compiled code
-      the rest that it lacks (sympy, numpy)                   PyPI, or --dependency-index
+      the rest that it lacks (sympy, numpy)                   PyPI, UV_DEFAULT_INDEX, PIP_INDEX_URL
 
     With --released-by the pages of the index must be those that a key has signed (`rocm-wheels set refresh
     --sign-with`), not expired, and not older than this machine has seen; otherwise nothing is installed.
@@ -100,10 +93,8 @@ def install_command(  # noqa: PLR0917 - click passes them by name
     from rocm_wheels.user import plan as planning
 
     choose.refuse_index_and_channel(options["index"], options["channel"])
-    choosing = {
-        name: options[name] for name in ("index", "channel", "rocm_index", "find_links", "pre", "rocm")
-    }
-    choosing |= {"signed_by": keys, "released_by": released_by}
+    choosing = {name: options[name] for name in ("index", "channel", "rocm_index", "find_links", "pre")}
+    choosing |= {"released_by": released_by}
     stated = [f"--{name.replace('_', '-')}" for name, value in choosing.items() if value]
     stated[:0] = ["packages"] if options["packages"] else []
     if options["lock"] is not None and stated:
@@ -121,7 +112,6 @@ def install_command(  # noqa: PLR0917 - click passes them by name
     env = boundary.read_environment()
     request = package_set.InstallRequest(
         **{**options, "channel": options["channel"] or "stable"},
-        signers=read_signers(keys, env) or None,
         signed=choose.require_released_by(released_by, env),
         whole=output is not None or keep_wheels is not None,
         dry_run=dry_run,

@@ -21,7 +21,14 @@ _JOBS = 4
 
 @command.command("provenance verify")
 @click.argument("wheels", nargs=-1, type=_FILE, metavar="WHEEL...")
-@catalogue.SIGNED_BY
+@command.option(
+    "--signed-by",
+    "keys",
+    multiple=True,
+    type=options.GivenPath(),
+    metavar="KEY.pub",
+    help="One of these public keys (Ed25519, SSH) must have signed; may be given several times.",
+)
 @catalogue.LIST_CHECKS.but(name="list_faults")
 @catalogue.JSON
 def verify(wheels: tuple[Path, ...], keys: tuple[Path, ...], list_faults: bool, as_json: bool) -> None:

@@ -427,7 +427,7 @@ def _explain_newer(
 
 
 _STAGE_TIPS = {
-    RejectionStage.VERSION: "ask for another version, or with --pre for pre-releases too",
+    RejectionStage.VERSION: "ask for another version, or with 'NAME>=0.dev0' for pre-releases too",
     RejectionStage.TAGS: "take a Python that there are wheels for, or another index",
     RejectionStage.PYTHON: "take a Python that there are wheels for, or another index",
     RejectionStage.YANKED: "a yanked version must be requested exactly: ==",

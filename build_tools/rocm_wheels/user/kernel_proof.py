@@ -185,7 +185,6 @@ def choose_proven_wheels(
     reach: reader.IndexReader,
     *,
     channel: str = "stable",
-    pre: bool = False,
     allow_cpu: bool = False,
 ) -> tuple[candidates.WheelChoice, ...]:
     """Choose as ``choose_wheels``, of a torch that is proven to serve a GPU of the machine.
@@ -196,7 +195,7 @@ def choose_proven_wheels(
 
     def plan(refused: Mapping[str, UnservedGpuError]) -> tuple[candidates.WheelChoice, ...]:
         choices = choose.choose_wheels(
-            requirements, index, host, reach, channel=channel, pre=pre, allow_cpu=allow_cpu, refused=refused
+            requirements, index, host, reach, channel=channel, allow_cpu=allow_cpu, refused=refused
         )
         return choices if allow_cpu else tuple(_prove_choice(choice, host, reach) for choice in choices)
 

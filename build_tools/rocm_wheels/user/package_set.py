@@ -39,20 +39,18 @@ _DEVICE_EXTRA = "device-"
 
 @dataclass(frozen=True)
 class InstallRequest:
-    """What a user wants. ``gfx`` and ``rocm`` state another machine.
+    """What a user wants. ``gfx`` states another machine.
 
     ``venv`` is the folder of an environment that is made of ``python`` where it is not there. ``find_links``
-    are folders and pages whose wheels count as those of the chosen index, but for torch's. ``signers`` are
-    public keys by name: one of them must have signed the statements of how wheels of recipes were made.
-    ``signed`` says which pages of the index are taken; None: all. ``allow_cpu``: a torch that serves no GPU
-    of this machine is taken, too. ``lock`` has everything: nothing is chosen. ``whole``: also what is
-    installed and stays is to have a file, as a lock or a folder for other machines does. ``dry_run``: no
-    wheel is fetched to see what is in it.
+    are folders and pages whose wheels count as those of the chosen index, but for torch's. ``signed`` says
+    which pages of the index are taken; None: all. ``allow_cpu``: a torch that serves no GPU of this machine
+    is taken, too. ``lock`` has everything: nothing is chosen. ``whole``: also what is installed and stays is
+    to have a file, as a lock or a folder for other machines does. ``dry_run``: no wheel is fetched to see
+    what is in it.
     """
 
     packages: tuple[str, ...] = ()
     index: str | None = None
-    dependency_index: str | None = None
     rocm_index: str | None = None
     find_links: tuple[str, ...] = ()
     python: Path | None = None
@@ -60,8 +58,6 @@ class InstallRequest:
     channel: str = "stable"
     pre: bool = False
     gfx: tuple[str, ...] = ()
-    rocm: str | None = None
-    signers: Mapping[str, str] | None = None
     signed: SignedIndexes | None = None
     allow_cpu: bool = False
     lock: Path | None = None

@@ -27,7 +27,6 @@ from rocm_wheels.user import (
     package_set,
     plan_reader,
     requested,
-    statements,
 )
 from rocm_wheels.user.host import StatedMachine, make_host
 from rocm_wheels.user.installed_packages import InstalledDistribution, detect_build
@@ -197,14 +196,11 @@ def plan_install(request: package_set.InstallRequest, env: Mapping[str, str]) ->
     python = target.environment
     settings = read_pip_settings(env, python.prefix)
     if settings.note and request.lock is None:
-        log.log_note(f"{settings.note}; --index, --dependency-index and --find-links name places")
+        log.log_note(f"{settings.note}; --index, UV_DEFAULT_INDEX and --find-links name places")
     env = {**env, **settings.variables}
-    pip_index = settings.index, settings.index_source
-    dependencies = requested.find_dependency_index(request.dependency_index, env, pip_index)
-    if settings.no_index and request.dependency_index is None:
-        dependencies = ""
+    dependencies = requested.find_dependency_index(env, settings)
     version = f"{python.version}{'t' if python.free_threaded else ''}"
-    host = make_host(env, StatedMachine(request.gfx, request.rocm, version))
+    host = make_host(env, StatedMachine(request.gfx, None, version))
     cache = user_folders.find_cache_folder(env, sys.platform)
     present = environment.list_installed(target) if target.base_python is None else {}
     reach = plan_reader.PlanReader(cache, settings.variables)
@@ -241,8 +237,6 @@ def _plan(
     if bare:
         more = f" and {len(bare) - 3} more" if len(bare) > 3 else ""
         log.log_warning(f"{requested.NO_DIGEST} {', '.join(bare[:3])}{more}: {requested.ONLY_CONNECTION}")
-    if request.signers:
-        statements.require_statements(plan.changed, request.signers, site.reach, site.cache, site.env)
     return plan
 
 

@@ -27,6 +27,7 @@ from rocm_wheels.core import errors, log
 from rocm_wheels.index import reader
 from rocm_wheels.models import project_names
 from rocm_wheels.models.closed_projects import is_closed_project
+from rocm_wheels.user.pip_settings import PipSettings
 
 PYPI_URL = "https://pypi.org/simple/"
 NO_DIGEST, ONLY_CONNECTION = "the index states no sha256 of", "only the connection vouches for the bytes"
@@ -137,14 +138,15 @@ def _generate_slips(name: str) -> Iterator[str]:
         yield name[:at] + name[at : at + 2][::-1] + name[at + 2 :]
 
 
-def find_dependency_index(option: str | None, env: Mapping[str, str], pip: tuple[str, str]) -> str:
-    """Return the URL of the index of dependencies: of the option, uv's variables, or ``pip``'s settings.
+def find_dependency_index(env: Mapping[str, str], pip: PipSettings) -> str:
+    """Return the URL of the index of dependencies: of uv's variables, or of what is set for pip.
 
-    ``pip`` is its index-url and who says it. UsageError names the option or variable that has none.
+    "" where pip is to ask none. UsageError names the variable or file whose index is none.
     """
-    variables = ("UV_DEFAULT_INDEX", "UV_INDEX_URL")
-    stated = (("--dependency-index", option), *((name, env.get(name)) for name in variables))
-    for name, url in (*stated, (pip[1], pip[0])):
+    stated = [(name, env.get(name, "")) for name in ("UV_DEFAULT_INDEX", "UV_INDEX_URL")]
+    if pip.no_index and not any(url for _, url in stated):
+        return ""
+    for name, url in (*stated, (pip.index_source, pip.index)):
         if url:
             try:
                 return reader.resolve_index_url(url)
