@@ -108,29 +108,29 @@ def test_from_the_gate_to_the_channel_and_back(tmp_path: Path, capsys: pytest.Ca
     assert boundary.run_command(main.cli, words(new)) == 0
     assert "nothing to do; nightly of" in capsys.readouterr().out
     judged = ("--policy", str(policy))
-    back = ["set", "demote", str(place), *judged, "--channel", "nightly", "--to", old]
+    back = ["set", "demote", str(place), *judged, "--channel", "nightly", "--set", new]
     assert boundary.run_command(main.cli, [*back, "--dry-run"]) == 0
     assert f"would replace {FAMILY}/simple/nightly/torch/index.json" in capsys.readouterr().out
     assert read_channel(store, PATHS, "nightly").channel.current == new
     begins = ["set", "demote", str(place), *judged, "--channel", "nightly", "--set"]
     assert boundary.run_command(main.cli, [*begins, "2.9."]) == 15
-    assert f"2.9. could be {old}, {new}\ntip: give the whole id" in capsys.readouterr().err
+    assert f"2.9. could be {old}, {new}\ntip: give more of the id" in capsys.readouterr().err
     assert boundary.run_command(main.cli, [*begins, ""]) == 15
-    assert f" is not on nightly of {FAMILY}" in capsys.readouterr().err
-    assert boundary.run_command(main.cli, [*back[:-1], old[:-3]]) == 0
+    assert " is not on nightly" in capsys.readouterr().err
+    assert boundary.run_command(main.cli, [*back[:-1], new[:-3]]) == 0
     told = capsys.readouterr().out
     assert f"{new} demoted; nightly of {FAMILY} is at {old}" in told
     program, *again = shlex.split(told.partition("put it back: ")[2])  # the line that it prints does
     assert program == "rocm-wheels" and boundary.run_command(main.cli, again) == 0
     assert f"{new} promoted; nightly of {FAMILY} is at {new}" in capsys.readouterr().out
-    assert boundary.run_command(main.cli, [*back[:-1], old[:-3]]) == 0
+    assert boundary.run_command(main.cli, [*back[:-1], new[:-3]]) == 0
     capsys.readouterr()
     assert boundary.run_command(main.cli, back) == 0
     assert "nothing to do" in capsys.readouterr().out
     assert boundary.run_command(main.cli, [*begins, new[:-3]]) == 0
     assert "nothing to do" in capsys.readouterr().out
     assert boundary.run_command(main.cli, [*begins, "2.9.3-x"]) == 15
-    assert f"is not on nightly of {FAMILY}" in capsys.readouterr().err
+    assert "is not on nightly" in capsys.readouterr().err
     undo = ["set", "promote", str(place), "--abandon"]
     assert (
         boundary.run_command(main.cli, [*undo, read_channel(store, PATHS, "nightly").channel.change_id]) == 15
@@ -144,9 +144,7 @@ def test_from_the_gate_to_the_channel_and_back(tmp_path: Path, capsys: pytest.Ca
         assert boundary.run_command(main.cli, [*undo[:-1], *wrong]) == 2
         assert "tip: name both: --set ID --channel NAME" in capsys.readouterr().err
     before_demote = everything(place)
-    for wrong in ([], ["--set", old, "--to", old]):
-        assert boundary.run_command(main.cli, [*begins[:-1], *wrong]) == 2
-        assert "tip: name the set with --set ID, or the one that is to be" in capsys.readouterr().err
+    assert boundary.run_command(main.cli, begins[:-1]) == 2
     assert everything(place) == before_demote
     assert boundary.run_command(main.cli, [*begins, old]) == 0
     assert "is at no set" in capsys.readouterr().out
@@ -196,7 +194,6 @@ def test_the_lines_that_are_printed_lead_through(
     ]
     assert boundary.run_command(main.cli, listed) == 0
     assert f"undo it: rocm-wheels set promote {shop.place} --abandon {undo[-1]}\n" in capsys.readouterr().out
-    undo[1] = action  # either command undoes it
     assert boundary.run_command(main.cli, [*undo, "--dry-run"]) == 0
     assert f"dry run: change of {new.id} undone" in capsys.readouterr().out
     for said_so in (f"change of {new.id} undone; nightly of", "nothing to do; nightly of"):

@@ -51,7 +51,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
 @pytest.fixture
 def promote(bench: Bench, capsys: pytest.CaptureFixture[str]) -> Promote:
     def asked(document: wheel_set.SetDocument, *words: str, code: int = 0) -> Any:
-        named = ["--set", document.id, "--family", document.family, "--channel", "nightly"]
+        named = ["--set", document.id, "--channel", "nightly"]
         said = ["--policy", str(bench.root / "policy.yaml"), *words]
         assert (
             boundary.run_command(main.cli, ["set", "promote", str(bench.store.folder), *named, *said]) == code

@@ -67,9 +67,7 @@ def world(tmp_path: Path) -> World:
 
 
 def stage(world: World, store: Store) -> wheel_set.SetDocument:
-    plan = plan_stage(
-        world.wheels, [a_lock(["triton"])], paths=world.places, layout="per-family", version="3.5.0rc1"
-    )
+    plan = plan_stage(world.wheels, [a_lock(["triton"])], paths=world.places, layout="per-family")
     return stage_set(store, plan, now=NOW).document
 
 
@@ -170,7 +168,7 @@ def test_final_wheels_say_what_they_were_made_of(world: World, key: Path, tmp_pa
     report = provenance.verify_provenance(final, ENV)
     assert (report.findings, report.steps) == ([], ("finalize",))
     words = ["set", "stage", place, str(final), "--lock", *map(str, output.glob("*.lock*"))]
-    words += ["--family", world.places.family, "--version", "3.5.0"]
+    words += ["--family", world.places.family]
     assert boundary.run_command(main.cli, words) == 0
     store = FolderStore(tmp_path / "store")
     (set_id,) = set(wheel_set.list_set_ids(store, world.places.family)) - {document.id}
@@ -189,8 +187,5 @@ def test_a_wrong_statement_is_not_staged(world: World, tmp_path: Path) -> None:
     document["subject"][0]["digest"]["sha256"] = "f" * 64
     locate_statement(wheel).write_text(json.dumps(document))
     words = ["set", "stage", str(tmp_path / "store"), str(wheel), "--lock", str(world.lock)]
-    assert (
-        boundary.run_command(main.cli, [*words, "--family", world.places.family, "--version", "3.5.0rc1"])
-        == 15
-    )
+    assert boundary.run_command(main.cli, [*words, "--family", world.places.family]) == 15
     assert not (tmp_path / "store").exists() or not list((tmp_path / "store").rglob("set.json"))

@@ -223,8 +223,9 @@ def test_reading_tells_known_signers_from_others_and_from_nobody(key: Path, tmp_
 
 
 def test_a_channel_that_needs_signatures_is_opened_by_one(
-    key: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    key: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
+    monkeypatch.setenv("GITHUB_ACTOR", "ann")
     store = folder.FolderStore(tmp_path / "store")
     put_set(store, SET)
     policy, results = tmp_path / "policy.yaml", tmp_path / "audit.json"
@@ -232,17 +233,12 @@ def test_a_channel_that_needs_signatures_is_opened_by_one(
     results.write_bytes(PASSED.to_json())
     chosen = [str(tmp_path / "store"), "--set", "2.9.1"]
     gate = ["set", "gate", *chosen, "--channel", "nightly", "--policy", str(policy), "--explain"]
-    assert (
-        boundary.run_command(
-            main.cli, ["set", "evidence", "add", *chosen, "--from", str(results), "--by", "ann"]
-        )
-        == 0
-    )
+    assert boundary.run_command(main.cli, ["set", "evidence", "add", *chosen, "--from", str(results)]) == 0
     capsys.readouterr()
     assert boundary.run_command(main.cli, [*gate, "--json"]) == 15
     ignored = json.loads(capsys.readouterr().out)["ignored"]
     assert [entry["code"] for entry in ignored] == ["not-signed"]
-    add = ["set", "evidence", "add", *chosen, "--from", str(results), "--by", "ann", "--sign-with", str(key)]
+    add = ["set", "evidence", "add", *chosen, "--from", str(results), "--sign-with", str(key)]
     assert boundary.run_command(main.cli, add) == 0
     assert boundary.run_command(main.cli, gate) == 0
     assert "by ann, signed by ann" in capsys.readouterr().out
@@ -286,7 +282,8 @@ def test_evidence_that_a_workflow_attested_is_signed_by_it(
     policy.write_text(POLICY.replace("ann: KEY", f"ci: {identity}"))
     results.write_bytes(PASSED.to_json())
     chosen = [str(place), "--set", "2.9.1"]
-    add = ["set", "evidence", "add", *chosen, "--by", "ann", "--from"]
+    add = ["set", "evidence", "add", *chosen, "--from"]
+    monkeypatch.setenv("GITHUB_ACTOR", "ann")
     gate = ["set", "gate", *chosen, "--channel", "nightly", "--policy", str(policy)]
     assert boundary.run_command(main.cli, [*add, str(results), "--write-payloads", str(payloads)]) == 0
     (payload,) = payloads.iterdir()

@@ -156,7 +156,8 @@ def test_a_document_of_other_wheels_or_another_lock_is_named(world: World) -> No
     plan, other = world.plan(), World(world.folder.with_name("other"), "2.9.2").plan()
     scans = [wheel.scan for wheel in plan.wheels]
     faults = stage.find_document_faults(other.document, scans, [a_lock()])
-    assert faults == ["the set is to be of 2.9.2+rocm7.1.0, its torch is 2.9.1+rocm7.1.0"]
+    assert faults[0].startswith("torch-2.9.2") and faults[0].endswith(" was not there to be read")
+    assert "version is 2.9.1+rocm7.1.0, the document says 2.9.2+rocm7.1.0" in faults
     assert (
         "was not there to be read"
         in stage.find_document_faults(plan.document, [scans[0], scans[2]], [a_lock()])[0]
@@ -221,10 +222,12 @@ def test_of_a_bucket_wheels_are_fetched_or_must_be_those_of_the_set(
     assert check(store.url, document, "--wheels", str(other)) == 15
     assert "not among the wheels that were named" in capsys.readouterr().err
     assert found(store, document) == {}
-    payloads = tmp_path / "payloads"
-    assert check(store.url, document, "--write-payloads", str(payloads)) == 14
-    assert len(list(payloads.iterdir())) == 3 and found(store, document) == {}
-    assert check(store.url, document, "--wheels", str(world.folder)) == 14
+    reports, payloads = tmp_path / "reports", tmp_path / "payloads"
+    assert check(store.url, document, "--output-dir", str(reports)) == 14
+    assert found(store, document) == {"audit": ["fail", "pass"], "resolver": ["pass"]}
+    words = ["set", "evidence", "add", store.url, "--set", document.id, "--from", str(reports)]
+    assert boundary.run_command(main.cli, [*words, "--write-payloads", str(payloads)]) == 0
+    assert len(list(payloads.iterdir())) == 3
     assert found(store, document) == {"audit": ["fail", "pass"], "resolver": ["pass"]}
 
 

@@ -36,10 +36,9 @@ def test_a_policy_is_made_and_names_each_key_once(tmp_path: Path, capsys: pytest
     assert make("lab", "--policy", str(policy)) == 2
     assert "names a signer lab already" in capsys.readouterr().err
     assert (policy.read_bytes(), private.read_bytes()) == before
-    other = tmp_path / "other.yaml"
-    assert (
-        make("lab", "--policy", str(other), "--key", str(private)) == 0
-    )  # which is there, for another policy
+    other = policy.parent / "other.yaml"
+    assert make("lab", "--policy", str(other)) == 0  # the key is there, of another policy
+    assert private.read_bytes() == before[1]
     assert load_policy(other).signers == {"lab": load_policy(policy).signers["lab"]}
 
 
@@ -96,7 +95,7 @@ def test_a_policy_of_any_form_gets_a_signer_and_keeps_all_else(form: str, tmp_pa
     policy.write_bytes(text)
     before = load_policy(policy)
     for name in ("lab", "2nd: lab"):
-        assert make(name, "--policy", str(policy), "--key", str(tmp_path / name[:3])) == 0
+        assert make(name, "--policy", str(policy)) == 0
         after = load_policy(policy)
         assert set(after.signers) == {*before.signers, name}
         assert after.model_copy(update={"signers": before.signers}) == before

@@ -589,7 +589,7 @@ def test_the_commands_sign_by_a_key_that_a_variable_holds(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     (tmp_path / "temp").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temp"))
-    refresh = ["set", "refresh", str(place), "--family", FAMILY]
+    refresh = ["set", "refresh", str(place)]
     demote = ["set", "demote", str(place), "--channel", "nightly", "--set", sets.documents[0].id]
     monkeypatch.setenv("ROCM_WHEELS_RELEASE_KEY", keys[0].read_text())
     assert boundary.run_command(main.cli, refresh) == 15  # nobody has signed it

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -31,22 +32,21 @@ BEGIN = datetime.now(timezone.utc).replace(microsecond=0) - timedelta(days=80)
 NOW = BEGIN + timedelta(days=40)
 PASSED = verdict.Verdict("x", FAMILY, "nightly", NOW, (verdict.RuleResult("hashes", "pass"),))
 RULES = make_policy("channels: {nightly: {signed: false, rules: {audit: {fresh: 14d}}}}")
-# of the six sets of `staged`, by number: what these keep
+# of the five sets of `staged`, by number: what these keep
 RETENTION = policy.RetentionPolicy(keep=1, keep_for=timedelta(days=7), keep_passed_for=timedelta(days=60))
-SHOWN, MADE_FROM, FAILED, PASSING, PLAIN, NEWEST = range(6)
+SHOWN, FAILED, PASSING, PLAIN, NEWEST = range(5)
 
 
 class Staged:
-    """A store with six sets, four days apart; the first is shown by nightly."""
+    """A store with five sets, four days apart; the first is shown by nightly."""
 
     def __init__(self, home: Path) -> None:
         self.folder = home / "store"
         self.plans: list[StagePlan] = []
         self.ids: list[str] = []
-        for number in range(6):
+        for number in range(5):
             world = World(home / str(number), f"2.9.{number + 1}")
-            origin = self.ids[MADE_FROM] if number == NEWEST else None
-            plan = plan_stage(world.wheels, [a_lock()], paths=PATHS, layout="per-family", origin=origin)
+            plan = plan_stage(world.wheels, [a_lock()], paths=PATHS, layout="per-family")
             self.plans.append(plan)
             self.ids.append(plan.document.id)
         self.fill(FolderStore(self.folder))
@@ -122,14 +122,13 @@ def store(request: pytest.FixtureRequest, staged: Staged, tmp_path: Path) -> Sto
 def test_what_nothing_needs_goes(staged: Staged, store: Store) -> None:
     before = content(store)
     gone = [staged.ids[number] for number in (PLAIN, FAILED)]
-    kept = {staged.ids[number] for number in (SHOWN, MADE_FROM, PASSING, NEWEST)}
+    kept = {staged.ids[number] for number in (SHOWN, PASSING, NEWEST)}
     dry = pruner(store).plan(FAMILY)
     assert content(store) == before
     plan = pruner(store).prune(FAMILY)
     assert dry == plan and [document.id for document in plan.sets] == gone
     assert set(plan.kept) == kept == set(visible(store))
     assert plan.kept[staged.ids[SHOWN]] == "nightly shows it"
-    assert plan.kept[staged.ids[MADE_FROM]] == f"{staged.ids[NEWEST]} was made from it"
     assert "passed" in plan.kept[staged.ids[PASSING]] and "newest" in plan.kept[staged.ids[NEWEST]]
     wheels = {
         file.sha256: file.size
@@ -308,7 +307,7 @@ def test_files_of_no_set_go_when_no_stage_can_be_at_them_any_more(staged: Staged
     assert expected.sets == () and expected.files and later.prune(FAMILY) == expected
     assert begun.keys() - content(store).keys() >= set(expected.files)
     assert not [path for path in content(store) if plan.document.id in path or "2.9.9" in path]
-    assert findings(store) == [] and len(visible(store)) == 6
+    assert findings(store) == [] and len(visible(store)) == 5
     stage(store, plan)
     assert findings(store) == []
 
@@ -330,8 +329,12 @@ def test_the_command_says_what_goes_and_why_the_rest_stays(
 ) -> None:
     store = staged.copy(tmp_path / "copy")
     before = content(store)
-    words = ["store", "prune", str(store.folder), "--keep", "1", "--keep-for", "1h"]
-    words += ["--keep-passed-for", "1h", "--json"]
+    rules = tmp_path / "policy.yaml"
+    ours = re.sub(
+        "(?m)^retention:.*$", "retention: {keep_for: 1h, keep_passed_for: 1h}", policy.read_policy_text()
+    )
+    rules.write_text(ours)
+    words = ["store", "prune", str(store.folder), "--policy", str(rules), "--keep", "1", "--json"]
     printed = []
     for options in (["--dry-run"], []):
         assert boundary.run_command(main.cli, [*words, *options]) == 0
@@ -348,9 +351,7 @@ def test_what_is_wrong_is_said_and_nothing_goes(staged: Staged, tmp_path: Path) 
     store = staged.copy(tmp_path / "copy")
     before, place = content(store), str(store.folder)
     wrong = (
-        ["--keep-for", "soon"],
         ["--keep", "0"],
-        ["--family", "gfx1151"],
         ["--policy", str(tmp_path / "none.yaml")],
     )
     for words in wrong:

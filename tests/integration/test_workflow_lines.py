@@ -104,16 +104,16 @@ def test_all_checks_are_added_and_a_failure_is_the_exit_code(
     machine: Machine, staged: dict[str, str]
 ) -> None:
     """One of these wheels is not what its recipe says; installers take them all."""
-    given = {"STORE": machine.store, "SET": staged["set"], "FAMILY": FAMILY}
-    machine.run("release-set check what needs no GPU, to be attested", code=14, **given)
-    assert machine.list_results() == set() and list((machine.folder / "payloads").glob("*.json"))
+    given = {"STORE": machine.store, "SET": staged["set"]}
     _, said = machine.run("release-set check what needs no GPU", code=14, **given)
     assert machine.list_results() >= {("audit", "fail"), ("resolver", "pass")}, said
+    machine.run("release-set check write what is attested", **given)
+    assert len(list((machine.folder / "payloads").glob("*.json"))) >= 2
     machine.run("release-set check what needs no GPU", code=2, **(given | {"STORE": "none"}))
 
 
 def test_a_set_is_judged_shown_and_cared_for(machine: Machine, staged: dict[str, str]) -> None:
-    asked = {"STORE": machine.store, "SET": staged["set"], "FAMILY": FAMILY, "CHANNEL": "nightly"}
+    asked = {"STORE": machine.store, "SET": staged["set"], "CHANNEL": "nightly"}
     told, said = machine.run("promote gate gate", **asked)
     assert told == {"passed": "false"} and "smoke" in said
     machine.run("promote gate gate that must let it pass", code=15, **asked)
@@ -142,6 +142,6 @@ def test_a_family_without_a_machine_is_told(machine: Machine, family: str, code:
 def test_results_of_a_gpu_are_added(machine: Machine, staged: dict[str, str]) -> None:
     (machine.folder / "results").mkdir()
     (machine.folder / "results" / "results.json").write_text("{}")
-    given = {"STORE": machine.store, "SET": staged["set"], "FAMILY": FAMILY, "KIND": "a-label"}
+    given = {"STORE": machine.store, "SET": staged["set"], "KIND": "a-label"}
     _, said = machine.run("evidence add write it down", code=2, **given, RESULTS="results/results.json")
     assert "results.json" in said and machine.list_results() == set()

@@ -11,7 +11,7 @@ from packaging.requirements import Requirement
 
 from rocm_wheels.core import errors
 from rocm_wheels.release import set_conflicts, store_paths, wheel_set
-from rocm_wheels.release.channel import Channel, ChannelSet, PendingChange, list_newer_sets, read_channel
+from rocm_wheels.release.channel import Channel, ChannelSet, PendingChange, find_sets_on, read_channel
 from rocm_wheels.stores import folder
 
 V = "2.9.1+rocm7.1.0"
@@ -44,17 +44,13 @@ def requires(document: wheel_set.SetDocument, *said: str) -> dict[str, list[Requ
 def test_wheels_pin_those_of_their_set(said: str, pinned: bool) -> None:
     document = a_set(*PAIR)
     if pinned:
-        assert set_conflicts.require_pins(document, requires(document, said)) == ()
+        set_conflicts.require_pins(document, requires(document, said))
     else:
         with pytest.raises(
             errors.ReleaseError, match=r"are not pinned to it: torchvision-.* requires torch"
         ) as found:
             set_conflicts.require_pins(document, requires(document, said))
         assert "exact versions" in str(found.value.tip)
-        (shown, *_) = set_conflicts.require_pins(
-            document, requires(document, said), allow=True
-        )  # by --allow-unpinned
-        assert shown.startswith("not pinned: torchvision-") and " requires torch" in shown
 
 
 def needing(document: wheel_set.SetDocument, **needs: list[str]) -> dict[str, list[Requirement]]:
@@ -71,13 +67,10 @@ def needing(document: wheel_set.SetDocument, **needs: list[str]) -> dict[str, li
 def test_what_nothing_ties_is_refused() -> None:
     document = a_set(*PAIR, wheel("apex"))
     tied = needing(document, torchvision=["torch"], apex=["torch"])
-    assert set_conflicts.require_pins(document, tied) == ()
+    set_conflicts.require_pins(document, tied)
     loose = needing(document, torchvision=["torch"])
     with pytest.raises(errors.ReleaseError, match="nothing ties apex to torch, torchvision in 2"):
         set_conflicts.require_pins(document, loose)
-    assert set_conflicts.require_pins(document, loose, allow=True) == (
-        "not tied: apex to torch, torchvision",
-    )
 
 
 KERNELS = "amd-torch-device-gfx942"
@@ -88,7 +81,7 @@ def test_what_an_extra_requires_is_pinned_and_comes_first() -> None:
     """A host wheel has its kernels by an extra; they may require it, too."""
     document = a_set(wheel("torch"), wheel(KERNELS))
     pinned = needing(document, torch=[f"{KERNELS}=={V} ; {BY_EXTRA}"])
-    assert set_conflicts.require_pins(document, pinned) == ()
+    set_conflicts.require_pins(document, pinned)
     assert set_conflicts.sort_by_dependencies([document], pinned) == [KERNELS, "torch"]
     both = needing(document, torch=[f"{KERNELS}=={V} ; {BY_EXTRA}"], **{KERNELS: ["torch"]})
     assert set_conflicts.sort_by_dependencies([document], both) == ["torch", KERNELS]
@@ -96,11 +89,8 @@ def test_what_an_extra_requires_is_pinned_and_comes_first() -> None:
     with pytest.raises(errors.ReleaseError, match=f"are not pinned to it: torch-.* requires {KERNELS}"):
         set_conflicts.require_pins(document, loose)
     # what pins torch decides by itself
-    assert (
-        set_conflicts.require_pins(
-            document, {**both, **loose, **needing(a_set(wheel(KERNELS)), **{KERNELS: ["torch"]})}
-        )
-        == ()
+    set_conflicts.require_pins(
+        document, {**both, **loose, **needing(a_set(wheel(KERNELS)), **{KERNELS: ["torch"]})}
     )
 
 
@@ -119,14 +109,8 @@ def test_sets_that_share_what_ties_them_are_not_shown_together() -> None:
         errors.ReleaseError, match=r"differ in torchaudio, torchvision, .* ties torchaudio to torchvision"
     ):
         set_conflicts.require_ties(new, requires, [old])
-    assert len(set_conflicts.require_ties(new, requires, [old], allow=True)) == 1
-    assert set_conflicts.require_ties(new, requires, [a_release("1", "2.9.0")]) == ()
-    assert (
-        set_conflicts.require_ties(
-            new, needing(new, torchvision=["torch"], torchaudio=["torchvision"]), [old]
-        )
-        == ()
-    )
+    set_conflicts.require_ties(new, requires, [a_release("1", "2.9.0")])
+    set_conflicts.require_ties(new, needing(new, torchvision=["torch"], torchaudio=["torchvision"]), [old])
 
 
 def rebuilt(file: wheel_set.SetFile) -> wheel_set.SetFile:
@@ -208,21 +192,37 @@ IDS = [one.set for one in SHOWN]
 
 def test_a_channel_remembers_what_was_done(tmp_path: Path) -> None:
     channel = Channel(family="gfx94X-dcgpu", channel="stable", sets=SHOWN)
-    assert list_newer_sets(channel, IDS[0]) == tuple(IDS[1:])
-    assert list_newer_sets(channel, IDS[2]) == ()
-    with pytest.raises(errors.ReleaseError, match=r"2\.9\.9 is not on stable of gfx94X-dcgpu"):
-        list_newer_sets(channel, "2.9.9")
     pending = PendingChange(
         action="demote", sets=tuple(IDS[1:]), by="ann", began="now", goal=SHOWN[:1], adds=False
     )
     begun = channel.with_pending(pending)
-    assert list_newer_sets(begun, IDS[0]) == tuple(IDS[1:])
     settled = begun.finish_pending()
     assert (settled.current, settled.shown, settled.revision) == (IDS[0], (IDS[0],), 2)
     assert settled.demoted == set(IDS[1:])
     store, places = folder.FolderStore(tmp_path), store_paths.FamilyPaths(settled.family)
     store.create(places.channel_document("stable"), settled.to_json())
     assert read_channel(store, places, "stable").channel == settled
+
+
+def test_the_family_of_sets_is_that_of_the_channel_that_shows_or_showed_them(tmp_path: Path) -> None:
+    store = folder.FolderStore(tmp_path)
+    for family, sets in (("gfx94X-dcgpu", SHOWN[:2]), ("gfx110X-all", SHOWN[2:])):
+        channel = Channel(family=family, channel="stable", sets=sets)
+        store.create(store_paths.FamilyPaths(family).channel_document("stable"), channel.to_json())
+    paths, found = find_sets_on(store, "stable", ["2.9.2", IDS[0], IDS[1]])
+    assert (paths.family, found) == ("gfx94X-dcgpu", (IDS[1], IDS[0]))
+    assert find_sets_on(store, "stable", ["2.9.3"])[0].family == "gfx110X-all"
+    with pytest.raises(errors.UsageError, match=r"are of gfx110X-all and gfx94X-dcgpu"):
+        find_sets_on(store, "stable", IDS)
+    for begins, says in (("2.9.", "2.9. could be 2.9.1-"), ("2.9.9", "2.9.9 is not on"), ("", "is not on")):
+        with pytest.raises(errors.ReleaseError, match=says):
+            find_sets_on(store, "stable", [begins])
+    document = tmp_path / store_paths.FamilyPaths("gfx110X-all").channel_document("stable")
+    document.chmod(0o644)
+    document.write_text("{}")
+    assert find_sets_on(store, "stable", IDS[:1])[1] == (IDS[0],), "a damaged channel of another family"
+    with pytest.raises(errors.DataError):
+        find_sets_on(store, "stable", IDS[2:])
 
 
 KNOWN = Channel(family="gfx94X-dcgpu", channel="stable", sets=SHOWN[:1]).to_json()

@@ -156,7 +156,7 @@ def test_a_set_is_held_until_all_its_evidence_is_there(world: World):
         "--wheels",
         next(path for path in world.wheels if path.name.startswith("torch-2.9.1+rocm7.1.0-cp312")),
     )
-    assert world.add("--from", junit_xml, *torch, "--gfx", "gfx1030", "--log", "https://ci/1")[0] == 0
+    assert world.add("--from", junit_xml, *torch, "--gfx", "gfx1030")[0] == 0
     code, out, _ = world.gate("--explain")
     assert code == 0, out
     assert "      20261121T100000Z-" in out
@@ -190,7 +190,6 @@ def test_results_do_not_become_younger_with_their_file(world: World):
     (made,) = json.loads(world.add("--from", with_age(world.audited(when=when)), "--json")[1])
     assert (made["when"], made["tool"]) == ("2026-11-20T09:00:00Z", "rocm-wheels 1.2 set check")
     assert len(made["source"]) == 64
-    assert world.add("--from", world.audited(when=when), "--when", "2026-11-21T10:00:00Z")[0] == 2
 
 
 @pytest.mark.contract
@@ -403,10 +402,6 @@ WRONG: dict[str, tuple[Write, int]] = {
         lambda w: ["--from", w.write("old.json", {"schema": 1, "tool": "x smoke tests", "tests": []})],
         2,
     ),
-    "younger than it says": (
-        lambda w: ["--from", w.smoke("passed"), "--when", "2026-11-21T11:30:00Z"],
-        2,
-    ),
     "of the year 0": (
         lambda w: ["--from", w.smoke("passed", when="0001-01-01T00:00:00+14:00")],
         2,
@@ -416,19 +411,11 @@ WRONG: dict[str, tuple[Write, int]] = {
         lambda w: ["--from", w.smoke("passed", when="2027-01-01T00:00:00Z")],
         2,
     ),
-    "of the last second there is": (
-        lambda w: ["--from", w.smoke("passed"), "--when", "9999-12-31T23:59:59Z"],
-        2,
-    ),
     "found in the last second there is": (
         lambda w: ["--from", w.smoke("passed", when="9999-12-31T23:59:59Z")],
         2,
     ),
     "no such target": (lambda w: ["--from", w.audited(), "--gfx", "gfx1033x"], 2),
-    "a time without a zone": (
-        lambda w: ["--from", w.audited(), "--when", "2026-11-21 10:00"],
-        2,
-    ),
     "JUnit without a GPU": (
         lambda w: ["--from", w.write("a.xml", WHOLE), "--wheels", w.wheels[0]],
         2,
@@ -476,10 +463,6 @@ def test_wrong_input_is_refused_and_nothing_is_written(world: World, case: str):
             2,
         ),
         (("set", "gate", "STORE", "--set", "2.9.1", "--channel", "nightly", "--policy", "p"), 2),
-        (
-            ("set", "show", "STORE", "--set", "2.9.1", "--family", "gfx942"),
-            15,
-        ),
         (("set", "show", "STORE", "--set", "2.9.1", "2026"), 2),
         (("set", "gate", "STORE", "--set", "2.9.1"), 2),
     ],

@@ -114,7 +114,7 @@ def test_a_document_of_one_lock_names_it_once(tmp_path: Path) -> None:
     found = plan(tmp_path, made, [NEWER]).document
     shown = json.loads(found.to_json())
     assert list(shown) == [
-        *("schema", "id", "created", "version", "rocm", "family", "layout", "files", "locks", "origin"),
+        *("schema", "id", "created", "version", "rocm", "family", "layout", "files", "locks"),
         *("planned", "missing", "seal"),
     ]
     assert (shown["schema"], len(shown["locks"])) == (1, 1)

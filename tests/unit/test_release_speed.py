@@ -30,7 +30,7 @@ def other_set(
     """A set of one torch that is none of the sets of another number."""
     name = f"torch-{version}-cp312-cp312-{platform}.whl"
     file = wheel("torch", name=name, version=version, sha256=sha(f"{name} {number}"))
-    set_id = wheel_set.make_set_id(version, [(file.name, file.sha256)], SET.locks[0].digest)
+    set_id = wheel_set.make_set_id(version, SET.family, [(file.name, file.sha256)], SET.locks[0].digest)
     return a_set(file, version=version, id=set_id)
 
 

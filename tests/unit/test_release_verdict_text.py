@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from typing import Any, get_args
 
-from judged_sets import NOW, SET
+from judged_sets import EVERY, NOW, SET, judged, said
 from messages import take_down, transcript
 
 from rocm_wheels.release import next_step, verdict, verdict_text
@@ -153,7 +154,7 @@ def test_every_failure_has_a_next_step() -> None:
         "channel": ["refused"],
     }
     assert set(holding) == set(verdict.RULE_NAMES)
-    words = next_step.CommandWords("s3://bucket", "F", "my policy.yaml")
+    words = next_step.CommandWords("s3://bucket", "my policy.yaml")
     for name, codes in holding.items():
         for code in codes:
             gfx = "gfx942" if name in {"smoke", "speed", "tests"} else ""
@@ -213,3 +214,31 @@ def test_json_has_facts_and_no_sentence() -> None:
         {"passed": 70, "failed": 2},
     )
     assert said["title"] == "smoke on gfx942" and "why" not in said and "tip" not in said
+
+
+def test_the_summary_of_a_job_names_all_that_failed_as_text() -> None:
+    """What somebody wrote into a result is no markup of it."""
+    failed = tuple(f"test_ops::test_{number}<script>|`" for number in range(285))
+    known = [
+        said("audit"),
+        said("smoke", gfx="gfx1030"),
+        said(
+            "smoke",
+            "fail",
+            gfx="gfx1031",
+            failed=failed,
+            counts={"failed": 285, "passed": 3},
+            detail="a|b `c` <script> | forged | row |",
+        ),
+    ]
+    step = "rocm-wheels set evidence add STORE --set X"
+    verdict = judged(EVERY, *known)
+    text = verdict_text.format_markdown(verdict, known, step)
+    assert text.count("- `test_ops::test_") == 285 and step in text
+    for shown in ("285 failed", "3 passed", "| gfx1030 | tested |", "| gfx1031 | failed |"):
+        assert shown in text
+    assert re.search(r"^\| fail \|", text, flags=re.M)
+    assert all(line.count("`") == 2 for line in text.splitlines() if line.startswith("- "))
+    outside = re.sub(r"`[^`\n]*`|\\.", "", re.sub(r"^- `.*`$", "", text, flags=re.M))
+    assert "forged" in outside and "<" not in outside and "`" not in outside.partition("\nNext:")[0]
+    assert {line.count("|") for line in outside.splitlines() if line.startswith("|")} == {4}

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin
 
 import pytest
-from judged_sets import FAMILY, NOW, TARGETS, a_set, policy, said, sha, wheel
+from judged_sets import FAMILY, NOW, TARGETS, a_set, said, sha, wheel
+from judged_sets import policy as make_policy
 from pydantic import ValidationError
 
 from rocm_wheels.core import errors
-from rocm_wheels.release import channel, refresh, support, wheel_set
+from rocm_wheels.release import channel, policy, refresh, support, wheel_set
 from rocm_wheels.release.evidence.store import StoredEvidence as Result
-from rocm_wheels.release.policy import load_policy
 from rocm_wheels.release.store_paths import FamilyPaths
 from rocm_wheels.release.support import SupportDocument
 from rocm_wheels.stores import folder
@@ -44,7 +45,7 @@ def told(
 ) -> refresh.SetStatus:
     when = "2026-11-20T00:00:00Z"
     entry = channel.ChannelSet(set=document.id, document=document.digest, when=when, by="ann", notes=notes)
-    rules = refresh.drop_age_limits(policy(text))
+    rules = refresh.drop_age_limits(make_policy(text))
     return refresh.make_set_status(document, results, entry, policy=rules, channel="stable", now=now)
 
 
@@ -299,23 +300,26 @@ def test_support_json_says_where_and_how() -> None:
 )
 def test_a_public_url_that_nobody_can_use_is_refused(url: str, says: str) -> None:
     with pytest.raises(errors.UsageError) as found:
-        support.check_public_url(url)
+        policy.check_public_url(url)
     assert says in str(found.value) and "secret" not in str(found.value)
 
 
 def test_where_a_store_is_seen_from_is_kept(tmp_path: Path) -> None:
     store = folder.FolderStore(tmp_path)
-    refresher = refresh.Refresher(store, load_policy(), "ann", NOW, {})
-    for url, others, known in (
-        ("https://h/x", ("https://o",), ("https://h/x/", ("https://o/",))),
-        (None, None, ("https://h/x/", ("https://o/",))),
-        ("", None, ("", ("https://o/",))),
-        (None, ("",), ("", ())),
-    ):
-        refresher.set_public(url, others)
+    plain = policy.load_policy()
+    rules = plain.model_copy(update={"other_indexes": ("https://o/",)})
+    refresher = refresh.Refresher(store, rules, "ann", NOW, {})
+    for url, known in (("https://h/x", "https://h/x/"), ("", "")):
+        refresher.set_public(url)
         refresher.refresh_support()  # which says the same of it
         public = support.read_public(store)
-        assert (public.public_url, public.other_indexes) == known
-        assert public.address_of(store, "a/") == (f"{known[0]}a/" if known[0] else store.url_of("a/"))
+        assert (public.public_url, public.other_indexes) == (known, ("https://o/",))
+        assert public.address_of(store, "a/") == (f"{known}a/" if known else store.url_of("a/"))
     with pytest.raises(errors.UsageError):
-        refresher.set_public(None, ("s3://x",))
+        refresher.set_public("s3://x")
+    replace(refresher, policy=plain).refresh_support()
+    assert support.read_public(store).other_indexes == ()
+    wrong = tmp_path / "policy.yaml"
+    wrong.write_text(f"{policy.read_policy_text()}\nother_indexes: ['s3://x']\n")
+    with pytest.raises(errors.DataError, match="is no URL of a folder"):
+        policy.load_policy(wrong)

@@ -67,7 +67,9 @@ def a_set(*files: wheel_set.SetFile, **more: Any) -> wheel_set.SetDocument:
     )
     found = {
         "schema": 1,
-        "id": wheel_set.make_set_id(version, ((f.name, f.sha256) for f in files), LOCK),
+        "id": wheel_set.make_set_id(
+            version, more.get("family", FAMILY), ((f.name, f.sha256) for f in files), LOCK
+        ),
         "created": "2026-11-20T00:00:00Z",
         "version": version,
         "family": FAMILY,

@@ -92,7 +92,7 @@ class Night:
         wheels = self.wheels(folder / f"{self.torch}-{self.day}-{self.platform}-{self.family}")
         plan = plan_stage(wheels, [self.lock], paths=places, layout=self.layout)
         stage_set(store, plan, now=self.created)
-        return wheel_set.find_set(store, plan.document.id, family=self.family)
+        return wheel_set.find_set(store, plan.document.id)
 
 
 def know(store: Store, document: wheel_set.SetDocument, gfx: str, outcome: str, when: datetime) -> None:

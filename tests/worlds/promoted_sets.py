@@ -149,7 +149,7 @@ def small_plan(world: World) -> StagePlan:
     """Return a set of one wheel, which has every kind of write."""
     wheels = [path for path in world.wheels if path.name.startswith("triton-")]
     locks = [a_lock(["triton"])]
-    return plan_stage(wheels, locks, paths=world.places, layout="per-family", version="3.5.0")
+    return plan_stage(wheels, locks, paths=world.places, layout="per-family")
 
 
 def visible(store: Store) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -31,7 +31,7 @@ exits with counts as for `git bisect run`: 0 is good, 125 cannot be tested, 1 to
 stops. Sets that cannot be installed are skipped.
 
 What the sets require comes from them first, then from --dependency-index, then from PyPI or
-UV_DEFAULT_INDEX, and from --find-links beside these.
+UV_DEFAULT_INDEX. A bucket must be served to installers: `set refresh --public-url` says where.
 
 \b
 Example:
@@ -52,7 +52,6 @@ with --dry-run:
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND...")
 @option("--good", required=True, metavar="ID", help="A set that works, or how its id begins.")
 @option("--bad", required=True, metavar="ID", help="A later set that does not.")
-@catalogue.FAMILY.but(help="Family of the sets, where several have their ids.")
 @catalogue.GFX.but(
     name="gfx", help="GPU targets that a set must be for, one at least [default: those of this machine]."
 )
@@ -70,20 +69,28 @@ with --dry-run:
     metavar="URL",
     help="Another index, as that of ROCm's packages.",
 )
-@catalogue.FIND_LINKS.but(multiple=True, metavar="URL|DIR", help="Folder or page of other wheels.")
-@catalogue.PRE.but(help="Take pre-releases of what the sets require, too.")
-@option(
-    "--store-url",
-    metavar="URL",
-    help="Where STORE is served to installers [default: a folder is read; of others, as the store says].",
-)
-@option("--trust-ends", is_flag=True, help="Believe that the good set is good and the bad one is bad.")
 @catalogue.DRY_RUN.but(help="Print which sets there are between the two.")
-@catalogue.WORK_DIR.but(help="Where environments are made [default: the cache folder].")
 @catalogue.JSON
-def bisect_command(store: str, command: tuple[str, ...], dry_run: bool, as_json: bool, **given: Any) -> None:
+def bisect_command(  # noqa: PLR0917 - click passes them by name
+    store: str,
+    command: tuple[str, ...],
+    good: str,
+    bad: str,
+    gfx: str | None,
+    python: str | None,
+    projects: tuple[str, ...],
+    extra_index: tuple[str, ...],
+    dry_run: bool,
+    as_json: bool,
+) -> None:
     """Ask, search, answer."""
-    from rocm_wheels.release import bisect
+    from packaging.utils import canonicalize_name
+
+    from rocm_wheels.core import user_folders
+    from rocm_wheels.models.gfx import parse_targets, strip_features
+    from rocm_wheels.release import bisect, support
+    from rocm_wheels.release.store_paths import FamilyPaths
+    from rocm_wheels.sdk import interpreters
     from rocm_wheels.stores.store import open_existing_store
 
     env = boundary.read_environment()
@@ -92,7 +99,7 @@ def bisect_command(store: str, command: tuple[str, ...], dry_run: bool, as_json:
         raise errors.UsageError(
             "there is no COMMAND to try sets with", tip="behind --; or see the sets: --dry-run"
         )
-    documents = bisect.list_sets_between(opened, given["good"], given["bad"], given["family"])
+    documents = bisect.list_sets_between(opened, good, bad)
     if dry_run:
         between = len(documents) - 2
         most = (
@@ -101,34 +108,8 @@ def bisect_command(store: str, command: tuple[str, ...], dry_run: bool, as_json:
         lines = [*map(_describe_set, documents), f"{most}, as long as each can be tested"]
         print_result({"sets": [document.id for document in documents]}, lines, as_json=as_json)
         return
-    request = _make_request(opened, documents, command, given)
-    good, bad, probes = bisect.bisect_sets(documents, request, env, trust_ends=given["trust_ends"])
-    hidden = [document.id for document in documents[good + 1 : bad]]
-    skipped = [probe for probe in probes if probe.set in hidden]
-    _print_answer(opened, documents[good], documents[bad], probes, skipped, as_json=as_json)
-
-
-def _make_request(
-    store: Store,
-    documents: Sequence[wheel_set.SetDocument],
-    words: tuple[str, ...],
-    given: Mapping[str, Any],
-) -> bisect.BisectRequest:
-    from packaging.utils import canonicalize_name
-
-    from rocm_wheels.core import user_folders
-    from rocm_wheels.models import gfx
-    from rocm_wheels.release import bisect, support
-    from rocm_wheels.release.store_paths import FamilyPaths
-    from rocm_wheels.sdk import interpreters
-
-    env = boundary.read_environment()
-    targets = (
-        _detect_targets(env) if given["gfx"] is None else gfx.parse_targets(given["gfx"], input_name="--gfx")
-    )
-    (python,) = interpreters.find_interpreters([given["python"] or sys.executable], env)
     available = {project for document in documents for project in document.projects}
-    projects = tuple(dict.fromkeys(canonicalize_name(text) for text in given["projects"]))
+    projects = tuple(dict.fromkeys(map(canonicalize_name, projects)))
     for name in projects:
         if name not in available:
             suggestion = tables.suggest_name(name, available)
@@ -136,40 +117,33 @@ def _make_request(
                 f"--project: no set between the two has {name}{suggestion}",
                 tip=f"they have {', '.join(sorted(available))}",
             )
-    for text in given["find_links"]:
-        if "://" not in text and not Path(text).is_dir():
-            raise errors.UsageError(
-                f"--find-links {text} is not a folder", tip="name a folder of wheels, or a URL"
-            )
-    public = support.read_public(store)
-    served = (
-        support.check_public_url(given["store_url"]) if given["store_url"] is not None else public.public_url
-    )
-    if store.folder is None and not served:
+    public = support.read_public(opened)
+    if opened.folder is None and not public.public_url:
         raise errors.UsageError(
-            f"{store.url} is not known to be served to installers",
-            tip="name where it is with --store-url, or for all with `set refresh --public-url`",
+            f"{opened.url} is not known to be served to installers",
+            tip="name where it is: rocm-wheels set refresh STORE --public-url URL",
         )
 
     def index_of(document: wheel_set.SetDocument) -> str:
         path = f"{FamilyPaths(document.family).set_index(document.id)}/"
-        return f"{served}{path}" if given["store_url"] or store.folder is None else store.url_of(path)
+        return opened.url_of(path) if opened.folder is not None else f"{public.public_url}{path}"
 
-    work_dir = given["work_dir"] or user_folders.find_cache_folder(env, sys.platform) / "bisect"
-    return bisect.BisectRequest(
-        command=words,
+    targets = _detect_targets(env) if gfx is None else parse_targets(gfx, input_name="--gfx")
+    (interpreter,) = interpreters.find_interpreters([python or sys.executable], env)
+    request = bisect.BisectRequest(
+        command=command,
         cwd=Path.cwd(),
         projects=projects or (("torch",) if "torch" in available else documents[0].projects),
-        python=python.path,
-        work_dir=work_dir.absolute(),
+        python=interpreter.path,
+        work_dir=user_folders.find_cache_folder(env, sys.platform) / "bisect",
         index_of=index_of,
-        targets=tuple(dict.fromkeys(gfx.strip_features(text) for text in targets)),
-        extra_indexes=given["extra_index"] or public.other_indexes,
-        find_links=tuple(
-            text if "://" in text else str(Path(text).absolute()) for text in given["find_links"]
-        ),
-        pre=given["pre"],
+        targets=tuple(dict.fromkeys(map(strip_features, targets))),
+        extra_indexes=extra_index or public.other_indexes,
     )
+    last_good, first_bad, probes = bisect.bisect_sets(documents, request, env)
+    hidden = [document.id for document in documents[last_good + 1 : first_bad]]
+    skipped = [probe for probe in probes if probe.set in hidden]
+    _print_answer(opened, documents[last_good], documents[first_bad], probes, skipped, as_json=as_json)
 
 
 def _detect_targets(env: Mapping[str, str]) -> tuple[str, ...]:

@@ -239,19 +239,6 @@ SET_ENV = Entry(
     metavar="PROJECT:NAME=VALUE",
     help="A variable for the build of one project, over all others; may be repeated.",
 )
-LIBRARY_DIR = Entry(
-    "--library-dir",
-    multiple=True,
-    metavar="DIR",
-    type=_FOLDER,
-    help="Folder with libraries that may be grafted. May be given several times.",
-)
-EXCLUDE_LIBRARY = Entry(
-    "--exclude",
-    multiple=True,
-    metavar="NAME",
-    help="Library that users have, on your word: libnuma.so.1. May be given several times.",
-)
 PLAT = Entry(
     "--plat",
     default="auto",
@@ -268,7 +255,6 @@ DRY_RUN = Entry("--dry-run", is_flag=True, help="Say what would be done, and why
 
 # what is shown
 ALL = Entry("--all", "everything", is_flag=True, help="List all, not only the first ones.")
-LIST_CHECKS = Entry("--list-checks", is_flag=True, help="List the checks and leave.")
 OUTPUTS = Entry("--outputs", is_flag=True, help="Set outputs of the step of a workflow (GITHUB_OUTPUT).")
 JSON = Entry("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout.")
 
@@ -288,10 +274,9 @@ def take_release_keys(function: F) -> F:
         *values: object,
         sign_with: Path | None,
         released_by: tuple[Path, ...],
-        valid_days: int,
         **others: object,
     ) -> object:
-        return function(*values, keys=options.ReleaseKeys(sign_with, released_by, valid_days), **others)
+        return function(*values, keys=options.ReleaseKeys(sign_with, released_by), **others)
 
     add_options = takes(
         SIGN_WITH.but(
@@ -301,12 +286,5 @@ def take_release_keys(function: F) -> F:
             help="Sign what the channel shows: Ed25519 SSH key. The variable may hold the key itself.",
         ),
         RELEASED_BY,
-        command.option(
-            "--valid-days",
-            type=click.IntRange(1, 365),
-            default=14,
-            show_default=True,
-            help="How long the signature holds; half of it later `set refresh` signs anew.",
-        ),
     )
     return cast(F, add_options(with_keys))

@@ -25,12 +25,14 @@ _MOST_LETTERS = 1000  # of what a test says is wrong: a finding may list a thous
     help="The wheels of the set, files or folders [default: as they are in the store; fetched from a bucket]."
 )
 @catalogue.OUTPUT_DIR.but(help="Write audit.json and resolver.json there, too.")
-@evidence.submit_options
+@catalogue.SIGN_WITH
+@catalogue.JSON
 def check_command(
     chosen: evidence.ChosenSet,
     wheels: tuple[Path, ...],
     output_dir: Path | None,
-    submission: evidence.Submission,
+    sign_with: Path | None,
+    as_json: bool,
 ) -> None:
     """Find out all that needs no GPU about a staged set, and write it down beside it.
 
@@ -48,7 +50,7 @@ def check_command(
     from rocm_wheels.release.evidence import results
     from rocm_wheels.release.store_paths import FamilyPaths
 
-    evidence.try_key(submission)
+    evidence.try_key(sign_with)
     store, document = chosen.open_set()
     paths = FamilyPaths(document.family)
     named = results.hash_wheels(wheels) if wheels else None
@@ -68,8 +70,8 @@ def check_command(
         reports = [folder / f"{item.kind}.json" for item in found]
         for path, item in zip(reports, found, strict=True):
             files.write_atomically(path, item.to_json())
-        entries = results.read_results(reports, evidence.make_submission(document, submission.by))
-    evidence.submit(store, document, entries, submission)
+        entries = results.read_results(reports, evidence.make_submission(document))
+    evidence.submit(store, document, entries, sign_with, as_json=as_json)
     failed = [entry for entry in entries if not entry.passed]
     if failed:
         first = failed[0].failed[0] if failed[0].failed else failed[0].detail
@@ -77,9 +79,8 @@ def check_command(
             f"{tables.count_part(len(failed), len(entries), 'result')} did not pass: {first}",
             tip=f"`rocm-wheels set show {chosen.store} --set {document.id}` lists them",
         )
-    if submission.write_payloads is None:
-        step = next_step.format_tests(document, next_step.CommandWords(chosen.store))
-        output.print_next(step, beside_json=submission.as_json)
+    step = next_step.format_tests(document, next_step.CommandWords(chosen.store))
+    output.print_next(step, beside_json=as_json)
 
 
 def _list_files(paths: tuple[Path, ...]) -> list[Path]:

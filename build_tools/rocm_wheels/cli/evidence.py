@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import getpass
 import json
 import platform
 import sys
@@ -21,7 +20,7 @@ from rocm_wheels.cli import boundary, catalogue
 from rocm_wheels.cli.command import command, group, option
 from rocm_wheels.cli.options import GivenPath
 from rocm_wheels.cli.output import print_result
-from rocm_wheels.core import errors, extras, machine, tables
+from rocm_wheels.core import errors, machine, tables
 from rocm_wheels.core.log import log_warning
 
 if TYPE_CHECKING:
@@ -49,7 +48,6 @@ class ChosenSet:
 
     store: str
     set_id: str
-    family: str | None
 
     def open_set(self) -> tuple[Store, wheel_set.SetDocument]:
         """Open the store and return it with the set. Raises ReleaseError when there is none."""
@@ -57,21 +55,17 @@ class ChosenSet:
         from rocm_wheels.stores.store import open_existing_store
 
         store = open_existing_store(self.store, boundary.read_environment())
-        return store, wheel_set.find_set(store, self.set_id, family=self.family)
+        return store, wheel_set.find_set(store, self.set_id)
 
 
 def set_options(function: F) -> F:
     """Add what says which set is meant: it comes as the first argument, a ``ChosenSet``."""
 
     @wraps(function)
-    def with_set(store: str, set_id: str, family: str | None, **others: object) -> object:
-        return function(ChosenSet(store, set_id, family), **others)
+    def with_set(store: str, set_id: str, **others: object) -> object:
+        return function(ChosenSet(store, set_id), **others)
 
-    add_options = catalogue.takes(
-        click.argument("store", metavar="STORE"),
-        catalogue.SET.but(required=True),
-        catalogue.FAMILY.but(help="Family of the set, where several have its id."),
-    )
+    add_options = catalogue.takes(click.argument("store", metavar="STORE"), catalogue.SET.but(required=True))
     return cast(F, add_options(with_set))
 
 
@@ -92,86 +86,49 @@ def describe_origin(command: str) -> dict[str, str]:
     return {"tool": f"rocm-wheels {__version__} {command}", "when": current_time().isoformat()}
 
 
-@dataclass(frozen=True)
-class Submission:
-    """How results are handed in: by whom, signed with which key, or as payloads for an attestation."""
-
-    by: str
-    sign_with: Path | None
-    write_payloads: Path | None
-    as_json: bool
-
-
-def submit_options(function: F) -> F:
-    """Add what says how results are handed in: it comes as the argument ``submission``, a ``Submission``."""
-
-    @wraps(function)
-    def with_submission(
-        *values: object,
-        by: str | None,
-        sign_with: Path | None,
-        write_payloads: Path | None,
-        as_json: bool,
-        **others: object,
-    ) -> object:
-        if sign_with is not None and write_payloads is not None:
-            raise errors.UsageError(
-                "--sign-with and --write-payloads are two ways", tip="payloads are attested by a workflow"
-            )
-        submission = Submission(by or _find_submitter(), sign_with, write_payloads, as_json)
-        return function(*values, submission=submission, **others)
-
-    add_options = catalogue.takes(
-        option("--by", metavar="NAME", help="Who hands it in [default: GITHUB_ACTOR, else the user]."),
-        catalogue.SIGN_WITH,
-        option(
-            "--write-payloads",
-            type=GivenPath(),
-            metavar="DIR",
-            help="Add nothing: write what an attestation must be about into DIR, a file a result.",
-        ),
-        catalogue.JSON,
-    )
-    return cast(F, add_options(with_submission))
-
-
-def try_key(submission: Submission) -> None:
+def try_key(sign_with: Path | None) -> None:
     """Sign something with the key, so that one that cannot sign ends a command before its work is done."""
     from rocm_wheels.core import ssh_signature
     from rocm_wheels.release.evidence import store
 
-    if submission.sign_with is not None:
+    if sign_with is not None:
         env = boundary.read_environment()
-        ssh_signature.sign_content(b"can it sign?\n", submission.sign_with, store.SIGNATURE_NAMESPACE, env)
+        ssh_signature.sign_content(b"can it sign?\n", sign_with, store.SIGNATURE_NAMESPACE, env)
 
 
 def submit(
     store: Store,
     document: wheel_set.SetDocument,
     entries: Sequence[Evidence],
-    submission: Submission,
+    sign_with: Path | None,
     *,
-    attested: bool = False,
+    as_json: bool,
 ) -> None:
-    """Sign evidence and write it down beside its set, or write its payloads; say what was done."""
+    """Sign evidence and write it down beside its set; say what was done."""
     from rocm_wheels.release.evidence import store as evidence_store
 
-    for entry in entries:
-        evidence_store.require_own_evidence(document, entry)
-    if not attested:
-        evidence_store.refuse_reused_results(store, document, entries)
-    if submission.sign_with is not None:
-        env = boundary.read_environment()
-        entries = [evidence_store.sign_evidence(entry, submission.sign_with, env) for entry in entries]
-    if submission.write_payloads is not None:
-        for path in evidence_store.write_payloads(entries, submission.write_payloads):
-            click.echo(str(path))
-        return
+    entries = _prepare(store, document, entries, sign_with)
     rows = [(entry, evidence_store.add_evidence(store, document, entry)) for entry in entries]
     _warn_of_other_targets(document, entries)
     listing = [{"id": entry.id, "new": new, **json.loads(entry.to_json())} for entry, new in rows]
     lines = [line for entry, new in rows for line in _describe_added(entry, new=new)]
-    print_result(listing, lines, as_json=submission.as_json)
+    print_result(listing, lines, as_json=as_json)
+
+
+def _prepare(
+    store: Store, document: wheel_set.SetDocument, entries: Sequence[Evidence], sign_with: Path | None
+) -> Sequence[Evidence]:
+    """Return evidence signed. Raises where it may not be added."""
+    from rocm_wheels.release.evidence import store as evidence_store
+
+    for entry in entries:
+        evidence_store.require_own_evidence(document, entry)
+    if any(entry.signature is None for entry in entries):
+        evidence_store.refuse_reused_results(store, document, entries)
+    if sign_with is None:
+        return entries
+    env = boundary.read_environment()
+    return [evidence_store.sign_evidence(entry, sign_with, env) for entry in entries]
 
 
 @evidence_group.command("set evidence add")
@@ -196,29 +153,38 @@ def submit(
     type=click.Choice(["default", "full", "distributed", "inductor"]),
     help="Suite of torch's tests that JUnit files are of.  [default: none named, which counts as default]",
 )
-@option("--host", metavar="NAME", help="Machine they ran on [default: the results', else this one].")
 @option(
     "--host-kind",
     default="any",
     metavar="KIND",
     help="Which machines are alike: a failure on one is made good by passes on one of its kind.",
 )
-@option("--when", metavar="TIME", help="When it was found [default: what results say, else the file].")
-@option("--log", "log_url", default="", metavar="URL", help="Where its log is.")
 @option(
     "--attestation",
     type=GivenPath(file_okay=True),
     metavar="BUNDLE",
     help="A Sigstore bundle about the payloads that --from names: GitHub's artifact attestation.",
 )
-@submit_options
-def add(
+@catalogue.SIGN_WITH
+@option(
+    "--write-payloads",
+    type=GivenPath(),
+    metavar="DIR",
+    help="Add nothing: write what an attestation must be about into DIR, a file a result.",
+)
+@catalogue.JSON
+def add(  # noqa: PLR0917 - click passes them by name
     chosen: ChosenSet,
     results: tuple[Path, ...],
     wheels: tuple[Path, ...],
+    gfx: str | None,
+    reports: int | None,
+    suite: str | None,
+    host_kind: str,
     attestation: Path | None,
-    submission: Submission,
-    **said: Any,
+    sign_with: Path | None,
+    write_payloads: Path | None,
+    as_json: bool,
 ) -> None:
     """Write results down beside their set, for good.
 
@@ -230,36 +196,34 @@ def add(
     Examples:
       rocm-wheels set evidence add s3://wheels --set 2.9.1-93bf --from results --gfx gfx942
     """
-    from rocm_wheels.models import gfx
+    from rocm_wheels.models.gfx import parse_single_target
+    from rocm_wheels.release.evidence import store as evidence_store
     from rocm_wheels.release.evidence.evidence import NO_GPU_WORD
     from rocm_wheels.release.evidence.results import hash_wheels, read_results
-    from rocm_wheels.release.evidence.store import read_attested
 
-    if attestation is not None and (submission.sign_with or submission.write_payloads):
+    if sum(way is not None for way in (sign_with, write_payloads, attestation)) > 1:
         tip = "first --write-payloads, then attest them, then --attestation"
         raise errors.UsageError("--sign-with, --write-payloads and --attestation are three ways", tip=tip)
-    target = said["gfx"]
-    if target not in (None, NO_GPU_WORD):
-        target = gfx.parse_single_target(target)
-    when = _parse_time(said["when"]) if said["when"] else None
+    target = gfx if gfx in (None, NO_GPU_WORD) else parse_single_target(gfx)
     store, document = chosen.open_set()
     if attestation is not None:
-        submit(
-            store, document, read_attested(results, attestation, current_time()), submission, attested=True
-        )
+        attested = evidence_store.read_attested(results, attestation, current_time())
+        submit(store, document, attested, None, as_json=as_json)
         return
-    origin = replace(
-        make_submission(document, submission.by),
+    submission = replace(
+        make_submission(document),
         wheels=hash_wheels(wheels),
         gfx=target,
-        when=when,
-        host=said["host"] or "",
-        host_kind=said["host_kind"],
-        log=said["log_url"],
-        reports=said["reports"],
-        suite=said["suite"] or "",
+        host_kind=host_kind,
+        reports=reports,
+        suite=suite or "",
     )
-    submit(store, document, read_results(results, origin), submission)
+    entries = read_results(results, submission)
+    if write_payloads is None:
+        submit(store, document, entries, sign_with, as_json=as_json)
+        return
+    for path in evidence_store.write_payloads(_prepare(store, document, entries, None), write_payloads):
+        click.echo(str(path))
 
 
 @command("set show")
@@ -347,7 +311,7 @@ def _describe_in_full(entry: StoredEvidence, document: wheel_set.SetDocument) ->
     yield f"{entry.id}"
     yield f"  {_describe_evidence(entry)}"
     yield f"  found by {evidence.tool}, added {evidence.added:%Y-%m-%d %H:%M} UTC"
-    lines = [line for line in (evidence.detail, evidence.log) if line]
+    lines = [line for line in (evidence.detail,) if line]
     lines += tested_machine.describe_machine(evidence.machine) if evidence.machine else ()
     lines += [f"failed: {name}" for name in evidence.failed]
     lines += [f"measured: {name} {number:.4g}" for name, number in sorted(evidence.measurements.items())]
@@ -374,12 +338,16 @@ def _read_evidence(
     return read_evidence(store, document, signers=signers, env=env)
 
 
-def make_submission(document: wheel_set.SetDocument, by: str) -> EvidenceSubmission:
-    """Return what is said beside results that are handed in now, on this machine."""
+def make_submission(document: wheel_set.SetDocument) -> EvidenceSubmission:
+    """Return what is said beside results that are handed in now, here, by GITHUB_ACTOR or the user."""
     from rocm_wheels.release.evidence.evidence import EvidenceSubmission
 
+    env = boundary.read_environment()
     return EvidenceSubmission(
-        document=document, by=by, added=current_time(), here=platform.node() or "unknown"
+        document=document,
+        by=env.get("GITHUB_ACTOR") or machine.find_user_name(env),
+        added=current_time(),
+        here=platform.node() or "unknown",
     )
 
 
@@ -408,28 +376,6 @@ def _describe_added(evidence: Evidence, *, new: bool) -> Iterator[str]:
         yield f"  {line}"
 
 
-def _parse_time(text: str) -> datetime:
-    try:
-        moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
-    except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None:
-        raise errors.UsageError(
-            f"--when: {text} is no time with its zone", tip="for example: 2026-11-21T18:00:00Z"
-        )
-    return moment
-
-
-def _find_submitter() -> str:
-    env = boundary.read_environment()
-    if env.get("GITHUB_ACTOR"):
-        return env["GITHUB_ACTOR"]
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError, ImportError) as cause:  # a user without a name, as in containers
-        raise errors.UsageError("no --by names who submits it", tip="say it: --by NAME") from cause
-
-
 _MOST_RESULTS = 4  # results, and failed tests of each, under a rule
 
 
@@ -453,7 +399,6 @@ def remember_digests() -> stored_digests.StoredDigests:
     help="Print every rule with the evidence that it rests on, what the channel would refuse, and the"
     " command that is next.",
 )
-@option("--html", type=GivenPath(), metavar="FILE", help="Write a page of it, too.")
 @catalogue.OUTPUTS.but(
     help="Set `passed` as an output of the step of a workflow (GITHUB_OUTPUT): true or false. A set that"
     " cannot go yet is no failure then."
@@ -464,7 +409,6 @@ def gate_command(  # noqa: PLR0917 - click passes them by name
     channel: str,
     policy: Path | None,
     explain: bool,
-    html: Path | None,
     outputs: bool,
     as_json: bool,
 ) -> None:
@@ -478,12 +422,9 @@ def gate_command(  # noqa: PLR0917 - click passes them by name
     Examples:
       rocm-wheels set gate s3://wheels --set 2.9.1-93bf --channel nightly --explain
     """
-    from rocm_wheels.core.files import write_atomically
-    from rocm_wheels.release import gate, next_step, set_page
+    from rocm_wheels.release import gate, next_step, verdict_text
     from rocm_wheels.release.policy import load_policy
 
-    if html is not None:
-        extras.require_extras("a page", "release")
     rules = load_policy(policy)
     store, document = chosen.open_set()
     judged, evidence = gate.judge_staged_set(
@@ -501,16 +442,14 @@ def gate_command(  # noqa: PLR0917 - click passes them by name
         # first: what the channel refuses in each case need not be tested
         refused = gate.judge_channel(_list_refusals(store, document, channel, rules))
         judged = replace(judged, rules=(refused, *judged.rules))
-    words = next_step.CommandWords(chosen.store, chosen.family, str(policy) if policy else None)
+    words = next_step.CommandWords(chosen.store, str(policy) if policy else None)
     step = next_step.find_next_step(judged, words, is_shown=document.id in shown)
     listed = [evidence_as_json(entry) for entry in evidence]
     report = {**judged.as_json(), "policy": policy, "next": step, "evidence": listed}
     lines = _describe_verdict(chosen, judged, {entry.id: entry for entry in evidence}, explain=explain)
     print_result(report, [*lines, *([f"next: {step}"] if explain else [])], as_json=as_json)
-    page = set_page.SetPage(document, judged, evidence, step)
-    boundary.append_step_summary(boundary.read_environment(), page.format_markdown())
-    if html is not None:
-        write_atomically(html, page.render())
+    summary = verdict_text.format_markdown(judged, evidence, step)
+    boundary.append_step_summary(boundary.read_environment(), summary)
     if outputs:
         from rocm_wheels.ci import matrix_report
 
@@ -561,7 +500,7 @@ def _list_refusals(
 def _format_show_command(chosen: ChosenSet, judged: verdict.Verdict, evidence: str = "") -> str:
     from rocm_wheels.release import next_step
 
-    words = next_step.CommandWords(chosen.store, chosen.family)
+    words = next_step.CommandWords(chosen.store)
     return words.format_line("set show", judged.set, *evidence.split())
 
 

@@ -172,11 +172,6 @@ def _fetch_set(
 
 def _describe_stage(store: str, document: wheel_set.SetDocument, locks: Sequence[Path], folder: Path) -> str:
     """Return the command that makes a set of the new wheels."""
-    from packaging.version import Version
-
-    from rocm_wheels.package import finalize
-    from rocm_wheels.release import wheel_set
-
     words = [
         "rocm-wheels",
         "set",
@@ -184,7 +179,5 @@ def _describe_stage(store: str, document: wheel_set.SetDocument, locks: Sequence
         store,
         *(word for path in locks for word in ("--lock", str(path))),
     ]
-    words += ["--family", document.family, "--layout", document.layout, "--rewritten-from", document.id]
-    if wheel_set.TORCH_PROJECT not in document.projects:
-        words += ["--version", finalize.make_final_version(Version(document.version))]
+    words += ["--family", document.family, "--layout", document.layout]
     return f"{shell.format_command(words)} {shlex.quote(str(folder))}/*.whl"

@@ -159,7 +159,7 @@ def read_source_date(env: Mapping[str, str]) -> str:
 @command.option("--retries", type=click.IntRange(0, 20), default=4, show_default=True, help="For servers.")
 @catalogue.TIMEOUT.but(type=click.IntRange(1), default=60, show_default=True, help="For servers.")
 @catalogue.JSON
-@catalogue.LIST_CHECKS.but(name="list_faults")
+@command.option("--list-checks", "list_faults", is_flag=True, help="List the checks and leave.")
 def verify(  # noqa: PLR0917 - click passes them by name
     index: str | None, full: bool, jobs: int, retries: int, timeout: int, as_json: bool, list_faults: bool
 ) -> None:

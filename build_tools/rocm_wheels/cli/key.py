@@ -9,7 +9,6 @@ from pathlib import Path
 import click
 
 from rocm_wheels.cli import boundary, catalogue, command
-from rocm_wheels.cli.options import GivenPath
 from rocm_wheels.core import errors
 
 
@@ -18,16 +17,11 @@ from rocm_wheels.core import errors
 @catalogue.POLICY.but(
     required=True, help="The policy that is to name it; made of ours where it is not there."
 )
-@command.option(
-    "--key",
-    type=GivenPath(dir_okay=False),
-    metavar="FILE",
-    help="The private key; one that is there is used as it is [default: NAME in the folder of the policy].",
-)
-def key_command(name: str, policy: Path, key: Path | None) -> None:
+def key_command(name: str, policy: Path) -> None:
     """Make a key and name it as a signer in a policy, so that what it signs counts as tested.
 
-    The private half stays where it is made, readable by you alone, and belongs to the machine that tests; the
+    The private half is NAME in the folder of the policy, where one that is there is used as it is. It stays
+    there, readable by you alone, and belongs to the machine that tests; the
     public half goes into the policy, which is kept where changes of it are reviewed. What a policy says
     already stays as it is, comments included.
 
@@ -38,7 +32,7 @@ def key_command(name: str, policy: Path, key: Path | None) -> None:
     from rocm_wheels.core import files, ssh_signature
     from rocm_wheels.release import policy as policies
 
-    env, private = boundary.read_environment(), key or policy.parent / name
+    env, private = boundary.read_environment(), policy.parent / name
     rules = policies.load_policy(policy if policy.exists() else None)
     text = policies.read_policy_text(policy if policy.exists() else None)
     has_mark = policy.exists() and policy.read_bytes().startswith(codecs.BOM_UTF8)

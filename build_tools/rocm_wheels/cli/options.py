@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -103,14 +103,19 @@ class Duration(_Base):
 
 @dataclass(frozen=True)
 class ReleaseKeys:
-    """How a release is signed: by which key (None: by none), for how long, and whose else is trusted."""
+    """How a release is signed: by which key (None: by none), and whose else is trusted."""
 
     sign_with: Path | None
     released_by: tuple[Path, ...]
-    valid_days: int
 
     def make_signer(
-        self, env: Mapping[str, str], now: datetime, *, anew: bool = False, dry_run: bool = False
+        self,
+        env: Mapping[str, str],
+        now: datetime,
+        valid_for: timedelta,
+        *,
+        anew: bool = False,
+        dry_run: bool = False,
     ) -> signing.ReleaseSigner | None:
         """Return who signs. Raises UsageError for keys that are none."""
         from rocm_wheels.release import signing
@@ -122,7 +127,7 @@ class ReleaseKeys:
                 )
             return None
         signers, memory = read_signers(self.released_by, env), None if dry_run else open_memory(env)
-        signer = signing.ReleaseSigner(self.sign_with, env, now, signers, self.valid_days, anew, memory)
+        signer = signing.ReleaseSigner(self.sign_with, env, now, signers, valid_for, anew, memory)
         _ = signer.trusted  # says what is wrong with the key
         return signer
 

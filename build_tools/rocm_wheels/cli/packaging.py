@@ -406,7 +406,19 @@ def _describe_joined(plan: join.JoinPlan, path: Path | None) -> Iterator[str]:
     help="Wheels that METADATA requires: what they have stays outside. May be given several times."
 )
 @catalogue.PYTHON.but(help="Interpreter whose installed packages count as those of --find-links do.")
-@catalogue.takes(catalogue.LIBRARY_DIR, catalogue.EXCLUDE_LIBRARY)
+@command.option(
+    "--library-dir",
+    multiple=True,
+    metavar="DIR",
+    type=options.GivenPath(file_okay=False),
+    help="Folder with libraries that may be grafted. May be given several times.",
+)
+@command.option(
+    "--exclude",
+    multiple=True,
+    metavar="NAME",
+    help="Library that users have, on your word: libnuma.so.1. May be given several times.",
+)
 @catalogue.NEW_WHEELS
 def repair_command(  # noqa: PLR0917 - click passes them by name
     wheels: tuple[Path, ...],

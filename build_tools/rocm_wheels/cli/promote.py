@@ -53,7 +53,7 @@ class ReleaseRun:
         from rocm_wheels.release import refresh
 
         env, now = boundary.read_environment(), evidence.current_time()
-        signer = self.keys.make_signer(env, now, anew=anew, dry_run=self.dry_run)
+        signer = self.keys.make_signer(env, now, rules.signed_for, anew=anew, dry_run=self.dry_run)
         return refresh.Refresher(self.store, rules, evidence.name_user_and_host(), now, env, signer)
 
     def format_line(self, action: str, *words: str) -> str:
@@ -68,7 +68,7 @@ class ReleaseRun:
         """Return what a channel shows although something of it failed since, with what takes it away."""
         if done is None:
             return []
-        words = ("--family", done.family, "--channel", done.channel, "--set")
+        words = ("--channel", done.channel, "--set")
         return [
             {
                 "set": bad.set,
@@ -111,25 +111,17 @@ def _take_run(function: F) -> F:
 
 # ---- promote and demote
 
-_ABANDON = command.option(
-    "--abandon",
-    "change_id",
-    metavar="ID",
-    help="Undo the change that a killed run has begun, by the id that messages and `set list` give it.",
-)
-
 
 @command.command("set promote")
 @click.argument("store", metavar="STORE")
 @catalogue.SET
-@catalogue.FAMILY.but(help="Family of the set, where several have its id.")
 @catalogue.CHANNEL
-@_ABANDON
 @command.option(
-    "--allow-unpinned",
-    is_flag=True,
-    help="Show wheels that do not pin each other, too: installers may mix them with those of other sets, "
-    "and the pages say so.",
+    "--abandon",
+    "change_id",
+    metavar="ID",
+    help="Undo the change, of whichever kind, that a killed run has begun, by the id that messages and"
+    " `set list` give it.",
 )
 @command.option(
     "--allow-fewer-targets",
@@ -141,10 +133,9 @@ def promote(
     run: ReleaseRun,
     *,
     set_id: str | None,
-    family: str | None,
     channel: str | None,
     change_id: str | None,
-    **allowed: bool,
+    allow_fewer_targets: bool,
 ) -> None:
     """Show a staged set on a channel, once its gate lets it pass (exit code 15 when not).
 
@@ -167,7 +158,7 @@ def promote(
     if set_id is None or channel is None:
         raise errors.UsageError("which set goes where is not said", tip="name both: --set ID --channel NAME")
     rules = gate.load_policy_for(channel, run.policy)
-    document = wheel_set.find_set(run.store, set_id, family=family)
+    document = wheel_set.find_set(run.store, set_id)
     refresher = run.make_refresher(rules)
     promoter = refresher.make_promoter(FamilyPaths(document.family), channel)
     shown = promoter.read_channel_record().channel
@@ -181,63 +172,43 @@ def promote(
             run.store, document, channel, policy=rules, now=now, env=refresher.env, digests=digests
         )[0]
 
-    _follow_change(run, refresher, promoter, promoter.promote(document, ask_gate, **allowed))
+    _follow_change(
+        run,
+        refresher,
+        promoter,
+        promoter.promote(document, ask_gate, allow_fewer_targets=allow_fewer_targets),
+    )
 
 
 @command.command("set demote")
 @click.argument("store", metavar="STORE")
-@catalogue.FAMILY.but(help="The family, where the store has several.")
-@catalogue.SET.but(help="The set to take away, or how its id begins.")
-@command.option(
-    "--to", "back_to", metavar="ID", help="Take all away that came after this one (or how its id begins)."
+@catalogue.SET.but(
+    name="set_ids",
+    required=True,
+    multiple=True,
+    help="The set to take away, or how its id begins. May be given several times.",
 )
-@catalogue.CHANNEL
-@_ABANDON
+@catalogue.CHANNEL.but(required=True)
 @_take_run
-def demote(
-    run: ReleaseRun,
-    *,
-    family: str | None,
-    set_id: str | None,
-    back_to: str | None,
-    channel: str | None,
-    change_id: str | None,
-) -> None:
+def demote(run: ReleaseRun, *, set_ids: tuple[str, ...], channel: str) -> None:
     """Take sets from a channel: dependents first, so that no wheel of theirs is left without the others.
 
     People get what is left. The files stay: each set can be installed from its own index. The line that puts
-    a set back is printed.
+    a set back is printed. A run that was killed is finished by the same command, or undone with
+    `set promote STORE --abandon ID`.
 
     \b
     Examples:
-      rocm-wheels set demote s3://wheels --channel nightly --family gfx110X-all --to 2.9.1-51aa
+      rocm-wheels set demote s3://wheels --channel nightly --set 2.9.1-51aa
     """
     from rocm_wheels.release import channel as channels
-    from rocm_wheels.release import gate, queries
-    from rocm_wheels.release.store_paths import FamilyPaths
+    from rocm_wheels.release import gate
 
-    if change_id is not None:
-        _abandon_change(run, change_id)
-        return
-    if (set_id is None) == (back_to is None):
-        raise errors.UsageError(
-            "which sets go is not said" if set_id is None else "--set and --to say two things",
-            tip="name the set with --set ID, or the one that is to be the newest with --to ID",
-        )
-    if channel is None:
-        raise errors.UsageError("no channel was named", tip="name it: --channel NAME")
     rules = gate.load_policy_for(channel, run.policy)
-    families = queries.find_families(run.store, family)
-    if len(families) > 1:
-        tip = f"name one with --family: {', '.join(families)}"
-        raise errors.UsageError(f"{run.place} has several families", tip=tip)
+    paths, going = channels.find_sets_on(run.store, channel, set_ids)
     refresher = run.make_refresher(rules)
-    promoter = refresher.make_promoter(FamilyPaths(families[0]), channel)
-    shown = promoter.read_channel_record().channel
-    gate.require_own_policy(rules, shown)
-    going: Sequence[str] = (channels.resolve_set_id(shown, set_id or back_to or ""),)
-    if back_to is not None:
-        going = channels.list_newer_sets(shown, *going)
+    promoter = refresher.make_promoter(paths, channel)
+    gate.require_own_policy(rules, promoter.read_channel_record().channel)
     _follow_change(run, refresher, promoter, promoter.demote(going))
 
 
@@ -247,7 +218,7 @@ def _abandon_change(run: ReleaseRun, change_id: str) -> None:
     from rocm_wheels.release.policy import load_policy
 
     context = click.get_current_context()
-    idle = {"set_id", "back_to", "channel", "family", "policy", "allow_unpinned", "allow_fewer_targets"}
+    idle = {"set_id", "channel", "policy", "allow_fewer_targets"}
     if any(context.get_parameter_source(name) is ParameterSource.COMMANDLINE for name in idle):
         raise errors.UsageError(
             "--abandon says which change is meant, and judges nothing",
@@ -286,7 +257,7 @@ def _print_change(
     public, failing = support.read_public(run.store), run.list_failing(refreshed)
     folders = (paths.channel_pages(channel.channel), *map(paths.set_index, done.sets))
     index, *set_indexes = (public.address_of(run.store, f"{folder}/") for folder in folders)
-    words = ("--family", channel.family, "--channel", channel.channel, "--set")
+    words = ("--channel", channel.channel, "--set")
     put_back = [run.format_line("promote", *words, set_id) for set_id in done.sets if done.action == "demote"]
     did = _DONE_WORDS[done.action].format(", ".join(done.sets)) if done.action else "nothing to do"
     begun = " (an earlier run had begun it)" if done.finished else ""
@@ -347,30 +318,14 @@ def _list_failing_lines(failing: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 @command.command("set refresh")
 @click.argument("store", metavar="STORE")
-@catalogue.FAMILY
 @catalogue.CHANNEL.but(help="Only this channel [default: all that show sets].")
 @catalogue.PUBLIC_URL.but(
     help="Where people see STORE, for support.json. What serves a bucket must give index.html for URLs "
     "that end in /. It is kept in the store; '' forgets it."
 )
-@command.option(
-    "--other-index",
-    "other_indexes",
-    multiple=True,
-    metavar="URL",
-    help="Where wheels find what is not in their set (ROCm), for support.json. It is kept; '' forgets all.",
-)
 @command.option("--sign-anew", is_flag=True, help="Sign what has no manifest that holds, too, as it is now.")
 @_take_run
-def refresh_command(
-    run: ReleaseRun,
-    *,
-    family: str | None,
-    channel: str | None,
-    public_url: str | None,
-    other_indexes: tuple[str, ...],
-    sign_anew: bool,
-) -> None:
+def refresh_command(run: ReleaseRun, *, channel: str | None, public_url: str | None, sign_anew: bool) -> None:
     """Bring pages, views and support.json of STORE to what is known of released sets now.
 
     Channels tell of results that came after a release. A view (FAMILY/by-gfx/GFX/CHANNEL/) is an index of the
@@ -378,8 +333,8 @@ def refresh_command(
     promote and demote do the same in the end. A run that was killed is finished by the same command; what is
     as it should be is not written. A channel that another process is changing is left as it is (exit code
     15). With --sign-with each channel gets a signed manifest: readers with --released-by take nothing else,
-    nothing older, and nothing after --valid-days. A channel that was signed once is changed with the key
-    alone; --sign-anew signs what nobody has signed, or what was signed by a lost key, or has expired.
+    nothing older, and nothing after `signed_for` of the policy. A channel that was signed once is changed
+    with the key alone; --sign-anew signs what nobody, or a lost key, has signed, or what has expired.
 
     In the end all that the store holds is looked at as `store fsck` does, without reading a wheel. Damage is
     exit code 15, and so is a set that a channel shows although something of it failed since, or files of it
@@ -395,18 +350,16 @@ def refresh_command(
     from rocm_wheels.release.store_paths import FamilyPaths
 
     rules = gate.load_policy_for(channel, run.policy)
-    if (public_url is not None or other_indexes) and (family or channel):
-        raise errors.UsageError(
-            "--public-url and --other-index are of the whole store", tip="leave out --family and --channel"
-        )
-    named = _find_channels(run.store, queries.find_families(run.store, family), rules, channel)
+    if public_url is not None and channel:
+        raise errors.UsageError("--public-url is of the whole store", tip="leave out --channel")
+    named = _find_channels(run.store, queries.require_families(run.store), rules, channel)
     for name_of_family, name in named:
         with contextlib.suppress(errors.DataError):  # one that is damaged is told of below
             gate.require_own_policy(rules, read_channel(run.store, FamilyPaths(name_of_family), name).channel)
     refresher = run.make_refresher(rules, anew=sign_anew)
     refresher.require_key(named)
-    if public_url is not None or other_indexes:
-        refresher.set_public(public_url, other_indexes or None)
+    if public_url is not None:
+        refresher.set_public(public_url)
     if not named:
         log.log_note(f"there is no channel in {run.store.url} yet: `rocm-wheels set promote` makes them")
     done: list[refresh.RefreshResult] = []
@@ -425,7 +378,7 @@ def refresh_command(
         changed = refresher.refresh_support() if named else []
     except errors.RocmWheelsError as failure:
         failures.append(failure)
-    report = None if run.dry_run else care.check_store(run.store, None if family is None else {family})
+    report = None if run.dry_run else care.check_store(run.store)
     _print_refreshed(run, done, changed, report)
     _raise_first_failure(run, done, failures, report)
 

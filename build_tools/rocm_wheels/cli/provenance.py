@@ -20,7 +20,7 @@ _JOBS = 4
 
 
 @command.command("provenance verify")
-@click.argument("wheels", nargs=-1, type=_FILE, metavar="WHEEL...")
+@click.argument("wheels", nargs=-1, required=True, type=_FILE, metavar="WHEEL...")
 @command.option(
     "--signed-by",
     "keys",
@@ -29,9 +29,8 @@ _JOBS = 4
     metavar="KEY.pub",
     help="One of these public keys (Ed25519, SSH) must have signed; may be given several times.",
 )
-@catalogue.LIST_CHECKS.but(name="list_faults")
 @catalogue.JSON
-def verify(wheels: tuple[Path, ...], keys: tuple[Path, ...], list_faults: bool, as_json: bool) -> None:
+def verify(wheels: tuple[Path, ...], keys: tuple[Path, ...], as_json: bool) -> None:
     """Say how WHEELs were made, by the statements beside them (WHEEL.intoto.json), and compare both.
 
     Printed is who built each, from what, and what was done since. A fault, and a wheel without a statement,
@@ -48,13 +47,6 @@ def verify(wheels: tuple[Path, ...], keys: tuple[Path, ...], list_faults: bool, 
     """
     from rocm_wheels.package import provenance
 
-    if list_faults:
-        click.echo("\n".join(tables.align_rows(list(provenance.PROVENANCE_FAULTS.items()))))
-        return
-    if not wheels:
-        raise errors.UsageError(
-            "no wheels were named", tip="for example: rocm-wheels provenance verify dist/*.whl"
-        )
     env = boundary.read_environment()
     signers = options.read_signers(keys, env) or None
     reports = parallel.run_in_parallel(

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping
-from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
-from rocm_wheels.cli import boundary, catalogue, command, evidence, options, output
+from rocm_wheels.cli import boundary, catalogue, command, evidence, output
 from rocm_wheels.core import errors, log, parallel, tables
 
 if TYPE_CHECKING:
@@ -64,23 +63,14 @@ Examples:
 
 @command.command("set list", help=_HELP)
 @click.argument("store", metavar="STORE")
-@catalogue.FAMILY
 @catalogue.CHANNEL.but(help="Only what this channel shows: nightly, prerelease, stable.")
 @command.option("--passed", metavar="GFX", help="Only what passed on this GPU target: gfx942.")
 @command.option(
     "--open",
     "open_for",
     metavar="CHANNEL",
-    help="The newest set of each torch and platform that was made for this channel (2.13.0+nightly…), where"
-    " the channel does not show it.",
-)
-@command.option(
-    "--within",
-    type=options.Duration(),
-    default="3d",
-    show_default=True,
-    metavar="TIME",
-    help="With --open: staged so long ago at most.",
+    help="The newest set of each torch and platform that was made for this channel (2.13.0+nightly…) in the"
+    " last three days, where the channel does not show it.",
 )
 @catalogue.OUTPUTS.but(
     help="With --open: set `sets`, a matrix of set and family, and `sets_count` as outputs of the step of a"
@@ -90,11 +80,9 @@ Examples:
 @catalogue.JSON
 def list_command(  # noqa: PLR0917 - click passes them by name
     store: str,
-    family: str | None,
     channel: str | None,
     passed: str | None,
     open_for: str | None,
-    within: float,
     outputs: bool,
     policy: Path | None,
     as_json: bool,
@@ -115,21 +103,19 @@ def list_command(  # noqa: PLR0917 - click passes them by name
     gfx = None if passed is None else parse_single_target(passed, input_name="--passed")
     env = boundary.read_environment()
     opened = open_existing_store(store, env)
-    query = queries.StoreQuery(opened, rules, evidence.current_time(), env, family)
+    query = queries.StoreQuery(opened, rules, evidence.current_time(), env)
     if open_for is not None:
-        _print_open(query, open_for, within, outputs=outputs, as_json=as_json)
+        _print_open(query, open_for, outputs=outputs, as_json=as_json)
     elif channel is not None:
         _print_channels(query, channel, gfx, as_json=as_json)
     else:
         _print_sets(query, gfx, as_json=as_json)
 
 
-def _print_open(
-    query: queries.StoreQuery, channel: str, within: float, *, outputs: bool, as_json: bool
-) -> None:
+def _print_open(query: queries.StoreQuery, channel: str, *, outputs: bool, as_json: bool) -> None:
     from rocm_wheels.release import queries
 
-    rows = queries.list_open_sets(query, channel, timedelta(seconds=within))
+    rows = queries.list_open_sets(query, channel)
     if outputs:
         from rocm_wheels.ci import matrix_report
 
@@ -139,15 +125,15 @@ def _print_open(
     lines = [f"{row['id']}  {row['family']}  {row['os']}  {row['created']}" for row in documents]
     output.print_result({"open": documents}, lines, as_json=as_json)
     if not rows and not as_json:
-        log.log_note(f"{channel} shows all that was made for it in the last {tables.format_duration(within)}")
+        log.log_note(f"{channel} shows all that was made for it in the last three days")
 
 
 def _print_sets(query: queries.StoreQuery, gfx: str | None, *, as_json: bool) -> None:
     from rocm_wheels.release import queries, wheel_set
     from rocm_wheels.release.evidence.store import summarize_results
 
-    opened, family = query.store, query.family
-    names = queries.find_families(opened, family, some=False)
+    opened = query.store
+    names = wheel_set.list_families(opened)
     families = parallel.run_in_parallel(lambda name: wheel_set.read_family_sets(opened, name), names)
     summaries = parallel.run_in_parallel(lambda name: summarize_results(opened, name), names)
     results = dict(zip(names, summaries, strict=True))
@@ -168,8 +154,7 @@ def _print_sets(query: queries.StoreQuery, gfx: str | None, *, as_json: bool) ->
     lines = [_describe_set(row) for row in sets]
     output.print_result({"sets": sets, "unfinished": unfinished}, lines, as_json=as_json)
     if not sets and gfx is None and not as_json:
-        where = f" of {family}" if family else ""
-        log.log_note(f"there are no sets{where} in {opened.url}")
+        log.log_note(f"there are no sets in {opened.url}")
     if gfx is None:
         _report_unfinished(families)
     elif not sets:
@@ -208,8 +193,7 @@ def _print_channels(query: queries.StoreQuery, channel: str, gfx: str | None, *,
     if gfx is not None and not states:
         raise _make_no_set_error(gfx, f"{channel} of {query.store.url}")
     if not shown and not as_json:
-        where = f" of {query.family}" if query.family else ""
-        log.log_note(f"nothing was promoted to {channel}{where} in {query.store.url}")
+        log.log_note(f"nothing was promoted to {channel} in {query.store.url}")
 
 
 def _make_no_set_error(gfx: str, where: str) -> errors.ReleaseError:

@@ -38,13 +38,6 @@ _MOST_CELLS = 10
     help="What kind of wheels they are: for one family, for all GPUs, or variants with labels."
     "  [default: --family, where it is multi-arch or variants, else per-family]",
 )
-@command.option("--version", metavar="V", help="The version of the set, where no torch is in it.")
-@command.option(
-    "--rewritten-from",
-    "origin",
-    metavar="ID",
-    help="The set that these wheels were rewritten from.",
-)
 @catalogue.takes(catalogue.DRY_RUN)
 @catalogue.OUTPUTS.but(
     help="Set `set` and `index` as outputs of the step of a workflow (GITHUB_OUTPUT): the index as it is seen"
@@ -57,8 +50,6 @@ def stage_command(  # noqa: PLR0917 - click passes them by name
     lock_files: tuple[Path, ...],
     family: str,
     layout: wheel_set.SetLayout | None,
-    version: str | None,
-    origin: str | None,
     dry_run: bool,
     outputs: bool,
     as_json: bool,
@@ -77,7 +68,7 @@ def stage_command(  # noqa: PLR0917 - click passes them by name
     """
     from rocm_wheels.ci import matrix_report
     from rocm_wheels.release import channel as channels
-    from rocm_wheels.release import next_step, stage, support, wheel_set
+    from rocm_wheels.release import next_step, stage, support
     from rocm_wheels.release.store_paths import FamilyPaths
     from rocm_wheels.sources import lock
     from rocm_wheels.stores.store import open_store, require_conditional_writes, size_of_content
@@ -88,15 +79,11 @@ def stage_command(  # noqa: PLR0917 - click passes them by name
         )
     env = boundary.read_environment()
     opened, locks = open_store(store, env), [lock.read_lock(path) for path in lock_files]
-    if origin is not None:
-        origin = wheel_set.find_set(opened, origin).id
     plan = stage.plan_stage(
         wheels,
         locks,
         paths=FamilyPaths(family),
         layout=layout or stage.find_usual_layout(family),
-        version=version,
-        origin=origin,
     )
     document = plan.document
     facts: dict[str, object] = {

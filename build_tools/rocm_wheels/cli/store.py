@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,6 @@ from rocm_wheels.core import errors, log, progress, tables
 
 if TYPE_CHECKING:
     from rocm_wheels.release import care
-    from rocm_wheels.release.policy import RetentionPolicy
 
 _MOST_ROWS = 40  # of the table; --json has all
 _DIGEST_FOLDER = re.compile(r"/[0-9a-f]{64}/")
@@ -23,23 +22,13 @@ _MOST_ANNOTATIONS = 10  # GitHub shows so many of a step
 
 
 @command.command("store fsck")
-@click.argument("store", metavar="STORE", required=False)
+@click.argument("store", metavar="STORE")
 @command.option("--hash", "hash_wheels", is_flag=True, help="Read every wheel and compare its SHA-256.")
 @command.option(
     "--repair", "is_repair", is_flag=True, help="Write the pages again that are not what follows."
 )
-@catalogue.FAMILY
-@catalogue.JOBS.but(default=4, show_default=True, help="Wheels read at a time.")
-@catalogue.takes(catalogue.LIST_CHECKS, catalogue.JSON)
-def fsck_command(  # noqa: PLR0917 - click passes them by name
-    store: str | None,
-    hash_wheels: bool,
-    is_repair: bool,
-    family: str | None,
-    jobs: int,
-    list_checks: bool,
-    as_json: bool,
-) -> None:
+@catalogue.JSON
+def fsck_command(store: str, hash_wheels: bool, is_repair: bool, as_json: bool) -> None:
     """Compare all that STORE holds with its documents (exit code 15: damage).
 
     Every file that a document names is there, and right; every page is what follows from the documents; what
@@ -55,19 +44,11 @@ def fsck_command(  # noqa: PLR0917 - click passes them by name
     from rocm_wheels.release import care, queries
     from rocm_wheels.stores.store import open_existing_store, require_conditional_writes
 
-    if list_checks:
-        rows = tables.align_rows(list(care.STORE_CHECKS.items()))
-        print_result(care.STORE_CHECKS, rows, as_json=as_json)
-        return
-    if store is None:
-        raise errors.UsageError("no store was named", tip="for example: rocm-wheels store fsck s3://wheels")
     opened = open_existing_store(store, boundary.read_environment())
-    families = queries.find_families(opened, family)
+    queries.require_families(opened)
     begun = evidence.describe_origin("store fsck")
     try:
-        report = care.check_store(
-            opened, family and families, hash_wheels=hash_wheels, jobs=jobs, on_hash=_show_progress
-        )
+        report = care.check_store(opened, hash_wheels=hash_wheels, on_hash=_show_progress)
         repaired: list[care.StoreFinding] = []
         if is_repair:
             require_conditional_writes(opened)
@@ -159,27 +140,14 @@ def convert_findings(findings: Sequence[care.StoreFinding]) -> list[dict[str, ob
 @command.command("store prune")
 @click.argument("store", metavar="STORE")
 @command.option(
-    "--keep", type=click.IntRange(1), metavar="N", help="Keep the newest N sets of each torch line."
+    "--keep",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Keep the newest N sets of each torch line [default: as the policy says].",
 )
-@command.option("--keep-for", metavar="AGE", help="Keep sets that are younger: 36h, 14d, 8w.")
-@command.option(
-    "--keep-passed-for", metavar="AGE", help="Keep sets that are younger and whose GPU tests passed."
-)
-@catalogue.FAMILY
-@catalogue.POLICY.but(
-    help="Whose `retention` counts where no option is given [default: data/release_policy.yaml]."
-)
+@catalogue.POLICY.but(help="Whose `retention` says what stays [default: data/release_policy.yaml].")
 @catalogue.takes(catalogue.DRY_RUN, catalogue.JSON)
-def prune_command(  # noqa: PLR0917 - click passes them by name
-    store: str,
-    keep: int | None,
-    keep_for: str | None,
-    keep_passed_for: str | None,
-    family: str | None,
-    policy: Path | None,
-    dry_run: bool,
-    as_json: bool,
-) -> None:
+def prune_command(store: str, keep: int | None, policy: Path | None, dry_run: bool, as_json: bool) -> None:
     """Remove sets from STORE that neither a channel nor the policy needs, and files that no set names.
 
     A set that a channel or a view shows, or that a kept set was made from, stays. Of a set that goes stay its
@@ -189,16 +157,17 @@ def prune_command(  # noqa: PLR0917 - click passes them by name
     \b
     Examples:
       rocm-wheels store prune s3://wheels --dry-run
-      rocm-wheels store prune s3://wheels --keep 3 --keep-for 7d --keep-passed-for 30d
+      rocm-wheels store prune s3://wheels --keep 3
     """
     from rocm_wheels.release import care, queries
     from rocm_wheels.release.policy import load_policy
     from rocm_wheels.stores.store import open_existing_store, require_conditional_writes
 
-    chosen = {"keep": keep, "keep_for": keep_for, "keep_passed_for": keep_passed_for}
-    retention = _choose_retention(load_policy(policy).retention, chosen)
+    retention = load_policy(policy).retention
+    if keep is not None:
+        retention = retention.model_copy(update={"keep": keep})
     opened = open_existing_store(store, boundary.read_environment())
-    families = queries.find_families(opened, family)
+    families = queries.require_families(opened)
     if not dry_run:
         require_conditional_writes(opened)
     pruner = care.Pruner(opened, retention, evidence.current_time())
@@ -224,22 +193,6 @@ def prune_command(  # noqa: PLR0917 - click passes them by name
         ],
     }
     print_result(document, _format_plans(plans, dry_run=dry_run), as_json=as_json)
-
-
-def _choose_retention(retention: RetentionPolicy, chosen: Mapping[str, object]) -> RetentionPolicy:
-    """Return what is kept: as options say, else the policy. Raises UsageError for no age."""
-    from pydantic import ValidationError
-
-    from rocm_wheels.release.policy import RetentionPolicy
-
-    options = {name: value for name, value in chosen.items() if value is not None}
-    try:
-        checked = RetentionPolicy.model_validate(options)
-    except ValidationError as wrong:
-        error = wrong.errors()[0]
-        name = str(error["loc"][0]).replace("_", "-")
-        raise errors.UsageError(f"--{name} {error['input']}: {error['msg']}", tip="36h, 14d or 8w") from None
-    return retention.model_copy(update={name: getattr(checked, name) for name in options})
 
 
 def _format_plans(plans: Sequence[care.PrunePlan], *, dry_run: bool) -> Iterator[str]:

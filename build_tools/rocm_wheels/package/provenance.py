@@ -1,8 +1,7 @@
 """Verify the provenance of wheels: a statement against its file, its signature, and what is inside.
 
 The statement beside a wheel (``wheels/statement.py``) is only as good as who wrote it: unsigned it shows
-damage and mistakes, signed it also shows who answers for it. Each kind of break is a ``Finding`` with a name
-of ``PROVENANCE_FAULTS``.
+damage and mistakes, signed it also shows who answers for it. Each kind of break is a ``Finding`` with a name.
 """
 
 from __future__ import annotations
@@ -31,19 +30,6 @@ from rocm_wheels.wheels.statement import (
     read_statement,
     walk_statements,
 )
-
-# name: what it means
-PROVENANCE_FAULTS = {
-    "no-statement": "no statement lies beside the wheel: nothing says how it was made",
-    "bad-statement": "the statement is damaged, or not of the form that is written here",
-    "wrong-wheel": "the statement is about other bytes, or a file of another name, than the wheel",
-    "wrong-step": "a statement inside the statement is not about the wheel that was used, or is damaged",
-    "unsigned": "a signature is asked for, and there is none",
-    "wrong-signature": "the signature is none, or is of other bytes than the statement's",
-    "unknown-signer": "the signature is right, and by none of the keys that are asked for",
-    "wrong-lock": "the lock inside the wheel is not the one that the statement says",
-    "wrong-sbom": "the bill of materials inside is not the wheel's, or names other parts than the statement",
-}
 
 
 @dataclass
@@ -87,7 +73,7 @@ class ProvenanceReport:
         return tuple(steps.values())
 
     def add_finding(self, fault: str, message: str, tip: str = "") -> None:
-        """Note a fault by its name in ``PROVENANCE_FAULTS``."""
+        """Note a fault by its name."""
         self.findings.append(errors.Finding("error", message, subject=self.wheel.name, check=fault, tip=tip))
 
 

@@ -20,7 +20,7 @@ from rocm_wheels.stores.store import Store
 
 _SKIP_EXIT_CODE, _STOP_EXIT_CODE = 125, 128  # of `git bisect run`: cannot be tested; from here on: stop
 _LONGEST_MESSAGE = 240
-_REQUIREMENTS_TIP = "--dependency-index and --find-links say where their requirements are, as ROCm's packages"
+_REQUIREMENTS_TIP = "--dependency-index says where their requirements are, as ROCm's packages"
 
 
 @dataclass(frozen=True)
@@ -48,19 +48,17 @@ class BisectRequest:
     index_of: Callable[[wheel_set.SetDocument], str]
     targets: tuple[str, ...] = ()
     extra_indexes: tuple[str, ...] = ()
-    find_links: tuple[str, ...] = ()
-    pre: bool = False
 
 
-def list_sets_between(store: Store, good: str, bad: str, family: str | None) -> list[wheel_set.SetDocument]:
+def list_sets_between(store: Store, good: str, bad: str) -> list[wheel_set.SetDocument]:
     """Return the staged sets from a good one to a bad one, the oldest first, with these two.
 
     They are of the family, layout and platform of the two and, where both have one torch line (2.13), of
     that. Raises ReleaseError for sets that are not there or have no line between them, and UsageError where
     the good one is not older.
     """
-    old, new = ends = [wheel_set.find_set(store, end, family=family) for end in (good, bad)]
-    if old.id == new.id and old.family == new.family:
+    old, new = ends = [wheel_set.find_set(store, end) for end in (good, bad)]
+    if old.id == new.id:
         raise errors.UsageError(f"{old.id} cannot be both good and bad", tip="name two sets")
     kind, other_kind = ((end.family, end.layout, wheel_set.find_set_platform(end)) for end in ends)
     if kind != other_kind:
@@ -114,16 +112,12 @@ def narrow_down(outcomes: Sequence[str]) -> tuple[int, int, int | None]:
 
 
 def bisect_sets(
-    documents: Sequence[wheel_set.SetDocument],
-    request: BisectRequest,
-    env: Mapping[str, str],
-    *,
-    trust_ends: bool,
+    documents: Sequence[wheel_set.SetDocument], request: BisectRequest, env: Mapping[str, str]
 ) -> tuple[int, int, list[Probe]]:
     """Return the places of the last good set and of the first bad one, and what was tried, in that order.
 
     Those between the two could not be tested. Raises ReleaseError for an end that is not what was said of
-    it, where not one set could be tested, and where nothing can be said of a set: no network, no space, a
+    it, and where nothing can be said of a set: no network, no space, a
     command that cannot be started or that asks to stop.
     """
     outcomes = [""] * len(documents)
@@ -138,7 +132,7 @@ def bisect_sets(
         probes.append(probed)
         return probed
 
-    for place, expected in () if trust_ends else ((0, "good"), (len(documents) - 1, "bad")):
+    for place, expected in ((0, "good"), (len(documents) - 1, "bad")):
         log.log_note(f"trying {documents[place].id}, given as {expected}")
         if (end := probe(place)).outcome != expected:
             skipped = end.outcome == "skip"
@@ -155,11 +149,6 @@ def bisect_sets(
             f"trying {documents[following].id}: {tables.format_count(untested, 'set')} between good and bad"
         )
         probe(following)
-    if probes and all(probed.outcome == "skip" for probed in probes):
-        raise errors.ReleaseError(
-            f"could test none of {tables.format_count(len(probes), 'set')}; the last: {probes[-1].why}",
-            tip=_REQUIREMENTS_TIP,
-        )
     return good, bad, probes
 
 
@@ -183,12 +172,8 @@ def _probe_set(document: wheel_set.SetDocument, request: BisectRequest, env: Map
         try:
             interpreters.pip_install(
                 interpreters.locate_python(prefix),
-                [
-                    *("--index-strategy", "first-index"),
-                    *(word for place in request.find_links for word in ("--find-links", place)),
-                    *requirements,
-                ],
-                interpreters.PackageSource(pre=request.pre),
+                ["--index-strategy", "first-index", *requirements],
+                interpreters.PackageSource(),
                 # in the environment: addresses may hold passwords, and arguments can be read by all
                 {**env, "UV_INDEX": " ".join([index, *request.extra_indexes])},
                 activity=f"installing {document.id}",

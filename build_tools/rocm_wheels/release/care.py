@@ -24,15 +24,7 @@ from rocm_wheels.release.store_paths import SET_FILE, SUPPORT_FILE, FamilyPaths
 from rocm_wheels.stores.store import ListedFile, NotInStoreError, Store, create_or_read, put_file, read_files
 from rocm_wheels.wheels import statement
 
-STORE_CHECKS = {
-    "missing-file": "a file that a document names is gone",
-    "other-bytes": "a file has another size than its document says or, with --hash, other bytes",
-    "damaged-document": "a document cannot be read, or says what it is not",
-    "wrong-page": "a page or support.json is not what follows from the documents (--repair writes it)",
-    "other-document": "a result is of another document of its set than is there (a note: anybody may say so)",
-    "unknown-file": "nothing says what a file is (a note)",
-}
-_ERRORS = frozenset(STORE_CHECKS) - {"other-document", "unknown-file"}
+_NOTES = {"other-document", "unknown-file"}  # the first, for anybody may say so
 
 
 @dataclass(frozen=True)
@@ -47,7 +39,7 @@ class StoreFinding:
     @property
     def is_error(self) -> bool:
         """Whether it is damage."""
-        return self.check in _ERRORS
+        return self.check not in _NOTES
 
 
 @dataclass
@@ -69,29 +61,27 @@ class StoreReport:
 
 def check_store(
     store: Store,
-    families: Collection[str] | None = None,
     *,
     hash_wheels: bool = False,
-    jobs: int = 4,
     on_hash: Callable[[int, int], None] = lambda _done, _all: None,
 ) -> StoreReport:
-    """Compare a store, or some families of it, with its documents.
+    """Compare a store with its documents.
 
     Without ``hash_wheels`` no wheel is read: one that is gone or cut short is found, not one with other bytes
     of the same size. ``on_hash`` is told how many bytes of how many were read. What others change meanwhile
     may show up as damage: a channel that is being changed is left out.
     """
-    names = [name for name in wheel_set.list_families(store) if families is None or name in families]
+    names = wheel_set.list_families(store)
     report = StoreReport(tuple(names))
     for family in names:
         checked = _FamilyCheck(store, FamilyPaths(family), report)
         checked.check_sets()
-        checked.check_files(hash_wheels=hash_wheels, jobs=jobs, on_hash=on_hash)
+        checked.check_files(hash_wheels=hash_wheels, on_hash=on_hash)
         checked.check_evidence()
         checked.check_channels()
         checked.check_pages()
         checked.note_unknown_files()
-    if families is None and names:
+    if names:
         public, tag = support.read_document(store, SUPPORT_FILE)
         derived = refresh.derive_whole_support(store, public)
         content = derived.to_json() if tag is not None or derived.releases else b""
@@ -140,7 +130,7 @@ class _FamilyCheck:
                     self.note("damaged-document", path, message)
                     self.free += [self.paths.set_folder(set_id), self.paths.pool]
 
-    def check_files(self, *, hash_wheels: bool, jobs: int, on_hash: Callable[[int, int], None]) -> None:
+    def check_files(self, *, hash_wheels: bool, on_hash: Callable[[int, int], None]) -> None:
         """Compare all files that sets name: sizes as they are listed, and digests."""
         named = _list_named_files(self.paths, self.documents.values())
         self.known |= _add_signatures(named)
@@ -171,7 +161,7 @@ class _FamilyCheck:
                 fault = f"its sha256 is {digest}, and not {sha256}"
                 self.note("other-bytes", path, f"{fault}: {_remove_first(path)}")
 
-        parallel.run_in_parallel(read, to_read, jobs=jobs)
+        parallel.run_in_parallel(read, to_read, jobs=4)
 
     def check_evidence(self) -> None:
         """Read all evidence, which outlives its set.
@@ -423,9 +413,6 @@ class Pruner:
                 )
             elif document.id not in reasons and (reason := self._find_age_reason(document)):
                 reasons[document.id] = reason
-        for document in documents.values():  # a set is newer than the one that it was made from
-            if document.id in reasons and document.origin in documents:
-                reasons.setdefault(document.origin or "", f"{document.id} was made from it")
         return {set_id: reason for set_id, reason in reasons.items() if set_id in documents}
 
     def _list_shown(self, paths: FamilyPaths) -> dict[str, str]:

@@ -344,7 +344,6 @@ def require_compatible(
     channel: Channel,
     others: Mapping[str, Channel],
     *,
-    allow_unpinned: bool = False,
     allow_fewer_targets: bool = False,
 ) -> tuple[str, ...]:
     """Raise ReleaseError for a set that people should not get from a channel as it is now.
@@ -358,11 +357,9 @@ def require_compatible(
         document, shown, channel.channel, allow=allow_fewer_targets
     )
     set_conflicts.refuse_overlaps(document, shown)
-    return (
-        *set_conflicts.require_pins(document, requires, allow=allow_unpinned),
-        *set_conflicts.require_ties(document, requires, shown, allow=allow_unpinned),
-        *fewer_notes,
-    )
+    set_conflicts.require_pins(document, requires)
+    set_conflicts.require_ties(document, requires, shown)
+    return fewer_notes
 
 
 def find_refusals(
@@ -370,8 +367,8 @@ def find_refusals(
 ) -> dict[str, list[errors.ReleaseError | errors.DataError]]:
     """Return what promotions of a set would refuse as things are, whatever the gate says, by channel.
 
-    Without what may be allowed (``allow_unpinned``, ``allow_fewer_targets``). A channel that shows the set
-    refuses nothing; a document that is damaged is refused, too: nothing is promoted until it is mended.
+    Without what may be allowed (``allow_fewer_targets``). A channel that shows the set refuses nothing; a
+    document that is damaged is refused, too: nothing is promoted until it is mended.
     """
     paths = FamilyPaths(document.family)
     refusals: dict[str, list[errors.ReleaseError | errors.DataError]] = {name: [] for name in names}
@@ -405,31 +402,42 @@ def find_refusals(
     return refusals
 
 
-def resolve_set_id(channel: Channel, begins: str) -> str:
-    """Return the set that is meant, by its id or how that begins, of those that a channel shows or showed.
+def find_sets_on(store: Store, name: str, begins: Iterable[str]) -> tuple[FamilyPaths, tuple[str, ...]]:
+    """Return the family whose channel of this name shows, or showed, sets, and their whole ids.
 
-    What nothing begins with is returned as it is. Raises ReleaseError that lists what it could be.
+    ``begins`` are ids, or how they begin. Raises ReleaseError for what no channel has and what could be
+    several, UsageError for sets of several families.
     """
-    known_ids = {*channel.shown, *channel.demoted, *(channel.pending.sets if channel.pending else ())}
-    if begins in known_ids:
-        return begins
-    matches = sorted(set_id for set_id in known_ids if begins and set_id.startswith(begins))
-    if len(matches) > 1:
-        raise errors.ReleaseError(f"{begins} could be {', '.join(matches)}", tip="give the whole id")
-    return matches[0] if matches else begins
-
-
-def list_newer_sets(channel: Channel, set_id: str) -> tuple[str, ...]:
-    """Return the sets that came to a channel after one, which it shows. Raises ReleaseError.
-
-    While they are being taken away, they are those of the pending change.
-    """
-    pending = channel.pending
-    left = [entry.set for entry in pending.goal[-1:]] if pending is not None else []
-    if pending is not None and pending.action == "demote" and left == [set_id]:
-        return pending.sets
-    require_shown(channel, set_id)
-    return channel.shown[channel.shown.index(set_id) + 1 :]
+    families: dict[str, str] = {}  # by the ids that channels know
+    damaged: errors.DataError | None = None
+    for family in wheel_set.list_families(store):
+        try:
+            channel = read_channel(store, FamilyPaths(family), name).channel
+        except errors.DataError as fault:  # of another family, perhaps
+            damaged = damaged or fault
+            continue
+        changing = channel.pending.sets if channel.pending is not None else ()
+        families |= dict.fromkeys((*channel.shown, *channel.demoted, *changing), family)
+    chosen = []
+    for begin in begins:
+        matches = [set_id for set_id in families if set_id.startswith(begin)]
+        matches = [begin] if begin in families else matches
+        if len(matches) > 1 and begin:
+            listed = ", ".join(sorted(matches))
+            raise errors.ReleaseError(f"{begin} could be {listed}", tip="give more of the id")
+        if not matches or not begin:
+            if damaged is not None:
+                raise damaged
+            near = tables.suggest_name(begin, families)
+            tip = f"`rocm-wheels set list {shlex.quote(store.url)} --channel {name}` lists what it shows"
+            raise errors.ReleaseError(f"{begin or 'a set without a name'} is not on {name}{near}", tip=tip)
+        chosen += matches
+    paths = {families[set_id] for set_id in chosen}
+    if len(paths) > 1:
+        raise errors.UsageError(
+            f"{', '.join(chosen)} are of {' and '.join(sorted(paths))}", tip="take away those of one family"
+        )
+    return FamilyPaths(paths.pop()), tuple(dict.fromkeys(chosen))
 
 
 def require_pass(verdict: Verdict, store: Store, begun: Channel | None = None) -> Verdict:
@@ -572,15 +580,13 @@ class Promoter:
         document: wheel_set.SetDocument,
         ask_gate: Callable[[], Verdict],
         *,
-        allow_unpinned: bool = False,
         allow_fewer_targets: bool = False,
     ) -> ChannelChange:
         """Show a staged set.
 
         ``ask_gate`` is asked first, and again before people see anything: results may have come meanwhile,
-        also in the days since a run was killed. ``allow_unpinned``: wheels that do not pin each other are
-        shown, and the pages say so. ``allow_fewer_targets``: so is a set for all GPUs without code for some
-        that people get code for now; what is told of it says so.
+        also in the days since a run was killed. ``allow_fewer_targets``: a set for all GPUs is shown without
+        code for some that people get code for now; what is told of it says so.
         """
 
         def claim() -> _Claim:
@@ -600,7 +606,6 @@ class Promoter:
                 set_conflicts.read_requirements(self.store, self.paths, document),
                 channel,
                 self._read_other_channels(),
-                allow_unpinned=allow_unpinned,
                 allow_fewer_targets=allow_fewer_targets,
             )
             verdict = require_pass(ask_gate(), self.store)

@@ -16,17 +16,15 @@ from rocm_wheels.release.verdict import ReasonCode, RuleResult, Verdict
 
 @dataclass(frozen=True)
 class CommandWords:
-    """What the next command is given, too, because this one was: the store, its family, a policy."""
+    """What the next command is given, too, because this one was: the store, a policy."""
 
     store: str = "STORE"
-    family: str | None = None
     policy: str | None = None
 
     def format_line(self, command: str, set_id: str = "", *options: str) -> str:
         """Return a command about the store, or a set in it, as it can be pasted."""
-        family = ["--family", self.family] if self.family and set_id else []
         named = ["--set", set_id] if set_id else []
-        return shell.format_command(["rocm-wheels", *command.split(), self.store, *family, *named, *options])
+        return shell.format_command(["rocm-wheels", *command.split(), self.store, *named, *options])
 
     @property
     def policy_options(self) -> list[str]:
@@ -42,7 +40,7 @@ def format_tests(document: wheel_set.SetDocument, words: CommandWords) -> str:
     if not document.targets:
         return words.format_line("set gate", document.id, "--channel", "nightly", "--explain")
     family = ["--family", document.family] if document.layout == "per-family" else []
-    return CommandWords(words.store).format_line("test smoke --store", document.id, *family)
+    return words.format_line("test smoke --store", document.id, *family)
 
 
 def find_next_step(verdict: Verdict, words: CommandWords = _NO_WORDS, *, is_shown: bool = False) -> str:
@@ -82,7 +80,7 @@ def find_step(verdict: Verdict, result: RuleResult, words: CommandWords = _NO_WO
         machine = f"a machine with {facts['other-machine']['earlier'][0]}"
     if result.rule in {"smoke", "speed"}:
         options = ["--family", gfx, "--output-dir", "smoke"]
-        run = CommandWords(words.store).format_line("test smoke --store", verdict.set, *options)
+        run = words.format_line("test smoke --store", verdict.set, *options)
         results = "smoke/results.json"
     else:
         suite = "" if result.suite == torch_tests.SUITE_NAMES[0] else f" --suite {result.suite}"

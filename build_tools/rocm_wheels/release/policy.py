@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
+from urllib.parse import urlsplit
 
 import yaml
 from pydantic import (
@@ -79,6 +80,35 @@ def _check_public_key(value: str) -> str:
     if not ssh_signature.is_public_key(value):
         raise _make_policy_error("it must be a public Ed25519 key: ssh-ed25519 AAAA…")
     return value
+
+
+def check_public_url(url: str) -> str:
+    """Return the URL of a folder, with ``/`` at its end. UsageError for one that installers cannot use."""
+    try:
+        parts = urlsplit(url)
+        has_host = bool(parts.hostname) or parts.scheme == "file"
+    except ValueError:
+        has_host = False
+    has_odd_character = any(
+        character.isspace() or ord(character) < 32 or character in "\"'<>\\{}" for character in url
+    )
+    if has_odd_character or not has_host or parts.scheme not in {"https", "http", "file"}:
+        raise errors.UsageError(
+            f"{url!r} is no URL of a folder", tip="for example: https://wheels.example.org/"
+        )
+    if parts.query or parts.fragment or "@" in parts.netloc:
+        raise errors.UsageError(
+            f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}… has more than a place in it",
+            tip="everybody reads it: no user, password, ? or #",
+        )
+    return url if url.endswith("/") else f"{url}/"
+
+
+def _check_address(value: str) -> str:
+    try:
+        return check_public_url(value)
+    except errors.UsageError as fault:
+        raise _make_policy_error(fault.message) from None
 
 
 def format_age(age: timedelta) -> str:
@@ -279,13 +309,19 @@ class RetentionPolicy(records.Record):
 
 
 class Policy(records.Record):
-    """A whole policy."""
+    """A whole policy.
+
+    ``signed_for``: how long the signature of what a channel shows holds; half of it later `set refresh` signs
+    anew. ``other_indexes``: where wheels find what is not in their set (ROCm), for ``support.json``.
+    """
 
     channels: Mapping[ChannelKey, ChannelPolicy] = Field(min_length=1)
     families: Mapping[PolicyFamily, FamilyPolicy] = {}
     signers: Mapping[PrintableName, PolicySigner] = {}
     waivers: tuple[Waiver, ...] = ()
     retention: RetentionPolicy = RetentionPolicy()
+    signed_for: PolicyAge = timedelta(days=14)
+    other_indexes: tuple[Annotated[str, AfterValidator(_check_address)], ...] = ()
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Policy:

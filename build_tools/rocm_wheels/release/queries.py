@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from rocm_wheels.core import errors, log, parallel, tables
+from rocm_wheels.core import errors, log, parallel
 from rocm_wheels.models.gfx import strip_features
 from rocm_wheels.release import channel as channels
 from rocm_wheels.release import gate, pages, refresh, support, wheel_set
@@ -43,7 +43,6 @@ def make_set_row(document: wheel_set.SetDocument) -> dict[str, Any]:
         "bytes": sum(file.size for file in document.files),
         "planned": len(document.planned),
         "missing": len(document.missing),
-        "origin": document.origin,
         "os": wheel_set.find_set_platform(document),
     }
 
@@ -73,35 +72,27 @@ def find_state_on(
     return by_state.get("tested") or by_state.get(REPORTED) or by_state["untested"]
 
 
+_OPEN_FOR = timedelta(days=3)  # a weekend without machines
+
+
 @dataclass(frozen=True)
 class StoreQuery:
-    """What is asked, by which policy, at which moment; ``family``: of this one alone."""
+    """What is asked, by which policy, at which moment."""
 
     store: Store
     policy: Policy
     now: datetime
     env: Mapping[str, str]
-    family: str | None = None
 
 
-def find_families(store: Store, family: str | None, *, some: bool = True) -> list[str]:
-    """Return the families of a store, or the one that is named.
-
-    Raises UsageError for one that it does not have. With ``some`` a store that has none is a ReleaseError.
-    """
-    present = wheel_set.list_families(store)
-    if not present and some:
+def require_families(store: Store) -> list[str]:
+    """Return the families of a store. Raises ReleaseError where it has none."""
+    if not (families := wheel_set.list_families(store)):
         raise errors.ReleaseError(
             f"nothing was staged in {store.url}",
             tip="correct the address; or `rocm-wheels set stage` makes sets of wheels",
         )
-    if family is None:
-        return present
-    if family not in present:
-        near = tables.suggest_name(family, present)
-        tip = f"it has {', '.join(present)}" if present else "`rocm-wheels set stage` makes sets of wheels"
-        raise errors.UsageError(f"{store.url} has no {family}{near}", tip=tip)
-    return [family]
+    return families
 
 
 def read_channels_now(query: StoreQuery, name: str, gfx: str | None = None) -> list[dict[str, Any]]:
@@ -113,7 +104,7 @@ def read_channels_now(query: StoreQuery, name: str, gfx: str | None = None) -> l
     store, public = query.store, support.read_public(query.store)
     judge = refresh.Refresher(store, query.policy, "", query.now, query.env)
     shown_channels = []
-    for paths in map(FamilyPaths, find_families(query.store, query.family, some=False)):
+    for paths in map(FamilyPaths, wheel_set.list_families(query.store)):
         record = channels.read_channel(store, paths, name)
         if record.tag is None:
             continue
@@ -160,14 +151,14 @@ def read_channels_now(query: StoreQuery, name: str, gfx: str | None = None) -> l
     return shown_channels
 
 
-def list_open_sets(query: StoreQuery, name: str, within: timedelta) -> list[wheel_set.SetDocument]:
-    """Return the staged sets that a channel may get yet, of so long ago, those of one family after another.
+def list_open_sets(query: StoreQuery, name: str) -> list[wheel_set.SetDocument]:
+    """Return the staged sets of the last three days that a channel may get yet, family by family.
 
     They were made for it: their local version begins with its name, ``2.13.0+nightly20261122.17.1.rocm10.1``.
     Of a torch on a platform that is the newest, unless the channel shows it or took it back.
     """
     open_sets = []
-    for family in find_families(query.store, query.family, some=False):
+    for family in wheel_set.list_families(query.store):
         channel = channels.read_channel(query.store, FamilyPaths(family), name).channel
         newest: dict[tuple[str, str], wheel_set.SetDocument] = {}
         for document in reversed(wheel_set.read_family_sets(query.store, family).documents):
@@ -176,7 +167,7 @@ def list_open_sets(query: StoreQuery, name: str, within: timedelta) -> list[whee
                 newest[torch, wheel_set.find_set_platform(document)] = document
         for document in newest.values():
             created = datetime.fromisoformat(document.created.replace("Z", "+00:00"))
-            if document.id not in {*channel.shown, *channel.demoted} and query.now - created <= within:
+            if document.id not in {*channel.shown, *channel.demoted} and query.now - created <= _OPEN_FOR:
                 open_sets.append(document)
     return open_sets
 

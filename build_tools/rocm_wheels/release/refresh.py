@@ -29,7 +29,7 @@ from rocm_wheels.models.gfx import strip_features
 from rocm_wheels.release import channel as channels
 from rocm_wheels.release import gate, pages, signing, support, verdict_text, wheel_set
 from rocm_wheels.release.evidence.store import StoredEvidence, read_evidence
-from rocm_wheels.release.policy import Policy
+from rocm_wheels.release.policy import Policy, check_public_url
 from rocm_wheels.release.store_paths import SUPPORT_FILE, FamilyPaths
 from rocm_wheels.release.verdict import REPORTED, TargetTestState
 from rocm_wheels.stores.store import RUN_AGAIN_TIP, ChangedInStoreError, Store, change_documents, read_files
@@ -142,7 +142,6 @@ def make_set_status(
         rocm=document.rocm,
         os=wheel_set.find_set_platform(document),
         kind=document.layout,
-        origin=document.origin,
         state="checks failed" if failed and shown.word != "tests failed" else shown.word,
         told=(*shown.lines, *faults, *notes, *entry.notes),
         targets=tuple(
@@ -310,7 +309,7 @@ class Refresher:
             view_pages, written = self._exchange_view(paths, folder, earlier, coming, check)
             shown_pages |= view_pages
             count += written
-        public = support.read_public(store)
+        public = support.read_public(store).model_copy(update={"other_indexes": self.policy.other_indexes})
         newest = find_newest_by_platform(sets, name)
         part = support.make_channel_part(paths, name, sets, newest, views.items(), public)
         known = {"public_url": public.public_url, "other_indexes": public.other_indexes}
@@ -374,14 +373,17 @@ class Refresher:
         count += pages.exchange_pages(store, folder, wanted, order, check, adds=adds)
         return wanted, count
 
-    def refresh_support(self, **changed: object) -> list[str]:
+    def refresh_support(self, public_url: str | None = None) -> list[str]:
         """Bring support.json of all families to what those of each say; return its path if that is new.
 
-        ``changed`` is what else it is to say: ``public_url`` and ``other_indexes``.
+        ``public_url`` is the one that it is to say from now on; None: as it was.
         """
 
         def write() -> list[str]:
             before, tag = support.read_document(self.store, SUPPORT_FILE)
+            changed: dict[str, object] = {"other_indexes": self.policy.other_indexes}
+            if public_url is not None:
+                changed["public_url"] = public_url
             public = before.model_copy(update=changed)
             merged = derive_whole_support(self.store, public)
             if merged == before and tag is not None:
@@ -393,15 +395,9 @@ class Refresher:
 
         return change_documents(write, description=SUPPORT_FILE)
 
-    def set_public(self, url: str | None, other_indexes: tuple[str, ...] | None) -> None:
-        """Write down where the store is seen from (``None``: as it was). UsageError for what is no URL."""
-        changed: dict[str, object] = {}
-        if url is not None:
-            changed["public_url"] = support.check_public_url(url) if url else ""
-        if other_indexes is not None:
-            addresses = (support.check_public_url(address) for address in other_indexes if address)
-            changed["other_indexes"] = tuple(addresses)
-        self.refresh_support(**changed)
+    def set_public(self, url: str) -> None:
+        """Write down where the store is seen from ("": nobody says). UsageError for what is no URL."""
+        self.refresh_support(check_public_url(url) if url else "")
 
 
 def derive_whole_support(store: Store, public: support.SupportDocument) -> support.SupportDocument:

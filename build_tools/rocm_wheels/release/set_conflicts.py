@@ -33,7 +33,7 @@ from rocm_wheels.wheels import dist_info, installer_slots
 
 _MOST_UNPINNED_SHOWN = 10
 _EXTRA_MARKER = re.compile(r"\bextra\b")
-_PIN_TIP = "build them with exact versions (==), or allow this with --allow-unpinned"
+_PIN_TIP = "build them with exact versions (==)"
 RequirementsByFile = Mapping[str, Sequence[Requirement]]  # by file name; what needs an extra is there, too
 ProjectGraph = Mapping[str, Collection[str]]  # the projects that a project requires
 
@@ -74,16 +74,12 @@ def read_requirements(
 # ---- pins
 
 
-def require_pins(
-    document: wheel_set.SetDocument, requires: RequirementsByFile, *, allow: bool = False
-) -> tuple[str, ...]:
+def require_pins(document: wheel_set.SetDocument, requires: RequirementsByFile) -> None:
     """Raise ReleaseError for wheels that installers could join with wheels of another set.
 
     They take another version of a project of their set than the set's, or nothing ties them to the others.
-    With ``allow`` that is returned, one sentence each, to be shown with the set.
     """
-    unpinned = _find_unpinned(document, requires)
-    if unpinned and not allow:
+    if unpinned := _find_unpinned(document, requires):
         shown = unpinned[:_MOST_UNPINNED_SHOWN]
         if len(unpinned) > len(shown):
             shown.append(f"and {len(unpinned) - len(shown)} more")
@@ -91,41 +87,32 @@ def require_pins(
             f"wheels of {document.id} are not pinned to it: {'; '.join(shown)}",
             tip=f"installers would join them with wheels of other sets: {_PIN_TIP}",
         )
-    untied = _find_untied(document.projects, _make_graph([document], requires))
-    if untied and not allow:
+    if untied := _find_untied(document.projects, _make_graph([document], requires)):
         raise errors.ReleaseError(
             f"nothing ties {'; '.join(untied)} in {document.id}",
             tip=f"installers would choose them from any set: {_PIN_TIP}",
         )
-    return (*(f"not pinned: {fault}" for fault in unpinned), *(f"not tied: {fault}" for fault in untied))
 
 
 def require_ties(
     document: wheel_set.SetDocument,
     requires: RequirementsByFile,
     other_documents: Sequence[wheel_set.SetDocument],
-    *,
-    allow: bool = False,
-) -> tuple[str, ...]:
+) -> None:
     """Raise ReleaseError where a set differs from one that is shown in wheels that only equal ones tie.
 
-    ``torchvision`` and ``torchaudio`` of both pin the same ``torch``: one of each set would be taken. With
-    ``allow`` that is returned, one sentence each, to be shown with the set.
+    ``torchvision`` and ``torchaudio`` of both pin the same ``torch``: one of each set would be taken.
     """
     graph, versions = _make_graph([document], requires), _list_versions(document)
-    faults: list[str] = []
     for other in other_documents:
         other_versions = _list_versions(other)
         changed = [name for name in versions if versions[name] != other_versions.get(name, versions[name])]
-        untied = _find_untied(changed, graph)
-        if untied and not allow:
+        if untied := _find_untied(changed, graph):
             raise errors.ReleaseError(
                 f"{document.id} and {other.id} differ in {', '.join(changed)}, and nothing in which they "
                 f"differ ties {'; '.join(untied)}: installers would join wheels of both",
                 tip=f"demote {other.id} first, or give what they require a version of its own, too",
             )
-        faults += [f"not tied, and {other.id} is shown, too: {fault}" for fault in untied]
-    return tuple(faults)
 
 
 def sort_by_dependencies(

@@ -27,7 +27,7 @@ ANEW_TIP = (
 
 @dataclass(frozen=True)
 class ReleaseSigner:
-    """One who signs what channels show, by the private key in a file (or in an agent), for some days.
+    """One who signs what channels show, by the private key in a file (or in an agent), for ``valid_for``.
 
     ``signers`` are public keys by name that are trusted besides: of before, or of other channels. ``anew``:
     what has no manifest that holds is signed as it is. ``memory`` knows the newest that was seen here.
@@ -37,7 +37,7 @@ class ReleaseSigner:
     env: Mapping[str, str]
     now: datetime
     signers: Mapping[str, str] = field(default_factory=dict)
-    valid_days: int = 14
+    valid_for: timedelta = timedelta(days=14)
     anew: bool = False
     memory: manifest.ManifestMemory | None = None
 
@@ -138,7 +138,7 @@ class ManifestKeeper:
         digest = hashlib.sha256(document).hexdigest()
         if found is not None and (found.document, found.files) == (digest, files):
             left = manifest.parse_manifest_time(found.expires) - signer.now
-            if left >= timedelta(days=signer.valid_days) / 2:
+            if left >= signer.valid_for / 2:
                 return False
         self._write(document, files, tag, version)
         return True
@@ -152,7 +152,7 @@ class ManifestKeeper:
                 channel=self.channel,
                 version=max(version + 1, int(signer.now.timestamp())),
                 issued=manifest.format_manifest_time(signer.now),
-                expires=manifest.format_manifest_time(signer.now + timedelta(days=signer.valid_days)),
+                expires=manifest.format_manifest_time(signer.now + signer.valid_for),
                 document=hashlib.sha256(document).hexdigest(),
                 files=dict(files),
             ),

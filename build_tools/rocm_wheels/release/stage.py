@@ -24,7 +24,6 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
 
 from rocm_wheels.audit import contents
 from rocm_wheels.core import errors, extras, log, parallel, records, tables
@@ -132,26 +131,16 @@ def check_family(family: str, layout: wheel_set.SetLayout) -> None:
         raise errors.UsageError(f"--family {family!r} cannot be the name of a folder in a store")
 
 
-def find_set_version(wheels: Sequence[StagedWheel], version: str | None) -> str:
-    """Return the version of a set: torch's. Raises ReleaseError where wheels or ``version`` disagree."""
-    versions = sorted({wheel.file.version for wheel in wheels if wheel.file.project == "torch"})
+def find_set_version(wheels: Sequence[StagedWheel]) -> str:
+    """Return the version of a set: torch's, else the one that all wheels have. ReleaseError for several."""
+    torch = {wheel.file.version for wheel in wheels if wheel.file.project == "torch"}
+    versions = torch or {wheel.file.version for wheel in wheels}
     if len(versions) > 1:
+        has_one = "a set has one torch" if torch else "wheels of a set without torch have one version"
         raise errors.ReleaseError(
-            f"a set has one torch, these are {', '.join(versions)}", tip="stage a set for each"
+            f"{has_one}, these are {', '.join(sorted(versions))}", tip="stage a set for each"
         )
-    if not versions and version is None:
-        raise errors.UsageError(
-            "there is no torch among the wheels", tip="say which version the set is of: --version"
-        )
-    if version is None:
-        return versions[0]
-    try:
-        requested = Version(version)
-    except InvalidVersion as cause:
-        raise errors.UsageError(f"--version {version!r} is not a version") from cause
-    if versions and Version(versions[0]) != requested:
-        raise errors.ReleaseError(f"the set is to be of {requested}, its torch is {versions[0]}")
-    return str(requested)
+    return versions.pop()
 
 
 @dataclass(frozen=True)
@@ -361,33 +350,26 @@ def plan_stage(
     *,
     paths: FamilyPaths,
     layout: wheel_set.SetLayout,
-    version: str | None = None,
-    origin: str | None = None,
 ) -> StagePlan:
     """Read and check the wheels and say what is to be staged. Raises ReleaseError with all that is wrong.
 
-    ``locks`` are one, or those that variants were built from; ``origin`` is the set that the wheels were
-    rewritten from. Raises MissingExtraError without what fills the page of the audit.
+    ``locks`` are one, or those that variants were built from. Raises MissingExtraError without what fills the
+    page of the audit.
     """
     check_family(paths.family, layout)
     extras.require_extras("the page of a set", "release")
     read = staged_wheels.read_staged_wheels(wheels)
-    document, sources, set_wheels = _make_document(read, locks, paths.family, layout, version, origin)
+    document, sources, set_wheels = _make_document(read, locks, paths.family, layout)
     audit = set_audit.make_set_audit(document, set_wheels)
     return StagePlan(paths, set_wheels, document, sources.list_lock_files(), audit)
 
 
-def _make_document(  # noqa: PLR0917 - what a set is of
-    wheels: Sequence[StagedWheel],
-    locks: Sequence[Lock],
-    family: str,
-    layout: wheel_set.SetLayout,
-    version: str | None,
-    origin: str | None,
+def _make_document(
+    wheels: Sequence[StagedWheel], locks: Sequence[Lock], family: str, layout: wheel_set.SetLayout
 ) -> tuple[wheel_set.SetDocument, SetSources, list[StagedWheel]]:
     """Return the document of wheels, without a time, with their locks and the wheels as they are in it."""
     set_wheels = sorted(wheels, key=lambda wheel: wheel.file.name)
-    set_version = find_set_version(set_wheels, version)
+    set_version = find_set_version(set_wheels)
     sources, set_wheels = staged_wheels.find_sources(locks, set_wheels, layout)
     check_set(StageSubject(set_wheels, sources, family, layout))
     if layout == "per-family":
@@ -395,7 +377,9 @@ def _make_document(  # noqa: PLR0917 - what a set is of
     planned, missing = plan_cells(sources, family, layout, set_wheels)
     files = tuple(wheel.file for wheel in set_wheels)
     document = wheel_set.SetDocument(
-        id=wheel_set.make_set_id(set_version, ((file.name, file.sha256) for file in files), sources.digest),
+        id=wheel_set.make_set_id(
+            set_version, family, ((file.name, file.sha256) for file in files), sources.digest
+        ),
         created=_NOT_STAGED,
         version=set_version,
         rocm=None if sources.has_several else sources.all[0].rocm,
@@ -403,7 +387,6 @@ def _make_document(  # noqa: PLR0917 - what a set is of
         layout=layout,
         files=files,
         locks=sources.list_set_locks(),
-        origin=origin,
         planned=planned,
         missing=missing,
     )
@@ -415,14 +398,12 @@ def find_document_faults(
 ) -> list[str]:
     """Return in what the document of a set is not what staging makes of its wheels and locks.
 
-    Not compared are when it was staged, what it was made from, and statements, which the gate reads.
+    Not compared are when it was staged, and statements, which the gate reads.
     """
     try:
         check_family(document.family, document.layout)
         wheels = staged_wheels.make_staged_wheels(scans)
-        expected, _, _ = _make_document(
-            wheels, locks, document.family, document.layout, document.version, document.origin
-        )
+        expected, _, _ = _make_document(wheels, locks, document.family, document.layout)
     except errors.RocmWheelsError as refusal:
         return refusal.message.splitlines()
     made = {file.name: file for file in expected.files}

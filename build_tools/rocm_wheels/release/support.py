@@ -9,7 +9,7 @@ For installers and people, in one form for a family (``FAMILY/support.json``) an
                    "sets": [{"os", "set", "version", "install"}]}],        the newest of each platform
      "releases": [{"family", "channel", "set", "created", "promoted",          newest first
                    "project": "torch", "version": "2.9.1+rocm7.1.0", "rocm": "7.1.0" or null,
-                   "os": "linux|windows", "kind": "per-family|multi-arch|variants", "origin": set id or null,
+                   "os": "linux|windows", "kind": "per-family|multi-arch|variants",
                    "state": "tested|partly tested|reported, unsigned|untested|tests failed|checks failed",
                    "told": [lines: targets, named exceptions, waivers],
                    "targets": [{"gfx", "state": "tested|reported, unsigned|failed|untested",
@@ -31,8 +31,8 @@ first, and ``set``, ``version`` and ``install`` beside it are those of the first
 pip has no first index: it takes what it finds of exactly that version, wherever that is. uv does not look
 further for what the first index has.
 
-All of it follows from channels, sets and evidence, but for ``public_url`` and ``other_indexes`` of the
-document of all families: they are kept where they are.
+All of it follows from channels, sets, evidence and the policy (``other_indexes``), but for ``public_url`` of
+the document of all families, which is kept where it is.
 """
 
 from __future__ import annotations
@@ -40,11 +40,10 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Sequence
 from typing import Literal
-from urllib.parse import urlsplit
 
 from pydantic import Field, ValidationError
 
-from rocm_wheels.core import errors, records
+from rocm_wheels.core import records
 from rocm_wheels.core.log import log_warning
 from rocm_wheels.models import lock, project_names
 from rocm_wheels.release import pages, policy, verdict, wheel_set
@@ -136,7 +135,6 @@ class PublishedSet(records.Record):
     rocm: str | None
     os: project_names.Platform
     kind: wheel_set.SetLayout
-    origin: wheel_set.SetId | None
     state: ShownTestState
     told: tuple[str, ...]
     targets: tuple[TargetStatus, ...]
@@ -200,28 +198,6 @@ def read_notes(store: Store, paths: FamilyPaths, channel: str) -> dict[str, page
         for release in document.releases
         if release.channel == channel
     }
-
-
-def check_public_url(url: str) -> str:
-    """Return the URL of a folder, with ``/`` at its end. UsageError for one that installers cannot use."""
-    try:
-        parts = urlsplit(url)
-        has_host = bool(parts.hostname) or parts.scheme == "file"
-    except ValueError:
-        has_host = False
-    has_odd_character = any(
-        character.isspace() or ord(character) < 32 or character in "\"'<>\\{}" for character in url
-    )
-    if has_odd_character or not has_host or parts.scheme not in {"https", "http", "file"}:
-        raise errors.UsageError(
-            f"{url!r} is no URL of a folder", tip="for example: https://wheels.example.org/"
-        )
-    if parts.query or parts.fragment or "@" in parts.netloc:
-        raise errors.UsageError(
-            f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}… has more than a place in it",
-            tip="everybody reads it: no user, password, ? or #",
-        )
-    return url if url.endswith("/") else f"{url}/"
 
 
 def make_channel_part(  # noqa: PLR0917 - what is said of a channel

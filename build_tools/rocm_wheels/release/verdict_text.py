@@ -1,6 +1,6 @@
 """Make sentences of a verdict: why each rule came out as it did, and what users see.
 
-The one place that does, for the command line, the page of a set, the pages of channels and errors.
+The one place that does, for the command line, the summary of a job, the pages of channels and errors.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from rocm_wheels.core import tables
-from rocm_wheels.release.evidence.evidence import OutcomeCounts
+from rocm_wheels.release.evidence.evidence import OutcomeCounts, name_subject, summarize_evidence
+from rocm_wheels.release.evidence.store import StoredEvidence
 from rocm_wheels.release.verdict import Reason, ReasonCode, RuleResult, SetState, TargetState, Verdict
 
 _LONGEST_TEST_NAME = 80
@@ -267,3 +268,28 @@ def format_headline(verdict: Verdict) -> str:
     """Return what became of the set, in a line."""
     may = "can go to" if verdict.passed else "cannot go to"
     return f"{verdict.set} {may} {verdict.channel}"
+
+
+def format_markdown(verdict: Verdict, evidence: Sequence[StoredEvidence], next_step: str) -> str:
+    """Return the summary of a job at GitHub: what is known of each target, what holds the set, what failed.
+
+    Every failed test is named, of the newest result first. ``next_step`` is a command, "" when there is
+    nothing to do.
+    """
+    escape = tables.escape_markdown
+    lines = [f"### {escape(format_headline(verdict))}", ""]
+    if verdict.targets:
+        lines += ["| GPU | state | by |", "|---|---|---|"]
+    for target in verdict.targets:
+        told = filter(None, [" and ".join(target.by), " ".join(target.pythons), target.when])
+        lines.append(f"| {' | '.join(map(escape, (target.gfx, target.state, '; '.join(told))))} |")
+    lines += ["", "| | rule | why |", "|---|---|---|"]
+    for rule in verdict.rules_by_outcome:
+        lines.append(f"| {' | '.join(map(escape, (rule.outcome, rule.title, describe_rule(rule))))} |")
+    for result in [stored.evidence for stored in reversed(evidence) if not stored.evidence.passed]:
+        summary = f"{summarize_evidence(result)}{f': {result.detail}' if result.detail else ''}"
+        lines += ["", f"**{escape(name_subject(result))}**: {escape(summary)}"]
+        lines += [f"- `{' '.join(name.replace('`', '').splitlines())}`" for name in result.failed]
+    if next_step:
+        lines += ["", "Next:", tables.fence_markdown(next_step).rstrip()]
+    return "\n".join([*lines, "", ""])

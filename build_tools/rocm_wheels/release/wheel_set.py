@@ -134,7 +134,7 @@ class SetLock(records.Record):
 
 
 class SetDocument(records.Record):
-    """A set. ``origin`` is the id of the set that its wheels were rewritten from.
+    """A set.
 
     ``rocm`` is that of its lock. Of variants that were built from several locks, each lock has its own, and
     each wheel says which lock is its own.
@@ -149,7 +149,6 @@ class SetDocument(records.Record):
     layout: SetLayout
     files: tuple[SetFile, ...] = Field(min_length=1)
     locks: tuple[SetLock, ...] = Field(min_length=1)
-    origin: SetId | None = None
     planned: tuple[SetCell, ...] = ()
     missing: tuple[SetCell, ...] = ()
 
@@ -165,7 +164,8 @@ class SetDocument(records.Record):
     def computed_id(self) -> str:
         """The id that follows from what it lists."""
         files = ((file.name, file.sha256) for file in self.files)
-        return make_set_id(self.version, files, join_lock_digests(lock.digest for lock in self.locks))
+        lock_digest = join_lock_digests(lock.digest for lock in self.locks)
+        return make_set_id(self.version, self.family, files, lock_digest)
 
     @property
     def rocms(self) -> tuple[str, ...]:
@@ -232,12 +232,13 @@ def join_lock_digests(digests: Iterable[str]) -> str:
     return hashlib.sha256("".join([first, *others]).encode()).hexdigest() if others else first
 
 
-def make_set_id(version: str, files: Iterable[tuple[str, str]], lock_digest: str) -> str:
+def make_set_id(version: str, family: str, files: Iterable[tuple[str, str]], lock_digest: str) -> str:
     """Return the id of a set: its version, as a URL and a bucket can hold it, and what it is made of.
 
-    ``files`` are names with their sha256. ``+`` becomes ``-``: S3 takes it for a space.
+    ``files`` are names with their sha256. ``+`` becomes ``-``: S3 takes it for a space. No two families of a
+    store have one id, so that an id says the family.
     """
-    hasher = hashlib.sha256()
+    hasher = hashlib.sha256(f"{family}\n".encode())
     for name, sha256 in sorted(files):
         hasher.update(f"{name}\0{sha256}\n".encode())
     hasher.update(lock_digest.encode())
@@ -289,7 +290,7 @@ def list_families(store: Store) -> list[str]:
     return [name for name, folders in zip(names, inside, strict=True) if _FAMILY_FOLDERS & {*folders}]
 
 
-def find_set(store: Store, set_id: str, *, family: str | None = None) -> SetDocument:
+def find_set(store: Store, set_id: str) -> SetDocument:
     """Return a set by its id alone, or the beginning of it that only one set has.
 
     Raises ReleaseError that lists what an id could mean.
@@ -297,7 +298,7 @@ def find_set(store: Store, set_id: str, *, family: str | None = None) -> SetDocu
     tip = f"`rocm-wheels set list {store.url}` lists those that are there"
     if not set_id:
         raise errors.UsageError("the id of the set is empty", tip=tip)
-    families = [family] if family is not None else list_families(store)
+    families = list_families(store)
     folders = parallel.run_in_parallel(lambda name: store.folders(FamilyPaths(name).sets_folder), families)
     candidates = [
         (name, candidate)
@@ -313,12 +314,9 @@ def find_set(store: Store, set_id: str, *, family: str | None = None) -> SetDocu
     if len(exact) == 1:
         return read_set(store, *exact[0])
     if not exact:
-        where = f" of {family}" if family else ""
-        raise errors.ReleaseError(f"there is no set {set_id}{where} in {store.url}", tip=tip)
-    listed = ", ".join(f"{candidate} of {family_name}" for family_name, candidate in exact)
-    raise errors.ReleaseError(
-        f"{set_id} could be {listed}", tip="give the whole id, and --family where several have it"
-    )
+        raise errors.ReleaseError(f"there is no set {set_id} in {store.url}", tip=tip)
+    listed = ", ".join(f"{candidate} of {family}" for family, candidate in exact)
+    raise errors.ReleaseError(f"{set_id} could be {listed}", tip="give more of the id")
 
 
 def read_set_lock(store: Store, document: SetDocument, set_lock: SetLock) -> Lock:

@@ -171,7 +171,6 @@ class Evidence(records.Record):
     detail: PrintableLine = ""
     failed: tuple[PrintableLine, ...] = Field(default=(), max_length=_MOST_NAMED)
     flaky: tuple[PrintableLine, ...] = Field(default=(), max_length=_MOST_NAMED)
-    log: PrintableLine = ""
     source: lock.Sha256Digest | Literal[""] = ""
     selected: PrintableLine = ""
     about: lock.Sha256Digest | Literal[""] = ""
@@ -211,7 +210,7 @@ class Evidence(records.Record):
     @property
     def claim(self) -> str:
         """What tells one finding from another, whoever hands it in."""
-        content = self._dump("added", "signature", "by", "log")
+        content = self._dump("added", "signature", "by")
         return self.source or hashlib.sha256(_canonical_json(content)).hexdigest()
 
     @property
@@ -290,10 +289,7 @@ class EvidenceSubmission:
     here: str
     wheels: Mapping[str, str] = field(default_factory=dict)
     gfx: str | None = None
-    host: str = ""
     host_kind: str = "any"
-    when: datetime | None = None
-    log: str = ""
     reports: int | None = None
     suite: str = ""
 
@@ -320,19 +316,12 @@ class EvidenceSubmission:
     ) -> Evidence:
         """Return an evidence. A result that does not say when it was found is as old as its file.
 
-        ``digest`` is the sha256 of a result that does. Raises UsageError where it is said to be younger.
+        ``digest`` is the sha256 of a result that does.
         """
         try:
-            stated = when and _convert_to_utc(when)
-            found_at = self.when or stated or datetime.fromtimestamp(source.stat().st_mtime, timezone.utc)
+            found_at = _convert_to_utc(when or datetime.fromtimestamp(source.stat().st_mtime, timezone.utc))
         except (ValueError, OverflowError, OSError) as wrong:  # of the year 0, or 10000
             raise errors.DataError(f"{source} says when it was found, and {wrong}") from None
-        if stated is not None and found_at - stated > CLOCK_SKEW:
-            raise errors.UsageError(
-                f"{source} says that it was found at {stated:%Y-%m-%d %H:%M} UTC, "
-                f"and --when says later: no result becomes younger",
-                tip="run it again where it is too old; with a clock that is right, where that was wrong",
-            )
         try:
             return Evidence(
                 kind=kind,
@@ -343,7 +332,7 @@ class EvidenceSubmission:
                 counts=counts,
                 tool=make_printable_line(tool),
                 host=EvidenceHost(
-                    name=make_printable_line(self.host or host or self.here),
+                    name=make_printable_line(host or self.here),
                     kind=make_printable_line(self.host_kind),
                 ),
                 by=make_printable_line(self.by),
@@ -352,7 +341,6 @@ class EvidenceSubmission:
                 detail=make_printable_line(detail),
                 failed=tuple(make_printable_line(name) for name in failed[:_MOST_NAMED]),
                 flaky=tuple(make_printable_line(name) for name in flaky[:_MOST_NAMED]),
-                log=make_printable_line(self.log),
                 source=digest,
                 selected=make_printable_line(selected),
                 about=self.document.digest,

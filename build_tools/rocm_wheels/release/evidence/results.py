@@ -40,12 +40,13 @@ from rocm_wheels.wheels import dist_info
 
 _MOST_NAMES_SHOWN = 3
 RESULTS_FILE = "results.json"
+_OWN_RESULTS = (RESULTS_FILE, "audit.json", "resolver.json")  # of tests, of `set check`
 
 
 def read_results(paths: Sequence[Path], submission: EvidenceSubmission) -> list[Evidence]:
     """Return the evidence in files: each JSON file by itself, all JUnit files (and folders) as one run.
 
-    A folder that ``test smoke`` or ``test torch`` wrote is the results in it.
+    A folder that ``test smoke``, ``test torch`` or ``set check`` wrote is the results in it.
 
     Raises UsageError, DataError or ReleaseError for a file that is not there, is nothing that we know, is
     not whole (JUnit reports that are not whole make a failure), or speaks of other wheels.
@@ -164,9 +165,8 @@ def _join_digests(digests: Iterable[str]) -> str:
 
 def list_results(folder: Path) -> list[Path]:
     """Return the results in a folder: its own, or those of folders in it (a GPU), or in these (a shard)."""
-    own = folder / RESULTS_FILE
-    if own.is_file():
-        return [own]
+    if own := [path for name in _OWN_RESULTS if (path := folder / name).is_file()]:
+        return own
     return sorted([*folder.glob(f"*/{RESULTS_FILE}"), *folder.glob(f"*/*/{RESULTS_FILE}")])
 
 

@@ -84,7 +84,7 @@ def require_own_evidence(document: wheel_set.SetDocument, evidence: Evidence) ->
         raise errors.UsageError(
             f"the result is from the future: {evidence.when:%Y-%m-%d %H:%M} UTC; here it is "
             f"{evidence.added:%Y-%m-%d %H:%M} UTC",
-            tip=f"set the clock of {evidence.host.name} or of this machine; or say --when it was found",
+            tip=f"set the clock of {evidence.host.name} or of this machine, and run it again",
         )
 
 
