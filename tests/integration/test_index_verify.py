@@ -154,7 +154,10 @@ TABLE: list[tuple[str, Callable[[Path], None], set[str]]] = [
 
 
 def found(root: Path | str, **options: bool) -> set[str]:
-    return {finding.check for finding in verify.verify_index(str(root), retries=0, **options).findings}
+    return {
+        finding.check
+        for finding in verify.verify_index(str(root), reach=reader.IndexReader(retries=0), **options).findings
+    }
 
 
 def test_a_right_index_has_no_faults(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -261,7 +264,7 @@ def strange(root: Path, way: str) -> Iterator[str]:
 @pytest.mark.parametrize("way", ["forbidden", "wrong-type"])
 def test_servers(root: Path, way: str, capsys: pytest.CaptureFixture[str]) -> None:
     with strange(root, way) as url:
-        assert boundary.run_command(index.verify, [url, "--jobs", "2"]) == 14
+        assert boundary.run_command(index.verify, [url]) == 14
     told = capsys.readouterr()
     assert f"error: {way}: {url}/" in told.out
     assert f" in {url}" in told.err
@@ -278,13 +281,13 @@ def test_credentials_of_a_url_are_not_shown(root: Path, capsys: pytest.CaptureFi
 def test_a_file_that_breaks_off_is_told(root: Path) -> None:
     """With --full files are read whole; one that can be looked at and not read is no crash."""
     with strange(root, "unreadable") as url:
-        found = verify.verify_index(url, full=True, retries=0).findings
+        found = verify.verify_index(url, full=True, reach=reader.IndexReader(retries=0)).findings
     assert any(one.check == "broken-link" and "cannot be read whole: " in one.message for one in found)
 
 
 def test_a_connection_that_breaks_is_told_in_plain_words(root: Path) -> None:
     with strange(root, "broken") as url:
-        found = verify.verify_index(url, retries=0).findings
+        found = verify.verify_index(url, reach=reader.IndexReader(retries=0)).findings
     told = {one.message.partition(" cannot be reached: ")[2] for one in found if one.check == "broken-link"}
     assert told == {"the connection broke"}
 
@@ -342,7 +345,10 @@ def test_a_server_without_ranges_is_not_called_silent(tmp_path: Path) -> None:
 
 def test_a_busy_server_is_asked_again(root: Path) -> None:
     with strange(root, "busy") as url:
-        assert {finding.check for finding in verify.verify_index(url, retries=2).findings} == {"no-ranges"}
+        assert {
+            finding.check
+            for finding in verify.verify_index(url, reach=reader.IndexReader(retries=2)).findings
+        } == {"no-ranges"}
 
 
 def test_no_proxy_stands_between_us_and_a_server_of_this_machine(

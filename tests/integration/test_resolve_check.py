@@ -81,24 +81,8 @@ def test_what_is_asked_for_and_expected_can_be_said(
     index: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     new = wheel(tmp_path / "new", version=NEW, tag=TAGS["3.12"], requires=("triton==3.6.0",))
-    assert check(index, new, "-r", "torch", "--expect", f"torch=={OLD}") == 0
-    assert (
-        check(
-            index,
-            new,
-            "-r",
-            "torch>=2.12",
-            "-r",
-            "triton",
-            "--python",
-            "3.12",
-            "--deps",
-            "--expect",
-            f"torch=={OLD}",
-        )
-        == 0
-    )
-    assert "triton, Python 3.12, uv: takes 3.6.0" in capsys.readouterr().out
+    assert check(index, new, "--python", "3.12", "--expect", f"torch=={OLD}") == 0
+    assert f"torch, Python 3.12, uv: takes {OLD}" in capsys.readouterr().out
 
 
 def test_older_and_missing_ones_are_told(
@@ -143,7 +127,7 @@ WRONG = [
     (["{box}/index", "{new}", "--python", "3.14t"], "is not a Python that both tools"),
     (["{box}/index", "{new}", "--expect", "torch"], "is not name==version"),
     (["{box}/index", "{new}", "--expect", "torch==x"], "is not name==version"),
-    (["{box}/index", "{new}", "-r", "a b"], "'a b' is not a requirement"),
+    (["{box}/index", "{new}", "--expect", "a b==1"], "'a b' is not a requirement"),
     (["{box}/index", "{new}", "{win}"], "for linux and windows"),
     (["http://127.0.0.1:9/", "{new}"], "cannot be reached"),
     (["{box}/index", "{box}/torch-2.13.0-py3-none-any-rocm7.whl"], "is a variant wheel"),
@@ -191,17 +175,6 @@ def test_files_may_lie_beside_the_folder_of_the_index(
     page = tmp_path / "strange+place" / "torch" / "index.html"
     page.parent.mkdir(parents=True)
     page.write_text(f'<a href="{linked.as_uri()}">{linked.name}</a>')
-    assert (
-        check(
-            page.parent.parent,
-            world.wheels[1],
-            "-r",
-            "torch<2.10.1",
-            "--python",
-            "3.12",
-            "--expect",
-            "torch==2.10.0+rocm7.1.0",
-        )
-        == 0
-    )
+    words = ("--python", "3.12", "--expect", "torch==2.10.0+rocm7.1.0")
+    assert check(page.parent.parent, linked, *words) == 0
     assert capsys.readouterr().out.count("takes 2.10.0+rocm7.1.0") == 2

@@ -238,37 +238,8 @@ def test_a_folder_of_wheels_becomes_an_index_where_they_lie(tmp_path: Path) -> N
     assert files(tmp_path) == before
 
 
-def test_wheels_elsewhere_are_linked_there(tmp_path: Path) -> None:
-    root, path = tmp_path / "index", wheel(tmp_path)
-    update.add_wheels(root, [path], now=NOW, files_url="https://files.example/rocm")
-    update.add_wheels(root, [wheel(tmp_path, version="2.10.0")], now=NOW, family="gfx1100")
-    assert not (root / "torch" / path.name).exists()
-    assert (root / "torch" / f"{path.name}.metadata").is_file()
-    link = f'href="https://files.example/rocm/{folder.escape_file_name(path.name)}#sha256='.encode()
-    for page in ("torch/index.html", "gfx1100/torch/index.html", "links.html", "gfx1100/links.html"):
-        assert link in (root / page).read_bytes(), page
-    assert update.build_index(root, now=NOW).missing == ()
-    page = root / "torch" / "index.json"
-    page.write_text(json.dumps({**json.loads(page.read_text()), "files": []}))  # its line deleted
-    update.build_index(root, now=NOW)
-    assert folder.IndexFolder(root).list_projects() == []
-    assert not page.exists() and not (root / "torch" / "index.html").exists()
-    assert link not in (root / "gfx1100/torch/index.html").read_bytes()
-
-
-def test_wheels_in_another_folder_of_the_host_are_linked_from_every_page(tmp_path: Path) -> None:
-    root, path = tmp_path / "index", wheel(tmp_path)
-    update.add_wheels(root, [path], now=NOW, files_url="../../files")
-    update.add_wheels(root, [wheel(tmp_path, version="2.10.0")], now=NOW, family="gfx1100")
-    assert not (tmp_path / "files").exists()
-    for page in ("torch/index.html", "gfx1100/torch/index.html", "links.html", "gfx1100/links.html"):
-        links = reader.parse_page((root / page).read_bytes(), "text/html", f"https://host/index/{page}")
-        wanted = f"https://host/files/{folder.escape_file_name(path.name)}"
-        assert wanted in [link.url for link in links], page
-
-
 def test_a_reason_of_several_lines_spoils_no_page(tmp_path: Path) -> None:
-    update.add_wheels(tmp_path, [wheel(tmp_path / "new")], now=NOW, files_url="https://files.example/")
+    update.add_wheels(tmp_path, [wheel(tmp_path / "new")], now=NOW)
     reason = 'broken\n<a href="https://evil.example/">\r\n"quoted" lines of text'
     update.yank_wheels(tmp_path, ["torch==2.9.1+rocm7.1.0"], reason=reason)
     for page in ("torch/index.html", "links.html"):

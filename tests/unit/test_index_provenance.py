@@ -69,13 +69,6 @@ def test_a_family_has_its_own_place(tmp_path: Path) -> None:
     ]
 
 
-def test_wheels_elsewhere_have_their_objects_there(tmp_path: Path) -> None:
-    root, made = tmp_path / "index", make_wheel(tmp_path / "fresh")
-    update.add_wheels(root, [made], now=NOW, files_url="https://files.example.org/w/")
-    assert read_links(root) == [f"https://files.example.org/w/{made.name.replace('+', '%2B')}.provenance"]
-    assert not list(root.rglob("*.provenance"))
-
-
 @pytest.mark.parametrize(
     "changed",
     [

@@ -104,8 +104,6 @@ def test_older_releases_are_asked_for_by_their_version() -> None:
     known = {"torch": wheels(("2.13.0+rocm7.1",), ("2.12.0+rocm10.1",))}
     request = resolve_check.ResolveRequest(new=[])
     assert resolve_check.list_older_releases(known, request) == {"torch==2.12.0": "torch"}
-    request = resolve_check.ResolveRequest(new=[], requirements=["torch"])
-    assert resolve_check.list_older_releases(known, request) == {}
 
 
 def test_tags_of_other_machines() -> None:

@@ -152,28 +152,6 @@ def test_nothing_of_that_name(tmp_path: Path, word: str, said: str) -> None:
     assert files(tmp_path / "index") == before
 
 
-def test_urls_of_files() -> None:
-    assert update.check_files_url("https://host/w") == "https://host/w/"
-    assert update.check_files_url("../../w//") == "../../w/"
-    for wrong in (
-        "",
-        " ",
-        "https://host/?a",
-        '/a"b',
-        "host/w",
-        "w",
-        "./w",
-        "../",
-        "../w/..",
-        "/a\nb",
-        "https://",
-    ):
-        with pytest.raises(errors.UsageError, match="not the URL of a folder"):
-            update.check_files_url(wrong)
-    with pytest.raises(errors.UsageError, match=r"https://\*\*\*@host/w has credentials"):
-        update.check_files_url("https://user:secret@host/w")
-
-
 def test_a_page_that_leads_out_of_the_index_is_refused(tmp_path: Path) -> None:
     root = tmp_path / "index"
     update.add_wheels(root, [wheel(tmp_path)], now=NOW)
@@ -202,6 +180,18 @@ def test_a_page_that_leads_out_of_the_index_is_refused(tmp_path: Path) -> None:
         update.add_wheels(root, [wheel(tmp_path, "apex", "1.0")], now=NOW)
 
 
+def test_a_yank_in_the_folder_of_a_family_is_of_its_own_wheels(tmp_path: Path) -> None:
+    root = tmp_path / "index"
+    update.add_wheels(root, [wheel(tmp_path / "all")], now=NOW)
+    update.add_wheels(root, [wheel(tmp_path / "own", version="2.10.0")], now=NOW, family="gfx94X")
+    (name,) = update.yank_wheels(root / "gfx94X", ["torch==2.10.0"], reason="wrong")
+    assert IndexFolder(root, "gfx94X").read_entries("torch")[name].yanked == "wrong"
+    for place, word in ((root / "gfx94X", "torch==2.9.1+rocm7.1.0"), (root, "torch==2.10.0")):
+        with pytest.raises(errors.UsageError, match="has no torch=="):
+            update.yank_wheels(place, [word], reason="")
+    assert verify.verify_index(str(root)).findings == ()
+
+
 def test_a_family_takes_the_folder_of_nothing_else(tmp_path: Path) -> None:
     root = tmp_path / "index"
     for name in ("index.html", "links.html", "Index.JSON", "variants", ".."):
@@ -216,17 +206,6 @@ def test_a_family_takes_the_folder_of_nothing_else(tmp_path: Path) -> None:
         update.build_index(root, now=NOW)
 
 
-def test_a_symbolic_link_is_linked_as_the_wheel_it_leads_to(tmp_path: Path) -> None:
-    real = wheel(tmp_path / "real")
-    beside = tmp_path / real.name
-    try:
-        beside.symlink_to(Path("real") / real.name)
-    except OSError:
-        pytest.skip("no right to make symbolic links")
-    update.add_wheels(tmp_path / "index", [beside], now=NOW, link=True)
-    assert (tmp_path / "index" / "torch" / real.name).samefile(real)
-
-
 def test_fields_of_metadata_end_where_the_description_begins() -> None:
     said = b"Metadata-Version: 2.4\r\nName: a\r\nVersion: 1\r\n\r\nRequires-Python: >=99\r\n"
     assert not wheel_file.read_requires_python(said, "a-1-py3-none-any.whl")
@@ -238,15 +217,12 @@ def test_all_pages_follow_from_those_as_json(tmp_path: Path, monkeypatch: pytest
     labelled = [variant(fresh, "null", {}), variant(fresh, "rocm7.1", {"rocm": {"version": ["7.1"]}})]
     update.add_wheels(root, [wheel(fresh), wheel(fresh, "triton", "3.5.0"), *labelled], now=NOW)
     update.add_wheels(root, [wheel(fresh), wheel(fresh, version="2.10.0")], now=NOW, family="gfx1100")
-    update.add_wheels(root, [wheel(fresh, "apex", "1.0")], now=NOW, files_url="https://files.example.org/")
+    update.add_wheels(root, [wheel(fresh, "apex", "1.0")], now=NOW)
     update.yank_wheels(root, ["triton==3.5.0"], reason="wrong")
     before = files(root)
     for path in root.rglob("*.*"):
         if path.is_file() and path.suffix != ".whl" and path.name != "index.json":
             path.unlink()
-    (root / "apex" / "apex-1.0-py3-none-any.whl.metadata").write_bytes(
-        before["apex/apex-1.0-py3-none-any.whl.metadata"]  # of a wheel elsewhere
-    )
     update.build_index(root, now="2027-01-01T00:00:00Z")
     assert files(root) == before
     (root / "triton" / "index.html").unlink()

@@ -82,7 +82,6 @@ CONCEPTS: dict[str, Concept] = {
     "--local-version": Concept("local version of a wheel"),
     "--build-tag": Concept("build tag of a wheel's name"),
     "--kind": Concept("kinds of things that are meant"),
-    "--list-checks": Concept("list the checks, and stop"),
     "--released-by": Concept("public keys that an index must be signed by"),
     "--dry-run": Concept("say what would be done, and do nothing"),
     "--json": Concept("result as JSON"),

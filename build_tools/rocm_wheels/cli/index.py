@@ -15,7 +15,6 @@ from rocm_wheels.core import environment_numbers, errors, log, shell, tables
 
 _PATH = click.Path(path_type=Path)
 _FILE = options.RegularFile()
-_family_option = catalogue.FAMILY.but(default="", help="The index of this GPU family.")
 
 
 @command.command("index build")
@@ -25,13 +24,6 @@ _family_option = catalogue.FAMILY.but(default="", help="The index of this GPU fa
     multiple=True,
     help="Put FILEs into the index of this GPU family; without FILEs, a folder in DIR with wheels of one: "
     "asked for once, remembered, and can be repeated.",
-)
-@command.option("--link", is_flag=True, help="Hard-link FILEs instead of copying them.")
-@command.option(
-    "--files-url",
-    metavar="URL",
-    help="Do not copy FILEs: they lie, or will, at URL/<file name>. Their .metadata files must be put "
-    "beside them. URL may be relative to a project page (../../files/).",
 )
 @command.option(
     "--drop-missing", is_flag=True, help="Drop wheels that are gone from the pages, and what lay beside them."
@@ -47,12 +39,10 @@ _family_option = catalogue.FAMILY.but(default="", help="The index of this GPU fa
     help="Where people see DIR: pages name provenance objects (FILE.provenance, PEP 740) by their whole URL."
 )
 @catalogue.JSON
-def build(  # noqa: PLR0917 - click passes them by name
+def build(
     folder: Path,
     wheels: tuple[Path, ...],
     families: tuple[str, ...],
-    link: bool,
-    files_url: str | None,
     drop_missing: bool,
     as_json: bool,
     **settings: Any,
@@ -79,10 +69,6 @@ def build(  # noqa: PLR0917 - click passes them by name
 
     root = folder.absolute()
     settings["now"] = read_source_date(boundary.read_environment())
-    if link and files_url is not None:
-        raise errors.UsageError(
-            "--link and --files-url exclude each other", tip="with --files-url nothing is copied"
-        )
     if wheels:
         if drop_missing or len(families) > 1:
             raise errors.UsageError(
@@ -91,20 +77,11 @@ def build(  # noqa: PLR0917 - click passes them by name
             )
         paths = [wheel.absolute() for wheel in wheels]
         family = "".join(families)
-        added = update.add_wheels(root, paths, family=family, link=link, files_url=files_url, **settings)
+        added = update.add_wheels(root, paths, family=family, **settings)
         lines = [*(f"added {name}" for name in added.new), *(f"had {name}" for name in added.unchanged)]
         result = {"added": list(added.new), "unchanged": list(added.unchanged)}
         output.print_result(result, lines, as_json=as_json)
-        if files_url is not None and added.new:
-            log.log_note(
-                f"put these wheels and their .metadata files at {files_url} before the pages are seen"
-            )
         return
-    if link or files_url is not None:
-        raise errors.UsageError(
-            f"{'--link' if link else '--files-url'} is about FILEs, and none is named",
-            tip="name them: rocm-wheels index build public dist/*.whl",
-        )
     built = update.build_index(root, new_families=families, drop_missing=drop_missing, **settings)
     for name in built.missing:
         log.log_note(f"dropped: {name}")
@@ -118,21 +95,16 @@ def build(  # noqa: PLR0917 - click passes them by name
 @click.argument("words", nargs=-1, required=True, metavar="WHEEL|NAME==VERSION...")
 @command.option("--reason", metavar="TEXT", help="Why: installers show it.")
 @command.option("--unyank", is_flag=True, help="Take it back.")
-@_family_option
 @catalogue.JSON
-def yank(  # noqa: PLR0917 - click passes them by name
-    folder: Path,
-    words: tuple[str, ...],
-    reason: str | None,
-    unyank: bool,
-    family: str,
-    as_json: bool,
-) -> None:
+def yank(folder: Path, words: tuple[str, ...], reason: str | None, unyank: bool, as_json: bool) -> None:
     """Yank wheels (PEP 592): they are installed only where their exact version is asked for.
+
+    DIR is an index, or the folder of a GPU family in it, whose own wheels are meant then.
 
     \b
     Examples:
       rocm-wheels index yank public torch==2.9.0 --reason "wrong kernels"
+      rocm-wheels index yank public/gfx110X-all torch==2.9.0
     """
     from rocm_wheels.index import update
 
@@ -141,7 +113,7 @@ def yank(  # noqa: PLR0917 - click passes them by name
     new_reason = None if unyank else reason or ""
     word = "unyanked" if unyank else "yanked"
     root = folder.absolute()
-    names = update.yank_wheels(root, words, reason=new_reason, family=family)
+    names = update.yank_wheels(root, words, reason=new_reason)
     output.print_result({word: names}, [f"{word} {name}" for name in names], as_json=as_json)
 
 
@@ -153,16 +125,10 @@ def read_source_date(env: Mapping[str, str]) -> str:
 
 
 @command.command("index verify")
-@click.argument("index", required=False, metavar="DIR|URL")
+@click.argument("index", metavar="DIR|URL")
 @command.option("--full", is_flag=True, help="Hash every file: each is read, or downloaded, whole.")
-@catalogue.JOBS.but(type=click.IntRange(1, 64), default=8, show_default=True, help="Files at a time.")
-@command.option("--retries", type=click.IntRange(0, 20), default=4, show_default=True, help="For servers.")
-@catalogue.TIMEOUT.but(type=click.IntRange(1), default=60, show_default=True, help="For servers.")
 @catalogue.JSON
-@command.option("--list-checks", "list_faults", is_flag=True, help="List the checks and leave.")
-def verify(  # noqa: PLR0917 - click passes them by name
-    index: str | None, full: bool, jobs: int, retries: int, timeout: int, as_json: bool, list_faults: bool
-) -> None:
+def verify(index: str, full: bool, as_json: bool) -> None:
     """Read an index as pip and uv do, and list what is wrong; the exit code is 14 then.
 
     Every page, link, METADATA and variants.json is looked at; METADATA is compared with that in the wheels
@@ -177,12 +143,7 @@ def verify(  # noqa: PLR0917 - click passes them by name
     """
     from rocm_wheels.index.verify import FAULTS, verify_index
 
-    if list_faults:
-        click.echo("\n".join(tables.align_rows(list(FAULTS.items()))))
-        return
-    if index is None:
-        raise errors.UsageError("no index is named", tip="for example: rocm-wheels index verify DIR")
-    report = verify_index(index, full=full, jobs=jobs, retries=retries, timeout=timeout)
+    report = verify_index(index, full=full)
     hide = shell.hide_credentials
     document = {
         "index": hide(index),
@@ -200,6 +161,8 @@ def verify(  # noqa: PLR0917 - click passes them by name
         ],
     }
     lines = [f"{finding.severity}: {hide(errors.format_finding(finding))}" for finding in report.findings]
+    told = {finding.check for finding in report.findings}
+    lines += tables.align_rows([(f"{name}:", meaning) for name, meaning in FAULTS.items() if name in told])
     count = tables.format_count(report.files, "file")
     lines.append(f"{hide(index)}: {count} of {tables.format_count(report.projects, 'project')}")
     output.print_result(document, lines, as_json=as_json)
@@ -209,7 +172,7 @@ def verify(  # noqa: PLR0917 - click passes them by name
 
 _RESOLVE_HELP = """Find out what pip and uv would pick from INDEX (a folder or URL) and new wheels.
 
-Both run for real, as dry runs, for each requirement and Python. When one does not pick the newest build
+Both run for real, as dry runs, for each new distribution and Python. When one does not pick the newest build
 the exit code is 14, with the reason. Newest is, of the highest version (local part aside), the build with
 the latest date in its version, else the only new one, else what --expect says.
 
@@ -235,23 +198,12 @@ Examples:
 @command.command("index resolve-check", help=_RESOLVE_HELP)
 @click.argument("index", metavar="INDEX")
 @click.argument("new", nargs=-1, required=True, type=_FILE, metavar="NEW...")
-@command.option(
-    "--requirement",
-    "-r",
-    "requirements",
-    multiple=True,
-    metavar="REQ",
-    help="What a user asks for; can be repeated [default: every new distribution, without a version].",
-)
 @catalogue.PYTHON_VERSIONS.but(
     multiple=True,
     help="Python of the user's machine, like 3.12; can be repeated [default: those of the new wheels].",
 )
 @catalogue.PLATFORM.but(help="That of the user's machine, x86_64 [default: that of the new wheels].")
 @catalogue.PRE.but(help="The user asks for pre-releases too.")
-@command.option(
-    "--deps", is_flag=True, help="Resolve what the wheels require too, from INDEX and the new wheels alone."
-)
 @command.option(
     "--expect",
     multiple=True,
@@ -262,11 +214,9 @@ Examples:
 def resolve_command(  # noqa: PLR0917 - click passes them by name
     index: str,
     new: tuple[Path, ...],
-    requirements: tuple[str, ...],
     pythons: tuple[str, ...],
     platform: str | None,
     pre: bool,
-    deps: bool,
     expect: tuple[str, ...],
     as_json: bool,
 ) -> None:
@@ -275,11 +225,9 @@ def resolve_command(  # noqa: PLR0917 - click passes them by name
 
     request = resolve_check.ResolveRequest(
         new=new,
-        requirements=requirements,
         pythons=pythons,
         platform=platform or "",
         pre=pre,
-        deps=deps,
         expect=resolve_check.parse_expected_versions(expect),
     )
     begun = evidence.describe_origin("resolve-check")

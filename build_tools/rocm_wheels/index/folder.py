@@ -72,11 +72,6 @@ class IndexEntry:
         return self.place + escape_file_name(self.name)
 
     @property
-    def is_remote(self) -> bool:
-        """Tell whether it lies somewhere else (``--files-url``), not in its project's folder or beside."""
-        return self.place not in ("", "../")
-
-    @property
     def version(self) -> Version:
         """Its version."""
         return parse_file_name(self.name)[1]
@@ -142,19 +137,13 @@ class IndexFolder:
         """When the files of a project were last changed."""
         return self.folder / STATE_FOLDER / f"{project}.json"
 
-    def file_of(self, project: str, entry: IndexEntry) -> Path | None:
-        """Where a file lies, None when it is somewhere else."""
-        return None if entry.is_remote else self.folder / project / entry.place / entry.name
+    def file_of(self, project: str, entry: IndexEntry) -> Path:
+        """Where a file lies."""
+        return self.folder / project / entry.place / entry.name
 
-    def beside(self, project: str, entry: IndexEntry, suffix: str) -> Path | None:
-        """Where what belongs to a file lies, or is to be put; None when that is somewhere else.
-
-        METADATA of a wheel elsewhere is here nevertheless: pages are made with it.
-        """
-        file = self.file_of(project, entry)
-        if file is None and suffix == METADATA_SUFFIX:
-            file = self.folder / project / entry.name
-        return None if file is None else file.with_name(entry.name + suffix)
+    def beside(self, project: str, entry: IndexEntry, suffix: str) -> Path:
+        """Where what belongs to a file lies, or is to be put."""
+        return self.file_of(project, entry).with_name(entry.name + suffix)
 
     def list_projects(self) -> list[str]:
         """Return the projects that have a page as JSON here; a family's are also those for everybody."""

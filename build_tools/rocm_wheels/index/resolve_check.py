@@ -45,11 +45,9 @@ class ResolveRequest:
     """
 
     new: Sequence[Path]
-    requirements: Sequence[str] = ()
     pythons: Sequence[str] = ()
     platform: str = ""
     pre: bool = False
-    deps: bool = False
     expect: Mapping[str, Version] | None = None
     published: bool = False
 
@@ -81,12 +79,10 @@ class WheelCandidate:
 
 
 def check_picks(index: str, request: ResolveRequest, env: Mapping[str, str]) -> list[ResolveCheck]:
-    """Ask pip and uv for every requirement and Python, and compare with what is expected.
+    """Ask pip and uv for every new distribution and Python, and compare with what is expected.
 
-    Without a platform, it is that of the new wheels.
-
-    By default each new distribution is asked for, without a version; and as ``name==version`` for new
-    wheels of an older version than the newest. UsageError when it cannot be told what is expected.
+    Each is asked for without a version; and as ``name==version`` for new wheels of an older version than the
+    newest. UsageError when it cannot be told what is expected.
     """
     base = reader.resolve_index_url(index)
     # pip does not read variant wheels, and uv ranks them otherwise
@@ -102,18 +98,13 @@ def check_picks(index: str, request: ResolveRequest, env: Mapping[str, str]) -> 
         if path.name in [other.name for other in new[:number]]:
             raise errors.UsageError(f"two new wheels are called {path.name}", tip="name one of them")
     request = replace(request, new=new, platform=request.platform or _find_platform(new))
-    projects = sorted({parse_file_name(path.name)[0] for path in new})
-    names = {
-        requirement: parse_requirement_name(requirement) for requirement in request.requirements or projects
-    }
+    projects: list[str] = sorted({parse_file_name(path.name)[0] for path in new})
     tags = {
         python: tags_for_python(python, request.platform) for python in request.pythons or _list_pythons(new)
     }
     reach = reader.IndexReader()
-    candidates = {
-        name: find_candidates(base, name, new, reach) for name in sorted({*projects, *names.values()})
-    }
-    names |= list_older_releases(candidates, request)
+    candidates = {name: find_candidates(base, name, new, reach) for name in projects}
+    names = {**dict(zip(projects, projects, strict=True)), **list_older_releases(candidates, request)}
     checks = []
     for python, (requirement, name), tool in product(tags, names.items(), _ASK):
         wheels = [wheel for wheel in candidates[name] if wheel.tags & tags[python]]
@@ -156,11 +147,10 @@ def _ask_installers(
     env: Mapping[str, str],
 ) -> dict[tuple[str, str, str], _Answer]:
     """Return what is taken by requirement, Python and tool; ``names`` are the projects of requirements."""
-    # most of the time of pip is its start: of several projects it is asked at once, unless what they require
-    # counts
+    # most of the time of pip is its start: of several projects it is asked at once
     rounds: list[list[str]] = []
     for requirement, name in names.items():
-        with_room = [group for group in rounds if not request.deps and name not in map(names.get, group)]
+        with_room = [group for group in rounds if name not in map(names.get, group)]
         if with_room:
             with_room[0].append(requirement)
         else:
@@ -171,7 +161,7 @@ def _ask_installers(
                 Path(folder, path.name).symlink_to(path.resolve())
             except OSError:  # Windows, without the right to
                 shutil.copyfile(path, Path(folder, path.name))
-        options = ["--only-binary", ":all:", "--find-links", folder, *["--no-deps"] * (not request.deps)]
+        options = ["--only-binary", ":all:", "--find-links", folder, "--no-deps"]
         options += ["--index-url", base, *["--pre"] * request.pre]
 
         def ask(tool: str, python: str, group: Sequence[str]) -> dict[tuple[str, str, str], _Answer]:
@@ -307,7 +297,7 @@ def list_older_releases(
 ) -> dict[str, str]:
     """Return ``name==version`` for new wheels that an unversioned requirement cannot lead to, with names."""
     older = {}
-    for name, wheels in candidates.items() if not request.requirements else ():
+    for name, wheels in candidates.items():
         newest = max(Version(wheel.version.base_version) for wheel in _filter_prereleases(wheels, request))
         for wheel in wheels:
             if wheel.new and Version(wheel.version.base_version) < newest:

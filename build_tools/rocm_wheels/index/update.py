@@ -16,8 +16,6 @@ import contextlib
 import filecmp
 import json
 import os
-import posixpath
-import re
 import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,7 +26,7 @@ from urllib.parse import urljoin
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from rocm_wheels.core import errors, files, parallel, shell, tables
+from rocm_wheels.core import errors, files, parallel, tables
 from rocm_wheels.index import folder, pages, provenance_object, wheel_file
 from rocm_wheels.index.folder import HTML_PAGE, JSON_PAGE, METADATA_SUFFIX, IndexEntry, IndexFolder
 from rocm_wheels.index.provenance_object import PROVENANCE_SUFFIX
@@ -36,7 +34,6 @@ from rocm_wheels.wheels import statement
 
 LOCK_PATIENCE = 600.0  # seconds for another writer to end
 _SYNC_JOBS = 16  # they wait for the disk
-_FILES_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^ /]|/|\.\./")  # how a URL of --files-url begins
 _SIGNED_SUFFIXES = (statement.STATEMENT_SUFFIX, statement.STATEMENT_SIGNATURE_SUFFIX)
 _FOLDERS_BESIDE = ("", "../")  # places of wheels whose folder somebody may name with --find-links
 _MOST_MISSING_SHOWN = 20
@@ -57,21 +54,18 @@ def add_wheels(
     *,
     now: str,
     family: str = "",
-    link: bool = False,
-    files_url: str | None = None,
     public_url: str | None = None,
     startup_files: Collection[str] = (),
     patience: float = LOCK_PATIENCE,
 ) -> AddedWheels:
-    """Add wheels; they are copied (reflink where the system can), or hard-linked with ``link``.
+    """Add wheels; they are copied (reflink where the system can). The same bytes again are left.
 
-    With ``files_url`` they are not copied: the pages link to ``<files_url>/<file name>``. The same bytes
-    again are left. DataError for a wheel that is damaged, dangerous or of other bytes than the index has;
-    ``startup_files`` are globs of the ``.pth`` that wheels may have.
+    DataError for a wheel that is damaged, dangerous or of other bytes than the index has; ``startup_files``
+    are globs of the ``.pth`` that wheels may have.
 
     A provenance object beside a wheel (``<wheel>.provenance``) comes along; pages name it by its whole URL,
-    for which ``public_url`` says where the index is seen, unless ``files_url`` is whole. A statement and its
-    signature come along as well: installers look for them beside the wheel.
+    for which ``public_url`` says where the index is seen. A statement and its signature come along as well:
+    installers look for them beside the wheel.
     """
     if root.exists():
         _require_folder(root)
@@ -79,7 +73,6 @@ def add_wheels(
         folder.check_family_name(root, family)
     public_base = provenance_object.check_provenance_base(public_url)
     view = IndexFolder(root, family)
-    place = "" if files_url is None else check_files_url(files_url)
     reading = wheel_file.FileReader(now, startup_files)
     paths: dict[str, Path] = {}
     for path in wheels:
@@ -91,14 +84,14 @@ def add_wheels(
     listed = {name: entry for project in projects for name, entry in view.read_entries(project).items()}
 
     def read(path: Path) -> wheel_file.IndexedFile:
-        file, entry = wheel_file.find_new_file(path, place), listed.get(path.name)
-        lies = view.file_of(folder.parse_file_name(path.name)[0], entry) if entry else None
+        file, entry = wheel_file.find_new_file(path), listed.get(path.name)
+        lies = view.file_of(folder.parse_file_name(path.name)[0], entry) if entry is not None else None
         is_there = lies is not None and path.resolve() == lies.resolve()
         return reading.read(file, entry if is_there else None)
 
     read_wheels = parallel.run_in_parallel(read, paths.values(), jobs=os.cpu_count() or 1)
     new = set[str]()
-    with change_index(root, patience=patience, link=link, public_base=public_base) as change:
+    with change_index(root, patience=patience, public_base=public_base) as change:
         for project in projects:
             folder.refuse_family_name(root, project, change.families)
             entries = change.read_entries(view, project)
@@ -153,11 +146,10 @@ def build_index(
             for project, present in _scan_projects(view, families):
                 folder.refuse_family_name(root, project, families)
                 entries = change.read_entries(view, project)
-                kept = {name: entry for name, entry in entries.items() if entry.is_remote}
-                gone = entries.keys() - kept.keys() - {file.name for file in present}
-                for entry in [entries[name] for name in gone]:
-                    missing.append(str(view.file_of(project, entry)))
-                    change.drop(view, project, entry)
+                kept: dict[str, IndexEntry] = {}
+                for name in entries.keys() - {file.name for file in present}:
+                    missing.append(str(view.file_of(project, entries[name])))
+                    change.drop(view, project, entries[name])
                 new += len(change.take(view, project, _read_files(reading, present, entries), entries, kept))
                 count += len(kept)
                 projects |= {project} if kept else set()
@@ -213,41 +205,22 @@ def _read_files(
     return list(read(lambda file: reading.read(file, entries.get(file.name)), present))
 
 
-def check_files_url(url: str) -> str:
-    """Return the URL of a folder of wheels with a slash at its end; UsageError when it is none.
-
-    It is whole, or begins with a slash or ``../``, and has no password, which the pages would tell everybody.
-    """
-    if (redacted := shell.hide_credentials(url)) != url:
-        raise errors.UsageError(
-            f"--files-url {redacted} has credentials, and the pages would show them", tip="leave them out"
-        )
-    folder_url = url.rstrip("/") + "/"
-    is_index_folder = posixpath.normpath(folder_url) == ".."  # where wheels are copied to
-    is_odd = any(sign in url for sign in "?#\"'<> \\") or not url.isprintable()
-    if not _FILES_URL.match(url) or is_odd or is_index_folder:
-        raise errors.UsageError(
-            f"--files-url {url!r} is not the URL of a folder elsewhere",
-            tip="for example: https://host/wheels/, /wheels/ or, from a project page, ../../wheels/",
-        )
-    return folder_url
-
-
 def yank_wheels(
-    root: Path, words: Sequence[str], *, reason: str | None, family: str = "", patience: float = LOCK_PATIENCE
+    root: Path, words: Sequence[str], *, reason: str | None, patience: float = LOCK_PATIENCE
 ) -> list[str]:
-    """Yank wheels (PEP 592) with a ``reason`` ("" for none); None takes it back. Return what changed."""
+    """Yank wheels (PEP 592) with a ``reason`` ("" for none); None takes it back. Return what changed.
+
+    ``root`` is an index, or the folder of a family in it.
+    """
     changed = []
     _require_folder(root)
+    family, above = "", root.parent
+    if (above / folder.STATE_FOLDER).is_dir() and root.name in folder.list_families(above):
+        root, family = above, root.name
     if not (root / folder.STATE_FOLDER).is_dir():
         tip = f"`rocm-wheels index build {root}` makes one of the wheels in it"
         raise errors.UsageError(f"{root} is not an index", tip=tip)
     with change_index(root, patience=patience) as change:
-        if family and family not in change.families:
-            raise errors.UsageError(
-                f"--family {family}: the index has {', '.join(change.families) or 'no families'}",
-                tip="name another family, or leave --family out",
-            )
         view = IndexFolder(root, family)
         for word in words:
             project, version = _parse_name(word)
@@ -335,10 +308,9 @@ class IndexChange:
     New contents lie in a folder beside until ``commit`` gives them their names.
     """
 
-    def __init__(self, root: Path, *, link: bool, public_base: str) -> None:
+    def __init__(self, root: Path, *, public_base: str) -> None:
         self.root = root
         self.parts = root / folder.STATE_FOLDER / "parts"
-        self._link = link  # instead of copying
         self._public_base = public_base  # where people see the index, "" where nobody says
         self._part_count = 0
         self._steps: dict[Path, _Step] = {}
@@ -375,7 +347,7 @@ class IndexChange:
         """Have what lies beside a wheel that is gone removed: METADATA, provenance, statement."""
         for suffix in (METADATA_SUFFIX, PROVENANCE_SUFFIX, *_SIGNED_SUFFIXES):
             file = view.beside(project, entry, suffix)
-            if file is not None and file.exists():
+            if file.exists():
                 if suffix == METADATA_SUFFIX:
                     self.require(project, file.read_bytes())
                 self.remove(file, BESIDE, project)
@@ -423,7 +395,8 @@ class IndexChange:
                     provenance=listed.provenance,
                     place=file.place if file.is_in_index else listed.place,
                 )
-            if not file.is_in_index and (target := view.file_of(project, entry)) is not None:
+            if not file.is_in_index:
+                target = view.file_of(project, entry)
                 if listed and target.is_file():
                     entry = replace(entry, changed=listed.changed)
                 elif not target.exists():
@@ -433,27 +406,17 @@ class IndexChange:
                     folder.refuse_other_bytes(entry.name, digest, entry.sha256, where=where)
             if wheel.metadata is not None:
                 self.require(project, wheel.metadata)
-                sidecar = view.beside(project, entry, METADATA_SUFFIX)
-                if sidecar is not None:
-                    self.put(sidecar, wheel.metadata, FILES, project)
+                self.put(view.beside(project, entry, METADATA_SUFFIX), wheel.metadata, FILES, project)
             entries[entry.name] = self._take_companions(view, project, file, entry)
         self.set_entries(view, project, entries, new)
         return new
 
     def _stage_file(self, project: str, file: wheel_file.FoundFile, target: Path) -> None:
         part = self.new_part()
-        if self._link:
-            try:
-                os.link(file.path.resolve(), part)  # a link to a symbolic link would lead nowhere from here
-            except OSError as cause:
-                raise errors.UsageError(
-                    f"{file.path} cannot be hard-linked into {target.parent}", tip="leave out --link"
-                ) from cause
-        else:
-            with file.path.open("rb") as wheel, part.open("wb") as copy:
-                files.copy_content(wheel, copy)
-            os.utime(part, ns=(file.changed, file.changed))
-        if wheel_file.find_new_file(file.path, file.place) != file:
+        with file.path.open("rb") as wheel, part.open("wb") as copy:
+            files.copy_content(wheel, copy)
+        os.utime(part, ns=(file.changed, file.changed))
+        if wheel_file.find_new_file(file.path) != file:
             raise errors.DataError(f"{file.path} changed while it was added")
         self._steps[target] = _Step(FILES, project, part)
 
@@ -467,9 +430,8 @@ class IndexChange:
             provenance_object.require_provenance_object(
                 content, where=str(path), file_name=entry.name, sha256=entry.sha256
             )
-            entry = replace(entry, provenance=self._find_provenance_url(view, project, file.place, entry))
-            if (target := view.beside(project, entry, PROVENANCE_SUFFIX)) is not None:
-                self.put(target, content, FILES, project)
+            entry = replace(entry, provenance=self._find_provenance_url(view, project, entry))
+            self.put(view.beside(project, entry, PROVENANCE_SUFFIX), content, FILES, project)
         elif file.is_in_index:
             return replace(entry, provenance="") if entry.provenance else entry
         stated = None if file.is_in_index else statement.read_statement(file.path)
@@ -481,20 +443,18 @@ class IndexChange:
             )
         for suffix in _SIGNED_SUFFIXES:
             source, target = file.path.with_name(file.name + suffix), view.beside(project, entry, suffix)
-            if target is not None and source.is_file():
+            if source.is_file():
                 self.put(target, source.read_bytes(), FILES, project)
-            elif target is not None:
+            else:
                 self.remove(target, FILES, project)  # the signature of another statement
         return entry
 
-    def _find_provenance_url(self, view: IndexFolder, project: str, place: str, entry: IndexEntry) -> str:
-        """Return where people see a provenance object: beside a file elsewhere, or below the public URL.
+    def _find_provenance_url(self, view: IndexFolder, project: str, entry: IndexEntry) -> str:
+        """Return where people see a provenance object: below the public URL.
 
         UsageError where nobody said where the index is seen, now or before.
         """
         name = folder.escape_file_name(entry.name) + PROVENANCE_SUFFIX
-        if "://" in place:
-            return f"{place}{name}"
         if not self._public_base and not entry.provenance:
             raise errors.UsageError(
                 f"{entry.name} has a provenance object, which pages name by its whole URL",
@@ -512,8 +472,7 @@ class IndexChange:
         self._adds = self._adds or bool(new)
 
         def requires(name: str) -> bool:
-            sidecar = view.beside(project, entries[name], METADATA_SUFFIX)
-            path = self._find(sidecar) if sidecar else None
+            path = self._find(view.beside(project, entries[name], METADATA_SUFFIX))
             return path is not None and path.is_file() and wheel_file.requires_rocm(path.read_bytes(), name)
 
         if new and (pair := wheel_file.find_mixed_rocm(entries, new, requires)):
@@ -522,7 +481,7 @@ class IndexChange:
                 " installers take either",
                 tip="fat and thin wheels need an index each",
             )
-        times = {name: entry.changed for name, entry in sorted(entries.items()) if not entry.is_remote}
+        times = {name: entry.changed for name, entry in sorted(entries.items())}
         if times:
             self.put(view.times_of(project), json.dumps(times).encode(), FILES, project)
         else:
@@ -640,7 +599,6 @@ def change_index(
     *,
     drop_missing: bool = False,
     patience: float = LOCK_PATIENCE,
-    link: bool = False,
     public_base: str = "",
 ) -> Iterator[IndexChange]:
     """Hold an index and give a change to fill; it is made at the end, unless something is raised.
@@ -653,7 +611,7 @@ def change_index(
         tip = "name another folder, or move that page away"
         raise errors.UsageError(f"{page} is not the page of an index made here", tip=tip)
     with files.lock_folder(root / folder.STATE_FOLDER, purpose="a change of the index", patience=patience):
-        change = IndexChange(root, link=link, public_base=public_base)
+        change = IndexChange(root, public_base=public_base)
         shutil.rmtree(change.parts, ignore_errors=True)  # of a writer that was killed
         change.parts.mkdir()
         try:

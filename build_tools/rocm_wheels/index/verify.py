@@ -60,7 +60,6 @@ _READABLE_TYPES = ("text/html", pages.HTML_TYPE, pages.JSON_TYPE)
 _COMPARED = ("name", "sha256", "metadata", "requires_python", "yanked", "provenance")
 _MOST_DIFFERENCES = 5
 _LOCAL_FILE_DETAIL = "leads from a server to a file of this machine"
-VERIFY_JOBS = 8
 
 AnswerT = TypeVar("AnswerT")
 Links = tuple[reader.IndexLink, ...]
@@ -154,19 +153,19 @@ class _Crawl:
             self.report(place, "broken-link", f"{link.href} {_LOCAL_FILE_DETAIL}")
         return leads_here
 
-    def run(self, jobs: int) -> tuple[int, int]:
+    def run(self) -> tuple[int, int]:
         """Read it all; return how many projects and files there are. UsageError when there is no index."""
         projects = self._read_root()
-        listed = parallel.run_in_parallel(self._read_project, projects.items(), jobs=jobs)
+        listed = parallel.run_in_parallel(self._read_project, projects.items())
         read = [page for page in listed if page is not None]
         files = [(page.project, name, link) for page in read for name, link in page.links.items()]
-        documents = parallel.run_in_parallel(lambda file: self._check_file(*file), files, jobs=jobs)
+        documents = parallel.run_in_parallel(lambda file: self._check_file(*file), files)
         variants: dict[str, dict[str, str]] = {}
         for (project, name, _), text in zip(files, documents, strict=True):
             if text is not None:
                 variants.setdefault(project, {})[name] = text
         parallel.run_in_parallel(
-            lambda page: self._check_variants(page, variants.get(page.project, {})), read, jobs=jobs
+            lambda page: self._check_variants(page, variants.get(page.project, {})), read
         )
         self._check_links_page()
         return len(projects), len(files)
@@ -430,16 +429,14 @@ class VerifiedIndex:
         return errors.find_errors(self.findings)
 
 
-def verify_index(
-    index: str, *, full: bool = False, jobs: int = VERIFY_JOBS, retries: int = 4, timeout: float = 60
-) -> VerifiedIndex:
+def verify_index(index: str, *, full: bool = False, reach: reader.IndexReader | None = None) -> VerifiedIndex:
     """Read an index; of a folder also those of its families, and whether its pages are up to date.
 
     With ``full`` every file is hashed; else those on this disk that changed since they were hashed. On a
     server METADATA is read from the wheels by ranges. UsageError when there is no index at all.
     """
     base = reader.resolve_index_url(index)
-    reach = reader.IndexReader(retries=retries, timeout=timeout)
+    reach = reach or reader.IndexReader()
     findings: list[errors.Finding] = []
     views: list[IndexFolder] = []
     digests: dict[Path, tuple[int, int, str]] = {}
@@ -453,13 +450,13 @@ def verify_index(
         for project in view.list_projects() if (view.root / folder.STATE_FOLDER).is_dir() else ():
             with contextlib.suppress(errors.DataError):  # which was told as a stale page
                 for entry in view.read_entries(project).values():
-                    if (file := view.file_of(project, entry)) is not None:
-                        digests[file.resolve()] = entry.size, entry.changed, entry.sha256
+                    file = view.file_of(project, entry).resolve()
+                    digests[file] = entry.size, entry.changed, entry.sha256
     written = [view.family for view in views if view.family and (view.folder / HTML_PAGE).is_file()]
     projects = files = 0
     for folder_url in [base, *(f"{base}{family}/" for family in written)]:  # of others, the pages are stale
         crawl = _Crawl(folder_url, reach, full=full, digests=digests)
-        project_count, file_count = crawl.run(jobs)
+        project_count, file_count = crawl.run()
         findings += crawl.findings
         projects += project_count
         files += file_count

@@ -67,11 +67,11 @@ def find_files(folder: Path, place: str) -> Iterator[FoundFile]:
             yield FoundFile(folder, name, size, changed, place, True, has_metadata, has_provenance)
 
 
-def find_new_file(path: Path, place: str) -> FoundFile:
+def find_new_file(path: Path) -> FoundFile:
     """Return a file that an index is to have."""
     status, has_provenance = path.stat(), path.with_name(path.name + PROVENANCE_SUFFIX).is_file()
     size, changed = status.st_size, status.st_mtime_ns
-    return FoundFile(path.parent, path.name, size, changed, place, False, False, has_provenance)
+    return FoundFile(path.parent, path.name, size, changed, "", False, False, has_provenance)
 
 
 @dataclass(frozen=True)
