@@ -114,8 +114,9 @@ def test_a_server_that_is_gone_is_an_error(server: forks.ForkServer) -> None:
     child = server.start(["work", "sleep"], {"PATH": os.environ["PATH"]})
     child.stdout.readline()
     os.kill(server.pid, signal.SIGKILL)
+    assert child.poll() is None  # how it ends is told by another process
+    os.killpg(child.pid, signal.SIGKILL)
     assert child.wait() == -signal.SIGKILL
-    wait_until_gone(child.pid)
     with pytest.raises(errors.BuildError, match="could not be started"):
         run(server, "exit", "0")
 

@@ -1,8 +1,7 @@
 """Cores and memory as containers, slices and batch systems leave them.
 
 The lines of ``/proc`` are as they were recorded on real machines: Docker 20.10 on openSUSE and Ubuntu, CRI-O
-on Fedora CoreOS, Kubernetes with either cgroup driver, systemd, and a virtual machine with one v1 hierarchy
-per controller.
+on Fedora CoreOS, and systemd.
 """
 
 from __future__ import annotations
@@ -18,31 +17,13 @@ from rocm_wheels.core import errors, machine
 
 GIB = 1 << 30
 SCOPE = "docker-1f1d6e2d4940ddac13abd421a2617992bf89f0e0f9a902ed58278c5f843e9ae7.scope"
-DOCKER = "/docker/136811d8fa1136e2746d10f6443c4c787c3cfbab5273270cc3aeeb3a94b3cc51"
-POD = "/kubepods/besteffort/pod1bf924dd-3f6f-11ea-983d-0abc95f90166"
-CONTAINER = f"{POD}/c17eb535a47774285717e40bbda777ee72e81471272a5b8ebffd51fdf7f624e3"
 SLICE = "/user.slice/user-1000.slice/user@1000.service/app.slice/run-u7.scope"
-ENDLESS = "9223372036854771712"
-RO = "ro,nosuid,nodev,noexec,relatime"
 V2_INSIDE = "1044 1043 0:28 / /sys/fs/cgroup rw,nosuid,nodev,noexec,relatime - cgroup2 cgroup rw,nsdelegate"
 V2_HOST = "29 23 0:25 / /sys/fs/cgroup rw,nosuid,nodev,noexec,relatime shared:7 - cgroup2 cgroup2 rw"
 V2_OUTER = (
     f"405 404 0:25 /../{SCOPE} /sys/fs/cgroup ro,nosuid,nodev,noexec,relatime - cgroup2 cgroup rw,nsdelegate"
 )
 HALF = {"cpu.max": "50000 100000"}
-V1_DOCKER = f"""\
-1305 1304 0:64 / /sys/fs/cgroup rw,nosuid,nodev,noexec,relatime - tmpfs tmpfs rw,mode=755
-1307 1305 0:36 {DOCKER} /sys/fs/cgroup/cpu,cpuacct {RO} master:16 - cgroup cgroup rw,cpu,cpuacct
-1309 1305 0:43 {DOCKER} /sys/fs/cgroup/memory {RO} master:25 - cgroup cgroup rw,memory"""
-V1_POD = f"""\
-733 703 0:28 {CONTAINER} /sys/fs/cgroup/memory {RO} master:13 - cgroup cgroup rw,memory
-736 703 0:31 {CONTAINER} /sys/fs/cgroup/cpu,cpuacct {RO} master:16 - cgroup cgroup rw,cpu,cpuacct"""
-V1_PLAIN = """\
-31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755
-32 31 0:29 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu
-35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory
-41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw"""
-V1_OURS = "9:name=systemd:/\n4:memory:/jobs/354d3817\n2:cpuacct:/\n1:cpu:/jobs\n0::/"
 
 
 def tree(root: Path, cgroup: str, mounts: str, files: dict[str, str]) -> Path:
@@ -101,49 +82,6 @@ SHAPES: list[Shape] = [
         3,
         6,
         0,
-    ),
-    (
-        "docker, v1, paths from the host's root",
-        f"10:cpu,cpuacct:{DOCKER}\n9:memory:{DOCKER}",
-        V1_DOCKER,
-        {
-            "cpu,cpuacct/cpu.cfs_quota_us": "150000",
-            "cpu,cpuacct/cpu.cfs_period_us": "100000",
-            "memory/memory.limit_in_bytes": str(4 * GIB),
-            "memory/memory.usage_in_bytes": str(3 * GIB),
-            "memory/memory.stat": f"cache 1\ntotal_inactive_file {GIB}\ntotal_active_file 0",
-        },
-        2,
-        4,
-        2,
-    ),
-    (
-        "kubernetes, v1: no limits, and a nested group of our own",
-        f"11:cpu,cpuacct:{CONTAINER}\n4:memory:{CONTAINER}/build",
-        V1_POD,
-        {
-            "cpu,cpuacct/cpu.cfs_quota_us": "-1",
-            "cpu,cpuacct/cpu.cfs_period_us": "100000",
-            "memory/memory.limit_in_bytes": ENDLESS,
-            "memory/build/memory.limit_in_bytes": str(2 * GIB),
-        },
-        16,
-        2,
-        2,
-    ),
-    (
-        "a v1 hierarchy per controller, v2 beside it",
-        V1_OURS,
-        V1_PLAIN,
-        {
-            "cpu/jobs/cpu.cfs_quota_us": "800000",
-            "cpu/jobs/cpu.cfs_period_us": "100000",
-            "memory/jobs/354d3817/memory.limit_in_bytes": ENDLESS,
-            "memory/jobs/memory.limit_in_bytes": str(12 * GIB),
-        },
-        8,
-        12,
-        12,
     ),
     (
         "a limit above the machine",

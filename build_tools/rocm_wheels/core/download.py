@@ -13,7 +13,7 @@ import json
 import os
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -38,14 +38,10 @@ class Validators:
         return self.etag if self.etag and not self.etag.startswith("W/") else self.modified
 
 
-def make_folder_name(text: str) -> str:
-    """Return a name for a folder that stands for a text."""
-    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:32]
-
-
 def fingerprint_of_url(url: str) -> str:
     """Return what stands for a URL where it must not be written down, whoever asked."""
-    return make_folder_name(shell.hide_credentials(url).replace(f"{shell.HIDDEN}@", "", 1))
+    text = shell.hide_credentials(url).replace(f"{shell.HIDDEN}@", "", 1)
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:32]
 
 
 _PIECE_SIZE = 1 << 20
@@ -129,7 +125,11 @@ class FileDownload:
                     return DownloadedFile(self._part, digest, self._read_validators())
                 self._discard()
                 if not has_old_part:
-                    raise self._make_digest_error(digest)
+                    raise self._error(
+                        f"{self._shown} has the sha256 {digest}, and must have {self._target.sha256}",
+                        tip="it was thrown away and nothing was installed; the server, or something on the"
+                        " way to it, does not give out what was published",
+                    )
                 has_old_part = False  # it may have been of another file
                 log.log_warning(
                     f"{self._target.name}: what was there did not go with the rest; fetching it again"
@@ -146,7 +146,11 @@ class FileDownload:
                 on_retry=note_retry,
             )
         except retry.TransientError as cause:
-            raise self._make_retries_error(str(cause)) from None
+            kept = tables.format_size(self._size)
+            raise self._error(
+                f"{self._shown}: {cause}, {self._policy.retries + 1} times without any progress",
+                tip=f"{kept} are kept; run the same command again later, it continues there",
+            ) from None
 
     @property
     def _size(self) -> int:
@@ -160,10 +164,8 @@ class FileDownload:
         received, validators = self._size, self._read_validators()
         if received and validators.size == received:
             return
-        may_go_on = bool(validators.strong) or (
-            self._target.sha256 is not None and validators != Validators()
-        )
-        if received and not may_go_on:
+        is_told_in_the_end = self._target.sha256 is not None and validators != Validators()
+        if received and not validators.strong and not is_told_in_the_end:
             self._discard()
             received = 0
         headers = {"Accept-Encoding": "identity"}
@@ -188,42 +190,37 @@ class FileDownload:
 
     def _begin_body(self, answer: requests.Response, received: int) -> bool:
         """Read the head of an answer and make ready for its body; False when there is nothing to come."""
-        status = answer.status_code
+        status, span = answer.status_code, answer.headers.get("Content-Range", "")
         if status in retry.BUSY_STATUSES:
             retry_after = retry.parse_retry_after(answer.headers.get("Retry-After", ""))
             raise retry.TransientError(f"the server answers {status}", retry_after=retry_after)
-        if status == 416:
-            size_match = re.fullmatch(r"bytes \*/(\d+)", answer.headers.get("Content-Range", ""))
-            if received and size_match and int(size_match[1]) == received:
+        if status == 416 and received:
+            if span == f"bytes */{received}":
                 return False
             self._discard()
-            if not received:
-                raise self._make_status_error(status)
-            raise retry.TransientError(
-                f"the server has not the rest of the {tables.format_size(received)} that are here"
-            )
+            missing = f"the rest of the {tables.format_size(received)} that are here"
+            raise retry.TransientError(f"the server has not {missing}")
         if status == 206:
-            span = _CONTENT_RANGE.fullmatch(answer.headers.get("Content-Range", ""))
-            if (
-                span is None
-                or int(span[1]) != received
-                or span[2] not in ("*", str(self._read_validators().size))
-            ):
-                self._discard()
-                raise retry.TransientError("the server sent another range than requested")
-            return True
+            match, size = _CONTENT_RANGE.fullmatch(span), self._read_validators().size
+            if match is not None and int(match[1]) == received and match[2] in ("*", str(size)):
+                return True
+            self._discard()
+            raise retry.TransientError("the server sent another range than requested")
         if status != 200:
-            raise self._make_status_error(status)
+            raise self._error(f"{self._shown}: the server answers {status}", tip=_TIPS_BY_STATUS.get(status))
         if received:
             log.log_note(
                 f"{self._target.name}: the server sends no parts, or has another file: from the start"
             )
         self._discard()
-        self._write_validators(_validators_of(answer))
+        length = answer.headers.get("Content-Length", "")
+        etag, modified = answer.headers.get("ETag", ""), answer.headers.get("Last-Modified", "")
+        self._write_validators(Validators(etag, modified, int(length) if length.isdigit() else None))
         return True
 
     def _receive_body(self, answer: requests.Response) -> None:
-        size = self._read_validators().size
+        validators = self._read_validators()
+        size = validators.size
         with open(self._part, "ab", buffering=0) as file:
             received = file.tell()
             for piece in answer.raw.stream(_PIECE_SIZE, decode_content=False):
@@ -233,11 +230,9 @@ class FileDownload:
                     while rest:
                         rest = rest[file.write(rest) or 0 :]
                 except OSError as cause:
-                    raise self._make_disk_error(cause, size) from cause
+                    raise self._explain_disk_failure(cause, size) from cause
                 received += len(piece)
                 self._report_bytes(received, size)
-                if process.is_interrupted():
-                    raise errors.RocmWheelsError("interrupted")
             os.fsync(file.fileno())
         if size is not None and received < size:
             raise retry.TransientError(
@@ -246,27 +241,23 @@ class FileDownload:
         if size is not None and received > size:
             self._discard()
             raise retry.TransientError("the server sent more than it announced")
-        self._write_validators(
-            Validators(self._read_validators().etag, self._read_validators().modified, received)
-        )
+        self._write_validators(replace(validators, size=received))
 
     def _read_validators(self) -> Validators:
         """Return what the server said of the part; nothing when it is of another URL, or cannot be read."""
         try:
             state: dict[str, Any] = json.loads(self._state.read_text(encoding="utf-8"))
-            same_url = state["url"] == fingerprint_of_url(self._target.url)
-            if not same_url and self._target.sha256 is None:
-                return Validators()
-            if not same_url:  # another mirror of the same file: only the size holds
-                return Validators(size=state["size"])
-            return Validators(state["etag"], state["modified"], state["size"])
-        except (OSError, ValueError, KeyError, TypeError):
+            if state.pop("url") == fingerprint_of_url(self._target.url):
+                return Validators(**state)
+            # another mirror of the same file: only the size holds
+            return Validators(size=state["size"] if self._target.sha256 is not None else None)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return Validators()
 
     def _write_validators(self, validators: Validators) -> None:
-        state = {"etag": validators.etag, "modified": validators.modified, "size": validators.size}
-        state["url"] = fingerprint_of_url(self._target.url)
-        files.write_json_file(self._state, state)
+        files.write_json_file(
+            self._state, {**asdict(validators), "url": fingerprint_of_url(self._target.url)}
+        )
 
     def _discard(self) -> None:
         self._part.unlink(missing_ok=True)
@@ -275,6 +266,8 @@ class FileDownload:
 
     def _hash_piece(self, piece: bytes, position: int) -> None:
         """Hash a piece of the part, unless one before it came in another run."""
+        if process.is_interrupted():
+            raise errors.RocmWheelsError("interrupted")
         if position == self._hashed:
             self._hasher.update(piece)
             self._hashed += len(piece)
@@ -283,69 +276,41 @@ class FileDownload:
         if self._hashed != self._size:
             self._hasher, self._hashed = hashlib.sha256(), 0
             with open(self._part, "rb") as file:
-                while piece := file.read(_PIECE_SIZE):
+                for piece in files.read_pieces(file):
                     self._hash_piece(piece, self._hashed)
-                    if process.is_interrupted():
-                        raise errors.RocmWheelsError("interrupted")
         return self._hasher.hexdigest()
 
-    def _make_digest_error(self, digest: str) -> errors.RocmWheelsError:
-        return self._error(
-            f"{self._shown} has the sha256 {digest}, and must have {self._target.sha256}",
-            tip="it was thrown away and nothing was installed; the server, or something on the way to it,"
-            " does not give out what was published",
-        )
-
-    def _make_status_error(self, status: int) -> errors.RocmWheelsError:
-        return self._error(f"{self._shown}: the server answers {status}", tip=_TIPS_BY_STATUS.get(status))
-
-    def _make_retries_error(self, why: str) -> errors.RocmWheelsError:
-        return self._error(
-            f"{self._shown}: {why}, {self._policy.retries + 1} times without any progress",
-            tip=(
-                f"{tables.format_size(self._size)} are kept; run the same command again later, "
-                "it continues there"
-            ),
-        )
-
-    def _make_disk_error(self, failure: OSError, size: int | None) -> errors.RocmWheelsError | OSError:
+    def _explain_disk_failure(self, failure: OSError, size: int | None) -> errors.RocmWheelsError | OSError:
         if failure.errno not in _DISK_FULL_ERRNOS:
             failure.filename = str(self._part)
             return failure
+        kept = f"{tables.format_size(self._size)} of {tables.format_size(size)} are kept in {self._part}"
         return self._error(
-            f"{self._target.name}: the disk is full; "
-            f"{tables.format_size(self._size)} of {tables.format_size(size)} are kept"
-            f" in {self._part}",
+            f"{self._target.name}: the disk is full; {kept}",
             tip="free some space and run the same command again, it continues from there; or name a folder on"
             f" another disk with {self._option}",
         )
 
 
-def _validators_of(answer: requests.Response) -> Validators:
-    headers = answer.headers
-    length = headers.get("Content-Length", "")
-    return Validators(
-        headers.get("ETag", ""), headers.get("Last-Modified", ""), int(length) if length.isdigit() else None
-    )
+_FAILURE_WORDS = {
+    "timed out": "the server is silent",
+    "refused": "the server refuses connections",
+    "resolve": "the name of the server cannot be resolved",
+    "name or service": "the name of the server cannot be resolved",
+    "certificate bundle": "there is no file of certificates {path}"  # of requests
+    " (REQUESTS_CA_BUNDLE or pip's cert names it)",
+    "certificate": "the certificate of the server is not trusted (REQUESTS_CA_BUNDLE names others)",
+}
 
 
 def describe_failure(cause: BaseException) -> str:
     """Return what a failure of the network was, without the objects that libraries print with it."""
-    text = str(cause)
-    if "timed out" in text.lower():
-        return "the server is silent"
-    if "refused" in text.lower():
-        return "the server refuses connections"
-    if "resolve" in text.lower() or "name or service" in text.lower():
-        return "the name of the server cannot be resolved"
-    if "certificate bundle" in text.lower():  # of requests: the file is not there
-        path = text.rpartition(": ")[2]
-        return f"there is no file of certificates {path} (REQUESTS_CA_BUNDLE or pip's cert names it)"
-    if "certificate" in text.lower():
-        return "the certificate of the server is not trusted (REQUESTS_CA_BUNDLE names others)"
+    text, kind = str(cause), type(cause).__name__
+    for words, meaning in _FAILURE_WORDS.items():
+        if words in text.lower():
+            return meaning.format(path=text.rpartition(": ")[2])
     if isinstance(cause, OSError) and cause.strerror:
         return cause.strerror
-    kind = type(cause).__name__
     if kind in ("TooManyRedirects", "InvalidURL", "InvalidSchema", "MissingSchema"):
         return text  # of requests itself
     return "the connection broke" if "Connection" in kind + text or "IncompleteRead" in text else kind

@@ -1,8 +1,7 @@
 """Files that appear whole or not at all, copies, digests, and locks of folders.
 
-A large file is a ``HiddenFile`` until it is complete. Where the system has files without a name (Linux,
-``O_TMPFILE``), a process that is killed takes it along; elsewhere it is a hidden file beside the target
-until then.
+A file is a ``HiddenFile`` beside its target until it is complete. What a killed run leaves of one is removed
+by who writes the same file next.
 """
 
 from __future__ import annotations
@@ -39,18 +38,8 @@ _NO_COPY_ERRNOS = {
 }
 
 
-def _make_part(prefix: str, folder: Path) -> tuple[int, str]:
-    """Make a hidden file that is ours while it is open; return its descriptor and name."""
-    while True:
-        descriptor, name = tempfile.mkstemp(prefix=prefix, suffix=".part", dir=folder)
-        _claim_part(descriptor)
-        if os.name == "nt" or os.fstat(descriptor).st_nlink:
-            return descriptor, name
-        os.close(descriptor)  # taken for a leftover before it was ours
-
-
-def _claim_part(descriptor: int) -> bool:
-    """Lock a hidden file; tell whether nobody else has it. Always so where there are no such locks."""
+def _is_claimed(descriptor: int) -> bool:
+    """Lock a hidden file or folder; tell whether nobody else has it. So it is without locks, too."""
     if sys.platform == "win32":
         return True
     import fcntl
@@ -64,26 +53,121 @@ def _claim_part(descriptor: int) -> bool:
     return True
 
 
-def _remove_stale_parts(target: Path) -> None:
-    """Remove hidden files beside a target that runs left which were killed: nobody has them open.
+def _remove_stale(hidden: Path) -> None:
+    """Remove a hidden file or folder that a killed run left: nobody has it open.
 
     Not on Windows, which renames no open file, so that none is held to its end.
     """
     if sys.platform == "win32":
         return
-    import fcntl
+    with contextlib.suppress(OSError):
+        descriptor = os.open(hidden, os.O_RDONLY)
+        try:
+            if not _is_claimed(descriptor):
+                return  # somebody writes it
+            if hidden.is_dir():
+                shutil.rmtree(hidden, ignore_errors=True)
+            else:
+                hidden.unlink()
+        finally:
+            os.close(descriptor)
 
-    prefixes = (f".{target.name}.", _make_hidden_prefix(target))
-    with os.scandir(target.parent) as listed:
-        names = [item.name for item in listed if item.name.startswith(prefixes)]
-    for path in [target.with_name(name) for name in names if name.endswith(".part")]:
-        with contextlib.suppress(OSError):
-            descriptor = os.open(path, os.O_RDONLY)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # or somebody writes it
-                path.unlink()
-            finally:
-                os.close(descriptor)
+
+@contextlib.contextmanager
+def _make_folder(folder: Path) -> Iterator[None]:
+    """Make a folder, and those above it; what was made is taken away where nothing came into it."""
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):  # something came, or others have put something there
+            for path in made:
+                path.rmdir()
+
+
+class HiddenFile:
+    """A file that is written through ``descriptor``, its descriptor, and is not yet there for others.
+
+    It lies beside its target, and is locked, so that what killed runs left can be told from it: with ``tidy``
+    that is removed first.
+    """
+
+    def __init__(self, target: Path, *, tidy: bool = True) -> None:
+        self._target = target
+        # short, for the name of the target may be as long as names can be
+        prefix = f".{target.name[:40]}."
+        if tidy:
+            with os.scandir(target.parent) as listed:
+                names = [item.name for item in listed if item.name.startswith(prefix)]
+            for name in names:
+                if name.endswith(".part"):
+                    _remove_stale(target.with_name(name))
+        while True:
+            self.descriptor, hidden = tempfile.mkstemp(prefix=prefix, suffix=".part", dir=target.parent)
+            self._name, self._open = Path(hidden), True
+            _is_claimed(self.descriptor)
+            if os.name == "nt" or os.fstat(self.descriptor).st_nlink:
+                break
+            os.close(self.descriptor)  # taken for a leftover before it was ours
+
+    def commit(self, *, replace: bool, name: str | None = None) -> None:
+        """Give the file its name when it is safe on disk, unless one of the same bytes has it.
+
+        ``name`` is another one in the same folder. DataError when a file of other bytes has it and is not to
+        be replaced.
+        """
+        self._target = self._target.with_name(name or self._target.name)
+        self._finish()
+        if self._has_same_bytes():
+            return
+        if not replace:
+            try:  # unlike a rename, a link takes no name that another has got first
+                os.link(self._name, self._target)
+                return
+            except OSError:  # also where the file system has no hard links
+                if self._has_same_bytes():
+                    return  # another run has just made the same
+                if os.path.lexists(self._target):
+                    tip = "name another folder, or ask for it to be replaced"
+                    raise errors.DataError(f"{self._target} exists with other bytes", tip=tip) from None
+        os.replace(self._name, self._target)
+
+    def put_in_place(self) -> None:
+        """Rename the file to its target when it is safe on disk, whatever is there."""
+        self._finish()
+        os.replace(self._name, self._target)
+
+    def discard(self) -> None:
+        """Take away what is left of it."""
+        self._close_descriptor()
+        self._name.unlink(missing_ok=True)
+
+    def _finish(self) -> None:
+        os.fsync(self.descriptor)
+        if os.name == "nt":
+            self._close_descriptor()  # Windows renames no open file
+        os.chmod(self._name, 0o644)
+
+    def _has_same_bytes(self) -> bool:
+        """Tell whether the target has these bytes; files of other sizes are told apart without reading."""
+        return self._target.exists() and filecmp.cmp(self._name, self._target, shallow=False)
+
+    def _close_descriptor(self) -> None:
+        if self._open:
+            self._open = False
+            os.close(self.descriptor)
+
+
+@contextlib.contextmanager
+def open_hidden_file(target: Path) -> Iterator[HiddenFile]:
+    """Give a file that can appear as ``target``; folders are made, and taken away when nothing came."""
+    with _make_folder(target.parent):
+        hidden = HiddenFile(target)
+        try:
+            yield hidden
+        finally:
+            hidden.discard()
 
 
 @contextlib.contextmanager
@@ -94,26 +178,16 @@ def open_atomically(path: Path, *, tidy: bool = False) -> Iterator[BinaryIO]:
     ``tidy``, for large files: what killed runs left of the same one is removed first.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    if tidy:
-        _remove_stale_parts(path)
-    handle, name = _make_part(f".{path.name}.", path.parent)
+    hidden = HiddenFile(path, tidy=tidy)
     try:
-        with os.fdopen(handle, "wb") as file:
+        with os.fdopen(hidden.descriptor, "wb", closefd=False) as file:
             yield file
-            file.flush()
-            os.fsync(file.fileno())
-            if os.name != "nt":  # there it is renamed when it is closed
-                os.chmod(name, 0o644)
-                os.replace(name, path)
-        if os.name == "nt":
-            os.chmod(name, 0o644)
-            os.replace(name, path)
-    except BaseException as failure:
-        with contextlib.suppress(OSError):
-            os.unlink(name)
-        if isinstance(failure, OSError):
-            errors.name_failed_file(failure, path)
+        hidden.put_in_place()
+    except OSError as failure:
+        errors.name_failed_file(failure, path)
         raise
+    finally:
+        hidden.discard()
 
 
 def write_atomically(path: Path, content: bytes | str) -> None:
@@ -229,38 +303,19 @@ def open_stage(folder: Path) -> Iterator[Path]:
     What killed runs left is removed first (not on Windows, where nobody can tell). Folders that were made are
     taken away when nothing came.
     """
-    new_folders = [new_folder for new_folder in (folder, *folder.parents) if not new_folder.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
-    with contextlib.ExitStack() as stack:
-        if sys.platform != "win32":
-            for left in folder.glob(f"{_STAGE_PREFIX}*.part"):
-                _remove_stale_stage(left)
+    with _make_folder(folder), contextlib.ExitStack() as stack:
+        for left in folder.glob(f"{_STAGE_PREFIX}*.part"):
+            _remove_stale(left)
         stage = Path(tempfile.mkdtemp(prefix=_STAGE_PREFIX, suffix=".part", dir=folder))
+        stack.callback(shutil.rmtree, stage, ignore_errors=True)
         while sys.platform != "win32":
             descriptor = os.open(stage, os.O_RDONLY)
             stack.callback(os.close, descriptor)
-            _claim_part(descriptor)
+            _is_claimed(descriptor)
             if stage.exists():
                 break  # else it was taken for a leftover before it was ours
             stage.mkdir(mode=0o700)
-        try:
-            yield stage
-        finally:
-            shutil.rmtree(stage, ignore_errors=True)
-            with contextlib.suppress(OSError):  # something came, or others have put something there
-                for new_folder in new_folders:
-                    new_folder.rmdir()
-
-
-def _remove_stale_stage(stage: Path) -> None:
-    """Remove a hidden folder that nobody has."""
-    with contextlib.suppress(OSError):
-        descriptor = os.open(stage, os.O_RDONLY)
-        try:
-            if _claim_part(descriptor):
-                shutil.rmtree(stage, ignore_errors=True)
-        finally:
-            os.close(descriptor)
+        yield stage
 
 
 def exchange_files(moves: Sequence[tuple[Path | None, Path, Path]]) -> None:
@@ -290,101 +345,6 @@ def exchange_files(moves: Sequence[tuple[Path | None, Path, Path]]) -> None:
             else:
                 target.unlink(missing_ok=True)
         raise
-
-
-class HiddenFile:
-    """A file that is written through ``descriptor``, its descriptor, and is not yet there for others."""
-
-    def __init__(self, target: Path) -> None:
-        self._target = target
-        self._name: Path | None = None
-        self._open = True
-        _remove_stale_parts(target)
-        if hasattr(os, "O_TMPFILE") and Path("/proc/self/fd").is_dir():
-            with contextlib.suppress(OSError):  # not every file system has it
-                self.descriptor = os.open(target.parent, os.O_TMPFILE | os.O_RDWR, 0o644)
-                _claim_part(self.descriptor)
-                return
-        self.descriptor, name = _make_part(_make_hidden_prefix(target), target.parent)
-        self._name = Path(name)
-
-    def commit(self, *, replace: bool, name: str | None = None) -> None:
-        """Give the file its name when it is safe on disk, unless one of the same bytes has it.
-
-        ``name`` is another one in the same folder. DataError when a file of other bytes has it and is not to
-        be replaced.
-        """
-        self._target = self._target.with_name(name or self._target.name)
-        os.fsync(self.descriptor)
-        if self._name is None:
-            self._name = self._give_hidden_name()
-        if os.name == "nt":
-            self._close_descriptor()  # Windows renames no open file
-        os.chmod(self._name, 0o644)
-        if self._has_same_bytes(self._name):
-            return
-        if replace:
-            os.replace(self._name, self._target)
-            return
-        try:  # unlike a rename, a link takes no name that another has got first
-            os.link(self._name, self._target)
-        except OSError:  # also where the file system has no hard links
-            if self._has_same_bytes(self._name):
-                return  # another run has just made the same
-            if os.path.lexists(self._target):
-                tip = "name another folder, or ask for it to be replaced"
-                raise errors.DataError(f"{self._target} exists with other bytes", tip=tip) from None
-            os.replace(self._name, self._target)
-
-    def _has_same_bytes(self, name: Path) -> bool:
-        """Tell whether the target has these bytes; files of other sizes are told apart without reading."""
-        return self._target.exists() and filecmp.cmp(name, self._target, shallow=False)
-
-    def _give_hidden_name(self) -> Path:
-        """Give a file without a name a hidden one."""
-        name = self._target.with_name(f"{_make_hidden_prefix(self._target)}{os.urandom(4).hex()}.part")
-        folder = os.open(name.parent, os.O_RDONLY)
-        try:  # only with a folder that is open does Python follow the link to the file itself
-            os.link(f"/proc/self/fd/{self.descriptor}", name.name, dst_dir_fd=folder, follow_symlinks=True)
-        finally:
-            os.close(folder)
-        return name
-
-    def discard(self) -> None:
-        """Take away what is left of it."""
-        self._close_descriptor()
-        if self._name is not None:
-            with contextlib.suppress(FileNotFoundError):
-                self._name.unlink()
-
-    def _close_descriptor(self) -> None:
-        if self._open:
-            self._open = False
-            os.close(self.descriptor)
-
-
-@contextlib.contextmanager
-def open_hidden_file(target: Path) -> Iterator[HiddenFile]:
-    """Give a file that can appear as ``target``; folders are made, and taken away when nothing came."""
-    folder = target.parent
-    new_folders = [new_folder for new_folder in (folder, *folder.parents) if not new_folder.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        hidden = HiddenFile(target)
-        try:
-            yield hidden
-        finally:
-            hidden.discard()
-    except BaseException:
-        with contextlib.suppress(OSError):  # others have put something there
-            for new_folder in new_folders:
-                new_folder.rmdir()
-        raise
-
-
-def _make_hidden_prefix(target: Path) -> str:
-    """Return what a hidden name begins with: short, for that of the target may be as long as names can be."""
-    return f".{target.name[:40]}."
 
 
 def release_mapped_pages(data: memoryview) -> None:

@@ -24,8 +24,7 @@ from pathlib import Path
 from typing import IO, NoReturn
 
 _LINE = 3  # the lowest descriptor that is no standard stream: the server's line to whoever started it
-_BEGUN, _ENDED = b"b", b"e"  # what is told on the line, each with a number of eight bytes
-_MESSAGE = 9
+_NUMBER_BYTES = 8  # of what is told of a fork on its line: its process, then how that has ended
 _Run = Callable[[list[str], dict[str, str]], int]  # words and environment → exit code
 
 
@@ -37,16 +36,16 @@ class Fork:
         self.returncode: int | None = None
         self._line = line
         self._waiting = threading.Lock()  # threads may ask for the end, and one alone reads it
-        self.pid = self._receive(_BEGUN)
+        if (pid := self._receive()) is None:
+            raise ChildProcessError("the process that forks others is gone")
+        self.pid = pid
 
     def poll(self) -> int | None:
         """Return the exit code, negative for a signal, or ``None`` while the process is at work."""
         if self.returncode is None and self._waiting.acquire(blocking=False):
             try:
-                with suppress(BlockingIOError):
-                    if self.returncode is None:  # nobody took it meanwhile
-                        self._line.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-                        self._take_end()
+                if self.returncode is None and select.select([self._line], [], [], 0)[0]:
+                    self._take_end()
             finally:
                 self._waiting.release()
         return self.returncode
@@ -54,26 +53,21 @@ class Fork:
     def wait(self) -> int:
         """Wait for the end, and return the exit code."""
         with self._waiting:
-            if self.returncode is None:
-                self._take_end()
-        assert self.returncode is not None
-        return self.returncode
+            return self._take_end() if self.returncode is None else self.returncode
 
-    def _take_end(self) -> None:
-        self.returncode = os.waitstatus_to_exitcode(self._receive(_ENDED))
-        self._line.close()
-
-    def _receive(self, kind: bytes) -> int:
-        message = b""
-        while len(message) < _MESSAGE and (part := self._line.recv(_MESSAGE - len(message))):
-            message += part
-        if message[:1] == kind:
-            return int.from_bytes(message[1:], "big")
-        if kind == _ENDED:  # the server was killed: nobody can say any more how this ends
+    def _take_end(self) -> int:
+        status = self._receive()
+        if status is None:  # who would tell was killed: nobody can say any more how this ends
             with suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
-            return signal.SIGKILL
-        raise ChildProcessError("the process that forks others is gone")
+            status = signal.SIGKILL
+        self._line.close()
+        self.returncode = os.waitstatus_to_exitcode(status)
+        return self.returncode
+
+    def _receive(self) -> int | None:
+        message = self._line.recv(_NUMBER_BYTES, socket.MSG_WAITALL)
+        return int.from_bytes(message, "big") if len(message) == _NUMBER_BYTES else None
 
 
 class ForkServer:
@@ -137,6 +131,7 @@ def _serve(control: int, run: _Run, modules: Sequence[str]) -> NoReturn:
         os.setsid()  # a terminal's Ctrl-C is for whoever asks
         interrupted = signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that watch
         _set_title(["rocm-wheels", "forks the steps of its parent"])
         nowhere = os.open(os.devnull, os.O_RDWR)
         for number in (0, 1, 2):
@@ -144,38 +139,34 @@ def _serve(control: int, run: _Run, modules: Sequence[str]) -> NoReturn:
         os.dup2(control, _LINE)
         _close_files(_LINE + 1)
         requests = socket.socket(fileno=_LINE)
-        awake, wake = socket.socketpair()
-        for end in (awake, wake):
-            end.setblocking(False)
-        signal.set_wakeup_fd(wake.fileno())
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        lines: dict[int, socket.socket] = {}  # of the processes at work
         while True:
-            for source in select.select([requests, awake], [], [])[0]:
-                if source is awake:
-                    awake.recv(4096)
-                    continue
-                word, files, _, _ = socket.recv_fds(requests, 1, 2)
-                if not word:
-                    os._exit(0)
-                if (pid := os.fork()) == 0:
-                    signal.set_wakeup_fd(-1)
-                    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                    signal.signal(signal.SIGINT, interrupted)
-                    _work(files[0], files[1], run)
-                os.close(files[1])
-                lines[pid] = socket.socket(fileno=files[0])
-                for name in modules:
-                    with suppress(ImportError):  # who needs it imports it, and says what is missing
-                        importlib.import_module(name)
-            while lines:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-                if not pid:
-                    break
-                with lines.pop(pid) as line, suppress(OSError):
-                    line.sendall(_ENDED + status.to_bytes(_MESSAGE - 1, "big"))
+            word, files, _, _ = socket.recv_fds(requests, 1, 2)
+            if not word:
+                os._exit(0)
+            if os.fork() == 0:
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                _watch(files[0], files[1], run, interrupted)
+            for file in files:
+                os.close(file)
+            for name in modules:
+                with suppress(ImportError):  # who needs it imports it, and says what is missing
+                    importlib.import_module(name)
     finally:
         os._exit(1)
+
+
+def _watch(line: int, output: int, run: _Run, interrupted: object) -> NoReturn:
+    """Fork once more, wait for that process, and tell how it ended. Never returns."""
+    try:
+        if (pid := os.fork()) == 0:
+            signal.signal(signal.SIGINT, interrupted)  # type: ignore[arg-type]
+            _work(line, output, run)
+        os.close(output)
+        os.close(_LINE)  # the server's end is not ours to hold
+        _, status = os.waitpid(pid, 0)
+        os.write(line, status.to_bytes(_NUMBER_BYTES, "big"))
+    finally:
+        os._exit(0)
 
 
 def _work(line_file: int, output: int, run: _Run) -> NoReturn:
@@ -186,7 +177,7 @@ def _work(line_file: int, output: int, run: _Run) -> NoReturn:
         os.dup2(output, 1)
         os.dup2(output, 2)
         with socket.socket(fileno=line_file) as line:
-            line.sendall(_BEGUN + os.getpid().to_bytes(_MESSAGE - 1, "big"))
+            line.sendall(os.getpid().to_bytes(_NUMBER_BYTES, "big"))
             request = b""
             while part := line.recv(1 << 16):
                 request += part

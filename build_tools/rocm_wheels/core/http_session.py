@@ -9,19 +9,11 @@ import requests
 
 from rocm_wheels.core import retry
 
-
-class BusyServerError(retry.TransientError):
-    """A server answers that it is busy."""
-
-    def __init__(self, response: requests.Response) -> None:
-        retry_after = retry.parse_retry_after(response.headers.get("Retry-After", ""))
-        super().__init__(f"the server answers {response.status_code}", retry_after=retry_after)
-        self.response = response
-
-
 MOST_BYTES = 64 << 20  # of an answer that is not streamed: a page of PyPI with 10,000 files has 5 MB
-_MOST_UNRESOLVED = 2  # attempts at a server whose name no resolver knows
 MOST_SECONDS = 600.0  # for all of it, however steadily it drips
+_MOST_UNRESOLVED = 2  # attempts at a server whose name no resolver knows
+_LASTING = (requests.exceptions.SSLError, requests.exceptions.InvalidURL)
+_PASSING = (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError)
 
 
 class EndlessAnswerError(requests.RequestException):
@@ -31,9 +23,8 @@ class EndlessAnswerError(requests.RequestException):
 class RetryingSession(requests.Session):
     """A session whose requests follow a policy; the last answer of a busy server is returned as it is.
 
-    An answer that is not streamed is read here, up to ``MOST_BYTES`` and ``MOST_SECONDS``.
-
-    The body of a response counts, too, unless it is streamed. Raises requests.RequestException.
+    An answer that is not streamed is read here, up to ``MOST_BYTES`` and ``MOST_SECONDS``: a body that breaks
+    off counts as a failure, too. Raises requests.RequestException.
     """
 
     def __init__(self, policy: retry.RetryPolicy) -> None:
@@ -42,31 +33,36 @@ class RetryingSession(requests.Session):
 
     def request(self, *arguments: Any, **options: Any) -> requests.Response:
         """Send a request and return the response."""
-        whole = not options.get("stream")
+        is_whole = not options.get("stream")
         options["stream"] = True
+        busy: requests.Response | None = None
+        unresolved = 0
 
         def send() -> requests.Response:
+            nonlocal busy
             response = super(RetryingSession, self).request(*arguments, **options)
             if response.status_code in retry.BUSY_STATUSES:
                 response.close()
-                raise BusyServerError(response)
-            if whole:
+                busy = response
+                retry_after = retry.parse_retry_after(response.headers.get("Retry-After", ""))
+                raise retry.TransientError("the server is busy", retry_after=retry_after)
+            if is_whole:
                 _read_content(response)
             return response
-
-        unresolved = 0
 
         def is_transient(failure: Exception) -> bool:
             nonlocal unresolved
             if _is_unresolved_name(failure):
                 unresolved += 1  # once may be chance; then it is a wrong name, or there is no network
                 return unresolved < _MOST_UNRESOLVED
-            return _is_transient(failure)
+            passes = isinstance(failure, (retry.TransientError, *_PASSING))
+            return passes and not isinstance(failure, _LASTING)
 
         try:
             return retry.run_with_retries(send, policy=self._policy, is_transient=is_transient)
-        except BusyServerError as failure:
-            return failure.response
+        except retry.TransientError:
+            assert busy is not None
+            return busy
 
 
 def _read_content(response: requests.Response) -> None:
@@ -90,14 +86,3 @@ def _is_unresolved_name(failure: Exception) -> bool:
 
     reason = failure.args[0] if failure.args else None
     return isinstance(reason, MaxRetryError) and isinstance(reason.reason, NameResolutionError)
-
-
-def _is_transient(failure: Exception) -> bool:
-    lasting = (requests.exceptions.SSLError, requests.exceptions.InvalidURL)
-    passing = (
-        BusyServerError,
-        requests.ConnectionError,
-        requests.Timeout,
-        requests.exceptions.ChunkedEncodingError,
-    )
-    return isinstance(failure, passing) and not isinstance(failure, lasting)

@@ -26,6 +26,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -33,11 +34,9 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from types import TracebackType
-from typing import IO, TypeAlias, TypeVar
+from typing import IO, TypeAlias
 
-from rocm_wheels.core import errors, forks, shell, tables
-from rocm_wheels.core.log import is_log_detailed, log_detail
+from rocm_wheels.core import errors, forks, log, shell, tables
 
 _PATIENCE_SECONDS = 10.0
 
@@ -189,80 +188,10 @@ def wait_or_stop(seconds: float) -> None:
 
 TAIL_LINES = 15
 _LINE_ENDS = re.compile(rb"(\n|\r(?=[^\n]))")  # a last \r waits for the byte that says what it is
-
-
-class ProgramOutput:
-    """Takes the lines of a program: each goes to ``on_line`` and, appended, to ``log``.
-
-    ``tail`` are the last ones. The log is closed at the end; an OSError on the way there names it.
-    """
-
-    def __init__(self, on_line: Callable[[str], None] | None, log: Path | None) -> None:
-        self.tail: list[str] = []
-        self._on_line = on_line
-        self._log = log
-        self._sink: IO[str] | None = None
-
-    def open_log(self, argv: Sequence[str | os.PathLike[str]], cwd: Path | None) -> None:
-        """Open the log, where there is to be one, and write the command into it."""
-        if self._log is not None:
-            self._log.parent.mkdir(parents=True, exist_ok=True)
-            self._sink = self._log.open("a", encoding="utf-8", errors="replace")
-            self._sink.write(f"$ {shell.format_command(argv, cwd=cwd)}\n")
-
-    def take_line(self, line: str, *, drawn_over: bool) -> None:
-        """Take a line; one that the program draws over goes to ``on_line`` alone, unless it is empty."""
-        if drawn_over:
-            if self._on_line is not None and line:
-                self._on_line(line)
-            return
-        if self._sink is not None:
-            self._sink.write(line + "\n")
-            self._sink.flush()
-        if self._on_line is not None:
-            self._on_line(line)
-        self.tail = [*self.tail[1 - TAIL_LINES :], line]
-
-    def __enter__(self) -> ProgramOutput:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if isinstance(error, OSError):
-            errors.name_failed_file(error, self._log)
-        if self._sink is not None:
-            with contextlib.suppress(OSError):  # what a full disk did not take was told when it was written
-                self._sink.close()
-
-
-def read_output_lines(
-    stream: IO[bytes], secrets: Sequence[str], on_output: Callable[[], None]
-) -> Iterator[tuple[str, bool]]:
-    """Yield what a program prints, as soon as a line ends or is drawn over, and which of both it was.
-
-    ``on_output`` is told of every byte that comes; ``secrets`` are hidden.
-    """
-    for raw in _split_lines(stream, on_output):
-        yield shell.hide_secrets(raw.decode("utf-8", "replace").rstrip("\r\n"), secrets), raw.endswith(b"\r")
-
-
-def _split_lines(stream: IO[bytes], on_output: Callable[[], None]) -> Iterator[bytes]:
-    rest = b""
-    while chunk := os.read(stream.fileno(), 1 << 16):
-        on_output()
-        *whole, rest = _LINE_ENDS.split(rest + chunk)
-        for text, end in zip(whole[::2], whole[1::2], strict=True):
-            yield text + end
-    if rest:
-        yield rest
-
-
 _WINDOWS = sys.platform == "win32"
 _GRACE_SECONDS = 5.0
 
 _Child: TypeAlias = "subprocess.Popen[bytes] | forks.Fork"
-_ChildT = TypeVar("_ChildT", "subprocess.Popen[bytes]", forks.Fork)
 
 _running: set[_Child] = set()
 
@@ -299,36 +228,72 @@ def run_command(
     Standard input is closed. What a program draws over (up to a carriage return) goes to ``on_line`` alone.
     ``on_start`` is told the number of the process. With a ``server`` that process is forked, not a program.
     """
-    name = description or f"`{shell.format_command(argv)}`"
-    error = check or errors.BuildError
-    begin = time.monotonic()
-    child: _Child
-    if server is None:
-        child = _start_process(argv, env=env, cwd=cwd, stderr=subprocess.STDOUT, error=error, name=name)
-    else:
-        child = _begin_process(argv, server.start, env=env, cwd=cwd, error=error, name=name)
-    assert child.stdout is not None
-    with (
-        contextlib.closing(child.stdout) as stdout,
-        ProgramOutput(on_line, log) as output,
-        _Watchdog(child, timeout, silence) as expired,
-    ):
+    name, error = description or f"`{shell.format_command(argv)}`", check or errors.BuildError
+    secrets, begin, tail = shell.find_secrets(env), time.monotonic(), deque[str](maxlen=TAIL_LINES)
+    child = _start_process(argv, env=env, cwd=cwd, error=error, name=name, server=server)
+    with contextlib.ExitStack() as stack:
+        watch = stack.enter_context(_watch_process(child, timeout, silence))
+        assert child.stdout is not None
+        stdout = stack.enter_context(child.stdout)
+        sink = stack.enter_context(_open_log(log, argv, cwd))
         if on_start is not None:
             on_start(child.pid)
-        output.open_log(argv, cwd)
-        for line, drawn_over in read_output_lines(stdout, shell.find_secrets(env), expired.note_output):
+        for raw in _split_lines(stdout, watch.note_output):
+            line = shell.hide_secrets(raw.decode("utf-8", "replace").rstrip("\r\n"), secrets)
             if ends_silence is not None and ends_silence(line):
-                expired.allow_silence()
-            output.take_line(line, drawn_over=drawn_over)
+                watch.silence = None
+            is_drawn_over = raw.endswith(b"\r")
+            if not is_drawn_over:
+                tail.append(line)
+                sink(line)
+            if on_line is not None and (line or not is_drawn_over):
+                on_line(line)
         code = child.wait()
-    if expired.fired:
-        raise error(f"{name} was stopped after {expired.fired}", tip=tip)
+    if watch.fired:
+        raise error(f"{name} was stopped after {watch.fired}", tip=tip)
     if code and check is not None:
-        raise check(
-            shell.describe_failure(name, code, output.tail),
-            tip=shell.choose_failure_tip(output.tail, tip),
-        )
+        raise _make_failure(check, name, code, list(tail), tip)
     return FinishedProcess(code, time.monotonic() - begin)
+
+
+@contextmanager
+def _open_log(
+    path: Path | None, argv: Sequence[str | os.PathLike[str]], cwd: Path | None
+) -> Iterator[Callable[[str], object]]:
+    """Give what appends lines to a log, which begins with the command; a full disk is told with its name."""
+    if path is None:
+        yield lambda line: None
+        return
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("a", 1, encoding="utf-8", errors="replace")
+        try:
+            file.write(f"$ {shell.format_command(argv, cwd=cwd)}\n")
+            yield lambda line: file.write(line + "\n")
+        finally:
+            with suppress(OSError):  # what a full disk did not take was told when it was written
+                file.close()
+    except OSError as failure:
+        errors.name_failed_file(failure, path)
+        raise
+
+
+def _split_lines(stream: IO[bytes], on_output: Callable[[], None]) -> Iterator[bytes]:
+    """Yield what a program prints as soon as a line ends (``\\n``), or is drawn over (``\\r``)."""
+    rest = b""
+    while chunk := os.read(stream.fileno(), 1 << 16):
+        on_output()
+        *whole, rest = _LINE_ENDS.split(rest + chunk)
+        for text, end in zip(whole[::2], whole[1::2], strict=True):
+            yield text + end
+    if rest:
+        yield rest
+
+
+def _make_failure(
+    error: type[errors.RocmWheelsError], name: str, code: int, tail: Sequence[str], tip: str | None
+) -> errors.RocmWheelsError:
+    return error(shell.describe_failure(name, code, tail), tip=shell.choose_failure_tip(tail, tip))
 
 
 def capture_output(
@@ -348,21 +313,17 @@ def capture_output(
     """
     name = description or f"`{shell.format_command(argv)}`"
     child = _start_process(
-        argv, env=env, cwd=cwd, stderr=subprocess.PIPE, error=check, name=name, stdin=stdin is not None
+        argv, env=env, cwd=cwd, error=check, name=name, stderr=subprocess.PIPE, stdin=stdin is not None
     )
+    assert isinstance(child, subprocess.Popen)
     # told the time, `communicate` would look for the end again and again, a millisecond and more apart
-    with _Watchdog(child, timeout, None) as expired:
+    with _watch_process(child, timeout, None) as watch:
         out, err = child.communicate(stdin)
-    if expired.fired:
-        raise check(f"{name} was stopped after {expired.fired}", tip=tip)
+    if watch.fired:
+        raise check(f"{name} was stopped after {watch.fired}", tip=tip)
     if child.returncode:
-        printed = shell.hide_secrets(
-            (err or out).decode("utf-8", "replace"), shell.find_secrets(env)
-        ).splitlines()
-        raise check(
-            shell.describe_failure(name, child.returncode, printed[-TAIL_LINES:]),
-            tip=shell.choose_failure_tip(printed, tip),
-        )
+        printed = shell.hide_secrets((err or out).decode("utf-8", "replace"), shell.find_secrets(env))
+        raise _make_failure(check, name, child.returncode, printed.splitlines()[-TAIL_LINES:], tip)
     return out.decode("utf-8", "surrogateescape").removesuffix("\n").removesuffix("\r")
 
 
@@ -379,9 +340,8 @@ def run_on_terminal(
     At an interruption ``end`` is called, which may end it its own way; what is left is ended as any other.
     """
     name = f"`{shell.format_command(argv[:2])}`"
-    child = _start_process(
-        argv, env=env, cwd=None, stderr=None, error=error, name=name, stdin=stdin, attached=True
-    )
+    child = _start_process(argv, env=env, error=error, name=name, stdin=stdin, attached=True)
+    assert isinstance(child, subprocess.Popen)
     try:
         return child.wait()
     except BaseException:
@@ -450,109 +410,95 @@ def _wait_for_group(child: _Child, seconds: float) -> bool:
     return False
 
 
-class _Watchdog:
-    """Is with a process tree until its end, and ends it when something goes wrong, or takes too long.
+class _Watch:
+    """Ends a process tree after ``timeout`` seconds, and after ``silence`` seconds without output.
 
-    Too long is after ``timeout`` seconds, and after ``silence`` seconds without output.
+    ``fired`` is what it was ended after, else "".
     """
 
     def __init__(self, child: _Child, timeout: float | None, silence: float | None) -> None:
-        self.fired = ""  # what it was ended after
-        self._child = child
-        self._silence = silence
-        self._heard = begin = time.monotonic()
-        self._end = None if timeout is None else begin + timeout
-        self._timeout = timeout
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch_process, daemon=True)
-        if timeout is not None or silence is not None:
-            self._thread.start()
-
-    def __enter__(self) -> _Watchdog:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            if error is not None:
-                end_process_tree(self._child)
-        finally:
-            _forget_process(self._child)
-            self._stop_watching()
+        self.child, self.timeout, self.silence = child, timeout, silence
+        self.fired = ""
+        self.over = threading.Event()
+        self._heard = self._begin = time.monotonic()
 
     def note_output(self) -> None:
         """Note that the program printed something."""
         self._heard = time.monotonic()
 
-    def allow_silence(self) -> None:
-        """Let the program be silent from now on."""
-        self._silence = None
+    def run(self) -> None:
+        """Watch until it is over."""
+        wait: float | None = 0
+        while not self.over.wait(wait):
+            limits = [(self._begin, self.timeout, "an end"), (self._heard, self.silence, "any progress")]
+            rests = []
+            for begin, seconds, missing in limits:
+                if seconds is None:
+                    continue
+                rests.append(begin + seconds - time.monotonic())
+                if rests[-1] <= 0:
+                    self.fired = f"{tables.format_duration(seconds)} without {missing}"
+                    end_process_tree(self.child)
+                    return
+            wait = min(rests, default=None)
 
-    def _watch_process(self) -> None:
-        while True:
-            silence = self._silence
-            quiet = None if silence is None else self._heard + silence
-            moments = [moment for moment in (self._end, quiet) if moment is not None]
-            if self._over.wait(max(min(moments) - time.monotonic(), 0) if moments else None):
-                return
-            now = time.monotonic()
-            if self._end is not None and self._timeout is not None and now >= self._end:
-                self.fired = f"{tables.format_duration(self._timeout)} without an end"
-            elif self._silence is not None and silence is not None and now >= self._heard + silence:
-                self.fired = f"{tables.format_duration(silence)} without any progress"
-            if self.fired:
-                end_process_tree(self._child)
-                return
 
-    def _stop_watching(self) -> None:
-        """Call it off, or wait until it has ended the last process."""
-        self._over.set()
-        if self._thread.is_alive():
-            self._thread.join()
+@contextmanager
+def _watch_process(child: _Child, timeout: float | None, silence: float | None) -> Iterator[_Watch]:
+    """Be with a process tree until its end, and end it when something goes wrong, or takes too long."""
+    watch = _Watch(child, timeout, silence)
+    thread = threading.Thread(target=watch.run, daemon=True)
+    if timeout is not None or silence is not None:
+        thread.start()
+    try:
+        yield watch
+    except BaseException:
+        end_process_tree(child)
+        raise
+    finally:
+        _forget_process(child)
+        watch.over.set()
+        if thread.is_alive():
+            thread.join()  # until it has ended the last process
 
 
 def _start_process(
     argv: Sequence[str | os.PathLike[str]],
     *,
     env: Mapping[str, str],
-    cwd: Path | None,
-    stderr: int | None,
     error: type[errors.RocmWheelsError],
     name: str,
+    cwd: Path | None = None,
+    stderr: int = subprocess.STDOUT,
     stdin: bool = False,
     attached: bool = False,
-) -> subprocess.Popen[bytes]:
-    def start(words: list[str], variables: Mapping[str, str]) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            words,
-            env=dict(variables),
-            cwd=cwd,
-            stdin=(None if attached else subprocess.PIPE) if stdin else subprocess.DEVNULL,
-            stdout=None if attached else subprocess.PIPE,
-            stderr=stderr,
-            start_new_session=not _WINDOWS and not attached,
-        )
+    server: forks.ForkServer | None = None,
+) -> _Child:
+    """Start a process, unless everything is being ended, and note it where groups are noted.
 
-    return _begin_process(argv, start, env=env, cwd=cwd, error=error, name=name)
-
-
-def _begin_process(
-    argv: Sequence[str | os.PathLike[str]],
-    start: Callable[[list[str], Mapping[str, str]], _ChildT],
-    *,
-    env: Mapping[str, str],
-    cwd: Path | None,
-    error: type[errors.RocmWheelsError],
-    name: str,
-) -> _ChildT:
-    """Start a process, unless everything is being ended, and note it where groups are noted."""
+    ``attached``: on our own terminal and in our own group; else it leads a group, and prints into pipes.
+    """
     if is_interrupted():
         raise error(f"{name} was not begun: interrupted")
-    if is_log_detailed():
-        log_detail(shell.hide_secrets(f"$ {shell.format_command(argv, cwd=cwd)}", shell.find_secrets(env)))
+    if log.is_log_detailed():
+        line = shell.format_command(argv, cwd=cwd)
+        log.log_detail(shell.hide_secrets(f"$ {line}", shell.find_secrets(env)))
+    words = [os.fspath(word) for word in argv]
+    child: _Child
     try:
-        child = start([os.fspath(word) for word in argv], env)
+        if server is not None:
+            child = server.start(words, env)
+        else:
+            pipe = None if attached else subprocess.PIPE
+            child = subprocess.Popen(
+                words,
+                env=dict(env),
+                cwd=cwd,
+                stdin=pipe if stdin else subprocess.DEVNULL,
+                stdout=pipe,
+                stderr=None if attached else stderr,
+                start_new_session=not _WINDOWS and not attached,
+            )
     except OSError as cause:
         raise error(f"{name} could not be started") from cause
     _running.add(child)
