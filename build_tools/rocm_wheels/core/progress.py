@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING
 from rocm_wheels.core import log, shell, tables
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import RenderableType
     from rich.live import Live
-    from rich.progress import Progress
 
 _SECONDS_BETWEEN_LINES = 20.0
 
@@ -27,20 +26,21 @@ BeginFile = Callable[[str, int | None], Callable[[int, int | None], None]]
 
 
 class _Display:
-    """What is drawn below the log: bars of downloads, then lines. There is one, on stderr."""
+    """What is drawn below the log, on stderr: downloads, then lines."""
 
     def __init__(self) -> None:
+        self.downloads: dict[str, str] = {}
         self.lines: Sequence[str] = ()
-        self.bars: Progress | None = None
         self.live: Live | None = None
         self.lock = threading.RLock()
 
-    def start(self) -> Console:
-        """Begin to draw, unless that has begun; return what draws."""
-        from rich.console import Console
-        from rich.live import Live
+    def draw(self) -> None:
+        """Begin to draw where there is something; where nothing is left the terminal is as it was."""
+        is_wanted = bool(self.lines or self.downloads)
+        if is_wanted and self.live is None:
+            from rich.console import Console
+            from rich.live import Live
 
-        if self.live is None:
             console = Console(
                 file=log.get_log_stream(),
                 force_terminal=True,
@@ -57,11 +57,7 @@ class _Display:
             # lines are not broken: commands are there to be pasted
             log.print_lines_by(lambda text: console.out(text, highlight=False))
             self.live.start(refresh=True)
-        return self.live.console
-
-    def stop_if_empty(self) -> None:
-        """End drawing when nothing is left to draw; the terminal is as it was."""
-        if self.live is not None and not self.lines and self.bars is None:
+        elif self.live is not None and not is_wanted:
             self.live.stop()
             self.live = None
             log.print_lines_by(None)
@@ -70,8 +66,8 @@ class _Display:
         from rich.console import Group
         from rich.text import Text
 
-        lines = [Text.from_ansi(line, no_wrap=True, overflow="ellipsis") for line in self.lines]
-        return Group(*([self.bars.get_renderable()] if self.bars is not None else []), *lines)
+        shown = [*self.downloads.values(), *self.lines]
+        return Group(*(Text.from_ansi(line, no_wrap=True, overflow="ellipsis") for line in shown))
 
 
 _display = _Display()
@@ -94,32 +90,42 @@ def show_live_line(text: str) -> None:
 
 def show_live_lines(lines: Sequence[str]) -> None:
     """Draw lines below the log (terminal only), each cut at its width, in place of those before."""
-    if not can_draw():
-        return
-    with _display.lock:
-        _display.lines = [
-            log.make_printable(shell.hide_credentials(log.add_line_prefix(line))) for line in lines
-        ]
-        if lines:
-            _display.start()
-        else:
-            _display.stop_if_empty()
+    if can_draw():
+        with _display.lock:
+            _display.lines = [
+                log.make_printable(shell.hide_credentials(log.add_line_prefix(line))) for line in lines
+            ]
+            _display.draw()
 
 
 @contextmanager
 def show_downloads() -> Iterator[BeginFile]:
-    """Show the downloads of a block."""
-    if not can_draw():
-        yield _report_in_lines
-        return
-    with _display.lock:
-        bars = _display.bars = _make_bars(_display.start())
+    """Show the downloads of a block: how much of each is there, and how fast it comes."""
+    is_drawn = can_draw()
 
     def begin(name: str, size: int | None) -> Callable[[int, int | None], None]:
-        task = bars.add_task(log.make_printable("-".join(name.split("-")[:2])), total=size)
+        start = last = time.monotonic()
+        first = -1
+        short_name = log.make_printable("-".join(name.split("-")[:2]))
 
         def report(received: int, known_size: int | None) -> None:
-            bars.update(task, completed=received, total=known_size if known_size is not None else size)
+            nonlocal last, first
+            first = received if first < 0 else first
+            now = time.monotonic()
+            if now - last < (0 if is_drawn else _SECONDS_BETWEEN_LINES):
+                return
+            last = now
+            total = known_size if known_size is not None else size
+            share = f" ({100 * received // total} %)" if total else ""
+            speed = int((received - first) / max(now - start, 0.001))
+            text = f"{tables.format_size(received)} of {tables.format_size(total)}{share}"
+            text += f", {tables.format_size(speed)}/s"
+            if is_drawn:
+                with _display.lock:
+                    _display.downloads[name] = f"{short_name}  {text}"
+                    _display.draw()
+            else:
+                log.log_note(f"{name}: {text}")
 
         return report
 
@@ -127,50 +133,5 @@ def show_downloads() -> Iterator[BeginFile]:
         yield begin
     finally:
         with _display.lock:
-            _display.bars = None
-            _display.stop_if_empty()
-
-
-def _make_bars(console: Console) -> Progress:
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-        TransferSpeedColumn,
-    )
-
-    return Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=None),
-        DownloadColumn(binary_units=True),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        auto_refresh=False,
-        expand=True,
-    )
-
-
-def _report_in_lines(name: str, size: int | None) -> Callable[[int, int | None], None]:
-    """Say at most every twenty seconds how far a file is."""
-    start = last = time.monotonic()
-    first = -1
-
-    def report(received: int, known_size: int | None) -> None:
-        nonlocal last, first
-        first = received if first < 0 else first
-        now = time.monotonic()
-        if now - last < _SECONDS_BETWEEN_LINES:
-            return
-        last = now
-        total = known_size if known_size is not None else size
-        share = f" ({100 * received // total} %)" if total else ""
-        speed = (received - first) / (now - start)
-        log.log_note(
-            f"{name}: {tables.format_size(received)} of {tables.format_size(total)}{share}, "
-            f"{tables.format_size(int(speed))}/s"
-        )
-
-    return report
+            _display.downloads = {}
+            _display.draw()
