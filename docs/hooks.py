@@ -26,7 +26,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 from rocm_wheels.audit import checks
-from rocm_wheels.audit.check import AuditCheck
+from rocm_wheels.audit.definition import AuditCheck
 from rocm_wheels.cli import lines, main
 from rocm_wheels.core import errors
 from rocm_wheels.core.tables import format_markdown_table

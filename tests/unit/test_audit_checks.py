@@ -18,9 +18,9 @@ from audit_wheels import MACHINES, Draft, bundle, dll, elf_header, library, torc
 from binary_writer import messagepack
 
 from rocm_wheels.audit import audited_wheel, verify
-from rocm_wheels.audit.check import AuditCheck
 from rocm_wheels.audit.checks import ALL_CHECKS, CHECKS
 from rocm_wheels.audit.contents import find_disallowed_contents
+from rocm_wheels.audit.definition import AuditCheck
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import errors
 from rocm_wheels.core.junit import read_junit_report
@@ -680,9 +680,7 @@ def test_a_check_is_a_function_and_a_row(tmp_path: Path, monkeypatch: pytest.Mon
         unnamed = [name for name, binary in wheel.binaries.items() if binary.loader.soname is None]
         return [errors.Finding("warning", "has no SONAME", subject=name) for name in unnamed]
 
-    row = AuditCheck(
-        "RW999", "unnamed", "warning", "libraries have names", "why", "fix", run_check=find_unnamed
-    )
+    row = AuditCheck("RW999", "unnamed", "warning", "libraries have names", "why", "fix", find=find_unnamed)
     monkeypatch.setattr("rocm_wheels.audit.verify.CHECKS", (*CHECKS, row))
     draft = linux()
     draft.members["demo/x.so"] = library()

@@ -12,7 +12,7 @@ from audit_sets import set_drafts, write_set
 from audit_wheels import library
 from html_pages import HOSTILE, Page, read_page
 
-from rocm_wheels.audit import audited_set, audited_wheel, outputs, page
+from rocm_wheels.audit import audited_set, audited_wheel, definition, outputs, page
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import errors
 
@@ -88,7 +88,7 @@ def test_nothing_that_a_wheel_says_leaves_its_place(tmp_path: Path) -> None:
     )
     odd = replace(report, wheel=tmp_path / HOSTILE.replace("/", "").replace("\0", "").replace("\ud800", ""))
     set_finding = replace(finding, check="set-files")
-    skip = audited_wheel.SkippedCheck(HOSTILE, HOSTILE)
+    skip = definition.SkippedCheck(HOSTILE, HOSTILE)
     of_set = audited_set.SetReport(
         HOSTILE, "folder", {HOSTILE: "0" * 64}, (set_finding,), (), (skip,), compared_with=HOSTILE
     )

@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
-from rocm_wheels.audit import audited_wheel, check
+from rocm_wheels.audit import audited_wheel, definition
 from rocm_wheels.core import errors
 
 SetKind = Literal["folder", "index", "lock", "set"]
@@ -108,7 +108,7 @@ class SetReport(audited_wheel.CheckReport):
     wheels: Mapping[str, str]
     findings: tuple[errors.Finding, ...]
     ran: tuple[str, ...]
-    skipped: tuple[audited_wheel.SkippedCheck, ...]
+    skipped: tuple[definition.SkippedCheck, ...]
     older: int = 0
     ignored: tuple[errors.Finding, ...] = ()
     compared_with: str = ""
@@ -130,13 +130,13 @@ class SetReport(audited_wheel.CheckReport):
         }
 
 
-@check.check(
+@definition.check(
     "RW061 set-files (error)",
     why="Installers refuse them, or install something else than was tested.",
     fix="Publish the files again, as they were listed; a file of a name is never replaced by another.",
     kind="set",
 )
-def check_set_files(subject: AuditedSet) -> list[errors.Finding] | audited_wheel.SkippedCheck:
+def check_set_files(subject: AuditedSet) -> list[errors.Finding] | definition.SkippedCheck:
     """The files that the index, lock or set lists are there, with the digests that it states."""
     findings = [
         errors.Finding("error", reason, subject=name) for name, reason in sorted(subject.files.absent.items())

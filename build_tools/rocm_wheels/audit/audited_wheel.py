@@ -1,6 +1,7 @@
 """An audited wheel: what a check looks at, what it was asked to be, and the report of all checks.
 
-What a check could not look at is a ``SkippedCheck``, which is no pass."""
+What a check could not look at is a ``SkippedCheck``, which is no pass.
+"""
 
 from __future__ import annotations
 
@@ -11,21 +12,28 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
 
 from packaging.requirements import Requirement
 from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import canonicalize_name
 
 from rocm_wheels.audit import drift_limits
+from rocm_wheels.audit.definition import Skip, SkippedCheck
 from rocm_wheels.binaries import loader
 from rocm_wheels.core.errors import DataError, Finding, Severity, find_errors
 from rocm_wheels.device_code import code_objects, kpack
 from rocm_wheels.models import gfx, project_names
 from rocm_wheels.models.project import Project
 from rocm_wheels.variants.targets import WheelTargets
-from rocm_wheels.wheels import required_packages
-from rocm_wheels.wheels.dist_info import RecordEntry, list_dist_info_folders
+from rocm_wheels.wheels import platform_promises, required_packages
+from rocm_wheels.wheels.dist_info import RecordEntry, WheelMetadata, WheelName, list_dist_info_folders
 from rocm_wheels.wheels.scan import WheelScan
+
+if TYPE_CHECKING:
+    from auditwheel.policy import WheelPolicies  # type: ignore[import-untyped]
+
+    from rocm_wheels.audit.import_check import ImportEnvironment
 
 _LIBRARY_NAME = re.compile(r"\.(so|dll|pyd)$|\.so\.[\d.]+$", re.IGNORECASE)
 EXTENSION_MODULE = re.compile(
@@ -34,7 +42,10 @@ EXTENSION_MODULE = re.compile(
     r"(?P<suffix>so|pyd)$"
 )
 """An extension module by its file name; its tag says which Python, and machine, can import it."""
-_MOST_NAMED = 4
+INSTALLED_ROOT = re.compile(r"^[^/]+\.data/(?:purelib|platlib)/")
+"""What of a member's name is not in the folder that it is installed into."""
+ORIGIN = re.compile(r"\$(?:ORIGIN|\{ORIGIN\})(?:/|$)")
+"""The beginning of a run path's entry that is relative to its library."""
 _ABI_TAG = re.compile(r"cp3(\d+)t?")
 
 
@@ -69,7 +80,7 @@ class AuditedWheel:
     """A wheel as one pass found it, and its expectation; ``parts`` are device wheels split off from it.
 
     ``required``: the packages that it requires, where some were given to look for them in. ``baseline``: the
-    wheel that it is compared with, if any.
+    wheel that it is compared with, ``environment``: where it is imported, if any.
     """
 
     scan: WheelScan
@@ -77,6 +88,7 @@ class AuditedWheel:
     parts: tuple[WheelScan, ...] = ()
     required: required_packages.RequiredPackages | None = None
     baseline: Baseline | None = None
+    environment: ImportEnvironment | None = None
 
     @property
     def project(self) -> Project:
@@ -102,9 +114,43 @@ class AuditedWheel:
         return f"{self.scan.name.distribution}/_rocm_init.py" if self.scan.name is not None else None
 
     @property
-    def format_severity(self) -> Severity:
-        """How grave it is that WHEEL is not as its format wants it, and works: in wheels of ours an error."""
+    def severity(self) -> Severity:
+        """How grave it is what is untidy in anybody's wheel, and works: in wheels of ours an error."""
         return "error" if self.has_recipe else "warning"
+
+    @property
+    def released_severity(self) -> Severity:
+        """The same of what may be in a wheel that stays as it was built, for the builder's machine."""
+        return "warning" if self.expected.unrepaired else self.severity
+
+    @property
+    def name(self) -> WheelName:
+        """What the file name says; ``Skip`` where it is not a wheel's."""
+        if self.scan.name is None:
+            raise Skip("the file name is not a wheel's")
+        return self.scan.name
+
+    @property
+    def metadata(self) -> WheelMetadata:
+        """What METADATA says; ``Skip`` where it could not be read."""
+        if self.scan.metadata is None:
+            raise Skip("METADATA could not be read")
+        return self.scan.metadata
+
+    @property
+    def metadata_member(self) -> str:
+        """The member that METADATA is."""
+        return f"{self.dist_info}/METADATA"
+
+    @cached_property
+    def requirements(self) -> tuple[Requirement, ...]:
+        """Requires-Dist; () of a wheel whose METADATA cannot be read."""
+        return tuple(map(Requirement, self.scan.metadata.requires_dist)) if self.scan.metadata else ()
+
+    @property
+    def system(self) -> str:
+        """``linux`` or ``windows``, "" where it is for neither, or for any."""
+        return self.wheel_platform.system if self.wheel_platform is not None else ""
 
     @cached_property
     def wheel_platform(self) -> required_packages.WheelPlatform | None:
@@ -113,6 +159,24 @@ class AuditedWheel:
             return required_packages.read_wheel_platform(self.scan.path)
         except DataError:
             return None
+
+    def require_linux_libraries(self) -> required_packages.WheelPlatform:
+        """Return the platform of a wheel for Linux that holds native libraries; ``Skip`` of any other."""
+        if not self.binaries or self.wheel_platform is None or self.wheel_platform.system != "linux":
+            raise Skip("holds no native library for Linux")
+        return self.wheel_platform
+
+    def load_policies(self) -> WheelPolicies:
+        """Return what manylinux tags promise, for its architecture; ``Skip`` without auditwheel."""
+        assert self.wheel_platform is not None, "this needs a wheel for one platform"
+        try:
+            return platform_promises.load_policies(self.wheel_platform.architecture)
+        except ModuleNotFoundError:
+            self.skip_without_tables()
+
+    def skip_without_tables(self) -> NoReturn:
+        """Say that the tables of what systems have are not there."""
+        raise Skip("the tables of auditwheel and delvewheel are not installed: rocm-wheels[build]") from None
 
     @cached_property
     def binaries(self) -> dict[str, loader.HostBinary]:
@@ -302,21 +366,6 @@ def list_accepted_tags(interpreter: str, platforms: Sequence[str]) -> frozenset[
 def is_same_name(name: str, other: str) -> bool:
     """Tell whether two spellings name one distribution (PEP 503)."""
     return canonicalize_name(name) == canonicalize_name(other)
-
-
-def join_names(names: Iterable[str]) -> str:
-    """Return the first names, and how many more there are."""
-    listed = list(names)
-    more = f" and {len(listed) - _MOST_NAMED} more" if len(listed) > _MOST_NAMED else ""
-    return ", ".join(listed[:_MOST_NAMED]) + more
-
-
-@dataclass(frozen=True)
-class SkippedCheck:
-    """A check that did not run, and why."""
-
-    reason: str
-    check: str = ""
 
 
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")

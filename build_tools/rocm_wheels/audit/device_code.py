@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from rocm_wheels.audit import audited_wheel, check
+from rocm_wheels.audit import audited_wheel, definition
 from rocm_wheels.core import errors
 from rocm_wheels.models import gfx, project
 from rocm_wheels.variants.targets import COMPILER_GENERICS
@@ -18,7 +18,7 @@ _FOREIGN_TIP = "the list of targets did not reach the compiler: look for another
 _DEVICE_WHEELS_TIP = "name the device wheels with those archives as well: they are read together"
 
 
-@check.check(
+@definition.check(
     "RW017 device-code (error)",
     why="Kernels are missing for a GPU: hipErrorNoBinaryForGpu at the first launch.",
     fix="Build again with a clean tree, and look in the log for the target that was left out.",
@@ -32,7 +32,7 @@ def check_device_code(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]
     return findings
 
 
-@check.check(
+@definition.check(
     "RW016 device-libraries (error)",
     why="A part of the project was not built for GPUs.",
     fix="Look in the log for what configure said about HIP.",
@@ -52,16 +52,16 @@ def check_device_libraries(wheel: audited_wheel.AuditedWheel) -> list[errors.Fin
     ]
 
 
-@check.check(
+@definition.check(
     "RW018 device-consistency (error)",
     why="Part of the package runs on a GPU, and part of it does not.",
     fix="Build again with a clean tree.",
     needs_recipe=True,
 )
-def check_consistency(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding] | audited_wheel.SkippedCheck:
+def check_consistency(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding] | definition.SkippedCheck:
     """Without stated targets: libraries agree."""
     if wheel.expected.targets is not None:
-        return audited_wheel.SkippedCheck("the targets were stated, and each library is compared with them")
+        return definition.SkippedCheck("the targets were stated, and each library is compared with them")
     groups: dict[tuple[str, ...], list[str]] = {}
     subset_members: list[str] = []
     for member, rule in _match_rules(wheel):
@@ -97,45 +97,6 @@ def check_consistency(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]
     ]
 
 
-@check.check(
-    "RW015 rocm-build (error)",
-    why="It installs and imports, and no GPU does anything.",
-    fix="Look in the log for what configure said about HIP.",
-    needs_recipe=True,
-)
-def check_rocm_build(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding] | audited_wheel.SkippedCheck:
-    """A ROCm build, not a CPU-only one."""
-    evidence = wheel.project.checks.rocm
-    if evidence == "none":
-        return audited_wheel.SkippedCheck(
-            "the recipe says that nothing in this project tells a ROCm build from another"
-        )
-    if evidence == "torch.version.hip":
-        from rocm_wheels.audit import contents
-
-        return contents.check_version_module(wheel)
-    if wheel.damaged_members.intersection(wheel.libraries):
-        return audited_wheel.SkippedCheck("a library is damaged: its contents are unknown")
-    expected_targets = wheel.expected.targets
-    present = (
-        set(wheel.targets) & set(audited_wheel.list_base_targets(expected_targets))
-        if expected_targets is not None
-        else set(wheel.targets)
-    )
-    if present or wheel.moved_code or wheel.jit_sources:  # only libraries with device code are split
-        return []
-    requested = f" of {' '.join(expected_targets)}" if expected_targets else ""
-    jit = wheel.project.checks.jit_sources
-    sources = f", and no {jit} to compile where it is used" if jit else ""
-    return [
-        errors.Finding(
-            "error",
-            f"a CPU-only build: no device code{requested} inside{sources}",
-            "torch in the build environment must be the ROCm build, and no option may turn HIP off",
-        )
-    ]
-
-
 def _match_rules(
     wheel: audited_wheel.AuditedWheel, *, damaged: bool = False
 ) -> Iterable[tuple[str, project.DeviceCodeRule]]:
@@ -152,7 +113,7 @@ def _match_rules(
             yield member, rule
 
 
-@check.check(
+@definition.check(
     "RW019 device-coverage (error)",
     why="Nobody has said which targets that library must serve, so nothing checks it.",
     fix="Say in the recipe, under checks.device_code, what the file must hold and why.",
@@ -254,12 +215,12 @@ def _get_first_member(groups: dict[tuple[str, ...], list[str]]) -> Sequence[str]
 _MOST_LACKING = 0.05
 
 
-@check.check(
+@definition.check(
     "RW093 bundle-targets (error)",
     why="Some operations fail on one kind of GPU alone: hipErrorNoBinaryForGpu.",
     fix="Build again with a clean tree: an object was compiled for other targets.",
 )
-def check_bundles(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding] | audited_wheel.SkippedCheck:
+def check_bundles(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding] | definition.SkippedCheck:
     """Within a library, every kernel is there for the same targets.
 
     A few that lack one were compiled otherwise than the rest: an error. Where many do, these are kernels that
@@ -267,7 +228,7 @@ def check_bundles(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding] | a
     wheel lacks is told with its records.
     """
     if not wheel.device_code:
-        return audited_wheel.SkippedCheck("holds no device code")
+        return definition.SkippedCheck("holds no device code")
     findings = []
     for member, objects in sorted(wheel.scan.device_code.items()):
         bundles: dict[tuple[str, int], set[str]] = {}

@@ -21,7 +21,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from rocm_wheels.audit import audited_set, audited_wheel, check, drift_limits, kernels
+from rocm_wheels.audit import audited_set, audited_wheel, definition, drift_limits, kernels
 from rocm_wheels.audit.libraries import strip_hash
 from rocm_wheels.binaries import loader
 from rocm_wheels.core import errors, tables
@@ -75,23 +75,23 @@ def _is_wheel_name(name: str) -> bool:
     return True
 
 
-@check.check(
+@definition.check(
     "RW090 lost-wheels (error)",
     why="Who has that Python, platform or GPU stays on the old release, or gets wheels that do not match.",
     fix="Build what is missing; where support ends, let an exception say so.",
     kind="set",
 )
-def check_lost_wheels(subject: audited_set.AuditedSet) -> list[errors.Finding] | audited_wheel.SkippedCheck:
+def check_lost_wheels(subject: audited_set.AuditedSet) -> list[errors.Finding] | definition.SkippedCheck:
     """Against an older set: there is a wheel for each of its wheels."""
     if subject.compared is None:
-        return audited_wheel.SkippedCheck("there is no older set to compare with (--against)")
+        return definition.SkippedCheck("there is no older set to compare with (--against)")
     matched = match_wheels(subject.compared.names, subject.sha256_by_name)
     newest = set(match_wheels(subject.compared.names, subject.compared.names).values())
     message = "has no successor: no wheel here is of its project, Python, platform and label"
     return [errors.Finding("error", message, subject=name) for name in sorted(newest - matched.keys())]
 
 
-@check.check(
+@definition.check(
     "RW081 lost-files (error)",
     why="Somebody imports or reads each of them; a whole package was left out before.",
     fix="Look whether the sources took them out, or the build back end left them out.",
@@ -105,7 +105,7 @@ def check_lost_files(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
     return _name_files(wheel, lost, severity, "gone") if severity else []
 
 
-@check.check(
+@definition.check(
     "RW082 new-files (warning)",
     why="Tests, headers or somebody else's package are downloaded and installed by everybody.",
     fix="Look which pattern of package data took them in.",
@@ -140,7 +140,7 @@ def _name_files(
     return findings
 
 
-@check.check(
+@definition.check(
     "RW083 lost-libraries (error)",
     why="What is linked to such a library no longer loads; what imports such a module fails.",
     fix="Bring it back, or build all that needs it again, and publish both together.",
@@ -168,7 +168,7 @@ def check_lost_libraries(wheel: audited_wheel.AuditedWheel) -> list[errors.Findi
     return findings
 
 
-@check.check(
+@definition.check(
     "RW084 lost-symbols (error)",
     why="Extensions that were built against the old library end with: undefined symbol.",
     fix="Bring the symbols back, or build all that uses them again, and publish both together.",
@@ -216,7 +216,7 @@ def _list_exported(binary: loader.HostBinary) -> set[str]:
     }
 
 
-@check.check(
+@definition.check(
     "RW085 needed-drift (warning)",
     why="A feature is gone without a word, or the wheel needs what machines of users may not have.",
     fix="Look in the log of configure which option or library it found otherwise.",
@@ -248,7 +248,7 @@ def check_needed_drift(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding
     return findings
 
 
-@check.check(
+@definition.check(
     "RW086 lost-targets (error)",
     why="On GPUs that the wheel served before, the first kernel fails.",
     fix="Build for those targets again; where support ends, let an exception say so.",
@@ -276,7 +276,7 @@ def check_lost_targets(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding
     return findings
 
 
-@check.check(
+@definition.check(
     "RW087 lost-kernels (error)",
     why="Some operations fail, or are slow, on one kind of GPU alone.",
     fix="Look which sources are no longer compiled for that target.",
@@ -302,7 +302,7 @@ def check_lost_kernels(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding
     return findings
 
 
-@check.check(
+@definition.check(
     "RW088 size-drift (error)",
     why="A library was grafted by mistake, debug information left in, or a part not built.",
     fix="`rocm-wheels wheel diff` shows which files changed; limits can be set in a policy.",
@@ -342,7 +342,7 @@ def _judge_size(
     ]
 
 
-@check.check(
+@definition.check(
     "RW089 requirement-drift (warning)",
     why="Installers bring something else, or refuse what they installed before.",
     fix="Look whether the project changed its requirements, or an edit of METADATA did.",

@@ -18,10 +18,10 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-
-from packaging.version import InvalidVersion, Version
+from typing import Any
 
 from rocm_wheels.audit import audited_wheel, metadata
+from rocm_wheels.audit.definition import Findings, Skip, check, error
 from rocm_wheels.core import errors, extras, process
 
 _PROBE = Path(__file__).with_name("import_probe.py")
@@ -88,54 +88,71 @@ def explain_no_import(
     return None
 
 
-def check_import(
-    wheel: Path, expected: audited_wheel.WheelExpectation, environment: ImportEnvironment
-) -> list[errors.Finding] | audited_wheel.SkippedCheck:
-    """Import the wheel in a clean process and compare what it says of itself with ``expected``.
+@check(
+    "RW022 import (error)",
+    why="Nothing works.",
+    fix="The last lines that the process printed say what is missing.",
+    needs_recipe=True,
+)
+def check_import(wheel: audited_wheel.AuditedWheel) -> Findings:
+    """It can be imported in a clean process, and says of itself what was built."""
+    if wheel.scan.breaking_faults:
+        raise Skip("not imported: its archive is damaged or does not agree with itself")
+    if wheel.environment is None:
+        raise Skip("not imported: no environment to import it in")
+    yield from import_here(wheel.scan.path, wheel.expected, wheel.environment)
 
-    A crash is named by its signal, with the last lines printed. A module of another project that is not there
-    is no fault of the wheel where the environment lacks what it requires: then it is not checked, and that is
-    said. Raises AuditError only when uv, which fills the throw-away folder, is not there.
+
+def import_here(
+    wheel: Path, expected: audited_wheel.WheelExpectation, environment: ImportEnvironment
+) -> Findings:
+    """Import a wheel in a clean process, and yield where what it says of itself is not what is ``expected``.
+
+    A crash is named by its signal, with the last lines printed. ``Skip`` where this machine is not what it is
+    for, and where the environment lacks what the wheel requires and a module of another project is not there:
+    that is no fault of the wheel. Raises AuditError only when uv, which fills the throw-away folder, is not
+    there.
     """
+    if reason := explain_no_import(wheel.name, expected, detect_import_host()):
+        raise Skip(reason)
     env = make_clean_environment(environment.env)
+    checks = expected.recipe.checks
     with tempfile.TemporaryDirectory(prefix="rocm-wheels-import-") as name:
         scratch = Path(name)
         folders: list[str] = []
         if not environment.installed:
             folders = [str(scratch / "installed")]
-            fault = _install_wheel(wheel, Path(folders[0]), environment, env)
+            argv = [str(extras.find_uv()), "pip", "install", "--quiet", "--no-cache", "--no-config"]
+            argv += ["--no-deps", "--no-index", "--python", str(environment.python)]
+            argv += ["--target", folders[0], str(wheel.resolve())]
+            description = "installing it into a throw-away folder"
+            fault = _run_or_find(argv, environment, env, description, None)
             if fault is not None:
-                return [fault]
+                yield fault
+                return
         start = scratch / "start"
         start.mkdir()
-        checks = expected.recipe.checks
         answer = scratch / "answer.json"
-        argv = [environment.python, "-I", "-X", "faulthandler", _PROBE, answer]
         if environment.additions is not None:
             folders.append(str(environment.additions))
-        names = [checks.import_name, expected.recipe.distribution, *folders]
-        fault = _run_or_find(
-            [*map(str, argv), *names], environment, env, f"`import {checks.import_name}`", start
-        )
+        argv = [str(environment.python), "-I", "-X", "faulthandler", str(_PROBE), str(answer)]
+        argv += [checks.import_name, expected.recipe.distribution, *folders]
+        fault = _run_or_find(argv, environment, env, f"`import {checks.import_name}`", start)
         if fault is not None:
             if environment.lacking and _lacks_other_module(fault.message, checks.import_name):
-                names_text = ", ".join(environment.lacking)
-                return audited_wheel.SkippedCheck(
-                    f"not imported: it requires {names_text}, not in the build environment"
-                )
-            return [fault]
+                names = ", ".join(environment.lacking)
+                raise Skip(f"not imported: it requires {names}, not in the build environment")
+            yield fault
+            return
         if not answer.is_file():
-            return [
-                errors.Finding(
-                    "error", f"`import {checks.import_name}` ended before it was done, with exit code 0"
-                )
-            ]
+            yield error(f"`import {checks.import_name}` ended before it was done, with exit code 0")
+            return
         stated = json.loads(answer.read_text(encoding="utf-8"))
         if environment.packages is not None:
             stated["places"] = [str(environment.packages)]
         elif not environment.installed:
             stated["places"] = folders[:1]
-        return _judge_import(stated, expected)
+        yield from _judge_import(stated, expected)
 
 
 def _lacks_other_module(message: str, import_name: str) -> bool:
@@ -148,23 +165,6 @@ def make_clean_environment(env: Mapping[str, str]) -> dict[str, str]:
     """Return ``env`` without what steers Python, the loader, ROCm or torch."""
     cleaned = {name: value for name, value in env.items() if not _BUILDER_VARIABLES.match(name)}
     return {**cleaned, "PYTHONUTF8": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-
-
-def _install_wheel(
-    wheel: Path, folder: Path, environment: ImportEnvironment, env: Mapping[str, str]
-) -> errors.Finding | None:
-    argv = [
-        str(extras.find_uv()),
-        "pip",
-        "install",
-        "--quiet",
-        "--no-cache",
-        "--no-config",
-        "--no-deps",
-        "--no-index",
-    ]
-    argv += ["--python", str(environment.python), "--target", str(folder), str(wheel.resolve())]
-    return _run_or_find(argv, environment, env, "installing it into a throw-away folder", None)
 
 
 def _run_or_find(
@@ -188,13 +188,12 @@ def _run_or_find(
             description=description,
         )
     except errors.BuildError as failure:  # not started, or stopped by the time limit
-        return errors.Finding("error", str(failure) + _format_last_lines(printed))
+        return error(str(failure) + _format_last_lines(printed))
     if finished.returncode == 0:
         return None
     tip = "a library is missing, or does not fit another" if finished.returncode != 1 else ""
-    return errors.Finding(
-        "error", f"{description} {describe_exit(finished.returncode)}{_format_last_lines(printed)}", tip
-    )
+    ended = f"{description} {describe_exit(finished.returncode)}"
+    return error(ended + _format_last_lines(printed), tip=tip)
 
 
 def describe_exit(code: int) -> str:
@@ -213,70 +212,32 @@ def _format_last_lines(lines: deque[str]) -> str:
     return ":" + "".join(marked) if marked else ""
 
 
-def _judge_import(
-    stated: Mapping[str, object], expected: audited_wheel.WheelExpectation
-) -> list[errors.Finding]:
-    name = expected.recipe.checks.import_name
-    findings = []
-    folders = stated["places"]
-    assert isinstance(folders, list)
+def _judge_import(stated: Mapping[str, Any], expected: audited_wheel.WheelExpectation) -> Findings:
+    recipe = expected.recipe
+    name = recipe.checks.import_name
     file = Path(str(stated["file"])).resolve()
     if stated["file"] is None:
-        findings.append(errors.Finding("error", f"`import {name}` found a folder without a package in it"))
-    elif not any(file.is_relative_to(Path(folder).resolve()) for folder in folders):
+        yield error(f"`import {name}` found a folder without a package in it")
+    elif not any(file.is_relative_to(Path(folder).resolve()) for folder in stated["places"]):
         tip = "something on the environment's path hides the wheel: look for .pth files"
-        findings.append(errors.Finding("error", f"`import {name}` took {file}, not the wheel's", tip))
+        yield error(f"`import {name}` took {file}, not the wheel's", tip=tip)
     if expected.version is not None:
-        findings += _judge_versions(stated, expected, expected.version)
-    if expected.recipe.checks.rocm == "torch.version.hip":
-        findings += _judge_torch(stated, expected)
-    return findings
-
-
-def _judge_versions(
-    statements: Mapping[str, object], expected: audited_wheel.WheelExpectation, expected_version: str
-) -> list[errors.Finding]:
-    findings = []
-    if not metadata.is_same_version(str(statements["installed"]), expected_version):
-        findings.append(
-            errors.Finding(
-                "error", f"installed metadata say {statements['installed']}, not {expected_version}"
-            )
-        )
-    stated = statements["version"]
-    # a project that is not told its version by the build states only the public part of it
-    allowed = (
-        {expected_version}
-        if expected.recipe.version.variables
-        else {expected_version, _get_public_version(expected_version)}
-    )
-    if stated is not None and not any(metadata.is_same_version(str(stated), version) for version in allowed):
-        name = expected.recipe.checks.import_name
-        findings.append(errors.Finding("error", f"`{name}.__version__` is {stated}, not {expected_version}"))
-    return findings
-
-
-def _judge_torch(
-    stated: Mapping[str, object], expected: audited_wheel.WheelExpectation
-) -> list[errors.Finding]:
-    name = expected.recipe.checks.import_name
-    findings = []
-    if not stated["hip"]:
-        findings.append(errors.Finding("error", f"`{name}.version.hip` is {stated['hip']}: a CPU-only build"))
-    listed = stated["architectures"]
-    if isinstance(listed, list) and expected.targets is not None:
-        missing = sorted(
-            set(audited_wheel.list_base_targets(expected.targets))
-            - set(audited_wheel.list_base_targets(listed))
-        )
-        if missing:
-            message = f"{name} says it was compiled for {' '.join(listed)}, not for {' '.join(missing)}"
-            findings.append(errors.Finding("error", message))
-    return findings
-
-
-def _get_public_version(version: str) -> str:
-    try:
-        return Version(version).public
-    except InvalidVersion:
-        return version
+        installed, version = str(stated["installed"]), stated["version"]
+        if not metadata.is_same_version(installed, expected.version):
+            yield error(f"installed metadata say {installed}, not {expected.version}")
+        # a project that is not told its version by the build states only the public part of it
+        allowed = {expected.version}
+        if not recipe.version.variables:
+            allowed.add(expected.version.partition("+")[0])
+        if version is not None and not any(metadata.is_same_version(version, other) for other in allowed):
+            yield error(f"`{name}.__version__` is {version}, not {expected.version}")
+    if recipe.checks.rocm == "torch.version.hip":
+        if not stated["hip"]:
+            yield error(f"`{name}.version.hip` is {stated['hip']}: a CPU-only build")
+        listed = stated["architectures"]
+        if isinstance(listed, list) and expected.targets is not None:
+            held = audited_wheel.list_base_targets(listed)
+            missing = sorted(set(audited_wheel.list_base_targets(expected.targets)).difference(held))
+            if missing:
+                text = f"{name} says it was compiled for {' '.join(listed)}, not for {' '.join(missing)}"
+                yield error(text)

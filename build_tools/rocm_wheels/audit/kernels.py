@@ -17,7 +17,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from rocm_wheels.audit import audited_wheel, check
+from rocm_wheels.audit import audited_wheel, definition
 from rocm_wheels.core import errors
 from rocm_wheels.device_code import code_objects, kernel_databases
 from rocm_wheels.models import gfx
@@ -26,19 +26,19 @@ _ABI_OF_V4 = 2
 _ABI_OF_V6 = 4
 
 
-@check.check(
+@definition.check(
     "RW033 target-list (error)",
     why="Programs ask torch.cuda.get_arch_list() and are told of GPUs that it cannot use.",
     fix="Build with a clean tree: the list changed between configuring and compiling.",
 )
-def check_target_list(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding] | audited_wheel.SkippedCheck:
+def check_target_list(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding] | definition.SkippedCheck:
     """The targets that torch states are those it has code for.
 
     An error where it holds code that it does not state; a warning where it states more, as a wheel whose code
     was pruned does. A split library may have the rest in device wheels that are not here.
     """
     if not wheel.scan.target_lists:
-        return audited_wheel.SkippedCheck("no libtorch_python.so that states targets")
+        return definition.SkippedCheck("no libtorch_python.so that states targets")
     findings = []
     for member, targets in sorted(wheel.scan.target_lists.items()):
         library = f"{posixpath.dirname(member)}/libtorch_hip.so"
@@ -53,17 +53,17 @@ def check_target_list(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]
     return findings
 
 
-@check.check(
+@definition.check(
     "RW036 code-object-version (warning)",
     why="Loaders drop the older versions, which cannot state xnack and sramecc as IDs do.",
     fix="Compile with -mcode-object-version=4 or newer.",
 )
 def check_code_versions(
     wheel: audited_wheel.AuditedWheel,
-) -> list[errors.Finding] | audited_wheel.SkippedCheck:
+) -> list[errors.Finding] | definition.SkippedCheck:
     """Code objects are of version V4 or newer."""
     if not wheel.device_code:
-        return audited_wheel.SkippedCheck("holds no device code")
+        return definition.SkippedCheck("holds no device code")
     findings = []
     for member, objects in _list_code(wheel):
         old = {code.abi_version for code in objects if code.abi_version is not None} & set(range(_ABI_OF_V4))
@@ -75,17 +75,17 @@ def check_code_versions(
     return findings
 
 
-@check.check(
+@definition.check(
     "RW037 feature-mixtures (warning)",
     why="In one setting of the GPU a part of the package has no kernels.",
     fix="Build all libraries for one list of targets.",
 )
 def check_feature_mixtures(
     wheel: audited_wheel.AuditedWheel,
-) -> list[errors.Finding] | audited_wheel.SkippedCheck:
+) -> list[errors.Finding] | definition.SkippedCheck:
     """Code states xnack and sramecc everywhere or nowhere."""
     if not wheel.device_code:
-        return audited_wheel.SkippedCheck("holds no device code")
+        return definition.SkippedCheck("holds no device code")
     findings = []
     stating: dict[tuple[str, str], dict[frozenset[str], str]] = {}
     for member, objects in _list_code(wheel):
@@ -119,17 +119,17 @@ def _collect_signs(objects: Iterable[code_objects.CodeObject]) -> dict[tuple[str
     }
 
 
-@check.check(
+@definition.check(
     "RW038 generic-targets (error)",
     why="No runtime loads it; older runtimes pass over generic code of any version.",
     fix="Compile with -mcode-object-version=6, or for the processors themselves.",
 )
 def check_generic_targets(
     wheel: audited_wheel.AuditedWheel,
-) -> list[errors.Finding] | audited_wheel.SkippedCheck:
+) -> list[errors.Finding] | definition.SkippedCheck:
     """Code for generic processors is of version V6."""
     if not wheel.device_code:
-        return audited_wheel.SkippedCheck("holds no device code")
+        return definition.SkippedCheck("holds no device code")
     findings = []
     for member, objects in _list_code(wheel):
         generic = [code for code in objects if code.target.processor.endswith("-generic")]
@@ -153,17 +153,17 @@ _DEVICE_REQUIREMENT = re.compile(r"amd-.*-device-")
 _PACKAGE_TARGET = re.compile(r"^(?:rocm-sdk|amd)-.*?-?(?P<label>gfx[\w-]+)$")
 
 
-@check.check(
+@definition.check(
     "RW039 target-packages (error)",
     why="The libraries of another GPU are installed: nothing runs.",
     fix="Make METADATA and the code from one list of targets.",
 )
 def check_target_packages(
     wheel: audited_wheel.AuditedWheel,
-) -> list[errors.Finding] | audited_wheel.SkippedCheck:
+) -> list[errors.Finding] | definition.SkippedCheck:
     """Packages for a GPU that it requires are for one of its targets."""
     if not wheel.targets:
-        return audited_wheel.SkippedCheck("holds no device code")
+        return definition.SkippedCheck("holds no device code")
     families = {name.lower(): set(targets) for name, targets in gfx.get_gfx_families().items()}
     findings = []
     for line in wheel.scan.metadata.requires_dist if wheel.scan.metadata else ():
@@ -221,14 +221,14 @@ def collect_databases(members: Iterable[str]) -> tuple[KernelDatabase, ...]:
     return tuple(KernelDatabase(*key, frozenset(names)) for key, names in sorted(files.items()))
 
 
-@check.check(
+@definition.check(
     "RW034 kernel-files (error)",
     why="Matrix products fail on that GPU, when one of the shapes comes up.",
     fix="Take the database whole, from one ROCm.",
 )
 def check_kernel_files(
     wheel: audited_wheel.AuditedWheel,
-) -> list[errors.Finding] | audited_wheel.SkippedCheck:
+) -> list[errors.Finding] | definition.SkippedCheck:
     """Kernel databases have every file that their lists name.
 
     Each file of code, of a database or not, holds code for the target that it is named for.
@@ -236,7 +236,7 @@ def check_kernel_files(
     databases = collect_databases(wheel.members)
     labelled = {member: labels for member in wheel.members if (labels := _list_labels(member))}
     if not databases and not labelled:
-        return audited_wheel.SkippedCheck("carries no kernel database of rocBLAS, hipBLASLt or hipSPARSELt")
+        return definition.SkippedCheck("carries no kernel database of rocBLAS, hipBLASLt or hipSPARSELt")
     findings = list(_find_wrong_code(wheel, labelled))
     for database in databases:
         lists = {
@@ -321,12 +321,12 @@ def _judge_list(database: KernelDatabase, member: str, stems: Collection[str]) -
     stray = sorted(match[0] for match in matches if match and match[1] not in stems)
     findings = []
     if missing:
-        message = f"{database.project} lacks files for {target}: {audited_wheel.join_names(sorted(missing))}"
+        message = f"{database.project} lacks files for {target}: {definition.join_names(sorted(missing))}"
         findings.append(errors.Finding("error", message, subject=member))
     if stray:
         message = (
             f"{database.project} has files for {target} that its list does not name: "
-            f"{audited_wheel.join_names(stray)}"
+            f"{definition.join_names(stray)}"
         )
         findings.append(errors.Finding("warning", message, subject=member))
     return findings
@@ -340,18 +340,18 @@ def _list_missing_code(stem: str, files: Collection[str]) -> list[str]:
     return [] if f"{stem}.hsaco" in files else [f"{stem}.hsaco"]
 
 
-@check.check(
+@definition.check(
     "RW035 kernel-targets (error)",
     why="On that GPU the library fails, or is slow, although torch itself has code for it.",
     fix="Take the files of that target from the same ROCm.",
 )
 def check_kernel_targets(
     wheel: audited_wheel.AuditedWheel,
-) -> list[errors.Finding] | audited_wheel.SkippedCheck:
+) -> list[errors.Finding] | definition.SkippedCheck:
     """Each kernel database serves each target."""
     served = _collect_served_targets(wheel.members)
     if not served:
-        return audited_wheel.SkippedCheck("carries no kernel database")
+        return definition.SkippedCheck("carries no kernel database")
     asked = wheel.expected.targets
     if asked is not None:
         targets = audited_wheel.list_base_targets(asked)

@@ -11,21 +11,21 @@ from packaging.specifiers import SpecifierSet
 from packaging.tags import Tag
 from packaging.version import InvalidVersion, Version
 
-from rocm_wheels.audit import audited_wheel, check
+from rocm_wheels.audit import audited_wheel, definition
 from rocm_wheels.core import errors
 from rocm_wheels.models.project import load_project
 
 _PLATFORM_TAGS = {"linux": re.compile(r"(many|musl)?linux"), "windows": re.compile(r"win")}
-_FILE_NAME_UNREAD = audited_wheel.SkippedCheck("the file name is not a wheel's")
+_FILE_NAME_UNREAD = definition.SkippedCheck("the file name is not a wheel's")
 
 
-@check.check(
+@definition.check(
     "RW002 file-name (error)",
     why="The wheel of another project or version is published under this build.",
     fix="Look which folder the front end ran in, and whether the version reached its setup.",
     needs_recipe=True,
 )
-def check_file_name(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding] | audited_wheel.SkippedCheck:
+def check_file_name(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding] | definition.SkippedCheck:
     """The distribution and version that were to be built."""
     name = wheel.scan.name
     if name is None:
@@ -49,12 +49,12 @@ def check_file_name(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding] |
     return findings
 
 
-@check.check(
+@definition.check(
     "RW003 platform (error)",
     why="Installers give it to machines that cannot run it, or to none.",
     fix="A wheel with native libraries must not be tagged `any`: its setup must tell that it is not pure.",
 )
-def check_platform(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding] | audited_wheel.SkippedCheck:
+def check_platform(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding] | definition.SkippedCheck:
     """The tags say the platform it is for."""
     if wheel.scan.name is None:
         return _FILE_NAME_UNREAD
@@ -72,16 +72,16 @@ def check_platform(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding] | 
     )
 
 
-@check.check(
+@definition.check(
     "RW004 python (error)",
     why="No Python that it was built for installs it.",
     fix="Run the front end with the Python of the build environment.",
 )
-def check_python(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding] | audited_wheel.SkippedCheck:
+def check_python(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding] | definition.SkippedCheck:
     """The interpreter it was built for accepts its tags."""
     interpreter = wheel.expected.python_tag
     if interpreter is None:
-        return audited_wheel.SkippedCheck("the interpreter it is for was not stated")
+        return definition.SkippedCheck("the interpreter it is for was not stated")
     if wheel.scan.name is None:
         return _FILE_NAME_UNREAD
     tags = wheel.scan.name.tags
@@ -112,7 +112,7 @@ _INSTALLER_FIELDS = (
     "provides-extra",
 )
 _REQUIRED_FIELDS = ("metadata_version", "name", "version")
-_METADATA_UNREAD = audited_wheel.SkippedCheck("METADATA could not be read")
+_METADATA_UNREAD = definition.SkippedCheck("METADATA could not be read")
 _ROCM, _LIBRARIES = "rocm", "libraries"
 _OTHERS_TIP = "its build states another version by itself: look into its setup.py or pyproject.toml"
 _PIN_TIP = (
@@ -120,12 +120,12 @@ _PIN_TIP = (
 )
 
 
-@check.check(
+@definition.check(
     "RW005 metadata (error)",
     why="Indexes refuse the upload, or installers pass over the field.",
     fix="Correct the field in pyproject.toml or setup.py (core metadata specification).",
 )
-def check_metadata(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding] | audited_wheel.SkippedCheck:
+def check_metadata(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding] | definition.SkippedCheck:
     """Every field of METADATA is valid."""
     where = f"{wheel.dist_info}/METADATA"
     if wheel.scan.metadata is None:
@@ -147,14 +147,14 @@ def check_metadata(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding] | 
     return findings
 
 
-@check.check(
+@definition.check(
     "RW006 requires-python (error)",
     why="Installers pass over the wheel, or take it for Pythons that it does not work in.",
     fix="State requires-python in pyproject.toml.",
 )
 def check_requires_python(
     wheel: audited_wheel.AuditedWheel,
-) -> list[errors.Finding] | audited_wheel.SkippedCheck:
+) -> list[errors.Finding] | definition.SkippedCheck:
     """Requires-Python admits that interpreter.
 
     Of tags for later Pythons as well (``py3``, ``abi3``) it need not admit the first.
@@ -199,14 +199,14 @@ def _admits(admitted: SpecifierSet, minor: int) -> bool:
     return any(admitted.contains(f"3.{minor}.{patch}") for patch in range(100))
 
 
-@check.check(
+@definition.check(
     "RW007 requirements (error)",
     why="PyPI refuses direct references, and the place exists on the builder's machine alone.",
     fix="Require a version instead.",
 )
 def check_requirements(
     wheel: audited_wheel.AuditedWheel,
-) -> list[errors.Finding] | audited_wheel.SkippedCheck:
+) -> list[errors.Finding] | definition.SkippedCheck:
     """No requirement points at a place."""
     if wheel.scan.metadata is None:
         return _METADATA_UNREAD
@@ -221,7 +221,7 @@ def check_requirements(
     ]
 
 
-@check.check(
+@definition.check(
     "RW008 rocm-requirement (error)",
     why="Another ROCm than the one it was built with is installed beside it, or none.",
     fix="The pin reaches setup through PYTORCH_EXTRA_INSTALL_REQUIREMENTS.",
@@ -229,7 +229,7 @@ def check_requirements(
 )
 def check_rocm_requirement(
     wheel: audited_wheel.AuditedWheel,
-) -> list[errors.Finding] | audited_wheel.SkippedCheck:
+) -> list[errors.Finding] | definition.SkippedCheck:
     """Rocm[libraries] is pinned where it must be.
 
     A wheel that carries its ROCm requires none, and so does one that was built on an installed ROCm.
@@ -282,19 +282,19 @@ def _judge_installed_rocm(
     return findings
 
 
-@check.check(
+@definition.check(
     "RW009 pins (error)",
     why="Beside another torch or triton it may not even be imported.",
     fix="Pin the version that it was built against.",
     needs_recipe=True,
 )
-def check_pins(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding] | audited_wheel.SkippedCheck:
+def check_pins(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding] | definition.SkippedCheck:
     """What was built with it is required at that version."""
     if wheel.scan.metadata is None:
         return _METADATA_UNREAD
     stated = [Requirement(line) for line in wheel.expected.requirements]
     if not stated and not wheel.project.build.pins:
-        return audited_wheel.SkippedCheck("no pin of another built wheel was stated")
+        return definition.SkippedCheck("no pin of another built wheel was stated")
     return [*(fault for pin in stated for fault in _check_pin(wheel, pin)), *_find_loose_pins(wheel, stated)]
 
 

@@ -12,22 +12,22 @@ from collections.abc import Iterable
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from rocm_wheels.audit import audited_wheel, check
+from rocm_wheels.audit import audited_wheel, definition
 from rocm_wheels.core import errors
 from rocm_wheels.wheels import dist_info, hazards
 
-_NO_NAME = audited_wheel.SkippedCheck("the file name is not a wheel's")
+_NO_NAME = definition.SkippedCheck("the file name is not a wheel's")
 _CPYTHON_TAG = re.compile(r"cp3(?P<minor>[0-9]+)")
 
 
-@check.check(
+@definition.check(
     "RW060 extension-modules (error)",
     why="Importing it ends with: No module named.",
     fix="Build with the Python that the wheel is tagged for, in a clean tree.",
 )
 def check_extension_modules(
     wheel: audited_wheel.AuditedWheel,
-) -> list[errors.Finding] | audited_wheel.SkippedCheck:
+) -> list[errors.Finding] | definition.SkippedCheck:
     """Extension modules are for the Pythons and the machine of the tags.
 
     Of a module that is there for several Pythons, each Python of the tags needs its own.
@@ -65,9 +65,7 @@ def check_extension_modules(
             if not any(_fits(match, minor, threads, stable) for match in matches)
         )
         if lacking:
-            message = (
-                f"cannot be imported by Python {audited_wheel.join_names(lacking)}, which the wheel is for"
-            )
+            message = f"cannot be imported by Python {definition.join_names(lacking)}, which the wheel is for"
             findings.append(errors.Finding("error", message, subject=matches[0].string))
     return findings
 
@@ -86,22 +84,22 @@ def _is_for(machine: str, architecture: str) -> bool:
     return not architecture or re.search(rf"(?:^|_){re.escape(architecture)}(?:-|$)", machine) is not None
 
 
-@check.check(
+@definition.check(
     "RW091 entry-points (error)",
     why="The program ends with: No module named.",
     fix="Correct the entry point, or have the build back end take the module in.",
 )
 def check_entry_points(
     wheel: audited_wheel.AuditedWheel,
-) -> list[errors.Finding] | audited_wheel.SkippedCheck:
+) -> list[errors.Finding] | definition.SkippedCheck:
     """Entry points lead to modules that are inside."""
     where = f"{wheel.dist_info}/entry_points.txt"
     if where not in wheel.scan.texts:
-        return audited_wheel.SkippedCheck("has no entry points")
+        return definition.SkippedCheck("has no entry points")
     try:
         groups = hazards.parse_entry_points(wheel.scan.texts[where], name=where)
     except errors.DataError:
-        return audited_wheel.SkippedCheck("its entry points cannot be read")
+        return definition.SkippedCheck("its entry points cannot be read")
     files = {place.path for place in map(hazards.locate_installed, wheel.members) if place.is_library}
     folders = {file[:at] for file in files for at in range(len(file)) if file[at] == "/"}
     findings = []
@@ -135,14 +133,14 @@ def _is_module(suffix: str) -> bool:
     return re.fullmatch(r"(?:\.[\w-]+)?\.(?:py|pyc|so|pyd)", suffix) is not None
 
 
-@check.check(
+@definition.check(
     "RW092 normal-names (error)",
     why="Some installers and indexes refuse the wheel, or take it for another project or version.",
     fix="Build with a back end of today; `rocm-wheels wheel retag` writes both anew.",
 )
 def check_normal_names(
     wheel: audited_wheel.AuditedWheel,
-) -> list[errors.Finding] | audited_wheel.SkippedCheck:
+) -> list[errors.Finding] | definition.SkippedCheck:
     """File name and dist-info folder are spelled alike, and normalized.
 
     What is spelled in two ways is an error; in one that is not normal, in wheels of ours.
@@ -154,7 +152,7 @@ def check_normal_names(
     name, dash, version = wheel.dist_info.removesuffix(".dist-info").partition("-")
     if dash:
         spelled[f"the folder {wheel.dist_info}"] = (name, version)
-    is_ours = wheel.format_severity == "error" or len({*spelled.values()}) > 1
+    is_ours = wheel.severity == "error" or len({*spelled.values()}) > 1
     findings = []
     for place, (project, stated) in spelled.items():
         if normal := "-".join(_list_normal(project, stated)):

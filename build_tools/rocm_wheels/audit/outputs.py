@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 from rocm_wheels.audit import audited_set, audited_wheel, page
-from rocm_wheels.audit.check import AuditCheck
 from rocm_wheels.audit.checks import ALL_CHECKS, get_check_id
+from rocm_wheels.audit.definition import AuditCheck
 from rocm_wheels.core import files, junit, tables
 from rocm_wheels.core.errors import Finding, Severity
 from rocm_wheels.wheels.zip_format import ARCHIVE_FAULTS

@@ -11,7 +11,7 @@ import re
 
 from packaging.metadata import parse_email
 
-from rocm_wheels.audit import audited_wheel, check
+from rocm_wheels.audit import audited_wheel, definition
 from rocm_wheels.core import errors, tables
 from rocm_wheels.wheels.leaks import MOST_SEARCHED, Leak
 
@@ -31,7 +31,7 @@ _LIMITS: tuple[tuple[int, errors.Severity, str], ...] = (
 )
 
 
-@check.check(
+@definition.check(
     "RW040 size (warning)",
     why="The upload is refused, when everything else is done.",
     fix="Prune targets, take debug sections out, or ask for a higher limit.",
@@ -44,16 +44,16 @@ def check_size(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
     return []
 
 
-@check.check(
+@definition.check(
     "RW044 licences (error)",
     why="PyPI refuses the upload, and licences ask to come with the copy.",
     fix="The build back end must take them into *.dist-info/licenses.",
 )
-def check_licences(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding] | audited_wheel.SkippedCheck:
+def check_licences(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding] | definition.SkippedCheck:
     """The licence files that METADATA names are inside."""
     where = f"{wheel.dist_info}/METADATA"
     if wheel.scan.metadata is None:
-        return audited_wheel.SkippedCheck("METADATA could not be read")
+        return definition.SkippedCheck("METADATA could not be read")
     raw, _ = parse_email(wheel.scan.texts[where])
     files = raw.get("license_files", [])
     version = tuple(int(part) for part in re.findall(r"\d+", raw.get("metadata_version", "0")))
@@ -69,7 +69,7 @@ def check_licences(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding] | 
 _TEST_FOLDER = re.compile(r"(?:^|/)(?:tests?|testing|test[_-]?data|certs?|examples?)(?:/|_)", re.IGNORECASE)
 
 
-@check.check(
+@definition.check(
     "RW043 credentials (error)",
     why="Whoever downloads the wheel can use it.",
     fix="Revoke it; then find out how it came into the build.",
@@ -84,7 +84,7 @@ def check_credentials(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]
     return findings
 
 
-@check.check(
+@definition.check(
     "RW041 builder-paths (info)",
     why="They tell who built it and where, and make builds of two machines differ.",
     fix="Compile with -ffile-prefix-map.",

@@ -10,7 +10,7 @@ from packaging.version import InvalidVersion, Version
 from rocm_wheels.audit import (
     audited_set,
     audited_wheel,
-    check,
+    definition,
     kernels,
     libraries,
     metadata,
@@ -24,20 +24,20 @@ _ROCM_LOCAL = re.compile(r"(?:^|\.)(?:dev)?rocm(?:sdk|v)?\.?(?P<version>[0-9].*)
 _MOST_NAMED = 4
 
 
-@check.check(
+@definition.check(
     "RW063 set-versions (error)",
     why="Parts of several builds are installed together, with another ROCm below.",
     fix="Build or stamp them again, from one lock; or leave the older wheels out.",
     kind="set",
 )
-def check_set_versions(subject: audited_set.AuditedSet) -> list[errors.Finding] | audited_wheel.SkippedCheck:
+def check_set_versions(subject: audited_set.AuditedSet) -> list[errors.Finding] | definition.SkippedCheck:
     """One version of each project, and one ROCm, on each system.
 
     Variants are for several ROCms, and are compared with themselves alone.
     """
     stack = set_environments.list_stack_projects(subject)
     if not stack:
-        return audited_wheel.SkippedCheck("the set has no torch, and nothing that is built for one")
+        return definition.SkippedCheck("the set has no torch, and nothing that is built for one")
     findings: list[errors.Finding] = []
     rocms: dict[str, dict[str, list[audited_wheel.AuditedWheel]]] = {}
     for project in sorted(stack):
@@ -108,13 +108,13 @@ _IDENTIFIER_LENGTH = re.compile(rb"[0-9]{1,9}")
 _ABI_WORDS = {"new": "_GLIBCXX_USE_CXX11_ABI=1", "old": "_GLIBCXX_USE_CXX11_ABI=0"}
 
 
-@check.check(
+@definition.check(
     "RW072 set-abi (error)",
     why="Loading it ends with: undefined symbol.",
     fix="Build both with one setting of _GLIBCXX_USE_CXX11_ABI.",
     kind="set",
 )
-def check_set_abi(subject: audited_set.AuditedSet) -> list[errors.Finding] | audited_wheel.SkippedCheck:
+def check_set_abi(subject: audited_set.AuditedSet) -> list[errors.Finding] | definition.SkippedCheck:
     """All was built with the C++ strings that torch was built with.
 
     A mangled name has ``std::__cxx11`` in it where it was compiled with the newer strings of libstdc++, and
@@ -131,7 +131,7 @@ def check_set_abi(subject: audited_set.AuditedSet) -> list[errors.Finding] | aud
     }
     torch_abis = {abi for name, abi in abis.items() if name in torch_names}
     if not torch_abis:
-        return audited_wheel.SkippedCheck(
+        return definition.SkippedCheck(
             "no symbol of a torch in the set tells which C++ strings it was built with"
         )
     findings = []
@@ -175,13 +175,13 @@ def _names_old_string(name: bytes) -> bool:
     return False
 
 
-@check.check(
+@definition.check(
     "RW073 set-targets (error)",
     why="One part of what is installed fails on a GPU that the others run on.",
     fix="Build what lacks a target again, from one list of targets.",
     kind="set",
 )
-def check_set_targets(subject: audited_set.AuditedSet) -> list[errors.Finding] | audited_wheel.SkippedCheck:
+def check_set_targets(subject: audited_set.AuditedSet) -> list[errors.Finding] | definition.SkippedCheck:
     """All wheels of the stack, and all of ROCm's databases, serve the same targets.
 
     Wheels for one system are compared, without variants, which are for different targets by intention.
@@ -226,14 +226,14 @@ def check_set_targets(subject: audited_set.AuditedSet) -> list[errors.Finding] |
                 name = subject.wheels_by_project[f"{_DEVICE_PACKAGE}{target}"][0].scan.path.name
                 findings.append(errors.Finding("error", message, subject=name))
     if not any(targets_by_member.values()) and not kinds:
-        return audited_wheel.SkippedCheck("no wheel must have code for all targets")
+        return definition.SkippedCheck("no wheel must have code for all targets")
     return findings
 
 
 _DEVICE_PACKAGE = "rocm-sdk-device-"
 
 
-@check.check(
+@definition.check(
     "RW074 set-runtimes (error)",
     why="Two OpenMP runtimes start twice the threads, and wait for their own alone.",
     fix="Repair all wheels in one image, so that they take in one library.",
@@ -241,12 +241,12 @@ _DEVICE_PACKAGE = "rocm-sdk-device-"
 )
 def check_set_runtimes(
     subject: audited_set.AuditedSet,
-) -> list[errors.Finding] | audited_wheel.SkippedCheck:
+) -> list[errors.Finding] | definition.SkippedCheck:
     """The wheels bring one OpenMP runtime."""
     findings: dict[str, errors.Finding] = {}
     stack = sorted(set_environments.list_stack_projects(subject))
     if not stack:
-        return audited_wheel.SkippedCheck("the set has no torch, and nothing that is built for one")
+        return definition.SkippedCheck("the set has no torch, and nothing that is built for one")
     for environment in set_environments.list_environments(subject):
         first: dict[str, str] = {}
         for project in stack:
@@ -262,7 +262,7 @@ def check_set_runtimes(
     return list(findings.values())
 
 
-@check.check(
+@definition.check(
     "RW075 set-overlaps (error)",
     why="Which of both is there depends on the order of installation; removing one breaks the other.",
     fix="Take the file out of one of the wheels.",
@@ -282,18 +282,18 @@ def check_set_overlaps(subject: audited_set.AuditedSet) -> list[errors.Finding]:
                         first, _ = owners.setdefault(place.path, (digest, name))
                         shared += [place.path] if first != digest else []
                 if shared:
-                    message = f"has {audited_wheel.join_names(shared)}; {owners[shared[0]][1]} has another"
+                    message = f"has {definition.join_names(shared)}; {owners[shared[0]][1]} has another"
                     findings.setdefault(name, errors.Finding("error", message, subject=name))
     return list(findings.values())
 
 
-@check.check(
+@definition.check(
     "RW064 set-complete (error)",
     why="With that Python installers take torch from here, and the rest from elsewhere, or nothing.",
     fix="Build what is missing, or leave that Python out.",
     kind="set",
 )
-def check_set_complete(subject: audited_set.AuditedSet) -> list[errors.Finding] | audited_wheel.SkippedCheck:
+def check_set_complete(subject: audited_set.AuditedSet) -> list[errors.Finding] | definition.SkippedCheck:
     """Every project has a wheel for each Python that another one has a wheel for."""
     stack = set_environments.list_stack_projects(subject)
     by_environment: dict[set_environments.SetEnvironment, set[str]] = {}
@@ -302,7 +302,7 @@ def check_set_complete(subject: audited_set.AuditedSet) -> list[errors.Finding] 
             for environment in set_environments.list_tagged_environments(wheel):
                 by_environment.setdefault(environment, set()).add(project)
     if not by_environment:
-        return audited_wheel.SkippedCheck(
+        return definition.SkippedCheck(
             "no torch in the set, and nothing that is built for one, is for one Python alone"
         )
     findings = []
@@ -322,17 +322,17 @@ def check_set_complete(subject: audited_set.AuditedSet) -> list[errors.Finding] 
     return findings
 
 
-@check.check(
+@definition.check(
     "RW065 set-plan (error)",
     why="A release has gaps that nobody decided on.",
     fix="Build what is missing, or plan without it.",
     kind="set",
 )
-def check_set_plan(subject: audited_set.AuditedSet) -> list[errors.Finding] | audited_wheel.SkippedCheck:
+def check_set_plan(subject: audited_set.AuditedSet) -> list[errors.Finding] | definition.SkippedCheck:
     """Every wheel that was planned is there, with code for every target."""
     planned = subject.files.planned
     if planned is None:
-        return audited_wheel.SkippedCheck(
+        return definition.SkippedCheck(
             "nothing says what was planned: --plan FILE (of `matrix --json` or `plan --json`)"
         )
     findings = [finding for cell in planned for finding in _judge_cell(subject, cell)]

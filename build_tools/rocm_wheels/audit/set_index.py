@@ -5,21 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 from urllib.parse import unquote, urlsplit
 
-from rocm_wheels.audit import audited_set, audited_wheel, check
+from rocm_wheels.audit import audited_set, definition
 from rocm_wheels.core import errors
 from rocm_wheels.index import verify
 
 
-@check.check(
+@definition.check(
     "RW070 set-index (error)",
     why="Some installer does not find a wheel, or refuses it.",
     fix="`rocm-wheels index build` writes the pages again.",
     kind="set",
 )
-def check_set_index(subject: audited_set.AuditedSet) -> list[errors.Finding] | audited_wheel.SkippedCheck:
+def check_set_index(subject: audited_set.AuditedSet) -> list[errors.Finding] | definition.SkippedCheck:
     """The index is what installers read: pages, links, digests, METADATA."""
     if not subject.files.index_url:
-        return audited_wheel.SkippedCheck("the set is no index")
+        return definition.SkippedCheck("the set is no index")
     verified = verify.verify_index(subject.files.index_url)
     return [
         replace(

@@ -12,7 +12,7 @@ from contextlib import suppress
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from rocm_wheels.audit import audited_set, audited_wheel, check, metadata, set_environments
+from rocm_wheels.audit import audited_set, audited_wheel, definition, metadata, set_environments
 from rocm_wheels.core import errors, tables
 from rocm_wheels.index import folder
 from rocm_wheels.models import gfx
@@ -23,13 +23,13 @@ _DEVICE_WHEEL = re.compile(r"amd-(?P<host>.+)-device-(?P<key>gfx[\w-]+)")
 _TARGET_PACKAGE = re.compile(r"(?:rocm-sdk-(?:device|libraries|devel)|amd-.+-device)-(?P<key>gfx[\w-]+)")
 
 
-@check.check(
+@definition.check(
     "RW062 set-pins (error)",
     why="Installers find nothing to install, or take another build from elsewhere: segmentation faults.",
     fix="Build or stamp both again, from one lock.",
     kind="set",
 )
-def check_set_pins(subject: audited_set.AuditedSet) -> list[errors.Finding] | audited_wheel.SkippedCheck:
+def check_set_pins(subject: audited_set.AuditedSet) -> list[errors.Finding] | definition.SkippedCheck:
     """What a wheel requires of a project in the set is there, in that version and with those extras."""
     faults = _FaultsOfWheels()
     for required in set_environments.iterate_requirements(subject):
@@ -90,13 +90,13 @@ def _list_sdist_versions(subject: audited_set.AuditedSet, project: str) -> list[
     return sorted(versions)
 
 
-@check.check(
+@definition.check(
     "RW066 set-devices (error)",
     why="Installers find nothing to install for that GPU, or nobody ever gets the device wheel.",
     fix="Publish host and device wheels of one split, all together.",
     kind="set",
 )
-def check_set_devices(subject: audited_set.AuditedSet) -> list[errors.Finding] | audited_wheel.SkippedCheck:
+def check_set_devices(subject: audited_set.AuditedSet) -> list[errors.Finding] | definition.SkippedCheck:
     """Of split wheels: each extra leads to a device wheel, and each device wheel has an extra."""
     device_wheels = {
         project: match["host"]
@@ -109,7 +109,7 @@ def check_set_devices(subject: audited_set.AuditedSet) -> list[errors.Finding] |
         if _DEVICE_WHEEL.fullmatch(item.project)
     ]
     if not device_wheels and not required:
-        return audited_wheel.SkippedCheck("no wheel is split: there is no device wheel, and none is required")
+        return definition.SkippedCheck("no wheel is split: there is no device wheel, and none is required")
     faults = _FaultsOfWheels()
     led_to: set[str] = set()
     ways: dict[tuple[str, str], set[str]] = {}  # by wheel and extra: the device wheels that it leads to
@@ -143,13 +143,13 @@ def check_set_devices(subject: audited_set.AuditedSet) -> list[errors.Finding] |
     return faults.list_findings()
 
 
-@check.check(
+@definition.check(
     "RW067 metapackage (error)",
     why="Which ROCm is installed depends on the system, on which job uploaded last, or on the machine.",
     fix="Build it once, as a wheel, from what all platforms have.",
     kind="set",
 )
-def check_metapackage(subject: audited_set.AuditedSet) -> list[errors.Finding] | audited_wheel.SkippedCheck:
+def check_metapackage(subject: audited_set.AuditedSet) -> list[errors.Finding] | definition.SkippedCheck:
     """Rocm is one file for all systems, and what its extras bring is there."""
     wheels = subject.wheels_by_project.get(set_environments.ROCM_PROJECT, ())
     sdists = sorted(
@@ -160,7 +160,7 @@ def check_metapackage(subject: audited_set.AuditedSet) -> list[errors.Finding] |
     parts = [project for project in subject.wheels_by_project if project.startswith(_ROCM_PREFIX)]
     if not wheels and not sdists:
         if not parts:
-            return audited_wheel.SkippedCheck("the set has no packages of ROCm")
+            return definition.SkippedCheck("the set has no packages of ROCm")
         message = (
             f"there is no {set_environments.ROCM_PROJECT}, and there are "
             f"{tables.format_count(len(parts), 'package')} of it"
@@ -206,7 +206,7 @@ def _find_other_owners(wheels: Iterable[audited_wheel.AuditedWheel]) -> Iterator
             yield errors.Finding("error", message, tip, subject=wheel.scan.path.name)
 
 
-@check.check(
+@definition.check(
     "RW068 set-target-packages (error)",
     why="The libraries of another GPU are installed, or none: nothing runs.",
     fix="Make METADATA and code from one list of targets; add ROCm's packages for all of them.",
@@ -214,7 +214,7 @@ def _find_other_owners(wheels: Iterable[audited_wheel.AuditedWheel]) -> Iterator
 )
 def check_set_target_packages(
     subject: audited_set.AuditedSet,
-) -> list[errors.Finding] | audited_wheel.SkippedCheck:
+) -> list[errors.Finding] | definition.SkippedCheck:
     """Packages for a GPU that are required are for that GPU, and there."""
     required = [
         item
@@ -222,7 +222,7 @@ def check_set_target_packages(
         if _TARGET_PACKAGE.fullmatch(item.project)
     ]
     if not required:
-        return audited_wheel.SkippedCheck("no wheel requires a package for one GPU")
+        return definition.SkippedCheck("no wheel requires a package for one GPU")
     has_rocm = any(project.startswith(_ROCM_PREFIX) for project in subject.wheels_by_project)
     faults = _FaultsOfWheels()
     for item in required:
@@ -273,7 +273,7 @@ def _list_covered_targets(key: str) -> set[str]:
     }
 
 
-@check.check(
+@definition.check(
     "RW069 device-default (warning)",
     why="It installs, finds the GPU, and nothing runs.",
     fix="Say at import which extra brings kernels, require a default, or publish variants beside it.",
@@ -281,7 +281,7 @@ def _list_covered_targets(key: str) -> set[str]:
 )
 def check_device_default(
     subject: audited_set.AuditedSet,
-) -> list[errors.Finding] | audited_wheel.SkippedCheck:
+) -> list[errors.Finding] | definition.SkippedCheck:
     """A wheel without kernels of its own brings some, or says which extra does."""
     hosts = [
         wheel
@@ -291,7 +291,7 @@ def check_device_default(
         if any(extra.startswith("device-") for extra in set_environments.list_extras(wheel))
     ]
     if not hosts:
-        return audited_wheel.SkippedCheck("no wheel leaves its device code to extras")
+        return definition.SkippedCheck("no wheel leaves its device code to extras")
     led_by_default = {
         item.wheel.scan.path
         for item in set_environments.iterate_requirements(subject)

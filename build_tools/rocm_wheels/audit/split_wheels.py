@@ -17,7 +17,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from rocm_wheels.audit import audited_wheel, check
+from rocm_wheels.audit import audited_wheel, definition
 from rocm_wheels.core import errors
 from rocm_wheels.device_code import fat_library, kpack
 from rocm_wheels.wheels import dist_info, scan
@@ -26,7 +26,7 @@ _RUNTIME = re.compile(r"(?:lib)?rocm_kpack[^/]*\.(?:so|dll)(?:\.[0-9.]+)?$")
 _CHIP = re.compile(r".*-device-(?P<chip>gfx[0-9]+[0-9a-f]{2})")
 
 
-@check.check(
+@definition.check(
     "RW049 moved-code (error)",
     why="The HIP runtime finds no kernel for a GPU that has a device wheel.",
     fix="Split the wheel again: host and device wheels come out of one split.",
@@ -75,7 +75,7 @@ def _find_missing_kernels(
             yield errors.Finding("warning", message, subject=member)
 
 
-@check.check(
+@definition.check(
     "RW050 device-extras (error)",
     why="Installers bring the host wheel alone, or find nothing to install.",
     fix="Split the wheel again: METADATA is written with the device wheels.",
@@ -109,19 +109,19 @@ def check_device_extras(wheel: audited_wheel.AuditedWheel) -> list[errors.Findin
     return findings
 
 
-@check.check(
+@definition.check(
     "RW051 kpack-runtime (error)",
     why="An older HIP runtime loads the library without a word, and fails at the first launch.",
     fix="Carry a ROCm that has librocm_kpack.",
 )
 def check_kpack_runtime(
     wheel: audited_wheel.AuditedWheel,
-) -> list[errors.Finding] | audited_wheel.SkippedCheck:
+) -> list[errors.Finding] | definition.SkippedCheck:
     """Of a split wheel with ROCm inside: it reads archives."""
     if not wheel.moved_code:
         return []
     if wheel.rocm_folder is None:
-        return audited_wheel.SkippedCheck(
+        return definition.SkippedCheck(
             "it carries no ROCm: whether the installed one reads archives, `doctor` tells"
         )
     if any(name.startswith(wheel.rocm_folder) and _RUNTIME.search(name) for name in wheel.members):
@@ -169,7 +169,7 @@ def find_device_wheels(wheel: Path) -> tuple[Path, ...]:
     return select_device_wheels(wheel, near)
 
 
-@check.check(
+@definition.check(
     "RW020 device-wheels (error)",
     why="Host library and kernels of two builds are installed together.",
     fix="Split the wheel again: both come out of one split.",
@@ -222,7 +222,7 @@ def _compare_device_files(wheel: audited_wheel.AuditedWheel) -> Iterator[errors.
     for part in wheel.parts:
         digests = {member.name: member.digest for member in part.members}
         if others := sorted(name for name in digests.keys() & stated if digests[name] != stated[name]):
-            message = f"is of another build: {audited_wheel.join_names(others)} is not what was split off"
+            message = f"is of another build: {definition.join_names(others)} is not what was split off"
             yield errors.Finding("error", message, subject=part.path.name)
 
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from rocm_wheels.audit import audited_wheel, check
+from rocm_wheels.audit import audited_wheel, definition
 from rocm_wheels.binaries import loader
 from rocm_wheels.core import errors, tables
 from rocm_wheels.wheels import platform_promises
@@ -29,8 +29,8 @@ from rocm_wheels.wheels import platform_promises
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_NO_LIBRARY = audited_wheel.SkippedCheck("holds no native library for Linux")
-_NOTHING_JUDGED = audited_wheel.SkippedCheck(
+_NO_LIBRARY = definition.SkippedCheck("holds no native library for Linux")
+_NOTHING_JUDGED = definition.SkippedCheck(
     "what its libraries must find is of the system, or in packages that are not at hand: --find-links"
 )
 # of glibc and GCC: whoever links to them is given versions for every symbol
@@ -120,14 +120,14 @@ def _collect_scope(wheel: audited_wheel.AuditedWheel) -> LibraryScope:
     return LibraryScope(by_name)
 
 
-@check.check(
+@definition.check(
     "RW052 needed-symbols (error)",
     why="Loading ends with: undefined symbol; or the first call does.",
     fix="Link to the library that has it, or compile with the headers of the one that will be there.",
 )
 def check_needed_symbols(
     wheel: audited_wheel.AuditedWheel,
-) -> list[errors.Finding] | audited_wheel.SkippedCheck:
+) -> list[errors.Finding] | definition.SkippedCheck:
     """Every symbol that libraries must find is defined.
 
     A library that import never loads, one for each ROCm, may lack some: without a recipe it is a warning.
@@ -150,7 +150,7 @@ def check_needed_symbols(
         if "libc.so.6" not in wheel.binaries[member].loader.needed:
             undefined = {name for name in undefined if not _is_of_process(name)}
         if undefined:
-            listed = audited_wheel.join_names(sorted(name.decode("utf-8", "replace") for name in undefined))
+            listed = definition.join_names(sorted(name.decode("utf-8", "replace") for name in undefined))
             message = (
                 f"needs {tables.format_count(len(undefined), 'symbol')} that no library at "
                 f"hand defines: {listed}"
@@ -163,14 +163,14 @@ def _get_severity(wheel: audited_wheel.AuditedWheel, member: str) -> errors.Seve
     return "error" if wheel.has_recipe or member in wheel.loaded_libraries else "warning"
 
 
-@check.check(
+@definition.check(
     "RW053 needed-versions (error)",
     why="Loading ends with: version not found.",
     fix="Require the version of the library that it was linked to.",
 )
 def check_needed_versions(
     wheel: audited_wheel.AuditedWheel,
-) -> list[errors.Finding] | audited_wheel.SkippedCheck:
+) -> list[errors.Finding] | definition.SkippedCheck:
     """Every symbol version that libraries need of others is defined there.
 
     The loader refuses a library when one that it needs defines other versions; one that defines none at all
@@ -188,7 +188,7 @@ def check_needed_versions(
         for library, names in lacking.items():
             has_versions = scope.has_versions(library)
             end = "does not define" if has_versions else "does not define, as it defines none"
-            message = f"needs {audited_wheel.join_names(names)} of {library}, which it {end}"
+            message = f"needs {definition.join_names(names)} of {library}, which it {end}"
             severity = _get_severity(wheel, member) if has_versions else "warning"
             findings.append(errors.Finding(severity, message, subject=member))
     return findings

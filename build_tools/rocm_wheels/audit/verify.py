@@ -9,25 +9,17 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from rocm_wheels.audit import (
-    audited_set,
-    audited_wheel,
-    check,
-    drift_limits,
-    import_check,
-    metadata,
-    split_wheels,
-)
+from rocm_wheels.audit import audited_set, audited_wheel, drift_limits, import_check, metadata, split_wheels
 from rocm_wheels.audit.checks import CHECKS, DRIFT_CHECKS, IMPORT_CHECK, SET_CHECKS, find_check
+from rocm_wheels.audit.definition import AuditCheck, SkippedCheck
 from rocm_wheels.core import errors, files, parallel
 from rocm_wheels.variants.targets import collect_wheel_targets
 from rocm_wheels.wheels import required_packages
 from rocm_wheels.wheels.scan import WheelScan, scan_wheel
 
-_NO_ENVIRONMENT = "not imported: no environment to import it in"
 _LARGEST = 10  # members whose size is told
-_NO_RECIPE = audited_wheel.SkippedCheck("needs a recipe")
 
 
 def verify_wheel(
@@ -38,7 +30,7 @@ def verify_wheel(
     parts: Sequence[Path] = (),
     packages: required_packages.PackagePool | None = None,
 ) -> audited_wheel.AuditReport:
-    """Run every check of the table, then the import in ``environment``; ``parts`` are device wheels split
+    """Run every check of the table, the import in ``environment`` included; ``parts`` are device wheels split
     off, ``packages`` those at hand to look for what it requires in.
 
     Without a recipe, checks that need one are skipped by name. The import is skipped, with the reason in the
@@ -84,15 +76,15 @@ def read_wheels(
         zip(paths, parallel.run_in_parallel(scan_or_fail, paths, jobs=os.cpu_count() or 1), strict=True)
     )
     scans: dict[Path, WheelScan] = {}
-    unreadable: dict[Path, errors.DataError] = {}
+    damaged: dict[Path, errors.DataError] = {}
     for path in expected:
         outcome = outcomes[path]
         if isinstance(outcome, WheelScan):
             scans[path] = outcome
         else:
-            unreadable[path] = outcome
+            damaged[path] = outcome
     read = join_scans(scans, expected, find_links=find_links, together=together)
-    return replace(read, damaged={**unreadable, **read.damaged})
+    return replace(read, damaged={**damaged, **read.damaged})
 
 
 def join_scans(
@@ -113,40 +105,32 @@ def join_scans(
     for path, scan in scans.items():
         parts = tuple(scans[part] for part in split_wheels.select_device_wheels(path, list(scans)))
         wheel = audited_wheel.AuditedWheel(scan, expected[path], parts)
-        if packages is not None:
-            try:
-                wheel = replace(wheel, required=_find_required(wheel, packages))
-            except errors.DataError as damage:
-                damaged[path] = damage
-                continue
-        wheels.append(wheel)
+        try:
+            required = _find_required(wheel, packages) if packages is not None else None
+        except errors.DataError as damage:
+            damaged[path] = damage
+            continue
+        wheels.append(replace(wheel, required=required))
     return ReadWheels(tuple(wheels), damaged)
 
 
 def read_baseline(path: Path, limits: drift_limits.DriftLimits) -> audited_wheel.Baseline:
     """Read a wheel to compare another with. DataError when it is no archive."""
+    expected = audited_wheel.WheelExpectation(None, "linux")
     return audited_wheel.Baseline(
-        audited_wheel.AuditedWheel(
-            scan_wheel(path, symbols=True), audited_wheel.WheelExpectation(None, "linux")
-        ),
-        limits,
+        audited_wheel.AuditedWheel(scan_wheel(path, symbols=True), expected), limits
     )
 
 
 def check_wheel(
     subject: audited_wheel.AuditedWheel, *, environment: import_check.ImportEnvironment | None = None
 ) -> audited_wheel.AuditReport:
-    """Run every check of the table on a wheel that was read, then the import, as ``verify_wheel`` does."""
+    """Run every check of the table on a wheel that was read, as ``verify_wheel`` does."""
     scan, expected = subject.scan, subject.expected
     older = subject.baseline.wheel.scan if subject.baseline is not None else None
-    outcomes: list[_Outcome] = []
-    for each in (*CHECKS, *(DRIFT_CHECKS if subject.baseline is not None else ())):
-        if each.run_check is not None:
-            is_run = expected.project is not None or not each.needs_recipe
-            outcomes.append((each, each.run_check(subject) if is_run else _NO_RECIPE))
-    imported = _check_import_here(scan.path, expected, environment, damaged=bool(scan.breaking_faults))
-    outcomes.append((find_check(IMPORT_CHECK), imported))
-    findings, ran, skipped = _collect_outcomes(outcomes)
+    checks = (*CHECKS, *(DRIFT_CHECKS if older is not None else ()))
+    findings, ran, skipped = _run_checks(checks, replace(subject, environment=environment))
+    largest = sorted(scan.members, key=lambda member: -member.size)[:_LARGEST]
     return audited_wheel.AuditReport(
         wheel=scan.path,
         size=scan.size,
@@ -166,9 +150,7 @@ def check_wheel(
         record=tuple(member.recorded for member in scan.members if member.recorded is not None),
         requirements=tuple(map(str, metadata.list_requirements(subject))),
         recipe=expected.project.name if expected.project is not None else "",
-        largest={
-            member.name: member.size for member in sorted(scan.members, key=lambda m: -m.size)[:_LARGEST]
-        },
+        largest={member.name: member.size for member in largest},
         compared_with=older.path.name if older is not None else "",
         compared_size=older.size if older is not None else 0,
     )
@@ -176,8 +158,7 @@ def check_wheel(
 
 def check_set(subject: audited_set.AuditedSet) -> audited_set.SetReport:
     """Run every check of sets on one whose wheels were read."""
-    outcomes = [(each, each.run_check(subject)) for each in SET_CHECKS if each.run_check is not None]
-    findings, ran, skipped = _collect_outcomes(outcomes)
+    findings, ran, skipped = _run_checks(SET_CHECKS, subject)
     return audited_set.SetReport(
         origin=subject.origin,
         kind=subject.files.kind,
@@ -190,37 +171,33 @@ def check_set(subject: audited_set.AuditedSet) -> audited_set.SetReport:
     )
 
 
-_Outcome = tuple[check.AuditCheck, "Sequence[errors.Finding] | audited_wheel.SkippedCheck"]
-
-
-def _collect_outcomes(
-    outcomes: Iterable[_Outcome],
-) -> tuple[tuple[errors.Finding, ...], tuple[str, ...], tuple[audited_wheel.SkippedCheck, ...]]:
-    """Return what checks found, each with a tip, which ran, and which did not."""
+def _run_checks(
+    checks: Iterable[AuditCheck], subject: Any
+) -> tuple[tuple[errors.Finding, ...], tuple[str, ...], tuple[SkippedCheck, ...]]:
+    """Return what checks found, which ran, and which did not."""
     findings: list[errors.Finding] = []
     ran: list[str] = []
-    skipped: list[audited_wheel.SkippedCheck] = []
-    for each, outcome in outcomes:
-        if isinstance(outcome, audited_wheel.SkippedCheck):
-            skipped.append(replace(outcome, check=each.name))
+    skipped: list[SkippedCheck] = []
+    for check in checks:
+        if check.find is None:
+            continue
+        outcome = check.run(subject)
+        if isinstance(outcome, SkippedCheck):
+            skipped.append(outcome)
         else:
-            ran.append(each.name)
-            findings += [replace(f, check=each.name, tip=f.tip or each.tip) for f in outcome]
+            ran.append(check.name)
+            findings += outcome
     return tuple(findings), tuple(ran), tuple(skipped)
 
 
 def _scan_expected(path: Path, expected: audited_wheel.WheelExpectation) -> WheelScan:
-    return scan_wheel(path, keep=_list_read_modules(path, expected), leaks=True, symbols=True)
-
-
-def _list_read_modules(path: Path, expected: audited_wheel.WheelExpectation) -> tuple[str, ...]:
-    """Return the modules that checks read: those of a recipe, else what import runs by the file's name."""
-    if expected.project is None:
-        name = path.name.partition("-")[0]
-        return f"{name}/__init__.py", f"{name}/_rocm_init.py"
-    checks = expected.project.checks
-    modules = (f"{checks.import_name}/version.py", f"{checks.import_name}/__init__.py", checks.rocm_init)
-    return tuple(module for module in modules if module)
+    """Read a wheel with the modules that checks read: of its recipe, else what import runs by its name."""
+    name = path.name.partition("-")[0]
+    modules: tuple[str | None, ...] = (f"{name}/__init__.py", f"{name}/_rocm_init.py")
+    if expected.project is not None:
+        checks = expected.project.checks
+        modules = (f"{checks.import_name}/version.py", f"{checks.import_name}/__init__.py", checks.rocm_init)
+    return scan_wheel(path, keep=tuple(filter(None, modules)), leaks=True, symbols=True)
 
 
 def _find_required(
@@ -238,19 +215,14 @@ def make_unreadable_report(
 
     ``expected`` is that of the wheel, of a device wheel that of its host: its recipe is named.
     """
-    archive = CHECKS[0].name
+    archive = CHECKS[0]
     message, tip = errors.split_explanation(damage)
-    finding = errors.Finding("error", message.removeprefix(f"{path} "), tip or CHECKS[0].fix, check=archive)
-    return audited_wheel.AuditReport(
-        path,
-        path.stat().st_size,
-        files.hash_file(path),
-        (),
-        (finding,),
-        (archive,),
-        (),
-        recipe=expected.project.name if expected.project is not None else "",
+    finding = errors.Finding(
+        "error", message.removeprefix(f"{path} "), tip or archive.fix, check=archive.name
     )
+    recipe = expected.project.name if expected.project is not None else ""
+    size, digest = path.stat().st_size, files.hash_file(path)
+    return audited_wheel.AuditReport(path, size, digest, (), (finding,), (archive.name,), (), recipe=recipe)
 
 
 def add_import_check(
@@ -259,14 +231,14 @@ def add_import_check(
     environment: import_check.ImportEnvironment,
 ) -> audited_wheel.AuditReport:
     """Return a report of ``verify_wheel`` with the import check added that was skipped there."""
-    outcome = _check_import_here(report.wheel, expected, environment, damaged=False)
-    others = tuple(skip for skip in report.skipped if skip.check != IMPORT_CHECK)
-    if isinstance(outcome, audited_wheel.SkippedCheck):
-        return replace(report, skipped=(*others, replace(outcome, check=IMPORT_CHECK)))
-    findings = tuple(replace(finding, check=IMPORT_CHECK) for finding in outcome)
-    return replace(
-        report, findings=(*report.findings, *findings), ran=(*report.ran, IMPORT_CHECK), skipped=others
+    outcome = find_check(IMPORT_CHECK).collect(
+        lambda: import_check.import_here(report.wheel, expected, environment)
     )
+    skipped = tuple(skip for skip in report.skipped if skip.check != IMPORT_CHECK)
+    if isinstance(outcome, SkippedCheck):
+        return replace(report, skipped=(*skipped, outcome))
+    findings, ran = (*report.findings, *outcome), (*report.ran, IMPORT_CHECK)
+    return replace(report, findings=findings, ran=ran, skipped=skipped)
 
 
 def reject_wheel(wheel: Path, report: audited_wheel.AuditReport, log: Path | None, folder: Path) -> Path:
@@ -278,61 +250,29 @@ def reject_wheel(wheel: Path, report: audited_wheel.AuditReport, log: Path | Non
     ``<stem>.2``, ``<stem>.3``, …; the same wheel (by sha256) takes its own old place.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    findings = f"{wheel.name}.findings.json"
     new_folder = Path(tempfile.mkdtemp(prefix=".rejected-", dir=folder))
     try:
         new_folder.chmod(0o755)
-        files.write_json_file(new_folder / _findings_name(wheel), report.to_json())
+        files.write_json_file(new_folder / findings, report.to_json())
         if log is not None and log.is_file():
             files.copy_atomically(log, new_folder / f"{wheel.name}.log")
         files.link_or_copy(wheel, new_folder / wheel.name)
-        final_folder = _choose_folder(folder, wheel, report.sha256)
-        files.replace_folder(new_folder, final_folder)
+        number, place = 1, folder / wheel.stem
+        while place.exists() and _read_digest(place / findings) != report.sha256:
+            number += 1
+            place = folder / f"{wheel.stem}.{number}"
+        files.replace_folder(new_folder, place)
     except BaseException:
         shutil.rmtree(new_folder, ignore_errors=True)
         raise
     wheel.unlink()
-    return final_folder / wheel.name
+    return place / wheel.name
 
 
-def _choose_folder(folder: Path, wheel: Path, sha256: str) -> Path:
-    """Return the first numbered folder that is free or holds this very wheel."""
-    number = 1
-    while True:
-        candidate = folder / (wheel.stem if number == 1 else f"{wheel.stem}.{number}")
-        if not candidate.exists() or _read_rejected_digest(candidate / _findings_name(wheel)) == sha256:
-            return candidate
-        number += 1
-
-
-def _read_rejected_digest(findings: Path) -> str | None:
+def _read_digest(findings: Path) -> str | None:
+    """Return the digest of a wheel that was set aside; None for somebody else's file, which is none of it."""
     try:
         return str(json.loads(findings.read_text(encoding="utf-8"))["sha256"])
     except (OSError, ValueError, KeyError, TypeError):
-        return None  # somebody else's file: whatever it is, it is not this wheel's
-
-
-def _findings_name(wheel: Path) -> str:
-    return f"{wheel.name}.findings.json"
-
-
-def _check_import_here(
-    path: Path,
-    expected: audited_wheel.WheelExpectation,
-    environment: import_check.ImportEnvironment | None,
-    *,
-    damaged: bool,
-) -> Sequence[errors.Finding] | audited_wheel.SkippedCheck:
-    if expected.project is None:
-        return _NO_RECIPE
-    if damaged:
-        return audited_wheel.SkippedCheck(
-            "not imported: its archive is damaged or does not agree with itself"
-        )
-    if environment is None:
-        return audited_wheel.SkippedCheck(_NO_ENVIRONMENT)
-    reason = import_check.explain_no_import(path.name, expected, import_check.detect_import_host())
-    return (
-        audited_wheel.SkippedCheck(reason)
-        if reason
-        else import_check.check_import(path, expected, environment)
-    )
+        return None

@@ -258,17 +258,17 @@ def read_given_wheel(project: Project, wheel: Path, platform: Platform, tag: str
 
 def _find_faults(subject: audited_wheel.AuditedWheel) -> tuple[str, ...]:
     """Return what the deciding checks find."""
-    from rocm_wheels.audit import audited_wheel
     from rocm_wheels.audit.checks import CHECKS
+    from rocm_wheels.audit.definition import SkippedCheck
 
     names, faults = _CHECKS_OF_DAMAGED if subject.scan.breaking_faults else _DECIDING_CHECKS, list[str]()
     for check in CHECKS:
-        if check.run_check is None or check.name not in names:
+        if check.name not in names:
             continue
         if check.name == "rocm-requirement" and not subject.project.checks.requires_rocm:
             continue
-        outcome = check.run_check(subject)
-        if not isinstance(outcome, audited_wheel.SkippedCheck):
+        outcome = check.run(subject)
+        if not isinstance(outcome, SkippedCheck):
             found = errors.find_errors(outcome)
             faults += [f"{each.subject}: {each.message}" if each.subject else each.message for each in found]
     if (more := len(faults) - _MAX_SHOWN_FAULTS) > 0:
