@@ -188,12 +188,16 @@ def required_entry(draft: Draft) -> None:
     entry_points("demo = other:main")(draft)
 
 
-def join_bundles(count: int, *, lacking: int) -> bytes:
+def join_bundles(count: int, *, lacking: int, emptied: bool = False) -> bytes:
     """Return a section of bundles for gfx942 and gfx1100, some of which have no code for the second."""
-    bundles = (
-        bundle("gfx942", "gfx1100", empty=("gfx1100",) * (number < lacking)) for number in range(count)
-    )
+    short = bundle("gfx942", "gfx1100", empty=("gfx1100",)) if emptied else bundle("gfx942")
+    bundles = [*[short] * lacking, *[bundle("gfx942", "gfx1100")] * (count - lacking)]
     return b"".join(content.ljust(4096, b"\0") for content in bundles)
+
+
+def one_bundle_of_ours(draft: Draft) -> None:
+    draft.distribution = "apex"
+    draft.members["demo/x.so"] = library(fatbin=join_bundles(20, lacking=1))
 
 
 def mixed(draft: Draft) -> None:
@@ -426,6 +430,14 @@ MUTATIONS: list[tuple[str, str, Mutation, str, str]] = [
         "one-bundle",
         "bundle-targets",
         put("demo/x.so", library(fatbin=join_bundles(20, lacking=1))),
+        "warning",
+        "1 of its 20 bundles",
+    ),
+    ("one-bundle-of-ours", "bundle-targets", one_bundle_of_ours, "error", "1 of its 20 bundles"),
+    (
+        "emptied-bundle",
+        "bundle-targets",
+        put("demo/x.so", library(fatbin=join_bundles(20, lacking=1, emptied=True))),
         "error",
         "1 of its 20 bundles",
     ),

@@ -4,8 +4,9 @@
 
 from __future__ import annotations
 
-from rocm_wheels.audit import (
+from rocm_wheels.audit import (  # noqa: F401 - importing modules is what defines their checks
     audited_set,
+    code_targets,
     contents,
     definition,
     device_code,
@@ -29,12 +30,6 @@ from rocm_wheels.core import errors, tables
 IMPORT_CHECK = "import"
 EXCEPTION_CHECK = "exceptions"
 LOST_WHEELS = "lost-wheels"
-
-MODULES = (
-    *(audited_set, contents, device_code, drift, import_check, kernels, libraries, metadata, modules, needs),
-    *(publishing, rocm_start, set_agreement, set_index, set_requirements, split_wheels, symbols),
-)
-"""Where checks are defined: importing them is what does it."""
 
 _EXCEPTIONS = definition.AuditCheck(
     "RW048",

@@ -7,67 +7,56 @@ Sources: PEP 3149 and PEP 384 (tags in the names of extension modules); PyPA spe
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from rocm_wheels.audit import audited_wheel, definition
-from rocm_wheels.core import errors
+from rocm_wheels.audit.audited_wheel import EXTENSION_MODULE, AuditedWheel
+from rocm_wheels.audit.definition import Findings, Skip, check, error, join_names, warning
+from rocm_wheels.core.errors import DataError
 from rocm_wheels.wheels import dist_info, hazards
 
-_NO_NAME = definition.SkippedCheck("the file name is not a wheel's")
 _CPYTHON_TAG = re.compile(r"cp3(?P<minor>[0-9]+)")
 
 
-@definition.check(
+@check(
     "RW060 extension-modules (error)",
     why="Importing it ends with: No module named.",
     fix="Build with the Python that the wheel is tagged for, in a clean tree.",
 )
-def check_extension_modules(
-    wheel: audited_wheel.AuditedWheel,
-) -> list[errors.Finding] | definition.SkippedCheck:
+def check_extension_modules(wheel: AuditedWheel) -> Findings:
     """Extension modules are for the Pythons and the machine of the tags.
 
     Of a module that is there for several Pythons, each Python of the tags needs its own.
     """
-    if wheel.scan.name is None:
-        return _NO_NAME
     pythons = {
         (match["minor"], tag.abi.endswith("t"), tag.abi == "abi3")
-        for tag in wheel.scan.name.tags
+        for tag in wheel.name.tags
         if (match := _CPYTHON_TAG.fullmatch(tag.interpreter)) and tag.abi != "none"
     }
     modules: dict[str, list[re.Match[str]]] = {}
     for member in sorted(wheel.members):
         place = hazards.locate_installed(member)
-        if place.is_library and (match := audited_wheel.EXTENSION_MODULE.search(member)):
+        if place.is_library and (match := EXTENSION_MODULE.search(member)):
             modules.setdefault(member[: match.end("module")], []).append(match)
-    system = wheel.wheel_platform.system if wheel.wheel_platform is not None else ""
+    suffix = {"linux": "so", "windows": "pyd"}.get(wheel.system)
     machine = wheel.wheel_platform.architecture if wheel.wheel_platform is not None else ""
-    findings = []
     for matches in modules.values():
-        suffix = {"linux": "so", "windows": "pyd"}.get(system)
+        member = matches[0].string
         foreign = [m for m in matches if m["suffix"] != suffix and (m["python"] or m["suffix"] == "pyd")]
-        if suffix and len(foreign) == len(matches):
-            message = f"is an extension module of another system; the wheel is for {system}"
-            findings.append(errors.Finding("error", message, subject=matches[0].string))
-            continue
         others = [match for match in matches if match["machine"] and not _is_for(match["machine"], machine)]
-        if machine and len(others) == len(matches):
-            message = f"is named for {others[0]['machine']}, the wheel for {machine}"
-            findings.append(errors.Finding("error", message, subject=matches[0].string))
-            continue
         lacking = sorted(
             f"3.{minor}{'t' * threads}{' and later' * stable}"
             for minor, threads, stable in pythons
             if not any(_fits(match, minor, threads, stable) for match in matches)
         )
-        if lacking:
-            message = f"cannot be imported by Python {definition.join_names(lacking)}, which the wheel is for"
-            findings.append(errors.Finding("error", message, subject=matches[0].string))
-    return findings
+        if suffix and len(foreign) == len(matches):
+            yield error(f"is an extension module of another system; the wheel is for {wheel.system}", member)
+        elif machine and len(others) == len(matches):
+            yield error(f"is named for {others[0]['machine']}, the wheel for {machine}", member)
+        elif lacking:
+            message = f"cannot be imported by Python {join_names(lacking)}, which the wheel is for"
+            yield error(message, member)
 
 
 def _fits(match: re.Match[str], minor: str, threads: bool, stable: bool) -> bool:
@@ -84,32 +73,28 @@ def _is_for(machine: str, architecture: str) -> bool:
     return not architecture or re.search(rf"(?:^|_){re.escape(architecture)}(?:-|$)", machine) is not None
 
 
-@definition.check(
+@check(
     "RW091 entry-points (error)",
     why="The program ends with: No module named.",
     fix="Correct the entry point, or have the build back end take the module in.",
 )
-def check_entry_points(
-    wheel: audited_wheel.AuditedWheel,
-) -> list[errors.Finding] | definition.SkippedCheck:
+def check_entry_points(wheel: AuditedWheel) -> Findings:
     """Entry points lead to modules that are inside."""
     where = f"{wheel.dist_info}/entry_points.txt"
     if where not in wheel.scan.texts:
-        return definition.SkippedCheck("has no entry points")
+        raise Skip("has no entry points")
     try:
         groups = hazards.parse_entry_points(wheel.scan.texts[where], name=where)
-    except errors.DataError:
-        return definition.SkippedCheck("its entry points cannot be read")
+    except DataError:
+        raise Skip("its entry points cannot be read") from None
     files = {place.path for place in map(hazards.locate_installed, wheel.members) if place.is_library}
     folders = {file[:at] for file in files for at in range(len(file)) if file[at] == "/"}
-    findings = []
+    alone = not wheel.list_absent_packages()
     for group, entries in groups.items():
         for name, target in entries.items():
             module = target.partition(":")[0].partition("[")[0].strip()
-            if not _may_be_there(module.split("."), files, folders, alone=not wheel.list_absent_packages()):
-                message = f"{name} of {group} leads to {module}, and no such module is inside"
-                findings.append(errors.Finding("error", message, subject=where))
-    return findings
+            if not _may_be_there(module.split("."), files, folders, alone=alone):
+                yield error(f"{name} of {group} leads to {module}, and no such module is inside", where)
 
 
 def _may_be_there(parts: list[str], files: set[str], folders: set[str], *, alone: bool) -> bool:
@@ -133,38 +118,30 @@ def _is_module(suffix: str) -> bool:
     return re.fullmatch(r"(?:\.[\w-]+)?\.(?:py|pyc|so|pyd)", suffix) is not None
 
 
-@definition.check(
+@check(
     "RW092 normal-names (error)",
     why="Some installers and indexes refuse the wheel, or take it for another project or version.",
     fix="Build with a back end of today; `rocm-wheels wheel retag` writes both anew.",
 )
-def check_normal_names(
-    wheel: audited_wheel.AuditedWheel,
-) -> list[errors.Finding] | definition.SkippedCheck:
+def check_normal_names(wheel: AuditedWheel) -> Findings:
     """File name and dist-info folder are spelled alike, and normalized.
 
     What is spelled in two ways is an error; in one that is not normal, in wheels of ours.
     """
     if wheel.scan.name is None:
-        return _NO_NAME
+        raise Skip("the file name is not a wheel's")
     fields = dist_info.split_wheel_name(wheel.scan.path.name)
     spelled = {"the file name": (fields.distribution, fields.version)}
     name, dash, version = wheel.dist_info.removesuffix(".dist-info").partition("-")
     if dash:
         spelled[f"the folder {wheel.dist_info}"] = (name, version)
-    is_ours = wheel.severity == "error" or len({*spelled.values()}) > 1
-    findings = []
+    is_grave = wheel.has_recipe or len({*spelled.values()}) > 1
     for place, (project, stated) in spelled.items():
-        if normal := "-".join(_list_normal(project, stated)):
-            message = f"{place} says {project}-{stated}, and must say {normal}"
-            findings.append(errors.Finding("error" if is_ours else "warning", message))
-    return findings
-
-
-def _list_normal(project: str, version: str) -> Iterable[str]:
-    """Return project and version as file names spell them, () where these are so."""
-    try:
-        normal = canonicalize_name(project).replace("-", "_"), str(Version(version.replace("_", "-")))
-    except InvalidVersion:
-        return ()  # told by the archive's check
-    return () if normal == (project, version) else normal
+        try:
+            normal_version = str(Version(stated.replace("_", "-")))
+        except InvalidVersion:
+            continue  # told by the archive's check
+        normal = canonicalize_name(project).replace("-", "_"), normal_version
+        if normal != (project, stated):
+            message = f"{place} says {project}-{stated}, and must say {'-'.join(normal)}"
+            yield (error if is_grave else warning)(message)

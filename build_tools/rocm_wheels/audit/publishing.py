@@ -8,105 +8,87 @@ Amazon S3, "Uploading objects" and CopyObject (5 GB at once); core metadata spec
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from packaging.metadata import parse_email
 
-from rocm_wheels.audit import audited_wheel, definition
-from rocm_wheels.core import errors, tables
-from rocm_wheels.wheels.leaks import MOST_SEARCHED, Leak
+from rocm_wheels.audit.audited_wheel import AuditedWheel
+from rocm_wheels.audit.definition import Findings, Skip, check, error, note, warning
+from rocm_wheels.core import tables
 
 # sizes in bytes, largest first: a wheel is told of the first that it exceeds
-_LIMITS: tuple[tuple[int, errors.Severity, str], ...] = (
+_LIMITS = (
     (
         5_000_000_000,
-        "warning",
-        "more than S3 takes or copies at once (5 GB), than a release on GitHub, and PyPI",
+        warning,
+        "more than S3 takes at once (5 GB), than a release on GitHub, and PyPI",
     ),
-    (
-        2 << 30,
-        "warning",
-        "more than a release on GitHub takes (2 GiB), and PyPI (100 MB unless it is raised)",
-    ),
-    (100 << 20, "info", "more than PyPI takes unless the project's limit is raised (100 MB)"),
+    (2 << 30, warning, "more than a release on GitHub takes (2 GiB), and PyPI (100 MB unless it is raised)"),
+    (100 << 20, note, "more than PyPI takes unless the project's limit is raised (100 MB)"),
 )
 
 
-@definition.check(
+@check(
     "RW040 size (warning)",
     why="The upload is refused, when everything else is done.",
     fix="Prune targets, take debug sections out, or ask for a higher limit.",
 )
-def check_size(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
+def check_size(wheel: AuditedWheel) -> Findings:
     """The file is within the limits of PyPI, GitHub and S3."""
-    for limit, severity, meaning in _LIMITS:
+    for limit, finding, meaning in _LIMITS:
         if wheel.scan.size > limit:
-            return [errors.Finding(severity, f"{tables.format_size(wheel.scan.size)}, {meaning}")]
-    return []
+            yield finding(f"{tables.format_size(wheel.scan.size)}, {meaning}")
+            return
 
 
-@definition.check(
+@check(
     "RW044 licences (error)",
     why="PyPI refuses the upload, and licences ask to come with the copy.",
     fix="The build back end must take them into *.dist-info/licenses.",
 )
-def check_licences(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding] | definition.SkippedCheck:
+def check_licences(wheel: AuditedWheel) -> Findings:
     """The licence files that METADATA names are inside."""
-    where = f"{wheel.dist_info}/METADATA"
     if wheel.scan.metadata is None:
-        return definition.SkippedCheck("METADATA could not be read")
+        raise Skip("METADATA could not be read")
+    where = wheel.metadata_member
     raw, _ = parse_email(wheel.scan.texts[where])
-    files = raw.get("license_files", [])
-    version = tuple(int(part) for part in re.findall(r"\d+", raw.get("metadata_version", "0")))
-    places = ("licenses/",) if version >= (2, 4) else ("licenses/", "license_files/", "")
-    missing = [f for f in files if not any(f"{wheel.dist_info}/{p}{f}" in wheel.members for p in places)]
-    severity: errors.Severity = "error" if version >= (2, 4) else "warning"
-    return [
-        errors.Finding(severity, f"names {file} as its licence, which is not inside", subject=where)
-        for file in missing
-    ]
+    is_strict = tuple(map(int, re.findall(r"\d+", raw.get("metadata_version", "0")))) >= (2, 4)
+    places = ("licenses/",) if is_strict else ("licenses/", "license_files/", "")
+    for file in raw.get("license_files", []):
+        if not any(f"{wheel.dist_info}/{place}{file}" in wheel.members for place in places):
+            message = f"names {file} as its licence, which is not inside"
+            yield (error if is_strict else warning)(message, where)
 
 
 _TEST_FOLDER = re.compile(r"(?:^|/)(?:tests?|testing|test[_-]?data|certs?|examples?)(?:/|_)", re.IGNORECASE)
 
 
-@definition.check(
+@check(
     "RW043 credentials (error)",
     why="Whoever downloads the wheel can use it.",
     fix="Revoke it; then find out how it came into the build.",
 )
-def check_credentials(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
+def check_credentials(wheel: AuditedWheel) -> Findings:
     """No token and no private key inside."""
-    findings = []
-    for member, leak in _list_leaks(wheel, "credential"):
-        severity: errors.Severity = "warning" if _TEST_FOLDER.search(member) else "error"
-        message = f"holds {leak.name} ({leak.example}{_count_more(leak)})"
-        findings.append(errors.Finding(severity, message, subject=member))
-    return findings
+    for member, name, example in _list_leaks(wheel, "credential"):
+        yield (warning if _TEST_FOLDER.search(member) else error)(f"holds {name} ({example})", member)
 
 
-@definition.check(
+@check(
     "RW041 builder-paths (info)",
     why="They tell who built it and where, and make builds of two machines differ.",
     fix="Compile with -ffile-prefix-map.",
 )
-def check_builder_paths(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
+def check_builder_paths(wheel: AuditedWheel) -> Findings:
     """No library holds paths of the builder's folders."""
-    return [
-        errors.Finding(
-            "info", f"holds paths of {leak.name}: {leak.example}{_count_more(leak)}", subject=member
-        )
-        for member, leak in _list_leaks(wheel, "builder-path")
-    ]
+    for member, name, example in _list_leaks(wheel, "builder-path"):
+        yield note(f"holds paths of {name}: {example}", member)
 
 
-SEARCHED = f"text files and the data of native libraries, {tables.format_size(MOST_SEARCHED)} of each"
-"""What is searched for credentials."""
-
-
-def _list_leaks(wheel: audited_wheel.AuditedWheel, kind: str) -> list[tuple[str, Leak]]:
-    leaks = sorted(wheel.scan.leaks.items())
-    return [(member, leak) for member, of_member in leaks for leak in of_member if leak.kind == kind]
-
-
-def _count_more(leak: Leak) -> str:
-    return f", and {leak.count - 1:,} more" if leak.count > 1 else ""
+def _list_leaks(wheel: AuditedWheel, kind: str) -> Iterator[tuple[str, str, str]]:
+    """Yield the member, what leaks, and an example with how many more there are."""
+    for member, leaks in sorted(wheel.scan.leaks.items()):
+        for leak in leaks:
+            if leak.kind == kind:
+                more = f", and {leak.count - 1:,} more" if leak.count > 1 else ""
+                yield member, leak.name, f"{leak.example}{more}"

@@ -188,7 +188,7 @@ def check_set_targets(subject: audited_set.AuditedSet) -> list[errors.Finding] |
     """
     targets_by_member: dict[str, dict[tuple[str, str], set[str]]] = {}
     for project in sorted(set_environments.list_stack_projects(subject)):
-        recipe = set_environments.find_recipe(project)
+        recipe = audited_wheel.find_recipe(project)
         for wheel in subject.wheels_by_project[project]:
             if wheel.wheel_platform is None or wheel.scan.name is None or wheel.scan.name.label is not None:
                 continue

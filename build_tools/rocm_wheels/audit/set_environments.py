@@ -14,7 +14,7 @@ from rocm_wheels.audit import audited_set, audited_wheel, metadata
 from rocm_wheels.core import errors
 from rocm_wheels.index import folder
 from rocm_wheels.models import project_names
-from rocm_wheels.models.project import Project, load_project
+from rocm_wheels.models.project import load_project
 from rocm_wheels.wheels import dist_info, required_packages
 
 TRITON_NAMES = frozenset({"triton", "pytorch-triton", "pytorch-triton-rocm", "triton-rocm"})
@@ -71,14 +71,6 @@ def list_recipe_distributions() -> frozenset[str]:
     """Return the distributions (normalized) that recipes build."""
     return frozenset(
         canonicalize_name(load_project(name).distribution) for name in project_names.list_project_names()
-    )
-
-
-def find_recipe(distribution: str) -> Project | None:
-    """Return the recipe that builds a distribution (normalized), None without one."""
-    recipes = map(load_project, project_names.list_project_names())
-    return next(
-        (recipe for recipe in recipes if canonicalize_name(recipe.distribution) == distribution), None
     )
 
 
