@@ -376,6 +376,15 @@ def share_file(first: bytes, second: bytes) -> Mutation:
 
 
 TORCH_AUDIO = f"torchaudio==2.9.0+rocm{ROCM}"
+
+
+def add_other_devices(drafts: Drafts) -> None:
+    """Of the next ROCm, and of another system, device packages without databases: they are other sets."""
+    give_databases(*TARGETS)(drafts)
+    for version, tag in (("7.2.0", "py3-none-linux_x86_64"), (ROCM, "py3-none-win_amd64")):
+        drafts[tag] = Draft("rocm_sdk_device_gfx1100", version, tag, members={"gfx1100.txt": b""})
+
+
 MUTATIONS: list[tuple[str, str, Mutation, str]] = [
     # case, check, what is done to the set, what a finding names or says
     ("pin", "set-pins", pin_torch("torch==2.9.1"), "torchvision"),
@@ -415,6 +424,7 @@ MUTATIONS: list[tuple[str, str, Mutation, str]] = [
     ("host-vision", "", build_vision, ""),
     ("no-database", "set-targets", give_databases("gfx942"), "not for gfx1100"),
     ("databases", "", give_databases(*TARGETS), ""),
+    ("other-databases", "", add_other_devices, ""),
     ("two-runtimes", "set-runtimes", give_openmp(b"1", b"2"), "torchvision.libs/libgomp.so.1"),
     ("one-runtime", "", give_openmp(b"1", b"1"), ""),
     ("overlap", "set-overlaps", share_file(b"1", b"2"), "has torch/x.py"),

@@ -12,8 +12,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
-from rocm_wheels.audit import audited_wheel, definition
-from rocm_wheels.core import errors
+from rocm_wheels.audit.audited_wheel import AuditedWheel, CheckReport
+from rocm_wheels.audit.definition import Findings, SkippedCheck, check, error
+from rocm_wheels.core.errors import Finding
 
 SetKind = Literal["folder", "index", "lock", "set"]
 
@@ -71,7 +72,7 @@ class AuditedSet:
     """
 
     files: SetFiles
-    wheels: tuple[audited_wheel.AuditedWheel, ...]
+    wheels: tuple[AuditedWheel, ...]
     unreadable: Mapping[str, str] = field(default_factory=dict)
     compared: ComparedSet | None = None
 
@@ -86,9 +87,9 @@ class AuditedSet:
         return {**self.unreadable, **{wheel.scan.path.name: wheel.scan.sha256 for wheel in self.wheels}}
 
     @cached_property
-    def wheels_by_project(self) -> Mapping[str, tuple[audited_wheel.AuditedWheel, ...]]:
+    def wheels_by_project(self) -> Mapping[str, tuple[AuditedWheel, ...]]:
         """The wheels of each project (normalized), in the order of their names; without unreadable names."""
-        wheels: dict[str, list[audited_wheel.AuditedWheel]] = {}
+        wheels: dict[str, list[AuditedWheel]] = {}
         for wheel in sorted(self.wheels, key=lambda wheel: wheel.scan.path.name):
             if wheel.scan.name is not None:
                 wheels.setdefault(wheel.scan.name.name, []).append(wheel)
@@ -96,7 +97,7 @@ class AuditedSet:
 
 
 @dataclass(frozen=True)
-class SetReport(audited_wheel.CheckReport):
+class SetReport(CheckReport):
     """What the checks of sets said: ``wheels`` are those of the set, with their SHA-256.
 
     ``older``: how many files of an index were not read, because newer ones stand before them.
@@ -106,11 +107,11 @@ class SetReport(audited_wheel.CheckReport):
     origin: str
     kind: SetKind
     wheels: Mapping[str, str]
-    findings: tuple[errors.Finding, ...]
+    findings: tuple[Finding, ...]
     ran: tuple[str, ...]
-    skipped: tuple[definition.SkippedCheck, ...]
+    skipped: tuple[SkippedCheck, ...]
     older: int = 0
-    ignored: tuple[errors.Finding, ...] = ()
+    ignored: tuple[Finding, ...] = ()
     compared_with: str = ""
 
     @property
@@ -130,24 +131,21 @@ class SetReport(audited_wheel.CheckReport):
         }
 
 
-@definition.check(
+@check(
     "RW061 set-files (error)",
     why="Installers refuse them, or install something else than was tested.",
     fix="Publish the files again, as they were listed; a file of a name is never replaced by another.",
     kind="set",
 )
-def check_set_files(subject: AuditedSet) -> list[errors.Finding] | definition.SkippedCheck:
+def check_set_files(subject: AuditedSet) -> Findings:
     """The files that the index, lock or set lists are there, with the digests that it states."""
-    findings = [
-        errors.Finding("error", reason, subject=name) for name, reason in sorted(subject.files.absent.items())
-    ]
+    for name, reason in sorted(subject.files.absent.items()):
+        yield error(reason, name)
     for name, sha256 in sorted(subject.sha256_by_name.items()):
         if (stated := subject.files.digests.get(name, sha256)) != sha256:
-            message = f"has the sha256 {sha256}, and {subject.origin} says {stated}"
-            findings.append(errors.Finding("error", message, subject=name))
+            yield error(f"has the sha256 {sha256}, and {subject.origin} says {stated}", name)
     for wheel in subject.wheels:
-        name, sha256 = wheel.scan.path.name, wheel.scan.sha256
-        if subject.sha256_by_name[name] != sha256:
-            message = f"is there twice, with the sha256 {sha256} and {subject.sha256_by_name[name]}"
-            findings.append(errors.Finding("error", message, "name one of them", subject=name))
-    return findings
+        name, sha256 = wheel.scan.path.name, subject.sha256_by_name[wheel.scan.path.name]
+        if sha256 != wheel.scan.sha256:
+            message = f"is there twice, with the sha256 {wheel.scan.sha256} and {sha256}"
+            yield error(message, name, "name one of them")

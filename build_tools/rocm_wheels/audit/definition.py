@@ -64,9 +64,10 @@ class AuditCheck:
             found: Any = find()
             if isinstance(found, SkippedCheck):
                 return replace(found, check=self.name)
-            return tuple(replace(finding, check=self.name, tip=finding.tip or tip) for finding in found)
+            findings = dict.fromkeys(found)  # each once: much holds for several Pythons
         except Skip as skip:
             return SkippedCheck(str(skip), self.name)
+        return tuple(replace(finding, check=self.name, tip=finding.tip or tip) for finding in findings)
 
     def to_json(self) -> dict[str, object]:
         """Return what it is about as plain JSON values."""

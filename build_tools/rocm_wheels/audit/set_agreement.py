@@ -3,89 +3,69 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 
 from packaging.version import InvalidVersion, Version
 
-from rocm_wheels.audit import (
-    audited_set,
-    audited_wheel,
-    definition,
-    kernels,
-    libraries,
-    metadata,
-    set_environments,
-)
-from rocm_wheels.core import errors, tables
+from rocm_wheels.audit import kernels, libraries, metadata, set_environments
+from rocm_wheels.audit.audited_set import AuditedSet, PlannedWheel
+from rocm_wheels.audit.audited_wheel import AuditedWheel, find_recipe, list_base_targets
+from rocm_wheels.audit.definition import Findings, Skip, check, error, join_names
+from rocm_wheels.core import tables
 from rocm_wheels.models import gfx
 from rocm_wheels.wheels import hazards
 
 _ROCM_LOCAL = re.compile(r"(?:^|\.)(?:dev)?rocm(?:sdk|v)?\.?(?P<version>[0-9].*)")
-_MOST_NAMED = 4
+_DEVICE_PACKAGE = "rocm-sdk-device-"
 
 
-@definition.check(
+@check(
     "RW063 set-versions (error)",
     why="Parts of several builds are installed together, with another ROCm below.",
     fix="Build or stamp them again, from one lock; or leave the older wheels out.",
     kind="set",
 )
-def check_set_versions(subject: audited_set.AuditedSet) -> list[errors.Finding] | definition.SkippedCheck:
+def check_set_versions(subject: AuditedSet) -> Findings:
     """One version of each project, and one ROCm, on each system.
 
     Variants are for several ROCms, and are compared with themselves alone.
     """
-    stack = set_environments.list_stack_projects(subject)
-    if not stack:
-        return definition.SkippedCheck("the set has no torch, and nothing that is built for one")
-    findings: list[errors.Finding] = []
-    rocms: dict[str, dict[str, list[audited_wheel.AuditedWheel]]] = {}
-    for project in sorted(stack):
-        versions: dict[str, dict[str, list[audited_wheel.AuditedWheel]]] = {}
+    rocms: dict[str, dict[str, list[AuditedWheel]]] = {}
+    for project in set_environments.require_stack(subject):
+        versions: dict[str, dict[str, list[AuditedWheel]]] = {}
         for wheel in subject.wheels_by_project[project]:
             stated = list_stated_rocms(wheel)
             if len(set(stated.values())) > 1:
-                said = " and ".join(f"{rocm} by its {source}" for source, rocm in stated.items())
-                findings.append(errors.Finding("error", f"is for ROCm {said}", subject=wheel.scan.path.name))
-            if wheel.scan.name is not None and wheel.scan.name.label is None:
-                system = wheel.wheel_platform.system if wheel.wheel_platform else "any system"
-                versions.setdefault(system, {}).setdefault(
-                    str(set_environments.get_version(wheel)), []
-                ).append(wheel)
+                sides = " and ".join(f"{rocm} by its {source}" for source, rocm in stated.items())
+                yield error(f"is for ROCm {sides}", wheel.scan.path.name)
+            if wheel.name.label is None:
+                system = wheel.system or "any system"
+                of_version = versions.setdefault(system, {}).setdefault(str(wheel.name.version), [])
+                of_version.append(wheel)
                 if stated:
                     rocms.setdefault(system, {}).setdefault(next(iter(stated.values())), []).append(wheel)
         for groups in versions.values():
-            findings += _judge_groups(groups, f"{project} is there in {{count}}: {{groups}}")
+            yield from _judge_groups(groups, f"{project} is there in {{count}}: {{groups}}")
     for groups in rocms.values():
-        findings += _judge_groups(groups, "wheels are for {count} of ROCm: {groups}")
-    return findings
+        yield from _judge_groups(groups, "wheels are for {count} of ROCm: {groups}")
 
 
-def _judge_groups(
-    groups: Mapping[str, list[audited_wheel.AuditedWheel]], message: str
-) -> Iterator[errors.Finding]:
+def _judge_groups(groups: Mapping[str, list[AuditedWheel]], message: str) -> Findings:
     """Yield what is wrong where there is more than one group; it is about the first wheel of the smallest."""
-    if len(groups) < 2:
-        return
-    smallest = min(groups.values(), key=len)[0].scan.path.name
-    described = "; ".join(f"{word} ({_join_names(wheels)})" for word, wheels in sorted(groups.items()))
-    text = message.format(count=tables.format_count(len(groups), "version"), groups=described)
-    yield errors.Finding("error", text, subject=smallest)
+    if len(groups) > 1:
+        names = {word: sorted(wheel.scan.path.name for wheel in wheels) for word, wheels in groups.items()}
+        described = "; ".join(f"{word} ({join_names(names[word])})" for word in sorted(names))
+        count = tables.format_count(len(groups), "version")
+        smallest = min(groups.values(), key=len)[0].scan.path.name
+        yield error(message.format(count=count, groups=described), smallest)
 
 
-def _join_names(wheels: Iterable[audited_wheel.AuditedWheel]) -> str:
-    names = sorted(wheel.scan.path.name for wheel in wheels)
-    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return ", ".join(names[:_MOST_NAMED]) + more
-
-
-def list_stated_rocms(wheel: audited_wheel.AuditedWheel) -> dict[str, str]:
+def list_stated_rocms(wheel: AuditedWheel) -> dict[str, str]:
     """Return the ROCm that a wheel is for, as its version and its pin of rocm say, spelled alike."""
     stated: dict[str, str] = {}
-    version = set_environments.get_version(wheel)
-    if match := _ROCM_LOCAL.search(version.local or ""):
+    if match := _ROCM_LOCAL.search(wheel.name.version.local or ""):
         stated["version"] = match["version"]
-    for requirement in set_environments.parse_requirements(wheel):
+    for requirement in wheel.requirements:
         pin = metadata.get_exact_version(requirement)
         if requirement.name == set_environments.ROCM_PROJECT and pin is not None:
             stated["pin of rocm"] = _spell_as_local(pin)
@@ -108,41 +88,33 @@ _IDENTIFIER_LENGTH = re.compile(rb"[0-9]{1,9}")
 _ABI_WORDS = {"new": "_GLIBCXX_USE_CXX11_ABI=1", "old": "_GLIBCXX_USE_CXX11_ABI=0"}
 
 
-@definition.check(
+@check(
     "RW072 set-abi (error)",
     why="Loading it ends with: undefined symbol.",
     fix="Build both with one setting of _GLIBCXX_USE_CXX11_ABI.",
     kind="set",
 )
-def check_set_abi(subject: audited_set.AuditedSet) -> list[errors.Finding] | definition.SkippedCheck:
+def check_set_abi(subject: AuditedSet) -> Findings:
     """All was built with the C++ strings that torch was built with.
 
     A mangled name has ``std::__cxx11`` in it where it was compiled with the newer strings of libstdc++, and
     ``Ss`` with the older ones (libstdc++ manual, "Dual ABI"; Itanium C++ ABI, 5.1.9).
     """
-    abis = {
-        wheel.scan.path.name: abi
-        for project in set_environments.list_stack_projects(subject)
-        for wheel in subject.wheels_by_project[project]
-        if (abi := find_string_abi(wheel)) is not None
-    }
-    torch_names = {
-        wheel.scan.path.name for wheel in subject.wheels_by_project.get(set_environments.TORCH_PROJECT, ())
-    }
-    torch_abis = {abi for name, abi in abis.items() if name in torch_names}
-    if not torch_abis:
-        return definition.SkippedCheck(
-            "no symbol of a torch in the set tells which C++ strings it was built with"
-        )
-    findings = []
+    abis: dict[str, str] = {}
+    of_torch: set[str] = set()
+    for project in set_environments.list_stack_projects(subject):
+        for wheel in subject.wheels_by_project[project]:
+            if (abi := find_string_abi(wheel)) is not None:
+                abis[wheel.scan.path.name] = abi
+                of_torch |= {abi} if project == set_environments.TORCH_PROJECT else set()
+    if not of_torch:
+        raise Skip("no symbol of a torch in the set tells which C++ strings it was built with")
     for name, abi in sorted(abis.items()):
-        if others := torch_abis - {abi}:
-            message = f"was built with {_ABI_WORDS[abi]}, and torch with {_ABI_WORDS[others.pop()]}"
-            findings.append(errors.Finding("error", message, subject=name))
-    return findings
+        if others := of_torch - {abi}:
+            yield error(f"was built with {_ABI_WORDS[abi]}, and torch with {_ABI_WORDS[others.pop()]}", name)
 
 
-def find_string_abi(wheel: audited_wheel.AuditedWheel) -> str | None:
+def find_string_abi(wheel: AuditedWheel) -> str | None:
     """Return which C++ strings torch's functions are named with: ``new``, ``old``; None where no name tells.
 
     Where both are, it was built with the older ones: the newer ones bring no name of those.
@@ -175,102 +147,95 @@ def _names_old_string(name: bytes) -> bool:
     return False
 
 
-@definition.check(
+@check(
     "RW073 set-targets (error)",
     why="One part of what is installed fails on a GPU that the others run on.",
     fix="Build what lacks a target again, from one list of targets.",
     kind="set",
 )
-def check_set_targets(subject: audited_set.AuditedSet) -> list[errors.Finding] | definition.SkippedCheck:
+def check_set_targets(subject: AuditedSet) -> Findings:
     """All wheels of the stack, and all of ROCm's databases, serve the same targets.
 
-    Wheels for one system are compared, without variants, which are for different targets by intention.
+    Wheels for one system are compared, without variants, which are for different targets by intention; so are
+    ROCm's device packages for one system, of one version.
     """
-    targets_by_member: dict[str, dict[tuple[str, str], set[str]]] = {}
+    by_system: dict[str, dict[tuple[str, str], set[str]]] = {}
     for project in sorted(set_environments.list_stack_projects(subject)):
-        recipe = audited_wheel.find_recipe(project)
         for wheel in subject.wheels_by_project[project]:
-            if wheel.wheel_platform is None or wheel.scan.name is None or wheel.scan.name.label is not None:
-                continue
-            rules = recipe.list_device_code_rules(wheel.expected.platform) if recipe is not None else ()
-            names = {
-                name for rule in rules if rule.expect == "all" for name in wheel.find_members(rule.files)
-            }
-            groups = targets_by_member.setdefault(wheel.wheel_platform.system, {})
-            ruled = sorted(names & {*wheel.device_code, *wheel.moved_code})
-            for member in ruled:
-                if held := set(audited_wheel.list_base_targets(wheel.list_member_targets(member))):
-                    groups[wheel.scan.path.name, member] = held
-            if recipe is not None and not ruled and not wheel.moved_code and wheel.targets:
-                # no library of it must hold all, and together they do
-                groups[wheel.scan.path.name, "it"] = set(wheel.targets)
-    findings = []
-    for groups in targets_by_member.values():
+            if wheel.wheel_platform is not None and wheel.name.label is None:
+                held = _list_libraries_for_all(wheel)
+                groups = by_system.setdefault(wheel.system, {})
+                groups.update({(wheel.scan.path.name, member): targets for member, targets in held.items()})
+    for groups in by_system.values():
         every = set().union(*groups.values())
-        for (name, member), held in groups.items():
-            if missing := sorted(every - held):
-                others = next(other for (other, _), targets in groups.items() if targets - held)
-                message = f"{member} has no code for {' '.join(missing)}, and {others} has some"
-                findings.append(errors.Finding("error", message, subject=name))
-    kinds = {
-        project.removeprefix(_DEVICE_PACKAGE): kernels.list_kinds(wheel.members)
-        for project, wheels in subject.wheels_by_project.items()
-        for wheel in wheels
-        if project.startswith(_DEVICE_PACKAGE)
-    }
-    for target, own in sorted(kinds.items()):
-        fact = gfx.get_gfx_targets().get(target)
-        for library, kind in sorted(set().union(*kinds.values()) - own):
-            if fact is not None and library not in fact.excluded:
-                message = f"{library} has {kind} for other targets of the set, and not for {target}"
-                name = subject.wheels_by_project[f"{_DEVICE_PACKAGE}{target}"][0].scan.path.name
-                findings.append(errors.Finding("error", message, subject=name))
-    if not any(targets_by_member.values()) and not kinds:
-        return definition.SkippedCheck("no wheel must have code for all targets")
-    return findings
+        for (name, member), targets in groups.items():
+            if missing := sorted(every - targets):
+                others = next(other for (other, _), held in groups.items() if held - targets)
+                yield error(f"{member} has no code for {' '.join(missing)}, and {others} has some", name)
+    releases: dict[tuple[str, str], dict[str, AuditedWheel]] = {}
+    for project, wheels in subject.wheels_by_project.items():
+        for wheel in wheels if project.startswith(_DEVICE_PACKAGE) else ():
+            key = wheel.system, str(wheel.name.version)
+            releases.setdefault(key, {})[project.removeprefix(_DEVICE_PACKAGE)] = wheel
+    for by_target in releases.values():
+        kinds = {target: kernels.list_kinds(wheel.members) for target, wheel in by_target.items()}
+        for target, own in sorted(kinds.items()):
+            fact = gfx.get_gfx_targets().get(target)
+            for library, kind in sorted(set().union(*kinds.values()) - own):
+                if fact is not None and library not in fact.excluded:
+                    message = f"{library} has {kind} for other targets of the set, and not for {target}"
+                    yield error(message, by_target[target].scan.path.name)
+    if not any(by_system.values()) and not releases:
+        raise Skip("no wheel must have code for all targets")
 
 
-_DEVICE_PACKAGE = "rocm-sdk-device-"
+def _list_libraries_for_all(wheel: AuditedWheel) -> dict[str, set[str]]:
+    """Return the targets of the libraries that must hold code for all, by the recipe of the wheel's project.
+
+    Where none must, and together they do, it is the wheel.
+    """
+    recipe = find_recipe(wheel.name.name)
+    if recipe is None:
+        return {}
+    rules = recipe.list_device_code_rules(wheel.expected.platform)
+    names = {name for rule in rules if rule.expect == "all" for name in wheel.find_members(rule.files)}
+    ruled = sorted(names & {*wheel.device_code, *wheel.moved_code})
+    if not ruled and not wheel.moved_code and wheel.targets:
+        return {"it": set(wheel.targets)}
+    held = {member: set(list_base_targets(wheel.list_member_targets(member))) for member in ruled}
+    return {member: targets for member, targets in held.items() if targets}
 
 
-@definition.check(
+@check(
     "RW074 set-runtimes (error)",
     why="Two OpenMP runtimes start twice the threads, and wait for their own alone.",
     fix="Repair all wheels in one image, so that they take in one library.",
     kind="set",
 )
-def check_set_runtimes(
-    subject: audited_set.AuditedSet,
-) -> list[errors.Finding] | definition.SkippedCheck:
+def check_set_runtimes(subject: AuditedSet) -> Findings:
     """The wheels bring one OpenMP runtime."""
-    findings: dict[str, errors.Finding] = {}
-    stack = sorted(set_environments.list_stack_projects(subject))
-    if not stack:
-        return definition.SkippedCheck("the set has no torch, and nothing that is built for one")
+    stack, told = set_environments.require_stack(subject), set[str]()
     for environment in set_environments.list_environments(subject):
         first: dict[str, str] = {}
         for project in stack:
             for wheel in set_environments.find_candidates(subject, project, environment)[:1]:
-                own = libraries.list_openmp_runtimes(wheel)
-                if first and own and not own.keys() & first.keys():
-                    message = (
-                        f"brings {next(iter(own.values()))}, and {next(iter(first.values()))} is another"
-                    )
-                    name = wheel.scan.path.name
-                    findings.setdefault(name, errors.Finding("error", message, subject=name))
-                first |= {digest: f"{wheel.scan.path.name}: {member}" for digest, member in own.items()}
-    return list(findings.values())
+                own, name = libraries.list_openmp_runtimes(wheel), wheel.scan.path.name
+                if first and own and not own.keys() & first.keys() and name not in told:
+                    told.add(name)
+                    other = next(iter(first.values()))
+                    yield error(f"brings {next(iter(own.values()))}, and {other} is another", name)
+                first |= {digest: f"{name}: {member}" for digest, member in own.items()}
 
 
-@definition.check(
+@check(
     "RW075 set-overlaps (error)",
     why="Which of both is there depends on the order of installation; removing one breaks the other.",
     fix="Take the file out of one of the wheels.",
     kind="set",
 )
-def check_set_overlaps(subject: audited_set.AuditedSet) -> list[errors.Finding]:
+def check_set_overlaps(subject: AuditedSet) -> Findings:
     """No two projects install different files under one name."""
-    findings: dict[str, errors.Finding] = {}
+    told = set[str]()
     for environment in set_environments.list_environments(subject):
         owners: dict[str, tuple[str, str]] = {}  # path → digest, and whose
         for project in subject.wheels_by_project:
@@ -281,98 +246,78 @@ def check_set_overlaps(subject: audited_set.AuditedSet) -> list[errors.Finding]:
                     if place.is_library and ".dist-info/" not in member:
                         first, _ = owners.setdefault(place.path, (digest, name))
                         shared += [place.path] if first != digest else []
-                if shared:
-                    message = f"has {definition.join_names(shared)}; {owners[shared[0]][1]} has another"
-                    findings.setdefault(name, errors.Finding("error", message, subject=name))
-    return list(findings.values())
+                if shared and name not in told:
+                    told.add(name)
+                    yield error(f"has {join_names(shared)}; {owners[shared[0]][1]} has another", name)
 
 
-@definition.check(
+@check(
     "RW064 set-complete (error)",
     why="With that Python installers take torch from here, and the rest from elsewhere, or nothing.",
     fix="Build what is missing, or leave that Python out.",
     kind="set",
 )
-def check_set_complete(subject: audited_set.AuditedSet) -> list[errors.Finding] | definition.SkippedCheck:
+def check_set_complete(subject: AuditedSet) -> Findings:
     """Every project has a wheel for each Python that another one has a wheel for."""
-    stack = set_environments.list_stack_projects(subject)
-    by_environment: dict[set_environments.SetEnvironment, set[str]] = {}
+    stack = sorted(set_environments.list_stack_projects(subject))
+    projects: dict[set_environments.SetEnvironment, set[str]] = {}
+    systems: dict[str, set[str]] = {}
     for project in stack:
         for wheel in subject.wheels_by_project[project]:
             for environment in set_environments.list_tagged_environments(wheel):
-                by_environment.setdefault(environment, set()).add(project)
-    if not by_environment:
-        return definition.SkippedCheck(
-            "no torch in the set, and nothing that is built for one, is for one Python alone"
-        )
-    findings = []
-    for project in sorted(stack):
-        systems = {
-            environment.system
-            for wheel in subject.wheels_by_project[project]
-            for environment in set_environments.list_tagged_environments(wheel)
-        }
-        for environment in sorted(by_environment):
-            if environment.system in systems and not set_environments.find_candidates(
-                subject, project, environment
-            ):
-                others = ", ".join(sorted(by_environment[environment]))
-                message = f"there is no {project} for {environment}, and there is {others}"
-                findings.append(errors.Finding("error", message, "build it, or leave that Python out"))
-    return findings
+                projects.setdefault(environment, set()).add(project)
+                systems.setdefault(project, set()).add(environment.system)
+    if not projects:
+        raise Skip("no torch in the set, and nothing that is built for one, is for one Python alone")
+    for project in stack:
+        for environment in sorted(projects):
+            is_for = environment.system in systems.get(project, ())
+            if is_for and not set_environments.find_candidates(subject, project, environment):
+                others = ", ".join(sorted(projects[environment]))
+                yield error(f"there is no {project} for {environment}, and there is {others}")
 
 
-@definition.check(
+@check(
     "RW065 set-plan (error)",
     why="A release has gaps that nobody decided on.",
     fix="Build what is missing, or plan without it.",
     kind="set",
 )
-def check_set_plan(subject: audited_set.AuditedSet) -> list[errors.Finding] | definition.SkippedCheck:
+def check_set_plan(subject: AuditedSet) -> Findings:
     """Every wheel that was planned is there, with code for every target."""
     planned = subject.files.planned
     if planned is None:
-        return definition.SkippedCheck(
-            "nothing says what was planned: --plan FILE (of `matrix --json` or `plan --json`)"
-        )
-    findings = [finding for cell in planned for finding in _judge_cell(subject, cell)]
-    if any(project.startswith("rocm-sdk-device-") for project in subject.wheels_by_project):
-        targets = {(target, cell.platform) for cell in planned for target in cell.targets}
-        systems = {
-            environment.system: environment for environment in set_environments.list_environments(subject)
-        }
-        for target, platform in sorted(targets):
-            project = f"rocm-sdk-device-{gfx.strip_features(target)}"
-            if platform in systems and not set_environments.find_candidates(
-                subject, project, systems[platform]
-            ):
-                message = f"there is no {project} for {platform}, and {target} was planned"
-                findings.append(errors.Finding("error", message, "add ROCm's package for that GPU"))
-    return findings
+        raise Skip("nothing says what was planned: the set.json of a staged set does")
+    for cell in planned:
+        yield from _judge_cell(subject, cell)
+    if not any(project.startswith(_DEVICE_PACKAGE) for project in subject.wheels_by_project):
+        return
+    systems = {environment.system: environment for environment in set_environments.list_environments(subject)}
+    for target, platform in sorted({(target, cell.platform) for cell in planned for target in cell.targets}):
+        project = f"{_DEVICE_PACKAGE}{gfx.strip_features(target)}"
+        environment = systems.get(platform)
+        if environment and not set_environments.find_candidates(subject, project, environment):
+            message = f"there is no {project} for {platform}, and {target} was planned"
+            yield error(message, tip="add ROCm's package for that GPU")
 
 
-def _judge_cell(subject: audited_set.AuditedSet, cell: audited_set.PlannedWheel) -> Iterator[errors.Finding]:
+def _judge_cell(subject: AuditedSet, cell: PlannedWheel) -> Findings:
+    # a plan names no architecture
+    architectures = ("amd64", "arm64") if cell.platform == "windows" else ("x86_64", "aarch64")
     wheels = [
         wheel
-        for wheel in subject.wheels_by_project.get(cell.project, ())
-        if any(environment.accepts(wheel.scan.path.name) for environment in _list_cell_environments(cell))
+        for architecture in architectures
+        for wheel in set_environments.find_candidates(
+            subject,
+            cell.project,
+            set_environments.SetEnvironment(cell.python, cell.platform, architecture),
+        )
     ]
     words = f"{cell.project} for Python {cell.python} on {cell.platform}"
     if not wheels:
-        yield errors.Finding(
-            "error", f"there is no {words}, which was planned", "build it, or plan without it"
-        )
+        yield error(f"there is no {words}, which was planned")
         return
     held = {target for wheel in wheels for target in wheel.targets}
     if missing := sorted({gfx.strip_features(target) for target in cell.targets} - held):
         message = f"{words} has no code for {' '.join(missing)}, which was planned"
-        yield errors.Finding("error", message, subject=wheels[0].scan.path.name)
-
-
-def _list_cell_environments(cell: audited_set.PlannedWheel) -> list[set_environments.SetEnvironment]:
-    """Return the machines that a planned wheel may be for: a plan names no architecture."""
-    architectures = ("amd64", "arm64") if cell.platform == "windows" else ("x86_64", "aarch64")
-    return [
-        set_environments.SetEnvironment(cell.python, cell.platform, architecture)
-        for architecture in architectures
-    ]
+        yield error(message, wheels[0].scan.path.name)

@@ -11,6 +11,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from rocm_wheels.audit import audited_set, audited_wheel, metadata
+from rocm_wheels.audit.definition import Skip
 from rocm_wheels.core import errors
 from rocm_wheels.index import folder
 from rocm_wheels.models import project_names
@@ -61,6 +62,16 @@ class SetRequirement:
     environment: SetEnvironment
 
     @property
+    def file_name(self) -> str:
+        """The wheel's file name."""
+        return self.wheel.scan.path.name
+
+    @property
+    def way(self) -> str:
+        """What requires it, for people: ``its extra devel``, or ``it``."""
+        return next((f"its extra {extra}" for extra in self.extras if extra), "it")
+
+    @property
     def project(self) -> str:
         """The project that is required (normalized)."""
         return canonicalize_name(self.requirement.name)
@@ -79,12 +90,18 @@ def list_stack_projects(subject: audited_set.AuditedSet) -> frozenset[str]:
     stack = {TORCH_PROJECT, *TRITON_NAMES, *list_recipe_distributions()}
     for project, wheels in subject.wheels_by_project.items():
         for wheel in wheels:
-            requirements = parse_requirements(wheel)
-            if any(
-                r.name == TORCH_PROJECT and metadata.get_exact_version(r) is not None for r in requirements
-            ):
+            pins = (metadata.get_exact_version(r) for r in wheel.requirements if r.name == TORCH_PROJECT)
+            if any(pins):
                 stack.add(project)
     return frozenset(stack & set(subject.wheels_by_project))
+
+
+def require_stack(subject: audited_set.AuditedSet) -> list[str]:
+    """Return the projects of the stack, sorted; ``Skip`` of a set that has none."""
+    stack = sorted(list_stack_projects(subject))
+    if not stack:
+        raise Skip("the set has no torch, and nothing that is built for one")
+    return stack
 
 
 def list_environments(subject: audited_set.AuditedSet) -> tuple[SetEnvironment, ...]:
@@ -117,17 +134,12 @@ def list_tagged_environments(wheel: audited_wheel.AuditedWheel) -> list[SetEnvir
     ]
 
 
-def parse_requirements(wheel: audited_wheel.AuditedWheel) -> list[Requirement]:
-    """Return Requires-Dist; [] of a wheel whose METADATA cannot be read."""
-    return [Requirement(text) for text in wheel.scan.metadata.requires_dist] if wheel.scan.metadata else []
-
-
 def iterate_requirements(subject: audited_set.AuditedSet) -> Iterator[SetRequirement]:
     """Yield what the wheels of a set require, for each machine that they can be installed on."""
     environments = list_environments(subject)
     for wheels in subject.wheels_by_project.values():
         for wheel in wheels:
-            requirements = [(line, _list_named_extras(line, wheel)) for line in parse_requirements(wheel)]
+            requirements = [(line, _list_named_extras(line, wheel)) for line in wheel.requirements]
             for environment in environments:
                 if not environment.accepts(wheel.scan.path.name):
                     continue
@@ -157,12 +169,6 @@ def find_candidates(
     """Return the wheels of a project that can be installed on a machine."""
     wheels = subject.wheels_by_project.get(project, ())
     return [wheel for wheel in wheels if environment.accepts(wheel.scan.path.name)]
-
-
-def get_version(wheel: audited_wheel.AuditedWheel) -> Version:
-    """Return the version of a wheel whose name could be read."""
-    assert wheel.scan.name is not None
-    return wheel.scan.name.version
 
 
 def list_older_versions(

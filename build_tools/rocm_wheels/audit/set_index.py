@@ -5,31 +5,25 @@ from __future__ import annotations
 from dataclasses import replace
 from urllib.parse import unquote, urlsplit
 
-from rocm_wheels.audit import audited_set, definition
-from rocm_wheels.core import errors
+from rocm_wheels.audit.audited_set import AuditedSet
+from rocm_wheels.audit.definition import Findings, Skip, check
 from rocm_wheels.index import verify
 
 
-@definition.check(
+@check(
     "RW070 set-index (error)",
     why="Some installer does not find a wheel, or refuses it.",
-    fix="`rocm-wheels index build` writes the pages again.",
+    fix="`rocm-wheels index build` writes the pages again; `rocm-wheels index verify` tells more.",
     kind="set",
 )
-def check_set_index(subject: audited_set.AuditedSet) -> list[errors.Finding] | definition.SkippedCheck:
+def check_set_index(subject: AuditedSet) -> Findings:
     """The index is what installers read: pages, links, digests, METADATA."""
-    if not subject.files.index_url:
-        return definition.SkippedCheck("the set is no index")
-    verified = verify.verify_index(subject.files.index_url)
-    return [
-        replace(
-            finding,
-            message=f"{finding.check}: {finding.message}",
-            tip=finding.tip or "`rocm-wheels index verify` tells more",
-            subject=_get_place(finding.subject, subject.files.index_url),
-        )
-        for finding in verified.findings
-    ]
+    url = subject.files.index_url
+    if not url:
+        raise Skip("the set is no index")
+    for finding in verify.verify_index(url).findings:
+        message, place = f"{finding.check}: {finding.message}", _get_place(finding.subject, url)
+        yield replace(finding, message=message, subject=place)
 
 
 def _get_place(url: str, index_url: str) -> str:
