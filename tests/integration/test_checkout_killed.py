@@ -1,26 +1,22 @@
 """`kill -9` at every kind of moment: the next run carries on, and nothing is lost.
 
-Each kind of command is cut in two of the tests, the first of its kind in one and the last in the other;
-the exhaustive tests cut both in each.
+The exhaustive tests cut the first and the last command of each kind; the sample three from each start.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-import signal
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
-from crash import SHIM, begin_count, commands, counting, cut_at_event, in_a_process, points
+from crash import CutPrograms, killed_at_events, points, sample
 from source_trees import Tree, Upstream, content
 
 from rocm_wheels.sources import checkout
-
-# Pythons from 3.12 on warn of every fork where threads are; ours (xdist's, which waits) holds no lock
-pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 
 
 @dataclass(frozen=True)
@@ -45,22 +41,15 @@ class Killed:
     """Runs a checkout whose programs are counted and cut."""
 
     def __init__(self, upstream: Upstream, folder: Path) -> None:
-        self.upstream, self.folder, self.tree = upstream, folder, folder / "tree"
+        self.upstream, self.tree = upstream, folder / "tree"
         self.hipify = True
-        self.bin = folder / "bin"
-        self.bin.mkdir()
-        for name, real in (("git", shutil.which("git")), ("python", sys.executable)):
-            (self.bin / name).write_text(SHIM.replace("REAL", f"'{real}'"))
-            (self.bin / name).chmod(0o755)
+        self.programs = CutPrograms(folder, self.tree)
 
     def run(self, ref: str, at: int, how: str, *, commit: bool = True) -> list[str]:
         """Check out; return the commands that were started (their first word)."""
-        begin_count(self.folder)
-        env = counting(self.upstream.env, self.bin, self.folder, at, how)
-        request, python = self.request(ref, commit), self.bin / "python"
-        ended = in_a_process(lambda: checkout.checkout_project(request, env=os.environ, python=python), env)
-        assert ended == (-9 if at else 0)
-        return commands(self.folder)
+        request, python = self.request(ref, commit), self.programs.python
+        work = partial(checkout.checkout_project, request, env=os.environ, python=python)
+        return self.programs.cut(work, self.upstream.env, at, how)
 
     def request(self, ref: str, commit: bool) -> checkout.CheckoutRequest:
         tree = Tree(self.upstream, self.tree)
@@ -93,18 +82,15 @@ def test_killed_and_run_again(
     commit = start != "uncommitted"
     killed = Killed(upstream, tmp_path)
     killed.hipify = start != "not hipified"
-    template = tmp_path / "template"
     if start != "nothing":
         killed.again("main", commit=commit)
-        shutil.copytree(killed.tree, template, symlinks=True)
+        killed.programs.template = shutil.copytree(killed.tree, tmp_path / "template", symlinks=True)
     log = killed.run("feature", 0, how, commit=commit)
     wanted, head = content(killed.tree), upstream.git(killed.tree, "rev-parse", "HEAD")
     chosen = points(log, turn, exhaustive)
     assert len(chosen) >= (7 if killed.hipify else 4) // (1 if exhaustive else 2)
-    for at in chosen if exhaustive else chosen[turn // 2 :: 2]:  # every second one, in turns
-        shutil.rmtree(killed.tree)
-        if start != "nothing":
-            shutil.copytree(template, killed.tree, symlinks=True)
+    for at in sample(chosen, exhaustive, 3):
+        killed.programs.restore()
         killed.run("feature", at, how, commit=commit)
         result = killed.again("feature", commit=commit)
         assert (result.head, content(killed.tree)) == (head, wanted), (at, log[at - 1])
@@ -117,27 +103,17 @@ def test_killed_between_two_steps_of_our_own(
     upstream: Upstream, whole: Whole, tmp_path: Path, *, empty: bool, exhaustive: bool
 ) -> None:
     """In a folder that is there and empty, and in one that is not, from the first that is made on."""
-    killed, log = Killed(upstream, tmp_path), tmp_path / "log"
-
-    def check_out(at: int) -> None:
-        cut_at_event(at, None if at else log)
-        killed.again("main")
+    killed = Killed(upstream, tmp_path)
 
     def begin() -> None:
-        shutil.rmtree(killed.tree, ignore_errors=True)
+        killed.programs.restore()
         if empty:
             killed.tree.mkdir()
 
-    begin()
-    assert in_a_process(lambda: check_out(0), os.environ) == 0
-    events = log.read_text().splitlines()
-    folders = [number for number, event in enumerate(events, start=1) if ".git/rocm-wheels'" in event]
-    chosen = range(1, len(events)) if exhaustive else [folders[1], len(events) // (3 if empty else 2)]
-    for at in chosen:
-        begin()
-        assert in_a_process(lambda at=at: check_out(at), os.environ) == -signal.SIGKILL  # type: ignore[misc]
-        assert killed.again("main").head == whole.head, (at, events[at - 1])
-        assert content(killed.tree) == whole.files, (at, events[at - 1])
+    work = partial(killed.again, "main")
+    for event in killed_at_events(work, begin=begin, exhaustive=exhaustive, most=3):
+        assert work().head == whole.head, event
+        assert content(killed.tree) == whole.files, event
 
 
 @pytest.mark.contract

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import pytest
 import s3_servers
+from crash import killed_at_events
 from flaky_server import FileServer, serving
 from rocm_artifacts import add, compressed, make_artifacts, pack, packed_tree, page, put, with_digests
 from warm_python import warm_python
@@ -506,12 +508,8 @@ def test_an_interruption_is_no_failure(server: FileServer, large: str, tmp_path:
     assert run.returncode == 130 and "Traceback" not in said
 
 
-class Killed(BaseException):
-    """What ends a run at once."""
-
-
 def test_a_run_that_ends_at_any_write_is_completed_by_the_next(
-    fetch: Fetch, files: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fetch: Fetch, files: dict[str, bytes], tmp_path: Path, exhaustive: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from rocm_wheels.sdk import fetch_artifacts
 
@@ -527,34 +525,12 @@ def test_a_run_that_ends_at_any_write_is_completed_by_the_next(
         found = {path.relative_to(folder): path for path in folder.rglob("*") if path.is_file()}
         return {str(name): path.read_bytes() for name, path in found.items() if name.parts[0] != ".fetch"}
 
-    writes = (
-        (Path, "rename"),
-        (Path, "unlink"),
-        (fetch_artifacts, "write_json_file"),
-        (fetch_artifacts.os, "replace"),
-    )
-    done, number = False, 0
-    while not done:
-        number += 1
-        left = iter(range(number))
-
-        def counted(real: Callable[..., object], left: Iterator[int] = left) -> Callable[..., object]:
-            def write(*arguments: object, **more: object) -> object:
-                of_the_lock = isinstance(arguments[0], Path) and arguments[0].name == ".owner"
-                if not of_the_lock and next(left, None) is None:
-                    raise Killed
-                return real(*arguments, **more)
-
-            return write
-
-        with monkeypatch.context() as patched:
-            for owner, name in writes:
-                patched.setattr(owner, name, counted(getattr(owner, name)))
-            try:
-                fetch(*said, to=f"got{number}")
-                done = True
-            except Killed:
-                pass
-        fetch(*said, to=f"got{number}")
-        assert content_of(tmp_path / f"got{number}") == content_of(tmp_path / "whole"), number
-    assert number > 10
+    whole = content_of(tmp_path / "whole")
+    for event in killed_at_events(
+        lambda: fetch(*said),
+        begin=lambda: shutil.rmtree(tmp_path / "got", ignore_errors=True),
+        exhaustive=exhaustive,
+        like=r"os\.(rename|remove)",
+    ):
+        fetch(*said)
+        assert content_of(tmp_path / "got") == whole, event

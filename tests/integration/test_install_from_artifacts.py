@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import s3_servers
+from crash import killed_at_events
 from flaky_server import FileServer, serving
 from rocm_artifacts import add, pack, packed_tree, page, put, with_digests
 from warm_python import warm_python
@@ -173,12 +174,8 @@ def test_the_old_tree_stays_until_the_new_one_is_whole(
     assert "lib/rand_test_generic" in tree_of(tmp_path / "rocm")
 
 
-class Killed(BaseException):
-    """What ends a run at once."""
-
-
 def test_a_run_that_ends_at_any_rename_is_completed_by_the_next(
-    install: Install, server: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    install: Install, server: FileServer, tmp_path: Path, exhaustive: bool
 ) -> None:
     folder = tmp_path / "published"
     folder.mkdir()
@@ -187,26 +184,15 @@ def test_a_run_that_ends_at_any_rename_is_completed_by_the_next(
     said = ["--source", str(folder), *FAMILY]
     monkeypatch.setattr(fetch_artifacts, "DOWNLOADS", 1)
     install(*said)
-    whole, real, rename = tree_of(tmp_path / "rocm"), Path.rename, 0
-    while True:
-        install(*said, "--base-only")
-        left = iter(range(rename))
-
-        def write(path: Path, target: Path, left: Iterator[int] = left) -> Path:
-            if next(left, None) is None:
-                raise Killed
-            return real(path, target)
-
-        with monkeypatch.context() as patched:
-            patched.setattr(Path, "rename", write)
-            try:
-                install(*said)
-                break
-            except Killed:
-                rename += 1
+    whole = tree_of(tmp_path / "rocm")
+    for event in killed_at_events(
+        lambda: install(*said),
+        begin=lambda: install(*said, "--base-only"),
+        exhaustive=exhaustive,
+        like=r"os\.rename",
+    ):
         install(*said)
-        assert tree_of(tmp_path / "rocm") == whole, rename
-    assert rename > 8 and tree_of(tmp_path / "rocm") == whole
+        assert tree_of(tmp_path / "rocm") == whole, event
 
 
 def tarball(text: str) -> bytes:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from crash import cut_at_event, in_a_process
+from crash import killed_at_events
 from index_wheels import wheel
 from install_world import torch
 
@@ -117,26 +117,18 @@ def test_the_same_command_makes_what_a_killed_one_began(when: str, tmp_path: Pat
 
 @pytest.mark.contract
 @pytest.mark.skipif(sys.platform == "win32", reason="kills as POSIX does")
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_the_same_command_finishes_what_was_cut_at_a_step_of_our_own(
     tmp_path: Path, *, exhaustive: bool
 ) -> None:
-    folder, log = tmp_path / "venv", tmp_path / "log"
-
-    def install(at: int) -> None:
-        cut_at_event(at, None if at else log)
-        if code := boundary.run_command(install_command, words(folder, "torch")):
-            raise SystemExit(code)
-
-    assert in_a_process(lambda: install(0), os.environ) == 0
-    events = log.read_text().splitlines()
-    folders = [number for number, event in enumerate(events, start=1) if f"os.mkdir '{folder}" in event]
-    for at in range(1, len(events)) if exhaustive else [folders[-2], len(events) // 2]:
-        shutil.rmtree(folder)
-        ended = in_a_process(lambda at=at: install(at), os.environ)  # type: ignore[misc]
-        assert ended in {-signal.SIGKILL, 0 if exhaustive else -signal.SIGKILL}  # what is cached is not done
-        assert boundary.run_command(install_command, words(folder, "torch")) == 0, events[at - 1]
-        assert packages(folder) == {"torch", "triton"}, events[at - 1]
+    folder = tmp_path / "venv"
+    for event in killed_at_events(
+        lambda: sys.exit(boundary.run_command(install_command, words(folder, "torch"))),
+        begin=lambda: shutil.rmtree(folder, ignore_errors=True),
+        exhaustive=exhaustive,
+        most=3,
+    ):
+        assert boundary.run_command(install_command, words(folder, "torch")) == 0, event
+        assert packages(folder) == {"torch", "triton"}, event
 
 
 def other_things(folder: Path) -> None:

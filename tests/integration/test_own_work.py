@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import pytest
-from crash import SHIM, begin_count, commands, counting, in_a_process, points
+from crash import CutPrograms, in_a_process, points
 from source_trees import DEEP, MIDDLE, Tree, Upstream, content
 
 from rocm_wheels.core import errors
@@ -129,26 +129,20 @@ def test_work_in_a_tree_whose_checkout_was_killed(
     upstream: Upstream, tmp_path: Path, maker: str, *, exhaustive: bool
 ) -> None:
     """Commits from before, and all else that is put in afterwards; a sample takes a third for each maker."""
-    tree, template = Tree(upstream, tmp_path / "tree"), tmp_path / "template"
+    tree = Tree(upstream, tmp_path / "tree")
     MAKERS[maker](tree)
     before = tree.commit("Before", {"version.txt": "of before\n"})
-    shutil.copytree(tree.directory, template, symlinks=True)
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    for name, real in (("git", shutil.which("git")), ("python", sys.executable)):
-        (programs / name).write_text(SHIM.replace("REAL", f"'{real}'"))
-        (programs / name).chmod(0o755)
+    template = shutil.copytree(tree.directory, tmp_path / "template", symlinks=True)
+    programs = CutPrograms(tmp_path, tree.directory, template)
 
-    def cut(at: int, how: str) -> list[str]:
-        shutil.rmtree(tree.directory)
-        shutil.copytree(template, tree.directory, symlinks=True)
-        begin_count(tmp_path)
-        env = counting(upstream.env, programs, tmp_path, at, how)
-        there = Tree(upstream, tree.directory, env=env)
-        assert in_a_process(lambda: there.checkout("feature"), env) == (-9 if at else 0)
-        return commands(tmp_path)
+    def cut(at: int) -> list[str]:
+        programs.restore()
+        there = partial(Tree, upstream, tree.directory)
+        return programs.cut(
+            lambda: there(env=dict(os.environ)).checkout("feature"), upstream.env, at, "within"
+        )
 
-    log = cut(0, "within")
+    log = cut(0)
     cuts = points(log, 0, exhaustive=True)
     kinds = [what for what in WORK if what != "commit"]
     chosen = [(at, kind) for at in cuts for kind in kinds]
@@ -156,7 +150,7 @@ def test_work_in_a_tree_whose_checkout_was_killed(
         turn = list(MAKERS).index(maker)
         chosen = [(cuts[(5 * number + turn) % len(cuts)], kind) for number, kind in enumerate(kinds[turn::3])]
     for at, kind in chosen:
-        cut(at, "within")
+        cut(at)
         if (tree.directory / ".git/index.lock").exists():  # else their own git could not work there
             (tree.directory / ".git/index.lock").unlink()
         try:

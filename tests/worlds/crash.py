@@ -7,70 +7,54 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import shutil
 import signal
 import sys
+import tempfile
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
+import pytest
+
+from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import errors
+from rocm_wheels.stores import folder as folders
 from rocm_wheels.stores import store
 
-# ---- commands whose programs are counted, and cut at one of them as `kill -9` would
-
-WRITES = (
-    *(
-        "init",
-        "config",
-        "fetch",
-        "checkout",
-        "switch",
-        "submodule",
-        "update-ref",
-        "update-index",
-        "read-tree",
-    ),
-    *("write-tree", "hash-object", "reset", "add", "rm", "apply"),
-)
-
-# Counts the commands that we start (several at a time: each takes the first number whose file nobody has
-# made, and begins to look behind one that was taken), writes them down, and at number KILL_AT ends us, as
-# `kill -9` would, before or after the command did its work.
-SHIM = """#!/bin/sh
-seen=; for word in "$@"; do
-  if [ "$word" = -c ]; then seen=c; elif [ "$seen" = c ]; then seen=
-  else break; fi
-done
-case "$word" in */hipify_runner.py) eval "word=\\${$#}" ;; esac  # the script that it runs
-set -C; n=; read -r n 2> /dev/null < "$SHIM_FOLDER/taken"; n=$((n + 1))
-until { echo "$word" > "$SHIM_FOLDER/started/$n"; } 2> /dev/null; do n=$((n + 1)); done
-echo $n >| "$SHIM_FOLDER/taken"
-if [ $n = "$KILL_AT" ] && [ "$KILL_HOW" = before ]; then kill -9 $PPID; exit 1; fi
-if [ $n = "$KILL_AT" ] && [ "$KILL_HOW" = within ]; then
-  REAL "$@" & sleep 0.008; kill -9 $PPID $!; exit 1
-fi
-REAL "$@"; code=$?
-if [ $n = "$KILL_AT" ]; then kill -9 $PPID; fi
-exit $code
-"""
+Point = TypeVar("Point")
 
 
-def in_a_process(work: Callable[[], object], env: Mapping[str, str]) -> int:
+def sample(points: Sequence[Point], exhaustive: bool, most: int = 4) -> Sequence[Point]:
+    """Return all points, or ``most`` of them: the first, the last, and between them at even distances."""
+    if exhaustive or len(points) <= most:
+        return points
+    return [points[round(number * (len(points) - 1) / (most - 1))] for number in range(most)]
+
+
+def in_a_process(work: Callable[[], object], env: Mapping[str, str] = os.environ) -> int:
     """Do something in a process of its own; return its exit code, or minus the signal that ended it.
 
-    A copy of this one: a fresh Python would take longer to import what it needs than to be killed.
+    A copy of this one: a fresh Python would take longer to import what it needs than to be killed. Pythons
+    from 3.12 on warn of every fork where threads are; ours (xdist's, which waits) holds no lock.
     """
-    child = os.fork()
+    variables = dict(env)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
     if not child:
         code = 1
         try:
             os.environ.clear()
-            os.environ.update(env)
+            os.environ.update(variables)
             work()
             code = 0
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else bool(end.code)
         except BaseException:
             traceback.print_exc()
         finally:
@@ -79,6 +63,8 @@ def in_a_process(work: Callable[[], object], env: Mapping[str, str]) -> int:
             os._exit(code)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
+
+# ---- killed at something that the command itself does to the disk
 
 WRITING_EVENTS = frozenset({  # of Python's audit events: what changes a disk, or starts who does
     "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.symlink", "os.truncate", "os.chmod",
@@ -107,38 +93,146 @@ def cut_at_event(at: int, log: Path | None = None) -> None:
     sys.addaudithook(hook)
 
 
-def counting(env: Mapping[str, str], programs: Path, folder: Path, at: int, how: str) -> dict[str, str]:
-    """Return the environment in which the shims in ``programs`` count, and cut at a number."""
-    path = f"{programs}{os.pathsep}{os.environ['PATH']}"
-    return {**env, "PATH": path, "SHIM_FOLDER": str(folder), "KILL_AT": str(at), "KILL_HOW": how}
+def killed_at_events(
+    work: Callable[[], object],
+    *,
+    begin: Callable[[], object],
+    exhaustive: bool,
+    most: int = 4,
+    like: str = "",
+) -> Iterator[str]:
+    """Kill ``work`` before events that write, each time from what ``begin`` makes on, and yield each event.
+
+    The body of the loop runs the same command again, and says what must be true then. The sample has
+    ``most`` of the events, the exhaustive test each one; ``like`` (a pattern) leaves out all others.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder, "events")
+        begin()
+        assert in_a_process(lambda: (cut_at_event(0, log), work())) == 0
+        events = log.read_text().splitlines()
+    numbers = [number for number, event in enumerate(events, start=1) if re.search(like, event)]
+    killed = 0
+    for at in sample(numbers, exhaustive, most):
+        begin()
+        ended = in_a_process(lambda at=at: (cut_at_event(at), work()))  # type: ignore[misc]
+        assert ended in (0, -signal.SIGKILL), events[at - 1]  # 0: the run before had more to do
+        killed += bool(ended)
+        yield events[at - 1]
+    assert killed >= 2, events
 
 
-def begin_count(folder: Path) -> None:
-    """Let the commands of a run be counted from one."""
-    shutil.rmtree(folder / "started", ignore_errors=True)
-    (folder / "started").mkdir()
-    (folder / "taken").unlink(missing_ok=True)
+# ---- killed at a program that it starts
+
+WRITES = (  # commands of git, and the script, after which something is another
+    *("init", "config", "fetch", "checkout", "switch", "submodule", "update-ref", "update-index"),
+    *(
+        "read-tree",
+        "write-tree",
+        "hash-object",
+        "reset",
+        "add",
+        "rm",
+        "apply",
+        "tools/amd_build/build_amd.py",
+    ),
+)
+
+# Counts the commands that we start (several at a time: each takes the first number whose file nobody has
+# made, and begins to look behind one that was taken), writes them down, and at number KILL_AT ends us, as
+# `kill -9` would, before or after the command did its work.
+SHIM = """#!/bin/sh
+seen=; for word in "$@"; do
+  if [ "$word" = -c ]; then seen=c; elif [ "$seen" = c ]; then seen=
+  else break; fi
+done
+case "$word" in */hipify_runner.py) eval "word=\\${$#}" ;; esac  # the script that it runs
+set -C; n=; read -r n 2> /dev/null < "$SHIM_FOLDER/taken"; n=$((n + 1))
+until { echo "$word" > "$SHIM_FOLDER/started/$n"; } 2> /dev/null; do n=$((n + 1)); done
+echo $n >| "$SHIM_FOLDER/taken"
+if [ $n = "$KILL_AT" ] && [ "$KILL_HOW" = before ]; then kill -9 $PPID; exit 1; fi
+if [ $n = "$KILL_AT" ] && [ "$KILL_HOW" = within ]; then
+  REAL "$@" & sleep 0.008; kill -9 $PPID $!; exit 1
+fi
+REAL "$@"; code=$?
+if [ $n = "$KILL_AT" ]; then kill -9 $PPID; fi
+exit $code
+"""
 
 
-def commands(folder: Path) -> list[str]:
-    """Return the commands that were started (their first word), in that order."""
-    started = sorted((folder / "started").iterdir(), key=lambda file: int(file.name))
-    return [file.read_text().strip() for file in started]
+class CutPrograms:
+    """A tree that is worked in by git and a Python behind scripts, which may end who started them.
+
+    Each run begins from ``template``, a copy of the tree; or from nothing, where there is none.
+    """
+
+    def __init__(self, folder: Path, tree: Path, template: Path | None = None) -> None:
+        self.folder, self.tree, self.template = folder / "programs", tree, template
+        self.folder.mkdir(parents=True)
+        for name, real in (("git", shutil.which("git")), ("python", sys.executable)):
+            (self.folder / name).write_text(SHIM.replace("REAL", f"'{real}'"))
+            (self.folder / name).chmod(0o755)
+        self.python = self.folder / "python"
+
+    def restore(self) -> None:
+        shutil.rmtree(self.tree, ignore_errors=True)
+        if self.template is not None:
+            shutil.copytree(self.template, self.tree, symlinks=True)
+
+    def cut(
+        self, work: Callable[[], object], env: Mapping[str, str], at: int = 0, how: str = "after"
+    ) -> list[str]:
+        """Do something with the tree as it is; return the programs that it started (their first words).
+
+        It is killed ``before``, ``within`` or ``after`` its program number ``at`` (from 1; 0: never).
+        """
+        started = self.folder / "started"
+        shutil.rmtree(started, ignore_errors=True)
+        started.mkdir()
+        (self.folder / "taken").unlink(missing_ok=True)
+        counted = {"SHIM_FOLDER": str(self.folder), "KILL_AT": str(at), "KILL_HOW": how}
+        path = f"{self.folder}{os.pathsep}{os.environ['PATH']}"
+        assert in_a_process(work, {**env, "PATH": path, **counted}) == (-signal.SIGKILL if at else 0)
+        return [file.read_text().strip() for file in sorted(started.iterdir(), key=lambda f: int(f.name))]
 
 
 def points(log: list[str], turn: int, exhaustive: bool) -> list[int]:
-    """Choose commands of the kinds that write, and the script: of every other kind, the first or the last.
+    """Choose programs of the kinds that write: of every other kind, the first or the last.
 
     Four ``turn``s in a row choose all of them.
     """
     found = set()
-    for number, kind in enumerate(kind for kind in (*WRITES, "tools/amd_build/build_amd.py") if kind in log):
+    for number, kind in enumerate(kind for kind in WRITES if kind in log):
         both = (log.index(kind), len(log) - 1 - log[::-1].index(kind))
         if exhaustive:
             found.update(both)
         elif (number + turn) % 2 == 0:
             found.add(both[(number + turn) // 2 % 2])
     return sorted(n + 1 for n in found)
+
+
+# ---- a full disk
+
+
+def run_on_full_disk(words: Sequence[str], room: int) -> tuple[int, str]:
+    """Run a command of ours that can write no file larger than ``room``; return code and messages.
+
+    RLIMIT_FSIZE stands for the disk: the write fails as one to a full disk does (EFBIG, not ENOSPC).
+    """
+    import resource
+
+    reading, writing = os.pipe()
+
+    def work() -> None:
+        os.dup2(writing, 1), os.dup2(writing, 2)
+        sys.stdout = sys.stderr = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+        resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
+        sys.exit(boundary.run_command(main.cli, words))
+
+    code = in_a_process(work)
+    os.close(writing)
+    with open(reading, encoding="utf-8") as said:
+        return code, said.read()
 
 
 # ---- stores in which a chosen write goes wrong
@@ -263,3 +357,30 @@ class Watched(FaultyStore):
             guest, self.guest = self.guest, None
             guest()
         return super()._write(named, work, path)
+
+
+def killed_at_writes(
+    start: Path, change: Callable[[Watched], object], *, exhaustive: bool, most: int = 4
+) -> Iterator[tuple[str, Path]]:
+    """Kill a change of the store in the folder ``start`` after its writes; yield each, and the store's copy.
+
+    Copies are made of hard links: nothing in a store is ever written in place.
+    """
+
+    def copy(name: str, at: str = "", fault: str = "") -> Watched:
+        place = start.with_name(f"{start.name} {name}")
+        shutil.copytree(start, place, symlinks=True, copy_function=os.link)
+        return Watched(folders.FolderStore(place), at=at, fault=fault)
+
+    mark = next(_changes)
+    clean = copy(f"clean {mark}")
+    change(clean)
+    for number, write in enumerate(sample(list(dict.fromkeys(clean.writes)), exhaustive, most)):
+        store = copy(f"killed {mark}.{number}", write, "after")
+        with pytest.raises(Killed):
+            change(store)
+        assert store.folder is not None
+        yield write, store.folder
+
+
+_changes = itertools.count(1)
