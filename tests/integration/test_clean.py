@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import signal
+import shutil
 import subprocess
 import sys
 import time
@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from crash import killed_at_events
 from warm_python import warm_python
 
+from rocm_wheels.cli import boundary, main
 from rocm_wheels.compile import build_trees
 from rocm_wheels.pipeline import run_record
 
@@ -231,45 +233,31 @@ def test_a_run_on_another_machine_keeps_its_record(work: Path) -> None:
 
 @pytest.mark.contract_slow
 @pytest.mark.slow
-def test_killed_in_the_middle_nothing_half_looks_whole_and_the_next_goes_on(work: Path) -> None:
-    """Kill a real cleaning after each of its deletions of a file or folder, and look what is left."""
-    script = """
-import os, signal, sys
-from rocm_wheels.cli.main import main
-left = int(sys.argv.pop(1))
-def counted(real):
-    def call(*args, **given):
-        global left
-        left -= 1
-        if left < 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return real(*args, **given)
-    return call
-# shutil.rmtree asks these to be what os has: they are changed before it is first used
-for name in ("rename", "unlink", "rmdir"):
-    setattr(os, name, counted(getattr(os, name)))
-import shutil
-shutil._use_fd_functions = False
-main()
-"""
+def test_killed_in_the_middle_nothing_half_looks_whole_and_the_next_goes_on(
+    work: Path, tmp_path: Path, exhaustive: bool
+) -> None:
+    """Killed at its deletions of files and folders; what is left is looked at."""
     victims = ["trees/pytorch/aaaaaaaaaaaa", "environments/py3.12-rocm-gt1.0", "rejected/torch-2.9-cp311"]
     whole = {victim: listing(work / victim) for victim in victims}
+    template = shutil.copytree(work, tmp_path / "template")
     words = ["clean", "--work-dir", str(work), "--older-than", "7d"]
-    killed = 0
-    for after in range(60):
-        done = subprocess.run(
-            [sys.executable, "-c", script, str(after), *words], capture_output=True, check=False
-        )
+
+    def begin() -> None:
+        shutil.rmtree(work)
+        shutil.copytree(template, work)
+
+    for event in killed_at_events(
+        lambda: sys.exit(boundary.run_command(main.cli, words)),
+        begin=begin,
+        exhaustive=exhaustive,
+        like=r"os\.(rename|remove|rmdir)",
+    ):
         for victim in victims:
-            assert not (work / victim).exists() or listing(work / victim) == whole[victim]
-        if done.returncode == 0:
-            break
-        assert done.returncode == -signal.SIGKILL, done.stderr
-        killed += 1
-    assert killed > 5
-    assert cleaned(work, "--kind", "rejected") == []
-    assert [name for name in listing(work) if ".going" in name] == []
-    assert (work / "trees" / "pytorch" / "bbbbbbbbbbbb" / "inner" / "file").exists()
+            assert not (work / victim).exists() or listing(work / victim) == whole[victim], event
+        assert boundary.run_command(main.cli, words) == 0
+        assert not any((work / victim).exists() for victim in victims), event
+        assert [name for name in listing(work) if ".going" in name] == [], event
+        assert (work / "trees" / "pytorch" / "bbbbbbbbbbbb" / "inner" / "file").exists()
 
 
 def test_trees_that_wait_in_checkouts(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from audit_wheels import Draft, library
+from crash import run_on_full_disk
 from index_server import serve_folder
 from release_world import FAMILY, NEWER, NOW, OLDER, TAG, a_lock, rocm_wheel, several_drafts
 from s3_servers import a_bucket, environment, moto
@@ -355,14 +356,9 @@ def test_room_is_looked_for_before_and_a_full_disk_is_named(
     with monkeypatch.context() as patched:
         patched.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(1, 1, 0))  # type: ignore[attr-defined]
         assert re.search("are to be written, and .* has room for 0 B", run(*words, code=15))
-    # -B: a compiled module would be cut off, too
-    program = "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (900, 900)); "
-    program += "from rocm_wheels.cli.main import main; main()"
-    ended = subprocess.run(
-        [sys.executable, "-B", "-c", program, *words], capture_output=True, text=True, check=False
-    )
-    assert ended.returncode == 15, ended.stderr
-    assert "cannot write to" in ended.stderr and "free some space" in ended.stderr
+    code, said = run_on_full_disk(words, 900)
+    assert code == 15, said
+    assert "cannot write to" in said and "free some space" in said
     assert not list((tmp_path / "final").glob("*.whl"))
     run(*words)
 

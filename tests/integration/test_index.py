@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import tarfile
@@ -19,6 +18,7 @@ from pathlib import Path
 
 import pytest
 from audit_wheels import Draft
+from crash import killed_at_events, run_on_full_disk
 from flaky_server import serve_requests
 from index_server import IndexServer, serve_folder
 from index_wheels import NOW, Properties, drop, files, make_object, variant, wheel
@@ -239,29 +239,12 @@ def test_uv_takes_the_variant_that_the_index_names(tmp_path: Path) -> None:
     install(UV, [*preview, "--no-index", "--find-links", str(root / "torch")], tmp_path, "torch")
 
 
-KILLED = """
-    import os, signal, sys
-    from pathlib import Path
-    left = int(sys.argv.pop(1))
-    def deadly(real):
-        def call(*words, **named):
-            global left
-            if left == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-            left -= 1
-            return real(*words, **named)
-        return call
-    os.replace, os.unlink, os.rmdir = map(deadly, (os.replace, os.unlink, os.rmdir))
-    os.mkdir = deadly(os.mkdir)
-    from rocm_wheels.cli.boundary import run_command
-    from rocm_wheels.cli.main import cli
-    sys.exit(run_command(cli, sys.argv[1:]))
-"""
-
-
 def start(script: str, *words: object) -> subprocess.Popen[str]:
     argv = [*warm_python(), "-c", textwrap.dedent(script), *map(str, words)]
     return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+CHANGING = r"os\.(rename|remove|rmdir|mkdir)"  # events of the disk that readers may see
 
 
 def contents(root: Path) -> Mapping[str, bytes]:
@@ -281,7 +264,7 @@ CHANGES = {
 @pytest.mark.skipif(sys.platform == "win32", reason="nothing is like SIGKILL there")
 @pytest.mark.parametrize("change", CHANGES)
 def test_the_same_command_finishes_a_change_that_was_killed(
-    change: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    change: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exhaustive: bool
 ) -> None:
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
     fresh = tmp_path / "fresh"
@@ -306,26 +289,32 @@ def test_the_same_command_finishes_a_change_that_was_killed(
     assert before != after
     assert boundary.run_command(main.cli, ["index", "build", str(whole), str(other)]) == 0
     with_other = contents(whole)
-    for point in range(0, 200, 3):  # by hand all of them: range(200)
-        root, argv = made(f"killed-{point}")
-        child = start(KILLED, point, *argv)
-        told, _ = child.communicate()
-        if child.returncode == 0:
-            break
-        assert child.returncode == -signal.SIGKILL, told
+    root, argv = made("killed")
+
+    def begin() -> None:
+        shutil.rmtree(root)
+        made("killed")
+
+    kills = killed_at_events(
+        lambda: sys.exit(boundary.run_command(main.cli, argv)),
+        begin=begin,
+        exhaustive=exhaustive,
+        most=6,
+        like=CHANGING,
+    )
+    for point, event in enumerate(kills):
         faults = {finding.check for finding in verify.verify_index(str(root)).findings}
         # nothing is broken that was not
-        assert faults <= {"stale-page", "not-listed", "forms-differ", *gone}, (point, faults)
+        assert faults <= {"stale-page", "not-listed", "forms-differ", *gone}, (event, faults)
         if point % 2:  # another command comes between
             assert boundary.run_command(main.cli, ["index", "build", str(root), str(other)]) == 0
         elif change != "drop":  # all pages are made again, of the files that have come
             assert boundary.run_command(main.cli, ["index", "build", str(root)]) == 0
-            assert verify.verify_index(str(root)).findings == (), point
+            assert verify.verify_index(str(root)).findings == (), event
         assert boundary.run_command(main.cli, argv) == 0
         expected, now = with_other if point % 2 else after, contents(root)
-        assert now == expected, (point, sorted(now.keys() ^ expected.keys()))
-        assert verify.verify_index(str(root)).findings == (), point
-    assert point > 20
+        assert now == expected, (event, sorted(now.keys() ^ expected.keys()))
+        assert verify.verify_index(str(root)).findings == (), event
 
 
 def list_versions(root: Path, project: str, page: str) -> set[str]:
@@ -341,27 +330,28 @@ def list_versions(root: Path, project: str, page: str) -> set[str]:
 @pytest.mark.contract
 @pytest.mark.skipif(sys.platform == "win32", reason="nothing is like SIGKILL there")
 @pytest.mark.parametrize("change", ["add", "drop"])
-def test_what_a_wheel_requires_is_there_wherever_it_is(change: str, tmp_path: Path) -> None:
+def test_what_a_wheel_requires_is_there_wherever_it_is(change: str, tmp_path: Path, exhaustive: bool) -> None:
     """A torch is never seen without the triton that it pins, whatever the change is cut at."""
     fresh = tmp_path / "fresh"
     old = [wheel(fresh, version="2.9.0", requires=("triton==3.5.0",)), wheel(fresh, "triton", "3.5.0")]
     new = [wheel(fresh, version="2.10.0", requires=("triton==3.6.0",)), wheel(fresh, "triton", "3.6.0")]
     argv = {"add": ["build", *map(str, new)], "drop": ["build", "--drop-missing"]}[change]
-    seen = set()
-    for point in range(100):
-        root = tmp_path / f"index-{point}"
+    root, seen = tmp_path / "index", set()
+
+    def begin() -> None:
+        shutil.rmtree(root, ignore_errors=True)
         update.add_wheels(root, old if change == "add" else [*old, *new], now=NOW)
         for file in [file for path in new for file in root.rglob(path.name)]:
             file.unlink()
-        child = start(KILLED, point, "index", argv[0], root, *argv[1:])
-        told, _ = child.communicate()
+
+    def work() -> None:
+        sys.exit(boundary.run_command(main.cli, ["index", argv[0], str(root), *argv[1:]]))
+
+    for event in killed_at_events(work, begin=begin, exhaustive=exhaustive, most=8, like=CHANGING):
         for page in ("html", "json"):
             torch, triton = (list_versions(root, project, page) for project in ("torch", "triton"))
-            assert "2.10.0" not in torch or "3.6.0" in triton, (point, page)
+            assert "2.10.0" not in torch or "3.6.0" in triton, (event, page)
             seen.add("2.10.0" in torch)
-        if child.returncode == 0:
-            break
-        assert child.returncode == -signal.SIGKILL, told
     assert seen == {True, False}
 
 
@@ -400,16 +390,8 @@ def test_a_copy_that_does_not_fit_leaves_nothing(tmp_path: Path) -> None:
     update.add_wheels(root, [wheel(tmp_path)], now=NOW)
     large = wheel(tmp_path, version="2.10.0", text="x" * 200_000)
     before = files(root)
-    script = """
-        import resource, sys
-        from rocm_wheels.cli.boundary import run_command
-        from rocm_wheels.cli.main import cli
-        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
-        sys.exit(run_command(cli, ["index", "build", *sys.argv[1:]]))
-    """
-    child = start(script, root, large)
-    told, _ = child.communicate()
-    assert child.returncode == 2
+    code, told = run_on_full_disk(["index", "build", str(root), str(large)], 100_000)
+    assert code == 2
     assert "File too large" in told
     assert "`ulimit -f`" in told
     assert files(root) == before

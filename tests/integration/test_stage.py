@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 import s3_servers
-from crash import FaultyStore, in_a_process
+from crash import FaultyStore, in_a_process, run_on_full_disk
 from index_server import serve_folder
 from our_pip import PIP, UV
 from promoted_sets import (
@@ -464,16 +464,9 @@ def test_every_write_may_be_killed_by_the_system(world: World, small: StagePlan,
 @pytest.mark.contract
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no limit of this kind")
 def test_a_full_disk_is_named_and_filled_up_later(world: World, plan: StagePlan, tmp_path: Path) -> None:
-    # -B: a compiled module would be cut off, too
-    program = "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (900, 900)); "
-    program += "from rocm_wheels.cli.main import main; main()"
-    words = world.words(str(tmp_path / "store"))
-    command = [sys.executable, "-B", "-c", program, *words]
-    found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert found.returncode == 15, found.stderr
-    assert (
-        "cannot write" in found.stderr and "free some space, then run the same command again" in found.stderr
-    )
+    code, said = run_on_full_disk(world.words(str(tmp_path / "store")), 900)
+    assert code == 15, said
+    assert "cannot write" in said and "free some space, then run the same command again" in said
     store = FolderStore(tmp_path / "store")
     assert visible(store) == [] and not list((tmp_path / "store" / ".store" / "parts").iterdir())
     stage(store, plan)
