@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from crash import FaultyStore, Killed, Watched
+from crash import FaultyStore, Killed, Watched, killed_at_writes
 from edited_documents import reseal
 from install_world import make_environment
 from judged_sets import policy, said
@@ -142,16 +142,13 @@ Change = Callable[[Store, wheel_set.SetDocument], None]
 
 
 def kill_at_each(
-    sets: Sets, start: Path, key: Path, change: Change, document: wheel_set.SetDocument, *, every: int = 1
+    sets: Sets, start: Path, key: Path, change: Change, document: wheel_set.SetDocument, *, exhaustive: bool
 ) -> list[Path]:
-    """Kill a change after each of its writes; the same change carries on. Return the stores as they were."""
-    clean = sets.store(linked(start, start.with_name(f"{start.name} {change.__name__}")))
-    change(clean, document)
+    """Kill a change after its writes; the same change carries on. Return the stores as they were."""
     left = []
-    for number, write in enumerate(clean.writes[::every]):
-        killed = linked(start, start.with_name(f"{start.name} {change.__name__} {number}"))
-        with pytest.raises(Killed):
-            change(sets.store(killed, write, "after"), document)
+    for _, killed in killed_at_writes(
+        start, lambda store: change(store, document), exhaustive=exhaustive, most=3
+    ):
         left.append(killed)
         place = linked(killed, killed.with_name(f"{killed.name} again"))
         change(sets.store(place), document)
@@ -163,15 +160,15 @@ def kill_at_each(
 def test_what_a_killed_change_leaves_is_finished_by_the_same_command_and_signed(
     *, sets: Sets, signed: Path, keys: list[Path], tmp_path: Path, exhaustive: bool
 ) -> None:
-    signing, (old, new), every = Signing(keys[0]), sets.documents, 1 if exhaustive else 3
+    signing, (old, new) = Signing(keys[0]), sets.documents
     start = linked(signed, tmp_path / "start")
-    for killed in kill_at_each(sets, start, keys[0], signing.promote, new, every=every):
+    for killed in kill_at_each(sets, start, keys[0], signing.promote, new, exhaustive=exhaustive):
         if json.loads((killed / CHANNEL).read_bytes())["pending"]:  # or it is put back
             signing.abandon(sets.store(killed), new)
             require_signed(sets, killed, keys[0])
             assert signing.promoter(sets.store(killed)).read_channel_record().channel.shown == (old.id,)
     signing.promote(sets.store(start), new)
-    kill_at_each(sets, start, keys[0], signing.demote, new, every=every)
+    kill_at_each(sets, start, keys[0], signing.demote, new, exhaustive=exhaustive)
 
 
 @pytest.mark.contract
@@ -184,7 +181,7 @@ def test_an_abandoned_change_that_is_killed_is_finished_and_signed(
         start = linked(signed, tmp_path / name)
         with pytest.raises(Killed):
             signing.promote(sets.store(start, at, "after"), new)
-        kill_at_each(sets, start, keys[0], signing.abandon, new, every=1 if exhaustive else 2)
+        kill_at_each(sets, start, keys[0], signing.abandon, new, exhaustive=exhaustive)
 
 
 @pytest.mark.parametrize("at", [f"replace {CHANNEL}", f"replace {MANIFEST}"])
@@ -217,7 +214,7 @@ def test_a_new_channel_is_signed_from_its_first_set_on_whatever_write_is_the_las
     stable, (old, _new) = Signing(keys[0], channel="stable"), sets.documents
     start, path = linked(signed, tmp_path / "start"), PATHS.channel_manifest("stable")
     for number, killed in enumerate(
-        kill_at_each(sets, start, keys[0], stable.promote, old, every=1 if exhaustive else 4)
+        kill_at_each(sets, start, keys[0], stable.promote, old, exhaustive=exhaustive)
     ):
         again = linked(killed, tmp_path / f"put back {number}")
         pending = json.loads((again / PATHS.channel_document("stable")).read_bytes())["pending"]
@@ -529,19 +526,17 @@ def test_an_installer_takes_nothing_unsigned_of_a_change_that_was_killed(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
+    exhaustive: bool,
 ) -> None:
     """The old set, as it was signed; nothing while pages are neither of what was signed; then the new set."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     signing, new = Signing(keys[0], datetime.now(timezone.utc).replace(microsecond=0)), sets.documents[1]
     start = linked(signed, tmp_path / "start")
     signing.begin(sets.store(start))
-    clean = sets.store(linked(start, tmp_path / "clean"))
-    signing.promote(clean, new)
     seen = []
-    for number, write in enumerate(clean.writes):
-        place = linked(start, tmp_path / str(number))
-        with pytest.raises(Killed):
-            signing.promote(sets.store(place, write, "after"), new)
+    for _, place in killed_at_writes(
+        start, lambda store: signing.promote(store, new), exhaustive=exhaustive, most=7
+    ):
         url = f"{sets.url}{quote(place.relative_to(sets.root).as_posix())}/{FAMILY}/simple/nightly/"
         code, text = choose(url, keys[0], capsys)
         seen.append({0: "new" if "torch-2.9.2" in text else "old", 17: "nothing"}[code])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -11,11 +12,12 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 from pathlib import Path
 
 import pytest
 import s3_servers
-from crash import FaultyStore, in_a_process, run_on_full_disk
+from crash import FaultyStore, in_a_process, run_on_full_disk, sample
 from index_server import serve_folder
 from our_pip import PIP, UV
 from promoted_sets import (
@@ -420,41 +422,19 @@ def test_bytes_that_are_not_those_that_were_sent_are_found(plan: StagePlan, tmp_
     require_whole(store, plan)
 
 
-KILLED = """
-import os, sys
-sys.path[:0] = {path!r}
-from pathlib import Path
-from crash import FaultyStore
-from release_world import World
-from rocm_wheels.stores.folder import FolderStore
-from promoted_sets import small_plan, stage
-os.fsync = lambda _: None
-world = World(Path({world!r}))
-plan = small_plan(world)
-clean = FaultyStore(FolderStore(Path({place!r}) / "clean"))
-stage(clean, plan)
-for number, write in enumerate(clean.writes):
-    for fault in ("kill -9 in", "kill -9 after"):  # before it is after the one before
-        child = os.fork()
-        if not child:
-            store = FolderStore(Path({place!r}) / f"{{number}} {{fault}}")
-            stage(FaultyStore(store, at=write, fault=fault), plan)
-            os._exit(1)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -9, (write, fault)
-"""
-
-
 @pytest.mark.contract
 @pytest.mark.usefixtures("no_power_cuts")
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no kill -9")
-def test_every_write_may_be_killed_by_the_system(world: World, small: StagePlan, tmp_path: Path) -> None:
+def test_every_write_may_be_killed_by_the_system(small: StagePlan, tmp_path: Path, exhaustive: bool) -> None:
     """When all is written but has no name yet, and after it; then a second run does the rest."""
-    program = KILLED.format(path=sys.path, world=str(world.folder), place=str(tmp_path))
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
-    places = [path for path in tmp_path.iterdir() if path.name != "clean"]
-    assert len(places) == 2 * 10
-    for place in places:
-        store = FolderStore(place)
+    clean = FaultyStore(FolderStore(tmp_path / "clean"))
+    stage(clean, small)
+    assert len(clean.writes) == 10
+    kills = list(product(clean.writes, ("kill -9 in", "kill -9 after")))  # before it is after the one before
+    for number, (write, fault) in enumerate(sample(kills, exhaustive, 6)):
+        store = FolderStore(tmp_path / str(number))
+        killed = FaultyStore(store, at=write, fault=fault)
+        assert in_a_process(lambda killed=killed: stage(killed, small)) == -signal.SIGKILL  # type: ignore[misc]
         if visible(store):
             require_whole(store, small)
         stage(store, small, LATER)

@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 import pytest
 import s3_servers
-from crash import Killed, KilledAfter, Watched
+from crash import Killed, KilledAfter, Watched, sample
 from index_server import serve_folder
 from judged_sets import policy, said
 from our_pip import PIP, UV
@@ -185,13 +185,13 @@ def require_finished(sets: Sets, place: Path, wanted: dict[str, bytes]) -> None:
 
 @pytest.mark.contract
 def test_a_refresh_that_was_killed_is_finished_and_a_view_is_one_set_or_the_other(
-    sets: Sets, tmp_path: Path
+    sets: Sets, tmp_path: Path, exhaustive: bool
 ) -> None:
     before = sets.copy(tmp_path / "before")
     assert sets.get(before) == sets.get(before, "pip") == "new"
     writes, wanted = clean_run(sets, tmp_path / "clean")
     seen = []
-    for number, write in enumerate(writes):
+    for number, write in enumerate(sample(writes, exhaustive, 7)):
         place = sets.copy(tmp_path / str(number))
         with pytest.raises(Killed):
             refresh(sets.store(place, write, "after" if number % 4 else "before"))
@@ -222,10 +222,10 @@ def test_a_refresh_that_is_killed_again_and_again_comes_to_an_end(
 
 
 @pytest.mark.contract
-def test_who_knows_less_never_has_the_last_word(sets: Sets, tmp_path: Path) -> None:
+def test_who_knows_less_never_has_the_last_word(sets: Sets, tmp_path: Path, exhaustive: bool) -> None:
     """At a write of one refresh comes another: with the same knowledge, or with a pass that makes good."""
     writes, wanted = clean_run(sets, tmp_path / "clean")
-    for number, (write, more) in enumerate(product(writes, (False, True))):
+    for number, (write, more) in enumerate(product(sample(writes, exhaustive), (False, True))):
         place = sets.copy(tmp_path / str(number))
         store = sets.store(place, write, "")
 
@@ -313,15 +313,11 @@ def test_a_set_that_lost_files_leaves_its_views_and_is_named(
 
 def test_refresh_in_s3_over_a_bad_line_and_killed(sets: Sets, exhaustive: bool) -> None:
     bucket = s3_servers.a_bucket()
-    every = 1 if exhaustive else 8
-    require_refreshed_in_s3(sets, lambda url="": s3_servers.a_store(url, bucket=bucket), every)
+    require_refreshed_in_s3(sets, lambda url="": s3_servers.a_store(url, bucket=bucket), exhaustive)
 
 
-def require_refreshed_in_s3(sets: Sets, connect: Callable[..., Store], every: int) -> None:
-    """Refresh in a bucket (``connect`` returns its store, by a URL), over a bad line and killed.
-
-    Killed after ``every``-th write.
-    """
+def require_refreshed_in_s3(sets: Sets, connect: Callable[..., Store], exhaustive: bool) -> None:
+    """Refresh in a bucket (``connect`` returns its store, by a URL), over a bad line and killed."""
     store, seen, faults = connect(), [0], ["503", "lost"]
     start = folder.FolderStore(sets.place)
     needed = [one.path for one in start.listing("")]
@@ -346,7 +342,7 @@ def require_refreshed_in_s3(sets: Sets, connect: Callable[..., Store], every: in
     count = len(watched.writes)
     refresh(watched)
     assert len(watched.writes) == count
-    for number, write in enumerate(watched.writes[::every]):
+    for number, write in enumerate(sample(watched.writes, exhaustive)):
         know(store, sets.new, "fail" if number % 2 == 0 else "pass", hours=2.5 - number / 100)
         with pytest.raises(Killed):
             refresh(Watched(store, at=write, fault="after"))
