@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _FILE = options.RegularFile()
 _SPLIT_AT_ONCE = 2  # each uses all cores for its libraries
 _FAT_TAG = "1fat"
+_MOST_COPIED = 16
 
 PlanT = TypeVar("PlanT", bound="wheel_plan.WheelPlan")
 
@@ -109,19 +110,35 @@ def stamp_command(  # noqa: PLR0917 - click passes them by name
     Examples:
       rocm-wheels wheel stamp dist/torch-*.whl --output-dir variants
     """
-    from rocm_wheels.package import variant_stamp
-    from rocm_wheels.variants import document
+    from rocm_wheels.wheels import wheel_code
 
-    choice = document.ProviderChoice(provider=asked.pop("provider"), rocm_property=asked.pop("rocm_property"))
-    joined = [(path.name, variant_stamp.read_joined_document(path)) for path in asked.pop("join")]
-    label = "null" if null and label is None else label
-    request = variant_stamp.StampRequest(label=label, null=null, choice=choice, joined=joined, **asked)
-    with options.show_activity("stamping", len(wheels)):
+    # the first ones, for each holds files open, are copied and read while what decides is loaded
+    copied = () if dry_run else wheels[:_MOST_COPIED]
+    with (
+        _make_wheels("stamping", len(wheels)) as (batch, _),
+        wheel_code.begin_copies(copied, output_dir, batch) as copies,
+    ):
+        from rocm_wheels.package import variant_stamp
+        from rocm_wheels.variants import document, targets
+
+        def read_targets(wheel: Path) -> targets.WheelTargets:
+            if wheel not in copies:
+                return targets.read_wheel_targets(wheel)
+            code = copies[wheel].code.result()
+            return targets.collect_wheel_targets(code.code, code.moved_code)
+
+        choice = document.ProviderChoice(
+            provider=asked.pop("provider"), rocm_property=asked.pop("rocm_property")
+        )
+        joined = [(path.name, variant_stamp.read_joined_document(path)) for path in asked.pop("join")]
+        label = document.NULL_LABEL if null and label is None else label
+        request = variant_stamp.StampRequest(label=label, null=null, choice=choice, joined=joined, **asked)
+        stamps = variant_stamp.plan_stamps(wheels, request, read_targets=read_targets)
         if dry_run:
-            stamps = variant_stamp.plan_stamps(wheels, request)
             done = [stamp.describe(output_dir) for stamp in stamps]
         else:
-            done = variant_stamp.stamp_wheels(wheels, request, output_dir)
+            begun = {wheel: copy.rewrite for wheel, copy in copies.items()}
+            done = variant_stamp.write_stamps(stamps, output_dir, batch=batch, begun=begun)
     lines = (f"{wheel.path}  {document.describe_properties(wheel.properties)}" for wheel in done)
     output.print_result(done, lines, as_json=as_json)
 

@@ -11,10 +11,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -22,43 +20,13 @@ from packaging.utils import canonicalize_name
 
 from rocm_wheels.core import errors, parallel
 from rocm_wheels.package import wheel_plan
-from rocm_wheels.variants import device_names, order
-from rocm_wheels.variants.document import (
-    AMD_NAMESPACE,
-    GFX_ARCH,
-    HOST_ROCM_VERSION,
-    ROCM_NAMESPACE,
-    ROCM_VERSION,
-    VARIANT_FILE_NAME,
-    Properties,
-    Provider,
-    ProviderChoice,
-    VariantMetadata,
-    list_values,
-    make_properties,
-    merge_documents,
-    parse_document,
-    parse_minor_version,
-)
-from rocm_wheels.variants.targets import (
-    FROM_WHEEL,
-    NO_TARGETS,
-    WheelTargets,
-    choose_targets,
-    read_wheel_targets,
-    select_rocm_targets,
-)
-from rocm_wheels.wheels import dist_info, sbom, write_together
-from rocm_wheels.wheels.edit import WheelEdit, get_edited_name
-from rocm_wheels.wheels.rewrite import (
-    BegunRewrite,
-    begin_rewrite,
-    read_dist_info_files,
-    require_distinct_targets,
-    rewrite_wheel,
-)
+from rocm_wheels.variants import device_names, document, order, targets
+from rocm_wheels.wheels import dist_info, edit, rewrite, sbom, write_together
 
 _ROCM_LOCAL = re.compile(r"(?:^|\.)(?:(?:dev)?rocm(?P<version>[0-9][0-9a-z.]*)|cpu)$")
+
+JoinedDocuments = Sequence[tuple[str, document.VariantMetadata]]
+ReadTargets = Callable[[Path], targets.WheelTargets]
 
 
 def strip_rocm_local(local: str | None) -> str:
@@ -70,30 +38,21 @@ def strip_rocm_local(local: str | None) -> str:
     return _ROCM_LOCAL.sub("", local or "")
 
 
-def find_rocm_versions(local: str | None, requirements: Sequence[str]) -> dict[str, str]:
-    """Return major.minor of ROCm by the place that states it: the local version, exact requirements."""
-    versions = {}
-    match = _ROCM_LOCAL.search(local or "")
-    if match and match["version"] and re.match(r"[0-9]+\.[0-9]", match["version"]):
-        versions[f"its version +{local}"] = ".".join(match["version"].split(".")[:2])
-    for text, version in wheel_plan.list_rocm_pins(requirements).items():
-        versions[f"its requirement {text}"] = parse_minor_version(version, input_name=text)
-    return versions
-
-
 def read_rocm_version(
     wheel: str, local: str | None, requirements: Sequence[str], requested: str | None
 ) -> str:
     """Return the ROCm version (major.minor) of a wheel; ``requested`` is ``--rocm``.
 
-    DataError when nothing states one, or when two places differ.
+    Its local version and exact requirements state it. DataError when nothing does, or when two places differ.
     """
-    versions = find_rocm_versions(local, requirements)
+    versions = {}
     if requested is not None:
-        versions = {
-            f"--rocm {requested}": parse_minor_version(requested, input_name="--rocm"),
-            **versions,
-        }
+        versions[f"--rocm {requested}"] = document.parse_minor_version(requested, input_name="--rocm")
+    match = _ROCM_LOCAL.search(local or "")
+    if match and match["version"] and re.match(r"[0-9]+\.[0-9]", match["version"]):
+        versions[f"its version +{local}"] = ".".join(match["version"].split(".")[:2])
+    for text, version in wheel_plan.list_rocm_pins(requirements).items():
+        versions[f"its requirement {text}"] = document.parse_minor_version(version, input_name=text)
     if not versions:
         raise errors.DataError(
             f"{wheel} does not say which ROCm it was made with: neither its version nor a requirement does",
@@ -108,29 +67,29 @@ def read_rocm_version(
 def strip_local_pins(requirements: Sequence[str]) -> list[str]:
     """Return requirements with pins like ``torch==2.9.0+rocm7.2`` without the part that variants replace.
 
-    The pins of the ROCm packages stay as they are: those are no variants.
+    The pins of the ROCm packages stay as they are: those are no variants. What is no requirement stays, too:
+    the writer of wheels refuses it, and says where it stands.
     """
-    return [_strip_local_pin(text) for text in requirements]
-
-
-def _strip_local_pin(text: str) -> str:
-    try:
-        requirement = Requirement(text)
-    except (InvalidRequirement, RecursionError):
-        return text  # the writer of wheels refuses it, and says where it stands
-    if wheel_plan.is_rocm_package(requirement.name):
-        return text
-    for specifier in requirement.specifier:
-        public, _, local = specifier.version.partition("+")
-        local = re.sub("[-_]", ".", local.lower())
-        if (remaining := strip_rocm_local(local)) != local:
-            text = text.replace(specifier.version, f"{public}+{remaining}" if remaining else public)
-    return text
+    stripped = []
+    for text in requirements:
+        try:
+            requirement = Requirement(text)
+        except (InvalidRequirement, RecursionError):
+            stripped.append(text)
+            continue
+        new = text
+        for specifier in () if wheel_plan.is_rocm_package(requirement.name) else requirement.specifier:
+            public, _, local = specifier.version.partition("+")
+            local = re.sub("[-_]", ".", local.lower())
+            if (remaining := strip_rocm_local(local)) != local:
+                new = new.replace(specifier.version, f"{public}+{remaining}" if remaining else public)
+        stripped.append(new)
+    return stripped
 
 
 @dataclass(frozen=True)
-class WheelFacts:
-    """A wheel: its name, its Requires-Dist values as written, its ``variant.json`` (None: it has none).
+class _WheelFacts:
+    """A wheel, its name, and its Requires-Dist values as written.
 
     ``devices``: the targets that the ROCm of its build has device packages for, as far as its bill tells.
     """
@@ -138,8 +97,7 @@ class WheelFacts:
     path: Path
     name: dist_info.WheelName
     requirements: tuple[str, ...]
-    document: bytes | None
-    devices: tuple[str, ...] = ()
+    devices: tuple[str, ...]
 
     @property
     def release(self) -> tuple[str, str]:
@@ -148,149 +106,123 @@ class WheelFacts:
         local = strip_rocm_local(version.local)
         return self.name.name, f"{version.public}+{local}" if local else version.public
 
-    @property
-    def is_stamped(self) -> bool:
-        """Whether it is a variant wheel, by its name or its content."""
-        return self.name.label is not None or self.document is not None
 
-
-def read_wheel_facts(wheel: Path) -> WheelFacts:
-    """Read a wheel's name and ``.dist-info`` folder, and inflate nothing else. DataError when it is none."""
+def _read_wheel_facts(wheel: Path) -> _WheelFacts:
+    """Read a wheel's name and ``.dist-info`` folder. DataError when it is no wheel, or cannot be stamped."""
     name = dist_info.parse_wheel_name(wheel.name)
-    files = read_dist_info_files(wheel)
+    files = rewrite.read_dist_info_files(wheel)
+    if name.label is not None or document.VARIANT_FILE_NAME in files:
+        raise errors.DataError(
+            f"{wheel} is a variant wheel already: {name.label or document.VARIANT_FILE_NAME}",
+            tip="make a plain wheel of it first: rocm-wheels wheel retag --label ''",
+        )
     fields, _ = dist_info.read_metadata_fields(files["METADATA"], f"{wheel}: METADATA")
-    devices = tuple(sbom.list_rocm_devices(files[sbom.SBOM_MEMBER])) if sbom.SBOM_MEMBER in files else ()
     requirements = dist_info.get_field_values(fields, "Requires-Dist")
-    return WheelFacts(wheel, name, requirements, files.get(VARIANT_FILE_NAME), devices)
+    if marked := list(filter(dist_info.has_variant_marker, requirements)):
+        raise errors.DataError(
+            f"{wheel}: METADATA has a variant marker, which no installer reads: {marked[0]}",
+            tip="take it out: rocm-wheels wheel retag --drop-requirement",
+        )
+    devices = tuple(sbom.list_rocm_devices(files[sbom.SBOM_MEMBER])) if sbom.SBOM_MEMBER in files else ()
+    return _WheelFacts(wheel, name, requirements, devices)
 
 
-JoinedDocuments = Sequence[tuple[str, VariantMetadata]]
-
-
-def read_joined_document(path: Path) -> VariantMetadata:
+def read_joined_document(path: Path) -> document.VariantMetadata:
     """Read the document of a stamped wheel or of a ``-variants.json``. DataError when there is none."""
     if path.suffix == ".whl":
-        content = read_dist_info_files(path).get(VARIANT_FILE_NAME)
+        content = rewrite.read_dist_info_files(path).get(document.VARIANT_FILE_NAME)
         if content is None:
             raise errors.DataError(
-                f"{path} has no {VARIANT_FILE_NAME}", tip="--join names a wheel that is stamped already"
+                f"{path} has no {document.VARIANT_FILE_NAME}",
+                tip="--join names a wheel that is stamped already",
             )
     else:
         try:
             content = path.read_bytes()
         except OSError as cause:
             raise errors.DataError(f"cannot read {path}: {cause.strerror}") from None
-    document = parse_document(content, name=str(path))
-    if not document.providers:
+    joined = document.parse_document(content, name=str(path))
+    if not joined.providers:
         raise errors.DataError(
             f"{path} names no providers, and a stamp names one for each namespace (PEP 850)",
             tip="make plain wheels of its wheels (wheel retag --label ''), and stamp them",
         )
-    return document
+    return joined
 
 
-def settle_release(
-    choice: ProviderChoice, variants: Iterable[Properties], joined: JoinedDocuments
-) -> VariantMetadata:
+def _settle_release(
+    choice: document.ProviderChoice, variants: Sequence[document.Properties], joined: JoinedDocuments
+) -> document.VariantMetadata:
     """Return what the stamps of a release share, as a document without variants.
 
     ``amd`` is ranked before ``rocm``: code for the very GPU is worth more than a newer ROCm. DataError when
     what was asked for differs from what the release says already, or documents that it joins do.
     """
-    property_sets = list(variants)
-    targets = chain.from_iterable(
-        properties.get(AMD_NAMESPACE, {}).get(GFX_ARCH, ()) for properties in property_sets
-    )
-    existing = merge_documents(joined) if joined else VariantMetadata((), {})
-    ours: dict[str, Provider] = {}
-    if choice.provider == "static" and _is_static(existing, AMD_NAMESPACE):
-        ours[AMD_NAMESPACE] = existing.providers[AMD_NAMESPACE]
+    amd, rocm = document.AMD_NAMESPACE, document.ROCM_NAMESPACE
+    existing = document.merge_documents(joined) if joined else document.VariantMetadata((), {})
+    listing = {name for name, provider in existing.providers.items() if provider.static_properties}
+
+    def list_stated(namespace: str, feature: str) -> list[str]:
+        return [value for stated in variants for value in stated.get(namespace, {}).get(feature, ())]
+
+    ours: dict[str, document.Provider] = {}
+    if choice.provider == "static" and amd in listing:
+        ours[amd] = existing.providers[amd]
     else:
-        ours[AMD_NAMESPACE] = choice.make_amd_provider(targets)
-    versions = chain.from_iterable(
-        properties.get(ROCM_NAMESPACE, {}).get(ROCM_VERSION, ()) for properties in property_sets
-    )
-    if stated_versions := set(versions):
-        is_listed = _is_static(existing, ROCM_NAMESPACE)
-        ours[ROCM_NAMESPACE] = (
-            existing.providers[ROCM_NAMESPACE] if is_listed else choice.make_rocm_provider(stated_versions)
-        )
-    providers = dict(existing.providers)
+        ours[amd] = choice.make_amd_provider(list_stated(amd, document.GFX_ARCH))
+    if versions := list_stated(rocm, document.ROCM_VERSION):
+        is_listed = rocm in listing
+        ours[rocm] = existing.providers[rocm] if is_listed else choice.make_rocm_provider(versions)
     for namespace, provider in ours.items():
-        providers[namespace] = _require_same_provider(
-            namespace, existing.providers.get(namespace, provider), provider, joined
-        )
-    namespaces = tuple(dict.fromkeys((*existing.namespaces, *ours)))
-    release = VariantMetadata(namespaces, {}, {namespace: providers[namespace] for namespace in namespaces})
-    _require_listed(release, property_sets)
-    return release
-
-
-def _is_static(document: VariantMetadata, namespace: str) -> bool:
-    return namespace in document.providers and bool(document.providers[namespace].static_properties)
-
-
-def _require_same_provider(
-    namespace: str, existing: Provider, ours: Provider, joined: JoinedDocuments
-) -> Provider:
-    """Return the provider that the release has; a static list that is there may be longer than ours."""
-    longer = ours.model_copy(update={"static_properties": existing.static_properties}) == existing and all(
-        set(values) <= set(existing.static_properties.get(feature, ()))
-        for feature, values in ours.static_properties.items()
-    )
-    if existing != ours and not longer:
-        raise errors.DataError(
-            f"{joined[0][0]} has {json.dumps(existing.as_json())} as the provider of {namespace}, this stamp "
-            f"{json.dumps(ours.as_json())}",
-            tip="a namespace has one provider in a release: choose the same, or stamp the others again",
-        )
-    return existing
-
-
-def _require_listed(release: VariantMetadata, variants: Iterable[Properties]) -> None:
-    """Raise DataError for a value that a static provider does not list: nobody could install that wheel."""
-    for namespace, feature, values in chain.from_iterable(map(list_values, variants)):
-        provider = release.providers.get(namespace)
-        if provider is None or not provider.static_properties:
-            continue
-        listed = provider.static_properties.get(feature, ())
-        if unlisted := sorted(set(values) - set(listed)):
+        theirs = existing.providers.get(namespace, provider)
+        # a static list that is there may be longer than ours
+        is_same = provider.model_copy(update={"static_properties": theirs.static_properties}) == theirs
+        if not is_same or any(
+            set(values) - set(theirs.static_properties.get(feature, ()))
+            for feature, values in provider.static_properties.items()
+        ):
             raise errors.DataError(
-                f"the release lists {_shorten_list(listed)} as {namespace} :: {feature}, "
-                f"and not {', '.join(unlisted)}",
-                tip="stamp all wheels of the release again, in one command",
+                f"{joined[0][0]} has {json.dumps(theirs.as_json())} as the provider of {namespace}, this"
+                f" stamp {json.dumps(provider.as_json())}",
+                tip="a namespace has one provider in a release: choose the same, or stamp the others again",
             )
-
-
-def _shorten_list(values: Sequence[str]) -> str:
-    return ", ".join(values if len(values) < 10 else (values[0], "…", values[-1])) or "nothing"
+    providers = {**ours, **existing.providers}
+    namespaces = tuple(dict.fromkeys((*existing.namespaces, *ours)))
+    # a value that a static provider does not list is of a wheel that nobody could install
+    for stated in variants:
+        for namespace, feature, values in document.list_values(stated):
+            static = providers[namespace].static_properties
+            listed = static.get(feature, ())
+            if static and (unlisted := sorted(set(values) - set(listed))):
+                shown = listed if len(listed) < 10 else (listed[0], "…", listed[-1])
+                raise errors.DataError(
+                    f"the release lists {', '.join(shown) or 'nothing'} as {namespace} :: {feature}, "
+                    f"and not {', '.join(unlisted)}",
+                    tip="stamp all wheels of the release again, in one command",
+                )
+    return document.VariantMetadata(namespaces, {}, {name: providers[name] for name in namespaces})
 
 
 @dataclass(frozen=True)
 class StampRequest:
     """What a stamp shall say, for all wheels of a call (see ``rocm-wheels wheel stamp --help``)."""
 
-    targets: str = FROM_WHEEL
+    targets: str = targets.FROM_WHEEL
     label: str | None = None
     rocm_version: str | None = None
-    choice: ProviderChoice = field(default_factory=ProviderChoice)
+    choice: document.ProviderChoice = field(default_factory=document.ProviderChoice)
     null: bool = False
     joined: JoinedDocuments = ()
 
     def __post_init__(self) -> None:
-        options = [
-            option
-            for option, value in (
-                ("--gfx", self.targets != FROM_WHEEL),
-                ("--label", self.label not in (None, "null")),
-                ("--rocm", self.rocm_version is not None),
-            )
-            if value
-        ]
-        if self.null and options:
-            raise errors.UsageError(
-                f"--null states no properties at all, so it does not go with {', '.join(options)}"
-            )
+        stated = {
+            "--gfx": self.targets != targets.FROM_WHEEL,
+            "--label": self.label not in (None, document.NULL_LABEL),
+            "--rocm": self.rocm_version is not None,
+        }
+        if self.null and any(stated.values()):
+            options = ", ".join(option for option, is_stated in stated.items() if is_stated)
+            raise errors.UsageError(f"--null states no properties at all, so it does not go with {options}")
 
 
 @dataclass(frozen=True)
@@ -299,13 +231,13 @@ class VariantStamp:
 
     source: Path
     label: str
-    properties: Properties
-    document: VariantMetadata
-    edit: WheelEdit
+    properties: document.Properties
+    document: document.VariantMetadata
+    edit: edit.WheelEdit
 
     def describe(self, folder: Path | None, size: int | None = None) -> StampedWheel:
         """Return the new wheel in ``folder`` (None: beside the old one); ``size`` None: it is not written."""
-        path = (folder or self.source.parent) / get_edited_name(self.source.name, self.edit)
+        path = (folder or self.source.parent) / edit.get_edited_name(self.source.name, self.edit)
         return StampedWheel(self.source, path, self.label, self.properties, size)
 
 
@@ -316,37 +248,18 @@ class StampedWheel:
     source: Path
     path: Path
     label: str
-    properties: Properties
+    properties: document.Properties
     size: int | None
 
 
-_MOST_BEGUN = 16  # wheels that are copied before all stamps are decided: each holds files open
-ReadTargets = Callable[[Path], WheelTargets]
-
-
 def plan_stamps(
-    wheels: Sequence[Path], request: StampRequest, *, read_targets: ReadTargets = read_wheel_targets
+    wheels: Sequence[Path], request: StampRequest, *, read_targets: ReadTargets = targets.read_wheel_targets
 ) -> list[VariantStamp]:
     """Decide the stamps of wheels; nothing is written. DataError or UsageError when one cannot be.
 
     ``read_targets`` is asked for the device code of each wheel, several at a time, when all else is right.
     """
-    if not wheels:
-        raise errors.UsageError(
-            "no wheels were named", tip="for example: rocm-wheels wheel stamp dist/torch-*.whl"
-        )
-    facts = [read_wheel_facts(wheel) for wheel in wheels]
-    for wheel in facts:
-        if wheel.is_stamped:
-            raise errors.DataError(
-                f"{wheel.path} is a variant wheel already: {wheel.name.label or VARIANT_FILE_NAME}",
-                tip="make a plain wheel of it first: rocm-wheels wheel retag --label ''",
-            )
-        if marked := list(filter(dist_info.has_variant_marker, wheel.requirements)):
-            raise errors.DataError(
-                f"{wheel.path}: METADATA has a variant marker, which no installer reads: {marked[0]}",
-                tip="take it out: rocm-wheels wheel retag --drop-requirement",
-            )
+    facts = [_read_wheel_facts(wheel) for wheel in wheels]
     versions: list[str | None] = [None] * len(facts)
     if not request.null:
         versions = [
@@ -355,37 +268,31 @@ def plan_stamps(
             )
             for wheel in facts
         ]
-    targets = parallel.run_in_parallel(read_targets, wheels, jobs=os.cpu_count() or 1)
-    releases: dict[tuple[str, str], list[tuple[WheelFacts, Properties]]] = {}
-    for wheel, version, wheel_targets in zip(facts, versions, targets, strict=True):
+    held = parallel.run_in_parallel(read_targets, wheels, jobs=os.cpu_count() or 1)
+    releases: dict[tuple[str, str], list[tuple[_WheelFacts, document.Properties]]] = {}
+    for wheel, version, wheel_targets in zip(facts, versions, held, strict=True):
         properties = _choose_properties(wheel, request, version, wheel_targets)
         releases.setdefault(wheel.release, []).append((wheel, properties))
-    stamps: dict[Path, VariantStamp] = {}  # by the name of the new file
+    stamps: dict[str, VariantStamp] = {}  # by the name of the new file
     for group in releases.values():
-        for stamp in _plan_release(group, request):
-            other = stamps.setdefault(stamp.describe(Path()).path, stamp)
+        release = _settle_release(request.choice, [properties for _, properties in group], request.joined)
+        documents = [*request.joined]
+        for wheel, properties in group:
+            label = order.check_label(request.label or order.make_label(properties), properties)
+            stated = replace(release, variants={label: properties})
+            # read back: so it is checked by the PEPs' rules
+            checked = document.parse_document(stated.to_json(), name=f"the stamp {label}")
+            documents.append((wheel.path.name, checked))
+            change = _make_edit(wheel, label, checked)
+            stamp = VariantStamp(wheel.path, label, properties, checked, change)
+            other = stamps.setdefault(edit.get_edited_name(wheel.path.name, change), stamp)
             if other is not stamp:
                 raise errors.UsageError(
-                    f"{other.source} and {stamp.source} would become the same variant, {stamp.label}",
+                    f"{other.source} and {stamp.source} would become the same variant, {label}",
                     tip="give one of them another --label, or another build tag",
                 )
+        document.merge_documents(documents)
     return list(stamps.values())
-
-
-def _plan_release(
-    group: Sequence[tuple[WheelFacts, Properties]], request: StampRequest
-) -> list[VariantStamp]:
-    """Return the stamps of the wheels of one release."""
-    release = settle_release(request.choice, [properties for _, properties in group], request.joined)
-    stamps = []
-    for wheel, properties in group:
-        label = order.check_label(request.label or order.make_label(properties), properties)
-        stated = replace(release, variants={label: properties})
-        document = parse_document(stated.to_json(), name=f"the stamp {label}")  # checked by the PEPs' rules
-        edit = _make_edit(wheel, label, document)
-        stamps.append(VariantStamp(wheel.path, label, properties, document, edit))
-    merge_documents([*request.joined, *((stamp.source.name, stamp.document) for stamp in stamps)])
-    return stamps
 
 
 def write_stamps(
@@ -393,7 +300,7 @@ def write_stamps(
     folder: Path | None,
     *,
     batch: write_together.WheelBatch,
-    begun: Mapping[Path, BegunRewrite] | None = None,
+    begun: Mapping[Path, rewrite.BegunRewrite] | None = None,
 ) -> list[StampedWheel]:
     """Write what was planned into ``folder`` (None: beside each wheel); the wheels themselves stay.
 
@@ -401,78 +308,60 @@ def write_stamps(
     UsageError, and nothing is written, when two would become one file.
     """
     ahead = begun or {}
-    require_distinct_targets((stamp.source, stamp.describe(folder).path) for stamp in stamps)
+    rewrite.require_distinct_targets((stamp.source, stamp.describe(folder).path) for stamp in stamps)
 
     def write_stamp(stamp: VariantStamp) -> StampedWheel:
-        if (rewrite := ahead.get(stamp.source)) is not None:
-            rewritten = rewrite.stage(stamp.edit).commit()
+        if stamp.source in ahead:
+            written = ahead[stamp.source].stage(stamp.edit).commit()
         else:
             stage = batch.find_stage(folder or stamp.source.parent)
-            rewritten = rewrite_wheel(stamp.source, stage, stamp.edit)
-        return stamp.describe(folder, rewritten.size)
+            written = rewrite.rewrite_wheel(stamp.source, stage, stamp.edit)
+        return stamp.describe(folder, written.size)
 
     return parallel.run_in_parallel(write_stamp, stamps, jobs=os.cpu_count() or 1)
 
 
-def stamp_wheels(wheels: Sequence[Path], request: StampRequest, folder: Path | None) -> list[StampedWheel]:
-    """Plan stamps and write them, as ``plan_stamps`` and ``write_stamps`` do; copying goes on meanwhile.
-
-    No file is there before all stamps are decided.
-    """
-    with write_together.write_together() as batch, ExitStack() as stack:
-        begun: dict[Path, BegunRewrite] = {}
-
-        def read_targets(wheel: Path) -> WheelTargets:
-            if len(begun) < _MOST_BEGUN:
-                stage = batch.find_stage(folder or wheel.parent)
-                begun[wheel] = stack.enter_context(begin_rewrite(wheel, stage))
-                return read_wheel_targets(begun[wheel].archive)  # its copy is checked by the same pass
-            return read_wheel_targets(wheel)
-
-        stamps = plan_stamps(wheels, request, read_targets=read_targets)
-        return write_stamps(stamps, folder, batch=batch, begun=begun)
-
-
 def _choose_properties(
-    wheel: WheelFacts, request: StampRequest, version: str | None, wheel_targets: WheelTargets
-) -> Properties:
-    is_bundled = request.choice.rocm_property == "bundled"
-    feature = (ROCM_NAMESPACE, ROCM_VERSION) if is_bundled else (AMD_NAMESPACE, HOST_ROCM_VERSION)
+    wheel: _WheelFacts, request: StampRequest, version: str | None, held: targets.WheelTargets
+) -> document.Properties:
     if version is not None:
-        wheel_targets = select_rocm_targets(str(wheel.path), wheel_targets, version)
-    targets = choose_targets(
-        str(wheel.path),
-        wheel_targets,
-        NO_TARGETS if request.null else request.targets,
-        generics=request.choice.reports_generics,
+        held = targets.select_rocm_targets(str(wheel.path), held, version)
+    requested = targets.NO_TARGETS if request.null else request.targets
+    chosen = targets.choose_targets(
+        str(wheel.path), held, requested, generics=request.choice.reports_generics
     )
-    return make_properties([(AMD_NAMESPACE, GFX_ARCH, targets), (*feature, [version] if version else [])])
+    namespace, feature = document.ROCM_NAMESPACE, document.ROCM_VERSION
+    if request.choice.rocm_property == "host":
+        namespace, feature = document.AMD_NAMESPACE, document.HOST_ROCM_VERSION
+    return document.make_properties(
+        [
+            (document.AMD_NAMESPACE, document.GFX_ARCH, chosen),
+            (namespace, feature, [version] if version else []),
+        ]
+    )
 
 
-def _make_edit(wheel: WheelFacts, label: str, document: VariantMetadata) -> WheelEdit:
-    targets = document.variants[label].get(AMD_NAMESPACE, {}).get(GFX_ARCH, ())
-    only_target = targets[0] if len(targets) == 1 and targets[0] in wheel.devices else None
+def _make_edit(wheel: _WheelFacts, label: str, stated: document.VariantMetadata) -> edit.WheelEdit:
+    chips = stated.variants[label].get(document.AMD_NAMESPACE, {}).get(document.GFX_ARCH, ())
+    # for one GPU alone rocm is required with its device package, so that its libraries have code for it
+    extra = device_names.make_device_extra(chips[0]) if len(chips) == 1 and chips[0] in wheel.devices else ""
 
     def change_requirements(old: Sequence[str]) -> list[str]:
-        new = list(old)
-        if only_target is not None:
-            extra = device_names.make_device_extra(only_target)
-            new = [_require_rocm_extra(text, extra) for text in new]
-        return strip_local_pins(new)
+        return strip_local_pins([_require_extra(text, extra) if extra else text for text in old])
 
     local = wheel.name.version.local or ""
     remaining = strip_rocm_local(local)
-    return WheelEdit(
+    return edit.WheelEdit(
         label=label,
-        put={VARIANT_FILE_NAME: document.to_json()},
+        put={document.VARIANT_FILE_NAME: stated.to_json()},
         local=remaining if remaining != local else None,
         requirements=change_requirements,
         step=f"stamp {label}",
     )
 
 
-def _require_rocm_extra(text: str, extra: str) -> str:
-    """Return a requirement on ``rocm`` with an extra, so that its libraries have code for the GPU."""
+def _require_extra(text: str, extra: str) -> str:
+    """Return a requirement; one on ``rocm`` itself with an extra."""
     requirement = Requirement(text)
     if canonicalize_name(requirement.name) != "rocm" or extra in requirement.extras:
         return text

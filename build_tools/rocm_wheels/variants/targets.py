@@ -11,16 +11,12 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
 
 from rocm_wheels.core import errors
 from rocm_wheels.device_code import code_objects
 from rocm_wheels.gpus import gpu
 from rocm_wheels.models import gfx
 from rocm_wheels.variants import document
-
-if TYPE_CHECKING:
-    from rocm_wheels.wheels.archive import WheelArchive
 
 FROM_WHEEL = "from-wheel"
 NO_TARGETS = "none"
@@ -51,17 +47,11 @@ class WheelTargets:
     by_rocm: Mapping[str, WheelTargets] = field(default_factory=dict)
 
 
-def read_wheel_targets(wheel: Path | WheelArchive) -> WheelTargets:
-    """Read what the tables of a wheel's device code say; one that is open is hashed as well.
-
-    DataError when it is damaged.
-    """
+def read_wheel_targets(wheel: Path) -> WheelTargets:
+    """Read what the tables of a wheel's device code say. DataError when it is damaged."""
     from rocm_wheels.wheels import wheel_code  # slow to import; installers only ask what targets stand for
 
-    if isinstance(wheel, Path):
-        device_code = wheel_code.read_device_code(wheel, whole=False)
-    else:
-        device_code = wheel_code.read_archive_code(wheel, whole=False, digest=True)
+    device_code = wheel_code.read_device_code(wheel, whole=False)
     return collect_wheel_targets(device_code.code, device_code.moved_code)
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from rocm_wheels.core import files
 from rocm_wheels.device_code import code_objects
-from rocm_wheels.wheels import archive
+from rocm_wheels.wheels import archive, rewrite, write_together
 
 
 @dataclass(frozen=True)
@@ -78,3 +82,32 @@ def read_archive_code(wheel: archive.WheelArchive, *, whole: bool, digest: bool 
         {name: objects for name, (objects, _) in readings.items() if objects},
         {name: archives for name, (_, archives) in readings.items() if archives},
     )
+
+
+class CopiedWheel(NamedTuple):
+    """A wheel that is copied, and whose device code is read, in threads."""
+
+    rewrite: rewrite.BegunRewrite
+    code: Future[FoundDeviceCode]
+
+
+@contextmanager
+def begin_copies(
+    wheels: Sequence[Path], folder: Path | None, batch: write_together.WheelBatch
+) -> Iterator[dict[Path, CopiedWheel]]:
+    """Begin to copy wheels into a batch (for ``folder``; None: beside each), and to read the tables of their
+    device code; the same pass hashes all that is copied. For what stays the same whatever is decided.
+
+    DataError for a wheel that is not sound; that of a damaged member comes with its code.
+    """
+    with ExitStack() as stack:
+        begun = {}
+        for wheel in dict.fromkeys(wheels):
+            stage = batch.find_stage(folder or wheel.parent)
+            begun[wheel] = stack.enter_context(rewrite.begin_rewrite(wheel, stage))
+        pool = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="rocm-wheels")
+        stack.callback(pool.shutdown, cancel_futures=True)  # before what it reads is closed
+        yield {
+            wheel: CopiedWheel(copy, pool.submit(read_archive_code, copy.archive, whole=False, digest=True))
+            for wheel, copy in begun.items()
+        }
