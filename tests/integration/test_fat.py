@@ -390,22 +390,6 @@ def test_libraries_under_their_full_version_get_the_name_of_the_soname(world: Wo
     assert loaded.index("lib/libhsa-runtime64.so.1") < loaded.index("lib/libamdhip64.so.7")
 
 
-@pytest.mark.contract
-def test_dry_run_and_build_tag(world: World, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    torch, links = world.write(tmp_path)
-    words = (torch, "--find-links", links, "--gfx", "gfx942;gfx1100", "-o", tmp_path / "fat", "--json")
-    assert fat(*words, "--dry-run", "--build-tag", "1fat") == 0
-    [planned] = json.loads(capfd.readouterr().out)["wheels"]
-    assert planned["libraries"][0] == "lib/libhsa-runtime64.so.1"
-    assert not (tmp_path / "fat").exists()
-    assert fat(*words, "--build-tag", "1fat") == 0
-    [written] = json.loads(capfd.readouterr().out)["wheels"]
-    assert planned == written | {"written": None}
-    assert Path(written["written"]).name == torch.name.replace("-cp311", "-1fat-cp311", 1)
-    assert not scan.scan_wheel(Path(written["written"])).faults
-    assert fat(*words, "--build-tag", "fat") == 2
-
-
 def torch_variant(folder: Path) -> str:
     """Give the torch in a folder the name of a variant wheel."""
     (torch,) = folder.glob("torch-*.whl")
@@ -512,24 +496,6 @@ def test_a_torch_for_windows(windows_world: World, tmp_path: Path, capfd: pytest
     torch, links = World(windows_world.torch, poorer).write(tmp_path / "2")
     assert fat(torch, "--find-links", links, "--gfx", "gfx942", "-o", tmp_path / "fat2") == 13
     assert "rocblas.dll" in capfd.readouterr().err
-
-
-@pytest.mark.contract
-def test_killed_at_any_time_it_leaves_no_half_wheel(world: World, tmp_path: Path) -> None:
-    torch, links = world.write(tmp_path)
-    words = ["wheel", "fat", torch, "--find-links", links, "--gfx", "gfx942", "-o", tmp_path / "fat"]
-    argv = [sys.executable, "-m", "rocm_wheels", *map(str, words)]
-    whole = make_fat(world, tmp_path / "whole").read_bytes()
-    for wait in (0.2, 0.5, 0.8, 1.1):
-        process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        try:
-            process.wait(wait)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        found = list((tmp_path / "fat").glob("*")) if (tmp_path / "fat").exists() else []
-        assert [path.name for path in found] in ([], [torch.name])
-        assert all(path.read_bytes() == whole for path in found)
 
 
 @pytest.mark.contract

@@ -30,7 +30,6 @@ from rocm_wheels.release import channel, stage, store_paths, wheel_set
 from rocm_wheels.sources.lock import format_lock
 from rocm_wheels.stores.folder import FolderStore
 from rocm_wheels.stores.store import Store, open_store
-from rocm_wheels.wheels import rewrite
 from rocm_wheels.wheels.edit import compare_wheels
 from rocm_wheels.wheels.sbom import SBOM_MEMBER, WheelParts, format_sbom, list_steps
 
@@ -296,26 +295,6 @@ def test_what_is_refused_leaves_all_as_it_was(
     before = files_in(tmp_path)
     assert re.search(said, run("wheel", "finalize", *raw, *words, "-o", tmp_path / "final", code=15))
     assert files_in(tmp_path) == before
-
-
-def test_a_run_may_end_at_any_wheel_and_the_next_carries_on(
-    wheels: list[Path], tmp_path: Path, run: Callable[..., str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    words = ["wheel", "finalize", *wheels, *USUAL, "--output-dir"]
-    run(*words, tmp_path / "clean")
-    real, output = rewrite.rewrite_wheel, tmp_path / "final"
-
-    def die(source: Path, *more: Any) -> Any:
-        if source.name.startswith("torchvision"):
-            raise KeyboardInterrupt
-        return real(source, *more)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(rewrite, "rewrite_wheel", die)
-        run(*words, output, code=130)
-    assert not list(output.glob("*.whl"))
-    run(*words, output)
-    assert files_in(output) == files_in(tmp_path / "clean")
 
 
 def test_wheels_come_from_a_bucket_and_what_a_killed_run_left_is_looked_at(

@@ -374,17 +374,6 @@ def test_a_recipe_can_say_what_is_there(world: World, run: Run, capfd: pytest.Ca
         assert report["wheels"] and ("libstray" in str(report)) == (not more), report
 
 
-def test_dry_run_writes_nothing_and_files_are_not_overwritten(world: World, run: Run) -> None:
-    wheel = world.write_torch()
-    code, planned = run(wheel, "--dry-run")
-    assert code == 0 and not world.out.exists()
-    world.out.mkdir()
-    target = world.out / planned["file_name"]
-    target.write_bytes(b"another")
-    assert run(wheel)[0] == 2 and target.read_bytes() == b"another"
-    assert [path.name for path in world.out.iterdir()] == [target.name]
-
-
 def test_wrong_input_leaves_with_2(world: World, run: Run) -> None:
     wheel = world.write_torch()
     variant = wheel.with_name(wheel.name.replace(".whl", "-rocm7.whl"))

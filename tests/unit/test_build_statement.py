@@ -12,8 +12,8 @@ from typing import Any, cast
 
 import pytest
 from audit_wheels import torch_draft
+from embedded_parts import embed_parts
 
-from rocm_wheels.package.sbom import embed_provenance
 from rocm_wheels.pipeline import build_statement
 from rocm_wheels.sdk import resolve_packages
 from rocm_wheels.wheels import sbom
@@ -83,7 +83,7 @@ def write(folder: Path, env: dict[str, str]) -> ProvenanceStatement:
         )
     }
     planned = SimpleNamespace(request=build, inputs=inputs, environment=environment, tools=tools)
-    wheel = embed_provenance(torch_draft().write(folder), folder, b"a lock\n", PARTS).path
+    wheel = embed_parts(torch_draft().write(folder), b"a lock\n", PARTS).path
     moment = build_statement.BuildMoment(
         "20261121-120000", "2026-11-21T12:00:00Z", "2026-11-21T13:00:00Z", 3, 4
     )

@@ -126,6 +126,14 @@ def test_dry_run_writes_nothing(report: tuple[Path, Report], tmp_path: Path) -> 
     assert code == 0
     assert planned
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+    _, done = run("-o", tmp_path / "new")
+    plans, wheels = (value["wheels"] if isinstance(value, dict) else value for value in (planned, done))
+    for plan, wheel in zip(plans, wheels, strict=True):
+        if isinstance(plan, dict):
+            decided = plan.keys() - {"written", "size"}  # which are None before
+            assert {key: plan[key] for key in decided} == {key: wheel[key] for key in decided}
+        else:
+            assert plan == wheel
 
 
 def test_other_content_is_not_replaced(report: tuple[Path, Report], tmp_path: Path) -> None:

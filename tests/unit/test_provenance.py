@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 from audit_wheels import torch_draft
+from embedded_parts import embed_parts
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import errors
 from rocm_wheels.package import provenance
-from rocm_wheels.package.sbom import embed_provenance
 from rocm_wheels.wheels import sbom
 from rocm_wheels.wheels.edit import WheelEdit
 from rocm_wheels.wheels.rewrite import rewrite_wheel
@@ -68,7 +68,7 @@ def make_predicate(*, lock: bytes = LOCK, source: sbom.SourcePart = SOURCE) -> d
 def make_wheel(folder: Path, **changed: Any) -> Path:
     """Return a torch with lock, bill of materials, and a statement beside it."""
     folder.mkdir(parents=True, exist_ok=True)
-    wheel = embed_provenance(torch_draft().write(folder), folder, LOCK, PARTS).path
+    wheel = embed_parts(torch_draft().write(folder), LOCK, PARTS).path
     write_statement(wheel, format_statement(wheel.name, hash_bytes(wheel), make_predicate(**changed)))
     return wheel
 

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 from binary_writer import HOST, bundle, coff, compress, elf, hip, kpack, pad, wheel
@@ -182,22 +181,6 @@ def test_refusals_leave_nothing_behind(tmp_path: Path, capfd: pytest.CaptureFixt
     assert prune(bare, "--gfx", "gfx942", "-o", tmp_path / "thin") == 13
     assert prune(good, "--gfx", "gfx9999", "-o", tmp_path / "thin") == 2
     assert not (tmp_path / "thin").exists()
-
-
-def test_dry_run_tells_all_and_writes_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    section = compress(bundle(HOST, *map(code, FOUR)), 3, "zstd")
-    source = wheel(tmp_path, {"demo/lib.so": elf({".hip_fatbin": section}), "demo/a.co": code("gfx906")[1]})
-    words = (source, "--gfx", "gfx1100", "-o", tmp_path / "thin", "--json")
-    assert prune(*words, "--dry-run") == 0
-    planned = json.loads(capfd.readouterr().out)["wheels"]
-    assert not (tmp_path / "thin").exists()
-    assert prune(*words) == 0
-    [written] = json.loads(capfd.readouterr().out)["wheels"]
-    assert [planned[0] | {"written": written["written"]}] == [written]
-    by_member: dict[str, Any] = {change["member"]: change for change in written["changes"]}
-    assert by_member["demo/a.co"]["action"] == "dropped"
-    assert by_member["demo/lib.so"]["kept"] == ["gfx1100"]
-    assert by_member["demo/lib.so"]["removed"] == ["gfx906", "gfx90a", "gfx942"]
 
 
 def test_generic_code_goes_where_a_target_has_its_own(

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 from audit_wheels import torch_draft
+from embedded_parts import embed_parts
 from sbom_schema import require_valid
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import errors
-from rocm_wheels.package.sbom import embed_provenance
 from rocm_wheels.wheels import edit, rewrite, sbom, scan
 
 pytestmark = pytest.mark.contract
@@ -41,7 +41,7 @@ PARTS = sbom.WheelParts(
 def make_wheel(folder: Path) -> Path:
     """Return a torch with lock and bill of materials inside."""
     folder.mkdir(exist_ok=True)
-    return embed_provenance(torch_draft().write(folder), folder, b"{}", PARTS).path
+    return embed_parts(torch_draft().write(folder), b"{}", PARTS).path
 
 
 def read_sbom(wheel: Path) -> bytes:
@@ -84,7 +84,7 @@ def test_licence_is_what_metadata_states_or_nothing(tmp_path: Path) -> None:
         b"Metadata-Version: 2.4\nName: torch\nVersion: 2.9.0+rocm7.1.0\nLicense-Expression: BSD-3-Clause\n"
     )
     draft.metadata = metadata
-    wheel = embed_provenance(draft.write(tmp_path), tmp_path, None, PARTS).path
+    wheel = embed_parts(draft.write(tmp_path), None, PARTS).path
     document = require_valid(read_sbom(wheel))
     assert document["metadata"]["component"]["licenses"] == [{"expression": "BSD-3-Clause"}]
     plain = require_valid(read_sbom(make_wheel(tmp_path)))

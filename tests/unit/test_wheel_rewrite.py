@@ -185,19 +185,6 @@ def test_a_version_is_followed_everywhere(tmp_path: Path, edit: WheelEdit, versi
     assert scan.metadata and str(scan.metadata.version) == version
 
 
-def test_the_same_input_gives_the_same_bytes(tmp_path: Path) -> None:
-    source = made(tmp_path)
-    edit = WheelEdit(local="x", put={"variant.json": b"{}" * 50})
-    first = copying.rewrite_wheel(source, tmp_path / "a", edit)
-    os.utime(source, (1, 1))
-    second = copying.rewrite_wheel(source, tmp_path / "b", edit)
-    assert first.path.read_bytes() == second.path.read_bytes()
-    assert (
-        copying.rewrite_wheel(first.path, tmp_path / "c", WheelEdit()).path.read_bytes()
-        == first.path.read_bytes()
-    )
-
-
 def test_what_is_new_has_the_date_of_wheel_and_mode_0644(tmp_path: Path) -> None:
     source = made(tmp_path)
     done = copying.rewrite_wheel(source, tmp_path / "out", WheelEdit(put={"variant.json": b"{}"}))

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from audit_wheels import Draft, library
+from embedded_parts import embed_parts
 
 from rocm_wheels.models.lock import Lock, LockedProject
-from rocm_wheels.package.sbom import embed_provenance
 from rocm_wheels.release import stage, store_paths
 from rocm_wheels.sources.lock import format_lock, write_lock
 from rocm_wheels.variants.document import SCHEMA
@@ -104,7 +104,7 @@ class World:
 def add_statement(wheel: Path, project: str, commit: str, lock: bytes) -> None:
     """Give a wheel lock and bill of materials, and the statement of its build."""
     source = sbom.SourcePart(project, f"https://github.com/h/{project}", commit)
-    embed_provenance(wheel, wheel.parent, lock, sbom.WheelParts("0.1.0", sources=(source,)))
+    embed_parts(wheel, lock, sbom.WheelParts("0.1.0", sources=(source,)))
     dependency = {"uri": sbom.make_repository_url(source), "digest": {"gitCommit": commit}}
     definition = {
         "buildType": statement.BUILD_TYPE,

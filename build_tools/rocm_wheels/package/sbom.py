@@ -79,16 +79,6 @@ def make_provenance_edit(text: bytes | None, parts: sbom.WheelParts) -> WheelEdi
     return WheelEdit(put=put, parts=parts, plain_modes=True)
 
 
-def embed_provenance(
-    wheel: Path, folder: Path, text: bytes | None, parts: sbom.WheelParts
-) -> rewrite.RewrittenWheel:
-    """Write a wheel with its lock and bill of materials inside into ``folder`` (its own: in its place).
-
-    DataError for a wheel that is damaged; it is left as it was.
-    """
-    return rewrite.rewrite_wheel(wheel, folder, make_provenance_edit(text, parts), replace=True)
-
-
 def require_pins(wheel: Path, pins: Sequence[str], external: Sequence[str] = ()) -> None:
     """Have METADATA of a wheel require what it was built against; one that does so is not written again.
 
