@@ -19,8 +19,6 @@ from programs import Ended
 from source_trees import GIT
 from tiny_projects import TAG, World, finish, made_world, wait_until, world
 
-from rocm_wheels.core import errors
-from rocm_wheels.pipeline.plan import read_plan
 from rocm_wheels.sources.lock import digest_lock, read_lock
 
 pytestmark = [
@@ -283,29 +281,6 @@ def test_runs_in_each_others_way(world: World) -> None:
     assert [run.state for run in world.runs()] == ["done", "failed", "done"]
 
 
-def test_a_build_meets_a_step_that_somebody_does(world: World) -> None:
-    """The run fails with the name of who is at it, and its record says so."""
-    assert world.build("--no-build-pytorch").code == 0
-    plan = world.runs()[-1].folder / "plan.json"
-    built_wheel(world, "triton").unlink()
-    go = world.place / "go"
-    world.disturb("triton", f"while not Path({str(go)!r}).exists(): time.sleep(0.02)")
-    world.calls()
-    alone = world.start("run-step", TRITON, "--plan", str(plan))
-    world.wait_for("triton begun")
-    ended = world.build("--no-build-pytorch")
-    assert ended.code == 2, ended.err
-    assert f"is in use by process {alone.pid} (step {TRITON})" in ended.err
-    view = world.runs()[-1].steps[TRITON]
-    assert view.state == "failed" and view.ended is not None
-    assert "is in use by process" in view.ended["message"]
-    go.touch()
-    ended = finish(alone)
-    go.unlink()
-    assert ended.code == 0, ended.err
-    assert f"{TRITON}: done (" in ended.err
-
-
 def planned(world: World, folder: Path, *more: str) -> Path:
     path = folder / "plan.json"
     said = world.run(*world.words(*(more or TWO), command="plan"), "-o", str(path))
@@ -350,52 +325,6 @@ def test_each_step_alone_and_what_keeps_it_from_running(world: World, tmp_path: 
     said = alone(world, TRITON, plan)
     assert (said.code, world.runs()[-1].state) == (12, "failed")
     world.calls()
-
-
-WRONG_PLANS = [
-    ("", "is no plan: it is not JSON"),
-    ('{"format": 2, "req', "is no plan: it is not JSON"),
-    ("[]", "is no plan of this version"),
-    ('{"format": 0}', "is no plan of this version"),
-    ('{"format": 3}', "is a damaged plan"),
-    (
-        '{"format": 3, "request": 7, "lock": null, "targets": [], "trees": {}, "steps": []}',
-        "is a damaged plan",
-    ),
-    (
-        '{"format": 3, "request": {}, "lock": null, "targets": 7, "trees": [], "steps": [7]}',
-        "is a damaged plan",
-    ),
-    (
-        '{"format": 3, "request": {}, "lock": 7, "targets": [], "trees": [], "steps": "x"}',
-        "is a damaged plan",
-    ),
-]
-
-
-def test_plans_that_cannot_be_used(world: World, tmp_path: Path) -> None:
-    wrong = tmp_path / "wrong.json"
-    for text, message in WRONG_PLANS:
-        wrong.write_text(text)
-        with pytest.raises(errors.DataError, match=message):
-            read_plan(wrong)
-    wrong.write_bytes(b"\xff\xfe")
-    assert alone(world, TRITON, wrong).err.startswith(f"error: {wrong} is no plan")
-    said = alone(world, TRITON, tmp_path / "none.json")
-    assert (said.code, said.err.startswith(f"error: cannot read {tmp_path}/none.json")) == (2, True)
-
-    plan = planned(world, tmp_path)
-    said = alone(world, "build-pytorhc", plan)
-    assert said.code == 2
-    assert f"error: the plan has no step build-pytorhc; did you mean {TORCH}?" in said.err
-    whole = plan.read_text()
-    for key in ("request", "trees", "steps"):
-        known = json.loads(whole)
-        known[key] = {} if key != "steps" else [{**known["steps"][0], "after": 7}]
-        plan.write_text(json.dumps(known))
-        said = alone(world, TRITON, plan)
-        assert (said.code, said.err.startswith("error: ")) == (2, True), said.err
-    assert world.calls() == []
 
 
 @pytest.mark.contract_slow

@@ -251,17 +251,3 @@ def test_an_interrupted_run_ends_its_whole_tree(world: World, number: signal.Sig
         "interrupted",
         "killed",
     }
-
-
-def test_an_interrupted_step_alone_ends_its_whole_tree(world: World, tmp_path: Path) -> None:
-    plan = str(tmp_path / "plan.json")
-    assert world.run(*world.words("--no-build-pytorch", command="plan"), "-o", plan).code == 0
-    assert world.run("run-step", STEPS[0], "--plan", plan).code == 0
-    world.disturb("triton", SLEEPS)
-    process = world.start("run-step", STEPS[1], "--plan", plan)
-    world.wait_for("triton begun")
-    process.terminate()
-    ended = finish(process)
-    assert (ended.code, world.processes()) == (130, [])
-    run = world.runs()[-1]
-    assert (run.state, run.steps[STEPS[1]].state) == ("interrupted", "interrupted")

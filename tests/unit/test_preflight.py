@@ -285,12 +285,6 @@ def test_all_errors_are_refused_at_once_and_warnings_are_not(place: Place) -> No
     preflight.refuse_errors(found[2:])
 
 
-def test_one_error_is_said_as_it_is() -> None:
-    with pytest.raises(errors.UsageError) as caught:
-        preflight.refuse_errors([errors.Finding("error", "no git", "install git")])
-    assert (caught.value.message, caught.value.tip) == ("no git", "install git")
-
-
 def test_headers_where_they_usually_are_and_where_python_says() -> None:
     python, env = Path(sys.executable), dict(os.environ)
     there = Path(sysconfig.get_path("include"), "Python.h").is_file()
@@ -303,8 +297,3 @@ def test_a_python_without_headers(place: Place) -> None:
     [finding] = place.look(place.facts(), headers=None)
     assert (finding.check, finding.severity) == ("python-headers", "error")
     assert finding.message.endswith(") has no Python.h")
-
-
-def test_lines_for_people() -> None:
-    found = [errors.Finding("warning", "the disk is small", "buy another", check="disk")]
-    assert preflight.format_findings(found) == ["warning: disk: the disk is small", "  tip: buy another"]

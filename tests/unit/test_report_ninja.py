@@ -35,12 +35,6 @@ def test_only_the_last_ninja_counts(tmp_path: Path) -> None:
     assert read(tmp_path, text) == [(0, 40, ("new.o",))]
 
 
-@pytest.mark.parametrize("text", ["", "# ninja log v4\n", "# ninja log v8\n", "0\t1\t2\ta.o\tb\n"])
-def test_what_is_no_log_is_said(tmp_path: Path, text: str) -> None:
-    with pytest.raises(errors.DataError, match="is no log of ninja"):
-        read(tmp_path, text)
-
-
 @pytest.mark.parametrize("name", ["", ".", "missing", "\0", "../" * 9])
 def test_a_folder_or_nothing_is_said(tmp_path: Path, name: str) -> None:
     with pytest.raises(errors.DataError, match="cannot be read"):
@@ -68,8 +62,3 @@ KINDS = [
     ("torch/_C.pyd", "link"),
     ("include/config.h", "other"),
 ]
-
-
-@pytest.mark.parametrize(("name", "kind"), KINDS)
-def test_edges_are_known_by_what_they_make(name: str, kind: str) -> None:
-    assert ninja_log.NinjaEdge(0, 1, (name,)).kind == kind

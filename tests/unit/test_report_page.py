@@ -75,11 +75,6 @@ def test_bars_lie_where_their_steps_ran(tmp_path: Path) -> None:
     assert read_page(text).ids["bar-3"] == 1
 
 
-def test_the_same_record_gives_the_same_page(tmp_path: Path) -> None:
-    run = run_record.read_run(night(tmp_path).folder)
-    assert report.render_report(run) == report.render_report(run_record.read_run(run.folder))
-
-
 _WORDS = """
 preflight packages command cache cache-test probe ninja-begun ninja built output audit step-ended run-begun
 run-ended step-skipped
@@ -159,21 +154,6 @@ def test_a_log_of_ninja_that_is_not_there_is_said(tmp_path: Path) -> None:
     assert "the copy of ninja's log cannot be read" in checked(run.folder).text
 
 
-def test_a_line_that_nobody_reads_is_folded(tmp_path: Path) -> None:
-    run = WrittenRun(tmp_path)
-    run.begin()
-    run.begin_step("build-apex-cp312")
-    log = run.folder / "build-apex-cp312.log"
-    message = f"building apex failed\n  log: {log}\n  repeat: cd /srv && {'A=b ' * 300}python -m build"
-    run.end_step("build-apex-cp312", "failed", 3, message=message)
-    run.end("failed", 12)
-    page = checked(run.folder)
-    assert "repeat: cd /srv && A=b" in page.text
-    assert "python -m build" in page.text
-    assert page.tags["details"] == 2
-    assert page.text.count(f"{log}") == 2  # in the message, and beside its commands
-
-
 def test_steps_of_the_plan_that_did_not_begin_are_named(tmp_path: Path) -> None:
     run = night(tmp_path)
     (run.folder / "plan.json").write_text('{"steps": [{"id": "variant-audio-cp312"}, {"id": "check-cache"}]}')
@@ -228,24 +208,6 @@ def test_the_steps_that_made_a_run_long_are_named(tmp_path: Path) -> None:
     path = report.find_critical_path(run_record.read_run(run.folder))
     assert [step.id for step in path] == ["install-rocm-cp312", "build-triton-cp312", "build-pytorch-cp312"]
     assert "build-triton-cp312 critical done 40 s" in checked(run.folder).text
-
-
-def test_a_run_is_compared_with_the_one_before_that_did_the_same(tmp_path: Path) -> None:
-    ids = []
-    for seconds, step in ((100, "build-apex-cp312"), (7, "probe-targets"), (150, "build-apex-cp312")):
-        run = WrittenRun(tmp_path)
-        run.begin()
-        with run.step(step, seconds):
-            pass
-        run.end()
-        ids.append(run.folder)
-    last = run_record.read_run(ids[-1])
-    before = report.find_run_before(last)
-    assert before is not None and before.folder == ids[0]
-    text = read_page(report.render_report(last, before)).text
-    assert f"time in run {ids[0].name} expected peak memory cores why build-apex-cp312" in text
-    assert "done 2 min 30 s 1 min 40 s" in text
-    assert report.find_run_before(run_record.read_run(ids[0])) is None
 
 
 def test_a_trace_has_steps_and_commands_at_their_times(tmp_path: Path) -> None:

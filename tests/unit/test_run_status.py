@@ -7,16 +7,12 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from run_records import WrittenRun
 
-from rocm_wheels.core import page_templates
 from rocm_wheels.pipeline import run_record
 from rocm_wheels.pipeline.status import (
     RunStatus,
     find_last_line,
-    join_lines,
     read_run_status,
     shorten_digests,
 )
@@ -67,15 +63,6 @@ def test_what_is_left_of_a_run_is_its_longest_way(tmp_path: Path) -> None:
     assert look(run).left == 700
 
 
-@pytest.mark.parametrize(
-    "plan", ["", "[]", "{}", '{"steps": 3}', '{"steps": [{"id": 4}]}', '{"steps": [null]}', "[" * 9999]
-)
-def test_a_plan_of_another_form_is_no_plan(tmp_path: Path, plan: str) -> None:
-    run = at_work(tmp_path)
-    (run.folder / "plan.json").write_text(plan)
-    assert look(run).left is None
-
-
 def test_a_clock_that_is_set_changes_nothing(tmp_path: Path) -> None:
     run = at_work(tmp_path)
     run.clock.jump = timedelta(days=-4)
@@ -117,26 +104,12 @@ PLAIN = [
 ]
 
 
-@pytest.mark.parametrize(("text", "shown"), PLAIN)
-def test_nothing_in_a_text_controls_what_shows_it(text: str, shown: str) -> None:
-    assert page_templates.strip_controls(text) == shown
-
-
 def test_long_digests_are_cut_and_nothing_else_is() -> None:
     long, word = "0123456789abcdef" * 4, "a" * 11
     assert (
         shorten_digests(f"changed ({long} → {long[:40]}) {word} gfx942")
         == f"changed ({long[:12]}… → {long[:12]}…) {word} gfx942"
     )
-
-
-@given(st.text())
-def test_shown_text_is_printable(text: str) -> None:
-    assert "\x1b" not in page_templates.strip_controls(text)
-    assert join_lines(text).isprintable() or all(
-        not c.isprintable() and ord(c) > 0x9F for c in join_lines(text) if not c.isprintable()
-    )
-    join_lines(text).encode("utf-8")
 
 
 @pytest.mark.parametrize(

@@ -271,7 +271,7 @@ def report_command(run: str | None, form: str, output: Path | None, as_json: boo
     if form == "trace":
         text = json.dumps(trace.make_trace(chosen_run)) + "\n"
     else:
-        text = report.render_report(chosen_run, report.find_run_before(chosen_run))
+        text = report.render_report(chosen_run)
     default = Path("trace.json" if form == "trace" else "report.html")
     _write_output(output or default, text, chosen_run, as_json=as_json)
 

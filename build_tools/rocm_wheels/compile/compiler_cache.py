@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from rocm_wheels.core import environment_numbers, files, log, process
 from rocm_wheels.core.errors import BuildError, UsageError
@@ -180,17 +180,17 @@ def read_statistics(cache: CompilerCache, env: Mapping[str, str]) -> CacheStatis
     return CacheStatistics("ccache", *(parse_ccache_log(text.splitlines()) for text in texts))
 
 
-def parse_sccache_statistics(text: str) -> CacheStatistics:
+def parse_sccache_statistics(answer: Mapping[str, Any]) -> CacheStatistics:
     """Read what ``sccache --show-stats --stats-format=json`` prints (0.4 and newer)."""
     counts: dict[bool, list[int]] = {True: [], False: []}  # by whether they are of device code
     try:
-        stats = json.loads(text)["stats"]
+        stats = answer["stats"]
         for name in ("cache_hits", "cache_misses", "cache_errors"):
             languages = stats[name]["counts"]
             for hip, numbers in counts.items():
                 numbers.append(sum(n for language, n in languages.items() if (language == "HIP") is hip))
         uncached = int(stats["requests_not_cacheable"]) + int(stats["non_cacheable_compilations"])
-    except (ValueError, KeyError, TypeError, AttributeError) as cause:
+    except (KeyError, ValueError, TypeError, AttributeError) as cause:
         raise BuildError("sccache prints its statistics in an unknown format") from cause
     host, device = (
         CacheCounts(hits, misses, 0, failed) for hits, misses, failed in (counts[False], counts[True])
@@ -208,7 +208,6 @@ def parse_ccache_log(lines: Iterable[str]) -> CacheCounts:
     return CacheCounts(hits, misses, sum(counters[name] for name in others), failed)
 
 
-_DEFAULT_PORT = 4226
 _IDLE_SECONDS = "3600"  # of a server whose build was killed; one file can compile for half an hour
 ADDRESS_VARIABLES = ("SCCACHE_SERVER_PORT", "SCCACHE_SERVER_UDS")
 
@@ -217,11 +216,11 @@ ADDRESS_VARIABLES = ("SCCACHE_SERVER_PORT", "SCCACHE_SERVER_UDS")
 def serve_sccache(program: Path, env: Mapping[str, str], folder: Path) -> Iterator[Mapping[str, str]]:
     """Have a server of sccache for a while; yield the variables that lead to it.
 
-    One that listens at an address that ``env`` names is used as it is. Else one is started, at that address
-    or on a port of its own, and stopped at the end. Two servers on one folder of cached files harm each
-    other: so the user's own one is used where it serves the same folder, what a killed run left below
-    ``folder`` is stopped, and whoever is at work there is waited for; a run has one for all of its steps.
-    Servers with a remote storage do not mind each other. BuildError for a server that does not start.
+    One that listens at an address that ``env`` names is used as it is; else one is started, there or on a
+    port of its own, and stopped at the end. Two servers on one folder of cached files harm each other: so
+    what a killed run left below ``folder`` is stopped, and whoever is at work there is waited for; a run has
+    one for all of its steps. Servers with a remote storage do not mind each other. BuildError for a server
+    that does not start.
     """
     from filelock import FileLock, Timeout
 
@@ -258,15 +257,9 @@ def serve_sccache(program: Path, env: Mapping[str, str], folder: Path) -> Iterat
             tip="is the storage that the SCCACHE_ variables name within reach?",
         )
         ending.callback(stop_server, program, server)
-        location = _read_location(program, server)
+        location = str(_ask_server(program, server).get("cache_location"))
         if "disk" not in location.lower():  # `Local disk: …`, or a chain of storages with one
             lock.release()
-        elif not named and is_listening(env) and _read_location(program, env) == location:
-            log.log_note(
-                "a server of sccache that serves the same files is running; it is used, and counts for all"
-            )
-            ending.close()
-            variables = {}
         elif not named:
             ending.callback(port_note.unlink, missing_ok=True)
             files.write_atomically(port_note, port)
@@ -285,12 +278,12 @@ def stop_server(program: Path, env: Mapping[str, str]) -> None:
 
 
 def is_listening(env: Mapping[str, str]) -> bool:
-    """Tell whether a server answers at the address in ``env`` (else sccache's own), without starting one."""
+    """Tell whether a server answers at the address in ``env``, without starting one."""
     address: str | tuple[str, int]
     if path := env.get("SCCACHE_SERVER_UDS"):
         family, address = getattr(socket, "AF_UNIX", socket.AF_INET), path
     else:
-        port = environment_numbers.read_number(env, "SCCACHE_SERVER_PORT") or _DEFAULT_PORT
+        port = environment_numbers.read_number(env, "SCCACHE_SERVER_PORT") or 0
         family, address = socket.AF_INET, ("127.0.0.1", port)
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.settimeout(5)
@@ -300,17 +293,15 @@ def is_listening(env: Mapping[str, str]) -> bool:
     return False
 
 
-def _ask_server(program: Path, env: Mapping[str, str]) -> str:
+def _ask_server(program: Path, env: Mapping[str, str]) -> dict[str, Any]:
+    """Return what a server says of itself. BuildError where it does not answer in sccache's form (0.4)."""
     words = [os.fspath(program), "--show-stats", "--stats-format=json"]
-    return process.capture_output(words, env=env, timeout=60, description="sccache --show-stats")
-
-
-def _read_location(program: Path, env: Mapping[str, str]) -> str:
-    """Return what a server says of its storage; "" where another program listens there."""
     try:
-        return str(json.loads(_ask_server(program, env))["cache_location"])
-    except (BuildError, ValueError, KeyError):
-        return ""
+        return dict(
+            json.loads(process.capture_output(words, env=env, timeout=60, description="sccache --show-stats"))
+        )
+    except (ValueError, TypeError) as cause:
+        raise BuildError("sccache prints its statistics in an unknown format") from cause
 
 
 _IGNORED_CTIME = "include_file_ctime"

@@ -33,11 +33,8 @@ _COUNTED_STATES: dict[str, tuple[run_record.State, ...]] = {
 _LISTED_EDGES = 15
 
 
-def render_report(run: run_record.RecordedRun, before: run_record.RecordedRun | None = None) -> str:
-    """Return the page: HTML and its style in one text. The same records give the same bytes.
-
-    ``before``: the run whose times it is compared with.
-    """
+def render_report(run: run_record.RecordedRun) -> str:
+    """Return the page: HTML and its style in one text. The same record gives the same bytes."""
     counts = {word: run.count_steps(*states) for word, states in _COUNTED_STATES.items()}
     counts["not begun"] = max((run.begun.count("steps") or 0) - len(run.steps), 0)
     steps, time = _place_steps(run), tables.format_duration(run.seconds or 0.0)
@@ -61,24 +58,12 @@ def render_report(run: run_record.RecordedRun, before: run_record.RecordedRun | 
     }
     return templates.get_template("report.html").render(
         run=run,
-        before=before,
         verdict=_VERDICTS.get(run.state, "Failed after {}").format(time),
         counts=", ".join(f"{count} {word}" for word, count in counts.items() if count),
         warnings=list(_list_warnings(run)),
         sections=[section for section in sections if section[-1]],
         steps=steps,
     )
-
-
-def find_run_before(run: run_record.RecordedRun) -> run_record.RecordedRun | None:
-    """Return the newest earlier run of its work directory that did a step which it did, too; None: none."""
-    done = {step.id for step in run.steps.values() if step.state == "done"}
-    ids = run_record.list_run_ids(run.folder.parent)
-    for name in ids[ids.index(run.id) + 1 :] if run.id in ids else ():
-        other = run_record.read_run(run.folder.parent / name, brief=True)
-        if any(step.id in done and step.state == "done" for step in other.steps.values()):
-            return other
-    return None
 
 
 def _list_warnings(run: run_record.RecordedRun) -> Iterator[str]:
