@@ -175,7 +175,11 @@ def test_the_old_tree_stays_until_the_new_one_is_whole(
 
 
 def test_a_run_that_ends_at_any_rename_is_completed_by_the_next(
-    install: Install, server: FileServer, tmp_path: Path, exhaustive: bool
+    install: Install,
+    server: FileServer,
+    tmp_path: Path,
+    exhaustive: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     folder = tmp_path / "published"
     folder.mkdir()
