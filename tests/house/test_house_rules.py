@@ -57,6 +57,8 @@ def test_public_things_have_docstrings(modules: list[Module]) -> None:
     for name, _, tree in modules:
         for node in tree.body:
             if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and not node.name.startswith("_"):
+                if any(ast.unparse(mark) == "overload" for mark in node.decorator_list):
+                    continue  # what is overloaded has it
                 bare += [] if ast.get_docstring(node) else [f"{name}:{node.lineno} {node.name}"]
     assert bare == []
 

@@ -248,9 +248,6 @@ PLAT = Entry(
 )
 REQUIRE_GPU = Entry("--require-gpu", is_flag=True, help="It is a failure when there is no GPU to test.")
 JOBS = Entry("--jobs", type=click.IntRange(1), metavar="N", help="How many at a time.")
-TIMEOUT = Entry(
-    "--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Limit of each test."
-)
 DRY_RUN = Entry("--dry-run", is_flag=True, help="Say what would be done, and why; do nothing.")
 
 # what is shown

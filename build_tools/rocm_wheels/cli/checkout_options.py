@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocm_wheels.cli import boundary, command
+from rocm_wheels.cli import boundary, catalogue, command
 from rocm_wheels.cli.options import GivenPath
 from rocm_wheels.core import log
 from rocm_wheels.models import project_names
@@ -28,11 +28,10 @@ _DEFAULT_TIMEOUT = 120  # seconds in which nothing moves, then a transfer is cut
 
 def jobs_option() -> click.Parameter:
     """Return the option that says how many repositories are fetched at a time."""
-    return command.Option(
-        ["--jobs"],
-        type=click.IntRange(min=1),
-        help=f"Repositories to fetch at a time [default: as the recipe says, or {_DEFAULT_JOBS}].",
+    entry = catalogue.JOBS.but(
+        help=f"Repositories to fetch at a time [default: as the recipe says, or {_DEFAULT_JOBS}]."
     )
+    return command.Option(entry.names, **entry.attrs)
 
 
 def mirror_option(*, fills: bool) -> click.Parameter:

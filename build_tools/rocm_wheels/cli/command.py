@@ -71,7 +71,6 @@ CONCEPTS: dict[str, Concept] = {
     "--pre": Concept("take pre-releases too"),
     "--mirror-dir": Concept("folder of bare repositories that checkouts share"),
     "--patch-dir": Concept("folder of the patch sets"),
-    "--retries": Concept("attempts after a failure of the network"),
     "--timeout": Concept("longest wait"),
     "--jobs": Concept("how many things at a time"),
     "--set": Concept("set of a store"),

@@ -423,7 +423,12 @@ class _SeveralWords(Command):
     " longest first. All shards must be given the same.  [default: every file takes as long]",
 )
 @option("-k", "expression", default="", metavar="EXPR", help="Run the tests that match, as pytest has it.")
-@catalogue.TIMEOUT.but(help="Limit of a test.  [900]")
+@option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Limit of a test.  [900]",
+)
 @option(
     "--requirements",
     is_flag=True,
