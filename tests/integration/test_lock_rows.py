@@ -17,9 +17,7 @@ from rocm_wheels.cli.main import cli
 from rocm_wheels.models import project, project_names, release_lines
 
 GITHUB = "https://github.com/"
-ROWS = json.loads(
-    CliRunner().invoke(matrix.matrix_command, ["--format", "github", "--rows", "lines"]).stdout
-)["include"]
+ROWS = json.loads(CliRunner().invoke(matrix.matrix_command, ["--rows", "lines"]).stdout)["include"]
 
 
 def places() -> Iterator[tuple[str, str]]:

@@ -36,7 +36,7 @@ def ours(copy: Path, *words: str) -> str:
 
 
 def rows(copy: Path, *words: str) -> list[dict[str, Any]]:
-    given = ("matrix", "--format", "github", "--platform", "linux", *words)
+    given = ("matrix", "--platform", "linux", *words)
     found: list[dict[str, Any]] = json.loads(ours(copy, *given))["include"]
     return found
 

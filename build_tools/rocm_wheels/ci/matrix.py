@@ -178,7 +178,7 @@ def check_selection(table: ci.CiTable, selection: MatrixSelection) -> MatrixSele
         ("--family", "family", selection.families, [*table.all_families]),
         ("--line", "release line", selection.lines, [line.name for line in lines]),
         ("--python", "Python that torch is built for", selection.pythons, ordered),
-        ("--suite", "suite", selection.suites, [*table.suites]),
+        ("ROCM_WHEELS_SUITES", "suite", selection.suites, [*table.suites]),
     ):
         for value in values:
             if value not in choices:

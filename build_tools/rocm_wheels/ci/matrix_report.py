@@ -8,7 +8,6 @@ matches a file counts. ``**`` stands for anything, ``*`` for anything but a slas
 from __future__ import annotations
 
 import json
-import os
 import re
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +17,7 @@ from typing import Any, get_args
 
 from rocm_wheels.ci import matrix
 from rocm_wheels.ci.matrix import BuiltCell, Cells, ExcludedCell, MatrixCell
-from rocm_wheels.core import errors, log, tables
+from rocm_wheels.core import errors, tables
 from rocm_wheels.models import ci, project_names, release_lines
 from rocm_wheels.models.project import Project, get_step_costs
 
@@ -411,25 +410,6 @@ class ChangedFile:
     line: str = ""
 
 
-def check_named_files(repository: Path, names: Iterable[str]) -> list[str]:
-    """Return files that a user names, as git prints paths; warn of those that are not there.
-
-    Whole paths may lie in the repository; others count from its top. Raises UsageError for what lies outside.
-    """
-    paths = []
-    for name in names:
-        path = Path(os.path.normpath(repository / name))
-        if not path.is_relative_to(repository) or path == repository:
-            raise errors.UsageError(f"--changed {name} is no file of {repository}", tip="name it from there")
-        if path.is_dir() and not path.is_symlink():
-            tip = "name the files in it that have changed"
-            raise errors.UsageError(f"--changed {name} is a folder", tip=tip)
-        if not os.path.lexists(path):
-            log.log_warning(f"--changed: there is no {path}; it counts as a file that was removed")
-        paths.append(path.relative_to(repository).as_posix())
-    return paths
-
-
 def list_changed_since(repository: Path, ref: str) -> list[str]:
     """Return the paths that differ between where a branch left ``ref`` and the files as they are now.
 
@@ -446,7 +426,7 @@ def list_changed_since(repository: Path, ref: str) -> list[str]:
         base = repo.merge_base("HEAD" if everything else ref, "HEAD")
     except (InvalidGitRepositoryError, NoSuchPathError) as cause:
         message = f"{repository} is no git repository"
-        raise errors.UsageError(message, tip="name the files with --changed") from cause
+        raise errors.UsageError(message, tip="run it in a clone") from cause
     except (GitCommandError, BadName, ValueError) as cause:
         tip = "a shallow clone may not have it: git fetch origin REF, with --deepen where it ends before it"
         raise errors.UsageError(f"there is no commit {ref or repr(ref)} in {repository}", tip=tip) from cause

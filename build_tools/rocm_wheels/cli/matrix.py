@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
 from rocm_wheels.cli import boundary, catalogue, command, output
 from rocm_wheels.core import errors, log, tables
@@ -17,14 +16,6 @@ if TYPE_CHECKING:
     from rocm_wheels.ci import matrix, matrix_report
 
 _MOST_FILES = 5
-# what rows of a kind say nothing of: an option that is about nothing else is refused
-_UNTOLD_BY_ROWS = {
-    "suites": {"lines", "pythons", "companions"},
-    "day": {"pythons", "companions"},
-    "layout": {"torch_tested"},
-    "packaging": {"torch_tested"},
-    "rocm_version": {"torch_tested"},
-}
 
 # which cells: families × Pythons × torch lines × platforms
 _selection_options = catalogue.takes(
@@ -65,28 +56,11 @@ _selection_options = catalogue.takes(
         envvar="ROCM_WHEELS_ROCM_VERSION",
         help="Another ROCm than the newest that AMD has with each line.",
     ),
-    catalogue.SUITE.but(
-        name="suites",
-        envvar="ROCM_WHEELS_SUITES",
-        metavar="S,…",
-        help="These suites of torch's own tests, of every cell [default: those whose turn it is].",
-    ),
-    command.option(
-        "--date",
-        "day",
-        envvar="ROCM_WHEELS_DATE",
-        type=click.DateTime(["%Y-%m-%d"]),
-        metavar="YYYY-MM-DD",
-        help="The day by which Pythons, families and suites take turns [default: today, UTC].",
-    ),
 )
 
 
 @command.command("matrix")
 @_selection_options
-@command.option(
-    "--changed", multiple=True, metavar="PATH", help="Only what a change of this file has to do with."
-)
 @command.option(
     "--since", metavar="REF", help="Only what the files have to do with that changed since this commit."
 )
@@ -101,34 +75,21 @@ _selection_options = catalogue.takes(
     "kinds",
     multiple=True,
     type=click.Choice(project_names.ROW_KINDS),
-    help="With --format github: a row a line (lock, checkout), a set of wheels, a Python (what families"
-    " share, before there is a torch; companions: after), a build (cells; of them those that go first, the"
-    " others), a cell that is tested, or a shard of torch's own tests of such a cell.  [default: lines]",
-)
-@command.option("--require-rows", is_flag=True, help="With --rows: fail where one of these kinds has no row.")
-@command.option(
-    "--format",
-    "form",
-    type=click.Choice(["table", "github"]),
-    default="table",
-    show_default=True,
-    help="For people, or for `fromJSON` in a workflow.",
+    help="Print rows for `fromJSON` in a workflow: a row a line (lock, checkout), a set of wheels, a Python"
+    " (what families share, before there is a torch; companions: after), a build (cells; of them those that"
+    " go first, the others), a cell that is tested, or a shard of torch's own tests of such a cell.",
 )
 @catalogue.OUTPUTS.but(
-    help="With --format github: set outputs of the step (GITHUB_OUTPUT), for each of --rows its name and"
-    " its name with _count."
+    help="Set outputs of the step (GITHUB_OUTPUT), for each of --rows its name and its name with _count."
 )
 @command.option(
     "--explain", metavar="CELL", help="Why this cell is built or not: gfx94X-dcgpu/3.12/2.13/linux."
 )
 @catalogue.JSON
 def matrix_command(  # noqa: PLR0917 - click passes them by name
-    changed: tuple[str, ...],
     since: str | None,
     cheapest: bool,
     kinds: tuple[project_names.RowKind, ...],
-    require_rows: bool,
-    form: str,
     outputs: bool,
     explain: str | None,
     as_json: bool,
@@ -138,28 +99,25 @@ def matrix_command(  # noqa: PLR0917 - click passes them by name
 
     Policy is data/ci.yaml; every cell that is left out has a reason. Rows for GitHub have a limit of time for
     each job, twice what it is expected to take. ROCM_WHEELS_FAMILIES, _PYTHONS, _LINES, _PLATFORM, _LAYOUT,
-    _PACKAGING, _ROCM_VERSION, _SUITES, _DATE stand for options that are not given; empty, they say nothing.
+    _PACKAGING, _ROCM_VERSION stand for options that are not given; empty, they say nothing.
+    ROCM_WHEELS_SUITES names suites of torch's own tests for every cell, in place of those whose turn it is;
+    ROCM_WHEELS_DATE (YYYY-MM-DD) is the day of turns, in place of today (UTC).
 
     \b
     Examples:
       rocm-wheels matrix --trigger nightly
-      rocm-wheels matrix --trigger presubmit --changed repos/pytorch.yaml --format github
+      rocm-wheels matrix --trigger presubmit --since HEAD~1 --rows lines
     """
     from rocm_wheels.ci import matrix, matrix_report
     from rocm_wheels.core import workspace
     from rocm_wheels.models import ci
 
-    if as_json and form != "table":
-        raise errors.UsageError(f"--json and --format {form} exclude each other")
-    if explain is not None and (form == "github" or changed or since is not None or cheapest):
-        raise click.UsageError(
-            "--explain is about one cell: no --format github, --changed, --since, --cheapest"
-        )
-    if form != "github" and (kinds or require_rows or outputs):
-        raise click.UsageError("--rows, --require-rows and --outputs go with --format github")
-    kinds = tuple(dict.fromkeys(kinds)) or ("lines",)
-    if form == "github":
-        _refuse_untold_options({*kinds})
+    if kinds and (as_json or explain is not None):
+        raise errors.UsageError("--rows excludes --json and --explain", tip="leave one of them out")
+    if explain is not None and (since is not None or cheapest):
+        raise errors.UsageError("--explain is about one cell", tip="leave --since and --cheapest out")
+    if outputs and not kinds:
+        raise errors.UsageError("--outputs sets rows as outputs", tip="name them: --rows lines")
     table, selection = ci.load_ci_table(), _make_selection(**selected)
     if explain is not None:
         document, lines = matrix_report.explain_cell(table, selection, explain)
@@ -167,19 +125,17 @@ def matrix_command(  # noqa: PLR0917 - click passes them by name
         return
 
     changes: list[matrix_report.ChangedFile] | None = None
-    if changed or since is not None:
-        home = workspace.get_project_home()
-        paths = matrix_report.check_named_files(home, changed)
-        paths += matrix_report.list_changed_since(home, since) if since is not None else []
-        changes = matrix_report.classify_changes(table, dict.fromkeys(paths))
+    if since is not None:
+        paths = matrix_report.list_changed_since(workspace.get_project_home(), since)
+        changes = matrix_report.classify_changes(table, paths)
     planned = matrix.plan_matrix(table, matrix_report.widen_selection(table, selection, changes or ()))
     cells = list(planned.built)
     if changes is not None:
         cells = matrix_report.find_affected_cells(cells, changes)
     if cheapest:
         cells = matrix.choose_cheapest(cells, table, tested=True)
-    if form == "github":
-        texts = _print_rows(planned, cells, kinds, required=require_rows)
+    if kinds:
+        texts = _print_rows(planned, cells, tuple(dict.fromkeys(kinds)))
         if outputs:
             matrix_report.set_outputs(boundary.read_environment(), texts)
         return
@@ -213,21 +169,22 @@ def matrix_command(  # noqa: PLR0917 - click passes them by name
         log.log_note(note)
 
 
-def _refuse_untold_options(kinds: set[project_names.RowKind]) -> None:
-    """Raise click's UsageError for an option of the command line that is nowhere in rows of these kinds."""
-    context = click.get_current_context()
-    for name, without in _UNTOLD_BY_ROWS.items():
-        if kinds <= without and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            option = next(param.opts[0] for param in context.command.params if param.name == name)
-            raise click.UsageError(f"{option} changes nothing in rows of {', '.join(sorted(kinds))}")
-
-
-def _make_selection(*, platform: Any, rocm_version: str | None, day: Any, **selected: Any) -> Any:
+def _make_selection(*, platform: Any, rocm_version: str | None, **selected: Any) -> Any:
     from datetime import datetime, timezone
 
     from rocm_wheels.ci import matrix
     from rocm_wheels.models import gfx
 
+    env = boundary.read_environment()
+    selected["suites"] = env.get("ROCM_WHEELS_SUITES") or None
+    day = datetime.now(timezone.utc)
+    if text := env.get("ROCM_WHEELS_DATE"):
+        try:
+            day = datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=timezone.utc)
+        except ValueError:
+            raise errors.UsageError(
+                f"ROCM_WHEELS_DATE={text!r} is no day", tip="such as 2026-11-28"
+            ) from None
     for name in ("families", "pythons", "lines", "suites"):
         text = selected[name]
         words = gfx.split_target_words(text or "")
@@ -237,24 +194,17 @@ def _make_selection(*, platform: Any, rocm_version: str | None, day: Any, **sele
             raise click.UsageError(f"an empty list of {name} says nothing: leave the option out")
         selected[name] = tuple(dict.fromkeys(words))
     return matrix.MatrixSelection(
-        platforms=(platform,) if platform else (),
-        rocm=rocm_version,
-        day=(day or datetime.now(timezone.utc)).date(),
-        **selected,
+        platforms=(platform,) if platform else (), rocm=rocm_version, day=day.date(), **selected
     )
 
 
 def _print_rows(
-    planned: matrix.Matrix,
-    cells: matrix.Cells,
-    kinds: Sequence[project_names.RowKind],
-    *,
-    required: bool,
+    planned: matrix.Matrix, cells: matrix.Cells, kinds: Sequence[project_names.RowKind]
 ) -> dict[str, str]:
     """Print rows of each kind as what `fromJSON` reads; return them as outputs of a step.
 
-    Rows of lines say the day: who plans a line later, maybe after midnight, passes it on (--date).
-    Raises UsageError for more rows than GitHub takes, ChecksError for none of a kind where they are required.
+    Rows of lines say the day: who plans a line later, maybe after midnight, passes it on (ROCM_WHEELS_DATE).
+    Raises UsageError for more rows than GitHub takes.
     """
     from rocm_wheels.ci import matrix_report
     from rocm_wheels.models import ci
@@ -266,17 +216,10 @@ def _print_rows(
             rows = [{**row, "date": str(planned.selection.day)} for row in rows]
         outputs |= {kind: matrix_report.format_github_matrix(rows), f"{kind}_count": str(len(rows))}
         click.echo(outputs[kind])
-        if rows:
-            continue
-        log.log_note(
-            f"no row of {kind}: a job of this matrix must not be started (GitHub fails an empty one)"
-        )
-        reasons = "; ".join(dict.fromkeys(cell.untested for cell in cells)) if kind == "tested" else ""
-        if required:
-            raise errors.ChecksError(
-                f"no row of {kind}: {reasons or 'nothing is chosen'}",
-                tip="`rocm-wheels matrix` lists what is built and tested, and why not the rest",
+        if not rows:
+            log.log_note(
+                f"no row of {kind}: a job of this matrix must not be started (GitHub fails an empty one)"
             )
-        if reasons:
-            log.log_warning(f"nothing is tested: {reasons}")
+            if kind == "tested" and cells:
+                log.log_warning(f"nothing is tested: {'; '.join(dict.fromkeys(c.untested for c in cells))}")
     return outputs
