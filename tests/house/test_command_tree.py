@@ -20,6 +20,7 @@ from rocm_wheels.cli.command import CONCEPTS, Command, Group, Option, split_alia
 
 # commands without a result that a program would read: what they print is a program's own output, or a script
 WITHOUT_JSON = {
+    "container run",  # what it prints is the command's
     "help",
     "recipe new",
     "run-step",

@@ -102,14 +102,10 @@ def test_the_printed_line_is_what_a_shell_can_run(
     )
 
 
-def test_standard_input_only_where_it_was_asked_for(
-    engine: FakeEngine, capfd: pytest.CaptureFixture[str]
-) -> None:
-    argv = [*warm_python(), "-m", "rocm_wheels", "container", "run", "--image", IMAGE, "-i", "--", "cat"]
+def test_no_pipe_is_read_unasked(engine: FakeEngine) -> None:
+    argv = [*warm_python(), "-m", "rocm_wheels", "container", "run", "--image", IMAGE, "--", "cat"]
     ended = subprocess.run(argv, input="hello\n", capture_output=True, text=True, check=False)
-    assert (ended.returncode, ended.stdout) == (0, "hello\n"), ended.stderr
-    assert start("run", "--image", IMAGE, "--", "cat") == 0
-    assert capfd.readouterr().out == ""
+    assert (ended.returncode, ended.stdout) == (0, ""), ended.stderr
 
 
 @pytest.mark.contract
@@ -252,8 +248,6 @@ WRONG = [
     (("run", "--image", IMAGE, "--cache", "", "--", "ls"), 2, "the path is empty"),
     (("run", "--image", IMAGE, "--cache", "~nobody-x/c", "--", "ls"), 2, "no home folder ~nobody-x"),
     (("run", "--image", IMAGE, "--cache", "/tmp/../etc/c", "--", "ls"), 2, "/etc/c of the image would be"),
-    (("run", "--image", IMAGE, "--shm-size", "big", "--", "ls"), 2, "'big' is no size"),
-    (("run", "--image", IMAGE, "--network", "--privileged", "--", "ls"), 2, "is no name of a network"),
     (("run", "--image", IMAGE, "--engine", "lxc", "--", "ls"), 2, "'lxc' is not one of"),
     (("run", "--nonsense", "--", "ls"), 2, "No such option"),
     (("run", "--image", "tests", "--", "ls"), 2, "tests has no digest"),

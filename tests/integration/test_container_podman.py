@@ -69,24 +69,18 @@ def env(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         ended = subprocess.run(["podman", *argv], env=found, capture_output=True, text=True, check=False)
         if ended.returncode:
             pytest.skip(f"podman cannot run a container here: {ended.stderr.strip()[-200:]}")
-    return found
+    argv = ["podman", "image", "inspect", "--format", "{{.Id}}", IMAGE]
+    number = subprocess.run(argv, env=found, capture_output=True, text=True, check=True).stdout.strip()
+    return {**found, "TESTED_IMAGE": f"sha256:{number}"}
 
 
-def command(tmp_path: Path, *words: str) -> list[str]:
-    options = [
-        "--engine",
-        "podman",
-        "--image",
-        IMAGE,
-        "--allow-unresolved",
-        "--cache",
-        str(tmp_path / "cache"),
-    ]
+def command(env: dict[str, str], tmp_path: Path, *words: str) -> list[str]:
+    options = ["--engine", "podman", "--image", env["TESTED_IMAGE"], "--cache", str(tmp_path / "cache")]
     return [sys.executable, "-m", "rocm_wheels", "container", "run", *options, "--", *words]
 
 
 def test_a_command_in_a_real_container(env: dict[str, str], tmp_path: Path) -> None:
-    words = command(tmp_path, "sh", "-c", "id -u; echo $HOME; touch made; exit 37")
+    words = command(env, tmp_path, "sh", "-c", "id -u; echo $HOME; touch made; exit 37")
     ended = subprocess.run(words, env=env, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert ended.returncode == 37, ended.stderr
     assert ended.stdout.splitlines() == [str(os.getuid()), f"{tmp_path}/cache/home"]
@@ -94,7 +88,7 @@ def test_a_command_in_a_real_container(env: dict[str, str], tmp_path: Path) -> N
 
 
 def test_a_signal_ends_a_real_container(env: dict[str, str], tmp_path: Path) -> None:
-    words = command(tmp_path, "sh", "-c", "touch began; sleep 60")
+    words = command(env, tmp_path, "sh", "-c", "touch began; sleep 60")
     running = subprocess.Popen(words, env=env, cwd=tmp_path, stderr=subprocess.PIPE)
     while not (tmp_path / "began").exists():
         assert running.poll() is None

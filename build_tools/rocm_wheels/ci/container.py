@@ -35,7 +35,6 @@ _REMOVE_TRIES = 5  # an engine that is removing a container refuses to do it aga
 _OTHER_MACHINE = re.compile(r"(?:tcp|ssh|https?)://", re.IGNORECASE)
 _INSTALL_TIP = "install podman (apt, dnf) or docker (https://docs.docker.com/engine/install)"
 _ANSWER_TIP = "the page about containers has what to do about common answers; --engine takes the other one"
-_ALLOW_TIP = "--allow-unresolved takes what the name means now"
 # exit codes of `docker run` and `podman run` of their own (docs of both); a command may use them, too
 _ENGINE_EXIT_CODES = {
     125: "the engine could not start the container, as it says above (without container-init or docker-init,"
@@ -189,9 +188,7 @@ class ChosenImage:
     dockerfile: Path | None = None
 
 
-def choose_image(
-    text: str, images: Mapping[str, ci.PinnedImage], clone: Path | None, *, allow_unresolved: bool
-) -> ChosenImage:
+def choose_image(text: str, images: Mapping[str, ci.PinnedImage], clone: Path | None) -> ChosenImage:
     """Return the image of an option. ``clone`` is the checkout with our Dockerfiles, ``None`` without one.
 
     The tag of an image of ours is the digest of all that goes into it from the clone. A name without a
@@ -211,27 +208,24 @@ def choose_image(
         return ChosenImage(f"localhost/rocm-wheels-{text}:{digest.hexdigest()[:16]}", True, path)
     if pinned is not None and pinned.is_resolved:
         return ChosenImage(f"{pinned.image}@{pinned.digest}")
-    if pinned is not None and not allow_unresolved:
-        message = f"the digest of image {text} ({pinned.image}) is unresolved"
-        raise errors.DataError(message, tip=_ALLOW_TIP)
     if pinned is not None:
-        return ChosenImage(pinned.image)
+        message = f"the digest of image {text} ({pinned.image}) is unresolved"
+        raise errors.DataError(message, tip=f"name it with its digest: {pinned.image}@sha256:…")
     if ci.IMAGE_DIGEST.fullmatch(text):  # the number of an image that is here
         return ChosenImage(text, made_here=True)
     match, near = _IMAGE_NAME.fullmatch(text), tables.suggest_name(text, images)
     if match is None:
         tip = f"one of {', '.join(images)}, or name@sha256:…"
         raise errors.UsageError(f"{text!r} is no name of an image{near}", tip=tip)
-    if match["digest"] is None and not allow_unresolved:
+    if match["digest"] is None:
         message = f"image {text} has no digest: it can be another one tomorrow{near}"
-        tip = f"name it with its digest ({text}@sha256:…); {_ALLOW_TIP}; "
-        raise errors.DataError(message, tip=f"{tip}`rocm-wheels compat show images` lists ours")
+        tip = f"name it with its digest ({text}@sha256:…); `rocm-wheels compat show images` lists ours"
+        raise errors.DataError(message, tip=tip)
     domain, path_text = match["domain"], match["path"]
     if domain is None:
         domain, path_text = "docker.io/", path_text if "/" in path_text else f"library/{path_text}"
     # a digest says more than a tag, and podman takes only one of the two
-    reference = f"{domain}{path_text}{match['digest'] or match['tag'] or ':latest'}"
-    return ChosenImage(reference, made_here=domain == "localhost/")
+    return ChosenImage(f"{domain}{path_text}{match['digest']}", made_here=domain == "localhost/")
 
 
 def list_copied_files(dockerfile: str) -> list[str]:
@@ -257,7 +251,7 @@ def choose_job_image(text: str, platform: project_names.Platform) -> tuple[str, 
         near = tables.suggest_name(name, table.images)
         message = f"jobs cannot build in {name}: it has no digest, or is on the machine that made it{near}"
         raise errors.UsageError(message, tip=f"{table.jobs}, name@sha256:… of a registry, or none")
-    reference = choose_image(name, table.images, None, allow_unresolved=False).reference
+    reference = choose_image(name, table.images, None).reference
     platforms = {f"{each.image}@{each.digest}": each.platform for each in table.images.values()}
     return reference, platforms.get(reference) or "auto"
 
@@ -287,9 +281,8 @@ def require_image(engine: Engine, image: ChosenImage, env: Mapping[str, str]) ->
 class Container:
     """What is to run in a container, and what it may see. ``clone``: the checkout of the tool, if it is one.
 
-    ``mounts`` are PATH[:INSIDE][:ro], ``variables`` NAME[=VALUE]; ``stdin`` passes standard input on.
-    ``shown_only``: the line is printed, and may be for a machine that has the GPUs. ``root``: where the files
-    of this machine are.
+    ``mounts`` are PATH[:INSIDE][:ro], ``variables`` NAME[=VALUE]. ``shown_only``: the line is printed, and
+    may be for a machine that has the GPUs. ``root``: where the files of this machine are.
     """
 
     command: tuple[str, ...]
@@ -300,9 +293,6 @@ class Container:
     mounts: tuple[str, ...] = ()
     variables: tuple[str, ...] = ()
     gpu: bool = False
-    shared_memory: str | None = None
-    network: str | None = None
-    stdin: bool = False
     tty: bool = False
     shown_only: bool = False
     root: Path = Path("/")
@@ -313,12 +303,6 @@ def compose_command(engine: Engine, box: Container, env: Mapping[str, str]) -> l
 
     Raises what cannot be had before anything is started or made.
     """
-    for option, value, pattern, noun, tip in (
-        ("--shm-size", box.shared_memory, r"[1-9][0-9]*[bkmgBKMG]?", "size", "as 16g or 512m"),
-        ("--network", box.network, r"[A-Za-z0-9][\w.:=,/-]*", "name of a network", "none, host, bridge"),
-    ):  # an engine would answer with a page of its help
-        if value is not None and not re.fullmatch(pattern, value):
-            raise errors.UsageError(f"{option} {value!r} is no {noun}", tip=tip)
     if sys.platform == "win32":
         raise errors.EngineError(
             "containers are started from Linux: paths of Windows mean nothing inside",
@@ -340,7 +324,7 @@ def compose_command(engine: Engine, box: Container, env: Mapping[str, str]) -> l
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         files = files if limit in {-1, resource.RLIM_INFINITY} else min(limit, files)
     words = [engine.program, "run", "--rm", "--init", "--name", f"rocm-wheels-{secrets.token_hex(4)}"]
-    words += ["--interactive", "--tty"] if box.tty else ["--interactive"] if box.stdin else []
+    words += ["--interactive", "--tty"] if box.tty else []
     for word, values in (
         ("--userns", ["keep-id"] if keeps_numbers else []),
         ("--user", [] if keeps_numbers else [user]),
@@ -350,11 +334,9 @@ def compose_command(engine: Engine, box: Container, env: Mapping[str, str]) -> l
         ("--device", devices),
         ("--group-add", groups),
         ("--security-opt", ["seccomp=unconfined"] if box.gpu else []),
-        ("--ipc", ["host"] if box.gpu and box.shared_memory is None else []),
+        ("--ipc", ["host"] if box.gpu else []),
         ("--security-opt", ["label=disable"] if is_enforced else []),
         ("--ulimit", ["core=0:0", f"nofile={min(_SOFT_FILES, files)}:{files}"]),
-        ("--shm-size", [box.shared_memory or ""]),
-        ("--network", [box.network or ""]),
         ("--pull", ["never"] if box.image.made_here else []),
     ):  # why each is there: the table of the page about containers
         words += [part for value in values if value for part in (word, value)]

@@ -61,38 +61,28 @@ def container_group() -> None:
     help="One more variable; can be repeated. A secret by its name alone.",
 )
 @command.option(
-    "--shm-size", "shared_memory", metavar="SIZE", help="A /dev/shm of this size, as 16g, not the machine's."
-)
-@command.option("--network", metavar="NET", help="Network, as engines name it: none, host, bridge.")
-@command.option("-i", "--interactive", "stdin", is_flag=True, help="Pass standard input on, also of a pipe.")
-@command.option(
     "--engine",
     type=click.Choice(["docker", "podman", "auto"]),
     default="auto",
     show_default=True,
     help="auto takes the first that answers.",
 )
-@command.option(
-    "--allow-unresolved", is_flag=True, help="Take an image without a known digest: its bytes may change."
-)
 @command.option("--print", "only_print", is_flag=True, help="Print the line for a shell, and run nothing.")
-@catalogue.JSON.but(help="With --print: the words as JSON.")
 @click.argument("words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND...")
-def run(  # noqa: PLR0917 - click passes them by name
+def run(
     words: tuple[str, ...],
     image: str,
-    allow_unresolved: bool,
     engine: Literal["docker", "podman", "auto"],
     only_print: bool,
-    as_json: bool,
     cache: Path | None,
     **options: Any,
 ) -> int:
     """Run COMMAND in a container and leave with its exit code.
 
     Options go before the command. A signal ends the container, too; KILL, which nothing can catch, does not.
-    With --print and --gpu also where there is none: the line then asks the machine that it is run on who owns
-    its GPUs; the container's name is another one each time.
+    --print is for all that an engine can do besides: add words to the line. With --gpu also where there is
+    none: the line then asks the machine that it is run on who owns its GPUs; the container's name is another
+    one each time.
 
     \b
     Examples:
@@ -103,8 +93,6 @@ def run(  # noqa: PLR0917 - click passes them by name
     from rocm_wheels.core import user_folders, workspace
     from rocm_wheels.models import ci
 
-    if as_json and not only_print:
-        raise click.UsageError("--json is about the line of --print: give that too")
     env = boundary.read_environment()
     try:
         here = Path.cwd()
@@ -119,7 +107,7 @@ def run(  # noqa: PLR0917 - click passes them by name
         here=here,
         cache=cache,
         clone=clone,
-        image=container.choose_image(image, images, clone, allow_unresolved=allow_unresolved),
+        image=container.choose_image(image, images, clone),
         tty=sys.stdin.isatty() and sys.stdout.isatty(),
         shown_only=only_print,
         **options,
@@ -138,13 +126,13 @@ def run(  # noqa: PLR0917 - click passes them by name
     argv = container.compose_command(chosen, box, env)
     if only_print:
         line = container.format_pasteable_line(argv, cache)
-        print_result({"engine": chosen.name, "line": line}, [line], as_json=as_json)
+        click.echo(line)
         return 0
     if box.image.made_here:
         container.require_image(chosen, box.image, env)
     for folder in container.list_cache_folders(cache):
         folder.mkdir(parents=True, exist_ok=True)
-    return container.run_container(chosen, argv, env, stdin=box.stdin or box.tty)
+    return container.run_container(chosen, argv, env, stdin=box.tty)
 
 
 @container_group.command("container resolve")
