@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from looking import Given, look
+from inspect_torch import Given, inspect_torch
 
 ROWS = {"dtype_row": "dtypes", "library_row": "libraries", "domain_row": "domains"}
 MARKERS = (
@@ -45,7 +45,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if given is not None and given.is_file():
         config.stash[_GIVEN] = Given(**json.loads(given.read_text(encoding="utf-8")))
         return
-    config.stash[_GIVEN] = look(
+    config.stash[_GIVEN] = inspect_torch(
         data=option.smoke_data,
         gfx=option.smoke_gfx,
         require_gpu=option.require_gpu,

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from exact import compare, describe
-from looking import Given
+from inspect_torch import Given
 
 pytestmark = pytest.mark.limit(600)
 os.environ["TORCH_ROCM_AOTRITON_ENABLE_EXPERIMENTAL"] = "1"

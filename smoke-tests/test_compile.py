@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from exact import compare, describe, list_loaded_files
-from looking import Given
+from inspect_torch import Given
 
 pytestmark = pytest.mark.limit(600)
 
@@ -162,6 +162,9 @@ def test_triton_dot(  # noqa: PLR0917 - pytest passes them by name
         if dtype == "bfloat16":
             pytest.skip("triton interprets by numpy, which takes the bits of bfloat16 for whole numbers")
         monkeypatch.setenv("TRITON_INTERPRET", "1")
+    elif torch.version.hip:
+        backend = importlib.import_module("triton.runtime").driver.active.get_current_target().backend
+        assert backend == "hip", f"triton compiles for {backend}, not for AMD's GPUs"
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
     monkeypatch.delitem(sys.modules, "triton_kernels", raising=False)  # one that is interpreted stays so
     kernel = importlib.import_module("triton_kernels").multiply

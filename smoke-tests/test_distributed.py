@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from looking import Given
+from inspect_torch import Given
 from ranks import check_one_rank, require_rccl, run_ranks
 
 

@@ -19,7 +19,7 @@ from exact import (
     require_scaled_products,
     uniform,
 )
-from looking import Given
+from inspect_torch import Given
 
 _TERMS = 1024
 _GROUP_ENDS = (16, 48, 48, 96)  # rows of each of four groups, of which the third has none

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from exact import as_far_as_torch_can, require_scaled_products, uniform
-from looking import Given
+from inspect_torch import Given
 
 pytestmark = pytest.mark.limit(600)  # MIOpen looks for its fastest kernels when it first sees a shape
 

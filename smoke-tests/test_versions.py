@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from exact import assert_close, list_loaded_files, require_installed, uniform
-from looking import Given
+from inspect_torch import Given
 
 _BESIDE = ("torchvision", "torchaudio", "triton", "pytorch-triton-rocm", "apex")
 

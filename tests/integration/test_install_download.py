@@ -17,12 +17,14 @@ from pathlib import Path
 
 import pytest
 from flaky_server import FileServer, serving
+from index_wheels import wheel
 from packaging.version import Version
 
 from rocm_wheels.core import download, errors
 from rocm_wheels.index import reader
 from rocm_wheels.user import fetch as fetching
 from rocm_wheels.user.lock import LockedPackage
+from rocm_wheels.user.plan_reader import PlanReader
 
 CONTENT = random.Random(7).randbytes(3 << 20)
 DIGEST = hashlib.sha256(CONTENT).hexdigest()
@@ -188,6 +190,18 @@ def test_a_server_without_ranges_starts_again_and_says_so(
     server.fail("cut")
     assert fetch(server, tmp_path).read_bytes() == CONTENT
     assert "sends no parts" in capsys.readouterr().err
+
+
+def test_a_wheel_that_was_fetched_for_its_metadata_is_not_fetched_again(tmp_path: Path) -> None:
+    path = wheel(tmp_path / "raw", "torch", "2.9.1")
+    with serving(FileServer({path.name: path.read_bytes()})) as server:
+        server.ranges = False
+        reach = PlanReader(tmp_path / "cache")
+        url = f"{server.url}/{path.name}"
+        first = reach.fetch_metadata_and_variant(url, path.name, None)
+        asked = len(server.requests)
+        assert reach.fetch_metadata_and_variant(url, path.name, None, variant=False)[0] == first[0]
+        assert len(server.requests) == asked
 
 
 @pytest.mark.contract

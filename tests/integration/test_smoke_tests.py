@@ -30,7 +30,7 @@ from rocm_wheels.testing import installed_torch, results, runner, smoke
 from rocm_wheels.testing.results import read_results
 
 CLONE = Path(__file__).resolve().parents[2]
-HARNESS = ("conftest.py", "looking.py", "probe.py", "pytest.ini")
+HARNESS = ("conftest.py", "inspect_torch.py", "probe.py", "pytest.ini")
 DOOR = CLONE / "build_tools" / "run_pytorch_smoke_tests.py"
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="signals and sessions")
 
@@ -192,7 +192,7 @@ def run(
 ) -> list[Results]:
     """Run the smoke tests of the folder on each of the GPUs, as the command does."""
     env, folder = environment(place, mode), place / "smoke-tests"
-    target = installed_torch.inspect_target_python(Path(sys.executable), folder / "looking.py", env)
+    target = installed_torch.inspect_target_python(Path(sys.executable), env)
     request = smoke.make_smoke_request(target, folder, place, words=words, **more)
     found = []
     for spot in smoke.choose_smoke_places(target, gpus, env, targets):
@@ -341,13 +341,13 @@ def test_a_gpu_that_is_there_and_does_not_calculate_fails_at_once(
 RUNNER = """
 import os, sys
 from pathlib import Path
-from rocm_wheels.testing import installed_torch, places, runner, smoke
+from rocm_wheels.testing import installed_torch, runner, smoke, tested_gpus
 place = Path(sys.argv[1])
 folder = place / "smoke-tests"
-target = installed_torch.inspect_target_python(Path(sys.executable), folder / "looking.py", os.environ)
+target = installed_torch.inspect_target_python(Path(sys.executable), os.environ)
 words = ("-k", "passes or hangs or of_gpu")
 request = smoke.make_smoke_request(target, folder, place, words=words, limit=60)
-runner.run_in_place(request, places.GpuPlace("cpu", None, dict(os.environ)), place / "out", print)
+runner.run_in_place(request, tested_gpus.GpuPlace("cpu", None, dict(os.environ)), place / "out", print)
 """
 
 

@@ -26,7 +26,7 @@ from rocm_wheels.core import errors, junit
 from rocm_wheels.models import torch_tests
 from rocm_wheels.models.test_results import Results, Suite, TestResult
 from rocm_wheels.sources import checkout_state
-from rocm_wheels.testing import installed_torch, places, runner, torch_sources, torch_test_plan
+from rocm_wheels.testing import installed_torch, runner, tested_gpus, torch_sources, torch_test_plan
 from rocm_wheels.testing.results import describe_next_command, format_table, read_results, start_results
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="signals")
@@ -121,17 +121,17 @@ def an_order(sources: Path, *files: str, limit: float = 1.5, **more: Any) -> run
     return replace(order, **more)
 
 
-def a_place() -> places.GpuPlace:
+def a_place() -> tested_gpus.GpuPlace:
     kept = {
         name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "PYTHONPATH"))
     }
-    return places.GpuPlace("gfx942", "gfx942", {**kept, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"})
+    return tested_gpus.GpuPlace("gfx942", "gfx942", {**kept, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"})
 
 
 def run(
     order: runner.TestRequest,
     folder: Path,
-    place: places.GpuPlace | None = None,
+    place: tested_gpus.GpuPlace | None = None,
     show: Callable[[str], None] = lambda _: None,
 ) -> Results:
     return runner.run_in_place(order, place or a_place(), folder, show)
@@ -443,12 +443,11 @@ class cuda:
 
 def test_each_gpu_of_an_environment_is_asked_whether_it_calculates(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text(ASKED)
-    looking = Path(__file__).parents[2] / "smoke-tests" / "looking.py"
 
     def fault(mode: str, shown: str = "0,1") -> str:
         env = {**os.environ, "PYTHONPATH": str(tmp_path), "MODE": mode, "BROKEN": "1"}
         return installed_torch.find_gpu_fault(
-            Path(sys.executable), looking, "gfx942", {**env, "HIP_VISIBLE_DEVICES": shown}
+            Path(sys.executable), "gfx942", {**env, "HIP_VISIBLE_DEVICES": shown}
         )
 
     assert fault("wrong", shown="0") == "" == fault("well", shown="1")

@@ -16,7 +16,7 @@ from installed_trees import environment, install, install_torch
 
 from rocm_wheels.core import errors
 from rocm_wheels.device_code import code_objects
-from rocm_wheels.user import gpu_support, installed_packages
+from rocm_wheels.user import gpu_support, installed_packages, kernel_proof
 
 TWO = aligned(hip("gfx1100"), hip("gfx942"))
 
@@ -218,3 +218,12 @@ def test_what_is_no_python_is_refused(tmp_path: Path, name: str, message: str) -
     (tmp_path / "folder").mkdir()
     with pytest.raises(errors.UsageError, match=message):
         installed_packages.read_installed_packages(tmp_path / name, {})
+
+
+def test_an_installed_torch_that_says_nothing_is_told_by_its_libraries(tmp_path: Path) -> None:
+    """It is not taken for one that computes on the CPU."""
+    place = environment(tmp_path)
+    install(place.site_packages, "torch", "2.9.1", files={"torch/__init__.py": ""})
+    proof = kernel_proof.prove_installed(place)
+    assert proof is not None and (proof.kind, proof.targets) == ("unknown", ())
+    assert proof.describe("gfx1100").startswith("torch 2.9.1: code for gfx1100: no: it has code for no GPU")

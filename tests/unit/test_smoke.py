@@ -19,7 +19,7 @@ from rocm_wheels.gpus.gpu import Gpu
 from rocm_wheels.models import dtypes, libraries
 from rocm_wheels.models.gfx import get_gfx_targets
 from rocm_wheels.models.test_results import Results, TestResult
-from rocm_wheels.testing import installed_torch, places, results, smoke
+from rocm_wheels.testing import installed_torch, results, smoke, tested_gpus
 from rocm_wheels.wheels import dist_info
 
 SMOKE_TESTS = Path(__file__).resolve().parents[2] / "smoke-tests"
@@ -127,13 +127,13 @@ GPUS = [
     ],
 )
 def test_policies_choose_gpus_by_the_numbers_of_hip(policy: Any, targets: Any, numbers: list[int]) -> None:
-    assert [one.hip_index for one in places.choose_gpus(GPUS, policy, targets)] == numbers
+    assert [one.hip_index for one in tested_gpus.choose_gpus(GPUS, policy, targets)] == numbers
 
 
 def test_places_see_one_gpu_each_and_know_of_one_more() -> None:
-    chosen = places.choose_gpus(GPUS, "all", None)
+    chosen = tested_gpus.choose_gpus(GPUS, "all", None)
     env = {"GPU_DEVICE_ORDINAL": "0", "HIP_VISIBLE_DEVICES": "3", "A": "b"}
-    found = places.list_places(chosen, env, gpus=GPUS)
+    found = tested_gpus.list_places(chosen, env, gpus=GPUS)
     pair = "ROCM_SMOKE_PAIR"
     assert [(place.label, place.env["HIP_VISIBLE_DEVICES"], place.env.get(pair)) for place in found] == [
         ("gfx942-0", "0", "0,1"),
@@ -141,7 +141,7 @@ def test_places_see_one_gpu_each_and_know_of_one_more() -> None:
         ("gfx1100", "2", None),
     ]
     assert all("GPU_DEVICE_ORDINAL" not in place.env and place.env["A"] == "b" for place in found)
-    (cpu,) = places.list_places([], env, gpus=GPUS, hidden=False)
+    (cpu,) = tested_gpus.list_places([], env, gpus=GPUS, hidden=False)
     assert cpu.gfx is None and cpu.env == env
 
 

@@ -26,7 +26,7 @@ from rocm_wheels.release.evidence import store
 from rocm_wheels.release.evidence.evidence import Evidence, EvidenceSubmission, OutcomeCounts, TestedSuite
 from rocm_wheels.release.evidence.results import read_results
 from rocm_wheels.release.verdict import RuleResult
-from rocm_wheels.testing import installed_torch, places, pytest_words, runner, summary, torch_test_plan
+from rocm_wheels.testing import installed_torch, pytest_words, runner, summary, tested_gpus, torch_test_plan
 from rocm_wheels.testing.journal import note, read_journal
 from rocm_wheels.testing.results import write_results
 from rocm_wheels.testing.torch_test_plan import read_durations, share_out
@@ -528,11 +528,11 @@ def test_a_gpu_that_torch_does_not_see_is_not_tested() -> None:
     """Without it most tests are not even there, and thousands that need none would pass."""
     gpus = [gpu.Gpu("amd", gfx=gfx, hip_index=number) for number, gfx in enumerate(("gfx942", "gfx1100"))]
     target = installed_torch.TargetPython(Path("x"), (), version="2.13", devices=("gfx942:sramecc+",))
-    places.refuse_unseen_gpus(gpus[:1], target)
+    tested_gpus.refuse_unseen_gpus(gpus[:1], target)
     with pytest.raises(
         errors.ChecksError, match=r"does not see the gfx1100 .*: gfx942 is what it"
     ) as refused:
-        places.refuse_unseen_gpus(gpus, target)
+        tested_gpus.refuse_unseen_gpus(gpus, target)
     assert refused.value.tip == "`rocm-wheels doctor --python x` says why"
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rocm_wheels.models import test_results
     from rocm_wheels.release import wheel_set
     from rocm_wheels.stores.store import Store
-    from rocm_wheels.testing import installed_torch, places, runner, torch_sources, torch_test_plan
+    from rocm_wheels.testing import installed_torch, runner, tested_gpus, torch_sources, torch_test_plan
 
 
 # which GPUs are tested
@@ -101,7 +101,7 @@ _LOST = 6  # pytest has none of that number
 
 def _run_in_places(
     request: runner.TestRequest,
-    places_by_folder: Mapping[Path, places.GpuPlace],
+    places_by_folder: Mapping[Path, tested_gpus.GpuPlace],
     env: Mapping[str, str],
 ) -> int:
     """Run a suite in each place, show what came of it, also where that was interrupted; return the exit code.
@@ -181,8 +181,15 @@ def smoke_command(  # noqa: PLR0917 - one parameter an option
     from rocm_wheels.release import next_step, wheel_set
     from rocm_wheels.sdk import interpreters
     from rocm_wheels.stores.store import open_existing_store
-    from rocm_wheels.testing import inspect_machine, installed_torch, pytest_words, results, runner, smoke
-    from rocm_wheels.testing.places import choose_gpus
+    from rocm_wheels.testing import (
+        inspect_machine,
+        installed_torch,
+        pytest_words,
+        results,
+        runner,
+        smoke,
+    )
+    from rocm_wheels.testing.tested_gpus import choose_gpus
 
     targets, env = _parse_family(amdgpu_family), boundary.read_environment()
     remarks = take_variables(env)
@@ -221,7 +228,7 @@ def smoke_command(  # noqa: PLR0917 - one parameter an option
     for fault in hardware.faults:
         log.log_warning(fault)
     tests = workspace.get_project_home() / "smoke-tests"
-    target = installed_torch.inspect_target_python(tested_python, tests / smoke.LOOKING_SCRIPT, env)
+    target = installed_torch.inspect_target_python(tested_python, env)
     target.require("torch")
     chosen = smoke.choose_smoke_places(target, hardware.usable, env, targets)
     folders = {(output_dir / place.label if chosen[1:] else output_dir): place for place in chosen}
@@ -442,9 +449,13 @@ class _SeveralWords(Command):
 @click.argument("pytest_args", nargs=-1, type=click.UNPROCESSED, metavar="[-- PYTEST ARGS]...")
 def torch_tests_command(**given: Any) -> int:
     """Find torch, its tests and GPUs, run, show what came of it."""
-    from rocm_wheels.core import workspace
     from rocm_wheels.gpus import detect
-    from rocm_wheels.testing import inspect_machine, installed_torch, torch_sources, torch_test_plan
+    from rocm_wheels.testing import (
+        inspect_machine,
+        installed_torch,
+        torch_sources,
+        torch_test_plan,
+    )
 
     env = boundary.read_environment()
     remarks = take_variables(env)
@@ -452,8 +463,7 @@ def torch_tests_command(**given: Any) -> int:
     chosen = _choose_tests(given, env)
     _parse_family(given["amdgpu_family"])
     python = given["target_python"] or boundary.pop_starting_python(env)
-    looking = workspace.get_project_home() / "smoke-tests" / "looking.py"
-    target = installed_torch.inspect_target_python(python, looking, env)
+    target = installed_torch.inspect_target_python(python, env)
     target.require("torch")
     if given["requirements"]:
         sources = find_test_sources(given, target, env)
@@ -474,7 +484,7 @@ def torch_tests_command(**given: Any) -> int:
         test_places[0].env,
         wheels=installed_torch.identify_wheels(target.installed, given["wheels"]),
         limit=given["timeout"],
-        find_gpu_fault=partial(installed_torch.find_gpu_fault, python, looking),
+        find_gpu_fault=partial(installed_torch.find_gpu_fault, python),
         machine=inspect_machine.inspect_machine(hardware, env, rocm=target.rocm_version),
         remarks=remarks,
     )
@@ -530,26 +540,26 @@ def _choose_places(
     target: installed_torch.TargetPython,
     env: Mapping[str, str],
     hardware: gpu.Hardware,
-) -> list[places.GpuPlace]:
+) -> list[tested_gpus.GpuPlace]:
     from rocm_wheels.models import torch_tests
-    from rocm_wheels.testing import places
+    from rocm_wheels.testing import tested_gpus
 
     targets = _parse_family(options["amdgpu_family"])
     for fault in hardware.faults:
         log.log_warning(fault)
-    policy: places.DevicePolicy = "unique" if options["gpu_policy"] == "auto" else options["gpu_policy"]
+    policy: tested_gpus.DevicePolicy = "unique" if options["gpu_policy"] == "auto" else options["gpu_policy"]
     together = policy != "single" and torch_tests.load_torch_tests().suites[options["suite"]].gpus == "every"
     policy = "all" if together else policy
     required = options["require_gpu"]
-    chosen = places.choose_tested_gpus(target, hardware.usable, policy, targets, required=required)
-    places.refuse_unseen_gpus(chosen, target)
-    return places.list_places(chosen, env, together=together)
+    chosen = tested_gpus.choose_tested_gpus(target, hardware.usable, policy, targets, required=required)
+    tested_gpus.refuse_unseen_gpus(chosen, target)
+    return tested_gpus.list_places(chosen, env, together=together)
 
 
 def _print_plan(
     request: runner.TestRequest,
     chosen: torch_test_plan.TorchTestSelection,
-    test_places: Sequence[places.GpuPlace],
+    test_places: Sequence[tested_gpus.GpuPlace],
 ) -> None:
     from rocm_wheels.testing import runner
 

@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from packaging.utils import canonicalize_name
 
-from rocm_wheels.core import errors, extras, files, log, process
+from rocm_wheels.core import errors, extras, files, log, process, workspace
 from rocm_wheels.models.gfx import strip_features
 from rocm_wheels.wheels import archive, dist_info
 
@@ -108,13 +108,12 @@ class TargetPython:
 
 
 def inspect_target_python(
-    python: Path, looking_script: Path, env: Mapping[str, str], *, device: str = "", limit: float = 180.0
+    python: Path, env: Mapping[str, str], *, device: str = "", limit: float = 180.0
 ) -> TargetPython:
     """Ask a Python what there is to test. A torch that is missing or does not start is no error here.
 
-    ``looking_script`` is looking.py of the smoke tests, which ends even where what it starts hangs in a
-    driver; torch has ``limit`` seconds. ``device`` ``cpu``: GPUs are left alone. Raises UsageError for what
-    is no Python.
+    torch has ``limit`` seconds. ``device`` ``cpu``: GPUs are left alone. Raises UsageError for what is no
+    Python.
     """
     tip = "name a Python that has torch: --python .venv/bin/python"
     output = process.capture_output(
@@ -132,7 +131,7 @@ def inspect_target_python(
         raise errors.UsageError(
             f"{python} is no Python: it does not say what is installed", tip=tip
         ) from None
-    facts = {} if "torch" in missing else _ask_torch(python, looking_script, env, device, limit)
+    facts = {} if "torch" in missing else _ask_torch(python, env, device, limit)
     ended = str(facts.pop("ended", ""))
     return TargetPython(
         python,
@@ -172,19 +171,19 @@ def lend_pytest(target: TargetPython, env: MutableMapping[str, str]) -> Iterator
         yield Path(name)
 
 
-def find_gpu_fault(python: Path, looking_script: Path, gfx: str, env: Mapping[str, str]) -> str:
+def find_gpu_fault(python: Path, gfx: str, env: Mapping[str, str]) -> str:
     """Say which GPU of an environment does not calculate any more, "" where all of them do.
 
     Each is asked in a process of its own with a limit: one may hang in its driver for ever.
     """
     try:
-        facts = _ask_torch(python, looking_script, env)
+        facts = _ask_torch(python, env)
         targets = _list_targets(facts)
         fault = ""
         if strip_features(gfx) not in map(strip_features, targets):
             fault = f"torch does not see the {gfx} any more"
         for number in range(len(targets) if not fault else 0):
-            facts = facts if number == 0 else _ask_torch(python, looking_script, env, f"cuda:{number}")
+            facts = facts if number == 0 else _ask_torch(python, env, f"cuda:{number}")
             if not facts.get("calculated"):
                 fault = f"the {gfx} does not calculate any more"
                 break
@@ -201,13 +200,14 @@ def _list_targets(facts: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _ask_torch(
-    python: Path, looking_script: Path, env: Mapping[str, str], device: str = "", limit: float = 180.0
+    python: Path, env: Mapping[str, str], device: str = "", limit: float = 180.0
 ) -> dict[str, Any]:
-    """Return what torch says before it dies, if it does."""
+    """Return what torch says before it dies, if it does: the script ends also where a driver hangs."""
+    script = workspace.get_project_home() / "smoke-tests" / "inspect_torch.py"
     with tempfile.TemporaryDirectory(prefix="rocm-wheels-smoke-") as name:
         answer = Path(name, "answer")
         process.run_command(
-            [python, looking_script, answer, device, str(limit)],
+            [python, script, answer, device, str(limit)],
             env={**env, "PYTHONDONTWRITEBYTECODE": "1"},
             cwd=Path(name),
             check=errors.ChecksError,

@@ -33,8 +33,8 @@ from rocm_wheels.models.gfx import strip_features
 from rocm_wheels.models.test_results import Results, TestResult
 from rocm_wheels.testing import installed_torch
 from rocm_wheels.testing.journal import LONGEST_TEXT, Journal, make_test, note, note_test, read_journal
-from rocm_wheels.testing.places import GpuPlace
 from rocm_wheels.testing.results import JUNIT_FILE, RESULTS_FILE, write_junit, write_results
+from rocm_wheels.testing.tested_gpus import GpuPlace
 
 WORK_FOLDER = "run"  # journals and logs, beside results.json and junit.xml
 _STATE_FILE = "state.json"  # what run it is of

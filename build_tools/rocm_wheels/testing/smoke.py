@@ -19,11 +19,10 @@ from rocm_wheels.core import shell
 from rocm_wheels.gpus.gpu import Gpu
 from rocm_wheels.models import dtypes, libraries, tested_machine, torch_features, torch_tests
 from rocm_wheels.models.gfx import get_gfx_targets, strip_features
-from rocm_wheels.testing import installed_torch, places, pytest_words
+from rocm_wheels.testing import installed_torch, pytest_words, tested_gpus
 from rocm_wheels.testing.results import start_results
 from rocm_wheels.testing.runner import TestFile, TestRequest
 
-LOOKING_SCRIPT = "looking.py"
 KNOWN_FOLDER = "smoke-tests/"  # before the names of smoke tests among known failures
 TEST_SECONDS = 180.0  # a test; kernels that are compiled when first used take a minute on some GPUs
 _FILE_SECONDS = 4 * 3600.0
@@ -51,7 +50,7 @@ def make_smoke_request(
     """
     rocm = target.kind_version if target.kind == "rocm" else None
 
-    def make_words(place: places.GpuPlace) -> list[str]:
+    def make_words(place: tested_gpus.GpuPlace) -> list[str]:
         gpu = place.gfx or find_seen_target(target, device)
         data, given = scratch / f"data-{place.label}.json", scratch / f"given-{place.label}.json"
         data.write_text(json.dumps(make_smoke_data(gpu, target.version or None, rocm)), encoding="utf-8")
@@ -90,7 +89,7 @@ def make_smoke_request(
         place_words=make_words,
         known=known,
         known_torch=target.version or None,
-        find_gpu_fault=partial(installed_torch.find_gpu_fault, target.python, folder / LOOKING_SCRIPT),
+        find_gpu_fault=partial(installed_torch.find_gpu_fault, target.python),
     )
 
 
@@ -99,16 +98,16 @@ def choose_smoke_places(
     gpus: Sequence[Gpu],
     env: Mapping[str, str],
     targets: Sequence[str] | None,
-) -> list[places.GpuPlace]:
+) -> list[tested_gpus.GpuPlace]:
     """Return where the smoke tests run: on the first GPU of each target, else on what is here.
 
     Raises ChecksError where no GPU of ``targets`` can be tested.
     """
-    chosen = places.choose_tested_gpus(target, gpus, "unique", targets)
+    chosen = tested_gpus.choose_tested_gpus(target, gpus, "unique", targets)
     seen = find_seen_target(target)
     if not chosen and seen:  # doctor has no number for it, and torch sees it
-        return [places.GpuPlace(seen, seen, env)]
-    return places.list_places(chosen, env, gpus=gpus, hidden=False)
+        return [tested_gpus.GpuPlace(seen, seen, env)]
+    return tested_gpus.list_places(chosen, env, gpus=gpus, hidden=False)
 
 
 def find_seen_target(target: installed_torch.TargetPython, device: str = "") -> str | None:

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import astuple, dataclass
 from functools import partial
 from pathlib import Path
 
 from rocm_wheels.core import errors, junit, tables
+from rocm_wheels.models.test_results import Results
 from rocm_wheels.testing import results
 
 _SHARD_FOLDER = re.compile(r"test-reports-(?P<config>.+)-(?P<shard>\d+)-(?P<shards>\d+)")
@@ -40,11 +42,17 @@ def read_reports(folder: Path, config: str = "", shard: str = "") -> list[Summar
 
     Where a record of ours is, it stands for the JUnit files beside and below it.
     """
+    return _list_bad(folder, _read_records(folder), config, shard)
+
+
+def _read_records(folder: Path) -> dict[Path, Results]:
+    return {file: results.read_results(file) for file in sorted(folder.rglob(results.RESULTS_FILE))}
+
+
+def _list_bad(folder: Path, records: Mapping[Path, Results], config: str, shard: str) -> list[SummaryRow]:
     row = partial(SummaryRow, config, shard)
     rows = []
-    records = sorted(folder.rglob(results.RESULTS_FILE))
-    for record in records:
-        document = results.read_results(record)
+    for record, document in records.items():
         bad = [test for test in document.tests if test.verdict in results.BAD_VERDICTS]
         for test, others in results.group_failures(bad):
             reason = f"{_cut(test.detail)} {results.describe_others(others)}".strip()
@@ -92,9 +100,10 @@ def read_shards(folder: Path) -> tuple[list[SummaryRow], list[str]]:
             if number not in paths:
                 rows.append(SummaryRow(config, name, "", "", "missing", "the shard left no report"))
                 continue
-            rows += read_reports(paths[number], config, name)
-            for record in sorted(paths[number].rglob(results.RESULTS_FILE)):
-                if suite := results.read_results(record).suite:
+            records = _read_records(paths[number])
+            rows += _list_bad(paths[number], records, config, name)
+            for record, document in records.items():
+                if suite := document.suite:
                     plans[suite.name].add(suite.plan)
                     if (suite.shard, suite.shards) != (number, count):
                         why = f"it is of shard {suite.shard}/{suite.shards}"

@@ -184,17 +184,18 @@ def _measure_part(package: LockedPackage, cache: Path) -> int:
     return part.stat().st_size if part.is_file() else 0
 
 
+def require_writable(folder: Path, title: str, tip: str) -> None:
+    """Make a folder, and raise HostError where nothing can be written into it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as cause:
+        raise errors.HostError(f"{title} cannot be written: {cause.strerror}", tip=tip) from None
+
+
 def _require_room(packages: Sequence[LockedPackage], cache: Path) -> None:
     """Raise HostError where the cache cannot be written, or has no room."""
-    large = cache / "large"
-    try:
-        large.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=large).close()
-    except OSError as cause:
-        raise errors.HostError(
-            f"the cache {cache} cannot be written: {cause.strerror}",
-            tip="XDG_CACHE_HOME names another folder",
-        ) from None
+    require_writable(cache / "large", f"the cache {cache}", "XDG_CACHE_HOME names another folder")
     size = sum((package.size or 0) - _measure_part(package, cache) for package in packages)
     if size > (free := files.measure_free_space(cache)):
         raise errors.HostError(

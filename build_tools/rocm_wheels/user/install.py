@@ -264,14 +264,8 @@ def _keep_wheels(plan: InstallPlan, folder: Path, work: Path, env: Mapping[str, 
     Also a list of them with digests for pip, and a lock of the folder. Returns the packages as they are
     there.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=folder).close()
-    except OSError as cause:
-        raise errors.HostError(
-            f"--keep-wheels {folder} cannot be written: {cause.strerror}",
-            tip="name another folder; nothing was installed",
-        ) from None
+    tip = "name another folder; nothing was installed"
+    fetch.require_writable(folder, f"--keep-wheels {folder}", tip)
     kept = []
     for package in _fetch(plan, plan.packages):
         path = reader.path_of_url(package.url)
@@ -287,14 +281,14 @@ def _keep_wheels(plan: InstallPlan, folder: Path, work: Path, env: Mapping[str, 
                 tip="nothing was installed",
             )  # fmt: skip
             (path,) = built.glob("*.whl")
-            package = replace(package, name=path.name)  # noqa: PLW2901 - from here on it is a wheel
+            package = replace(package, name=path.name, sha256=files.hash_file(path))  # noqa: PLW2901 - a wheel
         place = (folder / package.name).absolute()
-        if not place.is_file() or files.hash_file(place) != files.hash_file(path):
+        if not place.is_file() or files.hash_file(place) != package.sha256:
             place.unlink(missing_ok=True)
             files.copy_atomically(path, place)
         if path.is_relative_to(plan.site.cache):
             fetch.discard_fetched(package, plan.site.cache)
-        kept.append(replace(package, url=place.as_uri(), sha256=files.hash_file(place), index=""))
+        kept.append(replace(package, url=place.as_uri(), index=""))
     pins = [f"{p.project}=={p.version} --hash=sha256:{p.sha256}\n" for p in kept]
     files.write_atomically(folder / "requirements.txt", "".join(pins))
     beside = [replace(package, url=package.name) for package in kept]

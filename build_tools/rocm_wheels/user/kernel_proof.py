@@ -262,9 +262,9 @@ def prove_installed(environment: installed_packages.PythonEnvironment) -> Kernel
     torch = installed.torch
     if torch is None:
         return None
-    kind = "cpu" if torch.kind == "unknown" else torch.kind
-    targets = gpu_support.list_kernel_targets(installed, "torch") if kind == "rocm" else ()
-    return KernelProof(f"torch {torch.version}", kind, torch.build.source, targets)
+    is_other = torch.kind not in ("rocm", "unknown")  # of what says nothing of itself its libraries tell
+    targets = () if is_other else gpu_support.list_kernel_targets(installed, "torch")
+    return KernelProof(f"torch {torch.version}", torch.kind, torch.build.source, targets)
 
 
 def _read_proof(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -277,7 +278,8 @@ class SetPlanner:
         )  # fmt: skip
         return offers.Offer(package, content, picked.requires_python)
 
-    def _list_kept(self) -> list[offers.Offer]:
+    @cached_property
+    def _kept(self) -> list[offers.Offer]:
         """Return what is installed of projects that may come from the index of dependencies, to stay."""
         kept = []
         for name, installed in self._site.present.items():
@@ -319,7 +321,7 @@ class SetPlanner:
             if is_open and name not in offered and (page := self._list_pure_wheels(name)):
                 offered[name] = page
         constraints = [*constraints, *(f"{name}>=0.dev0" for name in pages if request.pre)]
-        kept = [] if request.whole else self._list_kept()
+        kept = [] if request.whole else self._kept
         asked = resolve.ResolveRequest(lines, self._list_indexes(), {**offered, **pages}, kept, constraints)
         python, markers = site.target.runnable_python, site.target.environment.markers
         try:

@@ -53,14 +53,17 @@ class PlanReader(reader.IndexReader):
         self, url: str, name: str, size: int | None, *, variant: bool = True
     ) -> tuple[bytes, str | None]:
         """Return METADATA and ``variant.json``, as ``IndexReader`` does."""
-        try:
-            return super().fetch_metadata_and_variant(url, name, size, variant=variant)
-        except reader.UnusableAnswerError:
-            log.log_note(f"the server sends no parts of files: {name} is fetched to see what it requires")
-        fields = dist_info.split_wheel_name(name)
-        plain = replace(fields, label="").file_name
-        package = LockedPackage(canonicalize_name(fields.distribution), Version(fields.version), plain, url)
-        (self.fetched[url],) = fetch.fetch_packages([package], self._cache, variables=self._variables)
+        if url not in self.fetched:
+            try:
+                return super().fetch_metadata_and_variant(url, name, size, variant=variant)
+            except reader.UnusableAnswerError:
+                log.log_note(f"the server sends no parts of files: {name} is fetched to see what it requires")
+            fields = dist_info.split_wheel_name(name)
+            plain = replace(fields, label="").file_name
+            package = LockedPackage(
+                canonicalize_name(fields.distribution), Version(fields.version), plain, url
+            )
+            (self.fetched[url],) = fetch.fetch_packages([package], self._cache, variables=self._variables)
         return super().fetch_metadata_and_variant(self.fetched[url].url, name, None, variant=variant)
 
     def _get_session(self) -> requests.Session:

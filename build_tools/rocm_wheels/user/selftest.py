@@ -15,7 +15,7 @@ from typing import Literal
 
 from rocm_wheels.core import errors, tables, workspace
 from rocm_wheels.models.test_results import TestResult
-from rocm_wheels.testing import installed_torch, journal, places, runner, smoke
+from rocm_wheels.testing import installed_torch, journal, runner, smoke, tested_gpus
 from rocm_wheels.user import installed_packages
 
 CaseState = Literal["pass", "fail", "crash", "timeout", "skip"]
@@ -139,7 +139,6 @@ def run_self_test(
     session_env = {**env, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
     target = installed_torch.inspect_target_python(
         python,
-        folder / smoke.LOOKING_SCRIPT,
         session_env,
         device="cpu" if device == "cpu" else "",
         limit=CASE_SECONDS,
@@ -189,14 +188,14 @@ def run_self_test(
                 target, folder, scratch, files=files, words=("-m", part), limit=CASE_SECONDS, device=tested
             )
             gfx = smoke.find_seen_target(target, tested)
-            place = places.GpuPlace(tested.replace(":", "-"), gfx, session_env)
+            place = tested_gpus.GpuPlace(tested.replace(":", "-"), gfx, session_env)
             _run_device(suite, place, scratch / place.label, tested, report)
     return finish(devices)
 
 
 def _run_device(
     suite: runner.TestRequest,
-    place: places.GpuPlace,
+    place: tested_gpus.GpuPlace,
     folder: Path,
     device: str,
     report: Callable[[SelfTestOutcome], None],

@@ -1,6 +1,6 @@
 """Find out what is tested: ask torch in a process that may die of it, and the checkout for its data.
 
-    python looking.py FILE [DEVICE [SECONDS]]
+    python inspect_torch.py FILE [DEVICE [SECONDS]]
 
 writes what torch says to FILE, a line of JSON an answer, the last one how the process ended that asked; and
 ends in any case: that process may hang in its driver for ever. DEVICE is as probe.py has it.
@@ -50,7 +50,7 @@ class Given(NamedTuple):
     no_data: str
 
 
-def look(*, data: str | None, gfx: str | None, require_gpu: bool, device: str = "") -> Given:
+def inspect_torch(*, data: str | None, gfx: str | None, require_gpu: bool, device: str = "") -> Given:
     """Return what is tested. ``data`` is a file of it, ``gfx`` the target that the GPU is meant to be.
 
     ``device`` is torch's name of what is tested; else it is the first GPU of AMD.
