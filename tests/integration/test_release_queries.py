@@ -14,7 +14,7 @@ from judged_sets import FAMILY, NOW, a_set, put_set, said, wheel
 from messages import take_down, transcript
 
 from rocm_wheels.cli import boundary, evidence, main
-from rocm_wheels.release import care, refresh, store_paths, wheel_set
+from rocm_wheels.release import fsck, refresh, store_paths, wheel_set
 from rocm_wheels.release.channel import Channel, ChannelEvent, ChannelSet, PendingChange, read_channel
 from rocm_wheels.release.evidence.store import add_evidence
 from rocm_wheels.release.policy import load_policy
@@ -221,7 +221,7 @@ def test_what_failed_since_is_what_refresh_tells_of(  # noqa: PLR0917
     lines = ask("--channel", "nightly")
     assert told in lines
     (known_now,) = ask("--channel", "nightly", "--json")["channels"][0]["sets"]
-    monkeypatch.setattr(care, "check_store", lambda *_: care.StoreReport())  # of sets without files
+    monkeypatch.setattr(fsck, "check_store", lambda *_: fsck.StoreReport())  # of sets without files
     policy = str(tmp_path / "policy.yaml")
     assert (
         boundary.run_command(main.cli, ["set", "refresh", store.url, "--policy", policy]) == 15

@@ -24,7 +24,7 @@ from release_world import FAMILY, TARGET, World, a_lock, add_statement
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import errors
-from rocm_wheels.release import care, channel, store_paths, wheel_set
+from rocm_wheels.release import channel, fsck, store_paths, wheel_set
 from rocm_wheels.release.evidence.store import add_evidence
 from rocm_wheels.release.refresh import Refresher
 from rocm_wheels.release.stage import StagePlan
@@ -123,7 +123,7 @@ def fill(store: Store, released: Released) -> Store:
     released.documents = documents
     add_evidence(store, documents[-1], released.result)
     release(store, documents)
-    assert care.check_store(store, hash_wheels=True).findings == []
+    assert fsck.check_store(store, hash_wheels=True).findings == []
     return store
 
 
@@ -132,11 +132,11 @@ def no_disk_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda _: None)
 
 
-def check(store: Store) -> care.StoreReport:
-    return care.check_store(store, hash_wheels=True)
+def check(store: Store) -> fsck.StoreReport:
+    return fsck.check_store(store, hash_wheels=True)
 
 
-def named(report: care.StoreReport) -> set[tuple[str, str]]:
+def named(report: fsck.StoreReport) -> set[tuple[str, str]]:
     return {(finding.check, finding.path) for finding in report.errors}
 
 
@@ -201,7 +201,7 @@ def put_right(released: Released, store: Store, remedy: str, path: str) -> None:
         refresh(store)
     else:
         report = check(store)
-        assert [finding.path for finding in care.repair_pages(store, report)] == [path]
+        assert [finding.path for finding in fsck.repair_pages(store, report)] == [path]
         assert report.errors == []
 
 
@@ -246,7 +246,7 @@ def test_damaged_files_in_a_bucket_are_named_and_come_back(released: Released, e
             assert not path.endswith(".whl")
             return super().digest(path)
 
-    assert care.check_store(Watching(store)).findings == []
+    assert fsck.check_store(Watching(store)).findings == []
 
 
 PAGE_EDITS: dict[str, Callable[[bytes], bytes]] = {
@@ -268,7 +268,7 @@ def test_an_edited_page_is_written_again(what: str, released: Released, tmp_path
         edit(store, page, PAGE_EDITS[what])
     report = check(store)
     assert named(report) == {("wrong-page", page) for page in pages}
-    care.repair_pages(store, report)
+    fsck.repair_pages(store, report)
     assert everything(store) == before
 
 
@@ -280,7 +280,7 @@ def test_an_edited_document_is_named_and_no_page_follows_from_it(released: Relea
     edited = store.read(path).content
     report = check(store)
     assert named(report) == {("damaged-document", path)}
-    assert care.repair_pages(store, report) == []
+    assert fsck.repair_pages(store, report) == []
     assert everything(store) == {**before, path: hashlib.sha256(edited).hexdigest()}
 
 
@@ -319,7 +319,7 @@ def test_unknown_files_are_noted_and_stay(released: Released, tmp_path: Path) ->
         ("unknown-file", path) for path in added
     }
     store.remove(f"{CHANNEL}/triton/index.json")
-    care.repair_pages(store, check(store))
+    fsck.repair_pages(store, check(store))
     assert all(store.read(path).content == b"somebody's" for path in added)
 
 

@@ -19,7 +19,7 @@ from release_world import FAMILY, TARGET, World, a_lock
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import errors, parallel
-from rocm_wheels.release import care, policy, refresh, store_paths, verdict, wheel_set
+from rocm_wheels.release import fsck, policy, prune, refresh, store_paths, verdict, wheel_set
 from rocm_wheels.release.channel import ChannelActor, Promoter, read_channel
 from rocm_wheels.release.evidence.evidence import Signature
 from rocm_wheels.release.evidence.store import add_evidence
@@ -85,8 +85,8 @@ def promote(store: Store, document: wheel_set.SetDocument) -> None:
     promoter(store).promote(document, lambda: PASSED)
 
 
-def pruner(store: Store, retention: policy.RetentionPolicy = RETENTION, now: datetime = NOW) -> care.Pruner:
-    return care.Pruner(store, retention, now)
+def pruner(store: Store, retention: policy.RetentionPolicy = RETENTION, now: datetime = NOW) -> prune.Pruner:
+    return prune.Pruner(store, retention, now)
 
 
 def visible(store: Store) -> list[str]:
@@ -94,7 +94,7 @@ def visible(store: Store) -> list[str]:
 
 
 def findings(store: Store) -> list[tuple[str, str]]:
-    report = care.check_store(store, hash_wheels=store.folder is not None)
+    report = fsck.check_store(store, hash_wheels=store.folder is not None)
     return [(finding.check, finding.path) for finding in report.findings]
 
 

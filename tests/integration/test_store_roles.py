@@ -22,8 +22,8 @@ from s3_servers import a_bucket, a_store, bad_line, environment
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import errors
 from rocm_wheels.release import policy, store_paths, wheel_set
-from rocm_wheels.release.care import PrunePlan, Pruner
 from rocm_wheels.release.evidence.store import add_evidence
+from rocm_wheels.release.prune import PrunePlan, Pruner
 from rocm_wheels.stores import s3 as store_s3
 from rocm_wheels.stores.store import open_store
 

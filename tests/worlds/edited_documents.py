@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from rocm_wheels.release import sealed
+from rocm_wheels.release import document_seal
 
 _SEAL = re.compile(rb',\n "seal": "[0-9a-f]{64}"\n}\n\Z')
 
@@ -15,7 +15,7 @@ _SEAL = re.compile(rb',\n "seal": "[0-9a-f]{64}"\n}\n\Z')
 def reseal(content: bytes) -> bytes:
     """Return a document that was edited with the seal of what it says now; one that ends in none as it is."""
     seal = _SEAL.search(content)
-    return content if seal is None else sealed.add_seal(content[: seal.start()])
+    return content if seal is None else document_seal.add_seal(content[: seal.start()])
 
 
 def edit_sealed(content: bytes, edit: Callable[[dict[str, Any]], object]) -> bytes:

@@ -17,7 +17,7 @@ from rocm_wheels.cli import boundary, catalogue, command, evidence, options, out
 from rocm_wheels.core import errors, log, tables
 
 if TYPE_CHECKING:
-    from rocm_wheels.release import care, refresh
+    from rocm_wheels.release import fsck, refresh
     from rocm_wheels.release.channel import ChannelChange, Promoter
     from rocm_wheels.release.policy import Policy
     from rocm_wheels.release.verdict import Verdict
@@ -345,7 +345,7 @@ def refresh_command(run: ReleaseRun, *, channel: str | None, public_url: str | N
     Examples:
       rocm-wheels set refresh s3://wheels --dry-run
     """
-    from rocm_wheels.release import care, gate, queries
+    from rocm_wheels.release import fsck, gate, queries
     from rocm_wheels.release.channel import read_channel
     from rocm_wheels.release.store_paths import FamilyPaths
 
@@ -378,7 +378,7 @@ def refresh_command(run: ReleaseRun, *, channel: str | None, public_url: str | N
         changed = refresher.refresh_support() if named else []
     except errors.RocmWheelsError as failure:
         failures.append(failure)
-    report = None if run.dry_run else care.check_store(run.store)
+    report = None if run.dry_run else fsck.check_store(run.store)
     _print_refreshed(run, done, changed, report)
     _raise_first_failure(run, done, failures, report)
 
@@ -405,7 +405,7 @@ def _find_channels(
 
 
 def _print_refreshed(
-    run: ReleaseRun, done: list[refresh.RefreshResult], changed: list[str], report: care.StoreReport | None
+    run: ReleaseRun, done: list[refresh.RefreshResult], changed: list[str], report: fsck.StoreReport | None
 ) -> None:
     """Say what became of channels, what fails, and what is damaged; a job on GitHub has it in its summary."""
     head, lines, summary, channels = "dry run: " if run.dry_run else "", [], [], []
@@ -444,7 +444,7 @@ def _raise_first_failure(
     run: ReleaseRun,
     done: list[refresh.RefreshResult],
     failures: list[errors.RocmWheelsError],
-    report: care.StoreReport | None,
+    report: fsck.StoreReport | None,
 ) -> None:
     """Raise ReleaseError for what could not be done, is damaged, or fails; others are said before."""
     from rocm_wheels.release import channel as channels

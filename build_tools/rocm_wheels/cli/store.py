@@ -14,7 +14,7 @@ from rocm_wheels.cli.output import print_result
 from rocm_wheels.core import errors, log, progress, tables
 
 if TYPE_CHECKING:
-    from rocm_wheels.release import care
+    from rocm_wheels.release import fsck, prune
 
 _MOST_ROWS = 40  # of the table; --json has all
 _DIGEST_FOLDER = re.compile(r"/[0-9a-f]{64}/")
@@ -41,18 +41,18 @@ def fsck_command(store: str, hash_wheels: bool, is_repair: bool, as_json: bool) 
       rocm-wheels store fsck s3://wheels
       rocm-wheels store fsck s3://wheels --hash --repair
     """
-    from rocm_wheels.release import care, queries
+    from rocm_wheels.release import fsck, queries
     from rocm_wheels.stores.store import open_existing_store, require_conditional_writes
 
     opened = open_existing_store(store, boundary.read_environment())
     queries.require_families(opened)
     begun = evidence.describe_origin("store fsck")
     try:
-        report = care.check_store(opened, hash_wheels=hash_wheels, on_hash=_show_progress)
-        repaired: list[care.StoreFinding] = []
+        report = fsck.check_store(opened, hash_wheels=hash_wheels, on_hash=_show_progress)
+        repaired: list[fsck.StoreFinding] = []
         if is_repair:
             require_conditional_writes(opened)
-            repaired = care.repair_pages(opened, report)
+            repaired = fsck.repair_pages(opened, report)
     finally:
         progress.show_live_line("")
     document = {
@@ -75,7 +75,7 @@ def fsck_command(store: str, hash_wheels: bool, is_repair: bool, as_json: bool) 
         raise make_damage_error(report, store)
 
 
-def make_damage_error(report: care.StoreReport, store: str) -> errors.ReleaseError:
+def make_damage_error(report: fsck.StoreReport, store: str) -> errors.ReleaseError:
     """Return the error of a store that is damaged, with what mends it first."""
     count = tables.format_count(len(report.errors), "place")
     if all(finding.content is not None for finding in report.errors):
@@ -85,7 +85,7 @@ def make_damage_error(report: care.StoreReport, store: str) -> errors.ReleaseErr
     return errors.ReleaseError(f"{store} is damaged in {count}", tip=tip)
 
 
-def list_damage_lines(report: care.StoreReport) -> Iterator[str]:
+def list_damage_lines(report: fsck.StoreReport) -> Iterator[str]:
     """Yield a line for each damage, as far as they are not too many."""
     for finding in report.errors[:_MOST_ROWS]:
         yield f"damage: {finding.check}: {_describe(finding)}"
@@ -98,7 +98,7 @@ def _show_progress(done: int, total: int) -> None:
 
 
 def _format_report(
-    report: care.StoreReport, repaired: Sequence[care.StoreFinding], *, hash_wheels: bool
+    report: fsck.StoreReport, repaired: Sequence[fsck.StoreFinding], *, hash_wheels: bool
 ) -> Iterator[str]:
     rows = [(finding.check, "repaired", _describe(finding)) for finding in repaired]
     rows += [
@@ -119,12 +119,12 @@ def _format_report(
     yield f"{result}; {', '.join(counts)}; {read}"
 
 
-def _describe(finding: care.StoreFinding) -> str:
+def _describe(finding: fsck.StoreFinding) -> str:
     """Return where and what, for people: the folder that is called by a digest is left out."""
     return f"{_DIGEST_FOLDER.sub('/', finding.path)}: {finding.message}"
 
 
-def convert_findings(findings: Sequence[care.StoreFinding]) -> list[dict[str, object]]:
+def convert_findings(findings: Sequence[fsck.StoreFinding]) -> list[dict[str, object]]:
     """Return findings as ``--json`` prints them. Keys are added in later versions, never renamed."""
     return [
         {
@@ -159,7 +159,7 @@ def prune_command(store: str, keep: int | None, policy: Path | None, dry_run: bo
       rocm-wheels store prune s3://wheels --dry-run
       rocm-wheels store prune s3://wheels --keep 3
     """
-    from rocm_wheels.release import care, queries
+    from rocm_wheels.release import prune, queries
     from rocm_wheels.release.policy import load_policy
     from rocm_wheels.stores.store import open_existing_store, require_conditional_writes
 
@@ -170,7 +170,7 @@ def prune_command(store: str, keep: int | None, policy: Path | None, dry_run: bo
     families = queries.require_families(opened)
     if not dry_run:
         require_conditional_writes(opened)
-    pruner = care.Pruner(opened, retention, evidence.current_time())
+    pruner = prune.Pruner(opened, retention, evidence.current_time())
     begun = evidence.describe_origin("store prune")
     plans = [pruner.plan(name) if dry_run else pruner.prune(name) for name in families]
     document = {
@@ -195,14 +195,14 @@ def prune_command(store: str, keep: int | None, policy: Path | None, dry_run: bo
     print_result(document, _format_plans(plans, dry_run=dry_run), as_json=as_json)
 
 
-def _format_plans(plans: Sequence[care.PrunePlan], *, dry_run: bool) -> Iterator[str]:
-    from rocm_wheels.release import care, wheel_set
+def _format_plans(plans: Sequence[prune.PrunePlan], *, dry_run: bool) -> Iterator[str]:
+    from rocm_wheels.release import prune, wheel_set
 
     rows = [
         (
             plan.family,
             document.id,
-            care.find_retention_line(document),
+            prune.find_retention_line(document),
             wheel_set.find_set_platform(document),
             document.created[:10],
             tables.format_size(plan.freed[document.id]),

@@ -27,9 +27,9 @@ from pydantic import Field, model_validator
 from rocm_wheels.core import errors, parallel, process, records, tables
 from rocm_wheels.models import lock
 from rocm_wheels.release import (
+    document_seal,
     next_step,
     pages,
-    sealed,
     set_conflicts,
     signing,
     support,
@@ -181,7 +181,7 @@ class Channel(records.Record):
 
     def to_json(self) -> bytes:
         """Return its file, which ends in a seal."""
-        return sealed.seal_record(self)
+        return document_seal.seal_record(self)
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,7 @@ def read_channel(store: Store, paths: FamilyPaths, name: str) -> ChannelRecord:
     if stored is None:
         return ChannelRecord(Channel(family=paths.family, channel=name), None)
     tip = "put it back from a copy of the store: it says what people get"
-    channel = sealed.parse_sealed(
+    channel = document_seal.parse_sealed(
         stored.content, Channel, where=store.url_of(path), title="the document of a channel", tip=tip
     )
     if (channel.family, channel.channel) != (paths.family, name):

@@ -29,7 +29,7 @@ from rocm_wheels.core import errors, parallel, records, tables
 from rocm_wheels.models import project_names
 from rocm_wheels.models.gfx import get_card_kinds, get_gfx_families
 from rocm_wheels.models.lock import Lock, Sha256Digest
-from rocm_wheels.release import sealed
+from rocm_wheels.release import document_seal
 from rocm_wheels.release.store_paths import FamilyPaths
 from rocm_wheels.sources.lock import parse_lock
 from rocm_wheels.stores.store import NotInStoreError, Store
@@ -223,7 +223,7 @@ class SetDocument(records.Record):
 
     def to_json(self) -> bytes:
         """Return its file, which ends in a seal: the same set is the same bytes."""
-        return sealed.seal_record(self)
+        return document_seal.seal_record(self)
 
 
 def join_lock_digests(digests: Iterable[str]) -> str:
@@ -250,7 +250,7 @@ def parse_set(content: bytes, *, where: str, expected: str | None = None) -> Set
 
     ``expected`` is the id that the folder has.
     """
-    document = sealed.parse_sealed(
+    document = document_seal.parse_sealed(
         content, SetDocument, where=where, title="the document of a set", tip=DAMAGED_TIP
     )
     computed_id = document.computed_id
