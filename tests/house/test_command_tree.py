@@ -16,7 +16,7 @@ from command_lines import find_faults, parse_words
 
 import rocm_wheels
 from rocm_wheels.cli import boundary, build, build_options, catalogue, checkout, main
-from rocm_wheels.cli.command import CONCEPTS, Command, Group, Option, split_alias
+from rocm_wheels.cli.command import ALIASES, Command, Group, Option, split_alias
 
 # commands without a result that a program would read: what they print is a program's own output, or a script
 WITHOUT_JSON = {
@@ -107,16 +107,16 @@ def test_command_knows_its_words(words: str) -> None:
 
 
 @every_command
-def test_no_option_has_the_older_spelling_of_a_concept(words: str) -> None:
-    """A concept has one spelling; another one may be read, and is not shown."""
-    older = {alias: name for name, concept in CONCEPTS.items() for alias in concept.aliases}
+def test_no_option_has_the_older_spelling(words: str) -> None:
+    """An option has one spelling; another one may be read, and is not shown."""
+    older = {alias: name for name, aliases in ALIASES.items() for alias in aliases}
     shown = {
         name for option in list_shown_options(TREE[words]) for name in (*option.opts, *option.secondary_opts)
     }
     assert {name: older[name] for name in sorted(shown & older.keys())} == {}
 
 
-def test_one_spelling_of_a_concept_holds_in_all_commands() -> None:
+def test_one_spelling_holds_in_all_commands() -> None:
     """The same parameter is not two options: each of the long names of an option is of that option alone."""
     parameters: dict[str, set[str]] = {}
     for command in TREE.values():
@@ -127,15 +127,15 @@ def test_one_spelling_of_a_concept_holds_in_all_commands() -> None:
     assert {name: spellings for name, spellings in parameters.items() if len(spellings) > 1} == {}
 
 
-def test_concepts_are_used_and_have_no_spelling_twice() -> None:
+def test_options_with_other_spellings_are_there() -> None:
     used = {
         name
         for command in TREE.values()
         for option in [*list_shown_options(command), *command.global_options]
         for name in option.opts
     }
-    assert sorted(CONCEPTS.keys() - used) == []
-    assert not CONCEPTS.keys() & {alias for concept in CONCEPTS.values() for alias in concept.aliases}
+    assert sorted(ALIASES.keys() - used) == []
+    assert not ALIASES.keys() & {alias for aliases in ALIASES.values() for alias in aliases}
 
 
 @every_command
@@ -229,7 +229,7 @@ def test_examples_of_the_help_can_be_parsed(words: str) -> None:
     assert [fault for line in lines for fault in find_faults(line)] == []
 
 
-OLDER = {alias.partition("/")[0] for concept in CONCEPTS.values() for alias in concept.aliases} - {
+OLDER = {alias.partition("/")[0] for aliases in ALIASES.values() for alias in aliases} - {
     name for command in TREE.values() for option in list_shown_options(command) for name in option.opts
 }
 

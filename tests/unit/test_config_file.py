@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rocm_wheels.cli import boundary, main
+from rocm_wheels.cli import artifacts, boundary, main
 
 CONFIG = """\
 source-dir = "trees"  # of all commands that have it
@@ -109,6 +109,18 @@ def test_settings_of_all_commands_are_variables_and_those_win(
     assert rows["retries"] == ("0", "rocm-wheels.toml: retries")
     assert rows["jobs"] == ("5", "variable ROCM_WHEELS_JOBS")
     assert "timeout" not in rows
+
+
+@pytest.mark.contract
+def test_parts_that_a_command_line_takes_back_are_those_of_the_file(folder: Path) -> None:
+    (folder / "rocm-wheels.toml").write_text('[rocm.from-artifacts]\npart = ["blas", "fft"]\n')
+    for words, parts in [
+        (["--no-blas"], ["fft"]),
+        (["--rccl", "--no-blas"], ["rccl"]),
+        ([], ["blas", "fft"]),
+    ]:
+        context = artifacts.install_command.make_context("from-artifacts", words, resilient_parsing=True)
+        assert context.params["parts"] == parts
 
 
 WRONG = [

@@ -72,7 +72,7 @@ def test_options_given_twice_are_joined_or_refused(words: str, command: Command)
         for name in {*option.opts, *option.secondary_opts}:
             owners[name] = option
     for option in list(owners.values()):
-        for name in option.concept.aliases if option.concept else ():
+        for name in option.aliases:
             owners.setdefault(name, option)  # the first that has it
     required = [word for option in options if option.required for word in (option.opts[0], "gfx942")]
     for name, option in owners.items():
@@ -92,7 +92,7 @@ def test_options_given_twice_are_joined_or_refused(words: str, command: Command)
             assert refusal.value.option_name == option.spelling
 
 
-def test_every_option_of_a_concept_that_is_a_list_somewhere_is_one_everywhere() -> None:
+def test_every_option_that_is_a_list_somewhere_is_one_everywhere() -> None:
     """A list by commas that does not say so in its metavar would refuse to be joined."""
     single = {
         words

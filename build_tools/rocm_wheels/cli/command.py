@@ -1,8 +1,8 @@
 """Commands, groups and options as all of rocm-wheels has them.
 
-A concept has one spelling in all commands (``CONCEPTS``); those of TheRock's scripts are read as well and not
-shown. A command knows its words (``rocm install``), under which a configuration file
-has its options. A group imports a command only to run or to explain it.
+An option has one spelling in all commands; those of TheRock's scripts (``ALIASES``) are read as well and not
+shown. A command knows its words (``rocm install``), under which a configuration file has its options. A group
+imports a command only to run or to explain it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from itertools import pairwise
@@ -29,66 +28,30 @@ if TYPE_CHECKING:
 RECIPE_OPTION, RECIPE_VARIABLE = "--recipe-dir", "ROCM_WHEELS_RECIPE_DIR"
 
 
-@dataclass(frozen=True)
-class Concept:
-    """What an option means wherever it stands, and the other spellings that are read for it.
-
-    ``completer``: a function of ``rocm_wheels.cli.completion`` that lists its values for a shell.
-    """
-
-    meaning: str
-    aliases: tuple[str, ...] = ()
-    completer: str = ""
-
-
-CONCEPTS: dict[str, Concept] = {
-    "--source-dir": Concept("folder that holds the source trees", ("--root-checkout-dir",)),
-    "--work-dir": Concept("environments, runs and build trees of builds"),
-    "--output-dir": Concept("folder that results are written to", ("--dest-dir",)),
-    "--output": Concept("file that the result is written to"),
-    "--lock": Concept("lock file"),
-    "--plan": Concept("plan file"),
-    "--project": Concept("projects that are meant", completer="list_projects"),
-    "--pytorch-dir": Concept("source tree of torch", ("--torch-dir",)),
-    "--recipe-dir": Concept("folders of recipes beside our own"),
-    "--ref": Concept("branch, tag or commit to check out", ("--repo-hashtag",)),
-    "--origin": Concept("repository to check out from", ("--gitrepo-origin",)),
-    "--line": Concept("release line of torch", completer="list_lines"),
-    "--gfx": Concept(
-        "GPU targets",
-        ("--pytorch-rocm-arch", "--amdgpu-targets"),
-        "list_targets",
-    ),
-    "--family": Concept("family of GPU targets", ("--amdgpu-family",), "list_families"),
-    "--rocm-path": Concept("folder of an installed ROCm"),
-    "--rocm": Concept("version of ROCm", ("--rocm-sdk-version",)),
-    "--python": Concept("Python, by version or by path"),
-    "--platform": Concept("linux or windows"),
-    "--index": Concept("index of the wheels of torch", ("--index-url",)),
-    "--rocm-index": Concept("index of the ROCm packages", ("--index-url",)),
-    "--dependency-index": Concept("index of everything else"),
-    "--find-links": Concept("folder or page with packages"),
-    "--pre": Concept("take pre-releases too"),
-    "--mirror-dir": Concept("folder of bare repositories that checkouts share"),
-    "--patch-dir": Concept("folder of the patch sets"),
-    "--timeout": Concept("longest wait"),
-    "--jobs": Concept("how many things at a time"),
-    "--set": Concept("set of a store"),
-    "--channel": Concept("channel of a store or index"),
-    "--policy": Concept("file of a policy: what is needed, and what is let pass"),
-    "--layout": Concept("one set for each family, or one for all"),
-    "--wheels": Concept("wheels that are meant"),
-    "--local-version": Concept("local version of a wheel"),
-    "--build-tag": Concept("build tag of a wheel's name"),
-    "--kind": Concept("kinds of things that are meant"),
-    "--released-by": Concept("public keys that an index must be signed by"),
-    "--dry-run": Concept("say what would be done, and do nothing"),
-    "--json": Concept("result as JSON"),
+# other spellings of options that are read and not shown: those of TheRock's scripts
+ALIASES: Mapping[str, tuple[str, ...]] = {
+    "--family": ("--amdgpu-family",),
+    "--gfx": ("--pytorch-rocm-arch", "--amdgpu-targets"),
+    "--index": ("--index-url",),
+    "--origin": ("--gitrepo-origin",),
+    "--output-dir": ("--dest-dir",),
+    "--pytorch-dir": ("--torch-dir",),
+    "--ref": ("--repo-hashtag",),
+    "--rocm": ("--rocm-sdk-version",),
+    "--rocm-index": ("--index-url",),
+    "--source-dir": ("--root-checkout-dir",),
+}
+# options whose values a shell can list: a function of ``rocm_wheels.cli.completion``
+_COMPLETERS = {
+    "--family": "list_families",
+    "--gfx": "list_targets",
+    "--line": "list_lines",
+    "--project": "list_projects",
 }
 
 
 class Option(click.Option):
-    """An option that also reads the other spellings of its concept, and names the file a value came from.
+    """An option that also reads the other spellings of its name, and names the file a value came from.
 
     Given twice, under whatever spelling, a list by commas is joined; anything else is refused, since one of
     two values would be lost. ``multiple`` and ``count`` are as click has them.
@@ -105,8 +68,7 @@ class Option(click.Option):
         super().__init__(*args, **kwargs)
         self.flags = dict(flags or {})  # TheRock's, each for a value of this option; not shown
         self.project = project  # whose option it is; "": of no project's
-        self.concept = next((CONCEPTS[name] for name in self.opts if name in CONCEPTS), None)
-        self.aliases = tuple(aliases)
+        self.aliases = (*aliases, *(alias for name in self.opts for alias in ALIASES.get(name, ())))
 
     @property
     def takes_list(self) -> bool:
@@ -116,7 +78,7 @@ class Option(click.Option):
     @property
     def spelling(self) -> str:
         """The long name that people and configuration files use, with its dashes."""
-        return next((name for name in self.opts if name in CONCEPTS), max(self.opts, key=len))
+        return next((name for name in self.opts if name.startswith("--")), self.opts[0])
 
     def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
         """Have the other spellings parsed too, where no other option of the command has that name.
@@ -127,8 +89,8 @@ class Option(click.Option):
         taken = {name for param in ctx.command.params for name in (*param.opts, *param.secondary_opts)}
         options = [param for param in ctx.command.params if isinstance(param, Option)]
         for earlier in options[: options.index(self)] if self in options else ():
-            taken.update(earlier._list_aliases())  # the first that has a spelling has it
-        for alias in self._list_aliases():
+            taken.update(earlier.aliases)  # the first that has a spelling has it
+        for alias in self.aliases:
             positive, _, negative = alias.partition("/")
             if positive not in taken:
                 self.opts = [*self.opts, positive]
@@ -152,9 +114,7 @@ class Option(click.Option):
                 words = (word for text in values for word in re.split(r"[,;\s]+", text) if word)
                 value = ",".join(dict.fromkeys(words))
             elif len(values) > 1 and not ctx.resilient_parsing:
-                spellings = dict.fromkeys(
-                    (*self.opts, *self.secondary_opts, *self._list_aliases(), *self.flags)
-                )
+                spellings = dict.fromkeys((*self.opts, *self.secondary_opts, *self.aliases, *self.flags))
                 same = [name for name in spellings if name.startswith("--") and name != self.spelling]
                 also = f" ({', '.join(same)}: the same option)" if same else ""
                 raise click.BadOptionUsage(
@@ -162,9 +122,6 @@ class Option(click.Option):
                 )
             opts = {**opts, str(self.name): value}
         return super().handle_parse_result(ctx, opts, args)
-
-    def _list_aliases(self) -> tuple[str, ...]:
-        return (*self.aliases, *(self.concept.aliases if self.concept else ()))
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         """Return the line of help, with the key of a configuration file where one sets it."""
@@ -189,12 +146,12 @@ class Option(click.Option):
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """List the values that begin so; of a list by commas, the last."""
-        if self.concept is None or not self.concept.completer:
+        if (completer := _COMPLETERS.get(self.spelling)) is None:
             return super().shell_complete(ctx, incomplete)
-        return complete_values(self.concept.completer, incomplete)
+        return _complete_values(completer, incomplete)
 
 
-def complete_values(completer: str, incomplete: str) -> list[CompletionItem]:
+def _complete_values(completer: str, incomplete: str) -> list[CompletionItem]:
     """Return what a function of ``completion`` lists, as far as it begins with the last word by commas."""
     done, comma, start = incomplete.rpartition(",")
     values = getattr(import_module("rocm_wheels.cli.completion"), completer)()
@@ -203,7 +160,7 @@ def complete_values(completer: str, incomplete: str) -> list[CompletionItem]:
 
 def complete_with(completer: str) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
     """Return the ``shell_complete`` of an argument: what a function of ``completion`` lists."""
-    return lambda ctx, param, incomplete: complete_values(completer, incomplete)
+    return lambda ctx, param, incomplete: _complete_values(completer, incomplete)
 
 
 def get_config_origin(ctx: click.Context, param: click.Parameter) -> str | None:
@@ -224,26 +181,16 @@ def _set_verbosity(ctx: click.Context, param: click.Parameter, value: int | bool
 
 
 def _make_global_options() -> list[click.Parameter]:
+    talk: dict[str, Any] = {"is_flag": True, "expose_value": False, "callback": _set_verbosity}
+    folder = click.Path(exists=True, file_okay=False)
     return [
+        Option(["-v", "--verbose"], help="Also show every command that is run.", **talk),
+        Option(["-q", "--quiet"], help="Show warnings, errors and results only.", **talk),
         Option(
-            ["-v", "--verbose"],
-            is_flag=True,
-            expose_value=False,
-            callback=_set_verbosity,
-            help="Also show every command that is run.",
-        ),
-        Option(
-            ["-q", "--quiet"],
-            is_flag=True,
-            expose_value=False,
-            callback=_set_verbosity,
-            help="Show warnings, errors and results only.",
-        ),
-        Option(
-            ["--recipe-dir"],
+            [RECIPE_OPTION],
             multiple=True,
             metavar="DIR",
-            type=click.Path(exists=True, file_okay=False),
+            type=folder,
             expose_value=False,
             help="Folder with recipes of more projects. May be given several times.",
         ),
@@ -350,13 +297,13 @@ def _list_recipe_folders(ctx: click.Context, words: Sequence[str]) -> list[proje
     from rocm_wheels.cli import config
     from rocm_wheels.models import project_names
 
-    variable = os.environ.get(RECIPE_VARIABLE, "").split(os.pathsep)
-    if texts := _find_values(words, RECIPE_OPTION):
-        named = [project_names.RecipeFolder(Path(text).absolute(), RECIPE_OPTION) for text in texts]
-    elif any(variable):
-        named = [
-            project_names.RecipeFolder(Path(text).absolute(), RECIPE_VARIABLE) for text in variable if text
-        ]
+    words = words[: words.index("--")] if "--" in words else words
+    texts = [value for word, value in pairwise(words) if word == RECIPE_OPTION]
+    texts += [word.partition("=")[2] for word in words if word.startswith(f"{RECIPE_OPTION}=")]
+    variable = [text for text in os.environ.get(RECIPE_VARIABLE, "").split(os.pathsep) if text]
+    if texts or variable:
+        origin = RECIPE_OPTION if texts else RECIPE_VARIABLE
+        named = [project_names.RecipeFolder(Path(text).absolute(), origin) for text in texts or variable]
     else:
         named = config.list_configured_folders(ctx.params.get("config"))
     for folder in named:
@@ -365,15 +312,7 @@ def _list_recipe_folders(ctx: click.Context, words: Sequence[str]) -> list[proje
             raise errors.UsageError(
                 f"{folder.origin}: the folder {folder.path} {missing}", tip="name another folder"
             )
-    here = Path.cwd() / "recipes"
-    return [*named, project_names.RecipeFolder(here, "recipes/ here")]
-
-
-def _find_values(words: Sequence[str], option: str) -> list[str]:
-    """Return the values of an option among the words of a command line, up to ``--``."""
-    words = words[: words.index("--")] if "--" in words else words
-    following = [value for word, value in pairwise(words) if word == option]
-    return following + [word.partition("=")[2] for word in words if word.startswith(f"{option}=")]
+    return [*named, project_names.RecipeFolder(Path.cwd() / "recipes", "recipes/ here")]
 
 
 # name: (module:attribute under rocm_wheels.cli, one line for --help)

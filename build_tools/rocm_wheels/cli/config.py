@@ -23,7 +23,6 @@ from click.core import ParameterSource
 
 from rocm_wheels.cli import catalogue, output
 from rocm_wheels.cli.command import (
-    CONCEPTS,
     CONFIG_FILE,
     Command,
     Group,
@@ -202,7 +201,9 @@ def _check_top_level(config: ConfigFile) -> None:
     """Raise DataError for a key or a table that no command reads."""
     from rocm_wheels.cli import main
 
-    shared = [name.lstrip("-") for name in CONCEPTS]
+    entries = [entry for entry in vars(catalogue).values() if isinstance(entry, catalogue.Entry)]
+    shared = [word[2:].partition("/")[0] for entry in entries for word in entry.names if word[:2] == "--"]
+    shared.append(_RECIPE_KEY)
     context = click.Context(main.cli, info_name="rocm-wheels")
     commands = main.cli.list_commands(context)
     for key, value in config.table.items():
