@@ -9,10 +9,8 @@ import ast
 import inspect
 import re
 import sys
-import types
-import typing
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path, PurePath
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 if sys.version_info >= (3, 11):
@@ -27,14 +25,13 @@ from mkdocs.structure.files import File, Files
 
 from rocm_wheels.audit import checks
 from rocm_wheels.audit.definition import AuditCheck
-from rocm_wheels.cli import lines, main
+from rocm_wheels.cli import lines, main, record_keys
 from rocm_wheels.core import errors
 from rocm_wheels.core.tables import format_markdown_table
 from rocm_wheels.models import ci, gfx, lock, project, release_lines, torch_tests
 from rocm_wheels.release import channel, policy, store_paths, support, wheel_set
 from rocm_wheels.release.evidence import evidence
 
-PROGRAM = "rocm-wheels"
 PACKAGE = Path(project.__file__).parents[1]
 VARIABLES = Path(__file__).with_name("environment.yaml")
 GENERATED: dict[str, Callable[[], str]] = {}  # page: what makes it
@@ -43,17 +40,15 @@ GENERATED: dict[str, Callable[[], str]] = {}  # page: what makes it
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Put the pages that are made here into the navigation."""
     reference = next(part["Reference"] for part in config.nav or [] if "Reference" in part)
-    commands = [{name: page} for name, page in list_command_pages().items()]
-    reference[1:1] = [{"Command line": commands}, *GENERATED]
+    reference[2:2] = list(GENERATED)
+    wrap_examples(main.cli, click.Context(main.cli, info_name="rocm-wheels"))
     return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that are made here."""
-    pages = {page: make() for page, make in GENERATED.items()}
-    pages |= {page: format_command_page(name) for name, page in list_command_pages().items()}
-    for page, content in pages.items():
-        files.append(File.generated(config, page, content=content))
+    for page, make in GENERATED.items():
+        files.append(File.generated(config, page, content=make()))
     return files
 
 
@@ -145,48 +140,16 @@ FILLED = {
 }
 
 
-# Commands, from click's own tree
+# Commands: mkdocs-click reads click's own tree
 
 
-def list_command_pages() -> dict[str, str]:
-    """Return the page of each command of the top level that ``--help`` shows."""
-    context = click.Context(main.cli, info_name=PROGRAM)
-    commands = ((name, main.cli.get_command(context, name)) for name in main.cli.list_commands(context))
-    shown = [name for name, command in commands if command and not command.hidden]
-    # index.md is no page of its own, but that of its folder
-    return {name: f"reference/cli/{'index-command' if name == 'index' else name}.md" for name in shown}
-
-
-def walk_commands(
-    command: click.Command, context: click.Context
-) -> Iterator[tuple[click.Command, click.Context]]:
-    """Yield a command, then what is below it; hidden ones are left out."""
-    yield command, context
-    if isinstance(command, click.Group):
-        for name in command.list_commands(context):
-            below = command.get_command(context, name)
-            if below is not None and not below.hidden:
-                yield from walk_commands(below, click.Context(below, info_name=name, parent=context))
-
-
-def format_command_page(name: str) -> str:
-    """Return the page of one command of the top level, with all below it."""
-    root = click.Context(main.cli, info_name=PROGRAM)
-    command = main.cli.get_command(root, name)
-    assert command is not None
-    parts = []
-    for below, context in walk_commands(command, click.Context(command, info_name=name, parent=root)):
-        level = "#" if below is command else "##"
-        title = context.command_path if below is not command else f"{PROGRAM} {name}"
-        usage = " ".join(below.collect_usage_pieces(context))
-        parts += [
-            f"{level} {title}\n",
-            f"```text\n{context.command_path} {usage}\n```\n",
-            format_help_text(below.help or ""),
-            format_options(below, context),
-            format_help_text(below.epilog or ""),
-        ]
-    return "\n".join(parts)
+def wrap_examples(command: click.Command, context: click.Context) -> None:
+    """Make Markdown of the help of a command and of all below it."""
+    command.help = format_help_text(command.help or "")
+    for name in command.list_commands(context) if isinstance(command, click.Group) else ():
+        below = command.get_command(context, name)
+        assert below is not None
+        wrap_examples(below, click.Context(below, info_name=name, parent=context))
 
 
 def format_help_text(text: str) -> str:
@@ -198,22 +161,6 @@ def format_help_text(text: str) -> str:
         else:
             parts.append(escape_markdown(paragraph))
     return "\n\n".join(parts) + "\n"
-
-
-def format_options(command: click.Command, context: click.Context) -> str:
-    """Return the options as a table; hidden ones are left out."""
-    rows = []
-    for option in command.get_params(context):
-        record = option.get_help_record(context) if isinstance(option, click.Option) else None
-        if record is not None:
-            names, text = record
-            rows.append([f"<code>{escape_html(names)}</code>", escape_markdown(" ".join(text.split()))])
-    return format_markdown_table(["Option", "What it does"], rows)
-
-
-def escape_html(text: str) -> str:
-    """Return text in which no character is markup."""
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("|", "&#124;")
 
 
 def escape_markdown(text: str) -> str:
@@ -228,76 +175,25 @@ def escape_markdown(text: str) -> str:
 # Records, from pydantic
 
 
-def list_records(model: type[Any]) -> list[type[Any]]:
-    """Return a record and all records inside it, each once, in the order of their fields."""
-    records = [model]
-    for record in records:
-        for field in get_fields(record).values():
-            records += [inner for inner in list_inner_records(field.annotation) if inner not in records]
-    return records
-
-
-def get_fields(record: type[Any]) -> Mapping[str, Any]:
-    """Return the fields of a pydantic model or dataclass."""
-    return getattr(record, "model_fields", None) or getattr(record, "__pydantic_fields__", {})
-
-
-def list_inner_records(annotation: Any) -> Iterator[type[Any]]:
-    """Yield the records that an annotation names."""
-    if isinstance(annotation, type) and get_fields(annotation):
-        yield annotation
-    for argument in typing.get_args(annotation):
-        yield from list_inner_records(argument)
-
-
-def format_type(annotation: Any) -> str:
-    """Return a type as people read it: ``text``, ``list of text``, ``one of a, b``."""
-    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
-    if origin is typing.Annotated:
-        return format_type(arguments[0])
-    if origin is typing.Literal:
-        return "one of " + ", ".join(f"`{value}`" for value in arguments)
-    if origin in (typing.Union, types.UnionType):
-        return " or ".join(format_type(a) for a in arguments if a is not type(None))
-    if isinstance(origin, type) and issubclass(origin, Mapping):
-        return f"mapping of {format_type(arguments[0])} to {format_type(arguments[1])}"
-    if origin is not None:
-        return f"list of {format_type(arguments[0])}" if arguments else "list"
-    if isinstance(annotation, type) and get_fields(annotation):
-        return f"[{annotation.__name__}](#{annotation.__name__.lower().lstrip('_')})"
-    plain = {str: "text", int: "number", float: "number", bool: "`true` or `false`", Any: "anything"}
-    return plain.get(annotation, f"`{getattr(annotation, '__name__', annotation)}`")
+def link_records(kind: str) -> str:
+    """Return what a value is, each record in it (a name in capitals) a link to its keys."""
+    return re.sub(r"(?<![`\w])[A-Z]\w+", lambda name: f"[{name[0]}](#{name[0].lower()})", kind)
 
 
 def format_schema(model: type[Any], level: str) -> str:
     """Return the keys of a record and of all inside it."""
     parts = []
-    for record in list_records(model):
+    for record in record_keys.list_records(model):
         rows = [
-            [f"`{field.alias or name}`", format_type(field.annotation), format_default(field)]
-            for name, field in get_fields(record).items()
+            [f"`{key}`", link_records(kind), default] for key, kind, default in record_keys.list_keys(record)
         ]
-        anchor = record.__name__.lower().lstrip("_")
-        doc = inspect.getdoc(record) or ""
+        name = record.__name__.lstrip("_")
         parts += [
-            f"{level} {record.__name__.lstrip('_')} {{ #{anchor} }}\n",
-            escape_markdown(doc.replace("``", "`")) + "\n",
+            f"{level} {name} {{ #{name.lower()} }}\n",
+            escape_markdown((inspect.getdoc(record) or "").replace("``", "`")) + "\n",
             format_markdown_table(["Key", "Value", "Default"], rows),
         ]
     return "\n".join(parts)
-
-
-def format_default(field: Any) -> str:
-    """Return what a key is where it is left out."""
-    if field.is_required():
-        return "**required**"
-    default = field.get_default(
-        call_default_factory=not getattr(field, "default_factory_takes_validated_data", False)
-    )
-    if default in (None, (), [], {}, "") or isinstance(default, Mapping):
-        return "none"
-    shown = str(default).lower() if isinstance(default, bool) else default
-    return f"`{shown}`" if isinstance(shown, (str, int, float, PurePath)) else "see below"
 
 
 @page("reference/release-lines.md")

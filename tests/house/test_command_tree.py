@@ -17,6 +17,7 @@ from command_lines import find_faults, parse_words
 import rocm_wheels
 from rocm_wheels.cli import boundary, build, build_options, catalogue, checkout, main
 from rocm_wheels.cli.command import ALIASES, Command, Group, Option, split_alias
+from rocm_wheels.models import project
 
 # commands without a result that a program would read: what they print is a program's own output, or a script
 WITHOUT_JSON = {
@@ -65,6 +66,14 @@ def test_help_shows_where_to_begin_and_all_on_demand(capsys: pytest.CaptureFixtu
     assert len(first) == 12 and names & shown["--help"] == first
     assert names <= shown["help --all"]
     assert {"repair", "split"} < shown["help wheel"]
+
+
+def test_help_of_recipes_has_their_keys(capsys: pytest.CaptureFixture[str]) -> None:
+    main.cli.main(["help", "recipe"], standalone_mode=False)
+    shown = capsys.readouterr().out
+    assert re.match(r"Usage: .* recipe \[OPTIONS\]", shown)
+    for key in project.Project.model_fields:
+        assert re.search(rf"^{key} +\S.* {{2}}\S", shown, re.MULTILINE), key
 
 
 def test_build_shows_ten_options_before_all_others(capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from rocm_wheels.cli import catalogue, command, main
+from rocm_wheels.cli import catalogue, command, main, record_keys
 
 
 @command.command("help")
@@ -12,12 +12,12 @@ from rocm_wheels.cli import catalogue, command, main
 @catalogue.ALL.but(help="List all commands.")
 @click.pass_context
 def help_command(ctx: click.Context, words: tuple[str, ...], everything: bool) -> None:
-    """Show the help of a COMMAND; without one that of rocm-wheels.
+    """Show the help of a COMMAND; without one that of rocm-wheels. `help recipe` shows a recipe's keys, too.
 
     \b
     Examples:
       rocm-wheels help --all
-      rocm-wheels help rocm install
+      rocm-wheels help recipe
     """
     if everything and words:
         raise click.UsageError("--all lists the commands, and a COMMAND is named: give one of both")
@@ -35,3 +35,7 @@ def help_command(ctx: click.Context, words: tuple[str, ...], everything: bool) -
         click.echo(formatter.getvalue().strip("\n"))
     else:
         click.echo(shown.get_help(context))
+        if words == ("recipe",):
+            from rocm_wheels.models import project
+
+            click.echo(f"\n{record_keys.format_keys(project.Project)}")
