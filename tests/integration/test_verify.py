@@ -135,3 +135,14 @@ def test_what_a_configuration_file_says_of_builds_makes_no_wheel_ours(
     assert boundary.run_command(main.cli, ["audit", str(path)]) == 0
     assert boundary.run_command(main.cli, ["audit", str(path), "--gfx", "gfx942"]) == 2
     assert verify(path) == 2
+
+
+def test_a_package_of_rocm_for_one_gpu_is_no_device_wheel(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It is a wheel that no recipe builds, beside torch, too: not a part of one that is not named."""
+    rocm = Draft("rocm_sdk_device_gfx942", "7.1.0", "py3-none-linux_x86_64").write(tmp_path)
+    assert boundary.run_command(main.cli, ["audit", str(rocm)]) == 0
+    for wheels in ([rocm], [rocm, torch_draft().write(tmp_path)]):
+        assert verify(*wheels) == 2
+        assert f"{rocm.name}: no recipe builds rocm_sdk_device_gfx942" in capfd.readouterr().err

@@ -765,6 +765,7 @@ def test_of_a_set_a_recipe_is_held_to_its_own_wheel_alone(
     assert [report["recipe"] for report in reports] == list(paths.values())
     ran = [set(report["ran"]) & {check.name for check in CHECKS if check.needs_recipe} for report in reports]
     assert {"device-code", "files"} <= ran[0] and ran[1] == set()
+    assert "rocm-init" in reports[0]["ran"] and "rocm-init" in reports[1]["skipped"]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from rocm_wheels.core.errors import Finding, Severity
 
 CheckKind = Literal["wheel", "set", "drift"]
 Findings = Iterator[Finding]
-CheckT = TypeVar("CheckT", bound=Callable[[Any], Any])
+CheckT = TypeVar("CheckT", bound=Callable[[Any], Iterator[Finding]])
 _MOST_NAMED = 4
 
 
@@ -48,7 +48,7 @@ class AuditCheck:
     fix: str
     kind: CheckKind = "wheel"
     needs_recipe: bool = False
-    find: Callable[[Any], Any] | None = None
+    find: Callable[[Any], Iterable[Finding]] | None = None
 
     def run(self, subject: Any) -> tuple[Finding, ...] | SkippedCheck:
         """Return what is wrong with a wheel or a set, or why that cannot be told."""
@@ -58,13 +58,10 @@ class AuditCheck:
         return self.collect(lambda: self.find(subject))  # type: ignore[misc] # asserted
 
     def collect(self, find: Callable[[], Iterable[Finding]]) -> tuple[Finding, ...] | SkippedCheck:
-        """Return findings as those of this check; what has no tip of its own has ``fix``."""
+        """Return findings as those of this check; one without a tip of its own has ``fix``."""
         tip = f"{self.fix[:1].lower()}{self.fix[1:]}".rstrip(".")
         try:
-            found: Any = find()
-            if isinstance(found, SkippedCheck):
-                return replace(found, check=self.name)
-            findings = dict.fromkeys(found)  # each once: much holds for several Pythons
+            findings = dict.fromkeys(find())  # each once: much holds for several Pythons
         except Skip as skip:
             return SkippedCheck(str(skip), self.name)
         return tuple(replace(finding, check=self.name, tip=finding.tip or tip) for finding in findings)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,22 +21,26 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from rocm_wheels.audit import audited_set, audited_wheel, definition, drift_limits, kernels
+from rocm_wheels.audit import drift_limits, kernels
+from rocm_wheels.audit.audited_set import AuditedSet
+from rocm_wheels.audit.audited_wheel import AuditedWheel
+from rocm_wheels.audit.definition import Findings, Skip, check, error, join_names, note, warning
 from rocm_wheels.audit.libraries import strip_hash
 from rocm_wheels.binaries import loader
 from rocm_wheels.core import errors, tables
+from rocm_wheels.core.errors import Finding, Severity
 from rocm_wheels.device_code import kernel_databases
 from rocm_wheels.models import gfx
 from rocm_wheels.variants.targets import COMPILER_GENERICS
 from rocm_wheels.wheels import dist_info, edit, required_packages
 
-_MOST_NAMED = 4
 _LIBRARY_NUMBERS = re.compile(r"\.so(\.[0-9]+)+$")
 _MODULE = re.compile(r"\.(cpython-|abi3|pypy)[^/]*\.so$|\.pyd$")
 _TOOLCHAIN_LIBRARY = re.compile(r"ld-linux|lib(c|m|dl|rt|pthread|util|resolv|gcc_s|stdc\+\+)\.so")
 _COMPILER_SYMBOL = re.compile(r"^__|^_(init|fini|edata|end)$|_GLOBAL__")
 _PIN_OPERATORS = ("==", "===", "~=")
 _KERNEL_FILE = re.compile(r"\.(co|hsaco|kpack)$")
+_DIFF_TIP = "see which files changed: `rocm-wheels wheel diff`"
 
 WheelKey = tuple[str, tuple[str, ...], str, str]
 
@@ -75,131 +79,113 @@ def _is_wheel_name(name: str) -> bool:
     return True
 
 
-@definition.check(
+@check(
     "RW090 lost-wheels (error)",
     why="Who has that Python, platform or GPU stays on the old release, or gets wheels that do not match.",
     fix="Build what is missing; where support ends, let an exception say so.",
     kind="set",
 )
-def check_lost_wheels(subject: audited_set.AuditedSet) -> list[errors.Finding] | definition.SkippedCheck:
+def check_lost_wheels(subject: AuditedSet) -> Findings:
     """Against an older set: there is a wheel for each of its wheels."""
     if subject.compared is None:
-        return definition.SkippedCheck("there is no older set to compare with (--against)")
+        raise Skip("there is no older set to compare with (--against)")
     matched = match_wheels(subject.compared.names, subject.sha256_by_name)
     newest = set(match_wheels(subject.compared.names, subject.compared.names).values())
-    message = "has no successor: no wheel here is of its project, Python, platform and label"
-    return [errors.Finding("error", message, subject=name) for name in sorted(newest - matched.keys())]
+    for name in sorted(newest - matched.keys()):
+        yield error("has no successor: no wheel here is of its project, Python, platform and label", name)
 
 
-@definition.check(
+@check(
     "RW081 lost-files (error)",
     why="Somebody imports or reads each of them; a whole package was left out before.",
     fix="Look whether the sources took them out, or the build back end left them out.",
     kind="drift",
 )
-def check_lost_files(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
+def check_lost_files(wheel: AuditedWheel) -> Findings:
     """Against an older wheel: its files are there."""
     before, after = _list_plain_files(wheel.compared.wheel), _list_plain_files(wheel)
     lost = sorted(before.keys() - after.keys())
-    severity = _judge(wheel, "files-lost", len(before), len(lost))
-    return _name_files(wheel, lost, severity, "gone") if severity else []
+    if severity := _judge(wheel, "files-lost", len(before), len(lost)):
+        yield from _name_files(lost, severity, "gone")
 
 
-@definition.check(
+@check(
     "RW082 new-files (warning)",
     why="Tests, headers or somebody else's package are downloaded and installed by everybody.",
-    fix="Look which pattern of package data took them in.",
+    fix="Look what brought them: a pattern of package data, a test folder, a bundled package.",
     kind="drift",
 )
-def check_new_files(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
+def check_new_files(wheel: AuditedWheel) -> Findings:
     """Against an older wheel: not many files came along."""
     before, after = _list_plain_files(wheel.compared.wheel), _list_plain_files(wheel)
     added = sorted(after.keys() - before.keys())
-    severity = _judge(wheel, "files-new", len(before), len(added))
-    return _name_files(wheel, [after[key] for key in added], severity, "new") if severity else []
+    if severity := _judge(wheel, "files-new", len(before), len(added)):
+        yield from _name_files([after[key] for key in added], severity, "new")
 
 
-def _name_files(
-    wheel: audited_wheel.AuditedWheel, names: Sequence[str], severity: errors.Severity, state: str
-) -> list[errors.Finding]:
-    """Return a finding a folder: a package that was left out has many files."""
-    tips = {
-        "gone": "look whether the sources took them out, or the build back end left them out",
-        "new": "look what brought them: a pattern of package data, a test folder, a bundled package",
-    }
+def _name_files(names: Iterable[str], severity: Severity, state: str) -> Findings:
+    """Yield a finding a folder: a package that was left out has many files."""
     folders: dict[str, list[str]] = {}
     for name in names:
         folders.setdefault(posixpath.dirname(name), []).append(name)
-    findings = []
     for folder, members in folders.items():
-        message = f"{tables.format_count(len(members), 'file')} of {folder or 'its root'} "
-        message += f"{'is' if len(members) == 1 else 'are'} {state}: "
-        message += _join_names(posixpath.basename(member) for member in members)
+        count, verb = tables.format_count(len(members), "file"), "is" if len(members) == 1 else "are"
+        listed = join_names(map(posixpath.basename, members))
         subject = members[0] if len(members) == 1 else f"{folder}/"
-        findings.append(errors.Finding(severity, message, tips[state], subject=subject))
-    return findings
+        yield Finding(severity, f"{count} of {folder or 'its root'} {verb} {state}: {listed}", "", subject)
 
 
-@definition.check(
+@check(
     "RW083 lost-libraries (error)",
     why="What is linked to such a library no longer loads; what imports such a module fails.",
     fix="Bring it back, or build all that needs it again, and publish both together.",
     kind="drift",
 )
-def check_lost_libraries(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
+def check_lost_libraries(wheel: AuditedWheel) -> Findings:
     """Against an older wheel: its libraries and modules are there, under their SONAMEs."""
     before, after = _list_libraries(wheel.compared.wheel), _list_libraries(wheel)
     by_base: dict[str, list[str]] = {}
     for name in after:
         by_base.setdefault(_strip_numbers(name), []).append(name)
-    findings = []
     for name, member in sorted(before.items()):
-        if name in after:
-            continue
         others = by_base.get(_strip_numbers(name), [])
-        severity: errors.Severity = "warning" if _is_private(member) else "error"
-        if others and severity == "error":
-            message = f"{name} is {_join_names(sorted(others))} now"
-            findings.append(errors.Finding("error", message, subject=after[others[0]]))
-        elif not others:
-            kind = "module" if _MODULE.search(member) else "library"
-            message = f"the {kind} {posixpath.basename(member)} is gone"
-            findings.append(errors.Finding(severity, message, subject=member))
-    return findings
+        if name in after or (others and _is_private(member)):
+            continue
+        if others:
+            yield error(f"{name} is {join_names(sorted(others))} now", after[others[0]])
+        else:
+            message = f"the {'module' if _MODULE.search(member) else 'library'} {posixpath.basename(member)}"
+            yield (warning if _is_private(member) else error)(f"{message} is gone", member)
 
 
-@definition.check(
+@check(
     "RW084 lost-symbols (error)",
     why="Extensions that were built against the old library end with: undefined symbol.",
     fix="Bring the symbols back, or build all that uses them again, and publish both together.",
     kind="drift",
 )
-def check_lost_symbols(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
+def check_lost_symbols(wheel: AuditedWheel) -> Findings:
     """Against an older wheel: libraries that others can link to export the same symbols."""
     before, after = _list_libraries(wheel.compared.wheel), _list_libraries(wheel)
-    kinds: tuple[tuple[drift_limits.DriftMeasure, str], ...] = (
-        ("functions-lost", "C symbol"),
-        ("cpp-symbols-lost", "C++ symbol"),
-    )
-    findings = []
     for name in sorted(before.keys() & after.keys()):
-        old, new = wheel.compared.wheel.binaries.get(before[name]), wheel.binaries.get(after[name])
-        if old is None or new is None or not _is_linkable(old, before[name]):
+        member = before[name]
+        old, new = wheel.compared.wheel.binaries.get(member), wheel.binaries.get(after[name])
+        if old is None or new is None or not old.loader.soname:
             continue
+        if _MODULE.search(member) or _is_private(member):
+            continue  # nobody links to it
         exported, left = _list_exported(old), _list_exported(new)
-        for measure, noun in kinds:
-            of_kind = {symbol for symbol in exported if symbol.startswith("_Z") == (noun != "C symbol")}
+        of_cpp = {symbol for symbol in exported if symbol.startswith("_Z")}
+        kinds: tuple[tuple[drift_limits.DriftMeasure, str, set[str]], ...] = (
+            ("functions-lost", "C symbol", exported - of_cpp),
+            ("cpp-symbols-lost", "C++ symbol", of_cpp),
+        )
+        for measure, noun, of_kind in kinds:
             lost = sorted(of_kind - left)
             if severity := _judge(wheel, measure, len(of_kind), len(lost)):
-                message = (
-                    f"lost {tables.format_count(len(lost), noun)} of {len(of_kind):,}: {_join_names(lost)}"
-                )
-                findings.append(errors.Finding(severity, message, subject=after[name]))
-    return findings
-
-
-def _is_linkable(binary: loader.HostBinary, member: str) -> bool:
-    return bool(binary.loader.soname) and not _MODULE.search(member) and not _is_private(member)
+                count = tables.format_count(len(lost), noun)
+                message = f"lost {count} of {len(of_kind):,}: {join_names(lost)}"
+                yield Finding(severity, message, subject=after[name])
 
 
 def _list_exported(binary: loader.HostBinary) -> set[str]:
@@ -216,164 +202,137 @@ def _list_exported(binary: loader.HostBinary) -> set[str]:
     }
 
 
-@definition.check(
+@check(
     "RW085 needed-drift (warning)",
     why="A feature is gone without a word, or the wheel needs what machines of users may not have.",
     fix="Look in the log of configure which option or library it found otherwise.",
     kind="drift",
 )
-def check_needed_drift(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
+def check_needed_drift(wheel: AuditedWheel) -> Findings:
     """Against an older wheel: libraries are linked to the same libraries.
 
     What glibc and the compiler bring does not count: which of it is named goes with their versions.
     """
     before, after = _list_libraries(wheel.compared.wheel), _list_libraries(wheel)
     inside = {_strip_numbers(posixpath.basename(member)) for member in wheel.members}
-    findings = []
     for name in sorted(before.keys() & after.keys()):
-        old = _list_needed(wheel.compared.wheel, before[name])
-        new = _list_needed(wheel, after[name])
+        old, new = _list_needed(wheel.compared.wheel, before[name]), _list_needed(wheel, after[name])
         parts = []
         if lost := sorted(old.keys() - new.keys()):
-            parts.append(f"no longer linked to {_join_names(old[base] for base in lost)}")
+            parts.append(f"no longer linked to {join_names(old[base] for base in lost)}")
         if gained := sorted(new.keys() - old.keys()):
-            parts.append(f"newly linked to {_join_names(new[base] for base in gained)}")
+            parts.append(f"newly linked to {join_names(new[base] for base in gained)}")
         if parts:
-            findings.append(errors.Finding("warning", f"is {' and '.join(parts)}", subject=after[name]))
+            yield warning(f"is {' and '.join(parts)}", after[name])
         common = sorted(old.keys() & new.keys() - inside)
-        renumbered = [base for base in common if old[base] != new[base]]
-        if renumbered:
-            pairs = _join_names(f"{new[base]} instead of {old[base]}" for base in renumbered)
-            findings.append(errors.Finding("info", f"is linked to {pairs}", subject=after[name]))
-    return findings
+        if renumbered := [base for base in common if old[base] != new[base]]:
+            pairs = join_names(f"{new[base]} instead of {old[base]}" for base in renumbered)
+            yield note(f"is linked to {pairs}", after[name])
 
 
-@definition.check(
+@check(
     "RW086 lost-targets (error)",
     why="On GPUs that the wheel served before, the first kernel fails.",
     fix="Build for those targets again; where support ends, let an exception say so.",
     kind="drift",
 )
-def check_lost_targets(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
+def check_lost_targets(wheel: AuditedWheel) -> Findings:
     """Against an older wheel: each library and kernel database serves the same targets.
 
     Code for fewer features serves more, and so does code for a generic processor. What was moved into device
     wheels is looked for there; that a device wheel is gone, or a whole library, other checks tell.
     """
-    old, after = wheel.compared.wheel, _collect_code(wheel)
+    after = _collect_code(wheel)
     libraries = {_mask_member(wheel, member): member for member in wheel.libraries}
-    findings = []
-    for key, group in sorted(_collect_code(old).items()):
-        new_group, library = after.get(key), libraries.get(key)
+    for key, group in sorted(_collect_code(wheel.compared.wheel).items()):
+        new, library = after.get(key), libraries.get(key)
         is_known = bool(wheel.parts) or library not in wheel.moved_code
-        if not is_known or (new_group is None and group.is_library and library is None):
+        if not is_known or (new is None and group.is_library and library is None):
             continue
-        held = new_group.targets if new_group is not None else set()
+        held = new.targets if new is not None else set()
         if lost := sorted(target for target in group.targets if not _is_served(target, held)):
-            subject = new_group.member if new_group is not None else library or ""
             message = f"{group.label or 'has'} no {group.noun} for {' '.join(lost)} any more"
-            findings.append(errors.Finding("error", message, subject=subject))
-    return findings
+            yield error(message, new.member if new is not None else library or "")
 
 
-@definition.check(
+@check(
     "RW087 lost-kernels (error)",
     why="Some operations fail, or are slow, on one kind of GPU alone.",
     fix="Look which sources are no longer compiled for that target.",
     kind="drift",
 )
-def check_lost_kernels(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
+def check_lost_kernels(wheel: AuditedWheel) -> Findings:
     """Against an older wheel: as many code objects and kernel files for each target."""
     before, after = _collect_code(wheel.compared.wheel), _collect_code(wheel)
-    findings = []
     for key in sorted(before.keys() & after.keys()):
         old, new = before[key], after[key]
         for target in sorted(old.numbers.keys() & new.numbers.keys()):
-            number, size = old.numbers[target], old.sizes[target]
-            if severity := _judge(wheel, "kernels-lost", number, number - new.numbers[target]):
-                message = (
-                    f"{old.label or 'has'} {new.numbers[target]:,} of {number:,} {old.noun} for {target}"
-                )
+            number, left, size = old.numbers[target], new.numbers[target], old.sizes[target]
+            if severity := _judge(wheel, "kernels-lost", number, number - left):
+                message = f"{old.label or 'has'} {left:,} of {number:,} {old.noun} for {target}"
             elif severity := _judge(wheel, "code-shrunk", size, size - new.sizes[target]):
                 sizes = f"from {tables.format_size(size)} to {tables.format_size(new.sizes[target])}"
                 message = f"{old.noun} for {target} shrank {sizes}"
             if severity:
-                findings.append(errors.Finding(severity, message, subject=new.member))
-    return findings
+                yield Finding(severity, message, subject=new.member)
 
 
-@definition.check(
+@check(
     "RW088 size-drift (error)",
     why="A library was grafted by mistake, debug information left in, or a part not built.",
     fix="`rocm-wheels wheel diff` shows which files changed; limits can be set in a policy.",
     kind="drift",
 )
-def check_size_drift(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
+def check_size_drift(wheel: AuditedWheel) -> Findings:
     """Against an older wheel: neither it nor a file of it grew or shrank beyond the limits."""
     old = wheel.compared.wheel
-    findings = list(_judge_size(wheel, "", "wheel", old.scan.size, wheel.scan.size))
     before = {_mask_member(old, member.name): member.size for member in old.scan.members}
+    rows: list[tuple[str, drift_limits.DriftMeasure, drift_limits.DriftMeasure, int, int]] = [
+        ("", "wheel-grown", "wheel-shrunk", old.scan.size, wheel.scan.size)
+    ]
     for member in wheel.scan.members:
         size = before.get(_mask_member(wheel, member.name), 0)
-        findings += _judge_size(wheel, member.name, "file", size, member.size)
-    return findings
+        rows.append((member.name, "file-grown", "file-shrunk", size, member.size))
+    for subject, grown, shrunk, size, now in rows:
+        if severity := _judge(wheel, grown, size, now - size) or _judge(wheel, shrunk, size, size - now):
+            change = f"{'grew' if now > size else 'shrank'} from {tables.format_size(size)} to"
+            message = f"{change if size else 'is new, with'} {tables.format_size(now)}"
+            yield Finding(severity, message, _DIFF_TIP, subject)
 
 
-def _judge_size(
-    wheel: audited_wheel.AuditedWheel, subject: str, kind: str, before: int, after: int
-) -> list[errors.Finding]:
-    measures: dict[str, tuple[drift_limits.DriftMeasure, drift_limits.DriftMeasure]] = {
-        "wheel": ("wheel-grown", "wheel-shrunk"),
-        "file": ("file-grown", "file-shrunk"),
-    }
-    grown, shrunk = measures[kind]
-    severity = _judge(wheel, grown, before, after - before) or _judge(wheel, shrunk, before, before - after)
-    if severity is None:
-        return []
-    change = (
-        f"{'grew' if after > before else 'shrank'} "
-        f"from {tables.format_size(before)} to {tables.format_size(after)}"
-    )
-    message = change if before else f"is new, with {tables.format_size(after)}"
-    return [
-        errors.Finding(
-            severity, message, "see which files changed: `rocm-wheels wheel diff`", subject=subject
-        )
-    ]
-
-
-@definition.check(
+@check(
     "RW089 requirement-drift (warning)",
     why="Installers bring something else, or refuse what they installed before.",
     fix="Look whether the project changed its requirements, or an edit of METADATA did.",
     kind="drift",
 )
-def check_requirement_drift(wheel: audited_wheel.AuditedWheel) -> list[errors.Finding]:
+def check_requirement_drift(wheel: AuditedWheel) -> Findings:
     """Against an older wheel: METADATA requires the same projects in the same way.
 
     A pin may name another version, as each build does; which is right is told by the checks of pins.
     """
     old, new = wheel.compared.wheel.scan.metadata, wheel.scan.metadata
     if old is None or new is None:
-        return []
+        return
+    where = wheel.metadata_member
     before, after = _collect_requirements(old.requires_dist), _collect_requirements(new.requires_dist)
-    changes = [f"no longer requires {before[key]}" for key in sorted(before.keys() - after.keys())]
-    changes += [f"newly requires {after[key]}" for key in sorted(after.keys() - before.keys())]
-    notes = []
+    for key in sorted(before.keys() - after.keys()):
+        yield warning(f"no longer requires {before[key]}", where)
+    for key in sorted(after.keys() - before.keys()):
+        yield warning(f"newly requires {after[key]}", where)
     for key in sorted(before.keys() & after.keys()):
         change = f"requires {after[key]} instead of {before[key]}"
         if _get_operators(before[key]) != _get_operators(after[key]):
-            changes.append(change)
+            yield warning(change, where)
         elif not _has_same_bounds((before[key], old.version), (after[key], new.version)):
-            notes.append(change)
-    if extras := sorted(_normalize_names(old.provides_extra) - _normalize_names(new.provides_extra)):
-        changes.append(f"no longer has {tables.format_count(len(extras), 'extra')}: {_join_names(extras)}")
+            yield note(change, where)
+    old_extras, new_extras = (set(map(canonicalize_name, side.provides_extra)) for side in (old, new))
+    if extras := sorted(old_extras - new_extras):
+        count = tables.format_count(len(extras), "extra")
+        yield warning(f"no longer has {count}: {join_names(extras)}", where)
     if old.requires_python != new.requires_python:
         pythons = [f"Python {metadata.requires_python or 'of any version'}" for metadata in (new, old)]
-        changes.append(f"is for {' instead of '.join(pythons)}")
-    subject = f"{wheel.dist_info}/METADATA"
-    findings = [errors.Finding("warning", change, subject=subject) for change in changes]
-    return [*findings, *(errors.Finding("info", note, subject=subject) for note in notes)]
+        yield warning(f"is for {' instead of '.join(pythons)}", where)
 
 
 def _collect_requirements(lines: Iterable[str]) -> dict[tuple[str, str, str], Requirement]:
@@ -398,17 +357,13 @@ def _has_same_bounds(old: tuple[Requirement, Version], new: tuple[Requirement, V
     return before == after or (before - after == {str(old[1])} and after - before == {str(new[1])})
 
 
-def _normalize_names(names: Iterable[str]) -> set[str]:
-    return {str(canonicalize_name(name)) for name in names}
-
-
 def _judge(
-    wheel: audited_wheel.AuditedWheel, measure: drift_limits.DriftMeasure, before: int, change: int
-) -> errors.Severity | None:
+    wheel: AuditedWheel, measure: drift_limits.DriftMeasure, before: int, change: int
+) -> Severity | None:
     return drift_limits.judge_change(wheel.compared.limits, measure, before, change)
 
 
-def _mask_member(wheel: audited_wheel.AuditedWheel, member: str) -> str:
+def _mask_member(wheel: AuditedWheel, member: str) -> str:
     """Return the name of a member without what follows a version."""
     name = edit.mask_version(member, wheel.dist_info.removesuffix(".dist-info"))
     folder, _, file = name.rpartition("/")
@@ -420,7 +375,7 @@ def _strip_numbers(name: str) -> str:
     return _LIBRARY_NUMBERS.sub(".so", strip_hash(name))
 
 
-def _list_plain_files(wheel: audited_wheel.AuditedWheel) -> dict[str, str]:
+def _list_plain_files(wheel: AuditedWheel) -> dict[str, str]:
     """Return the members that are neither libraries nor kernels, by their masked names."""
     others = {*wheel.scan.binaries, *wheel.scan.imports, *wheel.device_code, *wheel.libraries}
     names = [
@@ -433,7 +388,7 @@ def _list_plain_files(wheel: audited_wheel.AuditedWheel) -> dict[str, str]:
     return {_mask_member(wheel, name): name for name in names}
 
 
-def _list_libraries(wheel: audited_wheel.AuditedWheel) -> dict[str, str]:
+def _list_libraries(wheel: AuditedWheel) -> dict[str, str]:
     """Return the libraries of a wheel: by SONAME, without one by member; grafted ones without their hash."""
     libraries = {}
     for member in sorted({*wheel.binaries, *wheel.scan.imports}):
@@ -451,7 +406,7 @@ def _is_private(member: str) -> bool:
     return strip_hash(member) != member
 
 
-def _list_needed(wheel: audited_wheel.AuditedWheel, member: str) -> dict[str, str]:
+def _list_needed(wheel: AuditedWheel, member: str) -> dict[str, str]:
     binary: loader.HostBinary | None = wheel.binaries.get(member)
     if binary is None:
         return {name.lower(): name for name in map(strip_hash, wheel.scan.imports.get(member, ()))}
@@ -492,7 +447,7 @@ class _CodeGroup:
         self.sizes[gfx.strip_features(target)] += size
 
 
-def _collect_code(wheel: audited_wheel.AuditedWheel) -> dict[str, _CodeGroup]:
+def _collect_code(wheel: AuditedWheel) -> dict[str, _CodeGroup]:
     groups: dict[str, _CodeGroup] = {}
     moved_code = {member: wheel.list_moved_objects(member) for member in wheel.moved_code}
     for member, objects in [*wheel.scan.device_code.items(), *moved_code.items()]:
@@ -518,9 +473,3 @@ def _collect_code(wheel: audited_wheel.AuditedWheel) -> dict[str, _CodeGroup]:
         for target in database.targets:
             group.add_code(target, scanned.size)
     return groups
-
-
-def _join_names(names: Iterable[str]) -> str:
-    listed = list(map(str, names))
-    more = f" and {len(listed) - _MOST_NAMED} more" if len(listed) > _MOST_NAMED else ""
-    return ", ".join(listed[:_MOST_NAMED]) + more

@@ -13,26 +13,23 @@ POSIX.1-2017, "System Interfaces" (names of the C library).
 from __future__ import annotations
 
 import ctypes
-import posixpath
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from rocm_wheels.audit import audited_wheel, definition
+from rocm_wheels.audit.audited_wheel import AuditedWheel
+from rocm_wheels.audit.definition import Findings, Skip, check, error, join_names, warning
+from rocm_wheels.audit.needs import list_library_names
 from rocm_wheels.binaries import loader
-from rocm_wheels.core import errors, tables
+from rocm_wheels.core import tables
 from rocm_wheels.wheels import platform_promises
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_NO_LIBRARY = definition.SkippedCheck("holds no native library for Linux")
-_NOTHING_JUDGED = definition.SkippedCheck(
-    "what its libraries must find is of the system, or in packages that are not at hand: --find-links"
-)
 # of glibc and GCC: whoever links to them is given versions for every symbol
 _VERSIONED_SYSTEM = re.compile(
     r"lib(c|m|mvec|pthread|dl|rt|util|resolv|anl|nsl|gcc_s|stdc\+\+|gomp|atomic|gfortran|quadmath)\.so\.\d+"
@@ -109,102 +106,75 @@ class LibraryScope:
         return definitions
 
 
-def _collect_scope(wheel: audited_wheel.AuditedWheel) -> LibraryScope:
+def _collect_scope(wheel: AuditedWheel) -> LibraryScope:
     by_name: dict[str, list[loader.HostBinary]] = {}
     for member, binary in wheel.binaries.items():
-        if not binary.loader.program:
-            for name in {binary.loader.soname or "", posixpath.basename(member)} - {""}:
-                by_name.setdefault(name, []).append(binary)
+        for name in () if binary.loader.program else list_library_names(member, binary):
+            by_name.setdefault(name, []).append(binary)
     for name, binary in wheel.required.binaries.items() if wheel.required else ():
         by_name.setdefault(name, []).append(binary)
     return LibraryScope(by_name)
 
 
-@definition.check(
+@check(
     "RW052 needed-symbols (error)",
     why="Loading ends with: undefined symbol; or the first call does.",
     fix="Link to the library that has it, or compile with the headers of the one that will be there.",
 )
-def check_needed_symbols(
-    wheel: audited_wheel.AuditedWheel,
-) -> list[errors.Finding] | definition.SkippedCheck:
+def check_needed_symbols(wheel: AuditedWheel) -> Findings:
     """Every symbol that libraries must find is defined.
 
     A library that import never loads, one for each ROCm, may lack some: without a recipe it is a warning.
     """
-    if not _has_libraries(wheel):
-        return _NO_LIBRARY
+    wheel.require_linux_libraries()
     scope = _collect_scope(wheel)
     is_whole = not any(name.startswith(("rocm", "torch")) for name in wheel.list_absent_packages())
     needed = {
-        member: symbols.select_undefined(scope.list_judged(binary, is_whole=is_whole))
-        for member, binary, symbols in _iterate_symbols(wheel)
+        member: binary.symbols.select_undefined(scope.list_judged(binary, is_whole=is_whole))
+        for member, binary in wheel.binaries.items()
+        if binary.symbols is not None
     }
     if not any(needed.values()):
-        return _NOTHING_JUDGED
-    names = frozenset(name for pairs in needed.values() for name, _ in pairs)
-    definitions = scope.collect_definitions(names)
-    findings = []
+        reason = "what its libraries must find is of the system, or in packages that are not at hand"
+        raise Skip(f"{reason}: --find-links")
+    definitions = scope.collect_definitions(frozenset(name for pairs in needed.values() for name, _ in pairs))
     for member, pairs in needed.items():
         undefined = {name for name, version in pairs if not _is_defined(name, version, definitions)}
         if "libc.so.6" not in wheel.binaries[member].loader.needed:
             undefined = {name for name in undefined if not _is_of_process(name)}
         if undefined:
-            listed = definition.join_names(sorted(name.decode("utf-8", "replace") for name in undefined))
-            message = (
-                f"needs {tables.format_count(len(undefined), 'symbol')} that no library at "
-                f"hand defines: {listed}"
-            )
-            findings.append(errors.Finding(_get_severity(wheel, member), message, subject=member))
-    return findings
+            listed = join_names(sorted(name.decode("utf-8", "replace") for name in undefined))
+            count = tables.format_count(len(undefined), "symbol")
+            finding = error if wheel.has_recipe or member in wheel.loaded_libraries else warning
+            yield finding(f"needs {count} that no library at hand defines: {listed}", member)
 
 
-def _get_severity(wheel: audited_wheel.AuditedWheel, member: str) -> errors.Severity:
-    return "error" if wheel.has_recipe or member in wheel.loaded_libraries else "warning"
-
-
-@definition.check(
+@check(
     "RW053 needed-versions (error)",
     why="Loading ends with: version not found.",
     fix="Require the version of the library that it was linked to.",
 )
-def check_needed_versions(
-    wheel: audited_wheel.AuditedWheel,
-) -> list[errors.Finding] | definition.SkippedCheck:
+def check_needed_versions(wheel: AuditedWheel) -> Findings:
     """Every symbol version that libraries need of others is defined there.
 
     The loader refuses a library when one that it needs defines other versions; one that defines none at all
     it takes, with a message each time.
     """
-    if not _has_libraries(wheel):
-        return _NO_LIBRARY
+    wheel.require_linux_libraries()
     scope = _collect_scope(wheel)
-    findings = []
-    for member, _, symbols in _iterate_symbols(wheel):
+    for member, binary in wheel.binaries.items():
         lacking: dict[str, list[str]] = {}
-        for version in sorted(symbols.needed):
+        for version in sorted(binary.symbols.needed) if binary.symbols is not None else ():
             if scope.lacks_version(version) and not _SYSTEM_VERSION.match(version.name):
                 lacking.setdefault(version.library, []).append(version.name)
         for library, names in lacking.items():
-            has_versions = scope.has_versions(library)
-            end = "does not define" if has_versions else "does not define, as it defines none"
-            message = f"needs {definition.join_names(names)} of {library}, which it {end}"
-            severity = _get_severity(wheel, member) if has_versions else "warning"
-            findings.append(errors.Finding(severity, message, subject=member))
-    return findings
-
-
-def _has_libraries(wheel: audited_wheel.AuditedWheel) -> bool:
-    platform = wheel.wheel_platform
-    return bool(wheel.binaries) and platform is not None and platform.system == "linux"
-
-
-def _iterate_symbols(
-    wheel: audited_wheel.AuditedWheel,
-) -> Iterator[tuple[str, loader.HostBinary, loader.DynamicSymbols]]:
-    for member, binary in wheel.binaries.items():
-        if binary.symbols is not None:
-            yield member, binary, binary.symbols
+            message = f"needs {join_names(names)} of {library}, which it does not define"
+            if not scope.has_versions(library):
+                yield warning(f"{message}, as it defines none", member)
+            elif wheel.has_recipe or member in wheel.loaded_libraries:
+                yield error(message, member)
+            else:
+                yield warning(message, member)
 
 
 def _list_symbols(binaries: Iterable[loader.HostBinary]) -> list[loader.DynamicSymbols]:
@@ -212,12 +182,9 @@ def _list_symbols(binaries: Iterable[loader.HostBinary]) -> list[loader.DynamicS
 
 
 def _is_of_system(library: str) -> bool:
-    is_python = library.startswith("libpython3")
-    return (
-        is_python
-        or platform_promises.is_dynamic_linker(library)
-        or bool(_VERSIONED_SYSTEM.fullmatch(library))
-    )
+    if library.startswith("libpython3") or platform_promises.is_dynamic_linker(library):
+        return True
+    return _VERSIONED_SYSTEM.fullmatch(library) is not None
 
 
 # what compilers call without a word in the source, of libraries that come with them
