@@ -348,7 +348,7 @@ def test_pages_and_sets_that_were_edited_are_not_signed(
     edit(store, PATHS.support_document, lambda document: document.update(forged))
     signing.refresh(store)  # it follows from documents, and says the truth again
     assert (read_manifest(store, keys[0]).files, list_unsigned(store.folder, keys[0])) == (stated, [])
-    edit(store, PATHS.set_document(new.id), lambda document: document.update(origin="2.9.0-0123456789ab"))
+    edit(store, PATHS.set_document(new.id), lambda document: document.update(rocm="9.9.9"))
     require_never_signed(store, signing, sets.documents[0])
 
 

@@ -27,8 +27,9 @@ _MOST_LETTERS = 1000  # of what a test says is wrong: a finding may list a thous
 @catalogue.OUTPUT_DIR.but(help="Write audit.json and resolver.json there, too.")
 @catalogue.SIGN_WITH
 @catalogue.JSON
-def check_command(
-    chosen: evidence.ChosenSet,
+def check_command(  # noqa: PLR0917 - click passes them by name
+    store: str,
+    set_id: str,
     wheels: tuple[Path, ...],
     output_dir: Path | None,
     sign_with: Path | None,
@@ -51,17 +52,17 @@ def check_command(
     from rocm_wheels.release.store_paths import FamilyPaths
 
     evidence.try_key(sign_with)
-    store, document = chosen.open_set()
+    opened, document = evidence.open_set(store, set_id)
     paths = FamilyPaths(document.family)
     named = results.hash_wheels(wheels) if wheels else None
     by_digest = {named[path.name]: path for path in _list_files(wheels)} if named is not None else None
     with (
-        set_copy.open_copy(store, document, by_digest) as root,
+        set_copy.open_copy(opened, document, by_digest) as root,
         tempfile.TemporaryDirectory(prefix="rocm-wheels-check-") as own,
     ):
         folder = output_dir or Path(own)
         folder.mkdir(parents=True, exist_ok=True)
-        found = [_audit_set(store, document, root / paths.set_document(document.id))]
+        found = [_audit_set(opened, document, root / paths.set_document(document.id))]
         plain = [root / paths.pool_file(file.sha256, file.name) for file in document.files if not file.label]
         if plain:
             found.append(_ask_installers(document, root / paths.set_index(document.id), plain))
@@ -71,15 +72,15 @@ def check_command(
         for path, item in zip(reports, found, strict=True):
             files.write_atomically(path, item.to_json())
         entries = results.read_results(reports, evidence.make_submission(document))
-    evidence.submit(store, document, entries, sign_with, as_json=as_json)
+    evidence.submit(opened, document, entries, sign_with, as_json=as_json)
     failed = [entry for entry in entries if not entry.passed]
     if failed:
         first = failed[0].failed[0] if failed[0].failed else failed[0].detail
         raise errors.AuditError(
             f"{tables.count_part(len(failed), len(entries), 'result')} did not pass: {first}",
-            tip=f"`rocm-wheels set show {chosen.store} --set {document.id}` lists them",
+            tip=f"`rocm-wheels set show {store} --set {document.id}` lists them",
         )
-    step = next_step.format_tests(document, next_step.CommandWords(chosen.store))
+    step = next_step.format_tests(document, next_step.CommandWords(store))
     output.print_next(step, beside_json=as_json)
 
 

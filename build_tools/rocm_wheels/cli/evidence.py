@@ -5,14 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import platform
-import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
-from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING
 
 import click
 
@@ -24,13 +22,11 @@ from rocm_wheels.core import errors, machine, tables
 from rocm_wheels.core.log import log_warning
 
 if TYPE_CHECKING:
-    from rocm_wheels.release import stored_digests, verdict, wheel_set
+    from rocm_wheels.release import verdict, wheel_set
     from rocm_wheels.release.evidence.evidence import Evidence, EvidenceSubmission
     from rocm_wheels.release.evidence.store import StoredEvidence
     from rocm_wheels.release.policy import Policy
     from rocm_wheels.stores.store import Store
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 @group("set evidence")
@@ -42,31 +38,16 @@ def evidence_group() -> None:
     """
 
 
-@dataclass(frozen=True)
-class ChosenSet:
-    """Which set is meant, as options say it."""
-
-    store: str
-    set_id: str
-
-    def open_set(self) -> tuple[Store, wheel_set.SetDocument]:
-        """Open the store and return it with the set. Raises ReleaseError when there is none."""
-        from rocm_wheels.release import wheel_set
-        from rocm_wheels.stores.store import open_existing_store
-
-        store = open_existing_store(self.store, boundary.read_environment())
-        return store, wheel_set.find_set(store, self.set_id)
+set_options = catalogue.takes(click.argument("store", metavar="STORE"), catalogue.SET.but(required=True))
 
 
-def set_options(function: F) -> F:
-    """Add what says which set is meant: it comes as the first argument, a ``ChosenSet``."""
+def open_set(place: str, set_id: str) -> tuple[Store, wheel_set.SetDocument]:
+    """Open a store and return it with a set. Raises ReleaseError when there is none."""
+    from rocm_wheels.release import wheel_set
+    from rocm_wheels.stores.store import open_existing_store
 
-    @wraps(function)
-    def with_set(store: str, set_id: str, **others: object) -> object:
-        return function(ChosenSet(store, set_id), **others)
-
-    add_options = catalogue.takes(click.argument("store", metavar="STORE"), catalogue.SET.but(required=True))
-    return cast(F, add_options(with_set))
+    store = open_existing_store(place, boundary.read_environment())
+    return store, wheel_set.find_set(store, set_id)
 
 
 def current_time() -> datetime:
@@ -174,7 +155,8 @@ def _prepare(
 )
 @catalogue.JSON
 def add(  # noqa: PLR0917 - click passes them by name
-    chosen: ChosenSet,
+    store: str,
+    set_id: str,
     results: tuple[Path, ...],
     wheels: tuple[Path, ...],
     gfx: str | None,
@@ -205,10 +187,10 @@ def add(  # noqa: PLR0917 - click passes them by name
         tip = "first --write-payloads, then attest them, then --attestation"
         raise errors.UsageError("--sign-with, --write-payloads and --attestation are three ways", tip=tip)
     target = gfx if gfx in (None, NO_GPU_WORD) else parse_single_target(gfx)
-    store, document = chosen.open_set()
+    opened, document = open_set(store, set_id)
     if attestation is not None:
         attested = evidence_store.read_attested(results, attestation, current_time())
-        submit(store, document, attested, None, as_json=as_json)
+        submit(opened, document, attested, None, as_json=as_json)
         return
     submission = replace(
         make_submission(document),
@@ -220,9 +202,9 @@ def add(  # noqa: PLR0917 - click passes them by name
     )
     entries = read_results(results, submission)
     if write_payloads is None:
-        submit(store, document, entries, sign_with, as_json=as_json)
+        submit(opened, document, entries, sign_with, as_json=as_json)
         return
-    for path in evidence_store.write_payloads(_prepare(store, document, entries, None), write_payloads):
+    for path in evidence_store.write_payloads(_prepare(opened, document, entries, None), write_payloads):
         click.echo(str(path))
 
 
@@ -235,7 +217,9 @@ def add(  # noqa: PLR0917 - click passes them by name
     " step of a workflow (GITHUB_OUTPUT)."
 )
 @catalogue.JSON
-def show_set(chosen: ChosenSet, evidence: str, policy: Path | None, outputs: bool, as_json: bool) -> None:
+def show_set(  # noqa: PLR0917 - click passes them by name
+    store: str, set_id: str, evidence: str, policy: Path | None, outputs: bool, as_json: bool
+) -> None:
     """Show a staged set: what it is of, where its index is, its wheels, its evidence, oldest first.
 
     With EVIDENCE, that one in full: it is an id, or a part that only it has.
@@ -245,13 +229,13 @@ def show_set(chosen: ChosenSet, evidence: str, policy: Path | None, outputs: boo
       rocm-wheels set show s3://wheels --set 2.9.1-93bf
       rocm-wheels set show s3://wheels --set 2.9.1-93bf 1f3c
     """
-    store, document = chosen.open_set()
-    entries = _read_evidence(store, document, policy)
+    opened, document = open_set(store, set_id)
+    entries = _read_evidence(opened, document, policy)
     if evidence:
-        entry = _find_evidence(chosen, document, entries, evidence)
+        entry = _find_evidence(store, document, entries, evidence)
         print_result(evidence_as_json(entry), _describe_in_full(entry, document), as_json=as_json)
         return
-    facts = _list_facts(store, document, needs_lock=outputs)
+    facts = _list_facts(opened, document, needs_lock=outputs)
     if outputs:
         from rocm_wheels.ci import matrix_report
 
@@ -293,12 +277,12 @@ def _list_facts(store: Store, document: wheel_set.SetDocument, *, needs_lock: bo
 
 
 def _find_evidence(
-    chosen: ChosenSet, document: wheel_set.SetDocument, entries: Sequence[StoredEvidence], part: str
+    store: str, document: wheel_set.SetDocument, entries: Sequence[StoredEvidence], part: str
 ) -> StoredEvidence:
     matches = [entry for entry in entries if part in entry.id]
     if len(matches) != 1:
         found = "no result has" if not matches else f"{len(matches)} results have"
-        tip = f"`rocm-wheels set show {chosen.store} --set {document.id}` lists them"
+        tip = f"`rocm-wheels set show {store} --set {document.id}` lists them"
         raise errors.UsageError(f"{document.id}: {found} {part} in the id", tip=tip)
     return matches[0]
 
@@ -379,16 +363,6 @@ def _describe_added(evidence: Evidence, *, new: bool) -> Iterator[str]:
 _MOST_RESULTS = 4  # results, and failed tests of each, under a rule
 
 
-def remember_digests() -> stored_digests.StoredDigests:
-    """Return what this user's commands have read of wheels in stores."""
-    from rocm_wheels.core import user_folders
-    from rocm_wheels.release import stored_digests
-
-    return stored_digests.StoredDigests(
-        user_folders.find_cache_folder(boundary.read_environment(), sys.platform) / "read-wheels"
-    )
-
-
 @command("set gate")
 @set_options
 @catalogue.CHANNEL.but(required=True)
@@ -405,7 +379,8 @@ def remember_digests() -> stored_digests.StoredDigests:
 )
 @catalogue.JSON
 def gate_command(  # noqa: PLR0917 - click passes them by name
-    chosen: ChosenSet,
+    store: str,
+    set_id: str,
     channel: str,
     policy: Path | None,
     explain: bool,
@@ -426,27 +401,22 @@ def gate_command(  # noqa: PLR0917 - click passes them by name
     from rocm_wheels.release.policy import load_policy
 
     rules = load_policy(policy)
-    store, document = chosen.open_set()
+    opened, document = open_set(store, set_id)
+    env = boundary.read_environment()
     judged, evidence = gate.judge_staged_set(
-        store,
-        document,
-        channel,
-        policy=rules,
-        now=current_time(),
-        env=boundary.read_environment(),
-        digests=remember_digests(),
+        opened, document, channel, policy=rules, now=current_time(), env=env
     )
-    shown, upgrades = _find_upgrade_faults(store, document, channel)
+    shown, upgrades = _find_upgrade_faults(opened, document, channel)
     judged = replace(judged, notes=(*judged.notes, *upgrades))
     if explain:
         # first: what the channel refuses in each case need not be tested
-        refused = gate.judge_channel(_list_refusals(store, document, channel, rules))
+        refused = gate.judge_channel(_list_refusals(opened, document, channel, rules))
         judged = replace(judged, rules=(refused, *judged.rules))
-    words = next_step.CommandWords(chosen.store, str(policy) if policy else None)
+    words = next_step.CommandWords(store, str(policy) if policy else None)
     step = next_step.find_next_step(judged, words, is_shown=document.id in shown)
     listed = [evidence_as_json(entry) for entry in evidence]
     report = {**judged.as_json(), "policy": policy, "next": step, "evidence": listed}
-    lines = _describe_verdict(chosen, judged, {entry.id: entry for entry in evidence}, explain=explain)
+    lines = _describe_verdict(store, judged, {entry.id: entry for entry in evidence}, explain=explain)
     print_result(report, [*lines, *([f"next: {step}"] if explain else [])], as_json=as_json)
     summary = verdict_text.format_markdown(judged, evidence, step)
     boundary.append_step_summary(boundary.read_environment(), summary)
@@ -497,18 +467,12 @@ def _list_refusals(
     return refusals
 
 
-def _format_show_command(chosen: ChosenSet, judged: verdict.Verdict, evidence: str = "") -> str:
-    from rocm_wheels.release import next_step
-
-    words = next_step.CommandWords(chosen.store)
-    return words.format_line("set show", judged.set, *evidence.split())
-
-
 def _describe_verdict(
-    chosen: ChosenSet, judged: verdict.Verdict, evidence: dict[str, StoredEvidence], *, explain: bool
+    store: str, judged: verdict.Verdict, evidence: dict[str, StoredEvidence], *, explain: bool
 ) -> list[str]:
-    from rocm_wheels.release import verdict_text
+    from rocm_wheels.release import next_step, verdict_text
 
+    show = next_step.CommandWords(store).format_line("set show", judged.set)
     headline = verdict_text.format_headline(judged).replace(judged.set, f"{judged.set} of {judged.family}")
     headline += f" ({judged.state})"
     if judged.failures:
@@ -526,8 +490,8 @@ def _describe_verdict(
     for result, line in zip(rules, tables.align_rows(rows), strict=True):
         lines.append(f"  {line}")
         if explain:
-            lines += _describe_results(chosen, "", result.evidence, judged, evidence)
-            lines += _describe_results(chosen, "made good: ", result.overcome, judged, evidence)
+            lines += _describe_results(show, "", result.evidence, judged, evidence)
+            lines += _describe_results(show, "made good: ", result.overcome, judged, evidence)
     lines += [f"  note: {verdict_text.describe_reason(note)}" for note in judged.notes]
     if explain:
         names_by_reason: dict[str, list[str]] = defaultdict(list)
@@ -541,7 +505,7 @@ def _describe_verdict(
 
 
 def _describe_results(
-    chosen: ChosenSet,
+    show: str,
     label: str,
     names: tuple[str, ...],
     judged: verdict.Verdict,
@@ -560,8 +524,8 @@ def _describe_results(
         lines.append(f"      {label}{entry.id}  {outcome} {who}")
         lines += [f"        failed: {test}" for test in result.failed[:_MOST_RESULTS]]
         if len(result.failed) > _MOST_RESULTS:
-            lines.append(f"        all of them: {_format_show_command(chosen, judged, entry.id)}")
+            lines.append(f"        all of them: {show} {entry.id}")
     if len(names) > _MOST_RESULTS:
         rest = f"{label}and {len(names) - _MOST_RESULTS} older"
-        lines.append(f"      {rest}: {_format_show_command(chosen, judged)}")
+        lines.append(f"      {rest}: {show}")
     return lines

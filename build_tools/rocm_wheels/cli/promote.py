@@ -149,7 +149,7 @@ def promote(
       rocm-wheels set promote s3://wheels --abandon 5e0b1f0c2a77
     """
     from rocm_wheels.release import channel as channels
-    from rocm_wheels.release import gate, wheel_set
+    from rocm_wheels.release import gate, stored_digests, wheel_set
     from rocm_wheels.release.store_paths import FamilyPaths
 
     if change_id is not None:
@@ -166,8 +166,10 @@ def promote(
     for fault in channels.find_upgrade_faults(run.store, promoter.paths, document, shown):
         log.log_warning(f"who upgrades: {fault}")
 
+    digests = stored_digests.StoredDigests()  # the gate is asked several times
+
     def ask_gate() -> Verdict:
-        now, digests = evidence.current_time(), evidence.remember_digests()
+        now = evidence.current_time()
         return gate.judge_staged_set(
             run.store, document, channel, policy=rules, now=now, env=refresher.env, digests=digests
         )[0]

@@ -468,33 +468,25 @@ def read_policy_text(path: Path | None = None) -> str:
 def add_signer(text: str, name: str, public_key: str, *, where: str) -> str:
     """Return the text of a policy that names a signer besides; all else stays as it is, comments included.
 
-    Raises DataError for a policy whose ``signers`` are written in a form that cannot be added to.
+    Raises DataError for a policy whose ``signers`` are not a line each, as in braces.
     """
     before = records.parse_record(text, Policy, name=where)
     wanted = before.model_copy(update={"signers": {**before.signers, name: public_key}})
     item = f"{name if re.fullmatch(r'[A-Za-z][A-Za-z0-9_.-]*', name) else json.dumps(name)}: {public_key}"
     newline = "\r\n" if "\r\n" in text else "\n"
     root: Any = yaml.compose(text, Loader=yaml.BaseLoader)
-    key, signers = next(((key, value) for key, value in root.value if key.value == "signers"), (root, None))
-    begin, end = key.end_mark.index, key.end_mark.index
-    if signers is None and root.flow_style:
-        begin = end = text.index("{", root.start_mark.index) + 1
-        added = f"signers: {{{item}}}, "
-    elif signers is None:  # at the end, in line with the other keys
+    key, signers = next(((key, value) for key, value in root.value if key.value == "signers"), (root, root))
+    if signers is root:  # at the end, in line with the other keys
         indent = " " * root.value[0][0].start_mark.column
-        gap = "" if text[:begin].endswith("\n") else newline
+        gap = "" if text[: key.end_mark.index].endswith("\n") else newline
+        place = key.end_mark.index
         added = f"{gap}{newline}{indent}signers:{newline}{indent}  {item}{newline}"
-    elif signers.start_mark.index < key.start_mark.index:  # an alias of what is written further up
-        begin = text.index("*", begin)
-        end = begin + len(re.match(r"\*[^\s,}\]]*", text[begin:])[0])  # type: ignore[index]
-        added = json.dumps(wanted.model_dump(mode="json")["signers"])
-    elif signers.flow_style:
-        begin = end = text.index("{", signers.start_mark.index) + 1
-        added = f"{item}, " if signers.value else item
     else:  # below its line, above comments of the first signer
-        begin = end = re.compile(r"\r?$", re.MULTILINE).search(text, begin).start()  # type: ignore[union-attr]
-        added = f"{newline}{' ' * signers.value[0][0].start_mark.column}{item}"
-    changed = f"{text[:begin]}{added}{text[end:]}"
+        line_end = re.compile(r"\r?$", re.MULTILINE).search(text, key.end_mark.index)
+        place = line_end.start() if line_end is not None else len(text)
+        indent = " " * signers.value[0][0].start_mark.column if signers.value else "  "
+        added = f"{newline}{indent}{item}"
+    changed = f"{text[:place]}{added}{text[place:]}"
     with contextlib.suppress(errors.DataError):
         if records.parse_record(changed, Policy, name=where) == wanted:
             return changed
