@@ -23,8 +23,9 @@ from xml.etree import ElementTree as ET
 import pytest
 from warm_python import warm_python
 
+from rocm_wheels.cli import boundary
+from rocm_wheels.cli.torch_tests import smoke_script
 from rocm_wheels.gpus.gpu import Gpu
-from rocm_wheels.models import torch_tests
 from rocm_wheels.models.test_results import Results, TestResult
 from rocm_wheels.testing import installed_torch, results, runner, smoke
 from rocm_wheels.testing.results import read_results
@@ -182,6 +183,16 @@ def environment(place: Path, mode: str = "") -> dict[str, str]:
     return {**kept, **quick, "STAND_IN": mode, "NOTE": str(place / "note")}
 
 
+def enter(place: Path, monkeypatch: pytest.MonkeyPatch, **variables: str) -> None:
+    """Have commands in this process run in that environment, and folder."""
+    wanted = {**environment(place), **variables}
+    for name in (name for name in os.environ if name not in wanted and name != "PYTEST_CURRENT_TEST"):
+        monkeypatch.delenv(name)
+    for name, value in wanted.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(place)
+
+
 def run(
     place: Path,
     mode: str,
@@ -291,26 +302,6 @@ def test_a_test_may_say_nothing_for_as_long_as_it_marks_itself_with(
     monkeypatch.setattr(smoke, "TEST_SECONDS", 0.5)
     (only,) = run(place, "")
     assert named(only)["test_quiet"].outcome == "passed"
-
-
-def test_a_known_failure_is_told_apart_and_one_that_hangs_is_not_run(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    row = {"reason": "so it is", "source": "x", "kind": "tested", "owner": "ann", "expires": "2999-01-01"}
-    row |= {"issue": "https://example.org/1"}
-    rows = (
-        torch_tests.KnownTestRow(**row, tests=("smoke-tests/test_trial.py::test_fails",), effect="fails"),
-        torch_tests.KnownTestRow(**row, tests=("smoke-tests/test_trial.py::test_hangs",), effect="hangs"),
-    )
-    table = torch_tests.load_torch_tests().model_copy(update={"known": rows})
-    monkeypatch.setattr(torch_tests, "load_torch_tests", lambda: table)
-    (only,) = run(place, "gpu", "-k", "fails or hangs or of_gpu", gpus=GPUS[1:])
-    assert {name: test.verdict for name, test in named(only).items()} == {
-        "test_fails": "known",
-        "test_of_gpu[gpu]": "passed",
-        "test_hangs": "left out",
-    }
-    assert only.good and "so it is (ann, https://example.org/1)" in results.format_table(only)
 
 
 @pytest.mark.contract
@@ -437,15 +428,18 @@ FAMILIES = [
 ]
 
 
-@pytest.mark.contract_slow
+@pytest.mark.contract
 @pytest.mark.parametrize(("variables", "options", "code", "record"), FAMILIES)
-def test_a_family_is_tested_on_a_gpu_or_not_at_all(
-    place: Path, variables: dict[str, str], options: tuple[str, ...], code: int, record: dict[str, str] | None
+def test_a_family_is_tested_on_a_gpu_or_not_at_all(  # noqa: PLR0917
+    place: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    variables: dict[str, str],
+    options: tuple[str, ...],
+    code: int,
+    record: dict[str, str] | None,
 ) -> None:
-    env = {**environment(place), "ROCM_WHEELS_STARTED_BY": sys.executable, **variables}
-    argv = [*warm_python(), str(DOOR), *options, "--", "-k", "torch_starts"]
-    ended = subprocess.run(argv, env=env, cwd=place, capture_output=True, text=True, check=False)
-    assert ended.returncode == code, ended.stdout + ended.stderr
+    enter(place, monkeypatch, **variables)
+    assert boundary.run_command(smoke_script, [*options, "--", "-k", "torch_starts"]) == code
     path = place / "smoke-results" / "results.json"
     assert path.is_file() == (record is not None)
     if record is not None:
@@ -505,24 +499,23 @@ def test_the_door_writes_results_of_the_real_tests(place: Path) -> None:
     assert "results name no wheel" in ended.stdout
 
 
-def test_what_is_not_there_to_be_tested(tmp_path: Path) -> None:
+def test_what_is_not_there_to_be_tested(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     venv.create(tmp_path / "env", with_pip=False, symlinks=True)
-    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    argv = [*warm_python(), str(DOOR), "--output-dir", str(tmp_path / "out"), "--python"]
-
-    def said(python: Path) -> tuple[int, str]:
-        ended = subprocess.run([*argv, str(python)], env=env, capture_output=True, text=True, check=False)
-        return ended.returncode, ended.stderr
-
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "results.json").write_text("of another run")
-    code, words = said(tmp_path / "env")
-    assert code == 16 and "torch is not installed in" in words and "--python" in words
-    assert not (tmp_path / "out" / "results.json").exists(), "nobody takes old results for these"
-    code, words = said(Path("/bin/true"))
-    assert code == 2 and "/bin/true is no Python" in words
-    code, words = said(tmp_path / "nowhere")
-    assert code == 2 and "there is no Python" in words
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    old = tmp_path / "out" / "results.json"
+    old.parent.mkdir()
+    old.write_text("of another run")
+    for python, code, words in (
+        (tmp_path / "env", 16, "torch is not installed in"),
+        (Path("/bin/true"), 2, "/bin/true is no Python"),
+        (tmp_path / "nowhere", 2, "there is no Python"),
+    ):
+        argv = ["--output-dir", str(old.parent), "--python", str(python)]
+        assert boundary.run_command(smoke_script, argv) == code
+        assert words in capsys.readouterr().err
+        assert not old.exists(), "nobody takes old results for these"
 
 
 @pytest.mark.contract

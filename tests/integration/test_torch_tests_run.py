@@ -19,9 +19,9 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from warm_python import warm_python
 
-from rocm_wheels.cli.torch_tests import torch_tests_command
+from rocm_wheels.cli import boundary
+from rocm_wheels.cli.torch_tests import full_tests_script, torch_tests_command
 from rocm_wheels.core import errors, junit
 from rocm_wheels.models import torch_tests
 from rocm_wheels.models.test_results import Results, Suite, TestResult
@@ -31,7 +31,6 @@ from rocm_wheels.testing.results import describe_next_command, format_table, rea
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="signals")
 COMMIT = "1" * 40
-FULL_TESTS = Path(__file__).resolve().parents[2] / "build_tools" / "run_pytorch_tests_full.py"
 
 MINI = """
 import os, signal, time, unittest
@@ -386,6 +385,7 @@ def test_a_lost_gpu_ends_its_part_at_once_and_the_same_command_carries_on(
     assert ran == ["test_1 a on 0", "test_1 c on 0", "test_2 a on 0", "test_2 c on 0"]
 
 
+@pytest.mark.exhaustive
 def test_a_gpu_that_got_lost_and_lets_tests_fail_is_lost_too(sources: Path, tmp_path: Path) -> None:
     """Its driver answers each call with an error: no process ends, and nothing is said of the wheels."""
     tests, folder = sources / "test", tmp_path / "results"
@@ -790,55 +790,56 @@ def test_the_command_runs_what_the_lock_in_the_wheel_says(
     assert "9.9.0 is installed" in str(call().exception)
 
 
-@pytest.mark.contract_slow
+SHARDED = {"TESTS_TO_INCLUDE": "test_skips test_mini.py", "SHARD_NUMBER": "2", "NUM_TEST_SHARDS": "2"}
+UNHEEDED = {
+    "TESTS_TO_INCLUDE": "nosuch",
+    "SHARD_NUMBER": "0",
+    "NUM_TEST_SHARDS": "0",
+    "TEST_CONFIG": "default",
+}
+
+
+# variables, options → exit code, files that run, variables that the record names
+@pytest.mark.contract
 @pytest.mark.parametrize(
     ("variables", "options", "code", "files", "record"),
     [
+        (SHARDED, "", 0, ["test_mini"], SHARDED),
         (
-            {"TESTS_TO_INCLUDE": "test_skips test_mini.py", "SHARD_NUMBER": "2", "NUM_TEST_SHARDS": "2"},
-            (),
-            0,
-            ["test_mini"],
-            {"TESTS_TO_INCLUDE": "test_skips test_mini.py", "SHARD_NUMBER": "2", "NUM_TEST_SHARDS": "2"},
-        ),
-        (
-            {
-                "TESTS_TO_INCLUDE": "nosuch",
-                "SHARD_NUMBER": "0",
-                "NUM_TEST_SHARDS": "0",
-                "TEST_CONFIG": "default",
-            },
-            ("--include", "test_skips", "test_mini", "--shard", "1", "--num-shards", "1"),
+            UNHEEDED,
+            "--include test_skips test_mini --shard 1 --num-shards 1",
             0,
             ["test_skips", "test_mini"],
             {"TEST_CONFIG": "default"},
         ),
-        ({"TESTS_TO_INCLUDE": "nosuch"}, (), 2, [], {}),
-        ({"TEST_CONFIG": "nosuch"}, (), 2, [], {}),
-        ({"SHARD_NUMBER": "x", "NUM_TEST_SHARDS": "2"}, (), 2, [], {}),
-        ({"SHARD_NUMBER": "3", "NUM_TEST_SHARDS": "2"}, (), 2, [], {}),
-        ({"SHARD_NUMBER": "1"}, (), 2, [], {}),
-        ({"AMDGPU_FAMILY": "gfx94Z"}, (), 2, [], {}),
-        ({"AMDGPU_FAMILY": "gfx94X-dcgpu"}, ("--include", "test_mini"), 16, [], {}),
+        ({"TESTS_TO_INCLUDE": "nosuch"}, "", 2, [], {}),
+        ({"TEST_CONFIG": "nosuch"}, "", 2, [], {}),
+        ({"SHARD_NUMBER": "x", "NUM_TEST_SHARDS": "2"}, "", 2, [], {}),
+        ({"SHARD_NUMBER": "3", "NUM_TEST_SHARDS": "2"}, "", 2, [], {}),
+        ({"SHARD_NUMBER": "1"}, "", 2, [], {}),
+        ({"AMDGPU_FAMILY": "gfx94Z"}, "", 2, [], {}),
+        ({"AMDGPU_FAMILY": "gfx94X-dcgpu"}, "--include test_mini", 16, [], {}),
     ],
 )
 def test_variables_of_another_ci_are_read_as_options_and_named_in_the_record(  # noqa: PLR0917
     sources: Path,
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     variables: dict[str, str],
-    options: tuple[str, ...],
+    options: str,
     code: int,
     files: list[str],
     record: dict[str, str],
 ) -> None:
     install_torch(tmp_path / "site", lock=a_lock(COMMIT))
-    env = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    env |= {"PYTHONPATH": str(tmp_path / "site"), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", **variables}
-    env["ROCM_WHEELS_STARTED_BY"] = sys.executable
-    argv = [*warm_python(), str(FULL_TESTS), "--pytorch-dir", str(sources), "--gpu-policy", "auto", *options]
-    argv += ["--", "-k", "test_a or test_it"]
-    ended = subprocess.run(argv, env=env, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert ended.returncode == code, ended.stdout + ended.stderr
+    for name, value in {"PYTHONPATH": str(tmp_path / "site"), **variables}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
+    monkeypatch.chdir(tmp_path)
+    words = ["--pytorch-dir", str(sources), "--gpu-policy", "auto", *options.split()]
+    words += ["--", "-k", "test_a or test_it"]
+    assert boundary.run_command(full_tests_script, words) == code
     path = tmp_path / "torch-test-results" / "cpu" / "results.json"
     assert path.is_file() == bool(files)
     if files:

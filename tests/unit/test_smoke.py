@@ -16,7 +16,7 @@ import pytest
 
 from rocm_wheels.core import errors
 from rocm_wheels.gpus.gpu import Gpu
-from rocm_wheels.models import dtypes, libraries
+from rocm_wheels.models import dtypes, libraries, torch_tests
 from rocm_wheels.models.gfx import get_gfx_targets
 from rocm_wheels.models.test_results import Results, TestResult
 from rocm_wheels.testing import installed_torch, results, smoke, tested_gpus
@@ -279,3 +279,20 @@ def test_wheels_that_are_not_what_is_installed_are_refused(tmp_path: Path) -> No
     _, bad = installed(tmp_path / "more", "bad", b"")
     with pytest.raises(errors.DataError, match="is not a readable wheel"):
         installed_torch.identify_wheels([bad], [tmp_path / "bad-1.0-py3-none-any.whl"])
+
+
+def test_known_failures_of_smoke_tests_are_those_below_their_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What becomes of them is the runner's, as for torch's own tests."""
+    same = {"reason": "r", "source": "x", "kind": "tested", "owner": "ann", "issue": "https://example.org/1"}
+    rows = tuple(
+        torch_tests.KnownTestRow(tests=(test,), effect="hangs", expires="2999-01-01", **same)
+        for test in ("smoke-tests/test_math.py::test_matmul", "test_nn.py::test_x")
+    )
+    table = torch_tests.load_torch_tests().model_copy(update={"known": rows})
+    monkeypatch.setattr(torch_tests, "load_torch_tests", lambda: table)
+    target = installed_torch.TargetPython(Path("x"), (), version="2.13")
+    request = smoke.make_smoke_request(target, tmp_path, tmp_path)
+    assert [row.tests for row in request.known] == [("test_math.py::test_matmul",)]
+    assert request.known_torch == "2.13"
