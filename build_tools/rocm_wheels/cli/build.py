@@ -102,7 +102,7 @@ def install_rocm(as_json: bool, **options: Any) -> None:
     show_default=True,
     help="Throw the build tree of this configuration away first.",
 )
-@option("--jobs", type=click.IntRange(1), metavar="N", help="Steps at a time [default: by cores].")
+@catalogue.JOBS.but(help="Steps at a time [default: by cores].")
 @option("--keep-going", is_flag=True, help="After a failure, continue with what does not need it.")
 @catalogue.DRY_RUN.but(aliases=("--plan",), help="Show the plan, and build nothing; --plan is the same.")
 @catalogue.JSON
