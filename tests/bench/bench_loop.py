@@ -164,7 +164,9 @@ def run_steps(clock: Clock, ours: Loop, hand: Loop, repeat: int) -> None:
 
     def debug_and_back() -> None:
         clock.run("debug and back", "hand", [lambda: hand.configure(DEBUG="1"), hand.configure])
-        clock.run("debug and back", "dev", [lambda: ours.develop("--debug"), ours.develop])
+        clock.run(
+            "debug and back", "dev", [lambda: ours.develop("--set-env", "pytorch:DEBUG=1"), ours.develop]
+        )
 
     first()
     settle()
@@ -175,7 +177,7 @@ def run_steps(clock: Clock, ours: Loop, hand: Loop, repeat: int) -> None:
         turn("another branch, one kernel differs", lambda loop: loop.switch("other"))
         turn("and back", lambda loop: loop.switch("one"))
         settle()
-    ours.develop("--debug")
+    ours.develop("--set-env", "pytorch:DEBUG=1")
     ours.develop()
     for _ in range(max(1, repeat // 2)):
         debug_and_back()

@@ -64,12 +64,12 @@ class Branch:
         return subprocess.run(words, cwd="/", capture_output=True, text=True, check=True).stdout.strip()
 
     def read_built_environment(self) -> dict[str, str]:
-        """The variables of the newest run of the front end, or of ninja, but for debug builds."""
+        """The variables of the newest run of the front end, or of ninja."""
         for folder in sorted((self.demo.folder / "sources/.rocm-wheels/runs").iterdir(), reverse=True):
             for line in (folder / "events.jsonl").read_text().splitlines():
                 event = json.loads(line)
                 step = event.get("step") or ""
-                if event["event"] == "command" and step.startswith("develop-") and "debug" not in step:
+                if event["event"] == "command" and step.startswith("develop-"):
                     environment: dict[str, str] = event["environment"]
                     return environment
         raise AssertionError("nothing was developed")
@@ -121,7 +121,7 @@ def test_an_edit_costs_hipify_and_ninja_alone_and_all_else_is_noticed(branch: Br
     assert json.loads(branch.run("dev", "--json").out)["action"] == "up to date"
 
     released = branch.objects()
-    debug = branch.develop("--debug")
+    debug = branch.develop("--set-env", "pytorch:DEBUG=1")
     assert branch.ask(debug["python"], "torch.version.debug") == "True"
     branch.develop()
     assert branch.objects() == released

@@ -78,7 +78,7 @@ def test_without_a_note_there_is_no_loop(tmp_path: Path) -> None:
     note.write_text(json.dumps({"format": 0}))
     assert isinstance(edit_loop.repeat_loop(note, {}, {}, {}, print), str)
     with pytest.raises(errors.UsageError):
-        edit_loop.read_loop_options(tmp_path, "pytorch", debug=False)
+        edit_loop.read_loop_options(tmp_path, "pytorch")
 
 
 @pytest.mark.contract

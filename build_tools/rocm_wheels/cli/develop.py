@@ -22,13 +22,10 @@ if TYPE_CHECKING:
 _project_argument = click.argument(
     "project", default="pytorch", metavar="[PROJECT]", shell_complete=command.complete_with("list_projects")
 )
-_debug_option = command.option(
-    "--debug", is_flag=True, help="The debug build (DEBUG=1), which has a build tree of its own."
-)
 
 
 # what a run is given anew each time: where it works, and how
-_OF_ONE_RUN = {"root_checkout_dir", "work_dir", "debug"}
+_OF_ONE_RUN = {"root_checkout_dir", "work_dir"}
 
 
 @command.command("dev")
@@ -41,7 +38,6 @@ _OF_ONE_RUN = {"root_checkout_dir", "work_dir", "debug"}
     help="Build and install in this virtual environment, which has ROCm [default: one below --work-dir]."
 )
 @catalogue.SET_ENV
-@_debug_option
 @catalogue.JSON
 @click.pass_context
 def develop_command(ctx: click.Context, /, project: str, as_json: bool, **options: Any) -> None:
@@ -63,7 +59,7 @@ def develop_command(ctx: click.Context, /, project: str, as_json: bool, **option
 
     project, env = _find_project(project), boundary.read_build_environment()
     _, work = build_options.resolve_folders(options)
-    note, command_line = edit_loop.locate_loop_note(work, project, debug=options["debug"]), None
+    note, command_line = edit_loop.locate_loop_note(work, project), None
     edit_loop.end_killed_run(work)
     stated = {name for name in options if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT}
     if stated <= _OF_ONE_RUN and (last := edit_loop.find_loop_options(note)) is not None:
@@ -112,10 +108,7 @@ def _make_request(project: str, options: Mapping[str, Any], env: dict[str, str])
     defaults = click.Command.make_context(
         build.build, "build", ["--output-dir", str(work / "develop")]
     ).params
-    settings = list(options["set_env"])
-    if options["debug"]:
-        settings.append(f"{project}:DEBUG=1")
-    changes: dict[str, Any] = {"set_env": settings, "only": project}
+    changes: dict[str, Any] = {"only": project}
     if options["venv"] is not None:
         python = interpreters.locate_python(options["venv"])
         if not python.exists():
@@ -150,7 +143,6 @@ _COMMAND_KEY = "rocm_wheels.shell.command"
 @_project_argument
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]")
 @build_options.work_options
-@_debug_option
 @command.option(
     "--print",
     "printed",
@@ -166,7 +158,6 @@ def shell_command(
     project: str,
     words: tuple[str, ...],
     *,
-    debug: bool,
     printed: str | None,
     as_json: bool,
     **options: Any,
@@ -194,7 +185,7 @@ def shell_command(
         raise click.UsageError("--print and --json print variables, and a COMMAND is to be run: not both")
     project, env = _find_project(project), boundary.read_build_environment()
     _, work = build_options.resolve_folders(options)
-    parameters = _restore_paths(edit_loop.read_loop_options(work, project, debug=debug))
+    parameters = _restore_paths(edit_loop.read_loop_options(work, project))
     variables = edit_loop.compose_shell_environment(_make_request(project, parameters, env), project, env)
     # last of all: a uv for the environment, which has no pip, where none is on PATH
     variables["PATH"] = f"{variables['PATH']}{os.pathsep}{extras.find_uv().parent}"

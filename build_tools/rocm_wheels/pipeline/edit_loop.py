@@ -104,9 +104,9 @@ def _read_changes(git: Git, prefix: str, stamps: dict[str, list[int]]) -> str:
     return commit
 
 
-def locate_loop_note(work: Path, project: str, *, debug: bool) -> Path:
+def locate_loop_note(work: Path, project: str) -> Path:
     """Return the file that a full run leaves; its log lies beside."""
-    return work / "develop" / f"{project}{'-debug' if debug else ''}.json"
+    return work / "develop" / f"{project}.json"
 
 
 def find_loop_options(path: Path) -> tuple[dict[str, Any], str] | None:
@@ -115,9 +115,9 @@ def find_loop_options(path: Path) -> tuple[dict[str, Any], str] | None:
     return None if note is None else (dict(note["parameters"]), note["command"])
 
 
-def read_loop_options(work: Path, project: str, *, debug: bool) -> dict[str, Any]:
+def read_loop_options(work: Path, project: str) -> dict[str, Any]:
     """Return the options that the last full run was given. Raises UsageError where there was none."""
-    if (last := find_loop_options(locate_loop_note(work, project, debug=debug))) is None:
+    if (last := find_loop_options(locate_loop_note(work, project))) is None:
         raise errors.UsageError(
             f"{project} was not developed in {work} yet", tip=f"run `rocm-wheels dev {project}` first"
         )
@@ -307,7 +307,7 @@ def begin_loop(
     from rocm_wheels.pipeline import local_executor, outputs, plan, run, source_checks
 
     begin = time.monotonic()
-    path = locate_loop_note(request.work, project, debug=request.is_debug(project))
+    path = locate_loop_note(request.work, project)
     checked = plan.check_request(request, env)
     recipe, source = load_project(project), request.sources[project]
     before = SourceChanges.read(source, env)
@@ -380,7 +380,7 @@ def find_develop_step(request: WheelsRequest, project: str, env: Mapping[str, st
     from rocm_wheels.sdk import build_environment
 
     tag = make_python_tag(build_environment.query_python_version(request.sdk.python, env))
-    return develop_step_id(project, tag, debug=request.is_debug(project))
+    return develop_step_id(project, tag)
 
 
 def compose_shell_environment(request: WheelsRequest, project: str, env: Mapping[str, str]) -> dict[str, str]:

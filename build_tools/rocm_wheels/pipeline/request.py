@@ -76,10 +76,6 @@ class WheelsRequest:
         """The interpreters that wheels are built for."""
         return self.pythons or (self.sdk.python,)
 
-    def is_debug(self, project: str) -> bool:
-        """Tell whether a project is compiled for a debugger."""
-        return self.set_env.get(project, {}).get("DEBUG") == "1"
-
     @property
     def wheels_folder(self) -> Path:
         """Where people find the wheels of a cell."""

@@ -149,9 +149,9 @@ def configure_step_id(project: str, facts: Facts) -> str:
     return f"configure-{project}-{facts.cell}"
 
 
-def develop_step_id(project: str, tag: str, *, debug: bool) -> str:
-    """Return the id of the step that compiles a project in its tree, of which debug builds have their own."""
-    return f"develop-{project}-{tag}{'-debug' if debug else ''}"
+def develop_step_id(project: str, tag: str) -> str:
+    """Return the id of the step that compiles a project in its tree."""
+    return f"develop-{project}-{tag}"
 
 
 def make_steps(facts: Facts) -> dict[str, Step]:
@@ -169,8 +169,7 @@ def make_steps(facts: Facts) -> dict[str, Step]:
     first = [add(Step(f"install-tools-{tag}", "install-tools", after=rocm))]
     if request.develop:
         for project in facts.projects:
-            name = develop_step_id(project.name, tag, debug=request.is_debug(project.name))
-            add(Step(name, "develop", project.name, tuple(first)))
+            add(Step(develop_step_id(project.name, tag), "develop", project.name, tuple(first)))
         return steps
     first.append(add(Step(probe_step_id(request), "probe-targets", after=rocm)))
     if facts.cache is not None and "HIP_CLANG_LAUNCHER" in facts.cache.launcher_variables(request.platform):
