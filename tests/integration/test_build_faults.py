@@ -417,7 +417,7 @@ def test_the_password_of_an_index_is_seen_by_nobody_but_the_index(
     said = alone(world, step, plan)
     assert said.code == 2
     assert f"error: the plan has --rocm-index http://***@{index}: its password is not in the plan" in said.err
-    assert "tip: give --rocm-index, or set ROCM_WHEELS_INDEX_URL" in said.err
+    assert "tip: set ROCM_WHEELS_INDEX_URL" in said.err
     _Index.seen.clear()
     said = alone(world, step, plan, ROCM_WHEELS_INDEX_URL=url)
     assert said.code == 11, said.err

@@ -324,18 +324,12 @@ def _run_as_json(run: run_record.RecordedRun) -> dict[str, object]:
 @catalogue.PLAN.but(
     required=True, help="A plan that `plan -o` or a run (plan.json in its folder) has written."
 )
-@catalogue.ROCM_INDEX.but(
-    envvar="ROCM_WHEELS_INDEX_URL",
-    help="Package index of the ROCm packages, where its address has a password.",
-)
-@catalogue.FIND_LINKS.but(
-    envvar="ROCM_WHEELS_FIND_LINKS",
-    help="Folder or page with ROCm packages, where its address has a password.",
-)
-def run_step(step: str, plan_file: Path, **addresses: str | None) -> None:
+def run_step(step: str, plan_file: Path) -> None:
     """Do one step of a plan, if it is not done: here, in a cluster job or in CI.
 
-    `build` itself starts exactly this line for each of its steps. What the step needs must be done.
+    `build` itself starts exactly this line for each of its steps. What the step needs must be done. A plan
+    holds no password: of an index or a page that has one, ROCM_WHEELS_INDEX_URL or ROCM_WHEELS_FIND_LINKS
+    says the whole address.
 
     \b
     Examples:
@@ -351,11 +345,8 @@ def run_step(step: str, plan_file: Path, **addresses: str | None) -> None:
         run_step_in_record,
     )
 
-    env = {
-        name: value
-        for name, value in boundary.read_build_environment().items()
-        if name not in ADDRESS_VARIABLES.values()
-    }
+    env = boundary.read_build_environment()
+    addresses = {name: env.pop(variable, None) for name, variable in ADDRESS_VARIABLES.items()}
     record = env.pop(RECORD_VARIABLE, None)
     file = plan.restore_addresses(plan.read_plan(plan_file), step, addresses)
     path = plan_file.absolute()

@@ -495,7 +495,7 @@ def restore_addresses(file: PlanFile, step: str, addresses: Mapping[str, str | N
         ):
             raise errors.UsageError(
                 f"the plan has {option} {address}: its password is not in the plan",
-                tip=f"give {option}, or set ROCM_WHEELS_{name.upper()}",
+                tip=f"set ROCM_WHEELS_{name.upper()}",
             )
     replacements: dict[str, Any] = {name: addresses[name] for name in _ADDRESS_OPTIONS if addresses.get(name)}
     return replace(file, request=replace(file.request, sdk=replace(sdk, **replacements)))
