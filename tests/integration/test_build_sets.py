@@ -122,6 +122,7 @@ def test_why_a_step_would_run(demo: Demo) -> None:
     assert (code, "no build has run in" in err) == (2, True)
 
 
+@pytest.mark.exhaustive  # test_build_cells.py has whole sets of tiny projects
 def test_a_set_of_wheels_for_each_target(demo: Demo) -> None:
     """Real code and real variants of torch; test_build_cells has whole sets, and what is up to date."""
     only = ("--per-target", "--no-build-triton", "--no-build-pytorch-audio", *VARIANT)
@@ -141,7 +142,7 @@ def test_a_set_of_wheels_for_each_target(demo: Demo) -> None:
 
 
 def test_a_target_that_does_not_compile_is_found_before_anything_long(demo: Demo) -> None:
-    """hipcc fails for gfx1100: an error; or the target is left out, and everybody is told."""
+    """hipcc fails for gfx1100: an error that says of which target, and what the compiler said."""
     (hipcc,) = work(demo).glob("rocm/*/_rocm_sdk_devel/bin/hipcc")
     text = hipcc.read_text()
     broken = text.replace(

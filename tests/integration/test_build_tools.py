@@ -72,6 +72,7 @@ def test_a_project_whose_own_requirements_contradict_each_other_is_named(world: 
     assert world.calls() == []
 
 
+@pytest.mark.exhaustive
 def test_tools_belong_to_their_environment(world: World, tree: Path) -> None:
     """As a build from a lock, which says which ROCm, and one without it have an environment each."""
     triton = ("--no-build-pytorch", "--no-build-pytorch-audio")

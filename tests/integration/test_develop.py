@@ -128,6 +128,7 @@ def test_an_edit_costs_hipify_and_ninja_alone_and_all_else_is_noticed(branch: Br
     assert branch.ask(first["python"], "torch.version.debug") == "False"
 
 
+@pytest.mark.exhaustive  # test_build_again.py has one of `build`, which goes on in the same tree
 def test_a_kernel_that_comes_goes_or_is_renamed_counts(branch: Branch) -> None:
     branch.develop()
     before = branch.objects()

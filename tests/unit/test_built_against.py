@@ -11,15 +11,13 @@ from typing import Any
 import pytest
 from audit_wheels import Draft, library, torch_draft
 from planned_runs import finish, make_facts, settled
-from pydantic import ValidationError
 
 from rocm_wheels.core import errors
 from rocm_wheels.core.workspace import Workspace
-from rocm_wheels.models import project_names
 from rocm_wheels.models.lock import Lock
-from rocm_wheels.models.project import BuildRecipe, load_project, sort_projects
+from rocm_wheels.models.project import load_project, sort_projects
 from rocm_wheels.package import sbom
-from rocm_wheels.pipeline import outputs, provided_wheel_checks, provided_wheels, request, source_checks
+from rocm_wheels.pipeline import outputs, provided_wheel_checks, provided_wheels, source_checks
 from rocm_wheels.pipeline.facts import DoneStep, Facts
 from rocm_wheels.pipeline.plan import PlanFile, format_plan, make_plan_json, read_plan, write_plan
 from rocm_wheels.pipeline.step import Plan, Step
@@ -119,13 +117,6 @@ def test_all_that_is_wrong_with_a_given_wheel_is_said(
         assert part in fault
 
 
-def test_a_wheel_that_was_cut_is_a_fault_too(tmp_path: Path) -> None:
-    wheel = torch_draft().write(tmp_path)
-    wheel.write_bytes(wheel.read_bytes()[:-40])
-    (fault,) = provided_wheels.read_given_wheel(load_project("pytorch"), wheel, "linux", "cp311").faults
-    assert "is not a readable wheel: cut short or damaged" in fault
-
-
 def test_a_wheel_is_read_once_for_as_long_as_it_stays_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -166,17 +157,6 @@ def test_a_wheel_is_read_once_for_as_long_as_it_stays_the_same(
 )
 def test_the_rocm_that_a_wheel_is_of(requires: list[str], pin: str | None) -> None:
     assert provided_wheels.find_rocm_pin(requires) == pin
-
-
-def test_what_a_given_wheel_needs_is_installed_but_for_what_we_provide() -> None:
-    asked = [
-        "numpy; python_version < '3.13'",
-        "Triton==3.5",
-        "rocm[libraries]==7.1.0",
-        "x; extra == 'y'",
-        "torch",
-    ]
-    assert provided_wheels.list_other_requirements(asked) == ("numpy; python_version < '3.13'",)
 
 
 def test_one_wheel_a_python() -> None:
@@ -262,39 +242,6 @@ def plan_of(facts: Facts) -> dict[str, Step]:
     return settled(finish(facts))
 
 
-def test_without_any_torch_the_plan_ends_with_three_ways_out(tmp_path: Path) -> None:
-    for more in ({}, {"rocm": False}):
-        with pytest.raises(errors.UsageError) as wrong:
-            settled(run_of(tmp_path, *ALONE, **more))
-        assert "built against torch, which this run does not build" in str(wrong.value)
-        assert ("environment will be created: no earlier result" in str(wrong.value)) == ("rocm" in more)
-        tip = str(wrong.value.tip)
-        assert all(way in tip for way in ("--project pytorch,… ", "--pytorch-wheel FILE", "--current-env"))
-
-
-def test_what_somebodys_environment_has_is_known_when_its_rocm_is(tmp_path: Path) -> None:
-    sdk = request.SdkRequest(tmp_path / "python", rocm_spec="==7.1.0", current_env=True)
-    steps = settled(run_of(tmp_path, *ALONE, rocm=False, sdk=sdk))
-    assert steps["build-apex-cp312"].waits_for == "install-rocm-cp312"
-    with pytest.raises(errors.UsageError, match="neither given nor installed"):
-        settled(run_of(tmp_path, *ALONE, sdk=sdk))
-
-
-def test_a_wheel_that_is_there_is_an_input_and_shown(tmp_path: Path) -> None:
-    facts = run_of(tmp_path, *ALONE, provided=(TORCH,))
-    done = finish(facts)
-    steps = settled(done)
-    assert {step.verdict for step in steps.values() if step.kind == "build"} == {"skip"}
-    assert steps["build-apex-cp312"].inputs["wheel of pytorch"] == "content of torch"
-    given = replace(TORCH, wheel=Path("/w/torch.whl"), requires=("sympy>=1.13",))
-    again = settled(finish(run_of(tmp_path, *ALONE, provided=(given,), done=done.done)))
-    assert again["build-apex-cp312"].inputs == steps["build-apex-cp312"].inputs, "the same torch, as a file"
-    assert again["install-tools-cp312"].inputs["requirements of pytorch"] == "sympy>=1.13"
-    assert "sympy" in again["install-tools-cp312"].command
-    other = settled(run_of(tmp_path, *ALONE, provided=(replace(TORCH, content="x"),), done=done.done))
-    assert other["build-apex-cp312"].why == "inputs changed: wheel of pytorch (content of torch → x)"
-
-
 def test_a_plan_and_its_file_say_where_a_wheel_comes_from(tmp_path: Path) -> None:
     given = replace(TORCH, wheel=Path("/w/torch.whl"))
     facts = run_of(tmp_path, *ALONE, provided=(given,), given_wheels={"pytorch": (Path("/w/torch.whl"),)})
@@ -331,17 +278,6 @@ def test_under_a_lock_what_is_there_must_be_of_it(tmp_path: Path) -> None:
         )
         assert (found == []) == fits
         assert fits or "it does not hold the lock of this run" in found[0]
-
-
-def test_everything_wrong_is_said_at_once_before_anything_begins(tmp_path: Path) -> None:
-    broken = replace(TORCH, rocm="7.0.0", faults=("cut",))
-    facts = run_of(tmp_path, *ALONE, provided=(broken,))
-    builds = [(load_project(name), ("gfx906",)) for name in ALONE]
-    with pytest.raises(errors.UsageError) as wrong:
-        provided_wheel_checks.refuse_misfits(facts, builds)
-    lines = str(wrong.value).splitlines()
-    assert lines[0] == "torch 2.9.0+rocm7.1.0 (installed: /site-packages) cannot be built against:"
-    assert [line.split()[0] for line in lines[1:]] == ["cut", "it", "torch/lib/libtorch_hip.so"]
 
 
 @pytest.mark.parametrize(
@@ -397,25 +333,3 @@ def test_torch_requires_the_triton_that_is_there(
         assert asked == "rocm[libraries]==7.1.0"
         assert why_not in said
         assert provided_wheel_checks.list_built_against(facts) == ()
-
-
-def test_flash_attention_that_was_asked_for_says_why_triton_does_not_count(tmp_path: Path) -> None:
-    facts = run_of(tmp_path, "pytorch", provided=(replace(TRITON, version="3.5.0"),), flash_attention=True)
-    with pytest.raises(
-        errors.UsageError, match=r"needs triton on Linux, and triton is not built, and the installed 3\.5\.0"
-    ):
-        plan_of(facts)
-
-
-def test_a_project_needs_only_what_it_is_built_after() -> None:
-    with pytest.raises(ValidationError, match="`needs` has pytorch, which is not in `after`"):
-        BuildRecipe(front_end="setup.py", after=("triton",), needs=("pytorch",))
-    assert {name for name in project_names.list_project_names() if load_project(name).build.needs} == set(
-        ALONE
-    )
-
-
-def test_options_for_wheels_are_those_of_recipes_that_others_are_built_against() -> None:
-    assert project_names.list_shared_projects() == [
-        name for name in project_names.list_project_names() if load_project(name).build.installed_for_others
-    ]
