@@ -35,18 +35,6 @@ def planned_cells(root: Path, *words: str, **env: str) -> tuple[plan.PlannedRun,
     return plan.plan_cells(plan.check_request(build_options.make_wheels_request(given.params, whole), whole))
 
 
-def test_a_plan_of_everything(root: Path) -> None:
-    run = preflight.PreflightRun(planned(root, MAX_JOBS="400"))
-    assert [project.name for project in run.projects] == ["pytorch"]
-    assert dict(run.folders[:3]) == {
-        "work directory": root / ".rocm-wheels",
-        "output folder": root.parent / "dist",
-        "source tree of pytorch": root / "pytorch",
-    }
-    assert run.costs[f"install-rocm-{TAG}"].disk > 1 << 30
-    assert "memory" in [finding.check for finding in preflight.preflight_plan(run.planned)]
-
-
 def test_somebody_elses_wheel_is_found_where_this_one_goes(root: Path) -> None:
     name = f"torch-2.8-{TAG}-{TAG}-linux_x86_64.whl"
     for folder in ("dist", "dist/gfx942", "dist/gfx1100"):

@@ -24,21 +24,6 @@ HALF = piece("half", 0, "remains")
 ALL = [NEW, OLD, MIDDLE]
 
 
-@pytest.mark.parametrize(
-    ("older_than", "names"),
-    [
-        (None, ["old", "middle", "new"]),
-        (0, ["old", "middle", "new"]),
-        (8 * DAY, ["old"]),
-        (7 * DAY, ["old", "middle"]),
-        (31 * DAY, []),
-    ],
-)
-def test_what_was_used_longest_ago_goes_first(older_than: float | None, names: list[str]) -> None:
-    assert [one.name for one in clean.select_leftovers(ALL, older_than, now=NOW)] == names
-    assert clean.select_leftovers([*ALL, HALF], older_than, now=NOW)[0] == HALF  # it always goes on
-
-
 def test_sizes_are_those_on_the_disk(tmp_path: Path) -> None:
     (tmp_path / "piece" / "deep").mkdir(parents=True)
     (tmp_path / "outside").write_bytes(b"x" * 100_000)
