@@ -60,10 +60,11 @@ def test_one_recipe_in_a_foreign_folder_goes_all_the_way(world: World, tmp_path:
     assert world.build().code == 0
     (torch,) = world.output.glob("torch-*.whl")
     output = tmp_path / "dist"
-    words = [word for word in world.words() if word not in ("--gfx", TARGET, "--rocm", "==7.1.0")]
+    usual = world.words("--project", "sixth")
+    words = [word for word in usual if word not in ("--gfx", TARGET, "--rocm", "==7.1.0")]
     words[words.index("--source-dir") + 1] = str(sources)
     words[words.index("--output-dir") + 1] = str(output)
-    run(*words, "--lock", lock, "--project", "sixth", "--pytorch-wheel", torch)
+    run(*words, "--lock", lock, "--pytorch-wheel", torch)
     (wheel,) = output.glob("sixth-*.whl")
     (plan,) = sorted((world.work / "runs").glob("*/plan.json"))[-1:]
     assert json.loads(plan.read_text())["request"]["recipes"] == {

@@ -210,13 +210,6 @@ OPTIONS: list[tuple[str, project_names.Platform, dict[str, Any], dict[str, str],
         },
     ),
     (
-        "pytorch",
-        "linux",
-        {"cache": compiler_cache.CompilerCache("sccache", Path("/bin/sccache"), wrap_device=False)},
-        {},
-        {"CMAKE_C_COMPILER_LAUNCHER": "/bin/sccache", "HIP_CLANG_LAUNCHER": None},
-    ),
-    (
         "triton",
         "linux",
         {"triton_environment": {"TRITON_WHEEL_VERSION_SUFFIX": "+git1234", "TRITON_WHEEL_NAME": "triton"}},
