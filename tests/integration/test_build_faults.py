@@ -127,7 +127,6 @@ def require_a_killed_installation_to_be_done_again(built: World) -> None:
     next(site.glob("wheel-*.dist-info/METADATA")).unlink()
     ended = built.build(*TWO)
     assert ended.code == 0, ended.err
-    assert "partly installed, to be installed again: packaging, setuptools, wheel\n" in ended.err
     assert {path for path in site.rglob("*") if "__pycache__" not in path.parts} == before
     assert not (place / "unfinished").exists()
     assert built.calls() == []
@@ -399,7 +398,7 @@ def test_the_password_of_an_index_is_seen_by_nobody_but_the_index(
     url = f"http://user:{SECRET}@{index}"
     work = tmp_path / "work"
     words = ["--rocm-index", url, "--work-dir", str(work)]
-    words += ["--install-rocm", "--source-dir", str(world.sources), *TWO]
+    words += ["--install-rocm", "--source-dir", str(world.sources), "--project", "triton,pytorch"]
     words += ["--output-dir", str(tmp_path / "out"), "--gfx", "gfx942"]
     plan = tmp_path / "plan.json"
     assert world.run("plan", *words, "-o", str(plan)).code == 0

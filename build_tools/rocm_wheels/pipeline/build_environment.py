@@ -8,7 +8,6 @@ is built against.
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import os
 import re
@@ -92,24 +91,6 @@ def list_installed_packages(site_packages: Path, names: str = "*") -> Mapping[st
             extras = tuple(map(str, headers.get_all("Provides-Extra", [])))
             packages[name] = EnvironmentPackage(name, headers.get("Version", ""), record, requires, extras)
     return packages
-
-
-def find_half_installed(site_packages: Path) -> tuple[str, ...]:
-    """Return the canonical names of packages of whose files some are missing; byte code does not count.
-
-    Without ROCm's: they come with their environment, which is there as a whole or made anew.
-    """
-    halves = []
-    for folder in sorted(site_packages.glob("*.dist-info")):
-        names, record = [f"{folder.name}/METADATA", f"{folder.name}/RECORD"], folder / "RECORD"
-        if folder.name.startswith("rocm"):
-            continue
-        if record.is_file():
-            with record.open(encoding="utf-8", errors="surrogateescape", newline="") as file:
-                names += [row[0] for row in csv.reader(file) if row and not row[0].endswith(".pyc")]
-        if not all((site_packages / name).exists() for name in names):
-            halves.append(canonicalize_name(folder.name.split("-")[0]))
-    return tuple(halves)
 
 
 def digest_records(site_packages: Path, pattern: str, *, without: str = "") -> str:

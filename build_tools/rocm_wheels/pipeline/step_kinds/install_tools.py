@@ -10,7 +10,6 @@ import threading
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 
 from rocm_wheels.core import errors, log, parallel
 from rocm_wheels.models import project
@@ -83,32 +82,29 @@ def run_install_tools(step_run: StepRun) -> None:
 
 
 def _install_missing(step_run: StepRun, *, unfinished: bool) -> None:
-    """Install what given wheels require, and again what an installer that was killed left there by half."""
+    """Install what given wheels require; all of it again where an installer was killed meanwhile."""
     ready, facts, sdk = step_run.ready, step_run.facts, step_run.facts.request.sdk
     given = [wheel for wheel in facts.python.provided.values() if wheel.wheel is not None]
     needed = [line for wheel in given for line in wheel.requires]
     if needed and facts.locked_tools is not None:
         log.log_warning(f"required by given wheels, and in no lock: {', '.join(needed)}")
-    halves = _find_halves(ready.site_packages) if unfinished else ()
     install_requirements(
         ready.environment,
         needed,
-        reinstall=halves,
+        reinstall=tuple(build_environment.list_installed_packages(ready.site_packages) if unfinished else ()),
         env=facts.env,
         on_line=step_run.echo_line,
         source=interpreters.PackageSource(find_links=sdk.find_links),
     )
 
 
-def _find_halves(folder: Path) -> tuple[str, ...]:
-    if halves := build_environment.find_half_installed(folder):
-        log.log_note(f"partly installed, to be installed again: {', '.join(halves)}")
-    return halves
-
-
 @dataclass(frozen=True)
 class _ToolsInstaller:
-    """Installs the layers of one environment; what the line's tools come to is asked once, if at all."""
+    """Installs the layers of one environment; what the line's tools come to is asked once, if at all.
+
+    ``unfinished``: an installer was killed here: it takes packages for installed that are there by half, so
+    that every layer is made anew.
+    """
 
     step_run: StepRun
     unfinished: bool
@@ -165,9 +161,9 @@ class _ToolsInstaller:
         layer, note = make_layer(), prefix / resolve_packages.PACKAGES_NOTE
         installed = resolve_packages.read_installed(note)
         versions = {package: entry.version for package, entry in (installed or {}).items()}
-        halves = _find_halves(folder) if self.unfinished else ()
         there = build_environment.list_installed_packages(folder).keys()
-        if installed is not None and not halves and installed.keys() <= there:  # whole: is it what is needed?
+        is_whole = installed is not None and installed.keys() <= there and not self.unfinished
+        if installed is not None and is_whole:  # is it what is needed?
             if locked is not None:
                 misfits = resolve_packages.list_misfits(locked.projects.get(name, {}), installed)
             else:
