@@ -26,26 +26,62 @@ def compose_environment(request: build_request.BuildRequest, base: Mapping[str, 
 
     Raises SdkError or UsageError when the SDK or the request lacks what the project needs.
     """
-    env = dict(base)
-    env.update(_list_general_variables(request, base))
-    env.update(_list_rocm_variables(request))
-    prepend_path(env, "CMAKE_PREFIX_PATH", request.sdk.cmake, request.platform)
-    prepend_path(env, "PATH", request.sdk.bin, request.platform)
-    env.update(_list_optional_parts(request, base))
+    env, sdk, root = dict(base), request.sdk, os.fspath(request.sdk.root)
+    # the build itself: what a user has set of the first ones is left as it is
+    env.setdefault("PYTHONHASHSEED", "0")  # the order of sets reaches generated code
+    env.setdefault("USE_KINETO", "ON" if request.platform == "linux" else "OFF")
+    env.setdefault("USE_GLOO", "ON")
+    if request.commit_epoch is not None:
+        env.setdefault("SOURCE_DATE_EPOCH", str(request.commit_epoch))
+    env["PYTHONUTF8"] = "1"  # build files hold UTF-8, whatever the locale
+    env["PYTORCH_ROCM_ARCH"] = ";".join(request.targets)  # CMake reads it as a list
+
+    # ROCm and the parts that it may have; ``list_sdk_warnings`` tells about missing ones. With ROCM_PATH set,
+    # clang looks for its device libraries in the wrong place of this layout: HIP_DEVICE_LIB_PATH says where
+    # they are. hipcc and the FindHIP.cmake beside it look for clang in two places (lib/llvm-21/bin and
+    # llvm/bin in Debian's ROCm 6.4): HIP_CLANG_PATH says it to both. A user's own BLAS is left as it is.
+    env["ROCM_HOME"] = env["ROCM_PATH"] = root
+    prepend_path(env, "CMAKE_PREFIX_PATH", sdk.cmake, request.platform)
+    prepend_path(env, "PATH", sdk.bin, request.platform)
+    if sdk.clang is not None:
+        env["HIP_CLANG_PATH"] = sdk.clang.as_posix()
+    if sdk.bitcode is not None:
+        env["HIP_DEVICE_LIB_PATH"] = os.fspath(sdk.bitcode)
+    if sdk.host_math is not None and base.keys().isdisjoint(("BLAS", "OpenBLAS_HOME")):
+        env["BLAS"], env["OpenBLAS_HOME"] = "OpenBLAS", os.fspath(sdk.host_math)
+        env["OpenBLAS_LIB_NAME"] = "rocm-openblas"
+
+    # compilers, and what goes before them. ``hip_launcher.sh`` has hipcc compile the same bytes in every
+    # folder: ROCm 7.13's and newer look at HIP_CLANG_LAUNCHER, which a compiler cache or the user may need
+    # himself, and shells split it at spaces.
     if request.platform == "linux":
         add_flags(env, "CXXFLAGS", _GCC_FLAGS)
         add_flags(env, "CPPFLAGS", _GCC_FLAGS)
     else:
-        env.update(_list_windows_compilers(request))
-    if request.cache is None:
-        env.update(_list_launcher_variables(request, base))
-    else:
-        env.update(request.cache.launcher_variables(request.platform))
-    env.update(_list_recipe_variables(request))
-    env.update(_list_version_variables(request))
+        llvm = sdk.root / "lib" / "llvm" / "bin"
+        env["HIP_CLANG_PATH"] = llvm.as_posix()
+        env["CC"] = env["CXX"] = os.fspath(llvm / "clang-cl.exe")
+    launcher = Path(__file__).with_name("hip_launcher.sh")
+    if request.cache is not None:
+        env |= request.cache.launcher_variables(request.platform)
+    elif request.platform == "linux" and "HIP_CLANG_LAUNCHER" not in base and " " not in str(launcher):
+        env |= {"HIP_CLANG_LAUNCHER": f"sh {launcher}", "ROCM_WHEELS_SOURCE": os.fspath(request.source)}
+
+    # the recipe, versions, and what somebody set for this build alone
+    for name, text in request.recipe_variables.items():
+        env[name] = text.replace("{targets}", ";".join(request.targets)).replace("{rocm}", root)
+    rules = request.project.version
+    if request.version is not None:
+        env |= dict.fromkeys(rules.variables, request.version)
+    if rules.build_number is not None:
+        env[rules.build_number] = request.build_number
+    if rules.suffix_variable is not None:
+        env[rules.suffix_variable] = request.suffix
+    for pin in request.project.build.pins:
+        if pin.variable is not None:
+            env[pin.variable] = request.against[pin.project]
     hooks.find_hooks(request.project).environment(request, env)
-    env.update(request.set_env)
-    return env
+    return {**env, **request.set_env}
 
 
 def list_exact_pins(request: build_request.BuildRequest, env: Mapping[str, str]) -> tuple[str, ...]:
@@ -64,85 +100,3 @@ def list_exact_pins(request: build_request.BuildRequest, env: Mapping[str, str])
                 )
             )
     return tuple(pins)
-
-
-def _list_general_variables(request: build_request.BuildRequest, base: Mapping[str, str]) -> dict[str, str]:
-    """Return variables about the build itself; what a user has set of the first ones is left as it is."""
-    defaults = {
-        "PYTHONHASHSEED": "0",  # the order of sets reaches generated code
-        "USE_KINETO": "ON" if request.platform == "linux" else "OFF",
-        "USE_GLOO": "ON",
-    }
-    if request.commit_epoch is not None:
-        defaults["SOURCE_DATE_EPOCH"] = str(request.commit_epoch)
-    return {
-        **{name: base.get(name, value) for name, value in defaults.items()},
-        "PYTHONUTF8": "1",  # build files hold UTF-8, whatever the locale
-        "PYTORCH_ROCM_ARCH": ";".join(request.targets),  # CMake reads it as a list
-    }
-
-
-def _list_launcher_variables(request: build_request.BuildRequest, base: Mapping[str, str]) -> dict[str, str]:
-    """Return what has hipcc compile the same bytes in every folder (``hip_launcher.sh``).
-
-    ROCm 7.13's hipcc and newer look at HIP_CLANG_LAUNCHER, which a compiler cache or the user may need
-    himself. Shells split it at spaces.
-    """
-    launcher = Path(__file__).with_name("hip_launcher.sh")
-    if request.platform != "linux" or "HIP_CLANG_LAUNCHER" in base or " " in os.fspath(launcher):
-        return {}
-    return {"HIP_CLANG_LAUNCHER": f"sh {launcher}", "ROCM_WHEELS_SOURCE": os.fspath(request.source)}
-
-
-def _list_recipe_variables(request: build_request.BuildRequest) -> dict[str, str]:
-    targets, root = ";".join(request.targets), os.fspath(request.sdk.root)
-    variables = request.recipe_variables
-    return {
-        name: text.replace("{targets}", targets).replace("{rocm}", root) for name, text in variables.items()
-    }
-
-
-def _list_rocm_variables(request: build_request.BuildRequest) -> dict[str, str]:
-    root = os.fspath(request.sdk.root)
-    return {"ROCM_HOME": root, "ROCM_PATH": root}
-
-
-def _list_optional_parts(request: build_request.BuildRequest, base: Mapping[str, str]) -> dict[str, str]:
-    """Return what points at optional parts of the SDK; ``list_sdk_warnings`` tells about missing ones.
-
-    With ROCM_PATH set, clang looks for its device libraries in the wrong place of this layout:
-    HIP_DEVICE_LIB_PATH says where they are. hipcc and the FindHIP.cmake beside it look for clang in two
-    places (lib/llvm-21/bin and llvm/bin in Debian's ROCm 6.4): HIP_CLANG_PATH says it to both. A user's own
-    BLAS is left as it is.
-    """
-    variables: dict[str, str] = {}
-    if request.sdk.clang is not None:
-        variables["HIP_CLANG_PATH"] = request.sdk.clang.as_posix()
-    if request.sdk.bitcode is not None:
-        variables["HIP_DEVICE_LIB_PATH"] = os.fspath(request.sdk.bitcode)
-    if request.sdk.host_math is not None and base.keys().isdisjoint(("BLAS", "OpenBLAS_HOME")):
-        variables["BLAS"] = "OpenBLAS"
-        variables["OpenBLAS_HOME"] = os.fspath(request.sdk.host_math)
-        variables["OpenBLAS_LIB_NAME"] = "rocm-openblas"
-    return variables
-
-
-def _list_windows_compilers(request: build_request.BuildRequest) -> dict[str, str]:
-    llvm = request.sdk.root / "lib" / "llvm" / "bin"
-    compiler = os.fspath(llvm / "clang-cl.exe")
-    return {"HIP_CLANG_PATH": llvm.as_posix(), "CC": compiler, "CXX": compiler}
-
-
-def _list_version_variables(request: build_request.BuildRequest) -> dict[str, str]:
-    rules = request.project.version
-    variables: dict[str, str] = {}
-    if request.version is not None:
-        variables.update(dict.fromkeys(rules.variables, request.version))
-    if rules.build_number is not None:
-        variables[rules.build_number] = request.build_number
-    if rules.suffix_variable is not None:
-        variables[rules.suffix_variable] = request.suffix
-    for pin in request.project.build.pins:
-        if pin.variable is not None:
-            variables[pin.variable] = request.against[pin.project]
-    return variables
