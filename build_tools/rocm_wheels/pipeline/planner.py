@@ -19,7 +19,7 @@ from rocm_wheels.models import gfx, torch_features
 from rocm_wheels.models.project import Project, load_project
 from rocm_wheels.models.versions import add_version_marks, make_wheel_version, strip_version_marks
 from rocm_wheels.pipeline import build_environment, outputs, provided_wheel_checks, provided_wheels
-from rocm_wheels.pipeline.facts import Facts, TreeFacts, find_torch_version
+from rocm_wheels.pipeline.facts import Facts, find_torch_version
 from rocm_wheels.pipeline.step import NotYet, Step
 from rocm_wheels.sdk import resolve_packages, rocm_sdk
 
@@ -31,6 +31,7 @@ _USER_VARIABLES = (
     "PYTORCH_VERSION",
     "TORCH_PACKAGE_NAME",
 )
+_EXTRA_REQUIREMENTS = "PYTORCH_EXTRA_INSTALL_REQUIREMENTS"
 BUILD_STEP_VERSION = "5"  # raise it when this step would make other bytes from the same inputs
 
 
@@ -58,7 +59,7 @@ def select_configure_inputs(inputs: Mapping[str, str]) -> dict[str, str]:
     Of sources these are their names, and their version without what an edit changes in it: the build itself
     compares the cache again.
     """
-    others = ("commit", "sources", "pins", "requires", "suffix", "PYTORCH_EXTRA_INSTALL_REQUIREMENTS")
+    others = ("commit", "sources", "pins", "requires", "suffix", _EXTRA_REQUIREMENTS)
     return {
         name: strip_version_marks(value)
         for name, value in inputs.items()
@@ -91,98 +92,109 @@ def plan_build(
     dependencies: BuildDependencies,
 ) -> PlannedBuild:
     """Settle a project's build."""
-    attention = _decide_attention(facts, targets, dependencies) if project.name == "pytorch" else None
-    request = _make_build_request(
-        project, facts, ready, targets, dependencies=dependencies, attention=attention
-    )
-    base = dict(facts.env)
-    layer = build_environment.find_project_layer(project.name, ready, facts.workspace)
-    for folder in (ready.environment.bin, layer.bin):  # its cmake, not the machine's
-        prepend_path(base, "PATH", folder, request.platform)
-    environment = compose_environment(request, base)
-    pins = list_exact_pins(request, environment)
-    identity = facts.trees[project.name].identity
-    inputs = {
-        **_list_configuration_inputs(request, environment, facts, ready, layer.python),
-        **{f"build package {name}": value for name, value in dependencies.packages.items()},
-        **dependencies.wheels,
-        **({"pins": ", ".join(pins)} if project.build.pins else {}),
-        **_list_additions(request, environment),
-        "commit": identity.commit,
-        "sources": identity.tree,
-        "source names": facts.trees[project.name].names,
-    }
-    attention_text = f"{'on' if attention.on else 'off'}, {attention.reason}" if attention else None
-    return PlannedBuild(
-        request,
-        facts.env,
-        environment,
-        dict(sorted(inputs.items())),
-        attention_text,
-        pins,
-        dependencies.tools,
-    )
-
-
-def _list_additions(request: build_request.BuildRequest, env: Mapping[str, str]) -> dict[str, str]:
-    """Return what the finished wheel is given beside pins: what no variable tells its own build."""
-    additions, rocm = {}, request.rocm_requirement
-    if rocm and rocm not in env.get("PYTORCH_EXTRA_INSTALL_REQUIREMENTS", ""):
-        additions["requires"] = rocm
-    if request.project.version.append_suffix:
-        additions["suffix"] = request.suffix
-    return additions
-
-
-def _decide_attention(
-    facts: Facts, targets: tuple[str, ...], dependencies: BuildDependencies
-) -> torch_features.FlashAttention:
-    """Decide whether torch gets flash attention."""
-    return torch_features.decide_flash_attention(
-        facts.request.flash_attention,
-        platform=facts.request.platform,
-        with_triton=dependencies.triton is not None,
-        targets=targets,
-        aotriton=facts.trees["pytorch"].aotriton,
-        why_not=dependencies.without_triton,
-    )
-
-
-def _make_build_request(
-    project: Project,
-    facts: Facts,
-    ready: build_environment.ReadyEnvironment,
-    targets: tuple[str, ...],
-    *,
-    dependencies: BuildDependencies,
-    attention: torch_features.FlashAttention | None,
-) -> build_request.BuildRequest:
-    run_request, tree = facts.request, facts.trees[project.name]
+    run_request, tree, identity = facts.request, facts.trees[project.name], facts.trees[project.name].identity
+    attention: torch_features.FlashAttention | None = None
+    if project.name == "pytorch":
+        attention = torch_features.decide_flash_attention(
+            run_request.flash_attention,
+            platform=run_request.platform,
+            with_triton=dependencies.triton is not None,
+            targets=targets,
+            aotriton=tree.aotriton,
+            why_not=dependencies.without_triton,
+        )
     suffix = _mark_suffix(facts.wheel_suffix(ready.sdk.version, project.name), project, facts, targets)
-    return build_request.BuildRequest(
+    version = None
+    if tree.version is not None:
+        version = make_wheel_version(
+            tree.version,
+            suffix,
+            release_type=run_request.release_type,
+            commit=identity.source or identity.upstream or identity.commit,
+            git_tag=project.version.git_tag,
+        )
+    if (torch := facts.trees.get("pytorch")) is not None:
+        torch_version = torch.version
+    else:
+        torch_version = dependencies.versions.get("pytorch") or find_torch_version(run_request)
+    request = build_request.BuildRequest(
         project=project,
         source=tree.source,
         platform=run_request.platform,
         sdk=ready.sdk_tree,
         targets=targets,
-        version=_make_wheel_version(project, tree, suffix, run_request.release_type),
+        version=version,
         suffix=suffix,
         build_number=run_request.build_number,
         triton_requirement=dependencies.triton,
         triton_environment=facts.triton_environment,
         against=dependencies.versions,
         flash_attention=attention.on if attention else None,
-        commit_epoch=tree.identity.epoch,
-        commit=tree.identity.source if tree.identity.source not in ("", tree.identity.commit) else None,
+        commit_epoch=identity.epoch,
+        commit=identity.source if identity.source not in ("", identity.commit) else None,
         cache=facts.cache,
-        torch_line=_find_torch_line(facts, dependencies),
+        torch_line=".".join(map(str, Version(torch_version).release[:2])) if torch_version else None,
         offline=run_request.offline,
         set_env=run_request.set_env.get(project.name, {}),
         source_names=tree.names,
     )
+    base, layer = dict(facts.env), build_environment.find_project_layer(project.name, ready, facts.workspace)
+    for folder in (ready.environment.bin, layer.bin):  # its cmake, not the machine's
+        prepend_path(base, "PATH", folder, request.platform)
+    environment = compose_environment(request, base)
+    pins = list_exact_pins(request, environment)
+
+    inputs = _list_inputs(request, environment, facts, ready, dependencies, python=layer.python)
+    inputs |= {"pins": ", ".join(pins)} if project.build.pins else {}
+    return PlannedBuild(
+        request,
+        facts.env,
+        environment,
+        dict(sorted(inputs.items())),
+        f"{'on' if attention.on else 'off'}, {attention.reason}" if attention else None,
+        pins,
+        dependencies.tools,
+    )
+
+
+def _list_inputs(
+    request: build_request.BuildRequest,
+    environment: Mapping[str, str],
+    facts: Facts,
+    ready: build_environment.ReadyEnvironment,
+    dependencies: BuildDependencies,
+    *,
+    python: Path,
+) -> dict[str, str]:
+    """Return the inputs of a build by name, but for its pins: variables, ROCm, tools, wheels, sources, and
+    what the finished wheel is given that no variable tells its own build.
+    """
+    rules, build = request.project.version, request.project.build
+    variables = [*rules.variables, rules.build_number, rules.suffix_variable, _EXTRA_REQUIREMENTS]
+    variables += [pin.variable for pin in build.pins]
+    variables += request.triton_environment if request.project.name == "triton" else ()
+    reaching = {name for name in variables if name and name in environment}
+    reaching |= {name for name in _USER_VARIABLES if name in facts.env}
+    key = build_trees.make_tree_key(request, environment, python=python, python_tag=ready.python_tag)
+    inputs = {name: value for name, value in key.parts.items() if "LAUNCHER" not in name}
+    inputs |= {name: shell.redact_for_comparison(name, environment[name]) for name in reaching}
+    if not request.project.has_device_code:
+        inputs.pop("PYTORCH_ROCM_ARCH", None)  # nothing of it reaches the wheel
+    inputs |= {"front end": " ".join([build.front_end, *build.config_settings]), "step": BUILD_STEP_VERSION}
+    inputs |= {f"build package {name}": value for name, value in dependencies.packages.items()}
+    inputs |= {"ROCm packages": ready.content, **dependencies.wheels}
+    rocm = request.rocm_requirement
+    if rocm and rocm not in environment.get(_EXTRA_REQUIREMENTS, ""):
+        inputs["requires"] = rocm
+    if rules.append_suffix:
+        inputs["suffix"] = request.suffix
+    tree = facts.trees[request.project.name]
+    sources = {"commit": tree.identity.commit, "sources": tree.identity.tree, "source names": tree.names}
+    return {**inputs, **sources}
 
 
 _DEVELOPER_RELEASES = ("dev", "dev-bkc")
+_TRUE_WORDS = ("1", "ON", "YES", "TRUE", "Y")  # as torch's setup.py reads its variables
 
 
 def _mark_suffix(suffix: str, project: Project, facts: Facts, targets: tuple[str, ...]) -> str:
@@ -199,10 +211,16 @@ def _mark_suffix(suffix: str, project: Project, facts: Facts, targets: tuple[str
     named = facts.trees[project.name].version is None or (developing and project.version.git_tag)
     has_own = identity.upstream is not None and identity.source not in ("", identity.upstream)
     own_commit = identity.source if has_own and not named else ""
-    changes, debug = identity.tree if identity.dirty else "", _find_debug_mark(project, facts)
-    shows_targets = project.has_device_code and facts.locked is None
-    if not (developing or own_commit or changes or debug):
-        shows_targets = False
+    changes, debug = identity.tree if identity.dirty else "", ""
+    own_variables = request.set_env.get(project.name, {})
+    env = {**facts.env, **project.get_environment(request.platform), **own_variables}
+    build_type = env.get("CMAKE_BUILD_TYPE", "").lower()
+    if env.get("DEBUG", "").upper() in _TRUE_WORDS or build_type == "debug":
+        debug = "debug"
+    elif env.get("REL_WITH_DEB_INFO", "").upper() in _TRUE_WORDS or build_type == "relwithdebinfo":
+        debug = "relwithdebinfo"
+    marked = bool(developing or own_commit or changes or debug)
+    shows_targets = marked and project.has_device_code and facts.locked is None
     return add_version_marks(
         suffix,
         targets=sorted(targets) if shows_targets else (),
@@ -210,87 +228,6 @@ def _mark_suffix(suffix: str, project: Project, facts: Facts, targets: tuple[str
         commit=own_commit,
         changes=changes,
     )
-
-
-def _find_debug_mark(project: Project, facts: Facts) -> str:
-    """Say whether a project is compiled for debugging, as torch's setup.py reads its variables."""
-    request = facts.request
-    env = {
-        **facts.env,
-        **project.get_environment(request.platform),
-        **request.set_env.get(project.name, {}),
-    }
-    build_type = env.get("CMAKE_BUILD_TYPE", "").lower()
-    if _is_switched_on(env.get("DEBUG", "")) or build_type == "debug":
-        return "debug"
-    if _is_switched_on(env.get("REL_WITH_DEB_INFO", "")) or build_type == "relwithdebinfo":
-        return "relwithdebinfo"
-    return ""
-
-
-def _is_switched_on(value: str) -> bool:
-    return value.upper() in ("1", "ON", "YES", "TRUE", "Y")
-
-
-def _find_torch_line(facts: Facts, dependencies: BuildDependencies) -> str | None:
-    """Return the series of the torch that is built or built against, such as 2.10."""
-    tree = facts.trees.get("pytorch")
-    if tree is not None:
-        version = tree.version
-    else:
-        version = dependencies.versions.get("pytorch") or find_torch_version(facts.request)
-    return ".".join(map(str, Version(version).release[:2])) if version is not None else None
-
-
-def _make_wheel_version(project: Project, tree: TreeFacts, suffix: str, release_type: str) -> str | None:
-    """Return the whole version of the wheel; ``None`` where the project makes its own."""
-    if tree.version is None:
-        return None
-    commit = tree.identity.source or tree.identity.upstream or tree.identity.commit
-    return make_wheel_version(
-        tree.version, suffix, release_type=release_type, commit=commit, git_tag=project.version.git_tag
-    )
-
-
-def _list_configuration_inputs(
-    request: build_request.BuildRequest,
-    environment: Mapping[str, str],
-    facts: Facts,
-    ready: build_environment.ReadyEnvironment,
-    python: Path,
-) -> Mapping[str, str]:
-    """Return the inputs that are not sources: variables, ROCm, and this step's own code."""
-    key = build_trees.make_tree_key(request, environment, python=python, python_tag=ready.python_tag)
-    rules = request.project.version
-    variables = [
-        *rules.variables,
-        rules.build_number,
-        rules.suffix_variable,
-        "PYTORCH_EXTRA_INSTALL_REQUIREMENTS",
-    ]
-    variables += [pin.variable for pin in request.project.build.pins]
-    if request.project.name == "triton":
-        variables += request.triton_environment
-    build = request.project.build
-    inputs = {
-        **{name: value for name, value in key.parts.items() if "LAUNCHER" not in name},
-        **{
-            name: shell.redact_for_comparison(name, environment[name])
-            for name in variables
-            if name and name in environment
-        },
-        **{
-            name: shell.redact_for_comparison(name, environment[name])
-            for name in _USER_VARIABLES
-            if name in facts.env
-        },
-        "front end": " ".join([build.front_end, *build.config_settings]),
-        "ROCm packages": ready.content,
-        "step": BUILD_STEP_VERSION,
-    }
-    if not request.project.has_device_code:
-        inputs.pop("PYTORCH_ROCM_ARCH", None)  # nothing of it reaches the wheel
-    return inputs
 
 
 @dataclass(frozen=True)
