@@ -40,86 +40,58 @@ from rocm_wheels.pipeline.plan import (
 from rocm_wheels.pipeline.request import WheelsRequest
 from rocm_wheels.pipeline.step import PACKAGING_KINDS, Plan, Step
 
-_OUTCOME_WORDS = {"not begun": "not built"}
-
 
 def make_rows(
     plan: Plan, facts: Facts, outcomes: Mapping[str, local_executor.StepOutcome]
 ) -> tuple[status.SummaryRow, ...]:
-    """Return a row for each wheel of a plan, in its order, with its variant."""
-    chains: dict[str, list[Step]] = {}  # by the build: it, and the steps that package its wheel
+    """Return a row for each wheel of a plan, in its order: as its build ended, else the first step after it
+    that was not done.
+    """
+    chains: list[list[Step]] = []  # a build, and the steps that package its wheel
     for step in plan:
         if step.kind == "build":
-            chains[step.id] = [step]
+            chains.append([step])
         elif step.kind in PACKAGING_KINDS:
-            next(chain for chain in chains.values() if chain[-1].id == step.after[0]).append(step)
+            next(chain for chain in chains if chain[-1].id == step.after[0]).append(step)
     rows = []
-    for chain in chains.values():
-        rows.append(_make_chain_row(chain, facts, outcomes))
-    return tuple(rows)
-
-
-def _make_chain_row(
-    chain: Sequence[Step], facts: Facts, outcomes: Mapping[str, local_executor.StepOutcome]
-) -> status.SummaryRow:
-    """Return the row of a wheel: as its build ended, else the first step after it that was not done."""
-    build, *packaging = [outcomes[step.id] for step in chain]
-    seconds = sum(outcome.seconds for outcome in (build, *packaging)) or None
-    if build.state not in ("done", "skipped"):
-        return _make_row(chain[0], chain[0], facts, build)
-    for outcome in packaging:
-        if outcome.state not in ("done", "skipped"):
-            row = replace(_make_row(chain[0], outcome.step, facts, outcome), seconds=seconds)
-            return replace(row, outcome="not packaged") if outcome.state == "not begun" else row
-    delivering = next(step for step in chain if step.delivers)
-    row = replace(_make_row(chain[0], delivering, facts, build), seconds=seconds)
-    if build.state == "skipped" and any(o.state == "done" for o in packaging):
-        row = replace(row, outcome="packaged")
-    if chain[-1].kind == "variant":
-        label = facts.done[chain[-1].id].stamp.facts["label"]
-        row = replace(row, note="; ".join(filter(None, (row.note, f"variant {label}"))))
-    return row
-
-
-def _make_row(
-    build: Step, step: Step, facts: Facts, outcome: local_executor.StepOutcome
-) -> status.SummaryRow:
-    """Return the row of a build, with the wheel that ``step`` delivered if all was done."""
-    name, seconds = str(step.project), outcome.seconds or None
-    common = status.SummaryRow(
-        name, outcome.state, python=facts.python.tag, target_set=facts.request.target_set, seconds=seconds
-    )
-    if outcome.state not in ("done", "skipped"):
-        outcome_word = _OUTCOME_WORDS.get(outcome.state, outcome.state)
-        return replace(
-            common,
-            outcome=outcome_word,
-            note="" if outcome_word == "not built" else _describe_remaining_wheel(build, facts),
+    for steps in chains:
+        build, *packaging = ends = [outcomes[step.id] for step in steps]
+        stopped = next((end for end in ends if end.state not in ("done", "skipped")), None)
+        row = status.SummaryRow(
+            str(steps[0].project),
+            "" if stopped is None else str(stopped.state),
+            python=facts.python.tag,
+            target_set=facts.request.target_set,
+            seconds=sum(end.seconds for end in ends) or None,
         )
-    stamp = facts.done[step.id].stamp
-    output = stamp.outputs[0]
-    return replace(
-        common,
-        outcome="built" if outcome.state == "done" else "up to date",
-        wheel=Path(output.path).name,
-        version=str(stamp.facts["version"]),
-        targets=tuple(map(str, stamp.facts["targets"])),
-        size=output.size,
-        sha256=output.sha256,
-        checked="verified",
-        note=str(stamp.facts.get("note") or ""),
-        lock=facts.locked.digest if facts.locked else "",
-    )
-
-
-def _describe_remaining_wheel(step: Step, facts: Facts) -> str:
-    """Say whose wheel the output has when a step failed."""
-    folder = facts.request.wheels_folder
-    if not outputs.list_wheels(
-        folder, project.load_project(str(step.project)).distribution, facts.python.tag
-    ):
-        return ""
-    return "an earlier wheel is still in the output"
+        if stopped is not None and stopped.state == "not begun":
+            rows.append(replace(row, outcome="not built" if stopped is build else "not packaged"))
+            continue
+        if stopped is not None:
+            distribution = project.load_project(row.project).distribution
+            earlier = outputs.list_wheels(facts.request.wheels_folder, distribution, row.python)
+            rows.append(replace(row, note="an earlier wheel is still in the output" if earlier else ""))
+            continue
+        delivering = next(step for step in steps if step.delivers)
+        stamp = facts.done[delivering.id].stamp
+        notes = [str(stamp.facts.get("note") or "")]
+        if steps[-1].kind == "variant":
+            notes.append(f"variant {facts.done[steps[-1].id].stamp.facts['label']}")
+        is_packaged = any(end.state == "done" for end in packaging)
+        row = replace(
+            row,
+            outcome="built" if build.state == "done" else "packaged" if is_packaged else "up to date",
+            wheel=Path(stamp.outputs[0].path).name,
+            version=str(stamp.facts["version"]),
+            targets=tuple(map(str, stamp.facts["targets"])),
+            size=stamp.outputs[0].size,
+            sha256=stamp.outputs[0].sha256,
+            checked="verified",
+            note="; ".join(filter(None, notes)),
+            lock=facts.locked.digest if facts.locked else "",
+        )
+        rows.append(row)
+    return tuple(rows)
 
 
 RUN_PLAN_FILE = "plan.json"
