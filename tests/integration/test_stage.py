@@ -94,10 +94,7 @@ def test_what_is_staged_is_there_and_nothing_is_sent_twice(
     }
 
 
-def test_an_audit_lies_beside_the_index_of_a_set(
-    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Made of what staging read, the same wherever; of a set that is there it is never replaced."""
+def test_each_wheel_is_opened_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
     open_wheel = archive.WheelArchive.open
 
@@ -106,24 +103,8 @@ def test_an_audit_lies_beside_the_index_of_a_set(
         return open_wheel(path, **how)
 
     monkeypatch.setattr(archive.WheelArchive, "open", open_and_note)
-    plan = world.plan()
+    world.plan()
     assert sorted(opened) == sorted(path.name for path in world.wheels)
-    store = FolderStore(tmp_path / "store")
-    stage(store, plan)
-    folder = plan.paths.set_folder(plan.document.id)
-    content = {name: store.read(f"{folder}/{name}").content for name in ("audit.json", "audit.html")}
-    report = json.loads(content["audit.json"])
-    assert report["set"]["origin"] == plan.document.id
-    names = sorted(path.name for path in world.wheels)
-    assert sorted(report["set"]["wheels"]) == sorted(wheel["wheel"] for wheel in report["wheels"]) == names
-    assert not any(str(world.folder).encode() in text for text in content.values())
-    page = content["audit.html"].decode()
-    assert "<script" not in page and all(name in page for name in (plan.document.id, "gfx942"))
-    moved = World(tmp_path / "moved")
-    assert moved.plan().audit == content  # the same wheels in another folder
-    (tmp_path / "store" / folder / "audit.html").write_bytes(b"by another version of this tool")
-    assert not stage(store, plan, LATER).new
-    assert store.read(f"{folder}/audit.html").content == b"by another version of this tool"
 
 
 @pytest.fixture
@@ -329,7 +310,7 @@ def test_every_write_may_fail(plan: StagePlan, tmp_path: Path) -> None:
     clean = FaultyStore(FolderStore(tmp_path / "clean"))
     stage(clean, plan)
     last = f"create {plan.paths.set_document(plan.document.id)}"
-    assert len(clean.writes) == len(set(clean.writes)) == 18
+    assert len(clean.writes) == len(set(clean.writes)) == 16
     expected = {one.path: one.size for one in clean.listing("")}
     for number, write in enumerate(clean.writes):
         store = FolderStore(tmp_path / str(number))
@@ -345,7 +326,7 @@ def test_every_write_may_fail(plan: StagePlan, tmp_path: Path) -> None:
 
 
 def test_every_write_to_s3_may_be_the_last_one(small: StagePlan) -> None:
-    assert len(list(killed_again_and_again(s3_servers.a_store(), small))) >= 8  # some at a time are one
+    assert len(list(killed_again_and_again(s3_servers.a_store(), small))) >= 6  # some at a time are one
 
 
 @pytest.mark.contract
@@ -373,6 +354,7 @@ def test_every_write_may_meet_somebody_who_is_faster(kind: str, small: StagePlan
     require_whole(store, small)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("no_power_cuts")
 def test_any_write_may_meet_somebody_who_is_faster(plan: StagePlan, tmp_path: Path) -> None:
     clean = FaultyStore(FolderStore(tmp_path / "clean"))
@@ -429,7 +411,7 @@ def test_every_write_may_be_killed_by_the_system(small: StagePlan, tmp_path: Pat
     """When all is written but has no name yet, and after it; then a second run does the rest."""
     clean = FaultyStore(FolderStore(tmp_path / "clean"))
     stage(clean, small)
-    assert len(clean.writes) == 10
+    assert len(clean.writes) == 8
     kills = list(product(clean.writes, ("kill -9 in", "kill -9 after")))  # before it is after the one before
     for number, (write, fault) in enumerate(sample(kills, exhaustive, 6)):
         store = FolderStore(tmp_path / str(number))

@@ -86,8 +86,8 @@ def list_attacks(attacked: Attacked) -> Iterator[Attack]:
                 if json.loads(new) != json.loads(text) and not is_same_result(new, text):
                     name = f"{path.parts[1]}/{path.name}: {'without ' * remove}{at}"
                     yield name, lambda a, path=path, new=new: overwrite(a.place / path, new)
-    # pages are made anew, and lost ones are told; the page of an audit is none of what is judged
-    needless = {"index.json", "index.html", "audit.html", "audit.json"}
+    # pages are made anew, and lost ones are told
+    needless = {"index.json", "index.html"}
     for path in (path for path in relative if path.name not in needless):
         name = path.as_posix()
         yield f"{name} gone", lambda a, path=path: (a.place / path).unlink()

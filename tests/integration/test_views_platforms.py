@@ -193,7 +193,12 @@ def test_support_json_says_what_each_platform_gets(open_shop: Any) -> None:
 
 @pytest.mark.contract
 @pytest.mark.parametrize(
-    ("channel", "expected"), [("nightly", NEWEST), ("prerelease", "2.14.0"), ("stable", "2.14.0")]
+    ("channel", "expected"),
+    [
+        ("nightly", NEWEST),
+        pytest.param("prerelease", "2.14.0", marks=pytest.mark.exhaustive),  # as stable
+        ("stable", "2.14.0"),
+    ],
 )
 def test_a_channel_of_finals_takes_a_pre_release_as_installers_do(
     channel: str, expected: str, open_shop: Any
@@ -266,7 +271,9 @@ def test_what_views_show_passed_and_is_listed(
         assert {one["set" if where else "id"] for one in listed} == passed > views[gfx]
 
 
-def test_while_one_platform_gets_another_set_the_other_keeps_its_own(open_shop: Any, tmp_path: Path) -> None:
+def test_while_one_platform_gets_another_set_the_other_keeps_its_own(
+    open_shop: Any, tmp_path: Path, exhaustive: bool
+) -> None:
     """Pages change one after the other: killed after each write that people see, and finished."""
     shop = open_shop()
     shop.night("2.13.0", 11), shop.night("2.12.1", 11, "windows")
@@ -283,7 +290,8 @@ def test_while_one_platform_gets_another_set_the_other_keeps_its_own(open_shop: 
     clean = again()
     assert shop.refresh().views == tuple((gfx, *_moved(shop), "linux") for gfx in GPUS)
     seen = []
-    for write in [one for one in clean.writes if f" {PATHS.view_pages(GFX, 'nightly')}/" in one]:
+    writes = [one for one in clean.writes if f" {PATHS.view_pages(GFX, 'nightly')}/" in one]
+    for write in writes if exhaustive else [*writes[::3], writes[-1]]:
         again(write)
         with pytest.raises(Killed):
             shop.refresh()
@@ -293,7 +301,7 @@ def test_while_one_platform_gets_another_set_the_other_keeps_its_own(open_shop: 
         assert (GFX, *_moved(shop), "linux") in shop.refresh().views
         assert shop.shown() == {"2.14.0 86_64", "2.12.1 amd64"}
     old, new = ({"torch": f"2.{n}.0", "torchvision": f"0.{n}.0"} for n in (13, 14))
-    assert len(seen) > 4 and seen == [old] * seen.count(old) + [new] * seen.count(new)
+    assert len(seen) > 2 and seen == [old] * seen.count(old) + [new] * seen.count(new)
     assert old in seen and new in seen
 
 

@@ -1,12 +1,17 @@
-"""The search alone: against looking at every place, also where some cannot be looked at."""
+"""The search alone: which sets lie between two, and against looking at every place of them."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from judged_sets import FAMILY, LOCK, a_set, sha, wheel
 
-from rocm_wheels.release import bisect
+from rocm_wheels.core import errors
+from rocm_wheels.release import bisect, store_paths, wheel_set
+from rocm_wheels.stores.folder import FolderStore
 
 
 def searched(truth: list[str]) -> tuple[int, int, list[int]]:
@@ -55,3 +60,46 @@ def test_neighbours_that_cannot_be_tested_are_left_at_once(skipped: range, most:
         truth = ["skip" if n in skipped else "good" if n < first_bad else "bad" for n in range(100)]
         hidden = max(n for n in range(first_bad) if truth[n] == "good") < first_bad - 1
         assert hidden or len(searched(truth)[2]) <= most
+
+
+KINDS = (("2.13.0", "linux"), ("2.14.0", "linux"), ("2.13.0", "windows"), ("2.12.1", "linux"))
+Nights = dict[tuple[int, str, str], str]  # ids of sets by day, torch and platform, as they were made
+
+
+@pytest.fixture
+def nights(tmp_path: Path) -> Nights:
+    """Three nights of sets of one family, of two platforms and three torch lines; only their documents."""
+    store, ids = FolderStore(tmp_path), Nights()
+    for day in (1, 2, 3):
+        for hour, (torch, platform) in enumerate(KINDS):
+            version, tag = f"{torch}+night{day}", {"linux": "linux_x86_64", "windows": "win_amd64"}[platform]
+            name = f"torch-{version}-cp312-cp312-{tag}.whl"
+            file = wheel("torch", name=name, version=version, sha256=sha(name))
+            set_id = wheel_set.make_set_id(version, FAMILY, [(name, file.sha256)], LOCK)
+            created = f"2026-11-{day:02}T{hour:02}:00:00Z"
+            document = a_set(file, version=version, id=set_id, created=created)
+            store.create(store_paths.FamilyPaths(FAMILY).set_document(set_id), document.to_json())
+            ids[day, torch, platform] = set_id
+    return ids
+
+
+@pytest.mark.parametrize(("torch", "platform"), KINDS)
+def test_between_two_sets_of_a_line_is_that_line_of_their_platform(
+    torch: str, platform: str, nights: Nights, tmp_path: Path
+) -> None:
+    line = [nights[day, torch, platform] for day in (1, 2, 3)]
+    found = bisect.list_sets_between(FolderStore(tmp_path), line[0], line[-1])
+    assert [document.id for document in found] == line
+
+
+def test_between_two_lines_are_all_of_their_platform(nights: Nights, tmp_path: Path) -> None:
+    good, bad = nights[1, "2.12.1", "linux"], nights[3, "2.14.0", "linux"]
+    linux = [set_id for (_, _, platform), set_id in nights.items() if platform == "linux"]
+    found = bisect.list_sets_between(FolderStore(tmp_path), good, bad)
+    assert [document.id for document in found] == linux[linux.index(good) : linux.index(bad) + 1]
+
+
+def test_ends_of_two_platforms_are_refused(nights: Nights, tmp_path: Path) -> None:
+    ends = nights[1, "2.13.0", "linux"], nights[3, "2.13.0", "windows"]
+    with pytest.raises(errors.ReleaseError, match=r"no line between them: .*, linux and .*, windows"):
+        bisect.list_sets_between(FolderStore(tmp_path), *ends)

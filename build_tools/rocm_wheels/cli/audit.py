@@ -21,6 +21,7 @@ from rocm_wheels.core import errors, extras, files, log, tables
 
 if TYPE_CHECKING:
     from rocm_wheels.audit import audited_set, audited_wheel
+    from rocm_wheels.release import wheel_set
     from rocm_wheels.wheels.scan import WheelScan
 
 _EVERY_CHECK = "all"
@@ -297,7 +298,7 @@ def _collect_set(place: str, folder: Path) -> audited_set.SetFiles:
     if path.name != "set.json" or not path.is_file():
         folder.mkdir()
         return set_sources.collect_set(place, folder)
-    from rocm_wheels.release import set_audit, wheel_set
+    from rocm_wheels.release import wheel_set
     from rocm_wheels.release.store_paths import FamilyPaths
 
     document = wheel_set.parse_set(records.read_text_file(path).encode(), where=str(path))
@@ -317,8 +318,24 @@ def _collect_set(place: str, folder: Path) -> audited_set.SetFiles:
         tuple(place for place in places.values() if place.is_file()),
         digests=digests,
         absent={name: f"is not at {place}" for name, place in places.items() if not place.is_file()},
-        planned=set_audit.list_planned_wheels(document),
+        planned=_list_planned_wheels(document),
     )
+
+
+def _list_planned_wheels(document: wheel_set.SetDocument) -> tuple[audited_set.PlannedWheel, ...] | None:
+    """Return what a set should hold, a project and Python each; None where nothing is known of that."""
+    from rocm_wheels.audit import audited_set
+    from rocm_wheels.release import wheel_set
+
+    platform = wheel_set.find_set_platform(document)
+    targets: dict[tuple[str, str], list[str]] = {}
+    for cell in document.planned:
+        targets.setdefault((cell.project, cell.python), []).extend([cell.target] if cell.target else [])
+    planned = [
+        audited_set.PlannedWheel(project, python, platform, tuple(dict.fromkeys(names)))
+        for (project, python), names in targets.items()
+    ]
+    return tuple(planned) or None
 
 
 def _match_older(wheels: Sequence[Path], older: audited_set.SetFiles) -> dict[Path, Path]:

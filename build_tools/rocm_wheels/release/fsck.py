@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from rocm_wheels.core import errors, parallel
 from rocm_wheels.index.folder import METADATA_SUFFIX
 from rocm_wheels.release import channel as channels
-from rocm_wheels.release import pages, policy, refresh, set_audit, support, wheel_set
+from rocm_wheels.release import pages, policy, refresh, support, wheel_set
 from rocm_wheels.release.evidence.evidence import parse_evidence
 from rocm_wheels.release.store_paths import SET_FILE, SUPPORT_FILE, FamilyPaths
 from rocm_wheels.stores.store import NotInStoreError, Store, put_file, read_files
@@ -128,8 +128,6 @@ class _FamilyCheck:
         """Compare all files that sets name: sizes as they are listed, and digests."""
         named = list_named_files(self.paths, self.documents.values())
         self.known |= add_signatures(named)
-        for set_id in self.documents:
-            self.known |= {f"{self.paths.set_folder(set_id)}/{name}" for name in set_audit.AUDIT_FILES}
         to_read = []
         for path, (_, size) in named.items():
             if path not in self.listed:

@@ -7,7 +7,7 @@ Then it is written:
 
 1. the files of the pool, each at the place that its sha256 says; what is there is not sent again
 2. a look at all of them in the store
-3. its pages, and its audit
+3. its pages
 4. ``set.json``: the set is there
 5. a look at what was found present: a prune may have taken what no document named
 
@@ -19,20 +19,20 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from rocm_wheels.audit import contents
-from rocm_wheels.core import errors, extras, log, parallel, records, tables
+from rocm_wheels.core import errors, log, parallel, records, tables
 from rocm_wheels.index.folder import JSON_PAGE, METADATA_SUFFIX
 from rocm_wheels.models import ci, gfx, project_names
 from rocm_wheels.models.lock import Lock
 from rocm_wheels.models.project import Project, load_project
 from rocm_wheels.package import version_edit
-from rocm_wheels.release import set_audit, set_conflicts, staged_wheels, wheel_set
+from rocm_wheels.release import set_conflicts, staged_wheels, wheel_set
 from rocm_wheels.release.pages import make_index_pages
 from rocm_wheels.release.staged_wheels import SetSources, StagedWheel, accepts_python, find_single_python
 from rocm_wheels.release.store_paths import FamilyPaths
@@ -309,7 +309,6 @@ class StagePlan:
     wheels: Sequence[StagedWheel]
     document: wheel_set.SetDocument  # as it will be, without that time
     locks: Mapping[str, bytes]  # by their sha256
-    audit: Mapping[str, bytes] = field(default_factory=dict, repr=False)  # by name, beside the document
 
     @property
     def index(self) -> str:
@@ -353,15 +352,12 @@ def plan_stage(
 ) -> StagePlan:
     """Read and check the wheels and say what is to be staged. Raises ReleaseError with all that is wrong.
 
-    ``locks`` are one, or those that variants were built from. Raises MissingExtraError without what fills the
-    page of the audit.
+    ``locks`` are one, or those that variants were built from.
     """
     check_family(paths.family, layout)
-    extras.require_extras("the page of a set", "release")
     read = staged_wheels.read_staged_wheels(wheels)
     document, sources, set_wheels = _make_document(read, locks, paths.family, layout)
-    audit = set_audit.make_set_audit(document, set_wheels)
-    return StagePlan(paths, set_wheels, document, sources.list_lock_files(), audit)
+    return StagePlan(paths, set_wheels, document, sources.list_lock_files())
 
 
 def _make_document(
@@ -546,7 +542,7 @@ def _verify_files(store: Store, plan: StagePlan, digests: Mapping[str, str]) -> 
 
 
 def _write_pages(store: Store, plan: StagePlan, document: wheel_set.SetDocument) -> Mapping[str, bytes]:
-    """Write the pages of a set and those of its audit, which stays; return the former."""
+    """Write the pages of a set, and return them."""
     pages = plan.make_pages(document.created)
 
     def write() -> None:
@@ -554,8 +550,6 @@ def _write_pages(store: Store, plan: StagePlan, document: wheel_set.SetDocument)
             stores.put_file(store, path, content)
 
     stores.change_documents(write, description=plan.index)  # of two at a time each means another moment
-    for name, content in plan.audit.items():
-        stores.create_or_read(store, f"{plan.paths.set_folder(document.id)}/{name}", content)
     return pages
 
 
