@@ -65,14 +65,11 @@ def run(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> tuple
     [
         ("gfx942", "rocm7.2_gfx942", ""),
         ("gfx1100,gfx942", "rocm7.1_gfx1100", "1 of 2 GPUs are served: gfx1100; not gfx942"),
-        (
-            "new:gfx1399",
-            "null",
-            "no variant fits this machine; the nearest is rocm7.1_gfx1100: amd :: gfx_arch is gfx1100",
-        ),
+        ("new:gfx1399", "null",
+         "no variant fits this machine; the nearest is rocm7.1_gfx1100: amd :: gfx_arch is gfx1100"),
         ("none", "null", "is the wheel for the CPU: there is no AMD GPU here"),
     ],
-)
+)  # fmt: skip
 def test_over_http_one_request_a_page(
     server: IndexServer, capsys: pytest.CaptureFixture[str], gpus: str, label: str, noted: str
 ) -> None:
@@ -147,28 +144,15 @@ def test_families_of_an_index_of_ours(
     ("words", "code", "message"),
     [
         (["torch"], 17, "no wheel of torch in"),
-        (
-            ["torch", "--gfx", "gfx1151"],
-            17,
-            "gfx1102; this machine has gfx1151, gfx11_generic",
-        ),
+        (["torch", "--gfx", "gfx1151"], 17, "gfx1102; this machine has gfx1151, gfx11_generic"),
         (["nothing"], 17, "has no project nothing"),
         (["torch", "--gfx", "MI301X"], 2, "--gfx: no GPU of the tables is called 'MI301X'"),
-        (
-            ["torch", "--gfx", "gfx110"],
-            2,
-            "gfx110 is no GPU target; did you mean gfx1100, gfx1101, gfx1102 or gfx1103?",
-        ),
-        (
-            ["torch", "--gfx", "gfx11-generic"],
-            2,
-            "--gfx: gfx11-generic is code for several GPUs, and none of them",
-        ),
-        (
-            ["torch", "--channel", "dev"],
-            2,
-            "--channel dev is of the indexes that are known, and --index names",
-        ),
+        (["torch", "--gfx", "gfx110"], 2,
+         "gfx110 is no GPU target; did you mean gfx1100, gfx1101, gfx1102 or gfx1103?"),
+        (["torch", "--gfx", "gfx11-generic"], 2,
+         "--gfx: gfx11-generic is code for several GPUs, and none of them"),
+        (["torch", "--channel", "dev"], 2,
+         "--channel dev is of the indexes that are known, and --index names"),
         (["torch", "--platform", "macos"], 17, "tip: name an index with wheels for this platform"),
         (["torch", "--gfx", " , "], 2, "--gfx names no GPU"),
         (["torch", "--gfx", "none,gfx942"], 2, "either GPUs or none"),
@@ -177,20 +161,13 @@ def test_families_of_an_index_of_ours(
         (["torch", "--python", "pithon"], 2, "--python: 'pithon' is not a Python"),
         (["torch", "--platform", "beos"], 2, "--platform beos: it is one of linux, windows, macos"),
         (["torch", "--platform", "linux-s390x"], 2, "it is linux-x86_64 or linux-aarch64"),
-        (
-            ["torch", "--index", "/no/such/place"],
-            2,
-            "/no/such/place is neither a folder nor the URL of an index",
-        ),
-        (
-            ["torch", "--index", "http://127.0.0.1:9/"],
-            17,
-            "http://127.0.0.1:9/torch/ cannot be reached: ",
-        ),
+        (["torch", "--index", "/no/such/place"], 2,
+         "/no/such/place is neither a folder nor the URL of an index"),
+        (["torch", "--index", "http://127.0.0.1:9/"], 17, "http://127.0.0.1:9/torch/ cannot be reached: "),
         (["torch", "--channel", "weekly"], 2, "'weekly' is not one of"),
         ([], 2, "Missing argument"),
     ],
-)
+)  # fmt: skip
 def test_wrong_inputs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], code: int, message: str
 ) -> None:

@@ -293,18 +293,14 @@ def test_a_torch_for_the_cpu_is_taken_when_somebody_says_so(tmp_path: Path) -> N
     [
         # RX 6600: of Python 3.10 there is a nightly, of newer ones a stable torch; VII on Windows: nightlies
         ("gfx1032", "3.10", "linux", ("--python 3.11 --gfx gfx1032", "--channel nightly --gfx gfx1032")),
-        (
-            "gfx906",
-            "3.12",
-            "windows",
-            ("rocm-wheels install --venv my-torch --channel nightly --gfx gfx906",),
-        ),
+        ("gfx906", "3.12", "windows",
+         ("rocm-wheels install --venv my-torch --channel nightly --gfx gfx906",)),
         ("gfx90c", "3.12", "linux", ("--gfx gfx900   # with HSA_OVERRIDE_GFX_VERSION=9.0.0",)),
         ("gfx700", "3.12", "linux", ("no ROCm of today compiles for it",)),
         ("gfx803", "3.12", "linux", ("no ROCm of today compiles for it", "torch 2.5.1 with ROCm 6.3.0")),
         ("new:gfx1399", "3.12", "linux", ("choose torch --channel nightly --gfx new:gfx1399",)),
     ],
-)
+)  # fmt: skip
 def test_a_gpu_that_no_index_serves_is_an_error_that_says_what_does(  # noqa: PLR0917 - pytest passes names
     gfx: str,
     python: str,

@@ -805,13 +805,8 @@ UNHEEDED = {
     ("variables", "options", "code", "files", "record"),
     [
         (SHARDED, "", 0, ["test_mini"], SHARDED),
-        (
-            UNHEEDED,
-            "--include test_skips test_mini --shard 1 --num-shards 1",
-            0,
-            ["test_skips", "test_mini"],
-            {"TEST_CONFIG": "default"},
-        ),
+        (UNHEEDED, "--include test_skips test_mini --shard 1 --num-shards 1", 0, ["test_skips", "test_mini"],
+         {"TEST_CONFIG": "default"}),
         ({"TESTS_TO_INCLUDE": "nosuch"}, "", 2, [], {}),
         ({"TEST_CONFIG": "nosuch"}, "", 2, [], {}),
         ({"SHARD_NUMBER": "x", "NUM_TEST_SHARDS": "2"}, "", 2, [], {}),
@@ -820,7 +815,7 @@ UNHEEDED = {
         ({"AMDGPU_FAMILY": "gfx94Z"}, "", 2, [], {}),
         ({"AMDGPU_FAMILY": "gfx94X-dcgpu"}, "--include test_mini", 16, [], {}),
     ],
-)
+)  # fmt: skip
 def test_variables_of_another_ci_are_read_as_options_and_named_in_the_record(  # noqa: PLR0917
     sources: Path,
     tmp_path: Path,

@@ -114,14 +114,11 @@ def test_what_is_here() -> None:
         ([Gpu("intel", name="Arc B580")], "xpu", "https://download.pytorch.org/whl/xpu"),
         ([], "cpu", "https://download.pytorch.org/whl/cpu"),
         # as torchruntime: a card before graphics inside a processor, in any order
-        (
-            [Gpu("amd", gfx="gfx1036", index=0, integrated=True), Gpu("nvidia", capability="8.9")],
-            "cu",
-            "https://download.pytorch.org/whl/cu",
-        ),
+        ([Gpu("amd", gfx="gfx1036", index=0, integrated=True), Gpu("nvidia", capability="8.9")], "cu",
+         "https://download.pytorch.org/whl/cu"),
         ([Gpu("intel", integrated=True), Gpu("amd", gfx="gfx1100", index=0)], "rocm", "amd.com"),
     ],
-)
+)  # fmt: skip
 @pytest.mark.skipif(sys.platform != "linux", reason="what Linux gets")
 def test_platforms(gpus: list[Gpu], name: str, index: str) -> None:
     platform = rocm_wheels.get_platform(gpus)

@@ -224,11 +224,8 @@ def test_labels_without_a_wheel_are_not_taken_and_a_folder_of_wheels_will_do(tmp
 
 OLD = {
     "$schema": "https://variants-schema.wheelnext.dev/v0.0.3.json",
-    "default-priorities": {
-        "feature": {"amd": ["gfx_arch"]},
-        "namespace": ["amd"],
-        "property": {"amd": {"gfx_arch": ["gfx942"]}},
-    },
+    "default-priorities": {"feature": {"amd": ["gfx_arch"]}, "namespace": ["amd"],
+     "property": {"amd": {"gfx_arch": ["gfx942"]}}},
     "providers": {
         "amd": {
             "enable-if": "platform_system == 'Linux'",
@@ -237,12 +234,9 @@ OLD = {
         }
     },
     "static-properties": {},
-    "variants": {
-        "null": {},
-        "rocm7.0": {"amd": {"rocm_version": ["7.0"], "gfx_arch": ["gfx942", "gfx1100"]}},
-        "rocm6.4": {"amd": {"rocm_version": ["6.4"], "gfx_arch": ["gfx90a", "gfx942"]}},
-    },
-}
+    "variants": {"null": {}, "rocm7.0": {"amd": {"rocm_version": ["7.0"], "gfx_arch": ["gfx942", "gfx1100"]}},
+     "rocm6.4": {"amd": {"rocm_version": ["6.4"], "gfx_arch": ["gfx90a", "gfx942"]}}},
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -392,12 +386,8 @@ def multi_arch(shelf: Shelf, *there: str, version: str = "2.9.0+rocm7.13") -> No
     ("targets", "there", "requirement", "expected"),
     [
         (("gfx942",), ("gfx942",), "torch", ("torch[device-gfx942]", None)),
-        (
-            ("gfx1100", "gfx942"),
-            ("gfx942", "gfx1100"),
-            "torch",
-            ("torch[device-gfx1100,device-gfx942]", None),
-        ),
+        (("gfx1100", "gfx942"), ("gfx942", "gfx1100"), "torch",
+         ("torch[device-gfx1100,device-gfx942]", None)),
         (("gfx1100", "gfx942"), ("gfx942",), "torch", ("torch[device-gfx942]", "HIP_VISIBLE_DEVICES=1")),
         (("gfx942", "gfx1151"), ("gfx942",), "torch", ("torch[device-gfx942]", "HIP_VISIBLE_DEVICES=0")),
         (("gfx1030",), ("gfx103x-all",), "torch", ("torch[device-gfx103x-all]", None)),
@@ -406,7 +396,7 @@ def multi_arch(shelf: Shelf, *there: str, version: str = "2.9.0+rocm7.13") -> No
         (("gfx942",), ("gfx942", "gfx1100"), "torch[device-gfx1100]", ("torch[device-gfx1100]", None)),
         (("gfx942",), ("gfx942", "gfx1100", "gfx1201"), "torch[device-all]", ("torch[device-all]", None)),
     ],
-)
+)  # fmt: skip
 def test_extras_of_a_multi_arch_index(
     shelf: Shelf,
     targets: tuple[str, ...],

@@ -74,19 +74,13 @@ CARD_FIRST = ("gfx1201", "gfx12_generic", "gfx1036", "gfx10_3_generic")
         (("new:GFX1399",), ["gfx1399"], ("gfx1399",)),
         (("None",), [], ()),
         (("gfx94X-all", "RX 580"), ["gfx942", "gfx803"], ("gfx942", "gfx803", "gfx9_4_generic")),
-        (
-            ("gfx1100 gfx942",),
-            ["gfx1100", "gfx942"],
-            ("gfx1100", "gfx942", "gfx11_generic", "gfx9_4_generic"),
-        ),
-        (
-            ("RX 7900 XTX, mi300x", "780M"),
-            ["gfx1100", "gfx942", "gfx1103"],
-            ("gfx1100", "gfx942", "gfx11_generic", "gfx9_4_generic", "gfx1103"),
-        ),
+        (("gfx1100 gfx942",), ["gfx1100", "gfx942"],
+         ("gfx1100", "gfx942", "gfx11_generic", "gfx9_4_generic")),
+        (("RX 7900 XTX, mi300x", "780M"), ["gfx1100", "gfx942", "gfx1103"],
+         ("gfx1100", "gfx942", "gfx11_generic", "gfx9_4_generic", "gfx1103")),
         (("gfx1201,gfx1036",), ["gfx1201", "gfx1036"], CARD_FIRST),
     ],
-)
+)  # fmt: skip
 def test_stated_gpus(gfx: tuple[str, ...], chips: list[str], values: tuple[str, ...]) -> None:
     host = make_host({}, StatedMachine(gfx=gfx, rocm="7.2.1"))
     assert [gpu.gfx for gpu in host.hardware.gpus] == chips
@@ -310,12 +304,8 @@ ARC, UHD = Gpu("intel", integrated=False), Gpu("intel", integrated=True)
         (Hardware(gpus=(Gpu("nvidia", capability="8.9"),)), "nvidia", "8.9", "compute capability 8.9"),
         (Hardware(gpus=(Gpu("intel"),)), "intel", None, "Intel GPUs"),
         (Hardware(gpus=(Gpu("intel", capability="before-xe"),)), "none", None, "no GPU that torch has"),
-        (
-            Hardware(gpus=(Gpu("amd", gfx="gfx1399", index=0),)),
-            "none",
-            None,
-            "serves gfx1399 with Python 3.12: for the CPU",
-        ),
+        (Hardware(gpus=(Gpu("amd", gfx="gfx1399", index=0),)), "none", None,
+         "serves gfx1399 with Python 3.12: for the CPU"),
         # a card is better than graphics inside a processor, whoever made it
         (Hardware(gpus=(IGPU, RTX)), "nvidia", "8.9", "compute capability 8.9"),
         (Hardware(gpus=(IGPU, ARC)), "intel", None, "Intel GPUs"),
@@ -325,14 +315,9 @@ ARC, UHD = Gpu("intel", integrated=False), Gpu("intel", integrated=True)
         (Hardware(gpus=(POLARIS, RX)), "amd", "gfx1100", "serves gfx803 with Python 3.12"),
         (Hardware(gpus=(KEPLER, IGPU)), "amd", "gfx1036", "serves GK104 with Python 3.12"),
         # none has kernels for it, and it runs another's
-        (
-            Hardware(gpus=(VEGA,)),
-            "amd",
-            "gfx900",
-            "with code for gfx900",
-        ),
+        (Hardware(gpus=(VEGA,)), "amd", "gfx900", "with code for gfx900"),
     ],
-)
+)  # fmt: skip
 def test_the_index_is_of_the_vendor(hardware: Hardware, vendor: str, target: str | None, note: str) -> None:
     host = host_with(hardware)
     url = best(host, vendor, target)[0]

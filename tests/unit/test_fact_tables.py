@@ -78,31 +78,13 @@ COLUMNS = {  # of rows of which code reads some: a word that is mistyped would b
     | {"since_torch", "since_rocm", "operations", "product"},
     ("dtypes", "support"): {"on", "level", "matrix", "since_rocm"},
     ("libraries", "types"): {"hip"},
-    ("libraries", "libraries"): {
-        "use",
-        "apis",
-        "without",
-        "switch",
-        "therock",
-        "more",
-        "types",
-        "lost",
-        "probe",
-    },
+    ("libraries", "libraries"): {"use", "apis", "without", "switch", "therock", "more", "types", "lost",
+     "probe"},
     ("domains", "libraries"): {"state", "release", "code", "files", "from", "probe", "page"},
     ("features", "features"): {"group", "project", "since", "rocm", "api", "targets", "correction"},
-    ("issues", "issues"): {
-        "title",
-        "effect",
-        "torch",
-        "rocm",
-        "targets",
-        "platforms",
-        "layouts",
-        "workaround",
-    }
-    | {"ends", "issue"},
-}
+    ("issues", "issues"): {"title", "effect", "torch", "rocm", "targets", "platforms", "layouts",
+     "workaround"} | {"ends", "issue"},
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("table", "section"), COLUMNS)
@@ -499,26 +481,18 @@ def test_the_libraries_of_the_page_their_states_and_notes():
     ("project", "torch", "python", "reasons"),
     [
         ("torchvision", "2.14.0+rocm7.14", "3.12", []),
-        (
-            "torchvision",
-            "2.13.0+rocm7.2",
-            "3.12",
-            ["torchvision 0.29.2 needs torch>=2.14.0, not 2.13.0+rocm7.2"],
-        ),
+        ("torchvision", "2.13.0+rocm7.2", "3.12",
+         ["torchvision 0.29.2 needs torch>=2.14.0, not 2.13.0+rocm7.2"]),
         ("torchvision", None, "3.14.1", ["torchvision 0.29.2 needs Python !=3.14.1,>=3.10, not 3.14.1"]),
         ("tensordict", "2.11.0a0", None, []),
         ("tensordict", "2.9.1", None, ["tensordict 0.15.3 needs torch>=2.11.0a0, not 2.9.1"]),
         ("torchrl", "2.10.0", "3.10", []),
         ("torchao", "2.15.0", "3.14", []),
         ("torchserve", None, None, ["torchserve is retired: not maintained since 2025"]),
-        (
-            "torchtune",
-            "2.13.0",
-            "3.8",
-            ["torchtune is frozen", "torchtune 0.6.1 needs Python >=3.9, not 3.8"],
-        ),
+        ("torchtune", "2.13.0", "3.8",
+         ["torchtune is frozen", "torchtune 0.6.1 needs Python >=3.9, not 3.8"]),
     ],
-)
+)  # fmt: skip
 def test_what_stands_against_a_library(project, torch, python, reasons):
     found = libraries.find_obstacles(
         project, torch=Version(torch) if torch else None, python=Version(python) if python else None
@@ -606,23 +580,14 @@ def _target(**change: str) -> str:
 @pytest.mark.parametrize(
     ("model", "text", "message"),
     [
-        (
-            package_indexes.RocmReleaseTable,
-            INDEXES_OF + ROW % ("seven", "'3.12'"),
-            "'seven' is not a version",
-        ),
+        (package_indexes.RocmReleaseTable, INDEXES_OF + ROW % ("seven", "'3.12'"),
+         "'seven' is not a version"),
         (package_indexes.RocmReleaseTable, INDEXES_OF + ROW % ("'7.2'", "cp312"), "'cp312' is not a Python"),
-        (
-            torch_builds.IssueTable,
-            KNOWN % ("2.13", "2027-01-31", "a/b#1"),
-            "'2.13' is not a version specifier",
-        ),
+        (torch_builds.IssueTable, KNOWN % ("2.13", "2027-01-31", "a/b#1"),
+         "'2.13' is not a version specifier"),
         (torch_builds.IssueTable, KNOWN % ("==2.13", "soon", "a/b#1"), "ends: Input should be a valid date"),
-        (
-            torch_builds.IssueTable,
-            KNOWN % ("==2.13", "2027-01-31", "TheRock#12"),
-            "it must be written owner/repository#number",
-        ),
+        (torch_builds.IssueTable, KNOWN % ("==2.13", "2027-01-31", "TheRock#12"),
+         "it must be written owner/repository#number"),
         (
             package_indexes.RocmReleaseTable,
             SOURCES
@@ -632,7 +597,7 @@ def _target(**change: str) -> str:
         ),
         (gfx.GfxTable, _target(fp8="yes"), "fp8: Input should be 'fnuz', 'ocp' or 'none'"),
     ],
-)
+)  # fmt: skip
 def test_a_wrong_row_is_refused_with_its_place(model: type[records.Record], text: str, message: str):
     with pytest.raises(errors.DataError, match=r"table.yaml:\d+:\d+: ") as refused:
         records.parse_record(text, model, name="table.yaml")

@@ -215,34 +215,22 @@ def test_what_rocminfo_says_of_a_card() -> None:
 @pytest.mark.parametrize(
     ("answers", "fault"),
     [
-        (
-            {"rocminfo": ProgramAnswer(fault="rocminfo did not answer within 10 seconds")},
-            "rocminfo did not answer within 10 seconds",
-        ),
-        (
-            {"rocminfo": ProgramAnswer("", "rocminfo failed with exit code 1: ROCk module is NOT loaded")},
-            "ROCk module is NOT loaded",
-        ),
+        ({"rocminfo": ProgramAnswer(fault="rocminfo did not answer within 10 seconds")},
+         "rocminfo did not answer within 10 seconds"),
+        ({"rocminfo": ProgramAnswer("", "rocminfo failed with exit code 1: ROCk module is NOT loaded")},
+         "ROCk module is NOT loaded"),
         ({"rocminfo": "Segmentation fault\n"}, "rocminfo printed no agents, but 'Segmentation fault'"),
         ({"rocminfo": ""}, "rocminfo printed no agents, but 'nothing'"),
-        (
-            {"lspci": "lspci: Cannot open /proc\n"},
-            "lspci printed no list of devices, but 'lspci: Cannot open /proc'",
-        ),
-        (
-            {"lspci": ProgramAnswer(fault="lspci cannot be started: Exec format error")},
-            "lspci cannot be started",
-        ),
-        (
-            {"nvidia_smi": "No devices were found\n"},
-            "nvidia-smi printed no GPUs, but 'No devices were found'",
-        ),
-        (
-            {"nvidia_smi": ProgramAnswer(fault="nvidia-smi failed with exit code 9: NVIDIA-SMI has failed")},
-            "NVIDIA-SMI has failed",
-        ),
+        ({"lspci": "lspci: Cannot open /proc\n"},
+         "lspci printed no list of devices, but 'lspci: Cannot open /proc'"),
+        ({"lspci": ProgramAnswer(fault="lspci cannot be started: Exec format error")},
+         "lspci cannot be started"),
+        ({"nvidia_smi": "No devices were found\n"},
+         "nvidia-smi printed no GPUs, but 'No devices were found'"),
+        ({"nvidia_smi": ProgramAnswer(fault="nvidia-smi failed with exit code 9: NVIDIA-SMI has failed")},
+         "NVIDIA-SMI has failed"),
     ],
-)
+)  # fmt: skip
 def test_a_tool_that_fails_is_said_and_stops_nothing(
     tmp_path: Path, answers: dict[str, str], fault: str
 ) -> None:

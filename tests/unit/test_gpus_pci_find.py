@@ -22,12 +22,8 @@ from rocm_wheels.models.gfx import get_gfx_targets
         ("10de:2684", "id", ["10de:2684"], ["8.9"]),
         ("2684", "id", ["10de:2684"], ["8.9"]),
         ("gfx1152", "target", ["1002:1114"], ["gfx1152"]),
-        (
-            "GFX90A:sramecc+:xnack-",
-            "target",
-            ["1002:7408", "1002:740c", "1002:740f", "1002:7410"],
-            ["gfx90a"],
-        ),
+        ("GFX90A:sramecc+:xnack-", "target", ["1002:7408", "1002:740c", "1002:740f", "1002:7410"],
+         ["gfx90a"]),
         ("gfx1250", "target", [], ["gfx1250"]),
         ("RX  7900 XTX", "name", ["1002:744c"], ["gfx1100"]),
         ("6800", "id", ["1002:6800", "1002:73bf"], ["gfx601", "gfx1030"]),  # an id, and in a name
@@ -37,7 +33,7 @@ from rocm_wheels.models.gfx import get_gfx_targets
         ("MI450", "product", [], ["gfx1250"]),
         ("Ariel", "name", ["1002:13e9"], []),
     ],
-)
+)  # fmt: skip
 def test_cards_are_found(query: str, asked_by: str, cards: list[str], targets: list[str | None]) -> None:
     found = gpu_cards.find_gpu_cards(query)
     assert found.query_kind == asked_by

@@ -27,11 +27,8 @@ UUID = "GPU-abba0000000000"  # and the bus
         ({"ROCR_VISIBLE_DEVICES": "0x1,02"}, [1, 2], ""),
         ({"ROCR_VISIBLE_DEVICES": f"{UUID}20, gpu-abba000000000011"}, [1, 2], ""),
         ({"ROCR_VISIBLE_DEVICES": "GPU-ABBA0000000000"}, [], "is none of"),  # the beginning of four
-        (
-            {"ROCR_VISIBLE_DEVICES": "1,9,0"},
-            [1],
-            "'9' is none of the 4 GPUs left, 0 to 3: the list ends there",
-        ),
+        ({"ROCR_VISIBLE_DEVICES": "1,9,0"}, [1],
+         "'9' is none of the 4 GPUs left, 0 to 3: the list ends there"),
         ({"ROCR_VISIBLE_DEVICES": "1,1,0"}, [1], "'1' names a GPU a second time"),
         ({"ROCR_VISIBLE_DEVICES": "0,,1"}, [0], "'' is none of"),
         ({"ROCR_VISIBLE_DEVICES": "0,1,2,3,9"}, [0, 1, 2, 3], ""),  # it reads no more entries than GPUs
@@ -54,7 +51,7 @@ UUID = "GPU-abba0000000000"  # and the bus
         ({"ROCR_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "0"}, [], ""),
         ({"GPU_DEVICE_ORDINAL": "0"}, [0, 1, 2, 3], "is for OpenCL; HIP does not read it"),
     ],
-)
+)  # fmt: skip
 def test_what_hides_gpus(tmp_path: Path, env: dict[str, str], left: list[int], said: str) -> None:
     found = look(machine(tmp_path, *FOUR), env)
     assert sorted(one.index for one in found.usable if one.index is not None) == left
@@ -122,48 +119,31 @@ def test_posing_as_another_target(tmp_path: Path, env: dict[str, str], targets: 
 @pytest.mark.parametrize(
     ("env", "values"),
     [
-        (
-            {"ROCM_VARIANT_PROVIDER_FORCE_GFX_ARCH": "gfx90a:xnack+, gfx803"},
-            ("gfx90a", "gfx803"),
-        ),
-        (
-            {"AMD_VARIANT_PROVIDER_FORCE_GFX_ARCH": "gfx1100,gfx942"},
-            ("gfx1100", "gfx942", "gfx11_generic", "gfx9_4_generic"),
-        ),
+        ({"ROCM_VARIANT_PROVIDER_FORCE_GFX_ARCH": "gfx90a:xnack+, gfx803"}, ("gfx90a", "gfx803")),
+        ({"AMD_VARIANT_PROVIDER_FORCE_GFX_ARCH": "gfx1100,gfx942"},
+         ("gfx1100", "gfx942", "gfx11_generic", "gfx9_4_generic")),
         ({"ROCM_BOOTSTRAP_FORCE_GFX_ARCH": "gfx942,gfx942"}, ("gfx942", "gfx9_4_generic")),
         ({"ROCM_BOOTSTRAP_FORCE_GFX_ARCH": "gfx1250-strict"}, ("gfx1250", "gfx12_5_generic")),
         ({"UV_AMD_GPU_ARCHITECTURE": "GFX1151"}, ("gfx1151", "gfx11_generic")),
-        (
-            {"ROCM_VARIANT_PROVIDER_FORCE_GFX_ARCH": "gfx942;gfx942", "UV_AMD_GPU_ARCHITECTURE": "gfx942"},
-            ("gfx942", "gfx9_4_generic"),
-        ),
+        ({"ROCM_VARIANT_PROVIDER_FORCE_GFX_ARCH": "gfx942;gfx942", "UV_AMD_GPU_ARCHITECTURE": "gfx942"},
+         ("gfx942", "gfx9_4_generic")),
         ({"ROCM_VARIANT_PROVIDER_FORCE_GFX_ARCH": "none"}, ()),
-        (
-            {"ROCM_VARIANT_PROVIDER_FORCE_GFX_ARCH": " "},
-            ("gfx1100", "gfx11_generic", "gfx1036", "gfx10_3_generic"),
-        ),
+        ({"ROCM_VARIANT_PROVIDER_FORCE_GFX_ARCH": " "},
+         ("gfx1100", "gfx11_generic", "gfx1036", "gfx10_3_generic")),
         ({"ROCM_BOOTSTRAP_DISABLE_DETECTION": "1"}, ()),
         ({"ROCM_BOOTSTRAP_DISABLE_DETECTION": "1", "ROCM_BOOTSTRAP_FORCE_GFX_ARCH": "gfx942"}, ()),
-        (
-            {"ROCM_BOOTSTRAP_DISABLE_DETECTION": "0"},
-            ("gfx1100", "gfx11_generic", "gfx1036", "gfx10_3_generic"),
-        ),
+        ({"ROCM_BOOTSTRAP_DISABLE_DETECTION": "0"},
+         ("gfx1100", "gfx11_generic", "gfx1036", "gfx10_3_generic")),
         # what is stated is stated: nothing hides it or poses
-        (
-            {
-                "AMD_VARIANT_PROVIDER_FORCE_GFX_ARCH": "gfx942",
-                "HIP_VISIBLE_DEVICES": "-1",
-                "HSA_OVERRIDE_GFX_VERSION": "11.0.0",
-            },
-            ("gfx942", "gfx9_4_generic"),
-        ),
+        ({"AMD_VARIANT_PROVIDER_FORCE_GFX_ARCH": "gfx942", "HIP_VISIBLE_DEVICES": "-1",
+         "HSA_OVERRIDE_GFX_VERSION": "11.0.0"}, ("gfx942", "gfx9_4_generic")),
         ({"AMD_VARIANT_PROVIDER_FORCE_GFX_ARCH": "new:gfx1399"}, ("gfx1399",)),
         (  # the variables of other tools have no word for it
             {"ROCM_VARIANT_PROVIDER_FORCE_GFX_ARCH": "new:gfx1399", "UV_AMD_GPU_ARCHITECTURE": "gfx1399"},
             ("gfx1399",),
         ),
     ],
-)
+)  # fmt: skip
 def test_stated_gpus(tmp_path: Path, env: dict[str, str], values: tuple[str, ...]) -> None:
     found = look(machine(tmp_path, *MACHINES["mixed"]), env)
     assert variables.list_supported_features(found).get("gfx_arch", ()) == values

@@ -105,47 +105,26 @@ def test_an_unknown_line_is_an_error(name: str, message: str) -> None:
 
 # what is changed in a good table → place and message
 WRONG = [
-    (
-        "toolset: current",
-        "tolset: current",
-        "lines.0.tolset: Extra inputs are not permitted; did you mean",
-    ),
+    ("toolset: current", "tolset: current", "lines.0.tolset: Extra inputs are not permitted; did you mean"),
     ('["3.9", "3.10"]', '["3.9", "python3"]', "7:31: lines.0.pythons.values.1: 'python3' is not a Python"),
     ("[3.13t]", "[3.13x]", "8:30: lines.0.free_threaded.values.0: '3.13x' is not a Python"),
     ("[linux]", "[linux, macos]", "9:33: lines.0.platforms.values.1: Input should be 'linux'"),
     ("[7.1, 7.14]", "[rocm7]", "11:30: lines.0.rocm.pytorch_org.values.0: 'rocm7' is not a"),
     ("      amd: {kind: unknown, source: looked nowhere}\n", "", "10:5: lines.0.rocm.amd: Field required"),
-    (
-        "kind: believed, source: told}\n      apex",
-        "kind: guessed, source: told}\n      apex",
-        "15:76: lines.0.projects.pytorch",
-    ),
-    (
-        "https://pytorch.org",
-        "pytorch.org",
-        "11:7: lines.0.rocm.pytorch_org: kind documented needs a source",
-    ),
-    (
-        "PyPI METADATA torch 2.10.0",
-        '""',
-        "7:52: lines.0.pythons.source: String should have at least 1",
-    ),
-    (
-        "ref: release/2.10",
-        "ref: --upload-pack",
-        "lines.0.projects.pytorch.checkout.ref: it must be the name of a branch or tag (found '--upload",
-    ),
+    ("kind: believed, source: told}\n      apex", "kind: guessed, source: told}\n      apex",
+     "15:76: lines.0.projects.pytorch"),
+    ("https://pytorch.org", "pytorch.org", "11:7: lines.0.rocm.pytorch_org: kind documented needs a source"),
+    ("PyPI METADATA torch 2.10.0", '""', "7:52: lines.0.pythons.source: String should have at least 1"),
+    ("ref: release/2.10", "ref: --upload-pack",
+     "lines.0.projects.pytorch.checkout.ref: it must be the name of a branch or tag (found '--upload"),
     ("ref: release/2.10", "ref: two words", "checkout.ref: it must be the name of a branch"),
     ('origin: "https://example.com/a.git", ', "", "checkout: `origin` is missing"),
     ('value: "1.10", ', "", "17:9: lines.0.projects.apex.version: `value` is missing"),
-    (
-        "checkout: {kind: unknown",
-        "checkout: {origin: x, kind: unknown",
-        "18:9: lines.0.projects.apex.checkout: what is unknown has no value",
-    ),
+    ("checkout: {kind: unknown", "checkout: {origin: x, kind: unknown",
+     "18:9: lines.0.projects.apex.checkout: what is unknown has no value"),
     ("  - name:", '  - name: "2.10"\n    name:', "5:5: name is given twice"),
     ("kind: read", "kind: read, kind: read", "7:52: kind is given twice"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("old", "new", "message"), WRONG, ids=[message for *_, message in WRONG])

@@ -34,15 +34,12 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
         ("7.10.0", "+rocm7.10.0", "2.9.0+rocm7.10.0"),
         ("7.10.0rc1", "+rocm7.10.0rc1", "2.9.0+rocm7.10.0rc1"),
         ("7.10.0a20251124", "+rocm7.10.0a20251124", "2.9.0+rocm7.10.0a20251124"),
-        (
-            "10.1.0a20260811+bkc.20260813",
-            "+rocm10.1.0a20260811-bkc.20260813",
-            "2.9.0+rocm10.1.0a20260811.bkc.20260813",
-        ),
+        ("10.1.0a20260811+bkc.20260813", "+rocm10.1.0a20260811-bkc.20260813",
+         "2.9.0+rocm10.1.0a20260811.bkc.20260813"),
         ("7.10.0.dev0+efed3c", "+devrocm7.10.0.dev0-efed3c", "2.9.0+devrocm7.10.0.dev0.efed3c"),
         ("7.1.0+miniature", "+rocm7.1.0-miniature", "2.9.0+rocm7.1.0.miniature"),
     ],
-)
+)  # fmt: skip
 def test_every_kind_of_rocm_version_has_its_suffix(rocm: str, suffix: str, whole: str) -> None:
     assert make_version_suffix(rocm) == suffix
     assert make_wheel_version("2.9.0", suffix) == whole
@@ -103,53 +100,29 @@ def test_a_wrong_version_file_is_named(tmp_path: Path, content: bytes | None, me
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (
-            lambda: make_version_suffix(""),
-            errors.SdkError,
-            "the version of the ROCm SDK: '' is not a version",
-        ),
+        (lambda: make_version_suffix(""), errors.SdkError,
+         "the version of the ROCm SDK: '' is not a version"),
         (lambda: make_version_suffix("WARNING: pip"), errors.SdkError, "is not a version"),
         (lambda: make_version_suffix("7.1", "+a+b"), errors.UsageError, "--version-suffix +a+b"),
         (lambda: make_version_suffix("7.1", "rocm 7"), errors.UsageError, "--version-suffix rocm 7"),
-        (
-            lambda: make_wheel_version("2.9.0", "+", release_type="nightly"),
-            errors.UsageError,
-            "is not a version",
-        ),
-        (
-            lambda: make_wheel_version("2.9.0", "", release_type="weekly"),
-            errors.UsageError,
-            "weekly is none of ci, dev",
-        ),
-        (
-            lambda: make_wheel_version("2.9.0", ".post1", release_type="dev", commit=COMMIT),
-            errors.UsageError,
-            "--version-suffix .post1 leaves no place for +git",
-        ),
+        (lambda: make_wheel_version("2.9.0", "+", release_type="nightly"), errors.UsageError,
+         "is not a version"),
+        (lambda: make_wheel_version("2.9.0", "", release_type="weekly"), errors.UsageError,
+         "weekly is none of ci, dev"),
+        (lambda: make_wheel_version("2.9.0", ".post1", release_type="dev", commit=COMMIT), errors.UsageError,
+         "--version-suffix .post1 leaves no place for +git"),
         (lambda: make_rocm_requirement("x"), errors.SdkError, "'x' is not a version"),
-        (
-            lambda: check_exact_requirement("triton>=3"),
-            errors.UsageError,
-            "does not require one exact version",
-        ),
-        (
-            lambda: check_exact_requirement("triton==3.*"),
-            errors.UsageError,
-            "does not require one exact version",
-        ),
+        (lambda: check_exact_requirement("triton>=3"), errors.UsageError,
+         "does not require one exact version"),
+        (lambda: check_exact_requirement("triton==3.*"), errors.UsageError,
+         "does not require one exact version"),
         (lambda: check_exact_requirement("triton=3"), errors.UsageError, "is not a requirement"),
-        (
-            lambda: release_lines.get_line_tools("nightly"),
-            errors.DataError,
-            "'nightly' is not a version of torch",
-        ),
-        (
-            lambda: release_lines.get_line_tools("1.13"),
-            errors.DataError,
-            "torch 1.13 is not among the release lines",
-        ),
+        (lambda: release_lines.get_line_tools("nightly"), errors.DataError,
+         "'nightly' is not a version of torch"),
+        (lambda: release_lines.get_line_tools("1.13"), errors.DataError,
+         "torch 1.13 is not among the release lines"),
     ],
-)
+)  # fmt: skip
 def test_wrong_versions_are_refused(call, error: type[errors.RocmWheelsError], message: str) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(error) as fault:
         call()

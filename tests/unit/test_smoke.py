@@ -50,28 +50,19 @@ def test_every_library_and_operation_of_the_data_has_its_test() -> None:
     ("target", "row", "why"),
     [
         ("gfx942:sramecc+:xnack-", "float8_e4m3fnuz-scaled_mm", ""),
-        (
-            "gfx942",
-            "float8_e4m3fn-scaled_mm",
-            "float8_e4m3fn is held and converted on gfx942 (cdna3), not calc",
-        ),
+        ("gfx942", "float8_e4m3fn-scaled_mm",
+         "float8_e4m3fn is held and converted on gfx942 (cdna3), not calc"),
         ("gfx942", "float8_e4m3fn-cast", ""),
-        (
-            "gfx942",
-            "mxfp8_e4m3-scaled_mm",
-            "gfx942 (cdna3) has no mxfp8_e4m3 here; it is since torch 2.7, ROCm",
-        ),
+        ("gfx942", "mxfp8_e4m3-scaled_mm",
+         "gfx942 (cdna3) has no mxfp8_e4m3 here; it is since torch 2.7, ROCm"),
         ("gfx950", "mxfp8_e4m3-scaled_mm", ""),
-        (
-            "gfx1030",
-            "int8-int_mm",
-            "int_mm needs hipBLASLt, which is not built for gfx1030: https://github.com/",
-        ),
+        ("gfx1030", "int8-int_mm",
+         "int_mm needs hipBLASLt, which is not built for gfx1030: https://github.com/"),
         ("gfx1030", "int8-add", ""),
         ("gfx9999", "float32-matmul", "nothing is known about gfx9999"),
         (None, "mxfp8_e4m3-scaled_mm", ""),
     ],
-)
+)  # fmt: skip
 def test_dtypes_are_tested_where_the_data_have_them(target: str | None, row: str, why: str) -> None:
     rows = {
         one["id"]: one

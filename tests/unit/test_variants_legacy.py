@@ -17,11 +17,8 @@ from rocm_wheels.variants.document import (
 # format 0.0.3, as torch's experimental indexes of 2025 had it
 OLD: dict[str, Any] = {
     "$schema": "https://variants-schema.wheelnext.dev/v0.0.3.json",
-    "default-priorities": {
-        "namespace": ["nvidia", "amd", "priority"],
-        "feature": {"nvidia": ["cuda_version_lower_bound"]},
-        "property": {"amd": {"rocm_version": ["7.1"]}},
-    },
+    "default-priorities": {"namespace": ["nvidia", "amd", "priority"],
+     "feature": {"nvidia": ["cuda_version_lower_bound"]}, "property": {"amd": {"rocm_version": ["7.1"]}}},
     "providers": {
         "amd": {
             "requires": ["amd-variant-provider>=0.0.2,<1"],
@@ -32,12 +29,9 @@ OLD: dict[str, Any] = {
         "priority": {"requires": ["p>=1"], "install-time": False, "plugin-use": "build"},
     },
     "static-properties": {"priority": {"order": ["1", "2"]}},
-    "variants": {
-        "cuda12.8": {"nvidia": {"sm_arch": ["90_real", "100_real"]}, "priority": {"order": ["1"]}},
-        "null": {},
-        "rocm7.1": {"amd": {"gfx_arch": ["gfx942", "gfx90a"], "rocm_version": ["7.1"]}},
-    },
-}
+    "variants": {"cuda12.8": {"nvidia": {"sm_arch": ["90_real", "100_real"]}, "priority": {"order": ["1"]}},
+     "null": {}, "rocm7.1": {"amd": {"gfx_arch": ["gfx942", "gfx90a"], "rocm_version": ["7.1"]}}},
+}  # fmt: skip
 # what a kernel splitter writes into a wheel: one entry a target, no label, no schema
 SPLIT: dict[str, Any] = {
     "providers": {

@@ -176,28 +176,19 @@ def test_several_vendors_join_in_one_release_whatever_the_order() -> None:
 @pytest.mark.parametrize(
     ("one", "other", "message"),
     [
-        (
-            variant("x", amd="gfx942"),
-            variant("x", amd="gfx90a"),
-            "a.whl and b.whl have the label x with differ",
-        ),
-        (
-            variant("x", amd="1"),
-            variant("y", namespaces=("rocm",), rocm="1"),
-            "rank the namespaces differently",
-        ),
+        (variant("x", amd="gfx942"), variant("x", amd="gfx90a"),
+         "a.whl and b.whl have the label x with differ"),
+        (variant("x", amd="1"), variant("y", namespaces=("rocm",), rocm="1"),
+         "rank the namespaces differently"),
         (
             variant("x", amd="1"),
             VariantMetadata(("amd",), {"null": {}}, {"amd": Provider(requires=("mine",))}),
             "a.whl and b.whl name different providers of amd",
         ),
-        (
-            variant("x", amd="1"),
-            VariantMetadata(("amd", "rocm"), {"null": {}}),
-            "b.whl names no provider of rocm, a.whl names its own",
-        ),
+        (variant("x", amd="1"), VariantMetadata(("amd", "rocm"), {"null": {}}),
+         "b.whl names no provider of rocm, a.whl names its own"),
     ],
-)
+)  # fmt: skip
 def test_a_conflict_names_both_wheels(one: VariantMetadata, other: VariantMetadata, message: str) -> None:
     for documents in ([("a.whl", one), ("b.whl", other)], [("b.whl", other), ("a.whl", one)]):
         with pytest.raises(errors.DataError) as failure:

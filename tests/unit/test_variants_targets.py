@@ -50,11 +50,7 @@ def test_a_generic_target_is_a_value_where_the_provider_knows_it_and_what_it_cov
 
 
 WRONG_TARGETS = [
-    (
-        MI,
-        "gfx90a",
-        "x.whl: --gfx leaves out gfx942, gfx1100, and the wheel holds gfx90a, gfx942, gfx1100",
-    ),
+    (MI, "gfx90a", "x.whl: --gfx leaves out gfx942, gfx1100, and the wheel holds gfx90a, gfx942, gfx1100"),
     (MI, "gfx90a gfx942 gfx1100 gfx1201", "x.whl: --gfx claims gfx1201, and the wheel holds gfx90a"),
     (MI, "none", "leaves out gfx90a, gfx942, gfx1100"),
     (MI, "gfx9999", "--gfx: gfx9999 is no GPU target"),
@@ -139,16 +135,12 @@ def test_the_rocm_version_is_what_the_wheel_states(
         (None, ["rocm>=7"], None, "x.whl does not say which ROCm it was made with"),
         ("rocm7", [], None, "x.whl does not say which ROCm"),
         ("rocm7.2", [], "7.1", "--rocm 7.1 says 7.1; its version +rocm7.2 says 7.2"),
-        (
-            "rocm7.2",
-            ["rocm==7.1.0"],
-            None,
-            "its version +rocm7.2 says 7.2; its requirement rocm==7.1.0 says 7.1",
-        ),
+        ("rocm7.2", ["rocm==7.1.0"], None,
+         "its version +rocm7.2 says 7.2; its requirement rocm==7.1.0 says 7.1"),
         (None, [], "seven", "--rocm: 'seven' is not a version like 7.2"),
         (None, [], "7", "--rocm: '7' is not a version like 7.2"),
     ],
-)
+)  # fmt: skip
 def test_a_rocm_version_that_is_not_known_or_not_one_is_refused(
     local: str | None, requirements: list[str], asked: str | None, message: str
 ) -> None:
@@ -231,21 +223,15 @@ def test_no_family_shares_its_label_with_another_set() -> None:
     ("label", "given", "message"),
     [
         ("ROCm", properties("gfx942"), "--label ROCm: a-z, 0-9, _ and . are allowed"),
-        (
-            "null",
-            properties("gfx942"),
-            "--label null stands for no properties, not for amd :: gfx_arch :: gfx942",
-        ),
+        ("null", properties("gfx942"),
+         "--label null stands for no properties, not for amd :: gfx_arch :: gfx942"),
         ("cpu", properties("", rocm=""), "--label cpu has no properties: it must be null"),
         ("rocm71", properties("gfx942", rocm="7.0"), "--label rocm71 names ROCm 71, the properties 7.0"),
-        (
-            "rocm7.15",
-            properties("gfx942", rocm="7.1"),
-            "--label rocm7.15 names ROCm 7.15, the properties 7.1",
-        ),
+        ("rocm7.15", properties("gfx942", rocm="7.1"),
+         "--label rocm7.15 names ROCm 7.15, the properties 7.1"),
         ("gfx90a_gfx942", properties("gfx942"), "--label gfx90a_gfx942 names gfx90a, the properties gfx942"),
     ],
-)
+)  # fmt: skip
 def test_a_label_that_does_not_fit_is_refused(label: str, given: document.Properties, message: str) -> None:
     with pytest.raises(errors.UsageError) as failure:
         order.check_label(label, given)
