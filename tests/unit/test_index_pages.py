@@ -57,9 +57,6 @@ PLACES = [
     ("", "torch/a%2Bb"),
     ("../", "a%2Bb"),
     ("../../torch/", "../torch/a%2Bb"),
-    ("https://host/w/", "https://host/w/a%2Bb"),
-    ("S3://host/w/", "S3://host/w/a%2Bb"),
-    ("/w/", "/w/a%2Bb"),
 ]
 
 
@@ -74,7 +71,6 @@ def test_links_of_a_page_one_folder_above(place: str, link: str) -> None:
 def test_a_page_of_a_family_sees_what_is_for_everybody_from_its_place() -> None:
     assert entry(place="").move_to("../../torch/").place == "../../torch/"
     assert entry(place="../").move_to("../../torch/").place == "../../"
-    assert entry(place="https://host/").move_to("../../torch/").place == "https://host/"
 
 
 @given(st.text(alphabet="abcXYZ019._+!-", min_size=1))
@@ -97,7 +93,7 @@ def test_escaping_can_be_undone(name: str) -> None:
         size=st.integers(0, 2**40),
         requires_python=st.text(),
         yanked=st.none() | st.text(),
-        place=st.sampled_from(["", "../", "https://host/é/"]),
+        place=st.sampled_from(["", "../", "../../files/é/"]),
         variant=st.sampled_from([None, '{"variants": {"null": {}}}']),
         provenance=st.sampled_from(["", "https://host/x"]),
     ),

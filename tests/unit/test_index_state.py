@@ -164,6 +164,7 @@ def test_a_page_that_leads_out_of_the_index_is_refused(tmp_path: Path) -> None:
             for name in ("torch", "a/b-1.0.tar.gz", "<b-1.0.tar.gz", "x-1.tar.gz")
         ),
         *({"size": size} for size in ("1", None, True, 1.5)),
+        *({"url": f"{place}torch-2.9.1%2Brocm7.1.0-py3-none-any.whl"} for place in ("https://host/", "/")),
         *({"yanked": 1}, {"url": None}, {"hashes": {}}, {"upload-time": "\ud800"}, {"core-metadata": None}),
     ]
     for text in (

@@ -47,7 +47,7 @@ _DAMAGED_TIP = "take it from a copy, or remove it and run `index build`"
 class IndexEntry:
     """A file. ``size`` and ``changed`` (nanoseconds) are of the file that ``sha256`` (hex) was taken of.
 
-    ``place`` is the folder or URL that it lies in, relative to its project page ("" is beside it);
+    ``place`` is the folder that it lies in, relative to its project page ("" is beside it);
     ``metadata`` the digest of a wheel's METADATA, "" of a source distribution: installers do not ask for
     it; ``yanked`` the reason, None when it is not;
     ``variant`` its ``variant.json``, None without a label; ``uploaded`` when it was added (ISO 8601, UTC);
@@ -83,8 +83,6 @@ class IndexEntry:
 
     def move_to(self, place: str) -> IndexEntry:
         """Return it as it is seen from a page for which everything is ``place`` further away."""
-        if "://" in self.place or self.place.startswith("/"):
-            return self
         return replace(self, place=posixpath.normpath(place + self.place) + "/")
 
 
@@ -213,6 +211,8 @@ def _read_entry(
     "".join((entry.sha256, *texts)).encode()  # an error for what is no text, or none that a page can hold
     if type(entry.size) is not int or entry.place == url or parse_file_name(name)[0] != project:
         raise ValueError(f"{name} has values of other kinds")
+    if "://" in entry.place or entry.place.startswith("/"):
+        raise ValueError(f"{name} lies outside of the index")
     return entry
 
 

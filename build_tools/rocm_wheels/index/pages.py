@@ -36,7 +36,6 @@ _PAGE_HEAD = (
 PAGE_TAIL = b"</body>\n</html>\n"
 _BODY_TAG = b"<body>\n"
 LINK_START = b'<a href="'
-_MARKS_ELSEWHERE = (b"://", LINK_START + b"../", LINK_START + b"/")  # of links to no file of the folder
 
 
 @dataclass(frozen=True)
@@ -162,23 +161,11 @@ def make_root_json(projects: Iterable[str], families: Iterable[str] = ()) -> byt
 
 def make_links(project: str, page: bytes) -> bytes:
     """Return the links of a project page as they are written on a page one folder above."""
-    lines = page[
+    links = page[
         page.find(_BODY_TAG) + len(_BODY_TAG) : page.rfind(PAGE_TAIL)
-    ]  # a page of ours: links and nothing else
-    if any(mark in lines for mark in _MARKS_ELSEWHERE):
-        return b"".join(_prefix_link(project, line) for line in lines.splitlines(keepends=True))
-    return lines.replace(LINK_START, LINK_START + project.encode() + b"/")
-
-
-def _prefix_link(project: str, line: bytes) -> bytes:
-    if not line.startswith(LINK_START):  # the reason of a yank has several lines
-        return line
-    target = line[len(LINK_START) :]
-    if b"://" in target.partition(b'"')[0] or target.startswith(b"/"):
-        return line
-    if target.startswith(b"../"):
-        return LINK_START + target[3:]
-    return LINK_START + project.encode() + b"/" + target
+    ]  # a page of ours: nothing else
+    below = LINK_START + project.encode() + b"/"
+    return links.replace(LINK_START, below).replace(below + b"../", LINK_START)
 
 
 @lru_cache(maxsize=512)
