@@ -42,7 +42,7 @@ def read_environment() -> dict[str, str]:
 
     env = dict(os.environ)
     environment_numbers.check_numbers(env)
-    return {**config.read_settings(), **env}
+    return {**{name: text for name, (text, _) in config.read_settings().items()}, **env}
 
 
 def pop_starting_python(env: MutableMapping[str, str]) -> Path:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -67,22 +67,22 @@ def find_config_file(folder: Path, env: Mapping[str, str], named: str | None = N
     ``named``: what ``--config`` says; it wins over ``ROCM_WHEELS_CONFIG``; empty text means no file at all.
     """
     name, origin = (named, "--config") if named is not None else (env.get(_VARIABLE), _VARIABLE)
+    if name and not Path(name).is_file():
+        raise errors.UsageError(
+            f"{origin}: there is no file {name}", tip="an empty name means no configuration"
+        )
     if name is not None:
-        if not name:
-            return None
-        if not Path(name).is_file():
-            raise errors.UsageError(
-                f"{origin}: there is no file {name}", tip="an empty name means no configuration"
-            )
-        return read_config_file(Path(name).absolute())
+        return read_config_file(Path(name).absolute()) if name else None
     for parent in (folder, *folder.parents):
-        if (parent / CONFIG_NAME).is_file():
-            return read_config_file(parent / CONFIG_NAME)
-        if (parent / "pyproject.toml").is_file():
-            config = read_config_file(parent / "pyproject.toml")
-            if config is not None:
+        for file in (parent / CONFIG_NAME, parent / "pyproject.toml"):
+            if file.is_file() and (config := read_config_file(file)) is not None:
                 return config
     return None
+
+
+def _find_here(named: str | None = None) -> ConfigFile | None:
+    """Return the file that holds in the current folder, by the process's environment."""
+    return find_config_file(Path.cwd(), os.environ, named)
 
 
 @cache
@@ -94,21 +94,12 @@ def read_config_file(path: Path) -> ConfigFile | None:
         raise errors.DataError(f"cannot read {path}: {cause.strerror}") from cause
     except UnicodeDecodeError:
         raise errors.DataError(f"{path} is not UTF-8 text", tip="save it as UTF-8") from None
-    if path.name == "pyproject.toml" and "rocm-wheels" not in text:
-        return None
-    try:
-        table = toml_reader.parse_toml(text, name=str(path))
-    except errors.DataError:
-        if path.name == "pyproject.toml" and "[tool.rocm-wheels" not in text:
-            return None  # nothing of ours; it may be a template
-        raise
-    if path.name == "pyproject.toml":
-        tools = table.get("tool")
-        ours = tools.get("rocm-wheels") if isinstance(tools, dict) else None
-        if not isinstance(ours, dict):
-            return None
-        table = ours
-    return ConfigFile(path, table)
+    if path.name != "pyproject.toml":
+        return ConfigFile(path, toml_reader.parse_toml(text, name=str(path)))
+    if "[tool.rocm-wheels" not in text:
+        return None  # nothing of ours; it may be a template
+    ours = toml_reader.parse_toml(text, name=str(path)).get("tool", {}).get("rocm-wheels")
+    return ConfigFile(path, ours) if isinstance(ours, dict) else None
 
 
 def read_command_defaults(command: Command, named: str | None) -> tuple[dict[str, Any], dict[str, str]]:
@@ -116,28 +107,35 @@ def read_command_defaults(command: Command, named: str | None) -> tuple[dict[str
 
     Raises DataError for a key that is no option, and for a value of another shape than the option takes.
     """
-    config = find_config_file(Path.cwd(), os.environ, named)
+    config = _find_here(named)
     if config is None:
         return {}, {}
     _check_top_level(config)
-    options = {name.lstrip("-"): option for option in list_options(command) for name in _list_names(option)}
+    # a file has long names, and no --no-X, which is X = false
+    options = {
+        name[2:]: option for option in list_options(command) for name in option.opts if name.startswith("--")
+    }
+    own_table: Any = config.table
+    for word in command.words:
+        own_table = own_table.get(word) if isinstance(own_table, dict) else None
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
-    for words, table in _list_tables(config, command.words):
+    # the keys above all tables, then the command's own, which win
+    for words, table in (((), config.table), (command.words, own_table)):
         keys: dict[str, str] = {}
-        for key, value in table.items():
+        for key, value in table.items() if isinstance(table, Mapping) else ():
             if isinstance(value, dict):
                 continue  # the table of a command below
             option = options.get(key)
-            if option is None:
-                if not words:
-                    continue  # of other commands
-                raise errors.DataError(
-                    f"{config.locate(*words, key)}: `{' '.join(words)}` has no option --{key}"
-                    f"{tables.suggest_name(key, options)}",
-                    tip=f"`rocm-wheels {' '.join(words)} --help` lists its options",
-                )
             place = config.locate(*words, key)
+            if option is None and words:
+                raise errors.DataError(
+                    f"{place}: `{' '.join(words)}` has no option --{key}{tables.suggest_name(key, options)}",
+                    tip=f"`rocm-wheels {' '.join(words)} --help` lists its options; what became of those of"
+                    " before is in the changelog",
+                )
+            if option is None:
+                continue  # of other commands
             if (other := keys.setdefault(str(option.name), key)) != key:
                 raise errors.DataError(
                     f"{place}: {key} and {other} are one option", tip="leave one of them out"
@@ -151,7 +149,7 @@ def list_configured_folders(named: str | None) -> list[project_names.RecipeFolde
     """Return the folders of ``recipe-dir`` in the file that holds here. Raises UsageError and DataError."""
     from rocm_wheels.models import project_names
 
-    config = find_config_file(Path.cwd(), os.environ, named)
+    config = _find_here(named)
     value = config.table.get(_RECIPE_KEY, []) if config else []
     if config is None or not value:
         return []
@@ -162,39 +160,27 @@ def list_configured_folders(named: str | None) -> list[project_names.RecipeFolde
     return [project_names.RecipeFolder(config.path.parent / Path(text).expanduser(), place) for text in texts]
 
 
-def read_settings() -> dict[str, str]:
-    """Return the settings of the file that holds here, as variables. Raises UsageError and DataError."""
+def read_settings() -> dict[str, tuple[str, str]]:
+    """Return the settings of the file that holds here: variable → value and ``FILE: KEY``.
+
+    Raises UsageError and DataError.
+    """
     context = click.get_current_context(silent=True)
-    config = find_config_file(Path.cwd(), os.environ, context.meta.get(CONFIG_FILE) if context else None)
-    if config is None:
-        return {}
-    return {SETTINGS[key]: _read_setting(config, key) for key in SETTINGS if key in config.table}
+    config = _find_here(context.meta.get(CONFIG_FILE) if context else None)
+    return _check_settings(config) if config else {}
 
 
-def _read_setting(config: ConfigFile, key: str) -> str:
-    text = str(config.table[key])
-    try:
-        environment_numbers.read_number({SETTINGS[key]: text or "none"}, SETTINGS[key])
-    except errors.UsageError as wrong:
-        raise errors.DataError(f"{config.locate(key)}: {wrong}", tip=wrong.tip) from None
-    return text
-
-
-def _list_names(option: Option) -> list[str]:
-    """Return the long names of an option that a file may have: no ``--no-X``, which is ``X = false``."""
-    return [name for name in option.opts if name.startswith("--")]
-
-
-def _list_tables(
-    config: ConfigFile, words: tuple[str, ...]
-) -> Iterator[tuple[tuple[str, ...], Mapping[str, Any]]]:
-    """Yield the keys above all tables, then the command's table; a later one wins."""
-    yield (), config.table
-    table: Any = config.table
-    for word in words:
-        table = table.get(word) if isinstance(table, dict) else None
-    if isinstance(table, dict):
-        yield words, table
+def _check_settings(config: ConfigFile) -> dict[str, tuple[str, str]]:
+    settings = {}
+    for key, variable in SETTINGS.items():
+        if key in config.table:
+            text = str(config.table[key])
+            try:
+                environment_numbers.read_number({variable: text or "none"}, variable)
+            except errors.UsageError as wrong:
+                raise errors.DataError(f"{config.locate(key)}: {wrong}", tip=wrong.tip) from None
+            settings[variable] = text, config.locate(key)
+    return settings
 
 
 def _check_top_level(config: ConfigFile) -> None:
@@ -203,23 +189,18 @@ def _check_top_level(config: ConfigFile) -> None:
 
     entries = [entry for entry in vars(catalogue).values() if isinstance(entry, catalogue.Entry)]
     shared = [word[2:].partition("/")[0] for entry in entries for word in entry.names if word[:2] == "--"]
-    shared.append(_RECIPE_KEY)
-    context = click.Context(main.cli, info_name="rocm-wheels")
-    commands = main.cli.list_commands(context)
+    shared += [_RECIPE_KEY, *SETTINGS]
+    commands = main.cli.list_commands(click.Context(main.cli, info_name="rocm-wheels"))
+    _check_settings(config)
     for key, value in config.table.items():
-        if isinstance(value, dict):
-            if key not in commands:
-                new, _ = split_alias(main.cli.list_aliases().get(key, ""))
-                raise errors.DataError(
-                    f"{config.locate(key)}: there is no command {key}"
-                    + (f"; it is [{'.'.join(new)}]" if new else tables.suggest_name(key, commands))
-                )
-        elif key in SETTINGS:
-            _read_setting(config, key)
-        elif key not in shared:
+        if isinstance(value, dict) and key not in commands:
+            new, _ = split_alias(main.cli.list_aliases().get(key, ""))
+            hint = f"; it is [{'.'.join(new)}]" if new else tables.suggest_name(key, commands)
+            raise errors.DataError(f"{config.locate(key)}: there is no command {key}{hint}")
+        if not isinstance(value, dict) and key not in shared:
             raise errors.DataError(
                 f"{config.locate(key)} is no option that several commands "
-                f"share{tables.suggest_name(key, [*shared, *SETTINGS])}",
+                f"share{tables.suggest_name(key, shared)}",
                 tip="an option of one command stands in the command's table, such as [build]",
             )
 
@@ -233,21 +214,19 @@ def _convert_value(option: Option, value: Any, place: str, folder: Path) -> Any:
     items = value if isinstance(value, list) else [value]
     if any(isinstance(item, (bool, dict, list)) for item in items):
         raise errors.DataError(f"{place} takes text or a number, not {_format_value(value)}")
-    texts = [_resolve_path(option, str(item), folder) for item in items]
+    texts = [str(item) for item in items]
+    is_path = isinstance(option.type, (click.Path, click.File)) or re.search(
+        r"\b(DIR|FILE)\b", option.metavar or ""
+    )
+    if is_path:  # a relative one is seen from the file's folder
+        texts = [
+            text if not text or "://" in text else str(folder / Path(text).expanduser()) for text in texts
+        ]
     if option.multiple:
         return texts
     if isinstance(value, list) and not option.takes_list:
         raise errors.DataError(f"{place} takes one value, not a list")
     return ",".join(texts)
-
-
-def _resolve_path(option: Option, text: str, folder: Path) -> str:
-    """Return a relative path as it is seen from the file's folder; other values as they are."""
-    places = re.split(r"[|…\[\]]", option.metavar or "")
-    is_path = isinstance(option.type, (click.Path, click.File)) or {"DIR", "FILE"} & set(places)
-    if not is_path or not text or "://" in text:
-        return text
-    return str(folder / Path(text).expanduser())
 
 
 def _format_value(value: Any) -> str:
@@ -259,37 +238,29 @@ def _format_value(value: Any) -> str:
 def check_config_file(config: ConfigFile, root: Group) -> list[tuple[str, str, str]]:
     """Return every entry of a file: command (empty: all), option, value. Raises DataError for a wrong one."""
     _check_top_level(config)
-    rows = [
-        ("", key, _format_value(value)) for key, value in config.table.items() if not isinstance(value, dict)
-    ]
-    context = click.Context(root, info_name="rocm-wheels")
-    for key, table in config.table.items():
-        if isinstance(table, dict):
-            rows += _check_table(config, (key,), table, root.get_command(context, key))
-    return rows
+    return _check_table(config, (), config.table, root)
 
 
 def _check_table(
     config: ConfigFile, words: tuple[str, ...], table: Mapping[str, Any], command: click.Command | None
 ) -> list[tuple[str, str, str]]:
-    if isinstance(command, Group):
-        context = click.Context(command, info_name=words[-1])
-        rows = []
-        for key, value in table.items():
-            names = command.list_commands(context)
-            if not isinstance(value, dict) or key not in names:
-                raise errors.DataError(
-                    f"{config.locate(*words, key)}: `{' '.join(words)}` has no command {key}"
-                    f"{tables.suggest_name(key, names)}"
-                )
-            rows += _check_table(config, (*words, key), value, command.get_command(context, key))
-        return rows
-    assert isinstance(command, Command)
+    rows = []
+    context = click.Context(command or Command(None), info_name=words[-1] if words else "rocm-wheels")
+    names = command.list_commands(context) if isinstance(command, Group) else []
     for key, value in table.items():
-        if isinstance(value, dict):
-            raise errors.DataError(f"{config.locate(*words, key)}: `{' '.join(words)}` has no command {key}")
-    read_command_defaults(command, str(config.path))
-    return [(" ".join(words), key, _format_value(value)) for key, value in table.items()]
+        if isinstance(value, dict) and key in names:
+            assert isinstance(command, Group)
+            rows += _check_table(config, (*words, key), value, command.get_command(context, key))
+        elif isinstance(value, dict) or (names and words):
+            raise errors.DataError(
+                f"{config.locate(*words, key)}: `{' '.join(words)}` has no command {key}"
+                f"{tables.suggest_name(key, names)}"
+            )
+        else:
+            rows.append((" ".join(words), key, _format_value(value)))
+    if isinstance(command, Command) and not isinstance(command, Group):
+        read_command_defaults(command, str(config.path))
+    return rows
 
 
 @click.command("settings", cls=Command)
@@ -304,10 +275,9 @@ def settings_command(ctx: click.Context, words: tuple[str, ...], as_json: bool) 
       rocm-wheels settings
       rocm-wheels settings build
     """
-
     root = ctx.find_root().command
     assert isinstance(root, Group)
-    config = find_config_file(Path.cwd(), os.environ, ctx.meta.get(CONFIG_FILE))
+    config = _find_here(ctx.meta.get(CONFIG_FILE))
     entries = check_config_file(config, root) if config else []
     path = str(config.path) if config else None
     if words:
@@ -342,12 +312,12 @@ def _list_values(ctx: click.Context, root: Group, words: Sequence[str]) -> list[
         elif source is ParameterSource.DEFAULT_MAP and origin is not None:
             place = origin
         rows.append((entry.spelling, _describe_value(context.params.get(name)), place))
-    settings, config = read_settings(), find_config_file(Path.cwd(), os.environ, ctx.meta.get(CONFIG_FILE))
+    settings = read_settings()
     for key, variable in SETTINGS.items():
         if os.environ.get(variable):
             rows.append((key, os.environ[variable], f"variable {variable}"))
-        elif config is not None and variable in settings:
-            rows.append((key, settings[variable], config.locate(key)))
+        elif variable in settings:
+            rows.append((key, *settings[variable]))
     return rows
 
 
