@@ -1,40 +1,134 @@
 """Write audit reports for others: lines, SARIF and JUnit; the page is in ``page``.
 
 SARIF 2.1.0 (OASIS) is what code scanning of GitHub and editors read: rules are the tables of checks, a wheel
-is an artifact, a member of it an artifact inside; so is a set, and what it has no wheel of. Nothing that a
-wheel says reaches a page unescaped.
+is an artifact, a member of it an artifact inside; so is a set, and what it has no wheel of.
 """
 
 from __future__ import annotations
 
 import json
-import platform
-from collections.abc import Iterable, Sequence
+import posixpath
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import quote
 
-from rocm_wheels.audit import audited_set, audited_wheel, page
+from packaging.utils import canonicalize_name
+
+from rocm_wheels.audit.audited_set import SetReport
+from rocm_wheels.audit.audited_wheel import (
+    SEVERITIES,
+    SEVERITY_WORDS,
+    AuditReport,
+    CheckReport,
+    list_base_targets,
+)
 from rocm_wheels.audit.checks import ALL_CHECKS, get_check_id
 from rocm_wheels.audit.definition import AuditCheck
 from rocm_wheels.core import files, junit, tables
-from rocm_wheels.core.errors import Finding, Severity
+from rocm_wheels.core.errors import Finding
 from rocm_wheels.wheels.zip_format import ARCHIVE_FAULTS
 
 _SARIF_LEVELS = {"error": "error", "warning": "warning", "info": "note", "ok": "none"}
 _SARIF_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
-_SARIF_SUBJECT = "analysisTarget"
 _MOST_MEMBERS = 3
 _MOST_ALIKE = 3  # findings of one check that are told in full
+_MOST_SINGLE = 30  # libraries of a project; of more, those of one folder with the same targets are one name
+_KERNEL_FILE = re.compile(r"\.(co|hsaco|kpack)$")
+_PYTHON_SUFFIX = re.compile(r"\.cpython-3\d+t?-")
 
 
-def format_audits(
-    reports: Sequence[audited_wheel.AuditReport], of_set: audited_set.SetReport | None = None
-) -> list[str]:
+@dataclass(frozen=True)
+class FindingGroup:
+    """What is said alike: the first finding, and the members by the wheel, or file of a set, they are in."""
+
+    finding: Finding
+    places: dict[str, list[str]] = field(default_factory=dict)
+
+
+def group_findings(reports: Iterable[CheckReport]) -> list[FindingGroup]:
+    """Return the findings of reports, those that say the same once, errors first."""
+    groups: dict[tuple[str, str, str], FindingGroup] = {}
+    for report in reports:
+        for finding in report.findings:
+            key = finding.severity, finding.check, finding.message
+            places = groups.setdefault(key, FindingGroup(finding)).places
+            if isinstance(report, SetReport):
+                places.setdefault(finding.subject or "the set", [])
+            else:
+                places.setdefault(report.title, []).extend([finding.subject] if finding.subject else [])
+    return sorted(groups.values(), key=lambda group: SEVERITIES.index(group.finding.severity))
+
+
+def count_severities(reports: Iterable[CheckReport]) -> dict[str, int]:
+    """Return how many errors, warnings and notes there are, by these words."""
+    counts = Counter(finding.severity for report in reports for finding in report.findings)
+    return {word: counts[severity] for severity, word in SEVERITY_WORDS.items()}  # type: ignore[index]
+
+
+@dataclass(frozen=True)
+class CodeRow:
+    """Libraries with code for the same targets: ``held`` in all wheels that have them, ``part`` in some."""
+
+    libraries: tuple[str, ...]
+    held: tuple[str, ...]
+    part: tuple[str, ...]
+
+
+def list_device_code(reports: Iterable[AuditReport]) -> list[CodeRow]:
+    """Return which libraries have code for which targets; those of several Pythons are one."""
+    members: dict[tuple[str, str], list[set[str]]] = {}
+    for report in reports:
+        project = str(canonicalize_name(report.wheel.name.partition("-")[0]))
+        in_wheel: dict[tuple[str, str], set[str]] = {}
+        for member, targets in report.libraries.items():
+            library = _PYTHON_SUFFIX.sub(".cpython-*-", member)
+            if _KERNEL_FILE.search(member):
+                library = f"{posixpath.dirname(member)}/*{posixpath.splitext(member)[1]}"
+            in_wheel.setdefault((project, library), set()).update(list_base_targets(targets))
+        for key, held in in_wheel.items():
+            members.setdefault(key, []).append(held)
+    rows: dict[tuple[tuple[str, ...], tuple[str, ...]], list[str]] = {}
+    for distribution in sorted({project for project, _ in members}):
+        states = {}
+        for (owner, library), groups in members.items():
+            if owner == distribution:
+                common, every = set.intersection(*groups), set().union(*groups)
+                states[library] = sort_targets(common), sort_targets(every - common)
+        for name, state in group_libraries(states):
+            rows.setdefault(state, []).append(f"{name} ({distribution})")
+    return [CodeRow(tuple(libraries), *state) for state, libraries in rows.items()]
+
+
+def sort_targets(targets: Iterable[str]) -> tuple[str, ...]:
+    """Return targets in the order in which people look for them: gfx90a before gfx1100."""
+    return tuple(sorted(targets, key=lambda name: (len(name), name)))
+
+
+def group_libraries(libraries: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Return a name a library; of very many, one for those of one folder that are alike."""
+    if len(libraries) <= _MOST_SINGLE:
+        return sorted(libraries.items())
+    shared: dict[tuple[str, Any], list[str]] = {}
+    for member, held in sorted(libraries.items()):
+        shared.setdefault((member.rpartition("/")[0], held), []).append(member)
+    return [
+        (
+            members[0] if len(members) == 1 else f"{folder}/ ({tables.format_count(len(members), 'file')})",
+            held,
+        )
+        for (folder, held), members in shared.items()
+    ]
+
+
+def format_audits(reports: Sequence[AuditReport], of_set: SetReport | None = None) -> list[str]:
     """Return reports as lines for people: of each the verdict, then errors and warnings; what failed first.
 
     Of one wheel alone notes are told, too, and with a recipe each check that did not run; of several, a wheel
-    in which nothing is wrong is one line. Of a set a table says which libraries have code for which targets.
+    in which nothing is wrong is one line. Of a set it is said which libraries have code for which targets.
     """
     lines = []
     if of_set is not None:
@@ -43,191 +137,143 @@ def format_audits(
             facts.append(f"{tables.format_count(of_set.older, 'older file')} of the index not read")
         lines += _format_report(of_set, facts)
     is_alone = len(reports) == 1
-    for report in sort_reports(reports):
-        moved = f"device code in {', '.join(report.archives)}" if report.archives else ""
-        jit = tables.format_count(len(report.jit_sources), "HIP source") + " that the user's machine compiles"
-        code = [" ".join(report.targets), moved, jit if report.jit_sources else ""]
+
+    def rank(report: AuditReport) -> int:
+        return min((SEVERITIES.index(f.severity) for f in report.findings), default=len(SEVERITIES))
+
+    for report in sorted(reports, key=rank):
+        code = [" ".join(report.targets)]
+        if report.archives:
+            code.append(f"device code in {', '.join(report.archives)}")
+        if report.jit_sources:
+            sources = tables.format_count(len(report.jit_sources), "HIP source")
+            code.append(f"{sources} that the user's machine compiles")
         facts = ["; ".join(filter(None, code)) or "no device code", tables.format_size(report.size)]
         facts.append(f"{tables.format_count(len(report.ran), 'check')}, {len(report.skipped)} skipped")
         lines += _format_report(report, facts, notes=is_alone)
         if is_alone and report.recipe:
             lines += [f"  skipped: {skip.check}: {skip.reason}" for skip in report.skipped]
     if of_set is not None:
-        lines += page.format_device_code(reports)
+        for row in list_device_code(reports):
+            targets = " ".join(row.held) or "no target"
+            some = f", in some wheels for {' '.join(row.part)}, too" if row.part else ""
+            lines.append(f"  code for {targets}{some}: {_join_members(row.libraries)}")
         lines += [f"  skipped: {skip.check}: {skip.reason}" for skip in of_set.skipped]
     return lines
 
 
-ReportT = TypeVar("ReportT", bound=audited_wheel.CheckReport)
-
-
-def sort_reports(reports: Iterable[ReportT]) -> list[ReportT]:
-    """Return reports by the gravest that was found, errors first; else in their order."""
-
-    def rank(report: ReportT) -> int:
-        ranks = (audited_wheel.SEVERITIES.index(finding.severity) for finding in report.findings)
-        return min(ranks, default=len(audited_wheel.SEVERITIES))
-
-    return sorted(reports, key=rank)
-
-
-def _format_report(
-    report: audited_wheel.CheckReport, facts: Sequence[str], *, notes: bool = True
-) -> list[str]:
+def _format_report(report: CheckReport, facts: Sequence[str], *, notes: bool = True) -> list[str]:
     counts = [
-        tables.format_count(number, audited_wheel.SEVERITY_WORDS[severity])
-        for severity in audited_wheel.SEVERITIES
-        if (number := sum(finding.severity == severity for finding in report.findings))
+        tables.format_count(number, word) for word, number in count_severities([report]).items() if number
     ]
-    ignored = [f"{len(report.ignored)} ignored"] if report.ignored else []
-    compared = getattr(report, "compared_with", "")
-    facts = [*facts, *ignored, *([f"compared with {compared}"] if compared else [])]
+    facts = [*facts, *([f"{len(report.ignored)} ignored"] if report.ignored else [])]
+    if compared := getattr(report, "compared_with", ""):
+        facts.append(f"compared with {compared}")
     verdict = f"{'passed' if report.passed else 'FAILED'} {report.title}"
     lines = [f"{verdict}: {', '.join(counts) or 'nothing found'} ({'; '.join(facts)})"]
-    for severity in audited_wheel.SEVERITIES if notes else audited_wheel.SEVERITIES[:-1]:
-        told: dict[str, int] = {}
-        for finding, members in _group_findings(report.findings, severity):
-            told[finding.check] = told.get(finding.check, 0) + 1
-            if told[finding.check] > _MOST_ALIKE:
-                continue
-            head = f"{audited_wheel.SEVERITY_WORDS[severity]} {get_check_id(finding.check)} {finding.check}"
-            shown = members[:_MOST_MEMBERS]
-            if len(members) > _MOST_MEMBERS:
-                shown = [*shown, f"{len(members) - _MOST_MEMBERS} more"]
-            lines += [f"  {head}", *([f"    {', '.join(shown)}"] if shown else []), f"    {finding.message}"]
-            lines += [f"    tip: {finding.tip}"] if finding.tip else []
-        for check, number in told.items():
-            if number > _MOST_ALIKE:
-                count = tables.format_count(number - _MOST_ALIKE, "other finding")
-                lines.append(f"  {count} of {check}: --json and --report have all")
+    groups: dict[tuple[str, str], list[FindingGroup]] = {}
+    for group in group_findings([report]):
+        if notes or group.finding.severity != "info":
+            groups.setdefault((group.finding.severity, group.finding.check), []).append(group)
+    for (severity, check), alike in groups.items():
+        for group in alike[:_MOST_ALIKE]:
+            members = group.places if isinstance(report, SetReport) else group.places[report.title]
+            named = [member for member in members if member != "the set"]
+            lines.append(f"  {SEVERITY_WORDS[severity]} {get_check_id(check)} {check}")
+            lines += [f"    {_join_members(named)}"] if named else []
+            lines.append(f"    {group.finding.message}")
+            lines += [f"    tip: {group.finding.tip}"] if group.finding.tip else []
+        if (hidden := len(alike) - _MOST_ALIKE) > 0:
+            count = tables.format_count(hidden, "other finding")
+            lines.append(f"  {count} of {check}: --json and --report have all")
     return lines
 
 
-def _group_findings(findings: Iterable[Finding], severity: Severity) -> list[tuple[Finding, list[str]]]:
-    groups: dict[tuple[str, str], tuple[Finding, list[str]]] = {}
-    for finding in findings:
-        if finding.severity == severity:
-            _, members = groups.setdefault((finding.check, finding.message), (finding, []))
-            members += [finding.subject] if finding.subject else []
-    return list(groups.values())
+def _join_members(members: Sequence[str]) -> str:
+    more = [f"{len(members) - _MOST_MEMBERS} more"] if len(members) > _MOST_MEMBERS else []
+    return ", ".join([*members[:_MOST_MEMBERS], *more])
 
 
 def explain_check(check: AuditCheck) -> list[str]:
     """Return what a check is about, for people."""
-    return [
-        f"{check.id} {check.name} ({audited_wheel.SEVERITY_WORDS[check.severity]})",
+    lines = [
+        f"{check.id} {check.name} ({SEVERITY_WORDS[check.severity]})",
         f"  looks for: {check.looks_for}",
         f"  why: {check.why}",
         f"  fix: {check.fix}",
-        *([f"  {name}: {text}" for name, text in ARCHIVE_FAULTS.items()] if check.name == "archive" else []),
-        *(["  needs: a recipe (--by-recipe)"] if check.needs_recipe else []),
-        *(["  needs: a set (--set)"] if check.kind == "set" else []),
     ]
+    if check.name == "archive":
+        lines += [f"  {name}: {text}" for name, text in ARCHIVE_FAULTS.items()]
+    lines += ["  needs: a recipe (--by-recipe)"] if check.needs_recipe else []
+    return [*lines, *(["  needs: a set (--set)"] if check.kind == "set" else [])]
 
 
-def make_sarif(reports: Sequence[audited_wheel.CheckReport], version: str) -> dict[str, Any]:
-    """Return reports as a SARIF log; what is ignored is there as suppressed."""
-    artifacts = _SarifArtifacts()
+def write_sarif_file(path: Path, reports: Sequence[CheckReport], version: str) -> None:
+    """Write reports as a SARIF log; what is ignored is there as suppressed."""
+    artifacts: dict[
+        str, dict[str, Any]
+    ] = {}  # by names that only this log knows; ``places`` are theirs in it
+    places: dict[str, int] = {}
     results: list[dict[str, Any]] = []
+    numbers = {check.name: number for number, check in enumerate(ALL_CHECKS)}
     for report in reports:
-        uri = quote(report.wheel.name if isinstance(report, audited_wheel.AuditReport) else report.title)
-        if isinstance(report, audited_wheel.AuditReport):
-            artifacts.add(uri, length=report.size, hashes={"sha-256": report.sha256}, roles=[_SARIF_SUBJECT])
-        else:
-            artifacts.add(uri, roles=[_SARIF_SUBJECT])
+        is_wheel = isinstance(report, AuditReport)
+        uri = quote(report.wheel.name if isinstance(report, AuditReport) else report.title)
+        artifact = artifacts.setdefault(uri, {"location": {"uri": uri}})
+        artifact["roles"] = ["analysisTarget"]
+        places.setdefault(uri, len(places))
+        if isinstance(report, AuditReport):
+            artifact |= {"length": report.size, "hashes": {"sha-256": report.sha256}}
         for finding in (*report.findings, *report.ignored):
             place = uri
-            if finding.subject and isinstance(report, audited_wheel.AuditReport):
-                place = artifacts.add_member(uri, finding.subject)
-            elif finding.subject:  # of a set: a file of it
-                place = artifacts.add(quote(finding.subject))
-            result = _make_sarif_result(finding, place, artifacts.numbers[place])
+            if finding.subject and is_wheel:  # a member of it
+                place, location = f"{uri}/{quote(finding.subject)}", {"uri": quote(f"/{finding.subject}")}
+                artifacts.setdefault(place, {"location": location, "parentIndex": places[uri]})
+            elif finding.subject:  # a file of the set
+                place = quote(finding.subject)
+                artifacts.setdefault(place, {"location": {"uri": place}})
+            text = ": ".join(filter(None, (finding.subject, finding.message)))
+            at = {"uri": place, "index": places.setdefault(place, len(places))}
+            result: dict[str, Any] = {
+                "ruleId": get_check_id(finding.check),
+                "ruleIndex": numbers[finding.check],
+                "level": _SARIF_LEVELS[finding.severity],
+                "message": {"text": f"{text}. {finding.tip}" if finding.tip else text},
+                "locations": [{"physicalLocation": {"artifactLocation": at}}],
+            }
             if finding in report.ignored:
                 result["suppressions"] = [{"kind": "external"}]
             results.append(result)
-    driver = {"name": "rocm-wheels", "version": version, "rules": [_make_sarif_rule(c) for c in ALL_CHECKS]}
-    run = {"tool": {"driver": driver}, "artifacts": artifacts.listed, "results": results}
-    return {"$schema": _SARIF_SCHEMA, "version": "2.1.0", "runs": [run]}
+    rules = [
+        {
+            "id": check.id,
+            "name": "".join(word.capitalize() for word in check.name.split("-")),
+            "shortDescription": {"text": check.looks_for},
+            "fullDescription": {"text": check.why},
+            "help": {"text": check.fix},
+            "defaultConfiguration": {"level": _SARIF_LEVELS[check.severity]},
+        }
+        for check in ALL_CHECKS
+    ]
+    driver = {"name": "rocm-wheels", "version": version, "rules": rules}
+    run = {"tool": {"driver": driver}, "artifacts": list(artifacts.values()), "results": results}
+    log = {"$schema": _SARIF_SCHEMA, "version": "2.1.0", "runs": [run]}
+    files.write_atomically(path, json.dumps(log, indent=1) + "\n")
 
 
-class _SarifArtifacts:
-    """The artifacts of a log; ``numbers`` are their places in it, by URI."""
-
-    def __init__(self) -> None:
-        self.listed: list[dict[str, Any]] = []
-        self.numbers: dict[str, int] = {}
-
-    def add(self, uri: str, **facts: object) -> str:
-        """Add an artifact, or what else is known of one that is there; return its URI."""
-        if uri not in self.numbers:
-            self.numbers[uri] = len(self.listed)
-            self.listed.append({"location": {"uri": uri}})
-        self.listed[self.numbers[uri]].update(facts)
-        return uri
-
-    def add_member(self, parent: str, member: str) -> str:
-        """Add a member of an artifact; return the URI of it inside that."""
-        uri = f"{parent}/{quote(member)}"
-        if uri not in self.numbers:
-            self.numbers[uri] = len(self.listed)
-            location = {"uri": quote(f"/{member}")}
-            self.listed.append({"location": location, "parentIndex": self.numbers[parent]})
-        return uri
-
-
-def _make_sarif_rule(check: AuditCheck) -> dict[str, Any]:
-    return {
-        "id": check.id,
-        "name": "".join(word.capitalize() for word in check.name.split("-")),
-        "shortDescription": {"text": check.looks_for},
-        "fullDescription": {"text": check.why},
-        "help": {"text": check.fix},
-        "defaultConfiguration": {"level": _SARIF_LEVELS[check.severity]},
-    }
-
-
-def _make_sarif_result(finding: Finding, uri: str, place: int) -> dict[str, Any]:
-    rule = next(number for number, check in enumerate(ALL_CHECKS) if check.name == finding.check)
-    text = ": ".join(filter(None, (finding.subject, finding.message)))
-    return {
-        "ruleId": ALL_CHECKS[rule].id,
-        "ruleIndex": rule,
-        "level": _SARIF_LEVELS[finding.severity],
-        "message": {"text": f"{text}. {finding.tip}" if finding.tip else text},
-        "locations": [{"physicalLocation": {"artifactLocation": {"uri": uri, "index": place}}}],
-    }
-
-
-def write_report(
-    path: Path,
-    reports: Sequence[audited_wheel.AuditReport],
-    of_set: audited_set.SetReport | None,
-    version: str,
-    when: str,
-) -> None:
-    """Write reports in the form that the file's name ends with: a page, SARIF, or JUnit XML."""
-    every = [*reports, *([of_set] if of_set is not None else [])]
-    if path.suffix == ".html":
-        files.write_atomically(path, page.render_audit_page(reports, version, of_set))
-    elif path.suffix == ".sarif":
-        files.write_atomically(path, json.dumps(make_sarif(every, version), indent=1) + "\n")
-    else:
-        junit.write_junit_file(path, make_junit_suites(every), when=when, host=platform.node())
-
-
-def make_junit_suites(reports: Sequence[audited_wheel.CheckReport]) -> list[junit.JunitSuite]:
-    """Return a suite for each report and a case for each check; errors are failures, warnings pass."""
+def write_junit_file(path: Path, reports: Sequence[CheckReport], *, when: str, host: str) -> None:
+    """Write a suite for each report and a case for each check; errors are failures, warnings pass."""
     suites = []
     for report in reports:
+        skipped = {skip.check: skip.reason for skip in report.skipped}
         cases = []
         for check in ALL_CHECKS:
-            skip = next((skip for skip in report.skipped if skip.check == check.name), None)
             errors = [f for f in report.errors if f.check == check.name]
-            if skip is None and check.name not in report.ran and not errors:
+            if check.name not in (*skipped, *report.ran) and not errors:
                 continue
             reasons = [": ".join(filter(None, (f.subject, f.message))) for f in errors]
-            reason = skip.reason if skip else "\n".join(reasons)
-            tag: junit.JunitTag = "skipped" if skip else "failure" if errors else ""
+            reason = skipped.get(check.name, "\n".join(reasons))
+            tag: junit.JunitTag = "skipped" if check.name in skipped else "failure" if errors else ""
             cases.append(junit.JunitCase("audit", f"{check.id} {check.name}", 0.0, tag, "AuditError", reason))
         suites.append(junit.JunitSuite(report.title, tuple(cases)))
-    return suites
+    junit.write_junit_file(path, suites, when=when, host=host)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -127,7 +128,7 @@ def audit_command(
     begun = evidence.describe_origin("audit")
     audit = audit_wheels(_read_request(wheels, place, options))
     for path in reports:
-        outputs.write_report(path, audit.wheels, audit.of_set, __version__, begun["when"])
+        _write_report(path, audit, begun["when"])
     document: dict[str, object] = {**begun, "wheels": [report.to_json() for report in audit.wheels]}
     if audit.of_set is not None:
         document["set"] = audit.of_set.to_json()
@@ -149,6 +150,17 @@ def _explain_checks(word: str, *, as_json: bool) -> None:
     rows = [(check.id, check.name, check.severity, check.looks_for) for check in chosen]
     lines = tables.align_rows(rows) if word == _EVERY_CHECK else outputs.explain_check(chosen[0])
     print_result({"checks": [check.to_json() for check in chosen]}, lines, as_json=as_json)
+
+
+def _write_report(path: Path, audit: AuditResult, when: str) -> None:
+    from rocm_wheels.audit import outputs, page
+
+    if path.suffix == ".html":
+        files.write_atomically(path, page.render_audit_page(audit.wheels, __version__, audit.of_set))
+    elif path.suffix == ".sarif":
+        outputs.write_sarif_file(path, audit.reports, __version__)
+    else:
+        outputs.write_junit_file(path, audit.reports, when=when, host=platform.node())
 
 
 def _annotate(reports: Sequence[audited_wheel.CheckReport]) -> None:

@@ -108,7 +108,7 @@ def find_critical_path(run: run_record.RecordedRun) -> list[run_record.RecordedS
 
 def _list_files(run: run_record.RecordedRun) -> list[dict[str, Any]]:
     """Return every file that the steps made, or had made before, with the targets of its libraries."""
-    from rocm_wheels.audit import page
+    from rocm_wheels.audit import outputs
 
     files = []
     for step in run.steps.values():
@@ -121,7 +121,7 @@ def _list_files(run: run_record.RecordedRun) -> list[dict[str, Any]]:
                 "is_older": step.state == "skipped",
                 "version": output.text("version") or step.begun.text("version"),
                 "targets": ", ".join(targets) or ("none" if holder.get("targets") == [] else "not read"),
-                "libraries": page.group_libraries({name: frozenset(held.texts(name)) for name in held}),
+                "libraries": outputs.group_libraries({name: frozenset(held.texts(name)) for name in held}),
             }
             files.append(file)
     return files
