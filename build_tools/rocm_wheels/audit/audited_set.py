@@ -131,14 +131,13 @@ class SetReport(CheckReport):
         }
 
 
-@check(
-    "RW061 set-files (error)",
-    why="Installers refuse them, or install something else than was tested.",
-    fix="Publish the files again, as they were listed; a file of a name is never replaced by another.",
-    kind="set",
-)
+@check("RW061 set-files (error)", kind="set")
 def check_set_files(subject: AuditedSet) -> Findings:
-    """The files that the index, lock or set lists are there, with the digests that it states."""
+    """The files that the index, lock or set lists are there, with the digests that it states.
+
+    Why: Installers refuse them, or install something else than was tested.
+    Fix: Publish the files again, as they were listed; a file of a name is never replaced by another.
+    """
     for name, reason in sorted(subject.files.absent.items()):
         yield error(reason, name)
     for name, sha256 in sorted(subject.sha256_by_name.items()):

@@ -21,13 +21,12 @@ _ABI_OF_V6 = 4
 _MOST_LACKING = 0.05
 
 
-@check(
-    "RW033 target-list (error)",
-    why="Programs ask torch.cuda.get_arch_list() and are told of GPUs that it cannot use.",
-    fix="Build with a clean tree: the list changed between configuring and compiling.",
-)
+@check("RW033 target-list (error)")
 def check_target_list(wheel: AuditedWheel) -> Findings:
     """The targets that torch states are those it has code for.
+
+    Why: Programs ask torch.cuda.get_arch_list() and are told of GPUs that it cannot use.
+    Fix: Build with a clean tree: the list changed between configuring and compiling.
 
     An error where it holds code that it does not state; a warning where it states more, as a wheel whose code
     was pruned does. A split library may have the rest in device wheels that are not here.
@@ -44,13 +43,12 @@ def check_target_list(wheel: AuditedWheel) -> Findings:
         yield (warning if held < stated else error)(f"{message} {' '.join(sorted(held))}", member)
 
 
-@check(
-    "RW093 bundle-targets (error)",
-    why="Some operations fail on one kind of GPU alone: hipErrorNoBinaryForGpu.",
-    fix="Build again with a clean tree: an object was compiled for other targets.",
-)
+@check("RW093 bundle-targets (error)")
 def check_bundles(wheel: AuditedWheel) -> Findings:
     """Within a library, every kernel is there for the same targets.
+
+    Why: Some operations fail on one kind of GPU alone: hipErrorNoBinaryForGpu.
+    Fix: Build again with a clean tree: an object was compiled for other targets.
 
     An entry without code for a target that others have code for is a loss. Where a few bundles lack a target,
     they were compiled otherwise than the rest: an error in projects that recipes build, of which libraries
@@ -83,13 +81,13 @@ def _is_of_recipe(wheel: AuditedWheel) -> bool:
     return wheel.scan.name is not None and find_recipe(wheel.scan.name.name) is not None
 
 
-@check(
-    "RW036 code-object-version (warning)",
-    why="Loaders drop the older versions, which cannot state xnack and sramecc as IDs do.",
-    fix="Compile with -mcode-object-version=4 or newer.",
-)
+@check("RW036 code-object-version (warning)")
 def check_code_versions(wheel: AuditedWheel) -> Findings:
-    """Code objects are of version V4 or newer."""
+    """Code objects are of version V4 or newer.
+
+    Why: Loaders drop the older versions, which cannot state xnack and sramecc as IDs do.
+    Fix: Compile with -mcode-object-version=4 or newer.
+    """
     for member, objects in _list_code(wheel):
         old = {code.abi_version for code in objects if code.abi_version is not None} & set(range(_ABI_OF_V4))
         if old:
@@ -98,13 +96,13 @@ def check_code_versions(wheel: AuditedWheel) -> Findings:
             yield Finding(wheel.severity, message, subject=member)
 
 
-@check(
-    "RW037 feature-mixtures (warning)",
-    why="In one setting of the GPU a part of the package has no kernels.",
-    fix="Build all libraries for one list of targets.",
-)
+@check("RW037 feature-mixtures (warning)")
 def check_feature_mixtures(wheel: AuditedWheel) -> Findings:
-    """Code states xnack and sramecc everywhere or nowhere."""
+    """Code states xnack and sramecc everywhere or nowhere.
+
+    Why: In one setting of the GPU a part of the package has no kernels.
+    Fix: Build all libraries for one list of targets.
+    """
     stating: dict[tuple[str, str], dict[frozenset[str], str]] = {}
     for member, objects in _list_code(wheel):
         if kernel_databases.list_database_labels(member):
@@ -133,13 +131,13 @@ def _collect_signs(objects: Iterable[code_objects.CodeObject]) -> dict[tuple[str
     }
 
 
-@check(
-    "RW038 generic-targets (error)",
-    why="No runtime loads it; older runtimes pass over generic code of any version.",
-    fix="Compile with -mcode-object-version=6, or for the processors themselves.",
-)
+@check("RW038 generic-targets (error)")
 def check_generic_targets(wheel: AuditedWheel) -> Findings:
-    """Code for generic processors is of version V6."""
+    """Code for generic processors is of version V6.
+
+    Why: No runtime loads it; older runtimes pass over generic code of any version.
+    Fix: Compile with -mcode-object-version=6, or for the processors themselves.
+    """
     for member, objects in _list_code(wheel):
         generic = [code for code in objects if code.target.processor.endswith("-generic")]
         targets = " ".join(sorted({code.target.processor for code in generic}))
@@ -163,13 +161,13 @@ _DEVICE_REQUIREMENT = re.compile(r"amd-.*-device-")
 _PACKAGE_TARGET = re.compile(r"^(?:rocm-sdk|amd)-.*?-?(?P<label>gfx[\w-]+)$")
 
 
-@check(
-    "RW039 target-packages (error)",
-    why="The libraries of another GPU are installed: nothing runs.",
-    fix="Make METADATA and the code from one list of targets.",
-)
+@check("RW039 target-packages (error)")
 def check_target_packages(wheel: AuditedWheel) -> Findings:
-    """Packages for a GPU that it requires are for one of its targets."""
+    """Packages for a GPU that it requires are for one of its targets.
+
+    Why: The libraries of another GPU are installed: nothing runs.
+    Fix: Make METADATA and the code from one list of targets.
+    """
     if not wheel.targets:
         raise Skip("holds no device code")
     families = {name.lower(): set(targets) for name, targets in gfx.get_gfx_families().items()}

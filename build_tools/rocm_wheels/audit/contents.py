@@ -18,13 +18,12 @@ from rocm_wheels.wheels.hazards import HazardKind, InstalledContents
 _INSTALLER_FILES = ("direct_url.json", "INSTALLER", "REQUESTED")
 
 
-@check(
-    "RW001 archive (error)",
-    why="Installers refuse the wheel, or install something else than was packed.",
-    fix="Build the wheel again; whatever changed it after it was packed must write RECORD, too.",
-)
+@check("RW001 archive (error)")
 def check_archive(wheel: AuditedWheel) -> Findings:
     """Members are whole; RECORD, METADATA and names agree.
+
+    Why: Installers refuse the wheel, or install something else than was packed.
+    Fix: Build the wheel again; whatever changed it after it was packed must write RECORD, too.
 
     Device code and libraries that are damaged are told here as well: see ``scan_wheel``.
     """
@@ -33,45 +32,45 @@ def check_archive(wheel: AuditedWheel) -> Findings:
     yield from (replace(fault, tip=repair) for fault in _list_faults(wheel, "markers", "error"))
 
 
-@check(
-    "RW023 wheel-tags (error)",
-    why="Tools that read WHEEL take it for another platform; a sign of a file that was only renamed.",
-    fix="`rocm-wheels wheel retag` changes both.",
-)
+@check("RW023 wheel-tags (error)")
 def check_wheel_tags(wheel: AuditedWheel) -> Findings:
-    """WHEEL states the tags of the file name."""
+    """WHEEL states the tags of the file name.
+
+    Why: Tools that read WHEEL take it for another platform; a sign of a file that was only renamed.
+    Fix: `rocm-wheels wheel retag` changes both.
+    """
     yield from _list_faults(wheel, "tags", wheel.severity)
 
 
-@check(
-    "RW024 purelib (error)",
-    why="On systems where both folders differ it is installed into the wrong one.",
-    fix="The project's setup must tell that it has binary modules.",
-)
+@check("RW024 purelib (error)")
 def check_purelib(wheel: AuditedWheel) -> Findings:
-    """A wheel for a platform does not call itself pure."""
+    """A wheel for a platform does not call itself pure.
+
+    Why: On systems where both folders differ it is installed into the wrong one.
+    Fix: The project's setup must tell that it has binary modules.
+    """
     yield from _list_faults(wheel, "purelib", wheel.severity)
 
 
-@check(
-    "RW025 record-digests (error)",
-    why="Nobody can see whether a file was changed after it was installed.",
-    fix="Pack the wheel again: `rocm-wheels wheel retag` writes digests.",
-)
+@check("RW025 record-digests (error)")
 def check_record_digests(wheel: AuditedWheel) -> Findings:
-    """RECORD has a digest of each file, spelled as the specification says."""
+    """RECORD has a digest of each file, spelled as the specification says.
+
+    Why: Nobody can see whether a file was changed after it was installed.
+    Fix: Pack the wheel again: `rocm-wheels wheel retag` writes digests.
+    """
     broken = {fault.removeprefix(f"{wheel.scan.path}: ") for fault in wheel.scan.breaking_faults}
     for fault in _list_faults(wheel, "digests", "warning"):
         yield replace(fault, severity=wheel.severity) if fault.message in broken else fault
 
 
-@check(
-    "RW047 archive-form (error)",
-    why="The upload is refused.",
-    fix="`rocm-wheels wheel retag` writes the archive again.",
-)
+@check("RW047 archive-form (error)")
 def check_archive_form(wheel: AuditedWheel) -> Findings:
-    """Nothing that PyPI refuses in an archive that can be read."""
+    """Nothing that PyPI refuses in an archive that can be read.
+
+    Why: The upload is refused.
+    Fix: `rocm-wheels wheel retag` writes the archive again.
+    """
     for fault in wheel.scan.repairable:
         yield error(fault.removeprefix(f"{wheel.scan.path}: "))
 
@@ -85,14 +84,13 @@ def _list_faults(wheel: AuditedWheel, kind: str, severity: Severity) -> Findings
             yield Finding(severity, fault.removeprefix(prefix))
 
 
-@check(
-    "RW010 files (error)",
-    why="Parts of the package are missing at run time.",
-    fix="The build back end left them out: git-ignored files need to be named to some.",
-    needs_recipe=True,
-)
+@check("RW010 files (error)", needs_recipe=True)
 def check_files(wheel: AuditedWheel) -> Findings:
-    """The files that the recipe names are inside."""
+    """The files that the recipe names are inside.
+
+    Why: Parts of the package are missing at run time.
+    Fix: The build back end left them out: git-ignored files need to be named to some.
+    """
     if not wheel.project.checks.files:
         raise Skip("the recipe names no files")
     for pattern in wheel.project.checks.files:
@@ -100,24 +98,23 @@ def check_files(wheel: AuditedWheel) -> Findings:
             yield error(f"no member matches {pattern}")
 
 
-@check(
-    "RW054 allowed-contents (error)",
-    why="Files of other projects are overwritten, or programs appear that nobody has looked at.",
-    fix="Take it out of the wheel, or name it under checks.contents of the recipe.",
-    needs_recipe=True,
-)
+@check("RW054 allowed-contents (error)", needs_recipe=True)
 def check_allowed_contents(wheel: AuditedWheel) -> Findings:
-    """Nothing is installed but what the recipe allows."""
+    """Nothing is installed but what the recipe allows.
+
+    Why: Files of other projects are overwritten, or programs appear that nobody has looked at.
+    Fix: Take it out of the wheel, or name it under checks.contents of the recipe.
+    """
     yield from _list_disallowed(wheel, "allowed-contents")
 
 
-@check(
-    "RW055 startup-files (error)",
-    why="Lines of a .pth and the module sitecustomize run in every program of that environment.",
-    fix="Take it out; a recipe allows a .pth by checks.contents.startup_files.",
-)
+@check("RW055 startup-files (error)")
 def check_startup_files(wheel: AuditedWheel) -> Findings:
-    """Nothing runs whenever Python starts."""
+    """Nothing runs whenever Python starts.
+
+    Why: Lines of a .pth and the module sitecustomize run in every program of that environment.
+    Fix: Take it out; a recipe allows a .pth by checks.contents.startup_files.
+    """
     for hazard in _list_hazards(wheel, "startup-files"):
         if hazard.severity == "error" or not wheel.has_recipe:
             yield hazard
@@ -161,43 +158,43 @@ def find_disallowed_contents(
     return findings
 
 
-@check(
-    "RW056 environment-files (error)",
-    why="Whoever uses that environment next runs what the wheel has put there.",
-    fix="Give programs names of their own, and install nothing beside the package.",
-)
+@check("RW056 environment-files (error)")
 def check_environment_files(wheel: AuditedWheel) -> Findings:
-    """Nothing takes the place of python, pip or another project."""
+    """Nothing takes the place of python, pip or another project.
+
+    Why: Whoever uses that environment next runs what the wheel has put there.
+    Fix: Give programs names of their own, and install nothing beside the package.
+    """
     yield from _list_hazards(wheel, "environment-files")
 
 
-@check(
-    "RW057 file-types (error)",
-    why="Unpacked by root, setuid files run as root; installers write a link's target into a file.",
-    fix="Pack the files themselves, with mode 644 or 755.",
-)
+@check("RW057 file-types (error)")
 def check_file_types(wheel: AuditedWheel) -> Findings:
-    """No links, and no bits of users or groups."""
+    """No links, and no bits of users or groups.
+
+    Why: Unpacked by root, setuid files run as root; installers write a link's target into a file.
+    Fix: Pack the files themselves, with mode 644 or 755.
+    """
     yield from _list_hazards(wheel, "file-types")
 
 
-@check(
-    "RW058 colliding-names (error)",
-    why="On Windows and macOS one overwrites the other, unseen on Linux.",
-    fix="Rename one of them.",
-)
+@check("RW058 colliding-names (error)")
 def check_colliding_names(wheel: AuditedWheel) -> Findings:
-    """No names that differ by case or Unicode form alone."""
+    """No names that differ by case or Unicode form alone.
+
+    Why: On Windows and macOS one overwrites the other, unseen on Linux.
+    Fix: Rename one of them.
+    """
     yield from _list_hazards(wheel, "colliding-names")
 
 
-@check(
-    "RW059 metadata-text (error)",
-    why="Control characters hide text, or command a terminal; the rest is read in different ways.",
-    fix="Build the wheel again: no back end writes this.",
-)
+@check("RW059 metadata-text (error)")
 def check_metadata_text(wheel: AuditedWheel) -> Findings:
-    """METADATA, entry points and variant.json are plain text that can be read."""
+    """METADATA, entry points and variant.json are plain text that can be read.
+
+    Why: Control characters hide text, or command a terminal; the rest is read in different ways.
+    Fix: Build the wheel again: no back end writes this.
+    """
     hazards = list(_list_hazards(wheel, "metadata-text"))
     yield from hazards
     where = f"{wheel.dist_info}/{document.VARIANT_FILE_NAME}"
@@ -230,13 +227,13 @@ def _list_hazards(wheel: AuditedWheel, kind: HazardKind) -> Findings:
                 yield Finding(hazard.severity, hazard.text, subject=hazard.member)
 
 
-@check(
-    "RW011 installer-files (error)",
-    why="Installers take what direct_url.json or INSTALLER says for a fact of the user's machine.",
-    fix="Take the files out of the wheel: they come from packing an installed package.",
-)
+@check("RW011 installer-files (error)")
 def check_installer_files(wheel: AuditedWheel) -> Findings:
-    """No file that only installers may write."""
+    """No file that only installers may write.
+
+    Why: Installers take what direct_url.json or INSTALLER says for a fact of the user's machine.
+    Fix: Take the files out of the wheel: they come from packing an installed package.
+    """
     for name in _INSTALLER_FILES:
         if f"{wheel.dist_info}/{name}" in wheel.members:
             yield error("is written by installers and must not be in a wheel", f"{wheel.dist_info}/{name}")

@@ -1,13 +1,15 @@
 """What a check is: a function with ``@check``, where its rule is; ``checks`` has the tables of all.
 
-The first line of its docstring is what it looks for. Ids are for good: a check that goes leaves a gap, and a
-new one takes the next number. ``severity`` is the gravest that its findings have. **error**: it breaks on a
-machine that the tags promise, or an index refuses it; **warning**: untidy, and works; **info**: worth
-knowing. Of wheels that are held to a recipe, which are our own, some warnings are errors.
+Its docstring says what it looks for, why, and what to do about it, as people are shown it. Ids are for
+good: a check that goes leaves a gap, and a new one takes the next number. ``severity`` is the gravest that
+its findings have. **error**: it breaks on a machine that the tags promise, or an index refuses it;
+**warning**: untidy, and works; **info**: worth knowing. Of wheels that are held to a recipe, which are our
+own, some warnings are errors.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar, cast
@@ -77,20 +79,20 @@ DEFINED: list[AuditCheck] = []
 """The checks of the modules that were imported, in no order."""
 
 
-def check(
-    head: str, *, why: str, fix: str, kind: CheckKind = "wheel", needs_recipe: bool = False
-) -> Callable[[CheckT], CheckT]:
-    """Make a check of a function; the first line of its docstring says what it looks for.
+def check(head: str, *, kind: CheckKind = "wheel", needs_recipe: bool = False) -> Callable[[CheckT], CheckT]:
+    """Make a check of a function; ``head`` is as it is shown: ``RW012 elf-tag-too-old (error)``.
 
-    ``head`` is as it is shown: ``RW012 elf-tag-too-old (error)``.
+    What it looks for, why and what to do are said in the docstring: its first line, ``Why:`` and ``Fix:``.
     """
     identity, name, severity = head.split()
 
     def define(function: CheckT) -> CheckT:
-        first = (function.__doc__ or "").partition("\n")[0].rstrip(".")
-        looks_for = first if first[:2].isupper() else first[:1].lower() + first[1:]
+        first, *paragraphs = (inspect.getdoc(function) or "").split("\n\n")
+        looks_for = first.rstrip(".") if first[:2].isupper() else first[:1].lower() + first[1:].rstrip(".")
+        why, _, fix = " ".join(paragraphs[0].split()).partition(" Fix: ") if paragraphs else ("", "", "")
+        about = (looks_for, why.removeprefix("Why: "), fix)
         gravest = cast("Severity", severity.strip("()"))
-        DEFINED.append(AuditCheck(identity, name, gravest, looks_for, why, fix, kind, needs_recipe, function))
+        DEFINED.append(AuditCheck(identity, name, gravest, *about, kind, needs_recipe, function))
         return function
 
     return define

@@ -19,14 +19,13 @@ _FOREIGN_TIP = "the list of targets did not reach the compiler: look for another
 _DEVICE_WHEELS_TIP = "name the device wheels with those archives as well: they are read together"
 
 
-@check(
-    "RW017 device-code (error)",
-    why="Kernels are missing for a GPU: hipErrorNoBinaryForGpu at the first launch.",
-    fix="Build again with a clean tree, and look in the log for the target that was left out.",
-    needs_recipe=True,
-)
+@check("RW017 device-code (error)", needs_recipe=True)
 def check_device_code(wheel: AuditedWheel) -> Findings:
-    """Each library holds all, some or none of the targets."""
+    """Each library holds all, some or none of the targets.
+
+    Why: Kernels are missing for a GPU: hipErrorNoBinaryForGpu at the first launch.
+    Fix: Build again with a clean tree, and look in the log for the target that was left out.
+    """
     for member, rule in _match_rules(wheel):
         yield from _judge_library(wheel, member, rule)
 
@@ -62,14 +61,13 @@ def _judge_library(wheel: AuditedWheel, member: str, rule: DeviceCodeRule) -> Fi
         yield error(message, member)
 
 
-@check(
-    "RW016 device-libraries (error)",
-    why="A part of the project was not built for GPUs.",
-    fix="Look in the log for what configure said about HIP.",
-    needs_recipe=True,
-)
+@check("RW016 device-libraries (error)", needs_recipe=True)
 def check_device_libraries(wheel: AuditedWheel) -> Findings:
-    """The libraries that must hold device code exist."""
+    """The libraries that must hold device code exist.
+
+    Why: A part of the project was not built for GPUs.
+    Fix: Look in the log for what configure said about HIP.
+    """
     ruled = [rule for _, rule in _match_rules(wheel, damaged=True)]
     for rule in wheel.project.list_device_code_rules(wheel.expected.platform):
         if rule.required and rule not in ruled:
@@ -78,14 +76,13 @@ def check_device_libraries(wheel: AuditedWheel) -> Findings:
             yield error(message, tip=tip)
 
 
-@check(
-    "RW018 device-consistency (error)",
-    why="Part of the package runs on a GPU, and part of it does not.",
-    fix="Build again with a clean tree.",
-    needs_recipe=True,
-)
+@check("RW018 device-consistency (error)", needs_recipe=True)
 def check_consistency(wheel: AuditedWheel) -> Findings:
-    """Without stated targets: libraries agree."""
+    """Without stated targets: libraries agree.
+
+    Why: Part of the package runs on a GPU, and part of it does not.
+    Fix: Build again with a clean tree.
+    """
     if wheel.expected.targets is not None:
         raise Skip("the targets were stated, and each library is compared with them")
     groups: dict[tuple[str, ...], list[str]] = {}
@@ -106,14 +103,13 @@ def check_consistency(wheel: AuditedWheel) -> Findings:
                 yield error(f"holds {' '.join(extra)}, which {first} does not", member, _FOREIGN_TIP)
 
 
-@check(
-    "RW019 device-coverage (error)",
-    why="Nobody has said which targets that library must serve, so nothing checks it.",
-    fix="Say in the recipe, under checks.device_code, what the file must hold and why.",
-    needs_recipe=True,
-)
+@check("RW019 device-coverage (error)", needs_recipe=True)
 def check_coverage(wheel: AuditedWheel) -> Findings:
-    """Device code only where the recipe has a rule."""
+    """Device code only where the recipe has a rule.
+
+    Why: Nobody has said which targets that library must serve, so nothing checks it.
+    Fix: Say in the recipe, under checks.device_code, what the file must hold and why.
+    """
     ruled = {member for member, _ in _match_rules(wheel)}
     ruled.update(archive for member in wheel.moved_code for archive in wheel.find_archives(member))
     for member in sorted({*wheel.device_code, *wheel.moved_code} - ruled):

@@ -79,14 +79,13 @@ def _is_wheel_name(name: str) -> bool:
     return True
 
 
-@check(
-    "RW090 lost-wheels (error)",
-    why="Who has that Python, platform or GPU stays on the old release, or gets wheels that do not match.",
-    fix="Build what is missing; where support ends, let an exception say so.",
-    kind="set",
-)
+@check("RW090 lost-wheels (error)", kind="set")
 def check_lost_wheels(subject: AuditedSet) -> Findings:
-    """Against an older set: there is a wheel for each of its wheels."""
+    """Against an older set: there is a wheel for each of its wheels.
+
+    Why: Who has that Python, platform or GPU stays on the old release, or gets wheels that do not match.
+    Fix: Build what is missing; where support ends, let an exception say so.
+    """
     if subject.compared is None:
         raise Skip("there is no older set to compare with (--against)")
     matched = match_wheels(subject.compared.names, subject.sha256_by_name)
@@ -95,28 +94,26 @@ def check_lost_wheels(subject: AuditedSet) -> Findings:
         yield error("has no successor: no wheel here is of its project, Python, platform and label", name)
 
 
-@check(
-    "RW081 lost-files (error)",
-    why="Somebody imports or reads each of them; a whole package was left out before.",
-    fix="Look whether the sources took them out, or the build back end left them out.",
-    kind="drift",
-)
+@check("RW081 lost-files (error)", kind="drift")
 def check_lost_files(wheel: AuditedWheel) -> Findings:
-    """Against an older wheel: its files are there."""
+    """Against an older wheel: its files are there.
+
+    Why: Somebody imports or reads each of them; a whole package was left out before.
+    Fix: Look whether the sources took them out, or the build back end left them out.
+    """
     before, after = _list_plain_files(wheel.compared.wheel), _list_plain_files(wheel)
     lost = sorted(before.keys() - after.keys())
     if severity := _judge(wheel, "files-lost", len(before), len(lost)):
         yield from _name_files(lost, severity, "gone")
 
 
-@check(
-    "RW082 new-files (warning)",
-    why="Tests, headers or somebody else's package are downloaded and installed by everybody.",
-    fix="Look what brought them: a pattern of package data, a test folder, a bundled package.",
-    kind="drift",
-)
+@check("RW082 new-files (warning)", kind="drift")
 def check_new_files(wheel: AuditedWheel) -> Findings:
-    """Against an older wheel: not many files came along."""
+    """Against an older wheel: not many files came along.
+
+    Why: Tests, headers or somebody else's package are downloaded and installed by everybody.
+    Fix: Look what brought them: a pattern of package data, a test folder, a bundled package.
+    """
     before, after = _list_plain_files(wheel.compared.wheel), _list_plain_files(wheel)
     added = sorted(after.keys() - before.keys())
     if severity := _judge(wheel, "files-new", len(before), len(added)):
@@ -135,14 +132,13 @@ def _name_files(names: Iterable[str], severity: Severity, state: str) -> Finding
         yield Finding(severity, f"{count} of {folder or 'its root'} {verb} {state}: {listed}", "", subject)
 
 
-@check(
-    "RW083 lost-libraries (error)",
-    why="What is linked to such a library no longer loads; what imports such a module fails.",
-    fix="Bring it back, or build all that needs it again, and publish both together.",
-    kind="drift",
-)
+@check("RW083 lost-libraries (error)", kind="drift")
 def check_lost_libraries(wheel: AuditedWheel) -> Findings:
-    """Against an older wheel: its libraries and modules are there, under their SONAMEs."""
+    """Against an older wheel: its libraries and modules are there, under their SONAMEs.
+
+    Why: What is linked to such a library no longer loads; what imports such a module fails.
+    Fix: Bring it back, or build all that needs it again, and publish both together.
+    """
     before, after = _list_libraries(wheel.compared.wheel), _list_libraries(wheel)
     by_base: dict[str, list[str]] = {}
     for name in after:
@@ -158,14 +154,13 @@ def check_lost_libraries(wheel: AuditedWheel) -> Findings:
             yield (warning if _is_private(member) else error)(f"{message} is gone", member)
 
 
-@check(
-    "RW084 lost-symbols (error)",
-    why="Extensions that were built against the old library end with: undefined symbol.",
-    fix="Bring the symbols back, or build all that uses them again, and publish both together.",
-    kind="drift",
-)
+@check("RW084 lost-symbols (error)", kind="drift")
 def check_lost_symbols(wheel: AuditedWheel) -> Findings:
-    """Against an older wheel: libraries that others can link to export the same symbols."""
+    """Against an older wheel: libraries that others can link to export the same symbols.
+
+    Why: Extensions that were built against the old library end with: undefined symbol.
+    Fix: Bring the symbols back, or build all that uses them again, and publish both together.
+    """
     before, after = _list_libraries(wheel.compared.wheel), _list_libraries(wheel)
     for name in sorted(before.keys() & after.keys()):
         member = before[name]
@@ -202,14 +197,12 @@ def _list_exported(binary: loader.HostBinary) -> set[str]:
     }
 
 
-@check(
-    "RW085 needed-drift (warning)",
-    why="A feature is gone without a word, or the wheel needs what machines of users may not have.",
-    fix="Look in the log of configure which option or library it found otherwise.",
-    kind="drift",
-)
+@check("RW085 needed-drift (warning)", kind="drift")
 def check_needed_drift(wheel: AuditedWheel) -> Findings:
     """Against an older wheel: libraries are linked to the same libraries.
+
+    Why: A feature is gone without a word, or the wheel needs what machines of users may not have.
+    Fix: Look in the log of configure which option or library it found otherwise.
 
     What glibc and the compiler bring does not count: which of it is named goes with their versions.
     """
@@ -230,14 +223,12 @@ def check_needed_drift(wheel: AuditedWheel) -> Findings:
             yield note(f"is linked to {pairs}", after[name])
 
 
-@check(
-    "RW086 lost-targets (error)",
-    why="On GPUs that the wheel served before, the first kernel fails.",
-    fix="Build for those targets again; where support ends, let an exception say so.",
-    kind="drift",
-)
+@check("RW086 lost-targets (error)", kind="drift")
 def check_lost_targets(wheel: AuditedWheel) -> Findings:
     """Against an older wheel: each library and kernel database serves the same targets.
+
+    Why: On GPUs that the wheel served before, the first kernel fails.
+    Fix: Build for those targets again; where support ends, let an exception say so.
 
     Code for fewer features serves more, and so does code for a generic processor. What was moved into device
     wheels is looked for there; that a device wheel is gone, or a whole library, other checks tell.
@@ -255,14 +246,13 @@ def check_lost_targets(wheel: AuditedWheel) -> Findings:
             yield error(message, new.member if new is not None else library or "")
 
 
-@check(
-    "RW087 lost-kernels (error)",
-    why="Some operations fail, or are slow, on one kind of GPU alone.",
-    fix="Look which sources are no longer compiled for that target.",
-    kind="drift",
-)
+@check("RW087 lost-kernels (error)", kind="drift")
 def check_lost_kernels(wheel: AuditedWheel) -> Findings:
-    """Against an older wheel: as many code objects and kernel files for each target."""
+    """Against an older wheel: as many code objects and kernel files for each target.
+
+    Why: Some operations fail, or are slow, on one kind of GPU alone.
+    Fix: Look which sources are no longer compiled for that target.
+    """
     before, after = _collect_code(wheel.compared.wheel), _collect_code(wheel)
     for key in sorted(before.keys() & after.keys()):
         old, new = before[key], after[key]
@@ -277,14 +267,13 @@ def check_lost_kernels(wheel: AuditedWheel) -> Findings:
                 yield Finding(severity, message, subject=new.member)
 
 
-@check(
-    "RW088 size-drift (error)",
-    why="A library was grafted by mistake, debug information left in, or a part not built.",
-    fix="`rocm-wheels wheel diff` shows which files changed; limits can be set in a policy.",
-    kind="drift",
-)
+@check("RW088 size-drift (error)", kind="drift")
 def check_size_drift(wheel: AuditedWheel) -> Findings:
-    """Against an older wheel: neither it nor a file of it grew or shrank beyond the limits."""
+    """Against an older wheel: neither it nor a file of it grew or shrank beyond the limits.
+
+    Why: A library was grafted by mistake, debug information left in, or a part not built.
+    Fix: `rocm-wheels wheel diff` shows which files changed; limits can be set in a policy.
+    """
     old = wheel.compared.wheel
     before = {_mask_member(old, member.name): member.size for member in old.scan.members}
     rows: list[tuple[str, drift_limits.DriftMeasure, drift_limits.DriftMeasure, int, int]] = [
@@ -300,14 +289,12 @@ def check_size_drift(wheel: AuditedWheel) -> Findings:
             yield Finding(severity, message, _DIFF_TIP, subject)
 
 
-@check(
-    "RW089 requirement-drift (warning)",
-    why="Installers bring something else, or refuse what they installed before.",
-    fix="Look whether the project changed its requirements, or an edit of METADATA did.",
-    kind="drift",
-)
+@check("RW089 requirement-drift (warning)", kind="drift")
 def check_requirement_drift(wheel: AuditedWheel) -> Findings:
     """Against an older wheel: METADATA requires the same projects in the same way.
+
+    Why: Installers bring something else, or refuse what they installed before.
+    Fix: Look whether the project changed its requirements, or an edit of METADATA did.
 
     A pin may name another version, as each build does; which is right is told by the checks of pins.
     """

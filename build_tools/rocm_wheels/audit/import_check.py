@@ -88,14 +88,13 @@ def explain_no_import(
     return None
 
 
-@check(
-    "RW022 import (error)",
-    why="Nothing works.",
-    fix="The last lines that the process printed say what is missing.",
-    needs_recipe=True,
-)
+@check("RW022 import (error)", needs_recipe=True)
 def check_import(wheel: audited_wheel.AuditedWheel) -> Findings:
-    """It can be imported in a clean process, and says of itself what was built."""
+    """It can be imported in a clean process, and says of itself what was built.
+
+    Why: Nothing works.
+    Fix: The last lines that the process printed say what is missing.
+    """
     if wheel.scan.breaking_faults:
         raise Skip("not imported: its archive is damaged or does not agree with itself")
     if wheel.environment is None:

@@ -62,13 +62,12 @@ def collect_databases(members: Iterable[str]) -> tuple[KernelDatabase, ...]:
     return tuple(KernelDatabase(*key, frozenset(names)) for key, names in sorted(files.items()))
 
 
-@check(
-    "RW034 kernel-files (error)",
-    why="Matrix products fail on that GPU, when one of the shapes comes up.",
-    fix="Take the database whole, from one ROCm.",
-)
+@check("RW034 kernel-files (error)")
 def check_kernel_files(wheel: AuditedWheel) -> Findings:
     """Kernel databases have every file that their lists name.
+
+    Why: Matrix products fail on that GPU, when one of the shapes comes up.
+    Fix: Take the database whole, from one ROCm.
 
     Each file of code, of a database or not, holds code for the target that it is named for.
     """
@@ -165,13 +164,13 @@ def _list_missing_code(stem: str, files: Collection[str]) -> list[str]:
     return [] if f"{stem}.hsaco" in files else [f"{stem}.hsaco"]
 
 
-@check(
-    "RW035 kernel-targets (error)",
-    why="On that GPU the library fails, or is slow, although torch itself has code for it.",
-    fix="Take the files of that target from the same ROCm.",
-)
+@check("RW035 kernel-targets (error)")
 def check_kernel_targets(wheel: AuditedWheel) -> Findings:
-    """Each kernel database serves each target."""
+    """Each kernel database serves each target.
+
+    Why: On that GPU the library fails, or is slow, although torch itself has code for it.
+    Fix: Take the files of that target from the same ROCm.
+    """
     served = _collect_served_targets(wheel.members)
     if not served:
         raise Skip("carries no kernel database")

@@ -23,13 +23,12 @@ from rocm_wheels.models.libraries import is_rocm_library
 from rocm_wheels.wheels import platform_promises
 
 
-@check(
-    "RW012 elf-tag-too-old (error)",
-    why="Installers give it to older systems, where loading it ends with: version `GLIBC_2.34' not found.",
-    fix="`rocm-wheels wheel repair` computes the tag; for an older one, build in that manylinux image.",
-)
+@check("RW012 elf-tag-too-old (error)")
 def check_symbol_versions(wheel: AuditedWheel) -> Findings:
     """Libraries need no newer symbols than the tags promise.
+
+    Why: Installers give it to older systems, where loading it ends with: version `GLIBC_2.34' not found.
+    Fix: `rocm-wheels wheel repair` computes the tag; for an older one, build in that manylinux image.
 
     ``linux_x86_64`` promises nothing, and installers take it on every Linux: such a wheel may need what the
     image has that our own are built in, and no more.
@@ -74,13 +73,12 @@ _OTHER_MACHINE = re.compile(
 )
 
 
-@check(
-    "RW045 architecture (error)",
-    why="Loading ends with: wrong ELF class, or: cannot open shared object file.",
-    fix="Build on that machine, or tag it for the one that it was built on.",
-)
+@check("RW045 architecture (error)")
 def check_architecture(wheel: AuditedWheel) -> Findings:
     """Libraries are for the machine that the tags name.
+
+    Why: Loading ends with: wrong ELF class, or: cannot open shared object file.
+    Fix: Build on that machine, or tag it for the one that it was built on.
 
     On Windows, programs and assemblies for 32 bits run beside those for 64: only what a process for 64 bits
     loads must be for its machine.
@@ -111,13 +109,12 @@ _SYSTEM_FOLDER = re.compile(r"/(usr/)?lib(32|64)?(/|$)")
 _PYTHON_FOLDER = re.compile(r"python[23]\.[0-9]+")
 
 
-@check(
-    "RW021 run-paths (warning)",
-    why="Where somebody else can make that folder, what lies in it is loaded.",
-    fix="Link with entries relative to $ORIGIN; `rocm-wheels wheel repair` takes the others out.",
-)
+@check("RW021 run-paths (warning)")
 def check_run_paths(wheel: AuditedWheel) -> Findings:
     """No library looks into the builder's folders, or out of site-packages.
+
+    Why: Where somebody else can make that folder, what lies in it is loaded.
+    Fix: Link with entries relative to $ORIGIN; `rocm-wheels wheel repair` takes the others out.
 
     A warning: link steps of upstream projects leave such entries behind, and the loader passes
     over a folder that is not there. Where anybody can make it (``/tmp``), it is a hole, and an error.
@@ -136,13 +133,12 @@ def check_run_paths(wheel: AuditedWheel) -> Findings:
             yield warning(f"looks for libraries in the folder of one Python: {join_names(named)}", member)
 
 
-@check(
-    "RW046 open-run-paths (error)",
-    why="Whoever can write into the folder that a program is started in has its libraries loaded.",
-    fix="`rocm-wheels wheel repair` takes such entries out.",
-)
+@check("RW046 open-run-paths (error)")
 def check_open_run_paths(wheel: AuditedWheel) -> Findings:
     """No run path stands for the current folder.
+
+    Why: Whoever can write into the folder that a program is started in has its libraries loaded.
+    Fix: `rocm-wheels wheel repair` takes such entries out.
 
     In wheels of ours it is an error, but where they stay as they were built, for the builder's machine.
     """
@@ -170,37 +166,37 @@ def _leaves_site_packages(member: str, entry: str) -> bool:
     return place == ".." or place.startswith("../")
 
 
-@check(
-    "RW026 executable-stack (error)",
-    why="glibc 2.41 and newer refuse to load it: cannot enable executable stack.",
-    fix="Link with -z noexecstack; `patchelf --clear-execstack` takes the flag away.",
-)
+@check("RW026 executable-stack (error)")
 def check_executable_stack(wheel: AuditedWheel) -> Findings:
-    """No library asks for an executable stack."""
+    """No library asks for an executable stack.
+
+    Why: glibc 2.41 and newer refuse to load it: cannot enable executable stack.
+    Fix: Link with -z noexecstack; `patchelf --clear-execstack` takes the flag away.
+    """
     for member, binary in wheel.binaries.items():
         if binary.has_executable_stack and not binary.loader.program:
             yield error("asks for an executable stack, which glibc 2.41 and newer refuse to load", member)
 
 
-@check(
-    "RW027 text-relocations (warning)",
-    why="Its code is written to when it is loaded: SELinux refuses that, and no two processes share it.",
-    fix="Compile with -fPIC.",
-)
+@check("RW027 text-relocations (warning)")
 def check_text_relocations(wheel: AuditedWheel) -> Findings:
-    """No library has relocations in its code."""
+    """No library has relocations in its code.
+
+    Why: Its code is written to when it is loaded: SELinux refuses that, and no two processes share it.
+    Fix: Compile with -fPIC.
+    """
     for member, binary in wheel.binaries.items():
         if binary.has_text_relocations:
             yield warning("has relocations in its code (DT_TEXTREL)", member)
 
 
-@check(
-    "RW028 duplicate-soname (warning)",
-    why="The loader takes the one that comes first, whoever asks for it.",
-    fix="Leave one, or give them names of their own.",
-)
+@check("RW028 duplicate-soname (warning)")
 def check_sonames(wheel: AuditedWheel) -> Findings:
-    """No two different libraries of one SONAME."""
+    """No two different libraries of one SONAME.
+
+    Why: The loader takes the one that comes first, whoever asks for it.
+    Fix: Leave one, or give them names of their own.
+    """
     members: dict[str, list[str]] = {}
     for member, binary in wheel.binaries.items():
         if binary.loader.soname and not binary.loader.program:
@@ -229,13 +225,13 @@ def find_openmp_kind(name: str) -> str | None:
     return match[1] if match else None
 
 
-@check(
-    "RW029 two-runtimes (error)",
-    why="Two HIP runtimes crash in one process; two OpenMP runtimes start twice the threads.",
-    fix="Leave one, and link everything to it.",
-)
+@check("RW029 two-runtimes (error)")
 def check_runtimes(wheel: AuditedWheel) -> Findings:
-    """One HIP runtime and one OpenMP."""
+    """One HIP runtime and one OpenMP.
+
+    Why: Two HIP runtimes crash in one process; two OpenMP runtimes start twice the threads.
+    Fix: Leave one, and link everything to it.
+    """
     hip = {
         wheel.digests.get(member, member): member
         for member in sorted(wheel.members)
@@ -262,13 +258,13 @@ def list_openmp_runtimes(wheel: AuditedWheel) -> dict[str, str]:
     }
 
 
-@check(
-    "RW030 grafted-rocm (error)",
-    why="Two copies of one ROCm library are loaded, and hundreds of megabytes are downloaded twice.",
-    fix="Repair the wheel with --find-links to the ROCm packages: what these have stays outside.",
-)
+@check("RW030 grafted-rocm (error)")
 def check_grafted_rocm(wheel: AuditedWheel) -> Findings:
-    """No library of ROCm that a required package has."""
+    """No library of ROCm that a required package has.
+
+    Why: Two copies of one ROCm library are loaded, and hundreds of megabytes are downloaded twice.
+    Fix: Repair the wheel with --find-links to the ROCm packages: what these have stays outside.
+    """
     name = canonicalize_name(wheel.scan.name.distribution) if wheel.scan.name else ""
     if wheel.rocm_folder is not None or name.startswith(("rocm", "amd-")):
         return
@@ -290,13 +286,13 @@ def check_grafted_rocm(wheel: AuditedWheel) -> Findings:
             yield Finding(wheel.severity, message, subject=member)
 
 
-@check(
-    "RW042 debug-sections (info)",
-    why="Everybody downloads it, and hardly anybody reads it.",
-    fix="`strip --strip-debug` takes it out of a library, before the wheel is made.",
-)
+@check("RW042 debug-sections (info)")
 def check_debug_sections(wheel: AuditedWheel) -> Findings:
-    """No library holds debug information."""
+    """No library holds debug information.
+
+    Why: Everybody downloads it, and hardly anybody reads it.
+    Fix: `strip --strip-debug` takes it out of a library, before the wheel is made.
+    """
     sizes = {member: binary.debug_size for member, binary in wheel.binaries.items() if binary.has_debug}
     if total := sum(sizes.values()):
         largest = sorted(sizes, key=lambda member: -sizes[member])

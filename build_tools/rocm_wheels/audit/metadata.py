@@ -34,14 +34,13 @@ _PIN_TIP = (
 )
 
 
-@check(
-    "RW002 file-name (error)",
-    why="The wheel of another project or version is published under this build.",
-    fix="Look which folder the front end ran in, and whether the version reached its setup.",
-    needs_recipe=True,
-)
+@check("RW002 file-name (error)", needs_recipe=True)
 def check_file_name(wheel: AuditedWheel) -> Findings:
-    """The distribution and version that were to be built."""
+    """The distribution and version that were to be built.
+
+    Why: The wheel of another project or version is published under this build.
+    Fix: Look which folder the front end ran in, and whether the version reached its setup.
+    """
     name, project, expected = wheel.name, wheel.project, wheel.expected.version
     if not is_same_name(name.distribution, project.distribution):
         message = f"is a wheel of {name.name}; the recipe builds {project.distribution}"
@@ -52,13 +51,13 @@ def check_file_name(wheel: AuditedWheel) -> Findings:
         yield error(f"has version {name.version}; {expected} was to be built", tip=tip)
 
 
-@check(
-    "RW003 platform (error)",
-    why="Installers give it to machines that cannot run it, or to none.",
-    fix="A wheel with native libraries must not be tagged `any`: its setup must tell that it is not pure.",
-)
+@check("RW003 platform (error)")
 def check_platform(wheel: AuditedWheel) -> Findings:
-    """The tags say the platform it is for."""
+    """The tags say the platform it is for.
+
+    Why: Installers give it to machines that cannot run it, or to none.
+    Fix: A wheel with native libraries must not be tagged `any`: its setup must tell that it is not pure.
+    """
     platforms = sorted({tag.platform for tag in wheel.name.tags})
     expected = wheel.expected.platform
     other = [name for name in platforms if not _PLATFORM_TAGS[expected].match(name)]
@@ -69,13 +68,13 @@ def check_platform(wheel: AuditedWheel) -> Findings:
         yield error(f"is for {', '.join(other)}, not for {expected}")
 
 
-@check(
-    "RW004 python (error)",
-    why="No Python that it was built for installs it.",
-    fix="Run the front end with the Python of the build environment.",
-)
+@check("RW004 python (error)")
 def check_python(wheel: AuditedWheel) -> Findings:
-    """The interpreter it was built for accepts its tags."""
+    """The interpreter it was built for accepts its tags.
+
+    Why: No Python that it was built for installs it.
+    Fix: Run the front end with the Python of the build environment.
+    """
     interpreter = wheel.expected.python_tag
     if interpreter is None:
         raise Skip("the interpreter it is for was not stated")
@@ -92,13 +91,13 @@ def is_same_version(version: str, other: str) -> bool:
         return version == other
 
 
-@check(
-    "RW005 metadata (error)",
-    why="Indexes refuse the upload, or installers pass over the field.",
-    fix="Correct the field in pyproject.toml or setup.py (core metadata specification).",
-)
+@check("RW005 metadata (error)")
 def check_metadata(wheel: AuditedWheel) -> Findings:
-    """Every field of METADATA is valid."""
+    """Every field of METADATA is valid.
+
+    Why: Indexes refuse the upload, or installers pass over the field.
+    Fix: Correct the field in pyproject.toml or setup.py (core metadata specification).
+    """
     where = wheel.metadata_member
     if wheel.scan.metadata is None:
         prefix = f"{wheel.scan.path}: {where}: "
@@ -119,13 +118,12 @@ def check_metadata(wheel: AuditedWheel) -> Findings:
         yield (error if field in _INSTALLER_FIELDS else warning)(message, where)
 
 
-@check(
-    "RW006 requires-python (error)",
-    why="Installers pass over the wheel, or take it for Pythons that it does not work in.",
-    fix="State requires-python in pyproject.toml.",
-)
+@check("RW006 requires-python (error)")
 def check_requires_python(wheel: AuditedWheel) -> Findings:
     """Requires-Python admits that interpreter.
+
+    Why: Installers pass over the wheel, or take it for Pythons that it does not work in.
+    Fix: State requires-python in pyproject.toml.
 
     Of tags for later Pythons as well (``py3``, ``abi3``) it need not admit the first.
     """
@@ -164,27 +162,25 @@ def _admits(admitted: SpecifierSet, minor: int) -> bool:
     return any(admitted.contains(f"3.{minor}.{patch}") for patch in range(100))
 
 
-@check(
-    "RW007 requirements (error)",
-    why="PyPI refuses direct references, and the place exists on the builder's machine alone.",
-    fix="Require a version instead.",
-)
+@check("RW007 requirements (error)")
 def check_requirements(wheel: AuditedWheel) -> Findings:
-    """No requirement points at a place."""
+    """No requirement points at a place.
+
+    Why: PyPI refuses direct references, and the place exists on the builder's machine alone.
+    Fix: Require a version instead.
+    """
     for requirement in map(Requirement, wheel.metadata.requires_dist):
         if requirement.url:
             message = f"requires {requirement.name} from {requirement.url}"
             yield error(message, wheel.metadata_member)
 
 
-@check(
-    "RW008 rocm-requirement (error)",
-    why="Another ROCm than the one it was built with is installed beside it, or none.",
-    fix="The pin reaches setup through PYTORCH_EXTRA_INSTALL_REQUIREMENTS.",
-    needs_recipe=True,
-)
+@check("RW008 rocm-requirement (error)", needs_recipe=True)
 def check_rocm_requirement(wheel: AuditedWheel) -> Findings:
     """Rocm[libraries] is pinned where it must be.
+
+    Why: Another ROCm than the one it was built with is installed beside it, or none.
+    Fix: The pin reaches setup through PYTORCH_EXTRA_INSTALL_REQUIREMENTS.
 
     A wheel that carries its ROCm requires none, and so does one that was built on an installed ROCm, which it
     names in Requires-External.
@@ -209,14 +205,12 @@ def check_rocm_requirement(wheel: AuditedWheel) -> Findings:
         yield error(f"does not require {_ROCM}[{_LIBRARIES}]==<version>{instead}", where, _PIN_TIP)
 
 
-@check(
-    "RW009 pins (error)",
-    why="Beside another torch or triton it may not even be imported.",
-    fix="Pin the version that it was built against.",
-    needs_recipe=True,
-)
+@check("RW009 pins (error)", needs_recipe=True)
 def check_pins(wheel: AuditedWheel) -> Findings:
     """What was built with it is required at that version.
+
+    Why: Beside another torch or triton it may not even be imported.
+    Fix: Pin the version that it was built against.
 
     A project that the recipe pins, and the wheel takes in other versions too, is a warning.
     """

@@ -19,13 +19,12 @@ from rocm_wheels.wheels import dist_info, hazards
 _CPYTHON_TAG = re.compile(r"cp3(?P<minor>[0-9]+)")
 
 
-@check(
-    "RW060 extension-modules (error)",
-    why="Importing it ends with: No module named.",
-    fix="Build with the Python that the wheel is tagged for, in a clean tree.",
-)
+@check("RW060 extension-modules (error)")
 def check_extension_modules(wheel: AuditedWheel) -> Findings:
     """Extension modules are for the Pythons and the machine of the tags.
+
+    Why: Importing it ends with: No module named.
+    Fix: Build with the Python that the wheel is tagged for, in a clean tree.
 
     Of a module that is there for several Pythons, each Python of the tags needs its own.
     """
@@ -73,13 +72,13 @@ def _is_for(machine: str, architecture: str) -> bool:
     return not architecture or re.search(rf"(?:^|_){re.escape(architecture)}(?:-|$)", machine) is not None
 
 
-@check(
-    "RW091 entry-points (error)",
-    why="The program ends with: No module named.",
-    fix="Correct the entry point, or have the build back end take the module in.",
-)
+@check("RW091 entry-points (error)")
 def check_entry_points(wheel: AuditedWheel) -> Findings:
-    """Entry points lead to modules that are inside."""
+    """Entry points lead to modules that are inside.
+
+    Why: The program ends with: No module named.
+    Fix: Correct the entry point, or have the build back end take the module in.
+    """
     where = f"{wheel.dist_info}/entry_points.txt"
     if where not in wheel.scan.texts:
         raise Skip("has no entry points")
@@ -118,13 +117,12 @@ def _is_module(suffix: str) -> bool:
     return re.fullmatch(r"(?:\.[\w-]+)?\.(?:py|pyc|so|pyd)", suffix) is not None
 
 
-@check(
-    "RW092 normal-names (error)",
-    why="Some installers and indexes refuse the wheel, or take it for another project or version.",
-    fix="Build with a back end of today; `rocm-wheels wheel retag` writes both anew.",
-)
+@check("RW092 normal-names (error)")
 def check_normal_names(wheel: AuditedWheel) -> Findings:
     """File name and dist-info folder are spelled alike, and normalized.
+
+    Why: Some installers and indexes refuse the wheel, or take it for another project or version.
+    Fix: Build with a back end of today; `rocm-wheels wheel retag` writes both anew.
 
     What is spelled in two ways is an error; in one that is not normal, in wheels of ours.
     """

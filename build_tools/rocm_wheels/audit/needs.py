@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from auditwheel.policy import WheelPolicies  # type: ignore[import-untyped]
 
 
-@check(
-    "RW031 needed-libraries (error)",
-    why="Loading ends with: cannot open shared object file.",
-    fix="Require the package that has it, or take it in: `rocm-wheels wheel repair --library-dir`.",
-)
+@check("RW031 needed-libraries (error)")
 def check_needed_libraries(wheel: AuditedWheel) -> Findings:
-    """What libraries are linked to will be there."""
+    """What libraries are linked to will be there.
+
+    Why: Loading ends with: cannot open shared object file.
+    Fix: Require the package that has it, or take it in: `rocm-wheels wheel repair --library-dir`.
+    """
     platform = wheel.require_linux_libraries()
     promised = _list_promised(wheel.load_policies(), platform.fields.platform.split("."))
     outside = promised | loader.list_own_names(wheel.scan.binaries)
@@ -121,13 +121,13 @@ def list_library_names(member: str, binary: loader.HostBinary) -> set[str]:
     return {binary.loader.soname or "", posixpath.basename(member)} - {""}
 
 
-@check(
-    "RW032 imported-dlls (error)",
-    why="Loading ends with: DLL load failed, the specified module could not be found.",
-    fix="Require the package that has it, or take it in: `rocm-wheels wheel repair --library-dir`.",
-)
+@check("RW032 imported-dlls (error)")
 def check_imported_dlls(wheel: AuditedWheel) -> Findings:
-    """What DLLs import, at once or delayed, will be there."""
+    """What DLLs import, at once or delayed, will be there.
+
+    Why: Loading ends with: DLL load failed, the specified module could not be found.
+    Fix: Require the package that has it, or take it in: `rocm-wheels wheel repair --library-dir`.
+    """
     platform = wheel.wheel_platform
     if not wheel.scan.imports or platform is None or platform.system != "windows":
         raise Skip("holds no native library for Windows")

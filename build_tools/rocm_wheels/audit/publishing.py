@@ -28,26 +28,26 @@ _LIMITS = (
 )
 
 
-@check(
-    "RW040 size (warning)",
-    why="The upload is refused, when everything else is done.",
-    fix="Prune targets, take debug sections out, or ask for a higher limit.",
-)
+@check("RW040 size (warning)")
 def check_size(wheel: AuditedWheel) -> Findings:
-    """The file is within the limits of PyPI, GitHub and S3."""
+    """The file is within the limits of PyPI, GitHub and S3.
+
+    Why: The upload is refused, when everything else is done.
+    Fix: Prune targets, take debug sections out, or ask for a higher limit.
+    """
     for limit, finding, meaning in _LIMITS:
         if wheel.scan.size > limit:
             yield finding(f"{tables.format_size(wheel.scan.size)}, {meaning}")
             return
 
 
-@check(
-    "RW044 licences (error)",
-    why="PyPI refuses the upload, and licences ask to come with the copy.",
-    fix="The build back end must take them into *.dist-info/licenses.",
-)
+@check("RW044 licences (error)")
 def check_licences(wheel: AuditedWheel) -> Findings:
-    """The licence files that METADATA names are inside."""
+    """The licence files that METADATA names are inside.
+
+    Why: PyPI refuses the upload, and licences ask to come with the copy.
+    Fix: The build back end must take them into *.dist-info/licenses.
+    """
     if wheel.scan.metadata is None:
         raise Skip("METADATA could not be read")
     where = wheel.metadata_member
@@ -63,24 +63,24 @@ def check_licences(wheel: AuditedWheel) -> Findings:
 _TEST_FOLDER = re.compile(r"(?:^|/)(?:tests?|testing|test[_-]?data|certs?|examples?)(?:/|_)", re.IGNORECASE)
 
 
-@check(
-    "RW043 credentials (error)",
-    why="Whoever downloads the wheel can use it.",
-    fix="Revoke it; then find out how it came into the build.",
-)
+@check("RW043 credentials (error)")
 def check_credentials(wheel: AuditedWheel) -> Findings:
-    """No token and no private key inside."""
+    """No token and no private key inside.
+
+    Why: Whoever downloads the wheel can use it.
+    Fix: Revoke it; then find out how it came into the build.
+    """
     for member, name, example in _list_leaks(wheel, "credential"):
         yield (warning if _TEST_FOLDER.search(member) else error)(f"holds {name} ({example})", member)
 
 
-@check(
-    "RW041 builder-paths (info)",
-    why="They tell who built it and where, and make builds of two machines differ.",
-    fix="Compile with -ffile-prefix-map.",
-)
+@check("RW041 builder-paths (info)")
 def check_builder_paths(wheel: AuditedWheel) -> Findings:
-    """No library holds paths of the builder's folders."""
+    """No library holds paths of the builder's folders.
+
+    Why: They tell who built it and where, and make builds of two machines differ.
+    Fix: Compile with -ffile-prefix-map.
+    """
     for member, name, example in _list_leaks(wheel, "builder-path"):
         yield note(f"holds paths of {name}: {example}", member)
 

@@ -23,14 +23,13 @@ _FAT_TIP = "`rocm-wheels wheel fat` makes such a wheel from a thin one"
 _WRITE_TIP = "write the module again: the build makes it right before the front end runs"
 
 
-@check(
-    "RW015 rocm-build (error)",
-    why="It installs and imports, and no GPU does anything.",
-    fix="Look in the log for what configure said about HIP.",
-    needs_recipe=True,
-)
+@check("RW015 rocm-build (error)", needs_recipe=True)
 def check_rocm_build(wheel: AuditedWheel) -> Findings:
-    """A ROCm build, not a CPU-only one."""
+    """A ROCm build, not a CPU-only one.
+
+    Why: It installs and imports, and no GPU does anything.
+    Fix: Look in the log for what configure said about HIP.
+    """
     evidence, expected = wheel.project.checks.rocm, wheel.expected.targets
     if evidence == "none":
         raise Skip("the recipe says that nothing in this project tells a ROCm build from another")
@@ -77,13 +76,13 @@ def _check_version_module(wheel: AuditedWheel) -> Findings:
         yield error(f"a CUDA build: `cuda` is {stated['cuda']!r}", member)
 
 
-@check(
-    "RW013 rocm-init (error)",
-    why="torch loads the libraries of another ROCm, or finds none.",
-    fix="The build writes the module before the front end runs: it must reach the wheel unchanged.",
-)
+@check("RW013 rocm-init (error)")
 def check_rocm_init(wheel: AuditedWheel) -> Findings:
-    """The module that starts ROCm asks for the SDK's version."""
+    """The module that starts ROCm asks for the SDK's version.
+
+    Why: torch loads the libraries of another ROCm, or finds none.
+    Fix: The build writes the module before the front end runs: it must reach the wheel unchanged.
+    """
     member = wheel.rocm_init
     if member is None or (not wheel.has_recipe and not _is_started(wheel, member)):
         raise Skip("no recipe names such a module, and nothing inside uses one")
@@ -236,13 +235,13 @@ def _find_init_call(tree: ast.Module) -> ast.Call | None:
     return None
 
 
-@check(
-    "RW014 carried-rocm (error)",
-    why="Loading it fails on machines without a ROCm of their own, for which such wheels are made.",
-    fix="`rocm-wheels wheel fat` takes in all that it needs.",
-)
+@check("RW014 carried-rocm (error)")
 def check_carried_rocm(wheel: AuditedWheel) -> Findings:
-    """Of a wheel that carries its ROCm: what it is linked to is inside."""
+    """Of a wheel that carries its ROCm: what it is linked to is inside.
+
+    Why: Loading it fails on machines without a ROCm of their own, for which such wheels are made.
+    Fix: `rocm-wheels wheel fat` takes in all that it needs.
+    """
     if wheel.rocm_folder is None:
         raise Skip("carries no ROCm of its own")
     inside = {PurePosixPath(name).name for name in wheel.members}

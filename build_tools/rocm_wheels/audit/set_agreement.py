@@ -19,14 +19,12 @@ _ROCM_LOCAL = re.compile(r"(?:^|\.)(?:dev)?rocm(?:sdk|v)?\.?(?P<version>[0-9].*)
 _DEVICE_PACKAGE = "rocm-sdk-device-"
 
 
-@check(
-    "RW063 set-versions (error)",
-    why="Parts of several builds are installed together, with another ROCm below.",
-    fix="Build or stamp them again, from one lock; or leave the older wheels out.",
-    kind="set",
-)
+@check("RW063 set-versions (error)", kind="set")
 def check_set_versions(subject: AuditedSet) -> Findings:
     """One version of each project, and one ROCm, on each system.
+
+    Why: Parts of several builds are installed together, with another ROCm below.
+    Fix: Build or stamp them again, from one lock; or leave the older wheels out.
 
     Variants are for several ROCms, and are compared with themselves alone.
     """
@@ -88,14 +86,12 @@ _IDENTIFIER_LENGTH = re.compile(rb"[0-9]{1,9}")
 _ABI_WORDS = {"new": "_GLIBCXX_USE_CXX11_ABI=1", "old": "_GLIBCXX_USE_CXX11_ABI=0"}
 
 
-@check(
-    "RW072 set-abi (error)",
-    why="Loading it ends with: undefined symbol.",
-    fix="Build both with one setting of _GLIBCXX_USE_CXX11_ABI.",
-    kind="set",
-)
+@check("RW072 set-abi (error)", kind="set")
 def check_set_abi(subject: AuditedSet) -> Findings:
     """All was built with the C++ strings that torch was built with.
+
+    Why: Loading it ends with: undefined symbol.
+    Fix: Build both with one setting of _GLIBCXX_USE_CXX11_ABI.
 
     A mangled name has ``std::__cxx11`` in it where it was compiled with the newer strings of libstdc++, and
     ``Ss`` with the older ones (libstdc++ manual, "Dual ABI"; Itanium C++ ABI, 5.1.9).
@@ -147,14 +143,12 @@ def _names_old_string(name: bytes) -> bool:
     return False
 
 
-@check(
-    "RW073 set-targets (error)",
-    why="One part of what is installed fails on a GPU that the others run on.",
-    fix="Build what lacks a target again, from one list of targets.",
-    kind="set",
-)
+@check("RW073 set-targets (error)", kind="set")
 def check_set_targets(subject: AuditedSet) -> Findings:
     """All wheels of the stack, and all of ROCm's databases, serve the same targets.
+
+    Why: One part of what is installed fails on a GPU that the others run on.
+    Fix: Build what lacks a target again, from one list of targets.
 
     Wheels for one system are compared, without variants, which are for different targets by intention; so are
     ROCm's device packages for one system, of one version.
@@ -206,14 +200,13 @@ def _list_libraries_for_all(wheel: AuditedWheel) -> dict[str, set[str]]:
     return {member: targets for member, targets in held.items() if targets}
 
 
-@check(
-    "RW074 set-runtimes (error)",
-    why="Two OpenMP runtimes start twice the threads, and wait for their own alone.",
-    fix="Repair all wheels in one image, so that they take in one library.",
-    kind="set",
-)
+@check("RW074 set-runtimes (error)", kind="set")
 def check_set_runtimes(subject: AuditedSet) -> Findings:
-    """The wheels bring one OpenMP runtime."""
+    """The wheels bring one OpenMP runtime.
+
+    Why: Two OpenMP runtimes start twice the threads, and wait for their own alone.
+    Fix: Repair all wheels in one image, so that they take in one library.
+    """
     stack, told = set_environments.require_stack(subject), set[str]()
     for environment in set_environments.list_environments(subject):
         first: dict[str, str] = {}
@@ -227,14 +220,13 @@ def check_set_runtimes(subject: AuditedSet) -> Findings:
                 first |= {digest: f"{name}: {member}" for digest, member in own.items()}
 
 
-@check(
-    "RW075 set-overlaps (error)",
-    why="Which of both is there depends on the order of installation; removing one breaks the other.",
-    fix="Take the file out of one of the wheels.",
-    kind="set",
-)
+@check("RW075 set-overlaps (error)", kind="set")
 def check_set_overlaps(subject: AuditedSet) -> Findings:
-    """No two projects install different files under one name."""
+    """No two projects install different files under one name.
+
+    Why: Which of both is there depends on the order of installation; removing one breaks the other.
+    Fix: Take the file out of one of the wheels.
+    """
     told = set[str]()
     for environment in set_environments.list_environments(subject):
         owners: dict[str, tuple[str, str]] = {}  # path → digest, and whose
@@ -251,14 +243,13 @@ def check_set_overlaps(subject: AuditedSet) -> Findings:
                     yield error(f"has {join_names(shared)}; {owners[shared[0]][1]} has another", name)
 
 
-@check(
-    "RW064 set-complete (error)",
-    why="With that Python installers take torch from here, and the rest from elsewhere, or nothing.",
-    fix="Build what is missing, or leave that Python out.",
-    kind="set",
-)
+@check("RW064 set-complete (error)", kind="set")
 def check_set_complete(subject: AuditedSet) -> Findings:
-    """Every project has a wheel for each Python that another one has a wheel for."""
+    """Every project has a wheel for each Python that another one has a wheel for.
+
+    Why: With that Python installers take torch from here, and the rest from elsewhere, or nothing.
+    Fix: Build what is missing, or leave that Python out.
+    """
     stack = sorted(set_environments.list_stack_projects(subject))
     projects: dict[set_environments.SetEnvironment, set[str]] = {}
     systems: dict[str, set[str]] = {}
@@ -277,14 +268,13 @@ def check_set_complete(subject: AuditedSet) -> Findings:
                 yield error(f"there is no {project} for {environment}, and there is {others}")
 
 
-@check(
-    "RW065 set-plan (error)",
-    why="A release has gaps that nobody decided on.",
-    fix="Build what is missing, or plan without it.",
-    kind="set",
-)
+@check("RW065 set-plan (error)", kind="set")
 def check_set_plan(subject: AuditedSet) -> Findings:
-    """Every wheel that was planned is there, with code for every target."""
+    """Every wheel that was planned is there, with code for every target.
+
+    Why: A release has gaps that nobody decided on.
+    Fix: Build what is missing, or plan without it.
+    """
     planned = subject.files.planned
     if planned is None:
         raise Skip("nothing says what was planned: the set.json of a staged set does")

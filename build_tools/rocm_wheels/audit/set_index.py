@@ -10,14 +10,13 @@ from rocm_wheels.audit.definition import Findings, Skip, check
 from rocm_wheels.index import verify
 
 
-@check(
-    "RW070 set-index (error)",
-    why="Some installer does not find a wheel, or refuses it.",
-    fix="`rocm-wheels index build` writes the pages again; `rocm-wheels index verify` tells more.",
-    kind="set",
-)
+@check("RW070 set-index (error)", kind="set")
 def check_set_index(subject: AuditedSet) -> Findings:
-    """The index is what installers read: pages, links, digests, METADATA."""
+    """The index is what installers read: pages, links, digests, METADATA.
+
+    Why: Some installer does not find a wheel, or refuses it.
+    Fix: `rocm-wheels index build` writes the pages again; `rocm-wheels index verify` tells more.
+    """
     url = subject.files.index_url
     if not url:
         raise Skip("the set is no index")

@@ -26,14 +26,13 @@ _DEVICE_WHEEL = re.compile(r"amd-(?P<host>.+)-device-(?P<key>gfx[\w-]+)")
 _TARGET_PACKAGE = re.compile(r"(?:rocm-sdk-(?:device|libraries|devel)|amd-.+-device)-(?P<key>gfx[\w-]+)")
 
 
-@check(
-    "RW062 set-pins (error)",
-    why="Installers find nothing to install, or take another build from elsewhere: segmentation faults.",
-    fix="Build or stamp both again, from one lock.",
-    kind="set",
-)
+@check("RW062 set-pins (error)", kind="set")
 def check_set_pins(subject: AuditedSet) -> Findings:
-    """What a wheel requires of a project in the set is there, in that version and with those extras."""
+    """What a wheel requires of a project in the set is there, in that version and with those extras.
+
+    Why: Installers find nothing to install, or take another build from elsewhere: segmentation faults.
+    Fix: Build or stamp both again, from one lock.
+    """
     for required in set_environments.iterate_requirements(subject):
         name, project, specifier = required.file_name, required.project, required.requirement.specifier
         wanted = f"requires {_spell(required)}, and"
@@ -94,14 +93,13 @@ def _spell(required: SetRequirement) -> str:
     return f"{requirement.name}{extras}{requirement.specifier}"
 
 
-@check(
-    "RW066 set-devices (error)",
-    why="Installers find nothing to install for that GPU, or nobody ever gets the device wheel.",
-    fix="Publish host and device wheels of one split, all together.",
-    kind="set",
-)
+@check("RW066 set-devices (error)", kind="set")
 def check_set_devices(subject: AuditedSet) -> Findings:
-    """Of split wheels: each extra leads to a device wheel, and each device wheel has an extra."""
+    """Of split wheels: each extra leads to a device wheel, and each device wheel has an extra.
+
+    Why: Installers find nothing to install for that GPU, or nobody ever gets the device wheel.
+    Fix: Publish host and device wheels of one split, all together.
+    """
     hosts = {
         project: match["host"]
         for project in subject.wheels_by_project
@@ -135,14 +133,13 @@ def check_set_devices(subject: AuditedSet) -> Findings:
                 yield error(message, name, "split the host wheel again: METADATA has an extra each")
 
 
-@check(
-    "RW067 metapackage (error)",
-    why="Which ROCm is installed depends on the system, on which job uploaded last, or on the machine.",
-    fix="Build it once, as a wheel, from what all platforms have.",
-    kind="set",
-)
+@check("RW067 metapackage (error)", kind="set")
 def check_metapackage(subject: AuditedSet) -> Findings:
-    """Rocm is one file for all systems, and what its extras bring is there."""
+    """Rocm is one file for all systems, and what its extras bring is there.
+
+    Why: Which ROCm is installed depends on the system, on which job uploaded last, or on the machine.
+    Fix: Build it once, as a wheel, from what all platforms have.
+    """
     wheels = subject.wheels_by_project.get(ROCM_PROJECT, ())
     sdists = sorted(p.name for p in subject.files.sdists if p.name.startswith(f"{ROCM_PROJECT}-"))
     parts = [project for project in subject.wheels_by_project if project.startswith(_ROCM_PREFIX)]
@@ -175,14 +172,13 @@ def check_metapackage(subject: AuditedSet) -> Findings:
             yield error(f"{item.way} {message}", item.file_name, "add the package, or leave the extra out")
 
 
-@check(
-    "RW068 set-target-packages (error)",
-    why="The libraries of another GPU are installed, or none: nothing runs.",
-    fix="Make METADATA and code from one list of targets; add ROCm's packages for all of them.",
-    kind="set",
-)
+@check("RW068 set-target-packages (error)", kind="set")
 def check_set_target_packages(subject: AuditedSet) -> Findings:
-    """Packages for a GPU that are required are for that GPU, and there."""
+    """Packages for a GPU that are required are for that GPU, and there.
+
+    Why: The libraries of another GPU are installed, or none: nothing runs.
+    Fix: Make METADATA and code from one list of targets; add ROCm's packages for all of them.
+    """
     requirements = set_environments.iterate_requirements(subject)
     required = [(item, match) for item in requirements if (match := _TARGET_PACKAGE.fullmatch(item.project))]
     if not required:
@@ -223,14 +219,13 @@ def _list_covered_targets(key: str) -> set[str]:
     return {key, *(target for target in targets if spelled in device_names.get_package_chain(target))}
 
 
-@check(
-    "RW069 device-default (warning)",
-    why="It installs, finds the GPU, and nothing runs.",
-    fix="Say at import which extra brings kernels, require a default, or publish variants beside it.",
-    kind="set",
-)
+@check("RW069 device-default (warning)", kind="set")
 def check_device_default(subject: AuditedSet) -> Findings:
-    """A wheel without kernels of its own brings some, or says which extra does."""
+    """A wheel without kernels of its own brings some, or says which extra does.
+
+    Why: It installs, finds the GPU, and nothing runs.
+    Fix: Say at import which extra brings kernels, require a default, or publish variants beside it.
+    """
     hosts = [
         wheel
         for project, wheels in subject.wheels_by_project.items()

@@ -30,13 +30,13 @@ _CHIP = re.compile(r".*-device-(?P<chip>gfx[0-9]+[0-9a-f]{2})")
 _DEVICE_NAME = re.compile(r"(?!rocm-sdk-)(?:amd-)?(?P<host>.+)-device-gfx[\w-]+")
 
 
-@check(
-    "RW049 moved-code (error)",
-    why="The HIP runtime finds no kernel for a GPU that has a device wheel.",
-    fix="Split the wheel again: host and device wheels come out of one split.",
-)
+@check("RW049 moved-code (error)")
 def check_moved_code(wheel: AuditedWheel) -> Findings:
-    """Of a split wheel: every kernel is there, no code is left over."""
+    """Of a split wheel: every kernel is there, no code is left over.
+
+    Why: The HIP runtime finds no kernel for a GPU that has a device wheel.
+    Fix: Split the wheel again: host and device wheels come out of one split.
+    """
     for member in wheel.device_code:
         if not member.endswith(kpack.KPACK_SUFFIX) and wheel.has_moved_kernels(member):
             yield error("holds device code that archives have as well", member)
@@ -66,13 +66,13 @@ def _find_missing_kernels(wheel: AuditedWheel, member: str, library: fat_library
             yield warning(f"{kernel} is there for {held}, not for {' '.join(missing)}", member)
 
 
-@check(
-    "RW050 device-extras (error)",
-    why="Installers bring the host wheel alone, or find nothing to install.",
-    fix="Split the wheel again: METADATA is written with the device wheels.",
-)
+@check("RW050 device-extras (error)")
 def check_device_extras(wheel: AuditedWheel) -> Findings:
-    """Of a split wheel: extras lead to device wheels."""
+    """Of a split wheel: extras lead to device wheels.
+
+    Why: Installers bring the host wheel alone, or find nothing to install.
+    Fix: Split the wheel again: METADATA is written with the device wheels.
+    """
     metadata = wheel.scan.metadata
     if not wheel.moved_code or metadata is None:
         return
@@ -96,13 +96,13 @@ def check_device_extras(wheel: AuditedWheel) -> Findings:
                 yield warning(message, tip="name all device wheels of the set")
 
 
-@check(
-    "RW051 kpack-runtime (error)",
-    why="An older HIP runtime loads the library without a word, and fails at the first launch.",
-    fix="Carry a ROCm that has librocm_kpack, or join the wheel first.",
-)
+@check("RW051 kpack-runtime (error)")
 def check_kpack_runtime(wheel: AuditedWheel) -> Findings:
-    """Of a split wheel with ROCm inside: it reads archives."""
+    """Of a split wheel with ROCm inside: it reads archives.
+
+    Why: An older HIP runtime loads the library without a word, and fails at the first launch.
+    Fix: Carry a ROCm that has librocm_kpack, or join the wheel first.
+    """
     folder = wheel.rocm_folder
     if not wheel.moved_code:
         return
@@ -146,13 +146,12 @@ def find_device_wheels(wheel: Path) -> tuple[Path, ...]:
     return select_device_wheels(wheel, near)
 
 
-@check(
-    "RW020 device-wheels (error)",
-    why="Host library and kernels of two builds are installed together.",
-    fix="Split the wheel again: both come out of one split.",
-)
+@check("RW020 device-wheels (error)")
 def check_device_wheels(wheel: AuditedWheel) -> Findings:
     """Parts that were split off are whole and of this version.
+
+    Why: Host library and kernels of two builds are installed together.
+    Fix: Split the wheel again: both come out of one split.
 
     They hold the files that were split off, by the digests in the host wheel; wheels of ROCm's own splitter
     state none.

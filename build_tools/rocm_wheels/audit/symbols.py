@@ -116,13 +116,12 @@ def _collect_scope(wheel: AuditedWheel) -> LibraryScope:
     return LibraryScope(by_name)
 
 
-@check(
-    "RW052 needed-symbols (error)",
-    why="Loading ends with: undefined symbol; or the first call does.",
-    fix="Link to the library that has it, or compile with the headers of the one that will be there.",
-)
+@check("RW052 needed-symbols (error)")
 def check_needed_symbols(wheel: AuditedWheel) -> Findings:
     """Every symbol that libraries must find is defined.
+
+    Why: Loading ends with: undefined symbol; or the first call does.
+    Fix: Link to the library that has it, or compile with the headers of the one that will be there.
 
     A library that import never loads, one for each ROCm, may lack some: without a recipe it is a warning.
     """
@@ -149,13 +148,12 @@ def check_needed_symbols(wheel: AuditedWheel) -> Findings:
             yield finding(f"needs {count} that no library at hand defines: {listed}", member)
 
 
-@check(
-    "RW053 needed-versions (error)",
-    why="Loading ends with: version not found.",
-    fix="Require the version of the library that it was linked to.",
-)
+@check("RW053 needed-versions (error)")
 def check_needed_versions(wheel: AuditedWheel) -> Findings:
     """Every symbol version that libraries need of others is defined there.
+
+    Why: Loading ends with: version not found.
+    Fix: Require the version of the library that it was linked to.
 
     The loader refuses a library when one that it needs defines other versions; one that defines none at all
     it takes, with a message each time.
