@@ -466,14 +466,7 @@ def read_library_targets(path: Path) -> LibraryTargets:
 
     A file that is of no kind that holds device code has no targets.
     """
-    try:
-        with open(path, "rb") as file:
-            if not file.seek(0, 2):
-                return LibraryTargets(path)
-            mapped = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-    except OSError as cause:
-        raise errors.DataError(f"cannot read {path}: {cause.strerror}", tip="name another file") from None
-    return read_table_targets(mapped, path)
+    return read_table_targets(map_file(path), path)
 
 
 def read_table_targets(data: memoryview, path: Path) -> LibraryTargets:

@@ -74,7 +74,6 @@ def edit_record(
 
 
 _VERSIONED_FOLDER = re.compile(r"(?P<name>[^/]+)-(?P<version>[^/-]+)\.(?P<kind>dist-info|data)")
-_PLATFORM_TAG = re.compile(r"[a-z0-9_]+")
 _BUILD_TAG = re.compile(r"[0-9][a-z0-9_.]*")
 _EDITED_FILES = ("METADATA", "WHEEL", "RECORD")
 
@@ -282,12 +281,6 @@ def _plan_name(
             )
         new = replace(new, build=edit.build)
     if edit.platforms is not None:
-        if invalid_tags := [tag for tag in edit.platforms if not _PLATFORM_TAG.fullmatch(tag)]:
-            raise errors.UsageError(
-                f"{invalid_tags[0]!r} is not a platform tag", tip="for example manylinux_2_28_x86_64"
-            )
-        if not edit.platforms:
-            raise errors.UsageError("a wheel has at least one platform tag")
         new = replace(new, platform=".".join(dict.fromkeys(edit.platforms)))
     if edit.label is not None:
         new = replace(new, label=edit.label)

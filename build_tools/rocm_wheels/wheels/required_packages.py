@@ -123,23 +123,40 @@ class OfferedPackage:
 
     def read_libraries(self, system: str, *, symbols: bool = False) -> dict[str, OfferedLibrary]:
         """Return its libraries, by the names that others need them by; their ``symbols`` where asked for."""
-        if self.scan is not None:
-            return _list_scanned_libraries(self.scan, system)
-        if self.wheel is not None:
-            if system == "windows":
-                return _read_wheel_dlls(self.wheel)
+        if system == "windows":  # where names are compared without case
+            named = {path.rpartition("/")[2].lower(): path for path in self._list_files()}
+            return {n: OfferedLibrary(path) for n, path in named.items() if n.endswith((".dll", ".pyd"))}
+        if self.wheel is not None and self.scan is None:
             return _read_wheel_libraries(self.wheel, symbols=symbols)
-        assert self.installed is not None
+        binaries: dict[str, loader.HostBinary | None] = {}
+        if self.scan is not None:
+            host = self.scan.binaries.items()
+            binaries = {name: binary for name, binary in host if not binary.loader.program}
+        elif self.installed is not None:
+            for file in self._list_files():
+                path = Path(str(self.installed.locate_file(file)))
+                if ".so" in path.name and path.is_file():
+                    binaries[file] = loader.read_host_binary_file(path, symbols=symbols)
         libraries: dict[str, OfferedLibrary] = {}
-        for file in _list_installed_files(self.installed):
-            name = file.rpartition("/")[2]
-            if system == "windows":
-                libraries |= _name_dll(file)
-            elif ".so" in name and (path := Path(str(self.installed.locate_file(file)))).is_file():
-                binary = loader.read_host_binary_file(path, symbols=symbols)
-                if binary is not None:
-                    libraries.setdefault(binary.loader.soname or name, OfferedLibrary(file, binary))
+        for file, binary in binaries.items():
+            if binary is not None:
+                name = binary.loader.soname or file.rpartition("/")[2]
+                libraries.setdefault(name, OfferedLibrary(file, binary))
         return libraries
+
+    def _list_files(self) -> list[str]:
+        """Return the paths of its files; of RECORD as they are written: ROCm has too many for ``Path``."""
+        if self.scan is not None:
+            return [member.name for member in self.scan.members]
+        if self.wheel is not None:
+            with WheelArchive.open(self.wheel) as archive:
+                return [entry.name for entry in archive.members]
+        assert self.installed is not None
+        record = self.installed.read_text("RECORD")
+        if record is None:  # an egg, whose files are named elsewhere
+            return list(map(str, self.installed.files or ()))
+        name = f"RECORD of {self.installed.metadata['Name']}"
+        return [entry.path for entry in dist_info.parse_wheel_record(record.encode(), name=name)]
 
 
 @dataclass(frozen=True)
@@ -295,44 +312,6 @@ def _read_wheel_libraries(wheel: Path, *, symbols: bool) -> dict[str, OfferedLib
     if faults := [content.fault for content in contents if content.fault]:
         raise errors.DataError(faults[0])
     return dict(reversed([content.result for content in contents if content.result]))
-
-
-def _list_scanned_libraries(scan: WheelScan, system: str) -> dict[str, OfferedLibrary]:
-    libraries: dict[str, OfferedLibrary] = {}
-    if system == "windows":
-        for member in scan.members:
-            libraries |= _name_dll(member.name)
-    else:
-        for name, binary in scan.binaries.items():
-            if not binary.loader.program:
-                soname = binary.loader.soname or name.rpartition("/")[2]
-                libraries.setdefault(soname, OfferedLibrary(name, binary))
-    return libraries
-
-
-def _list_installed_files(distribution: PathDistribution) -> Iterator[str]:
-    """Yield the paths of RECORD as they are written: ROCm has twenty thousand, too many for ``Path``."""
-    record = distribution.read_text("RECORD")
-    if record is None:  # an egg, whose files are named elsewhere
-        yield from map(str, distribution.files or ())
-        return
-    name = f"RECORD of {distribution.metadata['Name']}"
-    for entry in dist_info.parse_wheel_record(record.encode(), name=name):
-        yield entry.path
-
-
-def _read_wheel_dlls(wheel: Path) -> dict[str, OfferedLibrary]:
-    libraries: dict[str, OfferedLibrary] = {}
-    with WheelArchive.open(wheel) as archive:
-        for entry in archive.members:
-            libraries |= _name_dll(entry.name)
-    return libraries
-
-
-def _name_dll(path: str) -> dict[str, OfferedLibrary]:
-    """Return the entry of a DLL: Windows compares names without case."""
-    name = path.rpartition("/")[2].lower()
-    return {name: OfferedLibrary(path)} if name.endswith((".dll", ".pyd")) else {}
 
 
 def _ask_site_folders(python: Path, env: Mapping[str, str]) -> list[str]:

@@ -6,9 +6,8 @@ their neighbours; only METADATA, WHEEL and RECORD are inflated, and only what is
 input gives the same bytes: what is new has the date of the source's WHEEL and a fixed level.
 
 ``copy_file_range`` copies inside the kernel, and shares the blocks instead where the file system has
-reflinks and the range is aligned (btrfs, xfs). Where it cannot, ``sendfile`` does, and where that
-cannot either, or the system has neither, the bytes are read and written. Holes of a sparse file stay
-holes.
+reflinks and the range is aligned (btrfs, xfs). Where it cannot, or the system has none, the bytes are read
+and written. Holes of a sparse file stay holes.
 """
 
 from __future__ import annotations
@@ -43,7 +42,6 @@ _UNSUPPORTED_ERRORS = {
     errno.EXDEV,
     errno.EOPNOTSUPP,
     errno.ENOTSUP,
-    errno.ENOTSOCK,  # macOS: sendfile is for sockets only
     errno.ENOSYS,
     errno.EINVAL,
     errno.EPERM,
@@ -68,11 +66,11 @@ class RangeCopier:
         self._source = source
         self._target = target
         self._name = name
-        ways = [("copy_file_range", self._copy_file_range), ("sendfile", self._send_file)]
         status = os.fstat(source)
         blocks = getattr(status, "st_blocks", None)  # of 512 bytes, whatever the file system's own are
         self._sparse = blocks is not None and hasattr(os, "SEEK_DATA") and blocks * 512 < status.st_size
-        self._ways = [way for name, way in ways if hasattr(os, name)] + [self._read_and_write]
+        self._ways = [self._copy_file_range] if hasattr(os, "copy_file_range") else []
+        self._ways.append(self._read_and_write)
 
     def copy_range(self, begin: int, end: int) -> None:
         """Copy bytes ``begin`` to ``end`` of the source; OSError with the name of the target."""
@@ -122,9 +120,6 @@ class RangeCopier:
 
     def _copy_file_range(self, begin: int, size: int) -> int:
         return os.copy_file_range(self._source, self._target, size, offset_src=begin)
-
-    def _send_file(self, begin: int, size: int) -> int:
-        return os.sendfile(self._target, self._source, begin, size)
 
     def _read_and_write(self, begin: int, size: int) -> int:
         os.lseek(self._source, begin, os.SEEK_SET)

@@ -38,7 +38,8 @@ def read_device_code(path: Path, *, whole: bool = True) -> FoundDeviceCode:
     except OSError as cause:
         raise code_objects.make_unreadable_error(path, cause) from None
     if is_archive:
-        return _read_members(path, whole=whole)
+        with archive.WheelArchive.open(path) as wheel:
+            return read_archive_code(wheel, whole=whole)
     objects, archives = _read_content(code_objects.map_file(path), str(path), whole)
     return FoundDeviceCode({"": objects}, {"": archives} if archives else {})
 
@@ -49,7 +50,8 @@ def read_wheel_code(path: Path) -> dict[str, list[code_objects.CodeObject]]:
     Members of other kinds cost a few bytes of inflating and are left out. Memory: about
     64 MiB a thread; a larger member goes through a temporary file.
     """
-    return _read_members(path, whole=True).code
+    with archive.WheelArchive.open(path) as wheel:
+        return read_archive_code(wheel, whole=True).code
 
 
 _Reading = tuple[list[code_objects.CodeObject], tuple[str, ...]]
@@ -59,11 +61,6 @@ def _read_content(data: memoryview, name: str, whole: bool) -> _Reading:
     """Return the code objects of a file, and the archives that it names."""
     objects = code_objects.read_code_objects(data, name, whole=whole)
     return objects, code_objects.list_named_archives(data, name)
-
-
-def _read_members(path: Path, *, whole: bool) -> FoundDeviceCode:
-    with archive.WheelArchive.open(path) as wheel:
-        return read_archive_code(wheel, whole=whole)
 
 
 def read_archive_code(wheel: archive.WheelArchive, *, whole: bool, digest: bool = False) -> FoundDeviceCode:

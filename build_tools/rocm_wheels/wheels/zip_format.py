@@ -19,7 +19,7 @@ import re
 import unicodedata
 import zlib
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from struct import Struct
 from threading import Lock
@@ -39,14 +39,8 @@ LOCAL_MARK, CENTRAL_MARK, END_MARK = b"PK\x03\x04", b"PK\x01\x02", b"PK\x05\x06"
 ZIP64_END_MARK, ZIP64_LOCATOR_MARK, DESCRIPTOR_MARK = b"PK\x06\x06", b"PK\x06\x07", b"PK\x07\x08"
 
 METHOD_STORED, METHOD_DEFLATED = 0, 8
-FLAG_ENCRYPTED, FLAG_DESCRIPTOR, FLAG_PATCHED, FLAG_STRONG_ENCRYPTION, FLAG_UTF8, FLAG_MASKED = (
-    0x1,
-    0x8,
-    0x20,
-    0x40,
-    0x800,
-    0x2000,
-)
+FLAG_ENCRYPTED, FLAG_DESCRIPTOR, FLAG_PATCHED = 0x1, 0x8, 0x20
+FLAG_STRONG_ENCRYPTION, FLAG_UTF8, FLAG_MASKED = 0x40, 0x800, 0x2000
 EXTRA_ZIP64, EXTRA_UNICODE_PATH = 0x0001, 0x7075
 SYSTEM_UNIX = 3
 FIXED_DATE = (40 << 9 | 2 << 5 | 2, 0)
@@ -316,20 +310,22 @@ def _find_name_fault(entry: ZipEntry) -> ArchiveFault | None:
     if _PLAIN_NAME.fullmatch(name):
         return None
     parts, leads_out = name.split("/"), "this name leads out of the folder it is unpacked to"
-    tests = (
-        ("name-empty", not name, "a member has no name"),
-        ("name-control", _CONTROL_CHARACTER.search(name), f"a control character in the name {name!r}"),
-        ("name-backslash", "\\" in name, f"a backslash: {leads_out}"),
-        ("name-absolute", name.startswith("/"), f"{leads_out}: absolute"),
-        ("name-drive", _DRIVE.match(name), f"{leads_out}: a drive"),
-        ("name-upward", ".." in parts, leads_out),
-        (
-            "name-dots",
-            "." in parts or "" in parts[:-1],
-            "a part of the name is empty or '.': readers drop it",
-        ),
-    )
-    return next((ArchiveFault(kind, name, text) for kind, is_wrong, text in tests if is_wrong), None)
+    tests = {
+        "name-empty": "" if name else "a member has no name",
+        "name-control": _CONTROL_CHARACTER.search(name) and f"a control character in the name {name!r}",
+        "name-backslash": "\\" in name and f"a backslash: {leads_out}",
+        "name-absolute": name.startswith("/") and f"{leads_out}: absolute",
+        "name-drive": _DRIVE.match(name) and f"{leads_out}: a drive",
+        "name-upward": ".." in parts and leads_out,
+        "name-dots": ("." in parts or "" in parts[:-1])
+        and "a part of the name is empty or '.': readers drop it",
+    }
+    return _make_first_fault(name, tests)
+
+
+def _make_first_fault(name: str, tests: Mapping[str, object]) -> ArchiveFault | None:
+    """Return the first fault of a member whose text says something; the others are not true of it."""
+    return next((ArchiveFault(kind, name, str(text)) for kind, text in tests.items() if text), None)
 
 
 def find_collisions(entries: Sequence[ZipEntry], *, folding: bool) -> Iterator[ArchiveFault]:
@@ -618,30 +614,23 @@ def _find_unsupported(entry: ZipEntry) -> ArchiveFault | None:
     is_usual = method == METHOD_DEFLATED and kind in _FILE_TYPES and not flags & _UNUSUAL_FLAGS
     if is_usual and not is_bomb and name[-1:] != "/" and entry.needed <= _LATEST_VERSION:
         return None
-    sizes, is_stored = (entry.compressed, entry.size), method == METHOD_STORED
-    tests = (
-        (
-            "version",
-            entry.needed > _LATEST_VERSION,
-            f"asks for a reader of version {entry.needed / 10:.1f}",
-        ),
-        ("encrypted", flags & _ENCRYPTED_FLAGS, "encrypted"),
-        ("flags", flags & _CHANGED_FLAGS, f"flags 0x{flags:04x}: patched data or a masked header"),
-        (
-            "method",
-            not is_stored and method != METHOD_DEFLATED,
-            f"compression method {method}; wheels are stored or deflated",
-        ),
-        ("file-type", kind not in _FILE_TYPES, f"neither file, folder nor link (mode {entry.mode:o})"),
-        ("folder-content", entry.is_folder and entry.size, f"a folder with {entry.size} bytes of content"),
-        (
-            "stored-size",
-            is_stored and sizes[0] != sizes[1],
-            f"stored, {sizes[1]} bytes and {sizes[0]} bytes long",
-        ),
-        ("bomb", is_bomb, f"{sizes[0]} bytes cannot inflate to {sizes[1]}"),
-    )
-    return next((ArchiveFault(fault, name, text) for fault, is_wrong, text in tests if is_wrong), None)
+    compressed, size, is_stored = entry.compressed, entry.size, method == METHOD_STORED
+    is_late = entry.needed > _LATEST_VERSION
+    tests = {
+        "version": is_late and f"asks for a reader of version {entry.needed / 10:.1f}",
+        "encrypted": flags & _ENCRYPTED_FLAGS and "encrypted",
+        "flags": flags & _CHANGED_FLAGS and f"flags 0x{flags:04x}: patched data or a masked header",
+        "method": not is_stored
+        and method != METHOD_DEFLATED
+        and f"compression method {method}; wheels are stored or deflated",
+        "file-type": kind not in _FILE_TYPES and f"neither file, folder nor link (mode {entry.mode:o})",
+        "folder-content": entry.is_folder and size and f"a folder with {size} bytes of content",
+        "stored-size": is_stored
+        and compressed != size
+        and f"stored, {size} bytes and {compressed} bytes long",
+        "bomb": is_bomb and f"{compressed} bytes cannot inflate to {size}",
+    }
+    return _make_first_fault(name, tests)
 
 
 def _check_local_header(
@@ -677,34 +666,23 @@ def _check_local_header(
     except _MemberError as fault:
         return entry, ArchiveFault(fault.kind, name, f"in its header: {fault}")
     # with a descriptor behind the content its values may be zeros here
-    sizes, stated = (compressed, size), (entry.compressed, entry.size)
     has_descriptor = bool(flags & FLAG_DESCRIPTOR)
-    tests = (
-        ("local-name", raw != entry.raw, f"the member at {at} calls itself {raw!r}"),
-        (
-            "local-flags",
-            (flags ^ entry.flags) & _COMPARED_FLAGS,
-            f"its header has the flags 0x{flags:04x}, not 0x{entry.flags:04x}",
-        ),
-        (
-            "local-method",
-            method != entry.method,
-            f"its header has the method {method}, not {entry.method}",
-        ),
-        (
-            "local-crc",
-            crc != entry.crc and not (has_descriptor and crc == 0),
-            f"its header has the CRC {crc:08x}, the directory {entry.crc:08x}",
-        ),
-        (
-            "local-size",
-            sizes != stated and not (has_descriptor and sizes == (0, 0)),
-            f"its header says {compressed} and {size} bytes, the directory {stated[0]} and {stated[1]}",
-        ),
-        ("past-end", entry.end > directory, "reaches past the end of the members: cut short"),
+    is_other_crc = crc != entry.crc and not (has_descriptor and crc == 0)
+    is_other_size = (compressed, size) != (entry.compressed, entry.size) and not (
+        has_descriptor and compressed == size == 0
     )
-    found = (ArchiveFault(kind, name, text) for kind, is_wrong, text in tests if is_wrong)
-    return entry, next(found, None)
+    is_other_flags = (flags ^ entry.flags) & _COMPARED_FLAGS
+    tests = {
+        "local-name": raw != entry.raw and f"the member at {at} calls itself {raw!r}",
+        "local-flags": is_other_flags and f"its header has the flags 0x{flags:04x}, not 0x{entry.flags:04x}",
+        "local-method": method != entry.method and f"its header has the method {method}, not {entry.method}",
+        "local-crc": is_other_crc and f"its header has the CRC {crc:08x}, the directory {entry.crc:08x}",
+        "local-size": is_other_size
+        and f"its header says {compressed} and {size} bytes, the directory {entry.compressed} and"
+        f" {entry.size}",
+        "past-end": entry.end > directory and "reaches past the end of the members: cut short",
+    }
+    return entry, _make_first_fault(name, tests)
 
 
 def _read_local_sizes(wide: bytes | None, size: int, compressed: int) -> tuple[int, int]:
