@@ -139,7 +139,7 @@ def require_nothing_of_an_earlier_run_but_its_stamps(built: World) -> None:
     assert said.code == 0 and said.out.startswith(f"{TRITON}: up to date\n"), said
     assert f"  in run {run.id}: no earlier result\n" in said.out
     said = built.run("runs", "why", TRITON, f"{run.id}0", "--work-dir", str(built.work))
-    assert (said.code, f"the nearest are {run.id}" in said.err) == (2, True), said
+    assert (said.code, f"did you mean {run.id}?" in said.err) == (2, True), said
     cut(run.folder / "plan.json")
     with (run.folder / "events.jsonl").open("a") as file:
         file.write('{"time":"2026-')

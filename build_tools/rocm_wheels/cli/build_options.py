@@ -48,10 +48,11 @@ def find_workspace(options: Mapping[str, Any]) -> Workspace:
 
 
 def find_run(workspace: Workspace, name: str | None, *, at_work: bool = False) -> run_record.RecordedRun:
-    """Read a run by its id, or the newest. Raises UsageError, which names those with nearly that id.
+    """Read a run by its id, or the newest. Raises UsageError, which names one with nearly that id.
 
     ``at_work``: rather than the newest, the newest that has not ended: a `run-step` may have come and gone.
     """
+    from rocm_wheels.core import tables
     from rocm_wheels.pipeline import run_record
 
     if name is None and at_work:
@@ -65,24 +66,12 @@ def find_run(workspace: Workspace, name: str | None, *, at_work: bool = False) -
             )
         return latest
     ids = run_record.list_run_ids(workspace.runs)
-    if name in ids:
-        return run_record.read_run(workspace.runs / name)
-    if not ids:
-        raise errors.UsageError(f"there is no run {name}: {workspace.runs} has none")
-    raise errors.UsageError(
-        (
-            f"there is no run {name} in {workspace.runs}; the nearest are "
-            f"{', '.join(_find_nearest_ids(name, ids))}"
-        ),
-        tip="`rocm-wheels runs` lists them",
-    )
-
-
-def _find_nearest_ids(name: str, ids: list[str]) -> list[str]:
-    """Return up to three ids that are spelled most alike; of equals the newest."""
-    import difflib
-
-    return difflib.get_close_matches(name, ids, n=3, cutoff=0.0)
+    if name not in ids:
+        raise errors.UsageError(
+            f"there is no run {name} in {workspace.runs}{tables.suggest_name(name, ids)}",
+            tip="`rocm-wheels runs` lists them",
+        )
+    return run_record.read_run(workspace.runs / name)
 
 
 # which ROCm packages come from where, and where builds keep what they make
@@ -301,6 +290,7 @@ def resolve_folders(options: Mapping[str, Any]) -> tuple[Path, Path]:
 def make_sdk_request(options: Mapping[str, Any], env: MutableMapping[str, str]) -> request.SdkRequest:
     """Return which ROCm packages are asked for. Raises UsageError."""
     from rocm_wheels.pipeline import request
+    from rocm_wheels.sdk import interpreters
 
     extras = tuple(extra.strip() for extra in options["rocm_extras"].split(",") if extra.strip())
     links = options["find_links"]
@@ -310,11 +300,14 @@ def make_sdk_request(options: Mapping[str, Any], env: MutableMapping[str, str]) 
             raise errors.UsageError(
                 f"--find-links: there is no folder {links}", tip="name a folder of wheels, or a page of links"
             )
-    starting_python = boundary.pop_starting_python(env)
-    return request.SdkRequest(
-        python=_find_active_python(env)
+    python = boundary.pop_starting_python(env)  # or what is below its virtual environment
+    python = (
+        _find_active_python(env)
         if options["current_env"]
-        else _find_base_python(starting_python, env),
+        else interpreters.query_interpreter(python, env).path
+    )
+    return request.SdkRequest(
+        python=python,
         rocm_spec=options["rocm_sdk_version"],
         extras=extras,
         index_url=options["index_url"],
@@ -552,13 +545,6 @@ def _check_output_folder(output: Path) -> None:
             f"{subject} is not writable",
             tip="make it writable, or choose another folder",
         )
-
-
-def _find_base_python(starting_python: Path, env: Mapping[str, str]) -> Path:
-    """Return the interpreter that started the script, or the one below its virtual environment."""
-    from rocm_wheels.sdk import interpreters
-
-    return interpreters.query_interpreter(starting_python, env).path
 
 
 def _find_active_python(env: Mapping[str, str]) -> Path:
