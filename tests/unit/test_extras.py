@@ -40,7 +40,6 @@ NOT_IMPORTED = {"pytest"}  # lent to the Python that is tested
 DISTRIBUTIONS = {  # of modules: the distribution that we require, itself or for one that it brings
     "backports": "backports-zstd",
     "git": "gitpython",
-    "gitdb": "gitpython",
     "markupsafe": "jinja2",
     "pydantic_core": "pydantic",
     "urllib3": "requests",
@@ -131,7 +130,6 @@ def test_a_clone_has_what_builds_and_releases(project: dict[str, dict[str, list[
 @pytest.mark.parametrize(
     ("distribution", "brings"),
     [
-        ("gitpython", "gitdb"),
         ("jinja2", "markupsafe"),
         ("pydantic", "pydantic-core"),
         ("requests", "urllib3"),

@@ -24,7 +24,7 @@ from rocm_wheels.core import errors
 
 # extra: the modules of it that are imported; a test compares them with pyproject.toml and the code
 EXTRAS: Mapping[str, tuple[str, ...]] = {
-    "build": ("auditwheel", "delvewheel", "git", "gitdb", "isal", "jinja2", "markupsafe"),
+    "build": ("auditwheel", "delvewheel", "git", "isal", "jinja2", "markupsafe"),
     "release": ("jinja2", "markupsafe", "pytest"),
     "s3": ("botocore",),
     "sigstore": ("sigstore",),

@@ -1,7 +1,7 @@
 """Listings of the files in working trees, and commits and tags made of them.
 
-A commit is the same object for the same input, on any day and by anybody. GitPython's object database stores
-it, in process: no hook runs, nothing is signed, no configured name, date or encoding enters.
+A commit is the same object for the same input, on any day and by anybody: no hook runs, nothing is signed,
+no configured name, date or encoding enters.
 
 Files of equal content keep their time. Compilers' drivers go by times: a file that is written again with the
 same content would be compiled again, and with it all that includes it (pytorch/pytorch#82190).
@@ -12,20 +12,18 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import shutil
 import stat
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
 from typing import NamedTuple
 
 from rocm_wheels.core import errors
 from rocm_wheels.core.files import write_atomically
 from rocm_wheels.sources import checkout_state, network, trees
-from rocm_wheels.sources.git import OUR_EMAIL, OUR_NAME, Git, find_objects_folder, is_linked
+from rocm_wheels.sources.git import OUR_EMAIL, OUR_NAME, Git
 
 _LARGEST_GENERATED = 8 * 2**20  # bytes; an untracked file above this is a build product, not a source
 
@@ -207,28 +205,22 @@ def _lstat_or_none(path: Path | str) -> os.stat_result | None:
 _ABSENT_OBJECT = "0" * 40
 
 
-def write_commit(
-    git: Git, tree: str, parents: Sequence[str], message: str, *, dated_like: str | None, model: bytes = b""
-) -> str:
+def write_commit(git: Git, tree: str, parents: Sequence[str], message: str, *, dated_like: str | None) -> str:
     """Store a commit with our name and the dates (and time zones) of ``dated_like``; return its id.
 
-    Without one the dates are those of the epoch. ``model``: its content, if at hand.
+    Without one the dates are those of the epoch.
     """
-    from gitdb import IStream, LooseObjectDB  # type: ignore[import-untyped]  # gitdb has no types
-
-    dates = ["0 +0000", "0 +0000"]
+    dates = ["@0 +0000", "@0 +0000"]
     if dated_like is not None:
-        head = (model or trees.read_objects(git, [dated_like])[0][2]).split(b"\n\n")[0]
-        found = re.findall(rb"^(?:author|committer) .*> (\d+) ([+-]\d+)$", head, re.MULTILINE)
-        if len(found) != 2:
-            raise errors.SourceError(f"commit {dated_like} in {git.directory} has no date")
-        dates = [f"{int(seconds)} {int(zone):+05}" for seconds, zone in found]
-    person = f"{OUR_NAME} <{OUR_EMAIL}>"
-    lines = [f"tree {tree}", *(f"parent {parent}" for parent in parents)]
-    lines += [f"author {person} {dates[0]}", f"committer {person} {dates[1]}", "", message, ""]
-    data = "\n".join(lines).encode("utf-8")
-    stored = LooseObjectDB(str(find_objects_folder(git))).store(IStream("commit", len(data), BytesIO(data)))
-    return str(stored.hexsha.decode("ascii"))
+        form = "--format=%ad%n%cd"
+        dates = git.text("show", "-s", "--no-show-signature", "--date=raw", form, dated_like).split("\n")
+        dates = [f"@{date}" for date in dates]
+    committing = git.with_settings("i18n.commitEncoding=UTF-8").with_variables(
+        GIT_AUTHOR_NAME=OUR_NAME, GIT_AUTHOR_EMAIL=OUR_EMAIL, GIT_AUTHOR_DATE=dates[0],
+        GIT_COMMITTER_NAME=OUR_NAME, GIT_COMMITTER_EMAIL=OUR_EMAIL, GIT_COMMITTER_DATE=dates[1],
+    )  # fmt: skip
+    words = [word for parent in parents for word in ("-p", parent)]
+    return committing.text("commit-tree", tree, *words, stdin=f"{message}\n".encode())
 
 
 def build_tree(git: Git, base: str, changes: Mapping[str, FileStamp | None], links: Mapping[str, str]) -> str:
@@ -253,11 +245,11 @@ def change_index(git: Git, changes: Mapping[str, FileStamp | None], links: Mappi
 def commit_hipify(part: trees.TreePart, tree: str, upstream: str) -> str:
     """Commit ``tree``, which is the index's, on top of HEAD, and tag that; return the commit."""
     git, tag = part.git, f"refs/tags/{checkout_state.HIPIFY_TAG}"
-    (_, _, model), (tagged, kind, _) = trees.read_objects(git, [upstream, f"{tag}^{{commit}}"])
+    tagged = git.text("for-each-ref", "--format=%(objectname)", tag)
     message = checkout_state.HIPIFY_MESSAGE
-    commit = write_commit(git, tree, [part.head], message, dated_like=upstream, model=model)
+    commit = write_commit(git, tree, [part.head], message, dated_like=upstream)
     moves = f"update HEAD {commit} {part.head}\n"
-    if kind == "missing" or not _holds_tag(git, tagged, part.head):
+    if not tagged or not _holds_tag(git, tagged, part.head):
         moves += f"update {tag} {commit}\n"
     git.text("update-ref", "-m", message, "--stdin", stdin=moves.encode("ascii"))
     return commit
@@ -274,8 +266,6 @@ def tag_upstream_commits(
 
     def tag(part: trees.TreePart) -> tuple[str, checkout_state.RepositoryState]:
         trees.require_commit(part)
-        if _has_refs(part, hipified=hipified):
-            return part.path, checkout_state.RepositoryState(part.head, part.head, part.known_tree)
         lines = [
             f"update refs/tags/{checkout_state.UPSTREAM_TAG} {part.head}",
             f"update {hipify_tag} {part.head}" if hipified else f"delete {hipify_tag}",
@@ -286,22 +276,6 @@ def tag_upstream_commits(
         return part.path, checkout_state.RepositoryState(part.head, part.head, part.known_tree)
 
     return dict(trees.run_side_by_side(tag, parts))
-
-
-def _has_refs(part: trees.TreePart, *, hipified: bool) -> bool:
-    """Tell, as far as files tell without a start of git, whether refs are as a checkout leaves them."""
-    packed = part.git_dir / "packed-refs"
-    if is_linked(part.git_dir) or (
-        packed.exists() and re.search(rb"THEROCK_|rocm-wheels/", packed.read_bytes())
-    ):
-        return False
-    refs = {f"refs/tags/{checkout_state.UPSTREAM_TAG}": part.head, checkout_state.LEFT_REF: ""}
-    refs |= {f"refs/tags/{checkout_state.HIPIFY_TAG}": part.head if hipified else ""}
-    refs |= {checkout_state.HIPIFIED_REF: "", **({} if part.path else {checkout_state.FETCHED_REF: ""})}
-    files = {part.git_dir / name: commit for name, commit in refs.items()}
-    return all(
-        (file.read_text().strip() if file.exists() else "") == commit for file, commit in files.items()
-    )
 
 
 def is_tagged(git: Git, upstream: str, *, hipified: bool) -> bool:

@@ -17,7 +17,6 @@ import os
 import posixpath
 import re
 import shutil
-import struct
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -44,10 +43,6 @@ CHECKOUT_TIP = (
     "run `checkout` first, or name the folder: --checkout-dir of the project's script, --pytorch-dir and the"
     " like of `rocm-wheels`"
 )
-_INDEX_HEADER = struct.Struct(">4sII")
-_INDEX_ENTRY = struct.Struct(
-    ">24xI12x20sH"
-)  # behind times, device and inode: mode, owner and size, id, flags
 _COMMIT_ID = re.compile("[0-9a-f]{40}")
 _JOBS = min(2 * (os.cpu_count() or 1), 16)  # repositories of one tree at a time
 
@@ -127,7 +122,7 @@ def list_repositories(git: Git, known: Mapping[str, TreePart] = MappingProxyType
 def inspect_repository(path: str, git: Git, link: str) -> TreePart:
     """Look at one repository, without those below it."""
     git_dir = find_git_directory(git)
-    links, hidden = _read_index(git, git_dir / "index")
+    links, hidden = _read_index(git)
     head = (git_dir / "HEAD").read_text(encoding="utf-8", errors="surrogateescape").rstrip("\n")
     tree = ""
     if not _COMMIT_ID.fullmatch(head):
@@ -315,7 +310,7 @@ def temporary_index(git: Git, seed: Path | None, *, keep: bool) -> Iterator[Git]
         index_git = git.with_variables(**variables)
         if seed is not None and seed.exists():
             shutil.copy2(seed, index)
-            if hidden := _read_index(index_git, index)[1]:
+            if hidden := _read_index(index_git)[1]:
                 names = "".join(f"{path}\0" for path in hidden).encode("utf-8", "surrogateescape")
                 for flag in ("--no-skip-worktree", "--no-assume-unchanged"):  # git does one at a time
                     index_git.text("update-index", flag, "-z", "--stdin", stdin=names)
@@ -335,49 +330,16 @@ def show_hidden_files(part: TreePart) -> Iterator[Git]:
         yield index_git
 
 
-def _read_index(git: Git, index: Path) -> tuple[tuple[TreeEntry, ...], tuple[str, ...]]:
-    """List the gitlinks of an index, and what is marked skip-worktree or assume-unchanged and on the disk.
-
-    The file is read here (gitformat-index(5)): a tree has dozens of them. Git reads what is not plain, an
-    index that is split, sparse, broken, without a checksum, of SHA-256, or of a version with shortened paths.
-    """
-    try:
-        links, marked = _parse_index(index.read_bytes())
-    except (OSError, ValueError, struct.error):
-        links, marked = [], []
-        for line in git.fields("ls-files", "-s", "-v", "-z"):  # tag, mode, id and stage, then the path
-            facts, path = line.split("\t", 1)
-            if line[2:8] == GITLINK:
-                links.append(TreeEntry(path, GITLINK, facts.split(" ")[2]))
-            if line[0] == "S" or line[0].islower():
-                marked.append(path)
-    return tuple(links), tuple(path for path in marked if os.path.lexists(git.directory / path))
-
-
-def _parse_index(data: bytes) -> tuple[list[TreeEntry], list[str]]:
-    """List the gitlinks and the marked paths of an index. Raises ValueError for one of another form."""
+def _read_index(git: Git) -> tuple[tuple[TreeEntry, ...], tuple[str, ...]]:
+    """List the gitlinks of the index, and what is marked skip-worktree or assume-unchanged and is there."""
     links, marked = [], []
-    signature, version, count = _INDEX_HEADER.unpack_from(data)
-    end = _INDEX_HEADER.size
-    if signature != b"DIRC" or version not in (2, 3):
-        raise ValueError("another version")
-    if hashlib.sha1(data[:-20], usedforsecurity=False).digest() != data[-20:]:
-        raise ValueError("torn, or of a repository with SHA-256, whose entries are longer")
-    for _ in range(count):
-        mode, oid, flags = _INDEX_ENTRY.unpack_from(data, end)
-        extended = flags & 0x4000
-        start = end + (64 if extended else 62)
-        stop = data.index(b"\0", start + (flags & 0xFFF))
-        if mode == 0o160000 or flags & 0x8000 or extended:
-            path = data[start:stop].decode("utf-8", "surrogateescape")
-            if mode == 0o160000:
-                links.append(TreeEntry(path, GITLINK, oid.hex()))
-            if flags & 0x8000 or (extended and data[start - 2] & 0x40):
-                marked.append(path)
-        end += (stop - end + 8) & ~7
-    if data[end : end + 4] == b"link" or b"sdir" in data[end:]:
-        raise ValueError("split or sparse")
-    return links, marked
+    for line in git.fields("ls-files", "-s", "-v", "-z"):  # tag, mode, id and stage, then the path
+        facts, path = line.split("\t", 1)
+        if line[2:8] == GITLINK:
+            links.append(TreeEntry(path, GITLINK, facts.split(" ")[2]))
+        if (line[0] == "S" or line[0].islower()) and os.path.lexists(git.directory / path):
+            marked.append(path)
+    return tuple(links), tuple(marked)
 
 
 def choose_seed_index(
