@@ -6,6 +6,7 @@ import difflib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
 from rocm_wheels.core import errors, records
@@ -202,13 +203,15 @@ def _make_unknown_id_error(normal: str) -> errors.UsageError:
 
 def _make_unknown_name_error(text: str) -> errors.UsageError:
     query_words = pci.split_words(text)
+
+    @cache  # many cards share their words
+    def compare(word: str, other: str) -> float:
+        return difflib.SequenceMatcher(None, word, other).ratio()
+
     likeness = {}
     for entry in pci.list_pci_entries() if query_words else ():
         card_words = pci.split_words(" ".join((entry.name, *entry.products)))
-        ratios = [
-            max((difflib.SequenceMatcher(None, word, other).ratio() for other in card_words), default=0)
-            for word in query_words
-        ]
+        ratios = [max((compare(word, other) for other in card_words), default=0) for word in query_words]
         likeness[entry] = sum(ratios) / len(ratios)
     best = sorted(likeness, key=lambda entry: (-likeness[entry], entry.vendor != "amd", entry.id))
     similar = [entry.name for entry in best[:3] if likeness[entry] > _LEAST_LIKENESS]
