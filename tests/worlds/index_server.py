@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import io
 import re
+import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from rocm_wheels.index import pages
-from rocm_wheels.index.server import QuietHandler, QuietServer, run_server
 
 
 class ServedRequest(NamedTuple):
@@ -23,8 +25,13 @@ class ServedRequest(NamedTuple):
     status: int
 
 
-class IndexServer(QuietServer):
-    """``requests`` are those so far, ``sent`` counts the bytes of files."""
+class IndexServer(ThreadingHTTPServer):
+    """``requests`` are those so far, ``sent`` counts the bytes of files.
+
+    It says nothing of clients that leave before the end, as installers do.
+    """
+
+    daemon_threads = True
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.resolve()
@@ -32,9 +39,22 @@ class IndexServer(QuietServer):
         self.sent = 0
         super().__init__(("127.0.0.1", 0), partial(IndexHandler, directory=str(self.folder)))
 
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}/"
 
-class IndexHandler(QuietHandler):
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
+
+
+class IndexHandler(SimpleHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # a page is two writes, and the second would wait for the first's ACK
     server: IndexServer
+
+    def log_message(self, *_arguments: object) -> None:
+        pass
 
     def translate_path(self, path: str) -> str:
         found, page = super().translate_path(path), ""
@@ -84,6 +104,11 @@ class IndexHandler(QuietHandler):
 @contextmanager
 def serve_folder(folder: Path) -> Iterator[IndexServer]:
     """Serve a folder while the block runs."""
-    with run_server(IndexServer(folder)) as server:
-        assert isinstance(server, IndexServer)
-        yield server
+    with IndexServer(folder) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()

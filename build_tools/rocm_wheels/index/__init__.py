@@ -6,5 +6,4 @@ root pages, ``links.html``, ``<project>/`` pages beside wheels and ``.metadata``
 
 Writing: ``wheel_file`` → ``update`` → ``pages``, which write sets, channels and views of a store, too.
 Reading, here or on a server: ``reader`` → ``verify``, ``resolve_check``.
-``server`` serves a folder on this machine.
 """
