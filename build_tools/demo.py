@@ -40,7 +40,7 @@ from pathlib import Path
 import click
 
 from rocm_wheels.cli import boundary, catalogue, command
-from rocm_wheels.core import errors, extras, files, log, process, progress, shell, tables, user_folders
+from rocm_wheels.core import errors, files, installation, log, process, progress, shell, tables, user_folders
 from rocm_wheels.models import project_names
 from rocm_wheels.sdk import interpreters
 
@@ -122,7 +122,7 @@ class Demo:
     def __init__(self, folder: Path, env: Mapping[str, str]) -> None:
         self.folder, self.env, self.number = folder, env, 0
         places = {"out": folder, "lock": folder / "sources.lock.json", "store": folder / "releases" / "store"}
-        self.names: dict[str, object] = {**NAMES, **places, "uv": extras.find_uv()}
+        self.names: dict[str, object] = {**NAMES, **places, "uv": installation.find_uv()}
 
     def run(self, line: str, *more: object) -> None:
         """Print a command and run it. Raises what it raises; SdkError for a program that is not ours."""
@@ -358,7 +358,7 @@ def demo(output_dir: Path | None) -> None:
       python3 build_tools/demo.py --output-dir demo-output
     """
     begin = time.monotonic()
-    extras.require_extras("the demo", "build", "release")
+    installation.require_extras("the demo", "build", "release")
     folder = (output_dir or _script.CLONE / "demo-output").absolute()
     boundary.pop_starting_python(os.environ)  # all of it is for the Python that the environments are made of
     if not folder.exists():

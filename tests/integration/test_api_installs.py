@@ -10,7 +10,7 @@ import pytest
 from install_world import make_environment, pypi, rocm_index, served_index
 
 import rocm_wheels
-from rocm_wheels.core.extras import name_uv
+from rocm_wheels.core.installation import name_uv
 
 pytestmark = pytest.mark.contract
 

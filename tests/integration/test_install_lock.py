@@ -16,7 +16,7 @@ from index_wheels import wheel
 from install_world import CUDA, Environment, make_environment, multi_arch, rocm_sources, served_index, torch
 
 from rocm_wheels.cli import boundary, main
-from rocm_wheels.core import extras, toml_reader
+from rocm_wheels.core import installation, toml_reader
 from rocm_wheels.user import install as installing
 
 HEAD = 'lock-version = "1.0"\ncreated-by = "x"\n'
@@ -88,7 +88,7 @@ def test_a_lock_of_variants_installs_the_same_again_and_by_uv_too(
     assert "code for gfx1100: no: it has code for gfx942" in capsys.readouterr().err
     by_uv = make_environment(tmp_path / "by-uv")
     words = [
-        str(extras.find_uv()),
+        str(installation.find_uv()),
         "pip",
         "install",
         "--no-config",
@@ -132,7 +132,7 @@ def test_what_is_installed_is_in_a_lock_all_the_same(tmp_path: Path, index: Inde
 def test_a_lock_of_uv_is_installed(tmp_path: Path, index: IndexServer) -> None:
     theirs = tmp_path / "pylock.uv.toml"
     words = [
-        str(extras.find_uv()),
+        str(installation.find_uv()),
         "pip",
         "compile",
         "--no-config",

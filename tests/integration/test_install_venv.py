@@ -18,7 +18,7 @@ from install_world import torch
 
 from rocm_wheels.cli import boundary
 from rocm_wheels.cli.install import install_command
-from rocm_wheels.core.extras import name_uv
+from rocm_wheels.core.installation import name_uv
 
 BASE = Path(getattr(sys, "_base_executable", sys.executable))
 VERSION = "2.9.1+rocm7.2"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from rocm_wheels.core.extras import find_uv
+from rocm_wheels.core.installation import find_uv
 
 LIGHT_BYTES = 80_000_000  # 38 of them are the program uv
 HELP_SECONDS = 0.12

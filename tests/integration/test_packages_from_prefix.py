@@ -15,7 +15,7 @@ import pytest
 from rocm_artifacts import make_artifacts
 from warm_python import warm_python
 
-from rocm_wheels.core import extras
+from rocm_wheels.core import installation
 from rocm_wheels.sdk import interpreters
 from rocm_wheels.sdk.artifacts import merge_artifacts, read_artifacts
 
@@ -140,7 +140,7 @@ def test_the_installed_tree_is_whole_again(prefix: Path, tmp_path: Path) -> None
         ["pip", "install", "--python", str(venv), "--no-index", "--find-links", str(tmp_path / "made/dist"),
          "rocm[libraries,devel,device]"],
     ):  # fmt: skip
-        subprocess.run([extras.find_uv(), "-q", *words], env=env, check=True, timeout=120)
+        subprocess.run([installation.find_uv(), "-q", *words], env=env, check=True, timeout=120)
     tree = Path(subprocess.check_output([venv / "bin/rocm-sdk", "path", "--root"], text=True).strip())
     files = [path.relative_to(prefix) for path in prefix.rglob("*") if path.is_file()]
     assert files

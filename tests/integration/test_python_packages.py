@@ -15,7 +15,7 @@ import pytest
 from rocm_artifacts import add, library, make_artifacts
 
 from rocm_wheels.binaries.elf import read_loader_info_of_file
-from rocm_wheels.core import errors, extras
+from rocm_wheels.core import errors, installation
 from rocm_wheels.sdk import build_packages, interpreters, package_contents, rocm_sdk
 from rocm_wheels.wheels import wheel_writer
 
@@ -69,7 +69,7 @@ class Site:
 
     def uv(self, *words: str) -> None:
         subprocess.run(
-            [extras.find_uv(), "-q", *words],
+            [installation.find_uv(), "-q", *words],
             env=interpreters.compose_uv_environment(self.env),
             check=True,
             timeout=120,

@@ -14,7 +14,7 @@ from installed_trees import install_torch
 
 import rocm_wheels
 from rocm_wheels import api
-from rocm_wheels.core import errors, extras
+from rocm_wheels.core import errors, installation
 from rocm_wheels.gpus.gpu import Gpu
 
 pytestmark = pytest.mark.contract
@@ -56,7 +56,7 @@ def test_what_programs_import_is_light() -> None:
     program = "import sys; from rocm_wheels import configure, get_device, install; print(*sys.modules)"
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     modules = {name.partition(".")[0] for name in ended.stdout.split()}
-    heavy = {"pydantic", "yaml", "rich", *(name for rows in extras.EXTRAS.values() for name in rows)}
+    heavy = {"pydantic", "yaml", "rich", *(name for rows in installation.EXTRAS.values() for name in rows)}
     assert not modules & heavy
 
 

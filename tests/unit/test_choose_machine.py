@@ -13,7 +13,7 @@ from choose_indexes import PLUGIN, gfx, machine
 from choose_indexes import host as host_with
 from packaging.tags import parse_tag, sys_tags
 
-from rocm_wheels.core import errors, extras
+from rocm_wheels.core import errors, installation
 from rocm_wheels.gpus.gpu import Gpu, Hardware
 from rocm_wheels.index import reader
 from rocm_wheels.models import package_indexes
@@ -340,7 +340,7 @@ def test_directml_is_named_for_an_old_radeon_on_windows_and_not_chosen() -> None
 
 
 def test_commands_in_notes_are_told_as_the_user_started_us(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(extras, "_find_own_command", lambda *_: "uvx rocm-wheels")
+    monkeypatch.setattr(installation, "_find_own_command", lambda *_: "uvx rocm-wheels")
     url = "https://download.pytorch.org/whl/rocm7.2/"
     reach = Pages({f"{url}torch/": page("torch-2.11.0+rocm7.2-py3-none-linux_x86_64.whl")})
     (choice,) = choose.choose_wheels(["torch"], None, machine("gfx1031", python="3.10"), reach)

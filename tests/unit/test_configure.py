@@ -16,7 +16,7 @@ from installed_trees import install_torch
 
 from rocm_wheels.cli import boundary
 from rocm_wheels.cli.machine import configure_command
-from rocm_wheels.core import extras, shell
+from rocm_wheels.core import installation, shell
 from rocm_wheels.gpus import variables
 from rocm_wheels.gpus.gpu import Gpu, Hardware, RocmInstallation, find_generic_target
 from rocm_wheels.models import gfx
@@ -208,7 +208,7 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
 def test_commands_are_told_as_the_user_started_us(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(extras, "_find_own_command", lambda *_: "uvx rocm-wheels")
+    monkeypatch.setattr(installation, "_find_own_command", lambda *_: "uvx rocm-wheels")
     assert boundary.run_command(configure_command, ["--gfx", "gfx1100,gfx1201"]) == 0
     told = capsys.readouterr().err
     assert (

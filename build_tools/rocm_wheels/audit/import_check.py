@@ -22,7 +22,7 @@ from typing import Any
 
 from rocm_wheels.audit import audited_wheel, metadata
 from rocm_wheels.audit.definition import Findings, Skip, check, error
-from rocm_wheels.core import errors, extras, process
+from rocm_wheels.core import errors, installation, process
 
 _PROBE = Path(__file__).with_name("import_probe.py")
 _BUILDER_VARIABLES = re.compile(
@@ -121,7 +121,7 @@ def import_here(
         folders: list[str] = []
         if not environment.installed:
             folders = [str(scratch / "installed")]
-            argv = [str(extras.find_uv()), "pip", "install", "--quiet", "--no-cache", "--no-config"]
+            argv = [str(installation.find_uv()), "pip", "install", "--quiet", "--no-cache", "--no-config"]
             argv += ["--no-deps", "--no-index", "--python", str(environment.python)]
             argv += ["--target", folders[0], str(wheel.resolve())]
             description = "installing it into a throw-away folder"

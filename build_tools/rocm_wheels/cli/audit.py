@@ -18,7 +18,7 @@ from rocm_wheels import __version__
 from rocm_wheels.cli import boundary, catalogue, command, evidence
 from rocm_wheels.cli.options import GivenPath, RegularFile
 from rocm_wheels.cli.output import print_result
-from rocm_wheels.core import errors, extras, files, log, tables
+from rocm_wheels.core import errors, files, installation, log, tables
 
 if TYPE_CHECKING:
     from rocm_wheels.audit import audited_set, audited_wheel
@@ -124,7 +124,7 @@ def audit_command(
             tip = f"it ends with one of {' '.join(_REPORT_SUFFIXES)}"
             raise errors.UsageError(f"--report {path}: no form of a report is called so", tip=tip)
         if path.suffix == ".html":
-            extras.require_extras("a page", "build")
+            installation.require_extras("a page", "build")
     begun = evidence.describe_origin("audit")
     audit = audit_wheels(_read_request(wheels, place, options))
     for path in reports:

@@ -16,7 +16,16 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO, cast
 
 import click
 
-from rocm_wheels.core import environment_numbers, errors, extras, forks, log, progress, shell, user_folders
+from rocm_wheels.core import (
+    environment_numbers,
+    errors,
+    forks,
+    installation,
+    log,
+    progress,
+    shell,
+    user_folders,
+)
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -270,14 +279,14 @@ def _invoke_command(command: click.Command, argv: list[str] | None) -> int:
         return click_error.exit_code
     except errors.RocmWheelsError as error:
         progress.show_live_line("")
-        log.log_error(extras.adapt_commands(errors.explain_error(error)))
+        log.log_error(installation.adapt_commands(errors.explain_error(error)))
         return error.exit_code
     except (OSError, ModuleNotFoundError, RuntimeError) as failure:
         error_shown = _convert_failure(failure)
         if error_shown is None:
             raise
         progress.show_live_line("")
-        log.log_error(extras.adapt_commands(errors.explain_error(error_shown)))
+        log.log_error(installation.adapt_commands(errors.explain_error(error_shown)))
         return error_shown.exit_code
 
 
@@ -294,7 +303,7 @@ def _check_current_folder() -> None:
 def _convert_failure(failure: Exception) -> errors.RocmWheelsError | None:
     """Return what is shown of a failure that is the machine's, or an extra's; ``None``: it is a bug."""
     if isinstance(failure, ModuleNotFoundError):
-        return extras.explain_missing_module(failure)
+        return installation.explain_missing_module(failure)
     if isinstance(failure, OSError):
         return convert_disk_error(failure)
     if "home directory" in str(failure):  # of pathlib

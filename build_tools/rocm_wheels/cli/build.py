@@ -119,12 +119,12 @@ def build(**options: Any) -> None:
           --gfx gfx942,gfx1100 --python 3.12 --output-dir dist
       rocm-wheels runs show       # in another terminal
     """
-    from rocm_wheels.core import extras
+    from rocm_wheels.core import installation
     from rocm_wheels.pipeline import local_executor
     from rocm_wheels.pipeline.run import build_wheels
 
     if not options["dry_run"]:
-        extras.require_extras("a build", "build")
+        installation.require_extras("a build", "build")
     with boundary.serve_forks() as server:
         env = boundary.read_build_environment()
         request = build_options.make_wheels_request(options, env)

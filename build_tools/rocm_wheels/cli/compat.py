@@ -9,7 +9,7 @@ import click
 
 from rocm_wheels.cli import catalogue, lines
 from rocm_wheels.cli.command import command, group
-from rocm_wheels.core import extras, tables
+from rocm_wheels.core import installation, tables
 
 if TYPE_CHECKING:
     from rocm_wheels.gpus import pci
@@ -138,7 +138,7 @@ def gpu(words: tuple[str, ...], as_json: bool) -> None:
 
         click.echo(json.dumps(cards_as_json(matches), indent=1))
     else:
-        click.echo(extras.adapt_commands(describe_cards(matches)))
+        click.echo(installation.adapt_commands(describe_cards(matches)))
 
 
 def cards_as_json(matches: gpu_cards.FoundCards) -> dict[str, Any]:
@@ -164,7 +164,7 @@ def cards_as_json(matches: gpu_cards.FoundCards) -> dict[str, Any]:
         {
             **facts.model_dump(mode="json"),
             "install": {
-                system: command and extras.adapt_commands(command)
+                system: command and installation.adapt_commands(command)
                 for system, command in make_install_commands(facts).items()
             },
         }

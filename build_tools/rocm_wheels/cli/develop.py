@@ -99,10 +99,10 @@ def _make_request(project: str, options: Mapping[str, Any], env: dict[str, str])
     from dataclasses import replace
 
     from rocm_wheels.cli import build
-    from rocm_wheels.core import extras
+    from rocm_wheels.core import installation
     from rocm_wheels.sdk import interpreters
 
-    extras.require_extras("a build", "build")
+    installation.require_extras("a build", "build")
     _, work = build_options.resolve_folders(options)
     # what `build` has besides, with its defaults: not those of a configuration file
     defaults = click.Command.make_context(
@@ -176,7 +176,7 @@ def shell_command(
       rocm-wheels shell pytorch -- python -m pytest test/test_nn.py
       eval "$(rocm-wheels shell pytorch --print sh)"
     """
-    from rocm_wheels.core import extras, process
+    from rocm_wheels.core import installation, process
     from rocm_wheels.core.shell import compare_environments, format_variable
     from rocm_wheels.pipeline import edit_loop
 
@@ -188,7 +188,7 @@ def shell_command(
     parameters = _restore_paths(edit_loop.read_loop_options(work, project))
     variables = edit_loop.compose_shell_environment(_make_request(project, parameters, env), project, env)
     # last of all: a uv for the environment, which has no pip, where none is on PATH
-    variables["PATH"] = f"{variables['PATH']}{os.pathsep}{extras.find_uv().parent}"
+    variables["PATH"] = f"{variables['PATH']}{os.pathsep}{installation.find_uv().parent}"
     if os.name == "posix":
         _add_pip(variables, work)
     outer = boundary.read_build_environment()

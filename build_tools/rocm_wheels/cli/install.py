@@ -12,7 +12,7 @@ import click
 
 from rocm_wheels.cli import boundary, catalogue, choose, command
 from rocm_wheels.cli.options import GivenPath, RegularFile
-from rocm_wheels.core import errors, extras, log, shell, tables
+from rocm_wheels.core import errors, installation, log, shell, tables
 
 if TYPE_CHECKING:
     from rocm_wheels.user import plan as planning
@@ -121,7 +121,7 @@ def install_command(
     except install_options.UnservedGpuError as refusal:
         if as_json or not (sys.stdin.isatty() and sys.stderr.isatty()):
             raise
-        click.echo(extras.adapt_commands(refusal.message), err=True)
+        click.echo(installation.adapt_commands(refusal.message), err=True)
         if not click.confirm("Install a torch that computes on the CPU?", default=False, err=True):
             raise errors.HostError("nothing was installed", tip=refusal.tip) from None
         plan = planning.plan_install(replace(request, allow_cpu=True), env)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rocm_wheels.cli import boundary, catalogue, command
-from rocm_wheels.core import errors, extras, log
+from rocm_wheels.core import errors, installation, log
 from rocm_wheels.core.shell import format_command, format_variable
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def configure_command(
     if as_json:
         document = {
             "settings": [asdict(setting) for setting in advice.settings],
-            "notes": [extras.adapt_commands(note) for note in advice.notes],
+            "notes": [installation.adapt_commands(note) for note in advice.notes],
             "torch": advice.torch,
             "targets": advice.targets,
             "gpus": [asdict(gpu) for gpu in advice.hardware.gpus],
@@ -113,14 +113,14 @@ def configure_command(
         _require_served(advice)
         return
     for note in advice.notes:
-        log.log_note(extras.adapt_commands(note))
+        log.log_note(installation.adapt_commands(note))
     _require_served(advice)
     if as_lines:
         reader = _SHELL_ALIASES.get(shell or "", shell) or settings.detect_shell(env, sys.platform)
         for setting in advice.settings:
             click.echo(format_variable(setting.name, setting.value, reader))
         return
-    log.log_note(extras.adapt_commands(advice.torch))
+    log.log_note(installation.adapt_commands(advice.torch))
     for setting in advice.settings:
         click.echo(f"{setting.name}={setting.value}\n  {setting.why}\n  {setting.source}")
     if not advice.settings:
@@ -128,7 +128,7 @@ def configure_command(
         return
     stated = [*(["--python", str(python)] if python else []), *(["--gfx", ",".join(gfx)] if gfx else [])]
     line = format_command(["rocm-wheels", "configure", "--print", *stated])
-    log.log_note(extras.adapt_commands(f'tip: eval "$({line})"'))
+    log.log_note(installation.adapt_commands(f'tip: eval "$({line})"'))
 
 
 def _require_served(advice: settings.HostConfiguration) -> None:

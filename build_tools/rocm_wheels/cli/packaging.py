@@ -460,11 +460,11 @@ def repair_command(  # noqa: PLR0917 - click passes them by name
       rocm-wheels wheel repair dist/torch-*.whl --find-links rocm-packages --output-dir repaired
       rocm-wheels wheel repair dist/*.whl --python .venv/bin/python --dry-run
     """
-    from rocm_wheels.core import extras
+    from rocm_wheels.core import installation
     from rocm_wheels.package import repair
     from rocm_wheels.wheels import required_packages
 
-    extras.require_extras("a repair", "build")
+    installation.require_extras("a repair", "build")
     env = boundary.read_environment()
     request = repair.RepairRequest(
         platform=None if plat == "auto" else plat,

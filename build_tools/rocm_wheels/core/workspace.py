@@ -6,8 +6,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,34 +35,6 @@ def get_project_home() -> Path:
 def is_clone() -> bool:
     """Tell whether we run from a clone of the repository."""
     return get_project_home() == _PACKAGE.parent.parent
-
-
-def get_own_command() -> list[str]:
-    """Return how this very program is started: the script beside the running Python, else its module.
-
-    A clone's scripts also run where another rocm-wheels is installed, whose script is not meant.
-    """
-    script = Path(sys.executable).parent / ("rocm-wheels.exe" if sys.platform == "win32" else "rocm-wheels")
-    if not _is_installed():
-        place = f"import sys; sys.path.insert(0, {str(_PACKAGE.parent)!r})"
-        return [sys.executable, "-c", f"{place}; from rocm_wheels.cli.main import main; main()"]
-    return [str(script)] if script.exists() else [sys.executable, "-m", "rocm_wheels"]
-
-
-def _is_installed() -> bool:
-    """Tell whether we are the rocm-wheels that is installed for the running Python (PEP 610 says of what)."""
-    from importlib.metadata import PackageNotFoundError, distribution
-    from urllib.parse import urlsplit
-    from urllib.request import url2pathname
-
-    if not (_PACKAGE.parent.parent / "pyproject.toml").is_file():
-        return True  # no clone
-    try:
-        origin_text = distribution("rocm-wheels").read_text("direct_url.json")
-    except PackageNotFoundError:
-        return False
-    place = urlsplit(str(json.loads(origin_text).get("url", ""))) if origin_text else None
-    return place is not None and Path(url2pathname(place.path)).resolve() == _PACKAGE.parent.parent
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rocm_wheels.core import errors, files, machine, shell, workspace
+from rocm_wheels.core import errors, files, installation, machine, shell, workspace
 from rocm_wheels.models import project
 from rocm_wheels.pipeline import estimates
 from rocm_wheels.pipeline.plan import PlanFile, write_plan
@@ -175,6 +175,6 @@ def _size_job(step: Step, targets: int, history: estimates.History) -> tuple[int
 
 def _make_shell_line(step: Step, plan: Path) -> str:
     """Return the line that does a step; Snakemake puts values in braces, so that ours are doubled."""
-    line = shell.format_command([*workspace.get_own_command(), "run-step", step.id, "--plan", plan])
+    line = shell.format_command([*installation.get_own_command(), "run-step", step.id, "--plan", plan])
     line = line.replace("{", "{{").replace("}", "}}")
     return f"MAX_JOBS={{resources.compilers}} {line}" if step.kind == "build" else line

@@ -24,7 +24,7 @@ from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from rocm_wheels.core import errors, extras, log, parallel, process
+from rocm_wheels.core import errors, installation, log, parallel, process
 from rocm_wheels.index import reader
 from rocm_wheels.index.folder import parse_file_name
 from rocm_wheels.index.platform_tags import PLATFORM_TAGS
@@ -183,7 +183,7 @@ def _ask_pip(
     requirements: Sequence[str], python: str, options: list[str], platform: str, env: Mapping[str, str]
 ) -> dict[str, Version]:
     has_pip = importlib.util.find_spec("pip") is not None
-    pip = [sys.executable, "-m", "pip"] if has_pip else [str(extras.find_uv()), "tool", "run", "pip"]
+    pip = [sys.executable, "-m", "pip"] if has_pip else [str(installation.find_uv()), "tool", "run", "pip"]
     # --isolated leaves the user's files out; what variables say is left out here, but for certificates
     kept = {key: value for key, value in env.items() if not key.startswith("PIP_") or key in _PIP_VARIABLES}
     with tempfile.TemporaryDirectory(prefix="rocm-wheels-") as folder:
@@ -203,7 +203,7 @@ def _ask_pip(
 def _ask_uv(
     requirements: Sequence[str], python: str, options: list[str], platform: str, env: Mapping[str, str]
 ) -> dict[str, Version]:
-    words = [str(extras.find_uv()), "pip", "compile", "-", "--no-config", "--no-cache", "--no-header"]
+    words = [str(installation.find_uv()), "pip", "compile", "-", "--no-config", "--no-cache", "--no-header"]
     words += ["--no-annotate", "--no-progress", "--no-python-downloads", "--python", sys.executable]
     words += ["--python-version", python, "--python-platform", _UV_PLATFORMS[platform], *options]
     kept = {key: value for key, value in env.items() if not key.startswith("UV_")}

@@ -30,7 +30,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from rocm_wheels.binaries import elf, pe
-from rocm_wheels.core import errors, extras, log, records, shell, tables
+from rocm_wheels.core import errors, installation, log, records, shell, tables
 from rocm_wheels.device_code import code_objects, kernel_databases
 from rocm_wheels.index.reader import IndexReader, download_link, file_name_of_link, resolve_index_url
 from rocm_wheels.models import gfx, project_names
@@ -120,7 +120,7 @@ def plan_fat(request: FatRequest, stack: ExitStack) -> FatPlan:
 
     PackageError names the library, file or target that is missing, or the wheel of ROCm.
     """
-    extras.require_extras("making a fat wheel", "build")
+    installation.require_extras("making a fat wheel", "build")
     plan = _FatMaker(request, stack).make_plan()
     for project in plan.unlicensed:
         log.log_warning(f"{project}: its wheel has no text of a licence to take over")

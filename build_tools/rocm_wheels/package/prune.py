@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Literal
 
 from rocm_wheels.binaries import elf_pages, pe
-from rocm_wheels.core import errors, extras, log, parallel, tables
+from rocm_wheels.core import errors, installation, log, parallel, tables
 from rocm_wheels.device_code import code_objects, kernel_databases, repack
 from rocm_wheels.package import wheel_plan
 from rocm_wheels.variants.targets import COMPILER_GENERICS
@@ -161,7 +161,7 @@ def plan_prune(wheels: Sequence[Path], targets: Sequence[str], stack: ExitStack)
     PackageError where no wheel has any, for a target without code in a wheel that has some, and for what an
     index would refuse.
     """
-    extras.require_extras("pruning", "build")
+    installation.require_extras("pruning", "build")
     archives = [wheel_plan.open_wheel(wheel, stack) for wheel in wheels]
     work = partial(_plan_wheel, targets=targets, stack=stack)
     plans = parallel.run_in_parallel(work, archives, jobs=os.cpu_count() or 1)

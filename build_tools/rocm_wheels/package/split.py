@@ -31,7 +31,7 @@ from packaging.utils import canonicalize_name
 
 from rocm_wheels import __version__
 from rocm_wheels.binaries import elf, elf_pages
-from rocm_wheels.core import errors, extras, log, parallel, spool, tables
+from rocm_wheels.core import errors, installation, log, parallel, spool, tables
 from rocm_wheels.device_code import code_objects, fat_library, kernel_databases, kpack
 from rocm_wheels.device_code.bundles import BundlePlace, locate_bundles
 from rocm_wheels.package import wheel_plan
@@ -111,7 +111,7 @@ def plan_split(request: SplitRequest, stack: ExitStack) -> SplitPlan:
     PackageError for a variant wheel, one without device code, one that is split already, and for code that no
     archive can hold; DataError for damage.
     """
-    extras.require_extras("splitting", "build")
+    installation.require_extras("splitting", "build")
     archive = wheel_plan.open_wheel(request.wheel, stack)
     log.log_note(f"splitting {request.wheel.name} ({tables.format_size(archive.size)})")
     return _WheelSplitter(request, archive, stack).make_plan()

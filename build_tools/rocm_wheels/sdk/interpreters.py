@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rocm_wheels.core import errors, extras, process, shell
+from rocm_wheels.core import errors, installation, process, shell
 from rocm_wheels.models import closed_projects
 
 # They would make uv choose another environment, Python or output than the one asked for.
@@ -99,7 +99,7 @@ def run_uv(
 
     try:
         process.run_command(
-            [extras.find_uv(), *words],
+            [installation.find_uv(), *words],
             env=compose_uv_environment(env),
             cwd=cwd,
             on_line=listen,

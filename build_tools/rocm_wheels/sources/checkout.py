@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from rocm_wheels.core import errors, extras, files, log, parallel, shell, tables
+from rocm_wheels.core import errors, files, installation, log, parallel, shell, tables
 from rocm_wheels.models.project import Project
 from rocm_wheels.sources import (
     checkout_state,
@@ -102,7 +102,7 @@ def checkout_project(request: CheckoutRequest, *, env: Mapping[str, str], python
     SourceError: no such ref, no network, somebody's own work in the tree, a folder of
     something else; then no file was touched. What fails later leaves a tree that says so in its state.
     """
-    extras.require_extras("a checkout", "build")
+    installation.require_extras("a checkout", "build")
     directory, pin = request.directory.absolute(), request.pin
     network.check_ref(pin.ref)
     git = Git(checkout_state.find_existing_folder(directory), env)

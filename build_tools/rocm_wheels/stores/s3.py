@@ -42,7 +42,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 from urllib.parse import quote
 
-from rocm_wheels.core import errors, extras, files, log, parallel, retry, shell
+from rocm_wheels.core import errors, files, installation, log, parallel, retry, shell
 from rocm_wheels.stores import store
 
 S3_POLICY = retry.RetryPolicy(first_wait=0.2, growth=2.5)
@@ -185,7 +185,7 @@ class S3Client:
         if endpoint and not _SERVER_URL.fullmatch(endpoint):
             tip = "for example: https://s3.example.org:9000"
             raise errors.UsageError(f"AWS_ENDPOINT_URL={endpoint!r} is not the URL of a server", tip=tip)
-        extras.require_extras("a store in S3", "s3")
+        installation.require_extras("a store in S3", "s3")
         from botocore import UNSIGNED
         from botocore.config import Config  # type: ignore[import-untyped]
         from botocore.exceptions import BotoCoreError  # type: ignore[import-untyped]

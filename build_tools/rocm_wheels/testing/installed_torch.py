@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from packaging.utils import canonicalize_name
 
-from rocm_wheels.core import errors, extras, files, log, process, workspace
+from rocm_wheels.core import errors, files, installation, log, process, workspace
 from rocm_wheels.models.gfx import strip_features
 from rocm_wheels.wheels import archive, dist_info
 
@@ -161,7 +161,7 @@ def lend_pytest(target: TargetPython, env: MutableMapping[str, str]) -> Iterator
             log.log_note(f"{target.python} has no pytest: it is lent one")
             words = ["pip", "install", "--quiet", "--python", str(target.python), "--target", str(lent)]
             process.run_command(
-                [extras.find_uv(), *words, "pytest"],
+                [installation.find_uv(), *words, "pytest"],
                 env=env,
                 check=errors.ChecksError,
                 description="lending pytest",

@@ -16,7 +16,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from rocm_wheels.core import errors, extras, parallel, shell
+from rocm_wheels.core import errors, installation, parallel, shell
 from rocm_wheels.gpus import variables, vendors
 from rocm_wheels.index import reader
 from rocm_wheels.models import package_indexes
@@ -125,7 +125,7 @@ def _choose_first(
             continue
         reason = f"it has code for {gfx}, which no table lists of it" if is_unlisted else known.reason
         passed = (f"passed over: {failure}" for failure in failures)
-        asked_notes = map(extras.adapt_commands, asked.notes)
+        asked_notes = map(installation.adapt_commands, asked.notes)
         index_notes = (f"{known.name} was taken: {reason}", *asked_notes, *passed)
         noted = tuple(replace(choice, notes=(*index_notes, *choice.notes)) for choice in answer)
         served = [entry for choice in answer for entry in choice.served]
@@ -277,7 +277,7 @@ def _decide(
         picked=best,
         candidates=(*release.ranked, *out),
         requires=(f"{requirement.name}{extras_text}=={best.version}",),
-        notes=tuple(dict.fromkeys(map(extras.adapt_commands, [*notes, *release.notes]))),
+        notes=tuple(dict.fromkeys(map(installation.adapt_commands, [*notes, *release.notes]))),
         served=served,
         visible_line=gpu_support.make_visible_line(served),
         override_line=posed.line if posed else None,

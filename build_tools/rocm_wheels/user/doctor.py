@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from rocm_wheels.core import errors, extras, tables
+from rocm_wheels.core import errors, installation, tables
 from rocm_wheels.gpus import detect
 from rocm_wheels.gpus.gpu import Hardware
 from rocm_wheels.user import (
@@ -53,7 +53,7 @@ def run_checks(subject: DoctorSubject) -> tuple[errors.Finding, ...]:
                 finding,
                 check=get_check_name(check),
                 group=group,
-                tip=extras.adapt_commands(finding.tip),
+                tip=installation.adapt_commands(finding.tip),
             )
             for check in checks
             if is_here or check not in doctor_system.LOCAL_CHECKS

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from rocm_wheels.core import extras, shell
+from rocm_wheels.core import installation, shell
 from rocm_wheels.core.errors import Finding
 from rocm_wheels.gpus.gpu import Gpu, Hardware, format_stated_target
 from rocm_wheels.models import package_indexes
@@ -70,7 +70,7 @@ class DoctorSubject:
         if any((folder / "pip").is_dir() for folder in self.installed.environment.path):
             return shell.format_command([*([str(python), "-m"] if self.python else []), "pip", *words])
         command, *arguments = (word for word in words if word != "-y")  # uv does not ask
-        return shell.format_command([extras.name_uv(), "pip", command, "--python", python, *arguments])
+        return shell.format_command([installation.name_uv(), "pip", command, "--python", python, *arguments])
 
     def format_rocm_pip(self, requirement: str, version: str) -> str:
         """Return the line that lets pip install one of ROCm's packages from AMD's index.

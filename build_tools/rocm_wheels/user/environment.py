@@ -19,7 +19,7 @@ from pathlib import Path
 from packaging.utils import canonicalize_name
 
 from rocm_wheels.core import errors, files, log, process, shell
-from rocm_wheels.core.extras import find_uv
+from rocm_wheels.core.installation import find_uv
 from rocm_wheels.models.closed_projects import is_closed_project
 from rocm_wheels.user import installed_packages
 from rocm_wheels.user.installed_packages import (

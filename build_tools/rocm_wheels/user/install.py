@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from rocm_wheels.core import errors, files, log, process, shell, tables
-from rocm_wheels.core.extras import find_uv
+from rocm_wheels.core.installation import find_uv
 from rocm_wheels.index import reader
 from rocm_wheels.user import environment, fetch, installed_packages, offers, resolve
 from rocm_wheels.user.lock import LockedPackage, format_lock

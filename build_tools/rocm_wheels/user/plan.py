@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rocm_wheels.core import errors, files, log, parallel, shell, user_folders
-from rocm_wheels.core.extras import name_uv
+from rocm_wheels.core.installation import name_uv
 from rocm_wheels.index import reader
 from rocm_wheels.models import package_indexes
 from rocm_wheels.models.closed_projects import is_closed_project

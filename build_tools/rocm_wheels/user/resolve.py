@@ -26,7 +26,7 @@ from packaging.tags import Tag
 from packaging.utils import canonicalize_name
 
 from rocm_wheels.core import errors, process
-from rocm_wheels.core.extras import find_uv
+from rocm_wheels.core.installation import find_uv
 from rocm_wheels.sdk import interpreters
 from rocm_wheels.user.lock import (
     LockedPackage,

@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from rocm_wheels.core import errors, log, process, shell, workspace
+from rocm_wheels.core import errors, installation, log, process, shell, workspace
 from rocm_wheels.pipeline import outputs
 from rocm_wheels.pipeline.planner import Planner, decide_verdict
 from rocm_wheels.pipeline.step import DEVICE_INPUT, NEEDS_GPU, NotYet, Step
@@ -72,7 +72,7 @@ def run_test(step_run: StepRun) -> None:
     words += ["--python", str(environment.prefix), "--output-dir", str(folder)]
     words += [word for wheel in wheels for word in ("--wheels", str(wheel))]
     words += ["--family", step_run.known_inputs["targets"], "--require-gpu"] if step.needs_gpu else []
-    argv = [*workspace.get_own_command(), *words]
+    argv = [*installation.get_own_command(), *words]
     finished = process.run_command(
         argv, env=facts.env, cwd=folder, on_line=log.log_note, check=None, description=step.id
     )

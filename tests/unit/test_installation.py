@@ -15,7 +15,7 @@ from packaging.utils import canonicalize_name
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import errors
-from rocm_wheels.core.extras import (
+from rocm_wheels.core.installation import (
     EXTRAS,
     adapt_commands,
     explain_missing_module,
