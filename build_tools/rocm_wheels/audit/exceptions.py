@@ -11,9 +11,12 @@ from typing import Annotated, TypeVar
 
 from pydantic import AfterValidator, Field
 
-from rocm_wheels.audit import audited_set, audited_wheel, checks
+from rocm_wheels.audit import checks
+from rocm_wheels.audit.audited_set import SetReport
+from rocm_wheels.audit.audited_wheel import AuditReport
 from rocm_wheels.audit.drift_limits import DriftLimits, load_drift_limits, require_text
 from rocm_wheels.core import errors, records
+from rocm_wheels.core.errors import Finding
 
 
 def _require_check(word: str) -> str:
@@ -24,7 +27,7 @@ def _require_check(word: str) -> str:
 
 
 _Text = Annotated[str, AfterValidator(require_text)]
-ReportT = TypeVar("ReportT", audited_wheel.AuditReport, audited_set.SetReport)
+ReportT = TypeVar("ReportT", AuditReport, SetReport)
 
 
 class AuditException(records.Record):
@@ -62,6 +65,11 @@ class IgnoredFindings:
     file: str = "*"
     wheel: str = "*"
 
+    def covers(self, finding: Finding) -> bool:
+        """Tell whether a finding is one of them."""
+        globs = fnmatchcase(finding.subject, self.file) and fnmatchcase(finding.subject, self.wheel)
+        return globs and self.check == finding.check
+
 
 def load_audit_policy(path: Path) -> AuditPolicy:
     """Read a policy. Raises DataError with file, line and column."""
@@ -79,32 +87,23 @@ def apply_exceptions(
 ) -> ReportT:
     """Take out findings that are let pass; an exception that has ended is an error, and lets nothing pass."""
     set_checks = {check.name for check in checks.SET_CHECKS}
-    of_set = isinstance(report, audited_set.SetReport)
-    exceptions = [entry for entry in policy.ignore if (entry.check in set_checks) == of_set]
-    if not of_set:
-        exceptions = [entry for entry in exceptions if fnmatchcase(report.title, entry.wheel)]
-    in_force: list[IgnoredFindings] = [
-        IgnoredFindings(entry.check, entry.file, entry.wheel if of_set else "*")
-        for entry in exceptions
-        if entry.expires >= today
-    ]
-    passed = [finding for finding in report.findings if _is_covered(finding, [*ignored, *in_force])]
-    kept = [finding for finding in report.findings if finding not in passed]
+    of_set = isinstance(report, SetReport)
+    entries: list[IgnoredFindings] = list(ignored)
+    ended: list[Finding] = []
     fix = checks.find_check(checks.EXCEPTION_CHECK).fix
-    for entry in exceptions:
-        if entry.expires < today:
-            message = (
-                f"the exception of {entry.owner} for {entry.check} ended on {entry.expires}: {entry.reason}"
-            )
+    for entry in policy.ignore:
+        if (entry.check in set_checks) != of_set or not (of_set or fnmatchcase(report.title, entry.wheel)):
+            continue
+        if entry.expires >= today:
+            entries.append(IgnoredFindings(entry.check, entry.file, entry.wheel if of_set else "*"))
+        else:
+            message = f"the exception of {entry.owner} for {entry.check} ended on {entry.expires}"
             subject = "" if entry.file == "*" else entry.file
-            kept.append(errors.Finding("error", message, fix, subject=subject, check=checks.EXCEPTION_CHECK))
-    return replace(report, findings=tuple(kept), ignored=tuple(passed))
-
-
-def _is_covered(finding: errors.Finding, ignored: Sequence[IgnoredFindings]) -> bool:
-    return any(
-        entry.check == finding.check
-        and fnmatchcase(finding.subject, entry.file)
-        and fnmatchcase(finding.subject, entry.wheel)
-        for entry in ignored
+            message = f"{message}: {entry.reason}"
+            ended.append(Finding("error", message, fix, subject, checks.EXCEPTION_CHECK))
+    every: tuple[Finding, ...] = report.findings
+    passed: tuple[Finding, ...] = tuple(
+        finding for finding in every if any(entry.covers(finding) for entry in entries)
     )
+    kept: tuple[Finding, ...] = tuple(finding for finding in every if finding not in passed)
+    return replace(report, findings=(*kept, *ended), ignored=passed)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin, urlsplit
@@ -99,33 +99,25 @@ def _collect_index(place: str, folder: Path) -> audited_set.SetFiles:
             older.append(file_name_of_link(link))
     if not newest:
         raise errors.UsageError(f"{shell.hide_credentials(place)}: the index has no wheels", tip=_PLACES_TIP)
-    files = _fetch_links(newest.values(), reader, folder, remote=path_of_url(url) is None)
-    return audited_set.SetFiles(
-        shell.hide_credentials(place),
-        "index",
-        files.wheels,
-        files.sdists,
-        files.digests,
-        files.absent,
-        tuple(sorted(older)),
-        index_url=url,
+    listed = audited_set.SetFiles(
+        shell.hide_credentials(place), "index", (), older=tuple(sorted(older)), index_url=url
     )
+    return _fetch_links(listed, newest.values(), reader, folder, remote=path_of_url(url) is None)
 
 
 def add_named_wheels(files: audited_set.SetFiles, named: Sequence[Path]) -> audited_set.SetFiles:
     """Return a set with wheels that were named beside it; of an index, they replace those of their tags."""
-    paths = {path.resolve() for path in named}
+    paths, names = {path.resolve() for path in named}, {path.name for path in named}
     listed = [wheel for wheel in files.wheels if wheel.resolve() not in paths]
     older = list(files.older)
     if files.kind == "index":
         replaced = set()
-        for path in named:
+        for name in names:
             with suppress(errors.DataError):
-                replaced.add(_describe_file(path.name)[0])
-        outdated = [wheel for wheel in listed if _describe_file(wheel.name)[0] in replaced]
-        different = {path.name for path in named}
-        older += [wheel.name for wheel in outdated if wheel.name not in different]
-        listed = [wheel for wheel in listed if wheel not in outdated or wheel.name in different]
+                replaced.add(_describe_file(name)[0])
+        outdated = [w for w in listed if w.name not in names and _describe_file(w.name)[0] in replaced]
+        older += [wheel.name for wheel in outdated]
+        listed = [wheel for wheel in listed if wheel not in outdated]
     return replace(files, wheels=tuple(listed), named=tuple(named), older=tuple(sorted(older)))
 
 
@@ -178,24 +170,18 @@ def _collect_lock(lock: Path, folder: Path) -> audited_set.SetFiles:
         log.log_note(f"{lock}: no wheels of {', '.join(sorted(without))}: left out")
     if not links:
         raise errors.UsageError(f"{lock}: it lists no wheels", tip=_PLACES_TIP)
-    files_here = _fetch_links(links, IndexReader(), folder)
-    return audited_set.SetFiles(
-        str(lock), "lock", files_here.wheels, files_here.sdists, files_here.digests, files_here.absent
-    )
-
-
-@dataclass(frozen=True)
-class _FetchedFiles:
-    wheels: tuple[Path, ...]
-    sdists: tuple[Path, ...]
-    digests: dict[str, str]
-    absent: dict[str, str]
+    return _fetch_links(audited_set.SetFiles(str(lock), "lock", ()), links, IndexReader(), folder)
 
 
 def _fetch_links(
-    links: Iterable[IndexLink], reader: IndexReader, folder: Path, *, remote: bool = False
-) -> _FetchedFiles:
-    """Return where files are, downloaded where they are not here; why not, of those that cannot be had.
+    listed: audited_set.SetFiles,
+    links: Iterable[IndexLink],
+    reader: IndexReader,
+    folder: Path,
+    *,
+    remote: bool = False,
+) -> audited_set.SetFiles:
+    """Return a set with its files, downloaded where they are not here; why not, of those that cannot be had.
 
     What is ``remote`` has no say about files of this machine.
     """
@@ -212,15 +198,14 @@ def _fetch_links(
             if remote and path_of_url(link.url) is not None:
                 raise errors.DataError("leads from a server to a file of this machine")
             path = download_link(link, folder, error=errors.DataError)
+            if not path.is_file():
+                raise errors.DataError(f"is not at {path}")
+            paths.append(path)
         except errors.RocmWheelsError as cause:
             absent[name] = cause.message.removeprefix(f"{name}: ")
-            continue
-        if path.is_file():
-            paths.append(path)
-        else:
-            absent[name] = f"is not at {path}"
     wheels = tuple(path for path in paths if path.suffix == ".whl")
-    return _FetchedFiles(wheels, tuple(path for path in paths if path not in wheels), digests, absent)
+    sdists = tuple(path for path in paths if path not in wheels)
+    return replace(listed, wheels=wheels, sdists=sdists, digests=digests, absent=absent)
 
 
 def _require_room(links: Sequence[IndexLink], reader: IndexReader, folder: Path) -> None:
@@ -230,10 +215,9 @@ def _require_room(links: Sequence[IndexLink], reader: IndexReader, folder: Path)
     )
     needed, free = sum(sizes), measure_free_space(folder)
     if needed > free:
+        count, size = tables.format_count(len(links), "file"), tables.format_size(needed)
         raise errors.UsageError(
-            f"{tables.format_count(len(links), 'file')} of {tables.format_size(needed)} are to "
-            "be downloaded, "
-            f"and {folder} has room for {tables.format_size(free)}",
+            f"{count} of {size} are to be downloaded, and {folder} has room for {tables.format_size(free)}",
             tip="set TMPDIR to a folder on another disk, or download the wheels and name their folder",
         )
 
