@@ -86,34 +86,11 @@ def run(command: object, *words: object) -> int:
 def uv(folder: Path, *words: object, variants: bool = True) -> None:
     """Install from a folder into its folder ``site``."""
     preview = ["--preview-features", "wheel-variants"] if variants else []
-    found = subprocess.run(
-        [
-            *(
-                "uv",
-                "pip",
-                "install",
-                *preview,
-                "--python",
-                sys.executable,
-                "--no-config",
-                "--no-cache",
-                "-v",
-            ),
-            *(
-                "--target",
-                folder / "site",
-                "--no-index",
-                "--find-links",
-                folder,
-            ),
-            *map(str, words),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"},
-    )
-    assert found.returncode == 0, found.stderr
+    argv = ["uv", "pip", "install", *preview, "--python", sys.executable, "--no-config", "--no-cache", "-v"]
+    argv += ["--target", folder / "site", "--no-index", "--find-links", folder, *words]
+    env = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    ended = subprocess.run(list(map(str, argv)), capture_output=True, text=True, check=False, env=env)
+    assert ended.returncode == 0, ended.stderr
 
 
 def contents(wheel: Path) -> dict[str, bytes]:

@@ -114,7 +114,7 @@ def written(wheel: Wheel, folder: Path) -> Path:
     return wheel.archive().write(folder, f"demo-{wheel.version}-py3-none-any.whl")
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     wheel=WHEEL,
     version=st.sampled_from([None, "3.0", "2.9.1+rocm7.2"]),
