@@ -307,30 +307,12 @@ def test_older_name_has_the_help_of_audit(capsys: pytest.CaptureFixture[str]) ->
 
 OLDER_WORDS = {
     "build_prod_wheels.py": [
-        [
-            "build",
-            "--pytorch-rocm-arch",
-            "gfx942",
-            "--rocm-sdk-version",
-            "==7.1",
-            "--index-url",
-            "https://x/",
-            "--output-dir",
-            "d",
-        ],
-        ["install-rocm", "--index-url", "https://x/"],
+        "build --pytorch-rocm-arch gfx942 --rocm-sdk-version ==7.1 --index-url https://x/ --output-dir d",
+        "install-rocm --index-url https://x/",
     ],
     "pytorch_audio_repo.py": [
-        [
-            "checkout",
-            "--checkout-dir",
-            "src",
-            "--repo-hashtag",
-            "v2.9.0",
-            "--gitrepo-origin",
-            "https://x/y.git",
-        ],
-        ["checkout", "--torch-dir", "pytorch"],
+        "checkout --checkout-dir src --repo-hashtag v2.9.0 --gitrepo-origin https://x/y.git",
+        "checkout --torch-dir pytorch",
     ],
 }
 
@@ -341,7 +323,7 @@ def test_script_reads_the_spellings_of_the_peer(script: str) -> None:
         build.production if script == "build_prod_wheels.py" else checkout.make_recipe_group("pytorch_audio")
     )
     for words in OLDER_WORDS[script]:
-        assert parse_words(group, words, older_names=True) == []
+        assert parse_words(group, words.split(), older_names=True) == []
 
 
 def test_as_many_jobs_are_taken_as_a_machine_has_cores() -> None:

@@ -1,4 +1,7 @@
-"""The rules of the house, held by a machine: what reviewers should not have to look for."""
+"""The rules of the house, held by a machine: what reviewers should not have to look for.
+
+Docstrings, hidden failures, the environment and who starts programs are ruff's to watch (pyproject.toml).
+"""
 
 from __future__ import annotations
 
@@ -52,57 +55,6 @@ def test_top_level_is_what_a_newcomer_was_told() -> None:
     assert {top for top in tops if not top.startswith(".")} <= TOP_LEVEL | PAGES
 
 
-def test_public_things_have_docstrings(modules: list[Module]) -> None:
-    bare = [name for name, _, tree in modules if not ast.get_docstring(tree)]
-    for name, _, tree in modules:
-        for node in tree.body:
-            if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and not node.name.startswith("_"):
-                if any(ast.unparse(mark) == "overload" for mark in node.decorator_list):
-                    continue  # what is overloaded has it
-                bare += [] if ast.get_docstring(node) else [f"{name}:{node.lineno} {node.name}"]
-    assert bare == []
-
-
-def test_no_module_hides_a_failure(modules: list[Module]) -> None:
-    hidden = [
-        f"{name}:{node.lineno}"
-        for name, _, tree in modules
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ExceptHandler)
-        and (node.type is None or all(isinstance(inner, ast.Pass) for inner in node.body))
-    ]
-    assert hidden == []
-
-
-def test_only_the_command_line_reads_the_environment(modules: list[Module]) -> None:
-    read = [
-        f"{name}:{node.lineno}"
-        for name, _, tree in modules
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Attribute)
-        and node.attr in {"environ", "getenv", "putenv"}
-        and isinstance(node.value, ast.Name)
-        and node.value.id == "os"  # psutil's are of other processes
-    ]
-    # an API that other programs import sets up *their* environment, and has nobody to hand it one; the
-    # recorder is a plugin of pytests that torch's run_test.py starts, and tells by a variable for what
-    assert [place for place in read if not place.startswith(("cli/", "api.py", "testing/recording/"))] == []
-
-
-def test_only_one_door_starts_programs(modules: list[Module]) -> None:
-    starts = [
-        f"{name}:{node.lineno}"
-        for name, _, tree in modules
-        for node in ast.walk(tree)
-        if isinstance(node, (ast.Import, ast.ImportFrom))
-        and "subprocess" in {getattr(node, "module", ""), *(alias.name for alias in node.names)}
-    ]
-    # the provider plugin of variants is made of gpus/: it stands without everything else, as what runs
-    # a project's hipify script does, in the Python of that
-    doors = ("core/process.py", "gpus/programs.py", "sources/hipify_runner.py")
-    assert [place for place in starts if not place.startswith(doors)] == []
-
-
 def test_gpus_stand_on_the_standard_library_alone(modules: list[Module]) -> None:
     """The room is shipped inside the provider plugin, under another name."""
     outside = [
@@ -148,12 +100,6 @@ def test_names_say_what_they_are(modules: list[Module]) -> None:
 def test_tables_say_where_their_facts_come_from() -> None:
     tables = sorted((PACKAGE / "data").glob("*.yaml"))
     assert [t.name for t in tables if not re.search(r"(?i)source|https://", t.read_text())] == []
-
-
-def test_no_two_test_modules_have_one_name() -> None:
-    """pytest imports them by their name alone: where both are collected, the second one is an error."""
-    names = [path.name for path in (CLONE / "tests").rglob("test_*.py")]
-    assert sorted({name for name in names if names.count(name) > 1}) == []
 
 
 def test_tests_import_public_names_and_no_other_test() -> None:

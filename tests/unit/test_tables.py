@@ -40,11 +40,6 @@ def test_lines_may_be_cut_on_a_terminal() -> None:
     assert (len(lines), len(lines[1]), lines[1][-1]) == (3, 60, "…")
 
 
-def test_what_rich_takes_for_markup_is_text() -> None:
-    text = "[bold red]x[/] :smile: \\[y]"
-    assert text in tables.format_table(("a",), [(text,)], width=80)
-
-
 def test_rows_without_a_header_have_a_line_each() -> None:
     rows = [("torch", "", "two\nlines"), ("日本", "", "3")]
     assert tables.align_rows(rows) == ["torch  two lines", "日本   3"]  # each of the two takes two columns
@@ -64,20 +59,6 @@ def test_text_is_shown_in_markdown_as_it_is(text: str) -> None:
 
 def test_no_fence_ends_a_block() -> None:
     assert tables.fence_markdown("a\n````\nb") == "`````\na\n````\nb\n`````\n"
-
-
-def test_markdown_escapes_its_own_marks() -> None:
-    assert tables.format_markdown_table(("a", "b"), [("x|y", "1\n2")]) == (
-        "| a | b |\n| --- | --- |\n| x\\|y | 1 2 |\n"
-    )
-
-
-@pytest.mark.parametrize("words", [["--help"], ["build", "--help"], ["compat", "show", "lines", "--json"]])
-def test_who_prints_no_table_does_not_wait_for_what_prints_them(words: list[str]) -> None:
-    argv = [sys.executable, "-X", "importtime", "-m", "rocm_wheels", *words]
-    done = subprocess.run(argv, capture_output=True, text=True, check=True)
-    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
-    assert {"rich", "jinja2"} & imported == set()
 
 
 def test_planning_does_not_wait_for_what_reads_wheels_and_gpus() -> None:
