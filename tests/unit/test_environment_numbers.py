@@ -15,20 +15,7 @@ from rocm_wheels.cli import boundary, main
 
 pytestmark = pytest.mark.contract
 
-WRONG = [
-    "yesterday",
-    "-1",
-    "+5",
-    "1.5",
-    "1e3",
-    " 5",
-    "1_000",
-    "0x10",
-    "\u0663",
-    "99999999999",
-    "9" * 5000,
-    "nan",
-]
+WRONG = ["yesterday", "-1", "+5", "1.5", "1e3", " 5", "1_000", "0x10", "\u0663", "9" * 5000, "nan"]
 NAMES = [
     "MAX_JOBS",
     "ROCM_WHEELS_JOBS",
@@ -39,8 +26,9 @@ NAMES = [
 ]
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("text", WRONG)
+@pytest.mark.parametrize(
+    ("name", "text"), [(NAMES[0], text) for text in WRONG] + [(name, WRONG[0]) for name in NAMES[1:]]
+)
 def test_what_is_no_such_number_is_refused_by_name(
     name: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -114,18 +114,6 @@ def test_an_extra_brings_the_modules_of_the_table(
     assert stated & light == set()
 
 
-def test_a_clone_has_what_builds_and_releases(project: dict[str, dict[str, list[str]]]) -> None:
-    (own,) = [
-        Requirement(text)
-        for text in project["optional-dependencies"]["clone"]
-        if text.startswith("rocm-wheels")
-    ]
-    assert own.extras == {"build", "release"}
-    mandated = {"auditwheel", "cmake", "delvewheel", "gitpython", "ninja"}
-    assert mandated <= read_names(project["optional-dependencies"]["build"])
-    assert {"click", "pyyaml"} <= read_names(project["dependencies"])  # type: ignore[arg-type]
-
-
 def hide(monkeypatch: pytest.MonkeyPatch, *modules: str) -> None:
     """Have modules missing, as in a light installation."""
     for name in [name for name in sys.modules if name.partition(".")[0] in modules]:
