@@ -162,9 +162,9 @@ def test_what_a_killed_run_left_at_work_is_ended(branch: Branch) -> None:
     deadline = time.monotonic() + 60
     while not begun and time.monotonic() < deadline:
         time.sleep(0.2)
-        if branch.runs() > before:
-            newest = max((branch.work / "runs").iterdir())
-            lines = (newest / "events.jsonl").read_text().splitlines()
+        record = max((branch.work / "runs").iterdir()) / "events.jsonl"
+        if branch.runs() > before and record.exists():
+            lines = record.read_text().splitlines()
             events = [json.loads(text) for text in lines]
             begun = next((e for e in events if e["event"] == "step-begun" and "develop" in e["step"]), {})
     killed.kill()
