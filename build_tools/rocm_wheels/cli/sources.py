@@ -69,7 +69,7 @@ def _choose_trees(names: Sequence[str], repo: Path | None, tree: Path | None = N
 @_TREE
 @catalogue.JSON
 def status_command(projects: tuple[str, ...], repo: Path | None, tree: Path | None, as_json: bool) -> None:
-    """Say what source trees are: upstream, patched, hipified, changed by you, and by how much.
+    """Say what source trees are: upstream, patched, hipified, changed by you.
 
     \b
     Examples:
@@ -238,7 +238,7 @@ def make_patch_commands(
             callback=lambda **values: _print_tree_status(
                 project, find_tree(values), as_json=values["as_json"]
             ),
-            help="Say what the tree is: upstream, patched, hipified, changed by you, and by how much.",
+            help="Say what the tree is: upstream, patched, hipified, changed by you.",
         ),
     ]
 
@@ -330,8 +330,7 @@ def _list_tree_lines(project: str, status: tree_status.TreeStatus) -> list[str]:
         if repository.commits or repository.files:
             lines.append(
                 f"  changed by you in {where}: {tables.format_count(len(repository.commits), 'commit')}, "
-                f"{tables.format_count(len(repository.files), 'file')} not committed, "
-                f"+{repository.added} -{repository.removed} lines"
+                f"{tables.format_count(len(repository.files), 'file')} not committed"
             )
             changes = [f"commit {commit}" for commit in repository.commits] + [
                 f"{word} {path}" for word, path in repository.files

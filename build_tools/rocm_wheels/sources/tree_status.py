@@ -1,8 +1,8 @@
-"""Say what a source tree is: upstream, patched, hipified, changed by the user, and by how much."""
+"""Say what a source tree is: upstream, patched, hipified, changed by the user."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,8 +19,7 @@ class RepositoryStatus:
     """One repository of a tree, by its path from the root (``""``).
 
     ``base``, ``hipified``: patches that lie in it. ``commits``: somebody's own, newest first.
-    ``files``: (new, modified, removed or staged; path) that differ from what was left there;
-    ``added``, ``removed``: lines, of commits and files together (binary files count as files only).
+    ``files``: (new, modified, removed or staged; path) that differ from what was left there.
     """
 
     path: str
@@ -30,8 +29,6 @@ class RepositoryStatus:
     hipified: int
     commits: tuple[str, ...]
     files: tuple[tuple[str, str], ...]
-    added: int
-    removed: int
 
 
 @dataclass(frozen=True)
@@ -139,7 +136,7 @@ def _read_repository_status(
     part: trees.TreePart, state: checkout_state.CheckoutState | None, untouched: bool
 ) -> RepositoryStatus:
     trees.require_commit(part)
-    git, head, git_dir, tags = part.git, part.head, part.git_dir, _read_tags(part.git)
+    git, head, tags = part.git, part.head, _read_tags(part.git)
     recorded = state.left.get(part.path) if state is not None else None
     upstream = recorded.upstream if recorded is not None else tags.get(checkout_state.UPSTREAM_TAG) or head
     end = recorded.head if recorded is not None else head
@@ -160,26 +157,7 @@ def _read_repository_status(
     else:
         commits = [] if untouched else own_changes.list_own_commits(part, state, upstream)
     files = [] if untouched else own_changes.list_own_changes(part, state)
-    added = removed = 0
-    if commits:
-        added, removed = _count_commit_lines(git, commits)
-    if files:
-        tree = (
-            recorded.tree
-            if recorded is not None and recorded.uncommitted and recorded.head == head
-            else f"{head}^{{tree}}"
-        )
-        with trees.temporary_index(
-            git, trees.choose_seed_index(git_dir, head, state, part.path), keep=False
-        ) as now:
-            trees.stage_files(now)
-            numstat = _list_line_changes(now, tree, now.text("write-tree"))
-        own_paths = {path for _, path in files}
-        more, fewer = _sum_numstat([line for line in numstat if line.split("\t", 2)[2] in own_paths])
-        added, removed = added + more, removed + fewer
-    return RepositoryStatus(
-        part.path, upstream, head, len(base), len(above), tuple(commits), tuple(files), added, removed
-    )
+    return RepositoryStatus(part.path, upstream, head, len(base), len(above), tuple(commits), tuple(files))
 
 
 def _read_tags(git: Git) -> dict[str, str]:
@@ -203,29 +181,3 @@ def _list_patches(git: Git, start: str, end: str, *, applied: bool) -> list[str]
         if not is_our_commit(email, subject) and (email == OUR_EMAIL or not applied):
             commits.append(f"{short} {subject}")
     return commits
-
-
-def _count_commit_lines(git: Git, commits: Sequence[str]) -> tuple[int, int]:
-    """Count the lines that commits (id and subject) add and remove, each for itself; a merge has none."""
-    names = "".join(f"{commit.split(' ', 1)[0]}\n" for commit in commits)
-    options = ("--no-show-signature", "--no-renames", "--ignore-submodules=all", "--format=")
-    fields = git.fields(
-        "log", "-z", "--numstat", *options, "--no-walk", "--stdin", stdin=names.encode("ascii")
-    )
-    return _sum_numstat(fields)
-
-
-def _list_line_changes(git: Git, old: str, new: str) -> list[str]:
-    """List, as ``--numstat -z`` does, lines added and removed between two trees; submodules are left out."""
-    return git.fields(
-        "diff-tree", "-r", "-z", "--numstat", "--no-renames", "--ignore-submodules=all", old, new
-    )
-
-
-def _sum_numstat(fields: Sequence[str]) -> tuple[int, int]:
-    """Add up what ``--numstat -z`` printed (between commits a field may be empty)."""
-    added = removed = 0
-    for field in filter(None, (field.lstrip("\n") for field in fields)):
-        more, fewer, _ = field.split("\t", 2)
-        added, removed = added + int(more.replace("-", "0")), removed + int(fewer.replace("-", "0"))
-    return added, removed
