@@ -29,8 +29,7 @@ def doors(upstream: Upstream, tmp_path: Path) -> Doors:
     return Doors(upstream, tmp_path)
 
 
-@pytest.mark.parametrize("door", [TORCH, AUDIO])
-@pytest.mark.parametrize("command", ["checkout", "hipify"])
+@pytest.mark.parametrize(("door", "command"), [(TORCH, "hipify"), (AUDIO, "checkout")])
 def test_help_is_quick(doors: Doors, door: str, command: str) -> None:
     loads = [sys.executable, "-X", "importtime", str(CLONE / "repos" / door), command, "--help"]
     done = subprocess.run(loads, capture_output=True, text=True, check=True)

@@ -288,7 +288,13 @@ def test_two_runs_on_one_mirror(tree: Tree, server: GitServer, folder: Path) -> 
 
 @pytest.mark.contract_slow
 @pytest.mark.parametrize(
-    ("where", "mirrored"), [("/root", True), ("/root", False), ("/middle", True), ("/inner", False)]
+    ("where", "mirrored"),
+    [
+        ("/root", False),
+        ("/middle", True),
+        pytest.param("/root", True, marks=pytest.mark.exhaustive),
+        pytest.param("/inner", False, marks=pytest.mark.exhaustive),
+    ],
 )
 def test_killed_while_a_transfer_stands_still(
     tree: Tree, server: GitServer, folder: Path, where: str, mirrored: bool

@@ -34,8 +34,7 @@ def tree(upstream: Upstream, server: GitServer, tmp_path: Path) -> Tree:
 
 
 @pytest.mark.contract
-@pytest.mark.parametrize("where", ["/root", "/middle/git-upload-pack"])
-@pytest.mark.parametrize("way", ["busy", "cut"])
+@pytest.mark.parametrize(("way", "where"), [("busy", "/root"), ("cut", "/middle/git-upload-pack")])
 def test_what_passes_is_tried_again(
     tree: Tree, server: GitServer, way: str, where: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

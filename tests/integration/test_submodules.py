@@ -144,9 +144,7 @@ def test_what_gitmodules_leaves_out(tree: Tree, upstream: Upstream) -> None:
 
 
 @pytest.mark.contract
-@pytest.mark.parametrize(
-    "text", ["", "# nothing\n", '[submodule "x"]\n\tpath = x\n\turl = ../x\n', "[broken"]
-)
+@pytest.mark.parametrize("text", ["# nothing\n", '[submodule "x"]\n\tpath = x\n\turl = ../x\n', "[broken"])
 def test_gitmodules_without_submodules(tree: Tree, upstream: Upstream, text: str) -> None:
     def change(root: Path) -> None:
         upstream.git("root", "rm", "-q", "-f", "--cached", "third_party/middle")
@@ -269,8 +267,7 @@ def test_a_submodule_of_an_older_git(tree: Tree, upstream: Upstream) -> None:
 
 CONFIGURATIONS = (
     "",
-    "[submodule]\n\tfetchJobs = 2\n",
-    "[submodule]\n\tactive = .\n",
+    pytest.param("[submodule]\n\tactive = .\n", marks=pytest.mark.exhaustive),
     '[submodule "third_party/middle"]\n\tupdate = merge\n',
 )
 
