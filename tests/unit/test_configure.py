@@ -274,7 +274,7 @@ def test_a_whole_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert named not in own.variables
     (root / "dev/dxg").unlink()
     # what a variable states has no place among the nodes that are here
-    stated = {"AMD_VARIANT_PROVIDER_FORCE_GFX_ARCH": "gfx1201,gfx1102"}
+    stated = {"ROCM_VARIANT_PROVIDER_FORCE_GFX_ARCH": "gfx1201,gfx1102"}
     assert make_configuration(stated, platform="linux", root=root, run=programs()).variables == {
         "HIP_VISIBLE_DEVICES": "0"
     }

@@ -120,7 +120,7 @@ def test_posing_as_another_target(tmp_path: Path, env: dict[str, str], targets: 
     ("env", "values"),
     [
         ({"ROCM_VARIANT_PROVIDER_FORCE_GFX_ARCH": "gfx90a:xnack+, gfx803"}, ("gfx90a", "gfx803")),
-        ({"AMD_VARIANT_PROVIDER_FORCE_GFX_ARCH": "gfx1100,gfx942"},
+        ({"ROCM_VARIANT_PROVIDER_FORCE_GFX_ARCH": "gfx1100,gfx942"},
          ("gfx1100", "gfx942", "gfx11_generic", "gfx9_4_generic")),
         ({"ROCM_BOOTSTRAP_FORCE_GFX_ARCH": "gfx942,gfx942"}, ("gfx942", "gfx9_4_generic")),
         ({"ROCM_BOOTSTRAP_FORCE_GFX_ARCH": "gfx1250-strict"}, ("gfx1250", "gfx12_5_generic")),
@@ -135,9 +135,9 @@ def test_posing_as_another_target(tmp_path: Path, env: dict[str, str], targets: 
         ({"ROCM_BOOTSTRAP_DISABLE_DETECTION": "0"},
          ("gfx1100", "gfx11_generic", "gfx1036", "gfx10_3_generic")),
         # what is stated is stated: nothing hides it or poses
-        ({"AMD_VARIANT_PROVIDER_FORCE_GFX_ARCH": "gfx942", "HIP_VISIBLE_DEVICES": "-1",
+        ({"ROCM_VARIANT_PROVIDER_FORCE_GFX_ARCH": "gfx942", "HIP_VISIBLE_DEVICES": "-1",
          "HSA_OVERRIDE_GFX_VERSION": "11.0.0"}, ("gfx942", "gfx9_4_generic")),
-        ({"AMD_VARIANT_PROVIDER_FORCE_GFX_ARCH": "new:gfx1399"}, ("gfx1399",)),
+        ({"ROCM_VARIANT_PROVIDER_FORCE_GFX_ARCH": "new:gfx1399"}, ("gfx1399",)),
         (  # the variables of other tools have no word for it
             {"ROCM_VARIANT_PROVIDER_FORCE_GFX_ARCH": "new:gfx1399", "UV_AMD_GPU_ARCHITECTURE": "gfx1399"},
             ("gfx1399",),
@@ -150,29 +150,10 @@ def test_stated_gpus(tmp_path: Path, env: dict[str, str], values: tuple[str, ...
 
 
 @pytest.mark.parametrize(
-    ("env", "gpus", "cuda"),
-    [
-        ({"NV_VARIANT_PROVIDER_FORCE_SM_ARCH": "9.0"}, [("9.0", "forced")], None),
-        ({"NV_VARIANT_PROVIDER_FORCE_CUDA_DRIVER_VERSION": "12.8"}, [("8.9", "forced")], "12.8"),
-        ({}, [("8.9", "pci")], None),
-    ],
-)
-def test_stated_nvidia(
-    tmp_path: Path, env: dict[str, str], gpus: list[tuple[str, str]], cuda: str | None
-) -> None:
-    root = pci(machine(tmp_path, *MACHINES["radeon"]), ("0000:01:00.0", "10de:2684", 0x300))
-    found = look(root, env)
-    assert [(one.capability, one.source) for one in found.gpus if one.vendor == "nvidia"] == gpus
-    assert found.cuda == cuda and found.usable[0].gfx == "gfx1100"
-    assert [one.vendor for one in look(tmp_path / "no", env).gpus] == (["nvidia"] if env else [])
-
-
-@pytest.mark.parametrize(
     ("variable", "text", "said"),
     [
         ("ROCM_BOOTSTRAP_DISABLE_DETECTION", "true", "=true disables nothing: only 1 does"),
         ("ROCM_BOOTSTRAP_DISABLE_DETECTION", "0", None),
-        ("NV_VARIANT_PROVIDER_FORCE_KMD_DRIVER_VERSION", "570.1", "FORCE_CUDA_DRIVER_VERSION does"),
     ],
 )
 def test_a_variable_without_effect_is_said(
@@ -181,15 +162,13 @@ def test_a_variable_without_effect_is_said(
     found = look(machine(tmp_path, *MACHINES["apu"]), {variable: text})
     assert len(found.usable) == 1
     assert [one.startswith(variable) and str(said) in one for one in found.faults] == [True] * bool(said)
-    amd = look(tmp_path, {variable: text}, vendors=("amd",))
-    assert not [one for one in amd.faults if one.startswith("NV_")]
 
 
 WRONG = [
     ({"ROCM_VARIANT_PROVIDER_FORCE_GFX_ARCH": "MI300"}, "MI300 is no GPU target"),
     ({"ROCM_VARIANT_PROVIDER_FORCE_GFX_ARCH": "gfx942,gfx"}, "gfx is no GPU target"),
-    ({"AMD_VARIANT_PROVIDER_FORCE_GFX_ARCH": "gfx94X"}, "gfx94X is no GPU target"),
-    ({"AMD_VARIANT_PROVIDER_FORCE_GFX_ARCH": "gfx9-5-generic"}, "gfx9-5-generic is no GPU target"),
+    ({"ROCM_VARIANT_PROVIDER_FORCE_GFX_ARCH": "gfx94X"}, "gfx94X is no GPU target"),
+    ({"ROCM_VARIANT_PROVIDER_FORCE_GFX_ARCH": "gfx9-5-generic"}, "gfx9-5-generic is no GPU target"),
     ({"UV_AMD_GPU_ARCHITECTURE": "gfx11-generic"}, "gfx11-generic is code for several GPUs"),
     (
         {"UV_AMD_GPU_ARCHITECTURE": "gfx1399"},
@@ -198,17 +177,14 @@ WRONG = [
     ({"UV_AMD_GPU_ARCHITECTURE": "gfx110"}, "did you mean gfx1100, gfx1101, gfx1102 or gfx1103?"),
     ({"ROCM_BOOTSTRAP_FORCE_GFX_ARCH": "native"}, "native is no GPU target"),
     ({"UV_AMD_GPU_ARCHITECTURE": "1100"}, "1100 is no GPU target"),
-    ({"AMD_VARIANT_PROVIDER_FORCE_GFX_ARCH": " , "}, "',' names no GPU; none says that there is none"),
+    ({"ROCM_VARIANT_PROVIDER_FORCE_GFX_ARCH": " , "}, "',' names no GPU; none says that there is none"),
     ({"ROCM_VARIANT_PROVIDER_FORCE_ROCM_VERSION": "7"}, "'7' is not a version such as 7.2"),
-    ({"AMD_VARIANT_PROVIDER_FORCE_ROCM_VERSION": "seven"}, "'seven' is not a version such as 7.2"),
+    ({"ROCM_VARIANT_PROVIDER_FORCE_ROCM_VERSION": "seven"}, "'seven' is not a version such as 7.2"),
     ({"HSA_OVERRIDE_GFX_VERSION": "gfx1100"}, "'gfx1100' is not a version such as 11.0.0"),
     ({"HSA_OVERRIDE_GFX_VERSION": "11.0"}, "'11.0' is not a version such as 11.0.0"),
     ({"HSA_OVERRIDE_GFX_VERSION": "11.0.0 "}, "'11.0.0 ' is not a version such as 11.0.0"),
     ({"HSA_OVERRIDE_GFX_VERSION": "11.0.16"}, "'11.0.16' is not a version such as 11.0.0"),
     ({"HSA_OVERRIDE_GFX_VERSION_1": "64.0.0"}, "'64.0.0' is not a version such as 11.0.0"),
-    ({"NV_VARIANT_PROVIDER_FORCE_SM_ARCH": "sm_90"}, "'sm_90' is not a version such as 9.0"),
-    ({"NV_VARIANT_PROVIDER_FORCE_SM_ARCH": "9.0a"}, "'9.0a' is not a version such as 9.0"),
-    ({"NV_VARIANT_PROVIDER_FORCE_CUDA_DRIVER_VERSION": "cu128"}, "'cu128' is not a version such as 12.8"),
 ]
 
 
@@ -222,12 +198,10 @@ def test_a_variable_that_cannot_be_read_is_named(tmp_path: Path, env: dict[str, 
 @pytest.mark.parametrize(
     ("first", "second"),
     [
-        ("ROCM_VARIANT_PROVIDER_FORCE_GFX_ARCH=gfx942", "AMD_VARIANT_PROVIDER_FORCE_GFX_ARCH=gfx1100"),
         ("ROCM_VARIANT_PROVIDER_FORCE_GFX_ARCH=none", "ROCM_BOOTSTRAP_FORCE_GFX_ARCH=gfx942"),
-        ("AMD_VARIANT_PROVIDER_FORCE_GFX_ARCH=gfx942,gfx1100", "UV_AMD_GPU_ARCHITECTURE=gfx942"),
+        ("ROCM_VARIANT_PROVIDER_FORCE_GFX_ARCH=gfx942,gfx1100", "UV_AMD_GPU_ARCHITECTURE=gfx942"),
         ("ROCM_BOOTSTRAP_FORCE_GFX_ARCH=gfx942,gfx1100", "UV_AMD_GPU_ARCHITECTURE=gfx1100,gfx942"),
-        ("ROCM_BOOTSTRAP_DISABLE_DETECTION=1", "AMD_VARIANT_PROVIDER_FORCE_GFX_ARCH=gfx942"),
-        ("ROCM_VARIANT_PROVIDER_FORCE_ROCM_VERSION=7.2", "AMD_VARIANT_PROVIDER_FORCE_ROCM_VERSION=7.1.0"),
+        ("ROCM_BOOTSTRAP_DISABLE_DETECTION=1", "ROCM_VARIANT_PROVIDER_FORCE_GFX_ARCH=gfx942"),
     ],
 )
 def test_variables_that_contradict_each_other_are_both_named(tmp_path: Path, first: str, second: str) -> None:
@@ -280,13 +254,13 @@ def test_every_rocm_is_found_the_one_that_counts_first(tmp_path: Path) -> None:
     nowhere, faults = rocm.find_rocm_installations({"ROCM_PATH": "/nowhere"}, root=tmp_path)
     assert (nowhere, faults) == ((), ("ROCM_PATH=/nowhere: no ROCm is there",))
     stated, _ = rocm.find_rocm_installations(
-        {"AMD_VARIANT_PROVIDER_FORCE_ROCM_VERSION": "10.1.3"}, root=tmp_path, site_packages=[site]
+        {"ROCM_VARIANT_PROVIDER_FORCE_ROCM_VERSION": "10.1.3"}, root=tmp_path, site_packages=[site]
     )
     assert [(one.version, one.source, one.path) for one in stated] == [
-        ("10.1.3", "forced", "AMD_VARIANT_PROVIDER_FORCE_ROCM_VERSION")
+        ("10.1.3", "forced", "ROCM_VARIANT_PROVIDER_FORCE_ROCM_VERSION")
     ]
     assert rocm.find_rocm_installations(
-        {"AMD_VARIANT_PROVIDER_FORCE_ROCM_VERSION": "None"}, root=tmp_path
+        {"ROCM_VARIANT_PROVIDER_FORCE_ROCM_VERSION": "None"}, root=tmp_path
     ) == (
         (),
         (),

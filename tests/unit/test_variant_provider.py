@@ -45,9 +45,11 @@ def test_the_plugin_reports_what_the_machine_has(
 
 
 def test_a_variable_that_cannot_be_read_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AMD_VARIANT_PROVIDER_FORCE_GFX_ARCH", "MI300")
+    monkeypatch.setenv("ROCM_VARIANT_PROVIDER_FORCE_GFX_ARCH", "MI300")
     for ask in (provider.get_supported_configs, provider.get_all_configs):
-        with pytest.raises(ValueError, match=r"^AMD_VARIANT_PROVIDER_FORCE_GFX_ARCH: MI300 is no GPU target"):
+        with pytest.raises(
+            ValueError, match=r"^ROCM_VARIANT_PROVIDER_FORCE_GFX_ARCH: MI300 is no GPU target"
+        ):
             ask()
 
 

@@ -19,10 +19,8 @@ from .pci_bus import PciCard, count_cards, make_gpu, query_lspci, read_pci_cards
 from .programs import Look, Runner, read_text, run_program
 from .rocm import find_rocm_installations, query_rocminfo
 from .variables import (
-    CUDA_VERSION_VARIABLE,
     GFX_VARIABLES,
     OVERRIDE_VARIABLE,
-    SM_ARCH_VARIABLE,
     ForcedHardware,
     find_ineffective_variables,
     mark_visible_gpus,
@@ -70,20 +68,17 @@ def detect_hardware(
     # the programs of the drivers know more of their cards, but for what is stated
     cuda = None
     for vendor in GPU_VENDORS:
-        is_stated = vendor == "nvidia" and forced.capability is not None
-        if vendor in present & looked_for and not is_stated and (query := load_vendor_query(vendor)):
+        if vendor in present & looked_for and (query := load_vendor_query(vendor)):
             cards, version = query(look, [gpu for gpu in gpus if gpu.vendor == vendor])
             gpus = [*cards, *(gpu for gpu in gpus if gpu.vendor != vendor)]
             cuda = version if vendor == "nvidia" else cuda
 
-    warnings = find_ineffective_variables(env, vendors)
+    warnings = find_ineffective_variables(env)
     if forced.chips is not None:
         gpus = [*_make_forced_gpus(forced), *gpus]
     else:
         gpus, masks = mark_visible_gpus(gpus, env, windows=platform == "win32")
         warnings += masks
-    if "nvidia" in vendors and (forced.cuda or forced.capability):
-        gpus = _apply_forced_nvidia(gpus, forced)
     unknown = [
         f"{gpu.name or 'an AMD GPU'} ({gpu.pci_id or 'without PCI id'}): {UNKNOWN_TARGET}; "
         f"{GFX_VARIABLES[0]} can state it"
@@ -94,7 +89,7 @@ def detect_hardware(
         gpus=sort_gpus(gpus),
         rocm=rocm,
         driver=None if platform in {"win32", "darwin"} else _read_driver_version(root),
-        cuda=forced.cuda or cuda,
+        cuda=cuda,
         faults=(*look.faults, *unknown, *warnings, *rocm_faults),
         tried=tuple(look.tried),
     )
@@ -126,23 +121,6 @@ def _make_forced_gpus(forced: ForcedHardware) -> list[Gpu]:
         )
         for index, chip in enumerate(forced.chips or ())
     ]
-
-
-def _apply_forced_nvidia(gpus: Sequence[Gpu], forced: ForcedHardware) -> list[Gpu]:
-    """Return the GPUs with NVIDIA's as variables state them; they state one, where none was seen."""
-    note = f"by {SM_ARCH_VARIABLE if forced.capability else CUDA_VERSION_VARIABLE}"
-    nvidia_gpus = [gpu for gpu in gpus if gpu.vendor == "nvidia"] or [Gpu("nvidia")]
-    forced_gpus = [
-        replace(
-            gpu,
-            capability=forced.capability or gpu.capability,
-            source="forced",
-            confidence="forced",
-            notes=(*gpu.notes, note),
-        )
-        for gpu in nvidia_gpus
-    ]
-    return [*(gpu for gpu in gpus if gpu.vendor != "nvidia"), *forced_gpus]
 
 
 def _read_driver_version(root: Path) -> str | None:

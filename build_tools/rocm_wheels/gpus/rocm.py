@@ -15,7 +15,7 @@ from .gpu import Gpu, RocmInstallation, is_chip_name
 from .pci import make_amd_gpu
 from .pci_bus import format_slot
 from .programs import Look
-from .variables import ForcedHardware, parse_major_minor, read_forced_hardware
+from .variables import ROCM_VARIABLE, ForcedHardware, parse_major_minor, read_forced_hardware
 
 _VARIABLES = ("ROCM_PATH", "ROCM_HOME")
 _WINDOWS_VARIABLES = ("HIP_PATH",)  # on Linux it named a part of ROCm, long ago
@@ -47,7 +47,7 @@ def find_rocm_installations(
     """
     forced = forced if forced is not None else read_forced_hardware(env)
     if forced.rocm is not None:
-        return tuple(RocmInstallation(version, "forced", forced.rocm_by) for version in forced.rocm), ()
+        return tuple(RocmInstallation(version, "forced", ROCM_VARIABLE) for version in forced.rocm), ()
     faults: list[str] = []
     installations: list[RocmInstallation] = []
     variables = (*_VARIABLES, *(_WINDOWS_VARIABLES if platform == "win32" else ()))

@@ -27,49 +27,43 @@ from .gpu import (
     parse_stated_target,
 )
 
-# ours, amd-variant-provider's, rocm-bootstrap's, uv's (for --torch-backend)
-GFX_VARIABLES = (
-    "ROCM_VARIANT_PROVIDER_FORCE_GFX_ARCH",
-    "AMD_VARIANT_PROVIDER_FORCE_GFX_ARCH",
-    "ROCM_BOOTSTRAP_FORCE_GFX_ARCH",
-    "UV_AMD_GPU_ARCHITECTURE",
-)
-ROCM_VARIABLES = ("ROCM_VARIANT_PROVIDER_FORCE_ROCM_VERSION", "AMD_VARIANT_PROVIDER_FORCE_ROCM_VERSION")
+_BOOTSTRAP_VARIABLE = "ROCM_BOOTSTRAP_FORCE_GFX_ARCH"
+# ours, rocm-bootstrap's, uv's (for --torch-backend)
+GFX_VARIABLES = ("ROCM_VARIANT_PROVIDER_FORCE_GFX_ARCH", _BOOTSTRAP_VARIABLE, "UV_AMD_GPU_ARCHITECTURE")
+ROCM_VARIABLE = "ROCM_VARIANT_PROVIDER_FORCE_ROCM_VERSION"
 DISABLE_VARIABLE = "ROCM_BOOTSTRAP_DISABLE_DETECTION"
 OVERRIDE_VARIABLE = "HSA_OVERRIDE_GFX_VERSION"
-# NVIDIA's provider, and uv in its place; the last one of its first versions alone
-CUDA_VERSION_VARIABLE = "NV_VARIANT_PROVIDER_FORCE_CUDA_DRIVER_VERSION"
-SM_ARCH_VARIABLE = "NV_VARIANT_PROVIDER_FORCE_SM_ARCH"
-KMD_VERSION_VARIABLE = "NV_VARIANT_PROVIDER_FORCE_KMD_DRIVER_VERSION"
 _NO_HARDWARE = "none"
-_BOOTSTRAP_VARIABLE = "ROCM_BOOTSTRAP_FORCE_GFX_ARCH"
 _MAJOR_MINOR = re.compile(r"([0-9]+)\.([0-9]+)(?![0-9])")
-_CUDA_VERSION = re.compile(r"[0-9]+\.[0-9]+(?:\.[0-9]+)?")
-_CAPABILITY = re.compile(r"[0-9]{1,2}\.[0-9]")
 
 
 @dataclass(frozen=True)
 class ForcedHardware:
     """What variables state: None where none does, () for "there is none".
 
-    ``chips`` are targets, best first, one a GPU (two equal ones are two GPUs); ``rocm`` is the version in
-    full; ``cuda`` the CUDA version of NVIDIA's driver; ``capability`` the one of the NVIDIA GPU. The
-    ``_by`` name the variable.
+    ``chips`` are targets, best first, one a GPU (two equal ones are two GPUs), ``chips_by`` the variable;
+    ``rocm`` is the version in full.
     """
 
     chips: tuple[str, ...] | None = None
     chips_by: str = ""
     rocm: tuple[str, ...] | None = None
-    rocm_by: str = ""
-    cuda: str | None = None
-    capability: str | None = None
 
 
 def read_forced_hardware(env: Mapping[str, str]) -> ForcedHardware:
     """Read the variables. ValueError for one that cannot be read and for two that contradict each other."""
     texts = " ".join(env.get(variable, "").lower() for variable in GFX_VARIABLES)
     new_chips = frozenset(re.findall(rf"{NEW_MARK}(\w+)", texts))
-    chips_by, chips = _read_agreed_value(env, GFX_VARIABLES, lambda text: _parse_chips(text, new_chips))
+    stated = {
+        name: _read_variable(env, name, lambda text: _parse_chips(text, new_chips)) for name in GFX_VARIABLES
+    }
+    agreed = {name: chips for name, chips in stated.items() if chips is not None}
+    chips_by, chips = next(iter(agreed.items()), ("", None))
+    for name, others in agreed.items():
+        if list(dict.fromkeys(others)) != list(dict.fromkeys(chips or ())):
+            raise ValueError(
+                f"{chips_by}={env[chips_by]} and {name}={env[name]} contradict each other: unset one of them"
+            )
     if env.get(DISABLE_VARIABLE, "").strip() == "1":
         if chips and chips_by != _BOOTSTRAP_VARIABLE:  # its own pair has an order: not looking comes first
             raise ValueError(
@@ -77,10 +71,7 @@ def read_forced_hardware(env: Mapping[str, str]) -> ForcedHardware:
                 "each other: unset one of them"
             )
         chips_by, chips = DISABLE_VARIABLE, ()
-    rocm_by, rocm = _read_agreed_value(env, ROCM_VARIABLES, _parse_rocm_version, parse_major_minor)
-    cuda = _read_version_variable(env, CUDA_VERSION_VARIABLE, _CUDA_VERSION, "12.8")
-    capability = _read_version_variable(env, SM_ARCH_VARIABLE, _CAPABILITY, "9.0")
-    return ForcedHardware(chips, chips_by, rocm, rocm_by, cuda, capability)
+    return ForcedHardware(chips, chips_by, _read_variable(env, ROCM_VARIABLE, _parse_rocm_version))
 
 
 def read_overrides(env: Mapping[str, str]) -> dict[int | None, str]:
@@ -105,8 +96,8 @@ def read_overrides(env: Mapping[str, str]) -> dict[int | None, str]:
     return overrides
 
 
-def find_ineffective_variables(env: Mapping[str, str], vendors: Collection[str]) -> list[str]:
-    """Return a sentence for each variable of ``vendors`` that is set and does not do what it seems to."""
+def find_ineffective_variables(env: Mapping[str, str]) -> list[str]:
+    """Return a sentence for each variable that is set and does not do what it seems to."""
     messages = [
         f"{variable} is set and empty: the ROCm runtime refuses to start with it; unset it"
         for variable, text in sorted(env.items())
@@ -114,11 +105,6 @@ def find_ineffective_variables(env: Mapping[str, str], vendors: Collection[str])
     ]
     if (text := env.get(DISABLE_VARIABLE, "").strip()) not in {"", "0", "1"}:
         messages.append(f"{DISABLE_VARIABLE}={text} disables nothing: only 1 does")
-    if env.get(KMD_VERSION_VARIABLE) and "nvidia" in vendors:
-        messages.append(
-            f"{KMD_VERSION_VARIABLE} is of an early provider and says nothing of CUDA: "
-            f"{CUDA_VERSION_VARIABLE} does"
-        )
     return messages
 
 
@@ -130,33 +116,17 @@ def parse_major_minor(version: str) -> str:
     return f"{int(match[1])}.{int(match[2])}"
 
 
-def _read_agreed_value(
-    env: Mapping[str, str],
-    variables: Sequence[str],
-    read: Callable[[str], tuple[str, ...]],
-    meaning: Callable[[str], str] = str,
-) -> tuple[str, tuple[str, ...] | None]:
-    """Return the first variable that is set, and its value; all that are set must mean the same.
-
-    ``meaning`` is what counts of each part, in their order and once.
-    """
-    values: dict[str, tuple[str, ...]] = {}
-    for variable in variables:
-        text = env.get(variable, "").strip()
-        if text:
-            try:
-                values[variable] = () if text.lower() == _NO_HARDWARE else read(text)
-            except ValueError as cause:
-                raise ValueError(f"{variable}: {cause}") from None
-    first = next(iter(values), "")
-    meant = {variable: list(dict.fromkeys(map(meaning, value))) for variable, value in values.items()}
-    for variable in values:
-        if meant[variable] != meant[first]:
-            raise ValueError(
-                f"{first}={env[first]} and {variable}={env[variable]} contradict each other: "
-                "unset one of them"
-            )
-    return first, values.get(first)
+def _read_variable(
+    env: Mapping[str, str], variable: str, read: Callable[[str], tuple[str, ...]]
+) -> tuple[str, ...] | None:
+    """Return what a variable states, () for "there is none", None where it is not set."""
+    text = env.get(variable, "").strip()
+    if not text:
+        return None
+    try:
+        return () if text.lower() == _NO_HARDWARE else read(text)
+    except ValueError as cause:
+        raise ValueError(f"{variable}: {cause}") from None
 
 
 def _parse_chips(text: str, new_chips: Collection[str]) -> tuple[str, ...]:
@@ -173,15 +143,6 @@ def _parse_chips(text: str, new_chips: Collection[str]) -> tuple[str, ...]:
 def _parse_rocm_version(text: str) -> tuple[str, ...]:
     parse_major_minor(text)
     return (text,)
-
-
-def _read_version_variable(
-    env: Mapping[str, str], variable: str, form: re.Pattern[str], example: str
-) -> str | None:
-    text = env.get(variable, "").strip()
-    if text and not form.fullmatch(text):
-        raise ValueError(f"{variable}: {text!r} is not a version such as {example}")
-    return text or None
 
 
 ROCR_VISIBLE_DEVICES = "ROCR_VISIBLE_DEVICES"
