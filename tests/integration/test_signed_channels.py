@@ -594,6 +594,8 @@ def test_the_commands_sign_by_a_key_that_a_variable_holds(
     assert list_unsigned(place, keys[0]) == []
     monkeypatch.delenv("ROCM_WHEELS_RELEASE_KEY")
     assert boundary.run_command(main.cli, demote) == 2
-    assert boundary.run_command(main.cli, [*demote, "--sign-with", str(keys[0])]) == 0
-    assert list_unsigned(place, keys[0]) == []
+    assert boundary.run_command(main.cli, [*demote, "--sign-with", str(keys[1])]) == 15
+    monkeypatch.setenv("ROCM_WHEELS_RELEASED_BY", f"{keys[0]}.pub")  # another key takes its place
+    assert boundary.run_command(main.cli, [*demote, "--sign-with", str(keys[1])]) == 0
+    assert list_unsigned(place, keys[1]) == []
     assert not list((tmp_path / "temp").rglob("key"))

@@ -261,27 +261,3 @@ NEW_WHEELS = takes(
     JSON,
 )
 """What every command that makes new wheels out of wheels takes."""
-
-
-def take_release_keys(function: F) -> F:
-    """Add what says how a release is signed: it comes as the argument ``keys``, ``options.ReleaseKeys``."""
-
-    @wraps(function)
-    def with_keys(
-        *values: object,
-        sign_with: Path | None,
-        released_by: tuple[Path, ...],
-        **others: object,
-    ) -> object:
-        return function(*values, keys=options.ReleaseKeys(sign_with, released_by), **others)
-
-    add_options = takes(
-        SIGN_WITH.but(
-            type=options.SigningKey(),
-            envvar="ROCM_WHEELS_RELEASE_KEY",
-            show_envvar=True,
-            help="Sign what the channel shows: Ed25519 SSH key. The variable may hold the key itself.",
-        ),
-        RELEASED_BY,
-    )
-    return cast(F, add_options(with_keys))

@@ -8,21 +8,18 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from rocm_wheels.cli import boundary
-from rocm_wheels.core import errors, progress, tables
+from rocm_wheels.core import progress, tables
 
 if TYPE_CHECKING:
     from click import Context, Parameter
 
     from rocm_wheels.index import manifest
-    from rocm_wheels.release import signing
 
 
 class GivenPath(click.Path):
@@ -99,37 +96,6 @@ class Duration(_Base):
         if seconds > _MOST_SECONDS:
             self.fail(f"{value!r} is longer than a hundred years", param, ctx)
         return seconds
-
-
-@dataclass(frozen=True)
-class ReleaseKeys:
-    """How a release is signed: by which key (None: by none), and whose else is trusted."""
-
-    sign_with: Path | None
-    released_by: tuple[Path, ...]
-
-    def make_signer(
-        self,
-        env: Mapping[str, str],
-        now: datetime,
-        valid_for: timedelta,
-        *,
-        anew: bool = False,
-        dry_run: bool = False,
-    ) -> signing.ReleaseSigner | None:
-        """Return who signs. Raises UsageError for keys that are none."""
-        from rocm_wheels.release import signing
-
-        if self.sign_with is None:
-            if anew:
-                raise errors.UsageError(
-                    "--sign-anew signs, and no key is given", tip="name it: --sign-with KEY"
-                )
-            return None
-        signers, memory = read_signers(self.released_by, env), None if dry_run else open_memory(env)
-        signer = signing.ReleaseSigner(self.sign_with, env, now, signers, valid_for, anew, memory)
-        _ = signer.trusted  # says what is wrong with the key
-        return signer
 
 
 def read_signers(keys: Iterable[Path], env: Mapping[str, str]) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -33,7 +34,7 @@ class ReleaseRun:
 
     place: str
     policy: Path | None
-    keys: options.ReleaseKeys
+    sign_with: Path | None
     dry_run: bool
     as_json: bool
 
@@ -50,18 +51,25 @@ class ReleaseRun:
 
     def make_refresher(self, rules: Policy, *, anew: bool = False) -> refresh.Refresher:
         """Return one who changes the store now, in the user's name. UsageError for keys that are none."""
-        from rocm_wheels.release import refresh
+        from rocm_wheels.release import refresh, signing
 
-        env, now = boundary.read_environment(), evidence.current_time()
-        signer = self.keys.make_signer(env, now, rules.signed_for, anew=anew, dry_run=self.dry_run)
+        env, now, signer = boundary.read_environment(), evidence.current_time(), None
+        if self.sign_with is not None:
+            words = env.get("ROCM_WHEELS_RELEASED_BY", "").split(os.pathsep)
+            trusted = options.read_signers([Path(word) for word in words if word], env)
+            memory = None if self.dry_run else options.open_memory(env)
+            signer = signing.ReleaseSigner(self.sign_with, env, now, trusted, rules.signed_for, anew, memory)
+            _ = signer.trusted  # says what is wrong with the key
+        elif anew:
+            raise errors.UsageError("--sign-anew signs, and no key is given", tip="name it: --sign-with KEY")
         return refresh.Refresher(self.store, rules, evidence.name_user_and_host(), now, env, signer)
 
     def format_line(self, action: str, *words: str) -> str:
         """Return the line of another command for the same store, with the policy and key that were named."""
         given = ["--policy", str(self.policy)] if self.policy is not None else []
         source = click.get_current_context().get_parameter_source("sign_with")
-        if self.keys.sign_with is not None and source is ParameterSource.COMMANDLINE:
-            given += ["--sign-with", str(self.keys.sign_with)]
+        if self.sign_with is not None and source is ParameterSource.COMMANDLINE:
+            given += ["--sign-with", str(self.sign_with)]
         return shlex.join(["rocm-wheels", "set", action, self.place, *words, *given])
 
     def list_failing(self, done: refresh.RefreshResult | None) -> list[dict[str, Any]]:
@@ -102,7 +110,12 @@ def _take_run(function: F) -> F:
         F,
         catalogue.takes(
             catalogue.POLICY,
-            catalogue.take_release_keys,
+            catalogue.SIGN_WITH.but(
+                type=options.SigningKey(),
+                envvar="ROCM_WHEELS_RELEASE_KEY",
+                show_envvar=True,
+                help="Sign what the channel shows: Ed25519 SSH key. The variable may hold the key itself.",
+            ),
             catalogue.DRY_RUN,
             catalogue.JSON,
         )(with_run),

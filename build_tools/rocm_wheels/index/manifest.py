@@ -124,7 +124,7 @@ def verify_manifest(
         signature.public_key if signers is None else ssh_signature.find_signer(signature.public_key, signers)
     )
     if not signer:
-        tip = "ask whoever runs it: if that key is theirs, too, name it with --released-by KEY.pub"
+        tip = "ask whoever runs it: if that key is theirs, too, name it: ROCM_WHEELS_RELEASED_BY=KEY.pub"
         raise errors.DataError(f"{where} is signed by {signature.public_key}, which is not trusted", tip=tip)
     if not ssh_signature.is_signature_of(signature, payload, MANIFEST_NAMESPACE, env):
         raise errors.DataError(f"{where} was changed after it was signed")
