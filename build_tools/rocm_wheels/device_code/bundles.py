@@ -22,7 +22,7 @@ import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TypeAlias
 
 from rocm_wheels.binaries import elf, limits
 from rocm_wheels.core import errors, files
@@ -35,22 +35,8 @@ _ZSTD_BLOCK_HEADER = 3
 _ZSTD_RLE = 1
 
 
-class PlainBundle(Protocol):
-    """Bytes that are read in order of their offset."""
-
-    @property
-    def size(self) -> int:
-        """Length in bytes; what lies behind it is not there."""
-
-    def take_bytes(self, offset: int, size: int, label: str) -> bytes:
-        """Return bytes; ``offset`` never lies before the end of what was taken earlier."""
-
-    def check_rest(self) -> None:
-        """Read what is left; DataError when it is not what was promised."""
-
-
 class StoredBundle:
-    """A plain bundle: its bytes are in the file."""
+    """A plain bundle: its bytes are in the file. Both kinds are read in order of their offset."""
 
     def __init__(self, span: elf.BinarySpan) -> None:
         self._span = span
@@ -110,6 +96,9 @@ class InflatedBundle:
         self._digest.update(piece)
         self._at += len(piece)
         return piece
+
+
+PlainBundle: TypeAlias = StoredBundle | InflatedBundle
 
 
 def make_zlib_reader(data: memoryview, place: elf.BinarySpan) -> Callable[[int], bytes]:

@@ -13,7 +13,6 @@ import zlib
 from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import partial
 
 from rocm_wheels.binaries import elf, elf_pages
 from rocm_wheels.core import files, parallel, zstd
@@ -64,20 +63,19 @@ def repack_bundles(
     compressed anew is in a file without a name, which ``stack`` closes. DataError names bundle and fault.
     """
     spool = SpoolFile(stack)
-    work = partial(_repack_bundle, choose=choose, spool=spool)
+
+    def repack(place: bundles.BundlePlace) -> RepackedBundle:
+        with _BUDGET.hold(place.packed.size if place.packed is not None else 0):
+            return _repack_bundle(place, choose, spool)
+
     repacked = parallel.run_in_parallel(
-        work, list(bundles.locate_bundles(span)), jobs=jobs or os.cpu_count() or 1
+        repack, list(bundles.locate_bundles(span)), jobs=jobs or os.cpu_count() or 1
     )
     content = spool.view()
     return [bundle.take_spooled(content) for bundle in repacked]
 
 
-def _repack_bundle(place: bundles.BundlePlace, *, choose: ChooseEntries, spool: SpoolFile) -> RepackedBundle:
-    with _BUDGET.hold(place.packed.size if place.packed is not None else 0):
-        return _choose_content(place, choose, spool)
-
-
-def _choose_content(place: bundles.BundlePlace, choose: ChooseEntries, spool: SpoolFile) -> RepackedBundle:
+def _repack_bundle(place: bundles.BundlePlace, choose: ChooseEntries, spool: SpoolFile) -> RepackedBundle:
     bundle, packed = place.bundle, place.packed
     plain = place.open_plain()
     rows, _ = bundles.read_entries(plain, bundle, heads=False)

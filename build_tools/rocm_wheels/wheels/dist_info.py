@@ -80,26 +80,23 @@ class WheelNameFields:
 def split_wheel_name(file_name: str) -> WheelNameFields:
     """Take a wheel's file name (no folders) apart; DataError when its fields or its label are wrong."""
     stem = file_name.removesuffix(".whl")
-    if stem == file_name:
-        raise errors.DataError(
-            f"{file_name} is not the name of a wheel: it does not end with .whl", tip=_NAME_TIP
-        )
-    if odd := _NOT_IN_NAMES.search(stem):
-        raise errors.DataError(f"{file_name!r} is not the name of a wheel: it has {odd[0]!r}", tip=_NAME_TIP)
-    parts = stem.split("-")
-    if not 5 <= len(parts) <= 7:
-        raise errors.DataError(
-            f"{file_name} is not the name of a wheel: {len(parts)} fields between dashes, not 5 to 7",
-            tip=_NAME_TIP,
-        )
+    parts, odd = stem.split("-"), _NOT_IN_NAMES.search(stem)
     # with six fields the third is a build tag (begins with a digit) or the last a label:
     # a Python tag never begins with a digit (PEP 825)
     has_build = len(parts) > 5 and parts[2][:1].isdigit()
     label = parts.pop() if len(parts) == 7 or (len(parts) == 6 and not has_build) else None
-    if label is not None and not _LABEL.fullmatch(label):
-        raise errors.DataError(
-            f"{file_name} is not the name of a wheel: {label!r} is not a variant label", tip=_NAME_TIP
-        )
+    fault = ""
+    if stem == file_name:
+        fault = "it does not end with .whl"
+    elif odd:
+        fault = f"it has {odd[0]!r}"
+    elif not 5 <= len(parts) <= 6:
+        fault = f"{len(stem.split('-'))} fields between dashes, not 5 to 7"
+    elif label is not None and not _LABEL.fullmatch(label):
+        fault = f"{label!r} is not a variant label"
+    if fault:
+        spelled = repr(file_name) if odd else file_name
+        raise errors.DataError(f"{spelled} is not the name of a wheel: {fault}", tip=_NAME_TIP)
     build = parts.pop(2) if len(parts) == 6 else ""
     distribution, version, python, abi, platform = parts
     return WheelNameFields(distribution, version, build, python, abi, platform, label or "")

@@ -292,24 +292,18 @@ def _plan_folders(
     names: Iterable[str], folder: str, old: dist_info.WheelNameFields, version: Version | None
 ) -> dict[str, str]:
     """Return the new names of the folders that hold the version in their name."""
-    tops = {name.split("/", 1)[0] for name in names}
     if version is None:
         return {}
+    tops, project = {name.split("/", 1)[0] for name in names}, canonicalize_name(old.distribution)
     folders = {}
     for top in tops:
         match = _VERSIONED_FOLDER.fullmatch(top)
-        if top == folder or (
-            match and match["kind"] == "data" and _is_same_project(match["name"], old.distribution)
-        ):
-            assert match
+        is_data = match and match["kind"] == "data" and canonicalize_name(match["name"]) == project
+        if match and (top == folder or is_data):
             folders[top] = f"{match['name']}-{version}.{match['kind']}"
     if existing := sorted(set(folders.values()) & (tops - folders.keys())):
         raise errors.DataError(f"the wheel already has a folder {existing[0]}")
     return {top: name for top, name in folders.items() if top != name}
-
-
-def _is_same_project(name: str, other: str) -> bool:
-    return canonicalize_name(name) == canonicalize_name(other)
 
 
 def _edit_metadata(content: bytes, name: str, edit: WheelEdit, version: Version | None) -> bytes:

@@ -303,7 +303,7 @@ def _find_colliding_names(names: Sequence[str], *, folding: bool) -> Iterator[Ha
             folder = number
 
 
-_TEXT_FILES = ("METADATA", "WHEEL", "RECORD", "entry_points.txt")
+_TEXT_FILES = ("METADATA", "WHEEL", "RECORD")
 # C0 but tab, line ends and form feed, DEL, C1, and what turns the direction of text round
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _BODY_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
@@ -319,16 +319,28 @@ def find_control_character(text: str) -> str:
 def _find_bad_texts(texts: Mapping[str, bytes]) -> Iterator[Hazard]:
     for member, content in texts.items():
         folder, _, file = member.partition("/")
-        if not folder.endswith(".dist-info"):
-            continue
-        if file == "entry_points.txt":
-            text = _explain_fault(content, member)
-        elif file == "variant.json":
-            text = _explain_json(content)
-        else:
-            text = _explain_characters(content) if file in _TEXT_FILES else ""
-        if text:
+        if folder.endswith(".dist-info") and (text := _explain_text(content, member, file)):
             yield Hazard("metadata-text", "error", member, text)
+
+
+def _explain_text(content: bytes, member: str, file: str) -> str:
+    """Say what is wrong with a text of the dist-info folder; "" for nothing."""
+    if file == "entry_points.txt":
+        return _explain_fault(content, member)
+    if file == "variant.json":
+        try:
+            document = json.loads(content.decode("utf-8"))
+        except (ValueError, RecursionError):  # a number of a million digits is a ValueError, too
+            return "is not JSON in UTF-8"
+        return "" if isinstance(document, dict) else "holds no JSON object"
+    if file not in _TEXT_FILES:
+        return ""
+    # in a description, form feeds and the like are usual
+    head, *body = _HEADERS_END.split(content.decode("utf-8", "replace"), maxsplit=1)
+    if control := find_control_character(head):
+        return f"has the control character {control}"
+    match = _BODY_CONTROL.search(body[0]) if body else None
+    return f"has the control character U+{ord(match[0]):04X} in its description" if match else ""
 
 
 def _explain_fault(content: bytes, member: str) -> str:
@@ -337,23 +349,6 @@ def _explain_fault(content: bytes, member: str) -> str:
     except errors.DataError as fault:
         return fault.message.removeprefix(member).lstrip(" :")
     return ""
-
-
-def _explain_characters(content: bytes) -> str:
-    """Say which control character a head has; in a description, form feeds and the like are usual."""
-    head, *body = _HEADERS_END.split(content.decode("utf-8", "replace"), maxsplit=1)
-    if control := find_control_character(head):
-        return f"has the control character {control}"
-    match = _BODY_CONTROL.search(body[0]) if body else None
-    return f"has the control character U+{ord(match[0]):04X} in its description" if match else ""
-
-
-def _explain_json(content: bytes) -> str:
-    try:
-        document = json.loads(content.decode("utf-8"))
-    except (ValueError, RecursionError):  # a number of a million digits is a ValueError, too
-        return "is not JSON in UTF-8"
-    return "" if isinstance(document, dict) else "holds no JSON object"
 
 
 @dataclass(frozen=True)

@@ -48,13 +48,13 @@ _UNPRINTABLE = re.compile(
 
 
 @dataclass(frozen=True)
-class EarlierStatement:
-    """The statement of a wheel that another was made of, as that one's has it: name, digest, bytes."""
+class WheelOrigin:
+    """A wheel that another was made of: name, digest (hex), its statement, and the signature of that."""
 
     name: str
     sha256: str
-    content: bytes
-    signature: bytes | None
+    statement: bytes
+    signature: bytes | None = None
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class ProvenanceStatement:
         return dependencies
 
     @cached_property
-    def earlier(self) -> tuple[EarlierStatement, ...]:
+    def earlier(self) -> tuple[WheelOrigin, ...]:
         """The statements of the wheels that this one was made of. DataError for one without its wheel."""
         wheels = {entry.get("name"): entry.get("digest", {}).get("sha256") for entry in self.dependencies}
         contents = {
@@ -103,18 +103,8 @@ class ProvenanceStatement:
             if not isinstance(sha256 := wheels.get(wheel), str):
                 raise errors.DataError(f"the statement of {self.name} has {name}, and no digest of {wheel}")
             signature = contents.get(wheel + STATEMENT_SIGNATURE_SUFFIX)
-            earlier.append(EarlierStatement(wheel, sha256, content, signature))
+            earlier.append(WheelOrigin(wheel, sha256, content, signature))
         return tuple(earlier)
-
-
-@dataclass(frozen=True)
-class WheelOrigin:
-    """A wheel that another is made of: name, digest (hex), its statement, and the signature of that."""
-
-    name: str
-    sha256: str
-    statement: bytes
-    signature: bytes | None = None
 
 
 def locate_statement(wheel: Path) -> Path:
@@ -235,7 +225,7 @@ def write_step_statement(
         return
     for origin in known_origins:
         if (same := _find_statement_of(origin, wheel.name, sha256)) is not None:
-            write_statement(wheel, same.content, same.signature)
+            write_statement(wheel, same.statement, same.signature)
             return
     predicate = {
         "buildDefinition": {
@@ -278,10 +268,10 @@ def walk_statements(statement: ProvenanceStatement) -> Iterable[tuple[Provenance
         if not pending:
             return
         earlier = pending.pop(0)
-        if earlier.content in walked:
+        if earlier.statement in walked:
             continue
-        walked.add(earlier.content)
-        inner = parse_statement(earlier.content, name=f"the statement of {earlier.name}")
+        walked.add(earlier.statement)
+        inner = parse_statement(earlier.statement, name=f"the statement of {earlier.name}")
         if (inner.name, inner.sha256) != (earlier.name, earlier.sha256):
             raise errors.DataError(
                 f"the statement of {earlier.name} is about {inner.name} with sha256 {inner.sha256[:12]}…, "
@@ -292,14 +282,14 @@ def walk_statements(statement: ProvenanceStatement) -> Iterable[tuple[Provenance
     raise errors.DataError(f"the statement of {statement.name} holds more than {_MOST_STATEMENTS} others")
 
 
-def _find_statement_of(origin: WheelOrigin, name: str, sha256: str) -> EarlierStatement | None:
+def _find_statement_of(origin: WheelOrigin, name: str, sha256: str) -> WheelOrigin | None:
     """Return the statement that is about these bytes already: the wheel's own, or one of before."""
     statement = parse_statement(origin.statement, name=f"the statement of {origin.name}")
     if (origin.name, origin.sha256) == (name, sha256):
-        return EarlierStatement(name, sha256, origin.statement, origin.signature)
+        return origin
     for inner, signature in walk_statements(statement):
         if (inner.name, inner.sha256) == (name, sha256):
-            return EarlierStatement(name, sha256, inner.content, signature)
+            return WheelOrigin(name, sha256, inner.content, signature)
     return None
 
 

@@ -36,53 +36,45 @@ class StoredMember:
 
 
 def pack_member(
-    entry: zip_format.ZipEntry, pieces: Iterable[bytes | memoryview], stack: ExitStack
+    entry: zip_format.ZipEntry,
+    pieces: Iterable[bytes | memoryview],
+    stack: ExitStack,
+    *,
+    deflates: bool = True,
 ) -> StoredMember:
-    """Deflate a new content of a member into a file without a name, which ``stack`` closes.
+    """Write a new content of a member into a file without a name, which ``stack`` closes.
 
     Blocks of 4 MB are deflated each on its own, on all cores, and joined: the bytes do not depend on the
-    number of cores.
+    number of cores. Without ``deflates``, for what is compressed already, they are stored.
     """
-    from isal import isal_zlib
-
     file = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - the stack closes it
     digest, checksum, size = hashlib.sha256(), 0, 0
     jobs = os.cpu_count() or 1
     running: deque[Future[bytes]] = deque()
     with ThreadPoolExecutor(jobs, thread_name_prefix="rocm-wheels") as pool:
         for block in _join_blocks(pieces):
-            running.append(pool.submit(_deflate_block, block))
+            if deflates:
+                running.append(pool.submit(_deflate_block, block))
             for piece in block:
                 digest.update(piece)
                 checksum = deflate.compute_crc32(piece, checksum)
                 size += len(piece)
+                if not deflates:
+                    file.write(piece)
+                    files.release_mapped_pages(piece)
             if len(running) > jobs:
                 file.write(running.popleft().result())
         while running:
             file.write(running.popleft().result())
-    file.write(isal_zlib.compressobj(_ISAL_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS).flush())
+    if deflates:
+        from isal import isal_zlib
+
+        file.write(isal_zlib.compressobj(_ISAL_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS).flush())
     file.flush()
     packed = entry.as_deflated(crc=checksum, compressed=file.tell(), size=size)
+    if not deflates:
+        packed = packed._replace(method=zip_format.METHOD_STORED)
     return StoredMember(packed, dist_info.encode_record_digest(digest.digest()), file.fileno(), 0)
-
-
-def store_member(
-    entry: zip_format.ZipEntry, pieces: Iterable[bytes | memoryview], stack: ExitStack
-) -> StoredMember:
-    """Write a content that is compressed already into a file without a name, which ``stack`` closes."""
-    file = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - the stack closes it
-    digest, checksum = hashlib.sha256(), 0
-    for piece in pieces:
-        digest.update(piece)
-        checksum = deflate.compute_crc32(piece, checksum)
-        file.write(piece)
-        files.release_mapped_pages(memoryview(piece))
-    file.flush()
-    size = file.tell()
-    stored = entry.as_deflated(crc=checksum, compressed=size, size=size)._replace(
-        method=zip_format.METHOD_STORED
-    )
-    return StoredMember(stored, dist_info.encode_record_digest(digest.digest()), file.fileno(), 0)
 
 
 def _join_blocks(pieces: Iterable[bytes | memoryview]) -> Iterator[list[memoryview]]:
