@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from flaky_server import FileServer, serving
 from index_wheels import wheel
 
 import rocm_wheels
@@ -88,3 +90,16 @@ def test_no_other_place_makes_a_number_of_a_variable() -> None:
 
     places = list(find(Path(rocm_wheels.__file__).parent))
     assert all("SLURM_" in place for place in places), places
+
+
+@pytest.mark.parametrize(("retries", "asked"), [("0", 1), ("2", 3)])
+def test_a_busy_server_is_asked_as_often_as_the_variable_says(
+    retries: str, asked: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "sleep", lambda _seconds: None)
+    monkeypatch.setenv("ROCM_WHEELS_RETRIES", retries)
+    with serving(FileServer({})) as server:
+        server.fail(*["busy"] * 20, where="torch")
+        words = ["choose", "torch", "--index", server.url, "--gfx", "gfx942", "--python", "3.12"]
+        assert boundary.run_command(main.cli, words) != 0
+    assert [request[0] for request in server.requests if "torch" in request[0]] == ["torch/"] * asked

@@ -17,7 +17,7 @@ from rocm_wheels.cli import boundary, build_options, catalogue
 from rocm_wheels.cli.command import Group, command, complete_with, option
 from rocm_wheels.cli.options import Duration, GivenPath
 from rocm_wheels.cli.output import print_result
-from rocm_wheels.core import errors, log, shell, tables
+from rocm_wheels.core import environment_numbers, errors, log, shell, tables
 from rocm_wheels.models import project_names
 
 if TYPE_CHECKING:
@@ -131,7 +131,8 @@ def build(**options: Any) -> None:
         if options["dry_run"]:
             print_plans(request, env, as_json=options["as_json"], details=True, of_done=False)
             return
-        how = local_executor.ExecutionOptions(options["jobs"], options["keep_going"], server)
+        jobs = options["jobs"] or environment_numbers.read_number(env, "ROCM_WHEELS_JOBS")
+        how = local_executor.ExecutionOptions(jobs, options["keep_going"], server)
         summary = build_wheels(request, env, how, boundary.format_command_line())
     _print_summary(summary, env, as_json=options["as_json"])
     if summary.failure is None and summary.records:

@@ -250,6 +250,15 @@ class Command(click.Command):
             self._origins = {key: origin for key, origin in origins.items() if key not in (presets or {})}
         return super().make_context(info_name, args, parent, **extra)
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Do what the command does, with the numbers that it begins with kept for what asks servers."""
+        if self.words and not isinstance(self, click.Group):
+            from rocm_wheels.cli import boundary
+            from rocm_wheels.core import environment_numbers
+
+            environment_numbers.keep_for_process(boundary.read_environment())
+        return super().invoke(ctx)
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Note where values come from, and of the first command where recipes are; then parse.
 

@@ -13,12 +13,14 @@ import json
 import os
 import re
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from rocm_wheels.core import errors, files, log, process, retry, shell, tables
+from rocm_wheels.core.environment_numbers import read_process_number
 
 if TYPE_CHECKING:
     import requests
@@ -68,9 +70,13 @@ class DownloadTarget:
 
 @dataclass(frozen=True)
 class DownloadPolicy(retry.RetryPolicy):
-    """How long a server is borne: attempts without any progress, and ``silence``, the seconds of one."""
+    """How long a server is borne: attempts without any progress, and ``silence``, the seconds of one.
 
-    silence: float = 60.0
+    Those of ROCM_WHEELS_RETRIES and ROCM_WHEELS_TIMEOUT; 5 and 60 where a command has neither.
+    """
+
+    retries: int = field(default_factory=partial(read_process_number, "ROCM_WHEELS_RETRIES", 5))
+    silence: float = field(default_factory=partial(read_process_number, "ROCM_WHEELS_TIMEOUT", 60))
 
 
 @dataclass(frozen=True)

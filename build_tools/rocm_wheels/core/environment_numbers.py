@@ -12,7 +12,7 @@ from rocm_wheels.core import errors
 _NUMBERS = {
     "MAX_JOBS": ("a number of jobs at a time", 1, 9999),
     "SCCACHE_SERVER_PORT": ("a port", 1, 65535),
-    "ROCM_WHEELS_JOBS": ("a number of files, repositories or steps at a time", 1, 999),
+    "ROCM_WHEELS_JOBS": ("a number of repositories or steps at a time", 1, 999),
     "ROCM_WHEELS_RETRIES": ("how often a failed request is sent again", 0, 100),
     "ROCM_WHEELS_TIMEOUT": ("seconds that a server may be silent", 1, 86400),
     "SOURCE_DATE_EPOCH": ("a number of seconds from 1970 to 2107", 0, 4_354_819_199),  # as far as zip goes
@@ -38,6 +38,23 @@ def read_number(env: Mapping[str, str], name: str, default: int | None = None) -
             tip=f"unset it, or set it to a number from {least} to {most}",
         )
     return int(text)
+
+
+_process: dict[str, str] = {}
+
+
+def keep_for_process(env: Mapping[str, str]) -> None:
+    """Have ``read_process_number`` answer from this environment: what the command line read when it began."""
+    _process.clear()
+    _process.update({name: env[name] for name in _NUMBERS if name in env})
+
+
+def read_process_number(name: str, default: int) -> int:
+    """Return a number of the environment that a command began with; the default for who has no command.
+
+    For what reaches servers from deep below, and is handed no environment. Raises as ``read_number`` does.
+    """
+    return read_number(_process, name, default)
 
 
 def check_numbers(env: MutableMapping[str, str]) -> None:

@@ -22,7 +22,7 @@ from urllib.parse import unquote, urldefrag, urljoin, urlsplit, urlunsplit
 
 from packaging.utils import canonicalize_name
 
-from rocm_wheels.core import download, errors, files, log, retry, shell
+from rocm_wheels.core import download, environment_numbers, errors, files, log, retry, shell
 from rocm_wheels.index import pages
 from rocm_wheels.index.folder import HTML_PAGE, JSON_PAGE, METADATA_SUFFIX, parse_file_name
 from rocm_wheels.wheels import dist_info
@@ -331,11 +331,16 @@ class IndexReader:
     """Asks servers and the disk; each thread has its own connections.
 
     ``page_check`` decides of each page of an index before it is read, of one that is not there, too.
+    ``retries``, ``timeout`` (seconds without a byte): those of ROCM_WHEELS_RETRIES and ROCM_WHEELS_TIMEOUT;
+    4 and 60 where a command has neither.
     """
 
-    def __init__(self, *, retries: int = 4, timeout: float = 60) -> None:
-        self._policy = retry.RetryPolicy(retries, first_wait=0.5)
-        self._timeout = timeout
+    def __init__(self, *, retries: int | None = None, timeout: float | None = None) -> None:
+        read_number = environment_numbers.read_process_number
+        self._policy = retry.RetryPolicy(
+            read_number("ROCM_WHEELS_RETRIES", 4) if retries is None else retries, first_wait=0.5
+        )
+        self._timeout = read_number("ROCM_WHEELS_TIMEOUT", 60) if timeout is None else timeout
         self._threads = threading.local()
         self.page_check: PageCheck | None = None
 
