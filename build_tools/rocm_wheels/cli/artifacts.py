@@ -349,16 +349,11 @@ def install_command(output_dir: Path, as_json: bool, **options: Any) -> None:
             optional=base,
         )
         archives = artifact_sources.choose_archives(source, choice)
-    request = fetch_artifacts.FetchRequest(
-        source=source,
-        archives=archives,
-        folder=Path(),
-        unpacking="keep" if tarball else "flatten",
-    )
+    request = fetch_artifacts.FetchRequest(source=source, archives=archives, folder=Path())
     lines = [f"{source.label}/{archive.file}" for archive in archives]
     document: dict[str, Any] = {"archives": lines}
     if not options["dry_run"]:
         output = output_dir.absolute()
-        fetch_artifacts.install_tree(request, output)
+        fetch_artifacts.install_tree(request, output, tarball=tarball)
         document, lines = {"folder": output}, [str(output)]
     print_result(document, lines, as_json=as_json)

@@ -5,15 +5,14 @@
 | ``<artifact>/`` | an artifact, unpacked; it appears whole |
 | ``.fetch/parts/<file>/`` | a download under way |
 | ``.fetch/<file>`` | an archive, checked, until it is unpacked |
-| ``.fetch/done.json`` | which archive (sha256) each artifact, or the flat tree, was unpacked from |
+| ``.fetch/done.json`` | which archive (sha256) each artifact was unpacked from; of a tree, all |
 
 What is finished is not done again, whenever and wherever a run ended; two runs wait for each other.
 Nothing is written outside of the folder that an archive is unpacked to.
 
-A whole tree is installed from a run's artifacts or from a published tarball. It is made
-beside the folder, in ``.<name>.install/``, and takes its place when it is whole; until then
-the folder is what it was. Names of tarballs: ROCm/TheRock at 89553ce3746eda74ade42557470d25e37c91b6f0,
-``install_rocm_from_artifacts.py``.
+A whole tree is installed from a run's artifacts or from a published tarball. It is made beside the folder, in
+``.<name>.install/``, and takes its place when it is whole; until then the folder is what it was. Names of
+tarballs: ROCm/TheRock at 89553ce3746eda74ade42557470d25e37c91b6f0, ``install_rocm_from_artifacts.py``.
 """
 
 from __future__ import annotations
@@ -32,13 +31,12 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal
+from typing import Any
 
 from packaging.version import Version
 
 from rocm_wheels.core import download, errors, log, parallel, process, progress, tables
 from rocm_wheels.core.files import (
-    copy_atomically,
     hash_file,
     lock_folder,
     measure_free_space,
@@ -52,7 +50,7 @@ from rocm_wheels.sdk import artifact_sources, artifacts
 STATE_FOLDER = ".fetch"
 DOWNLOADS = 10  # at a time
 TEST_PATTERN = r"_test_"
-_FLAT_KEY = "."  # the key of the flat tree in done.json
+_FLAT_KEY = "."  # the key of a whole tree in done.json
 _CHUNK = 1 << 20
 _PATIENCE_FOR_OTHERS = 6 * 3600.0
 _MOST_SHOWN = 5
@@ -159,15 +157,11 @@ def _unpack_member(
 
 @dataclass(frozen=True)
 class FetchRequest:
-    """What to fetch, to where. ``unpacking``: into a folder each, into one tree, or not at all (a tarball).
-
-    Of tarballs no digests are published: without one, they are taken as they come.
-    """
+    """Which archives of a source to fetch, and the folder that what is in them comes to."""
 
     source: artifact_sources.ArtifactSource
     archives: Sequence[artifact_sources.ArchiveName]
     folder: Path
-    unpacking: Literal["extract", "flatten", "keep"] = "extract"
 
     @property
     def size(self) -> int | None:
@@ -176,120 +170,104 @@ class FetchRequest:
         return None if None in sizes else sum(size or 0 for size in sizes)
 
 
-def fetch_archives(
-    request: FetchRequest, digests: Mapping[str, str | None] | None = None
-) -> tuple[Path, ...]:
-    """Have all archives of a request here, checked and unpacked; return what there is now.
+Digests = Mapping[str, "str | None"]
+"""The sha256 (hex) of archives by their names; ``None`` where none is published."""
 
-    That is the folders of the artifacts, the archives, or the one tree. ``digests`` are those of
-    ``read_digests``, where that was asked before. Raises SdkError; what is there is kept.
+
+def fetch_archives(request: FetchRequest, digests: Digests | None = None) -> tuple[Path, ...]:
+    """Have all archives of a request here, each checked and unpacked; return the folders of the artifacts.
+
+    ``digests`` are those of ``read_digests``, where that was asked before. Raises SdkError; what is there is
+    kept.
     """
-    with (
-        lock_folder(
-            request.folder / STATE_FOLDER,
-            purpose="fetching artifacts",
-            patience=_PATIENCE_FOR_OTHERS,
-            error=errors.SdkError,
-        ),
-        progress.show_downloads() as begin,
-    ):
-        return _FetchRun(request, read_digests(request) if digests is None else digests, begin).run()
+    with _open_run(request, read_digests(request) if digests is None else digests) as run:
+        return run.unpack_all()
 
 
-def read_digests(request: FetchRequest) -> dict[str, str | None]:
-    """Return the sha256 (hex) of every archive of a request. Raises SdkError when one is missing."""
+def read_digests(request: FetchRequest, *, required: bool = True) -> Digests:
+    """Return the digest of every archive of a request. Raises SdkError when one is missing, and required."""
     names, reach = [archive.file for archive in request.archives], reader.IndexReader()
     read = parallel.run_in_parallel(
         lambda name: request.source.read_digest(name, reach), names, jobs=DOWNLOADS
     )
-    digests = dict(zip(names, read, strict=True))
-    missing = [name for name, digest in digests.items() if digest is None]
-    if missing and request.unpacking != "keep":
+    missing = [name for name, digest in zip(names, read, strict=True) if digest is None]
+    if missing and required:
         others = tables.format_count(len(missing) - 1, "other archive")
         raise errors.SdkError(
             f"{request.source.label} has no {missing[0]}.sha256sum"
             f"{f', and none of {others}' if missing[1:] else ''}",
             tip="an artifact is not taken unchecked: take it from where its digest is published, too",
         )
-    if missing:
-        log.log_warning(f"not checked, as no digest is published: {', '.join(missing)}")
-    return digests
+    return dict(zip(names, read, strict=True))
+
+
+@contextlib.contextmanager
+def _open_run(request: FetchRequest, digests: Digests) -> Iterator[_FetchRun]:
+    """Give a run that has the folder for itself."""
+    state = request.folder / STATE_FOLDER
+    lock = lock_folder(
+        state, purpose="fetching artifacts", patience=_PATIENCE_FOR_OTHERS, error=errors.SdkError
+    )
+    with lock, progress.show_downloads() as begin:
+        for leftover in state.glob("unpacking-*"):
+            shutil.rmtree(leftover)  # of a run that was killed; we are alone here
+        yield _FetchRun(request, digests, begin)
 
 
 class _FetchRun:
     """One run, which has the folder for itself."""
 
-    def __init__(
-        self, request: FetchRequest, digests: Mapping[str, str | None], begin: progress.BeginFile
-    ) -> None:
+    def __init__(self, request: FetchRequest, digests: Digests, begin: progress.BeginFile) -> None:
         self._request, self._digests, self._begin = request, digests, begin
         self._state = request.folder / STATE_FOLDER
         self._done = _read_done(request.folder)
         self._lock = threading.Lock()
         self._unpackings = threading.Semaphore(os.cpu_count() or 1)
-        self._archives = request.folder if request.unpacking == "keep" else self._state  # checked ones
 
-    def run(self) -> tuple[Path, ...]:
-        request, digests = self._request, self._digests
-        for leftover in self._state.glob("unpacking-*"):
-            shutil.rmtree(leftover)  # of a run that was killed; we are alone here
-        flat = self._done.get(_FLAT_KEY)
-        if request.unpacking == "flatten" and flat and all(flat.get(f) == d for f, d in digests.items()):
-            log.log_note(f"{request.folder} is up to date")
-            return (request.folder,)
-        # of a folder of this machine archives are unpacked where they lie, unless they are kept
-        is_used_there = request.source.kind == "folder" and self._archives == self._state
-        current, size = [], 0
-        for archive in request.archives:
-            noted = self._done.get(archive.stem, {}).get(archive.file)
-            is_unpacked = noted is not None and (request.folder / archive.stem).is_dir()
-            if request.unpacking == "extract" and is_unpacked and noted == digests[archive.file]:
-                current.append(archive)
-            elif not (is_used_there or (self._archives / archive.file).exists()):
-                size += request.source.files.get(archive.file) or 0
-        if size > (free := measure_free_space(self._state)):
+    def unpack_all(self) -> tuple[Path, ...]:
+        """Have every artifact in a folder of its own."""
+        request = self._request
+        absent = [
+            archive
+            for archive in request.archives
+            if self._done.get(archive.stem) != {archive.file: self._digests[archive.file]}
+            or not (request.folder / archive.stem).is_dir()
+        ]
+        sizes = [
+            request.source.files.get(archive.file) or 0
+            for archive in absent
+            # those of a folder of this machine are unpacked where they lie
+            if request.source.kind != "folder" and not (self._state / archive.file).exists()
+        ]
+        if sum(sizes) > (free := measure_free_space(self._state)):
             raise errors.SdkError(
-                f"{tables.format_size(size)} are to be fetched, and {request.folder} has room for "
+                f"{tables.format_size(sum(sizes))} are to be fetched, and {request.folder} has room for "
                 f"{tables.format_size(free)}",
                 tip="free some space, or name a folder on another disk with --output-dir",
             )
-        if len(current) == len(request.archives):
-            count = tables.format_count(len(current), "artifact")
+        if not absent:
+            count = tables.format_count(len(request.archives), "artifact")
             log.log_note(f"{count} in {request.folder}: up to date")
-        absent = [archive for archive in request.archives if archive not in current]
-        done = parallel.run_in_parallel(self._ensure_archive, absent, jobs=DOWNLOADS)
-        if request.unpacking == "flatten":
-            self._merge_trees(dict(done))
-            return (request.folder,)
-        folder = request.folder
-        names = [a.file if request.unpacking == "keep" else a.stem for a in request.archives]
-        return tuple(folder / name for name in names)
+        parallel.run_in_parallel(self._unpack, absent, jobs=DOWNLOADS)
+        return tuple(request.folder / archive.stem for archive in request.archives)
 
-    def _ensure_archive(self, archive: artifact_sources.ArchiveName) -> tuple[str, str]:
-        """Have an archive here, whole, and unpacked if it is to be; return its name and sha256."""
-        request = self._request
-        path, sha256 = self._obtain_archive(archive)
-        if request.unpacking == "keep":
-            return archive.file, sha256
+    def _unpack(self, archive: artifact_sources.ArchiveName) -> None:
+        """Have an artifact in its folder, whole."""
+        path, sha256 = self.obtain(archive)
         with self._unpackings:
             fresh = self._state / f"unpacking-{archive.stem}"
             unpack(path, fresh)
-            if request.unpacking == "extract":
-                self._record_digests(archive.stem, None)
-                replace_folder(fresh, request.folder / archive.stem, self._state / f"{fresh.name}.old")
-                self._record_digests(archive.stem, {archive.file: sha256})
-                (self._state / archive.file).unlink(missing_ok=True)
-        return archive.file, sha256
+            self._record_digest(archive, None)
+            replace_folder(fresh, self._request.folder / archive.stem, self._state / f"{fresh.name}.old")
+            self._record_digest(archive, sha256)
+            (self._state / archive.file).unlink(missing_ok=True)
 
-    def _obtain_archive(self, archive: artifact_sources.ArchiveName) -> tuple[Path, str]:
+    def obtain(self, archive: artifact_sources.ArchiveName) -> tuple[Path, str]:
         """Return an archive that is whole, and its sha256: one that is here, of this machine, or new."""
         import requests
 
-        source, path, digest = (
-            self._request.source,
-            self._archives / archive.file,
-            self._digests[archive.file],
-        )
+        source, path = self._request.source, self._state / archive.file
+        digest = self._digests[archive.file]
         if path.is_file():
             sha256 = hash_file(path)
             if sha256 == digest:
@@ -303,10 +281,7 @@ class _FetchRun:
                 raise errors.SdkError(
                     f"{local} has the sha256 {sha256}, and must have {digest}", tip="copy it there again"
                 )
-            if self._archives == self._state:
-                return local, sha256
-            copy_atomically(local, path)
-            return path, sha256
+            return local, sha256
         log.log_note(f"fetching {archive.file} ({tables.format_size(size)}) from {download.host_of_url(url)}")
         folder = self._state / "parts" / archive.file
         with requests.Session() as session:
@@ -324,34 +299,11 @@ class _FetchRun:
         shutil.rmtree(folder)
         return path, fetched.sha256
 
-    def _merge_trees(self, digests: Mapping[str, str]) -> None:
-        """Move what was unpacked into one tree. Files of the same name that differ are refused before."""
-        request, before = self._request, self._done.get(_FLAT_KEY) or {}
-        staged = self._state / "unpacking-flat"
-        staged.mkdir()
-        for archive in request.archives:
-            (self._state / f"unpacking-{archive.stem}").rename(staged / archive.stem)
-        merged = artifacts.merge_artifacts(artifacts.read_artifacts(staged, any_family=True))
-        self._record_digests(_FLAT_KEY, None)
-        for relative, entry in merged.items():
-            target = request.folder / relative
-            target.parent.mkdir(parents=True, exist_ok=True)
-            if target.is_dir() and not target.is_symlink():
-                raise errors.SdkError(
-                    f"{target} is a folder, and a file in {entry.artifact}",
-                    tip="name an empty folder with --output-dir",
-                )
-            os.replace(entry.path, target)
-        shutil.rmtree(staged)
-        self._record_digests(_FLAT_KEY, {**before, **digests})
-        for archive in request.archives:
-            (self._state / archive.file).unlink(missing_ok=True)
-
-    def _record_digests(self, key: str, digests: Mapping[str, str] | None) -> None:
+    def _record_digest(self, archive: artifact_sources.ArchiveName, sha256: str | None) -> None:
         with self._lock:
-            self._done.pop(key, None)
-            if digests is not None:
-                self._done[key] = dict(digests)
+            self._done.pop(archive.stem, None)
+            if sha256 is not None:
+                self._done[archive.stem] = {archive.file: sha256}
             write_json_file(self._state / "done.json", self._done)
 
 
@@ -364,38 +316,37 @@ def _read_done(folder: Path) -> dict[str, dict[str, str]]:
     return done if isinstance(done, dict) else {}
 
 
-def install_tree(request: FetchRequest, output: Path) -> None:
-    """Have a whole ROCm tree in ``output``: of artifacts, or of a tarball, by a request that unpacks nothing.
+def install_tree(request: FetchRequest, output: Path, *, tarball: bool = False) -> None:
+    """Have a whole ROCm tree in ``output``: of artifacts, or of one ``tarball``.
 
     Raises SdkError; ``output`` is then what it was.
     """
     with _work_folder(output) as work:
-        tree, state = work / "tree", work / "tree" / STATE_FOLDER
-        before, digests = _read_done(output).get(_FLAT_KEY), read_digests(request)
-        if request.unpacking == "keep" and before is not None:  # the version is in its name
+        tree, fetched = work / "tree", replace(request, folder=work / "artifacts")
+        before, digests = _read_done(output).get(_FLAT_KEY), read_digests(request, required=not tarball)
+        if tarball and before is not None:  # of those none is published; the version is in the name
             digests = {file: digest or before.get(file) for file, digest in digests.items()}
         if before == digests:
             log.log_note(f"{output} is up to date")
             return
-        begun = _read_done(tree).get(_FLAT_KEY)
-        if request.unpacking == "keep":
-            shutil.rmtree(tree, ignore_errors=True)
-            (tarball,) = fetch_archives(replace(request, folder=work), digests)
-            unpack(tarball, tree, is_tree=True)
-            write_json_file(state / "done.json", {_FLAT_KEY: {tarball.name: hash_file(tarball)}})
+        shutil.rmtree(tree, ignore_errors=True)  # of a run that was killed
+        if tarball:
+            with _open_run(fetched, digests) as run:
+                archive, sha256 = run.obtain(request.archives[0])
+            unpack(archive, tree, is_tree=True)
+            digests = {request.archives[0].file: sha256}
         else:
-            if begun is not None and begun != digests:
-                shutil.rmtree(tree)  # of other archives
-            for path in tree.iterdir() if begun is None and tree.is_dir() else ():
-                # what a run that was killed left, but for archives under way
-                if path.is_symlink() or not path.is_dir():
-                    path.unlink()
-                elif path != state:
-                    shutil.rmtree(path)
-            fetch_archives(replace(request, folder=tree), digests)
+            parts = {path.name for path in fetch_archives(fetched, digests)}
+            found = artifacts.read_artifacts(fetched.folder, any_family=True)
+            merged = artifacts.merge_artifacts(part for part in found if part.folder.name in parts)
+            (fetched.folder / STATE_FOLDER / "done.json").unlink()  # they are no longer whole from here on
+            for relative, entry in merged.items():
+                target = tree / relative
+                target.parent.mkdir(parents=True, exist_ok=True)
+                os.replace(entry.path, target)
+        write_json_file(tree / STATE_FOLDER / "done.json", {_FLAT_KEY: digests})
         replace_folder(tree, output, work / "old")
-        for file in digests:
-            (work / file).unlink(missing_ok=True)  # a tarball
+        shutil.rmtree(fetched.folder)
 
 
 @contextlib.contextmanager
