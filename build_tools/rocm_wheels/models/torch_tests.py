@@ -41,13 +41,12 @@ IssueUrl = Annotated[
 class TorchTestGroup(records.Record):
     """Files that are run alike: named (``test_nn`` for ``test/test_nn.py``), or listed by its run_test.py.
 
-    ``listed_by`` are the words that it is told; ``environment`` is theirs alone. ``run_by``: pytest runs a
-    file, or run_test.py, whose handlers give it backends, ranks and folders, and which is told ``words``.
+    ``listed_by`` are the words that it is told. ``run_by``: pytest runs a file, or run_test.py, whose
+    handlers give it backends, ranks and folders, and which is told ``words``.
     """
 
     files: tuple[str, ...] = ()
     listed_by: tuple[str, ...] = ()
-    environment: Mapping[str, str] = {}
     run_by: TestRunner = "pytest"
     words: tuple[str, ...] = ()
 

@@ -59,8 +59,8 @@ _LOOK_SECONDS = 0.2  # between looks whether a process is over
 class TestFile:
     """What one process of pytest runs: a file of the folder of tests (``test_nn``), or a share of its tests.
 
-    ``paths`` are several files that one process runs, under one name. ``environment`` is its own alone.
-    ``run_by`` says whether pytest runs it, or torch's run_test.py with ``words``.
+    ``paths`` are several files that one process runs, under one name. ``run_by`` says whether pytest runs
+    it, or torch's run_test.py with ``words``.
     """
 
     __test__ = False  # pytest takes classes of this name for tests
@@ -68,7 +68,6 @@ class TestFile:
     file: str
     share: int = 1
     shares: int = 1
-    environment: Mapping[str, str] = field(default_factory=dict)
     run_by: torch_tests.TestRunner = "pytest"
     words: tuple[str, ...] = ()
     paths: tuple[str, ...] = ()
@@ -478,7 +477,7 @@ class _Run:
         words = [*request.place_words(self.place), *request.words]
         recording = f"--rocm-wheels-recording={order}"  # with "=": pytest takes any other word for tests
         plugin = str(Path(__file__).with_name("recording"))  # nothing in it imports rocm-wheels
-        env = {**self.env, **file.environment}
+        env = dict(self.env)
         env["PYTHONPATH"] = os.pathsep.join(filter(None, [plugin, env.get("PYTHONPATH", "")]))
         env["PYTHONUNBUFFERED"] = "1"  # a line that waits in a buffer looks like a test that hangs
         env["PYTHONDONTWRITEBYTECODE"] = "1"

@@ -146,7 +146,7 @@ def plan_test_files(
 
 
 def _make_test_file(file_name: str, group: torch_tests.TorchTestGroup) -> TestFile:
-    return TestFile(file_name, environment=group.environment, run_by=group.run_by, words=group.words)
+    return TestFile(file_name, run_by=group.run_by, words=group.words)
 
 
 def _ask_run_test(
@@ -159,7 +159,7 @@ def _ask_run_test(
     with tempfile.TemporaryDirectory(prefix="rocm-wheels-torch-tests-") as home:
         code = process.run_command(
             argv,
-            env={**env, **group.environment, "PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": home},
+            env={**env, "PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": home},
             cwd=tests,
             on_line=lines.append,
             timeout=_LISTING_SECONDS,
