@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any, Final, Literal, get_args
 
@@ -91,20 +91,10 @@ class Reason:
     code: ReasonCode
     facts: Mapping[str, Any] = field(default_factory=dict)
 
-    def as_json(self) -> dict[str, object]:
-        """Return it as plain JSON values."""
-        return {"code": self.code, **{name: _as_json(fact) for name, fact in self.facts.items()}}
-
 
 def reason(code: ReasonCode, **facts: object) -> Reason:
     """Return a reason with these facts."""
     return Reason(code, facts)
-
-
-def _as_json(fact: object) -> object:
-    if isinstance(fact, datetime):
-        return f"{fact:%Y-%m-%dT%H:%M:%SZ}"
-    return list(fact) if isinstance(fact, tuple) else fact
 
 
 @dataclass(frozen=True)
@@ -140,20 +130,6 @@ class RuleResult:
         """Return the facts of the reason with this code. Raises KeyError where there is none."""
         return {item.code: item.facts for item in self.reasons}[code]
 
-    def as_json(self) -> dict[str, object]:
-        """Return it as plain JSON values."""
-        return {
-            "rule": self.rule,
-            "title": self.title,
-            "outcome": self.outcome,
-            "gfx": self.gfx,
-            "suite": self.suite,
-            "reasons": [item.as_json() for item in self.reasons],
-            "evidence": list(self.evidence),
-            "overcome": list(self.overcome),
-            "runner": self.runner,
-        }
-
 
 @dataclass(frozen=True)
 class TargetState:
@@ -169,16 +145,6 @@ class TargetState:
     by: tuple[str, ...] = ()
     pythons: tuple[str, ...] = ()
     when: str = ""
-
-    def as_json(self) -> dict[str, object]:
-        """Return it as plain JSON values."""
-        return {
-            "gfx": self.gfx,
-            "state": self.state,
-            "by": list(self.by),
-            "pythons": list(self.pythons),
-            "when": self.when,
-        }
 
 
 @dataclass(frozen=True)
@@ -228,18 +194,19 @@ class Verdict:
 
     def as_json(self) -> dict[str, object]:
         """Return it as plain JSON values: facts, of which ``verdict_text`` makes sentences."""
-        return {
-            "schema": 1,
-            "set": self.set,
-            "family": self.family,
-            "channel": self.channel,
-            "when": f"{self.when:%Y-%m-%dT%H:%M:%SZ}",
-            "passed": self.passed,
-            "state": self.state,
-            "rules": [rule.as_json() for rule in self.rules],
-            "targets": [target.as_json() for target in self.targets],
-            "ignored": [{"evidence": name, **why.as_json()} for name, why in self.ignored],
-            "notes": [note.as_json() for note in self.notes],
-            "policy": self.policy,
-            "signed": self.signed,
-        }
+        ignored = [{"evidence": name, **_as_json(why)} for name, why in self.ignored]
+        return {"schema": 1, **_as_json(self), "ignored": ignored, "passed": self.passed, "state": self.state}
+
+
+def _as_json(value: object) -> Any:
+    """Return plain JSON values of a verdict, or of a part of one, each field by its name."""
+    if isinstance(value, datetime):
+        return f"{value:%Y-%m-%dT%H:%M:%SZ}"
+    if isinstance(value, tuple):
+        return [_as_json(item) for item in value]
+    if isinstance(value, Reason):
+        return {"code": value.code, **{name: _as_json(fact) for name, fact in value.facts.items()}}
+    if isinstance(value, RuleResult | TargetState | Verdict):
+        plain = {item.name: _as_json(getattr(value, item.name)) for item in fields(value)}
+        return {**plain, "title": value.title} if isinstance(value, RuleResult) else plain
+    return value
