@@ -14,12 +14,11 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from types import MappingProxyType
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, AwareDatetime, Field, StringConstraints, ValidationError, model_validator
 
@@ -294,63 +293,38 @@ class EvidenceSubmission:
     suite: str = ""
 
     def make_evidence(
-        self,
-        kind: EvidenceKind,
-        counts: OutcomeCounts,
-        hashes: Iterable[str],
-        *,
-        source: Path,
-        tool: str,
-        when: datetime | None = None,
-        host: str = "",
-        gfx: str | None = None,
-        outcome: EvidenceOutcome | None = None,
-        detail: str = "",
-        failed: Sequence[str] = (),
-        flaky: Sequence[str] = (),
-        selected: str = "",
-        digest: str = "",
-        machine: tested_machine.TestedMachine | None = None,
-        suite: TestedSuite | None = None,
-        measurements: Mapping[str, float] = MappingProxyType({}),
+        self, path: Path, *, when: datetime | None = None, host: str = "", **facts: Any
     ) -> Evidence:
-        """Return an evidence. A result that does not say when it was found is as old as its file.
+        """Return the evidence of results in a file; ``facts`` are fields of it, texts as they were found.
 
-        ``digest`` is the sha256 of a result that does.
+        Results that do not say when they were found are as old as their file; of no ``host`` they are of this
+        one. Raises DataError for what no evidence can hold.
         """
         try:
-            found_at = _convert_to_utc(when or datetime.fromtimestamp(source.stat().st_mtime, timezone.utc))
+            found_at = _convert_to_utc(when or datetime.fromtimestamp(path.stat().st_mtime, timezone.utc))
         except (ValueError, OverflowError, OSError) as wrong:  # of the year 0, or 10000
-            raise errors.DataError(f"{source} says when it was found, and {wrong}") from None
+            raise errors.DataError(f"{path} says when it was found, and {wrong}") from None
+        for name in ("tool", "detail", "selected"):
+            facts[name] = make_printable_line(facts.get(name, ""))
+        for name in ("failed", "flaky"):
+            facts[name] = tuple(map(make_printable_line, facts.get(name, ())[:_MOST_NAMED]))
+        measured = facts.pop("measurements", {})
         try:
             return Evidence(
-                kind=kind,
+                **facts,
                 set=self.document.id,
-                hashes=tuple(sorted(set(hashes))),
-                gfx=gfx,
-                outcome=outcome or counts.decide_outcome(),
-                counts=counts,
-                tool=make_printable_line(tool),
+                about=self.document.digest,
                 host=EvidenceHost(
-                    name=make_printable_line(host or self.here),
-                    kind=make_printable_line(self.host_kind),
+                    name=make_printable_line(host or self.here), kind=make_printable_line(self.host_kind)
                 ),
                 by=make_printable_line(self.by),
                 when=found_at,
                 added=self.added,
-                detail=make_printable_line(detail),
-                failed=tuple(make_printable_line(name) for name in failed[:_MOST_NAMED]),
-                flaky=tuple(make_printable_line(name) for name in flaky[:_MOST_NAMED]),
-                source=digest,
-                selected=make_printable_line(selected),
-                about=self.document.digest,
-                machine=machine,
-                suite=suite,
-                measurements={make_printable_line(name): number for name, number in measurements.items()},
+                measurements={make_printable_line(name): number for name, number in measured.items()},
             )
         except ValidationError as wrong:
             raise errors.DataError(
-                f"{source} makes no evidence: {records.summarize_faults(wrong, Evidence)}"
+                f"{path} makes no evidence: {records.summarize_faults(wrong, Evidence)}"
             ) from None
 
     def require_set_hashes(self, wheels_by_name: Mapping[str, str], source: Path) -> list[str]:

@@ -225,10 +225,10 @@ def make_results_evidence(
             outcome = "missing"
         evidence.append(
             submission.make_evidence(
-                results.kind,
-                counts,
-                [results.wheels[name] for name in group],
-                source=source,
+                source,
+                kind=results.kind,
+                counts=counts,
+                hashes=tuple(sorted({results.wheels[name] for name in group})),
                 tool=results.tool,
                 when=results.when,
                 host=results.host,
@@ -242,7 +242,7 @@ def make_results_evidence(
                 ],
                 flaky=flaky,
                 selected=selected,
-                digest=hash_file(source),
+                source=hash_file(source),
                 machine=results.machine,
                 suite=suite,
                 measurements=find_least_measurements(tests),
@@ -333,10 +333,10 @@ def _make_junit_evidence(paths: Sequence[Path], submission: EvidenceSubmission) 
         )
     run = read_junit_run(files, submission.reports)
     return submission.make_evidence(
-        "tests",
-        run.counts,
-        hashes,
-        source=source,
+        source,
+        kind="tests",
+        counts=run.counts,
+        hashes=tuple(hashes),
         tool="JUnit",
         when=run.when,
         host=", ".join(run.hosts),
@@ -344,6 +344,6 @@ def _make_junit_evidence(paths: Sequence[Path], submission: EvidenceSubmission) 
         outcome=run.outcome,
         detail="; ".join(run.faults),
         failed=run.failed,
-        digest=_join_digests(run.digests) if run.when else "",
+        source=_join_digests(run.digests) if run.when else "",
         suite=TestedSuite(name=submission.suite) if submission.suite else None,
     )
