@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from rocm_wheels.cli import boundary, catalogue, command
+from rocm_wheels.cli import boundary, catalogue, command, output
 from rocm_wheels.cli.options import open_memory, read_signers
 from rocm_wheels.core import errors, log, shell, tables
 
@@ -87,7 +86,7 @@ def choose_command(  # noqa: PLR0917 - click passes them by name
     )
     if as_json:
         whole = {"host": host_as_json(host), "choices": [choice_as_json(choice) for choice in choices]}
-        click.echo(shell.hide_credentials(json.dumps(whole, indent=1)))
+        output.print_result(whole, (), as_json=True)
         return
     lines = [
         *describe_host(host),

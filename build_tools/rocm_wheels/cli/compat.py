@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocm_wheels.cli import catalogue, lines
+from rocm_wheels.cli import catalogue, lines, output
 from rocm_wheels.cli.command import command, group
 from rocm_wheels.core import installation, tables
 
@@ -42,21 +42,17 @@ def show(table: str | None, row: str | None, as_json: bool) -> None:
       rocm-wheels compat show dtypes half
       rocm-wheels compat show lines 2.13
     """
-    import json
-
     from rocm_wheels.models import fact_tables
 
     if table is None:
         heads = [head for head, _ in fact_tables.list_tables().values()]
-        if as_json:
-            click.echo(json.dumps({"tables": [head.model_dump() for head in heads]}, indent=1))
-        else:
-            rows = [(head.name, f"{head.about}\nread by {head.read_by}; ends: {head.ends}") for head in heads]
-            click.echo(tables.format_table(("table", "what"), rows, width=tables.get_output_width()))
+        rows = [(head.name, f"{head.about}\nread by {head.read_by}; ends: {head.ends}") for head in heads]
+        text = tables.format_table(("table", "what"), rows, width=tables.get_output_width())
+        output.print_result({"tables": heads}, [text], as_json=as_json)
         return
     content = fact_tables.read_table(table, row)
     if as_json:
-        click.echo(json.dumps(content, indent=1))
+        output.print_result(content, (), as_json=True)
     elif table == "lines" and row is None:  # as a grid: a column a project
         lines.print_lines()
     else:
@@ -134,9 +130,7 @@ def gpu(words: tuple[str, ...], as_json: bool) -> None:
 
     matches = gpu_cards.find_gpu_cards(" ".join(words))
     if as_json:
-        import json
-
-        click.echo(json.dumps(cards_as_json(matches), indent=1))
+        output.print_result(cards_as_json(matches), (), as_json=True)
     else:
         click.echo(installation.adapt_commands(describe_cards(matches)))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ import click
 
 from rocm_wheels.cli import boundary, catalogue, choose, command
 from rocm_wheels.cli.options import GivenPath, RegularFile
+from rocm_wheels.cli.output import print_result
 from rocm_wheels.core import errors, installation, log, shell, tables
 
 if TYPE_CHECKING:
@@ -135,10 +135,8 @@ def install_command(
     for line in plan.warnings:
         log.log_warning(line)
     offline = install.make_offline_line(keep_wheels) if keep_wheels is not None else None
-    if as_json:
-        document = {**plan_as_json(plan), "dry_run": dry_run, "installed": installed, "offline": offline}
-        lines = [json.dumps(document, indent=1)]
-    elif dry_run:
+    document = {**plan_as_json(plan), "dry_run": dry_run, "installed": installed, "offline": offline}
+    if dry_run:
         by_hand = plan.list_commands()
         lines = [*_describe_plan(plan), "by hand:" if by_hand else "nothing is to be done"]
         lines += [f"  {line}" for line in by_hand]
@@ -152,7 +150,7 @@ def install_command(
             lines.append(f"torch has no kernels for some GPUs here; hide them: export {plan.visible_line}")
         if offline:
             lines.append(f"without a network, with the same Python: {offline}")
-    click.echo(shell.hide_credentials("\n".join(lines)))
+    print_result(document, lines, as_json=as_json)
 
 
 def _describe_plan(plan: planning.InstallPlan) -> list[str]:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from rocm_wheels.cli import boundary, catalogue, command
+from rocm_wheels.cli import boundary, catalogue, command, output
 from rocm_wheels.core import errors, installation, log
 from rocm_wheels.core.shell import format_command, format_variable
 
@@ -46,7 +44,7 @@ def doctor_command(python: Path | None, gfx: tuple[str, ...], as_json: bool) -> 
     subject = doctor.inspect_host(boundary.read_environment(), python=python, gfx=gfx)
     findings = doctor.run_checks(subject)
     if as_json:
-        click.echo(json.dumps(doctor.make_report_json(subject, findings), indent=1))
+        output.print_result(doctor.make_report_json(subject, findings), (), as_json=True)
     else:
         for line in doctor.format_findings(findings, _paint_severity):
             click.echo(line)
@@ -103,13 +101,13 @@ def configure_command(
     advice = settings.make_configuration(env, python=python, gfx=gfx)
     if as_json:
         document = {
-            "settings": [asdict(setting) for setting in advice.settings],
+            "settings": advice.settings,
             "notes": [installation.adapt_commands(note) for note in advice.notes],
             "torch": advice.torch,
             "targets": advice.targets,
-            "gpus": [asdict(gpu) for gpu in advice.hardware.gpus],
+            "gpus": advice.hardware.gpus,
         }
-        click.echo(json.dumps(document, indent=1))
+        output.print_result(document, (), as_json=True)
         _require_served(advice)
         return
     for note in advice.notes:
@@ -178,7 +176,7 @@ def selftest_command(groups: tuple[str, ...], device: str, python: Path | None, 
         done=_note_failure if as_json else _print_outcome,
     )
     if as_json:
-        click.echo(json.dumps({**asdict(report), "ok": not report.failures}, indent=1))
+        output.print_result({**output.to_plain(report), "ok": not report.failures}, (), as_json=True)
     else:
         click.echo(report.summary())
     if report.failures:

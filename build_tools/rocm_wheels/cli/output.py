@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from rocm_wheels.core import log
+from rocm_wheels.core import log, shell
 
 
 def to_plain(value: object) -> Any:
@@ -36,14 +36,16 @@ def to_plain(value: object) -> Any:
 
 
 def print_result(document: object, lines: Iterable[object], *, as_json: bool) -> None:
-    """Print a result on stdout: a document for programs, as ``to_plain`` makes it, or lines for people."""
+    """Print a result on stdout: a document for programs, as ``to_plain`` makes it, or lines for people.
+
+    Credentials in URLs are hidden in both.
+    """
     if as_json:
         import json
 
-        click.echo(json.dumps(to_plain(document), indent=1))
-        return
+        lines = [json.dumps(to_plain(document), indent=1)]
     for line in lines:
-        click.echo(line)
+        click.echo(shell.hide_credentials(str(line)))
 
 
 def print_next(line: str, *, beside_json: bool) -> None:
