@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, get_args
 from xml.etree import ElementTree as ET
 from xml.parsers import expat
 
@@ -216,16 +216,12 @@ class _JunitReader:
                 self.odd = self.odd or f"{name} of a suite is no number: {text[:20]}"
 
     def make_report(self, name: str, digest: str) -> JunitReport:
-        states, claimed = self.states, self.claimed
-        unlisted = max(claimed["failures"] + claimed["errors"] - self.tags, 0)
+        counts: dict[str, Any] = {state: self.states[state] for state in get_args(_TestState)}
+        claimed = self.claimed["failures"] + self.claimed["errors"]
+        counts["failed"] += max(claimed - self.tags, 0)  # those that are stated and not listed
         return JunitReport(
             digest,
-            passed=states["passed"],
-            failed=states["failed"] + unlisted,
-            crashed=states["crashed"],
-            timeout=states["timeout"],
-            skipped=states["skipped"],
-            flaky=states["flaky"],
+            **counts,
             names=tuple(self.reasons),
             reasons=tuple(self.reasons.values()),
             fault=f"{name}: {self.odd}" if self.odd else self._find_fault(name),

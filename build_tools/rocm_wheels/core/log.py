@@ -35,7 +35,6 @@ class _Screen:
 
 
 _screen = _Screen()
-_SWAPPED = ("stream", "terminal", "colour", "result_colour", "github", "quiet", "print_above")
 _prefix: ContextVar[str] = ContextVar("prefix", default="")
 
 
@@ -74,17 +73,12 @@ def is_log_detailed() -> bool:
 @contextmanager
 def write_log_to(stream: TextIO) -> Iterator[None]:
     """Print lines into ``stream``, plainly and all of them, while the block lasts; then as before."""
-    with _screen.lock:
-        saved = {name: getattr(_screen, name) for name in _SWAPPED}
-        for name in _SWAPPED:
-            setattr(_screen, name, False)
-        _screen.stream, _screen.print_above = stream, None
+    global _screen  # noqa: PLW0603
+    before, _screen = _screen, _Screen(stream, detailed=_screen.detailed, lock=_screen.lock)
     try:
         yield
     finally:
-        with _screen.lock:
-            for name, value in saved.items():
-                setattr(_screen, name, value)
+        _screen = before
 
 
 def is_log_terminal() -> bool:
@@ -143,21 +137,18 @@ def log_note(text: str) -> None:
 
 def log_warning(text: str) -> None:
     """Print a warning; on GitHub it becomes an annotation."""
-    text = add_line_prefix(text)
-    _write_line(
-        f"::warning::{_escape_for_github(text)}"
-        if _screen.github
-        else paint_text("warning: ", "yellow") + text
-    )
+    _write_titled("warning", add_line_prefix(text), "yellow")
 
 
 def log_error(text: str) -> None:
     """Print an error; on GitHub it becomes an annotation."""
-    _write_line(
-        f"::error::{_escape_for_github(text)}"
-        if _screen.github
-        else paint_text("error: ", "red", "bold") + text
-    )
+    _write_titled("error", text, "red", "bold")
+
+
+def _write_titled(title: str, text: str, *styles: str) -> None:
+    if _screen.github:
+        text = text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    _write_line(f"::{title}::{text}" if _screen.github else paint_text(f"{title}: ", *styles) + text)
 
 
 def get_log_stream() -> TextIO:
@@ -200,7 +191,3 @@ def _write_line(text: str) -> None:
         stream = get_log_stream()
         stream.write(text + "\n")
         stream.flush()
-
-
-def _escape_for_github(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
