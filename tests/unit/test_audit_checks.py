@@ -99,54 +99,26 @@ def run_path(text: str) -> Mutation:
     return put("demo/lib/libx.so", library(run_path=text))
 
 
-def installer_file(draft: Draft) -> None:
-    draft.members[f"{draft.folder}/INSTALLER"] = b"pip\n"
+def x_so(*targets: str, **facts: Any) -> Mutation:
+    return put("demo/x.so", library(*targets, **facts))
 
 
-def unlist_digest(draft: Draft) -> None:
-    draft.record["demo/__init__.py"] = "demo/__init__.py,,"
+def add_named(*files: str, **others: object) -> Mutation:
+    """Add libraries whose SONAMEs are the names of their files."""
+    return become({file: library(soname=file.rpartition("/")[2]) for file in files}, **others)
 
 
-def pure(draft: Draft) -> None:
-    draft.pure = "true"
-
-
-def two_hips(draft: Draft) -> None:
-    draft.members["demo/lib/libamdhip64.so.7"] = library(soname="libamdhip64.so.7")
-    draft.members["demo.libs/libamdhip64-0a1b2c3d.so.6"] = library(soname="libamdhip64-0a1b2c3d.so.6")
-    draft.distribution = "rocm_demo"  # a package of ROCm itself may have one
-
-
-def two_openmps(draft: Draft) -> None:
-    draft.members["demo.libs/libgomp-0a1b2c3d.so.1.0.0"] = library(soname="libgomp-0a1b2c3d.so.1.0.0")
-    draft.members["demo.libs/libomp.so"] = library(soname="libomp.so")
+def state(targets: bytes) -> Mutation:
+    return put(STATING, library(sections={b".rodata": targets + b"\0"}))
 
 
 OMP = library(soname="libgomp.so.1")
-
-
-def two_copies_of_openmp(draft: Draft) -> None:
-    for name in ("libgomp-0a1b2c3d.so.1.0.0", "libgomp-4e5f6a7b.so.1.0.0"):
-        draft.members[f"demo.libs/{name}"] = library(soname=name)
-
-
 MODULE = "demo/_x.cpython-311-x86_64-linux-gnu.so"
 
 
-def used_twin(draft: Draft) -> None:
-    """A second library of one SONAME, which another one is linked to: which is it?"""
-    draft.members["demo/x.so"] = library(soname="libtorch_hip.so")
-    draft.members["demo/y.so"] = library(needed=("libtorch_hip.so",))
-
-
-def openmp_of_torch(draft: Draft) -> None:
-    draft.requires = ["torch"]
-    draft.members[MODULE] = library(needed=("libgomp.so.1",))
-
-
-def its_package(draft: Draft) -> None:
-    draft.requires = ["numpy", "pyarrow"]
-    draft.members[MODULE] = library(needed=("libarrow.so.2600",))
+def need(*names: str, requires: tuple[str, ...] = ()) -> Mutation:
+    """Link the module to libraries, and require projects."""
+    return become({MODULE: library(needed=names)}, requires=list(requires))
 
 
 WRITTEN = "demo-1.0-cp311-cp311-manylinux_2_17_x86_64.whl"
@@ -160,16 +132,6 @@ def other_module(python: str, end: str = "x86_64-linux-gnu.so") -> Mutation:
     return put(f"demo/_x.{python}-{end}", dll() if end.endswith("pyd") else OMP)
 
 
-def stable_tag(draft: Draft) -> None:
-    draft.tag = "cp311-abi3-manylinux_2_17_x86_64"
-    draft.members[MODULE] = OMP
-
-
-def required_entry(draft: Draft) -> None:
-    draft.requires = ["other"]
-    entry_points("demo = other:main")(draft)
-
-
 def join_bundles(count: int, *, lacking: int, emptied: bool = False) -> bytes:
     """Return a section of bundles for gfx942 and gfx1100, some of which have no code for the second."""
     short = bundle("gfx942", "gfx1100", empty=("gfx1100",)) if emptied else bundle("gfx942")
@@ -177,18 +139,12 @@ def join_bundles(count: int, *, lacking: int, emptied: bool = False) -> bytes:
     return b"".join(content.ljust(4096, b"\0") for content in bundles)
 
 
-def one_bundle_of_ours(draft: Draft) -> None:
-    draft.distribution = "apex"
-    draft.members["demo/x.so"] = library(fatbin=join_bundles(20, lacking=1))
-
-
-def mixed(draft: Draft) -> None:
-    draft.members["demo/lib/libx.so"] = library("gfx942:xnack+")
-    draft.members[HIP] = library("gfx942:xnack-", "gfx1100")
+def lack(number: int, **facts: Any) -> dict[str, bytes]:
+    return {"demo/x.so": library(fatbin=join_bundles(20, lacking=number, **facts))}
 
 
 def entry_points(line: str) -> Mutation:
-    return put("demo-1.0.dist-info/entry_points.txt", f"[console_scripts]\n{line}\n")
+    return put(ENTRY, f"[console_scripts]\n{line}\n")
 
 
 DATA = "demo-1.0.data"
@@ -229,14 +185,14 @@ def move_folder(draft: Draft) -> None:
     draft.members[MODULE] = library(needed=("libother.so.1",), run_path="$ORIGIN/../demo.libs")
 
 
-def graft(file: str, requirement: str) -> Mutation:
-    def change(draft: Draft) -> None:
-        draft.requires = [requirement]
-        draft.members[file] = library(soname=file.rpartition("/")[2])
-
-    return change
-
-
+HIPS = "demo/lib/libamdhip64.so.7", "demo.libs/libamdhip64-0a1b2c3d.so.6"  # of a package of ROCm itself
+GOMP = "demo.libs/libgomp-0a1b2c3d.so.1.0.0"
+MIXED = {"demo/lib/libx.so": library("gfx942:xnack+"), HIP: library("gfx942:xnack-", "gfx1100")}
+# a second library of one SONAME, which another one is linked to: which is it?
+TWIN = {"demo/x.so": library(soname="libtorch_hip.so"), "demo/y.so": library(needed=("libtorch_hip.so",))}
+BEHIND = {MODULE: library(needed=("libb.so",)), "demo/libb.so": library(needed=("libz9.so",))}
+SEVERAL_PYTHONS = {f"demo/_x.cpython-3{minor}-x86_64-linux-gnu.so": OMP for minor in (10, 11, 12)}
+ENTRY, DEMO_OF_OTHER = "demo-1.0.dist-info/entry_points.txt", b"[console_scripts]\ndemo = other:main\n"
 OWN, NAMES_ONE = "libown.so.1 is inside", "from ctypes import CDLL\nCDLL('{}')\n"
 ALL_OF_A_FOLDER = "for name in glob('*.so*'):\n    CDLL(name)\n"
 HIP_FILE, HIP_GRAFT = "demo/lib/libamdhip64.so.7", "demo.libs/libamdhip64-0a1b2c3d.so.7"
@@ -251,20 +207,35 @@ MUTATIONS: list[Row] = [
     ("all-preloaded", "", lead(None, init=ALL_OF_A_FOLDER), ""),
     ("other-preloaded", "RW031 error", lead(None, init=NAMES_ONE.format("libother.so")), OWN),
     ("moved-folder", "RW031 error", move_folder, "libother.so.1 is inside"),
-    ("hip-of-rocm", "RW030 error", graft(HIP_FILE, "rocm[libraries]==7.1.0"), OF_ROCM),
-    ("grafted-hip-of-rocm", "RW030 error", graft(HIP_GRAFT, "rocm[libraries]==7.1.0"), OF_ROCM),
-    ("hip-of-torch", "RW030 error", graft(HIP_FILE, "torch==2.9.0+rocm7.1.0"), OF_ROCM),
-    ("grafted-hip-of-torch", "RW030 error", graft(HIP_GRAFT, "torch==2.9.0+rocm7.1.0"), OF_ROCM),
-    ("unlisted", "RW001 error", lambda d: d.unlisted.update({"demo/x.py": b""}), "not listed"),
+    ("hip-of-rocm", "RW030 error", add_named(HIP_FILE, requires=["rocm[libraries]==7.1.0"]), OF_ROCM),
+    (
+        "grafted-hip-of-rocm",
+        "RW030 error",
+        add_named(HIP_GRAFT, requires=["rocm[libraries]==7.1.0"]),
+        OF_ROCM,
+    ),
+    ("hip-of-torch", "RW030 error", add_named(HIP_FILE, requires=["torch==2.9.0+rocm7.1.0"]), OF_ROCM),
+    (
+        "grafted-hip-of-torch",
+        "RW030 error",
+        add_named(HIP_GRAFT, requires=["torch==2.9.0+rocm7.1.0"]),
+        OF_ROCM,
+    ),
+    ("unlisted", "RW001 error", become(unlisted={"demo/x.py": b""}), "not listed"),
     ("cut", "RW001 error", put(HIP, LINUX[HIP][:-70]), "reaches past the end"),
     ("pure-tag", "RW003 error", become(tag="py3-none-any"), "any platform"),
     ("field", "RW005 warning", say("License-Expression: do what you like"), "license-expression"),
     ("no-python", "RW006 warning", become(python=""), "no Requires-Python"),
     ("place", "RW007 error", require("x @ file:///x.whl"), "file:///x.whl"),
-    ("installer", "RW011 error", installer_file, "INSTALLER"),
+    ("installer", "RW011 error", put("demo-1.0.dist-info/INSTALLER", "pip\n"), "INSTALLER"),
     ("tags", "RW023 warning", become(wheel_tag="cp311-cp311-linux_x86_64"), "tags"),
-    ("pure", "RW024 warning", pure, "Root-Is-Purelib"),
-    ("no-digest", "RW025 warning", unlist_digest, "without a digest"),
+    ("pure", "RW024 warning", become(pure="true"), "Root-Is-Purelib"),
+    (
+        "no-digest",
+        "RW025 warning",
+        become(record={"demo/__init__.py": "demo/__init__.py,,"}),
+        "without a digest",
+    ),
     ("absolute", "RW021 warning", run_path("$ORIGIN:/home/ci/lib"), "/home/ci/lib"),
     ("system", "", run_path("$ORIGIN:/usr/lib64"), ""),
     ("leaving", "RW021 warning", run_path("$ORIGIN/../../../lib"), "outside of site-packages"),
@@ -274,37 +245,22 @@ MUTATIONS: list[Row] = [
     ("relative", "RW046 warning", run_path("lib"), "relative to the current folder"),
     ("stack", "RW026 error", put(HIP, library("gfx942", "gfx1100", stack=7)), HIP),
     ("no-stack", "RW026 error", put(HIP, library("gfx942", "gfx1100", stack=None)), HIP),
-    ("textrel", "RW027 warning", put("demo/x.so", library(flags=4)), "demo/x.so"),
-    ("soname", "RW028 warning", put("demo/x.so", library(soname="libtorch_hip.so")), HIP),
+    ("textrel", "RW027 warning", x_so(flags=4), "demo/x.so"),
+    ("soname", "RW028 warning", x_so(soname="libtorch_hip.so"), HIP),
     ("copy", "", put("demo/libtorch_hip.so.1", LINUX[HIP]), ""),
-    ("two-hips", "RW029 error", two_hips, "two HIP runtimes"),
-    ("omp", "RW029 error", two_openmps, "several OpenMP runtimes"),
-    ("two-omps", "RW029 error", two_copies_of_openmp, "several OpenMP runtimes"),
+    ("two-hips", "RW029 error", add_named(*HIPS, distribution="rocm_demo"), "two HIP runtimes"),
+    ("omp", "RW029 error", add_named(GOMP, "demo.libs/libomp.so"), "several OpenMP runtimes"),
     (
-        "copied-omp",
-        "",
-        lambda d: d.members.update(dict.fromkeys(("demo/lib/libgomp.so.1", "demo.libs/libgomp.so.1"), OMP)),
-        "",
+        "two-omps",
+        "RW029 error",
+        add_named(GOMP, "demo.libs/libgomp-4e5f6a7b.so.1.0.0"),
+        "several OpenMP runtimes",
     ),
-    (
-        "graft",
-        "RW030 warning",
-        put("demo.libs/librocblas-0a1b2c3d.so.5", library(soname="librocblas-0a1b2c3d.so.5")),
-        "a repair took",
-    ),
-    ("stray", "RW031 info", put("demo/x.so", library(needed=("libstray.so",))), "libstray.so"),
-    (
-        "other-list",
-        "RW033 error",
-        put(STATING, library(sections={b".rodata": b"gfx942 gfx90a\0"})),
-        "states gfx942 gfx90a",
-    ),
-    (
-        "longer-list",
-        "RW033 warning",
-        put(STATING, library(sections={b".rodata": b"gfx942 gfx1100 gfx90a\0"})),
-        "states gfx942 gfx1100 gfx90a",
-    ),
+    ("copied-omp", "", become({"demo/lib/libgomp.so.1": OMP, "demo.libs/libgomp.so.1": OMP}), ""),
+    ("graft", "RW030 warning", add_named("demo.libs/librocblas-0a1b2c3d.so.5"), "a repair took"),
+    ("stray", "RW031 info", x_so(needed=("libstray.so",)), "libstray.so"),
+    ("other-list", "RW033 error", state(b"gfx942 gfx90a"), "states gfx942 gfx90a"),
+    ("longer-list", "RW033 warning", state(b"gfx942 gfx1100 gfx90a"), "states gfx942 gfx1100 gfx90a"),
     ("no-co", "RW034 error", drop(f"{TENSILE}{SGEMM}.co"), f"lacks files for gfx942: {SGEMM}.co"),
     ("no-dat", "RW034 error", drop(f"{TENSILE}{SGEMM}.dat"), f"{SGEMM}.dat"),
     ("no-fallback", "RW034 error", drop(f"{TENSILE}{FALLBACK}_gfx942-xnack+.hsaco"), "xnack+.hs"),
@@ -340,34 +296,19 @@ MUTATIONS: list[Row] = [
         put("demo/lib/hipblaslt/library/extop_gfx90a.co", elf_header(224, MACHINES["gfx90a"], abi=3)),
         "hipBLASLt has no kernel files for gfx942",
     ),
-    ("old-code", "RW036 warning", put("demo/x.so", library(fatbin=bundle("gfx942", abi=1))), "of version V3"),
-    ("mixture", "RW037 error", mixed, "gfx942:xnack+ alone"),
-    (
-        "half-mixture",
-        "RW037 warning",
-        put("demo/x.so", library("gfx942", "gfx942:xnack+")),
-        "some is for any setting",
-    ),
-    ("generic", "RW038 error", put("demo/x.so", library("gfx11-generic", "gfx942")), "older than V6"),
-    (
-        "generic-v6",
-        "RW038 info",
-        put("demo/x.so", library(fatbin=bundle("gfx11-generic", abi=4))),
-        "passes over it",
-    ),
+    ("old-code", "RW036 warning", x_so(fatbin=bundle("gfx942", abi=1)), "of version V3"),
+    ("mixture", "RW037 error", become(MIXED), "gfx942:xnack+ alone"),
+    ("half-mixture", "RW037 warning", x_so("gfx942", "gfx942:xnack+"), "some is for any setting"),
+    ("generic", "RW038 error", x_so("gfx11-generic", "gfx942"), "older than V6"),
+    ("generic-v6", "RW038 info", x_so(fatbin=bundle("gfx11-generic", abi=4)), "passes over it"),
     ("family", "RW039 error", require("rocm-sdk-libraries-gfx1151"), "rocm-sdk-libraries-gfx1151"),
     ("own-family", "", require("rocm-sdk-libraries-gfx94X-dcgpu"), ""),
-    (
-        "path",
-        "RW041 info",
-        put("demo/x.so", library(sections={b".rodata": HOME_PATH.encode() + b"\0"})),
-        HOME_PATH,
-    ),
+    ("path", "RW041 info", x_so(sections={b".rodata": HOME_PATH.encode() + b"\0"}), HOME_PATH),
     ("debug", "RW042 info", put("demo/x.so", DEBUG), "2.0 KiB"),
     ("token", "RW043 error", put("demo/x.py", TOKEN), "a token of GitHub"),
     ("key", "RW043 error", put("demo/x.pem", KEY), "a private key"),
     ("test-key", "RW043 warning", put("demo/tests/x.pem", KEY), "a private key"),
-    ("key-in-library", "RW043 error", put("demo/x.so", library(sections={b".rodata": KEY})), "a private key"),
+    ("key-in-library", "RW043 error", x_so(sections={b".rodata": KEY}), "a private key"),
     ("cut-key", "RW043 error", put("demo/x.pem", KEY[:60]), "a private key (PRIVATE KEY…)"),
     ("end-of-key", "RW043 error", put("demo/x.pem", KEY[40:] + KEY_END), "a private key (PRIV"),
     ("whole-key", "RW043 error", put("demo/x.pem", KEY + KEY_END), "a private key (PRIVATE KEY…)"),
@@ -389,22 +330,20 @@ MUTATIONS: list[Row] = [
     ("entry-line", "RW059 error", entry_points("demo = demo;main"), "entry_points.txt"),
     ("control", "RW059 error", say("Summary: \x1b]0;demo\x07"), "U+001B"),
     ("form", "RW059 error", put("demo-1.0.dist-info/variant.json", "{}"), "variant.json"),
-    ("machine", "RW045 error", put("demo/x.so", library(machine=183)), "is for aarch64"),
+    ("machine", "RW045 error", x_so(machine=183), "is for aarch64"),
     ("word-size", "RW045 error", put(MODULE, library(machine=3)), "is for machine 3"),
     ("narrow", "RW045 error", put("demo/x.so", NARROW), "is for machine 3 (32 bits"),
     ("told", "RW045 info", put("demo/i386/x.so", NARROW), "32 bits"),
     ("other-python", "RW060 error", other_module("cpython-312"), "3.11"),
     ("threads", "RW060 error", other_module("cpython-311t"), "3.11"),
-    (
-        "several-pythons",
-        "",
-        lambda d: d.members.update(
-            {f"demo/_x.cpython-3{minor}-x86_64-linux-gnu.so": OMP for minor in (10, 11, 12)}
-        ),
-        "",
-    ),
+    ("several-pythons", "", become(SEVERAL_PYTHONS), ""),
     ("stable", "", put("demo/_x.abi3.so", OMP), ""),
-    ("stable-tag", "RW060 error", stable_tag, "3.11 and later"),
+    (
+        "stable-tag",
+        "RW060 error",
+        become({MODULE: OMP}, tag="cp311-abi3-manylinux_2_17_x86_64"),
+        "3.11 and later",
+    ),
     (
         "named-machine",
         "RW060 error",
@@ -415,53 +354,36 @@ MUTATIONS: list[Row] = [
     ("entry-module", "RW091 error", entry_points("demo = demo.nowhere:main"), "demo.nowhere"),
     ("entry-there", "", entry_points("demo = demo:main"), ""),
     ("entry-elsewhere", "RW091 error", entry_points("demo = other:main"), "leads to other"),
-    ("entry-required", "", required_entry, ""),
+    ("entry-required", "", become({ENTRY: DEMO_OF_OTHER}, requires=["other"]), ""),
     ("upper-case", "RW092 error", rename("demo", "Demo"), "Demo"),
     ("zero-version", "RW092 error", rename("1.0", "v1.0"), "must say demo-1.0"),
     ("old-spelling", "RW092 warning", become(distribution="De.mo"), "must say de_mo"),
-    (
-        "one-bundle",
-        "RW093 warning",
-        put("demo/x.so", library(fatbin=join_bundles(20, lacking=1))),
-        "1 of its 20 bundles",
-    ),
-    ("one-bundle-of-ours", "RW093 error", one_bundle_of_ours, "1 of its 20 bundles"),
-    (
-        "emptied-bundle",
-        "RW093 error",
-        put("demo/x.so", library(fatbin=join_bundles(20, lacking=1, emptied=True))),
-        "1 of its 20 bundles",
-    ),
-    (
-        "many-bundles",
-        "RW093 info",
-        put("demo/x.so", library(fatbin=join_bundles(20, lacking=8))),
-        "8 of its 20 bundles",
-    ),
+    ("one-bundle", "RW093 warning", become(lack(1)), "1 of its 20 bundles"),
+    ("one-bundle-of-ours", "RW093 error", become(lack(1), distribution="apex"), "1 of its 20 bundles"),
+    ("emptied-bundle", "RW093 error", become(lack(1, emptied=True)), "1 of its 20 bundles"),
+    ("many-bundles", "RW093 info", become(lack(8)), "8 of its 20 bundles"),
     ("own-machine", "RW045 info", put("demo/attach-aarch64.so", library(machine=183)), "aarch64"),
     ("no-311", "RW006 error", become(python=">=3.12"), "shuts out 3.11"),
     ("not-311", "RW006 error", become(python=">=3.10,!=3.11.*"), "cp311"),
     ("patch-release", "", become(python=">=3.11.4"), ""),
     ("specifier", "RW005 error", become(python=">>3"), "a field cannot be read"),
     ("tmp", "RW021 error", run_path("$ORIGIN:/tmp/build/lib"), "where anybody can put some"),
-    ("used-soname", "RW028 error", used_twin, "libtorch_hip.so"),
-    ("stray-module", "RW031 error", put(MODULE, library(needed=("libstray.so",))), "libstray.so is neither"),
+    ("used-soname", "RW028 error", become(TWIN), "libtorch_hip.so"),
+    ("stray-module", "RW031 error", need("libstray.so"), "libstray.so is neither"),
+    ("stray-behind", "RW031 error", become(BEHIND), "libz9.so is neither"),
+    ("driver", "RW031 info", need("libamdhip64.so.7", "libcuda.so.1"), "libamdhip64.so.7, libcuda.so.1"),
     (
-        "stray-behind",
-        "RW031 error",
-        lambda d: d.members.update(
-            {MODULE: library(needed=("libb.so",)), "demo/libb.so": library(needed=("libz9.so",))}
-        ),
-        "libz9.so is neither",
-    ),
-    (
-        "driver",
+        "openmp-of-torch",
         "RW031 info",
-        put(MODULE, library(needed=("libamdhip64.so.7", "libcuda.so.1"))),
-        "libamdhip64.so.7, libcuda.so.1",
+        need("libgomp.so.1", requires=("torch",)),
+        "that it requires: libgomp.so.1",
     ),
-    ("openmp-of-torch", "RW031 info", openmp_of_torch, "that it requires: libgomp.so.1"),
-    ("its-package", "RW031 info", its_package, "packages that it requires: libarrow.so"),
+    (
+        "its-package",
+        "RW031 info",
+        need("libarrow.so.2600", requires=("numpy", "pyarrow")),
+        "packages that it requires: libarrow.so",
+    ),
 ]
 
 

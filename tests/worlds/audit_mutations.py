@@ -5,7 +5,7 @@ What must be found is an id with a severity (``RW021 warning``), and nothing bes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -29,9 +29,15 @@ def drop(*names: str) -> Mutation:
     return lambda draft: [draft.members.pop(name) for name in names]
 
 
-def become(**changes: object) -> Mutation:
-    """Return what sets attributes of a draft."""
-    return lambda draft: [setattr(draft, name, value) for name, value in changes.items()]
+def become(members: Mapping[str, bytes] | None = None, /, **changes: object) -> Mutation:
+    """Return what adds members, and sets attributes of a draft."""
+
+    def change(draft: Draft) -> None:
+        draft.members |= members or {}
+        for name, value in changes.items():
+            setattr(draft, name, value)
+
+    return change
 
 
 def say(*lines: str) -> Mutation:
