@@ -184,13 +184,15 @@ def gather_facts(
         done=_read_done_steps(workspace, sorted(path.stem for path in workspace.steps.glob("*.json"))),
         machine=measure_machine(env),
         history=estimates.read_history(workspace.runs) if kind is None else {},
-        tools=_list_required_tools(request),
+        tools=_list_line_tools(request),
         cache=cache,
         cache_version=cache.ask_version(env) if cache is not None and tries_cache else "",
         cache_settings=cache_trust.read_user_settings(cache, env)
         if cache is not None and tries_cache
         else "",
-        triton_environment=_read_triton_environment(request, projects),
+        triton_environment=triton.read_triton_environment(request.sources["triton"])
+        if any(project.name == "triton" for project in projects)
+        else {},
         locked=locked,
         installed_rocm=None
         if request.sdk.rocm_path is None
@@ -298,7 +300,10 @@ def _inspect_tree(
             str(file.relative_to(source)): build_environment.read_requirement_files([file]).digest
             for file in files
         },
-        front_end=_hash_front_end_files(project, source) if request.develop else {},
+        front_end={
+            path.relative_to(source).as_posix(): hash_file(path)[:12]
+            for path in (list_front_end_files(project, source) if request.develop else ())
+        },
         names="" if look is None else source_names.digest_names(look.parts),
         missing=() if look is None else tuple(list_missing_submodules(look.parts)),
     )
@@ -310,11 +315,6 @@ def list_front_end_files(project: Project, source: Path) -> list[Path]:
     names += [project.version.file or "", *project.build.requirements]
     paths = dict.fromkeys(source / name for name in names if name)
     return [path for path in paths if path.is_file()]
-
-
-def _hash_front_end_files(project: Project, source: Path) -> dict[str, str]:
-    files = list_front_end_files(project, source)
-    return {path.relative_to(source).as_posix(): hash_file(path)[:12] for path in files}
 
 
 def _read_done_steps(workspace: Workspace, steps: Sequence[str]) -> dict[str, DoneStep]:
@@ -331,7 +331,7 @@ def _read_done_steps(workspace: Workspace, steps: Sequence[str]) -> dict[str, Do
     return done
 
 
-def _list_required_tools(request: WheelsRequest) -> tuple[str, ...]:
+def _list_line_tools(request: WheelsRequest) -> tuple[str, ...]:
     """Return the requirements of the build environment by torch's release line: cmake, ninja, …"""
     version = find_torch_version(request)
     if version is None:
@@ -352,10 +352,3 @@ def find_torch_version(request: WheelsRequest) -> str | None:
 
         return dist_info.parse_wheel_name(provided[0].name).version.public
     return versions.read_base_version(torch) if torch.is_dir() else None
-
-
-def _read_triton_environment(request: WheelsRequest, projects: Sequence[Project]) -> Mapping[str, str]:
-    """Return what triton's checkout left for its build, when triton takes part."""
-    if not any(project.name == "triton" for project in projects):
-        return {}
-    return triton.read_triton_environment(request.sources["triton"])

@@ -251,7 +251,7 @@ class LocalExecutor:
             step,
             state,
             failure,
-            seconds=seconds,
+            seconds=round(seconds, 3),
             peak_memory=usage.peak,
             cpu_seconds=run_step.measured_cpu_seconds(result, usage.cpu_seconds),
             exit_code=code,
@@ -297,13 +297,8 @@ class LocalExecutor:
 
     def _record_early_failure(self, name: str, failure: errors.RocmWheelsError) -> StepOutcome:
         """Take in that a step failed before its process began."""
-        self.record.write(
-            "step-ended",
-            step=name,
-            outcome="failed",
-            seconds=0.0,
-            exit_code=failure.exit_code,
-            message=failure.message,
-            tip=failure.tip,
+        step = self._latest_step(name)
+        run_step.record_step_end(
+            self.record, step, "failed", failure, seconds=0.0, exit_code=failure.exit_code
         )
-        return StepOutcome(self._latest_step(name), "failed", failure=failure)
+        return StepOutcome(step, "failed", failure=failure)

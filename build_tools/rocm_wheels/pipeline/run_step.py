@@ -284,25 +284,14 @@ def record_step_end(
     step: Step,
     outcome: str,
     failure: errors.RocmWheelsError | None,
-    *,
-    seconds: float,
-    peak_memory: int,
-    cpu_seconds: float,
-    exit_code: int,
+    **figures: float,
 ) -> None:
-    """Record how a step ended that a process did."""
-    record.write(
-        "step-ended",
-        step=step.id,
-        outcome=outcome,
-        seconds=round(seconds, 3),
-        peak_memory=peak_memory,
-        cpu_seconds=cpu_seconds,
-        exit_code=exit_code,
-        message=None if failure is None else failure.message,
-        tip=None if failure is None else failure.tip,
-        fingerprint=step.fingerprint,
-    )
+    """Record how a step ended. ``figures``: its seconds, exit_code, and what a process took (peak_memory in
+    bytes, cpu_seconds).
+    """
+    message, tip = (None, None) if failure is None else (failure.message, failure.tip)
+    about = {"outcome": outcome, "message": message, "tip": tip, "fingerprint": step.fingerprint}
+    record.write("step-ended", step=step.id, **about, **figures)
 
 
 def run_step_in_record(record: Path, file: PlanFile, path: Path, name: str, env: Mapping[str, str]) -> bool:
@@ -352,7 +341,7 @@ def run_single_step(file: PlanFile, path: Path, name: str, env: Mapping[str, str
             step,
             outcome,
             failure,
-            seconds=seconds,
+            seconds=round(seconds, 3),
             peak_memory=usage.peak,
             cpu_seconds=round(usage.cpu_seconds, 2),
             exit_code=code,
