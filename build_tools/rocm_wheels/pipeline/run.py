@@ -276,16 +276,11 @@ def _run_plan(
         for another in failures[1:]:
             log.log_error(errors.explain_error(another))
     seconds = time.monotonic() - begin
-    outcome = (
-        "done" if failure is None else "interrupted" if isinstance(failure, KeyboardInterrupt) else "failed"
-    )
-    code = (
-        failure.exit_code
-        if isinstance(failure, errors.RocmWheelsError)
-        else 130
-        if failure is not None
-        else 0
-    )
+    outcome, code = "done", 0
+    if isinstance(failure, errors.RocmWheelsError):
+        outcome, code = "failed", failure.exit_code
+    elif failure is not None:
+        outcome, code = "interrupted", 130
     record.write("run-ended", outcome=outcome, seconds=round(seconds, 3), exit_code=code)
     rows = make_rows(planned.plan, executor.facts, executor.outcomes)
     return RunSummary(rows, failure, seconds, (record.folder,))
