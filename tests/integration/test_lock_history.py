@@ -96,7 +96,7 @@ def between(
         for origin, commit in (old, new)
     )
     diff = lock_diff.compare_locks(a, b)
-    lock_diff.add_histories(diff, repos=repos, mirrors=mirrors, limit=20, env=env)
+    lock_diff.add_histories(diff, repos=repos, mirrors=mirrors, env=env)
     found: dict[str, Any] = diff["projects"]["torch"]["history"]
     return found
 

@@ -359,9 +359,6 @@ def _parse_pythons(text: str | None) -> tuple[str, ...]:
     return pythons
 
 
-_MOST_COMMITS = 20  # commits of a project that are listed
-
-
 @command.command("lock update")
 @click.argument("file", type=_FILE, metavar="FILE")
 @click.argument("projects", metavar="[PROJECT|tools]…", nargs=-1)
@@ -459,7 +456,6 @@ def _print_changes(old: Lock, new: Lock, options: Mapping[str, Any]) -> None:
         diff,
         repos=find_checkouts(options),
         mirrors=checkout_options.find_mirrors(options),
-        limit=_MOST_COMMITS,
         env=boundary.read_environment(),
     )
     click.echo("\n".join(lock_diff.format_diff_report(diff)))
@@ -497,7 +493,6 @@ def diff_command(**given: Any) -> None:
         diff,
         repos=checkout_options.find_checkouts_folder(given["repo"]),
         mirrors=mirrors,
-        limit=_MOST_COMMITS,
         env=boundary.read_environment(),
     )
     print_result(diff, lock_diff.format_diff_report(diff), as_json=given["as_json"])

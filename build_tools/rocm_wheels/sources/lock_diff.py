@@ -28,6 +28,7 @@ history: null where none is due; {complete: true, source, added: {count, commits
 branch that was pushed with force drops commits); or {complete: false, compare: page that compares, or null}.
 """
 
+_MOST_COMMITS = 20  # commits of a project and direction that are listed
 _LOCK_FIELDS = ("platform", "line", "rocm", "targets", "pythons", "local_version", "named_torch")
 _FIELDS = ("origin", "ref", "commit", "version", "tree", "patches")  # of a project; some of a submodule
 _Locked = LockedProject | LockedSubmodule
@@ -121,18 +122,11 @@ _HOSTED = re.compile(
 )
 
 
-def add_histories(
-    diff: Document,
-    *,
-    repos: Path,
-    mirrors: Path | None,
-    limit: int,
-    env: Mapping[str, str],
-) -> None:
+def add_histories(diff: Document, *, repos: Path, mirrors: Path | None, env: Mapping[str, str]) -> None:
     """Put into ``diff`` what lies between the commits of every project that has another one.
 
-    ``repos``: the folder of the checkouts. ``mirrors``: theirs. ``limit``: commits listed of a repository and
-    direction; all are counted.
+    ``repos``: the folder of the checkouts. ``mirrors``: theirs. At most 20 commits are listed of a project
+    and direction; all are counted.
     """
     for name, move in diff["projects"].items():
         old, new = move["old"], move["new"]
@@ -142,10 +136,12 @@ def add_histories(
         if mirrors is not None:
             origins = dict.fromkeys((new["origin"], old["origin"]))
             folders += [locate_mirror(origin, mirrors, env).folder for origin in origins]
-        ranges = (_read_range(folder, old["commit"], new["commit"], limit, env) for folder in folders)
         page = make_compare_url(new["origin"], old["commit"], new["commit"])
-        unknown = {"complete": False, "compare": page or None}
-        move["history"] = next((between for between in ranges if between is not None), unknown)
+        move["history"] = {"complete": False, "compare": page or None}
+        for folder in folders:
+            if (history := _read_range(folder, old["commit"], new["commit"], env)) is not None:
+                move["history"] = history
+                break
 
 
 def make_compare_url(origin: str, old: str, new: str) -> str:
@@ -159,7 +155,7 @@ def make_compare_url(origin: str, old: str, new: str) -> str:
     return f"https://{host}/{path}/compare/{old}...{new}"
 
 
-def _read_range(folder: Path, old: str, new: str, limit: int, env: Mapping[str, str]) -> Document | None:
+def _read_range(folder: Path, old: str, new: str, env: Mapping[str, str]) -> Document | None:
     """Return the history that a repository on this machine has; ``None`` when it has not got it all."""
     if not ((folder / ".git").exists() or (folder / "HEAD").is_file()):
         return None
@@ -178,7 +174,7 @@ def _read_range(folder: Path, old: str, new: str, limit: int, env: Mapping[str, 
         if line and not line.startswith("commit "):
             commit, _, subject = line[1:].partition(" ")
             sides[line[0]].append({"commit": commit, "subject": _make_readable(subject)})
-    added, dropped = ({"count": len(side), "commits": side[:limit]} for side in sides.values())
+    added, dropped = ({"count": len(side), "commits": side[:_MOST_COMMITS]} for side in sides.values())
     return {"complete": True, "source": str(folder), "added": added, "dropped": dropped}
 
 
