@@ -38,8 +38,8 @@ def test_one_recipe_in_a_foreign_folder_goes_all_the_way(world: World, tmp_path:
     write_recipe(tmp_path / "foreign")
     here = {"ROCM_WHEELS_RECIPE_DIR": str(tmp_path / "foreign")}
 
-    def run(*words: str | Path) -> Ended:
-        ended = finish(world.start(*map(str, words), **here))
+    def run(*words: str | Path, **variables: str) -> Ended:
+        ended = finish(world.start(*map(str, words), **here, **variables))
         assert ended.code == 0, (words, ended.err)
         return ended
 
@@ -53,8 +53,9 @@ def test_one_recipe_in_a_foreign_folder_goes_all_the_way(world: World, tmp_path:
     }
     commit_files(upstream, files, "sixth")
     lock, sources = tmp_path / "set.lock", tmp_path / "src"
-    origin = ("--sixth-origin", upstream.as_uri(), "--sixth-ref", "HEAD")
-    run("lock", "make", "--project", "sixth", *origin, "--rocm", "7.1.0", "--gfx", TARGET, "-o", lock)
+    origin = {"ROCM_WHEELS_SIXTH_ORIGIN": upstream.as_uri(), "ROCM_WHEELS_SIXTH_REF": "HEAD"}
+    words = ["lock", "make", "--project", "sixth", "--rocm", "7.1.0", "--gfx", TARGET]
+    run(*words, "-o", lock, **origin)
     run("checkout", "--lock", lock, "--source-dir", sources)
 
     assert world.build().code == 0

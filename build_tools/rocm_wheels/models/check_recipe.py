@@ -19,7 +19,7 @@ from rocm_wheels.models.project import Project, read_recipe
 _HOOK_NAMES = ("environment", "prepare", "settings")
 _Fault = tuple[tuple[str | int, ...], str]  # keys and numbers that lead to the place, what is wrong there
 _TODO = re.compile(r"(?:- )?(\w+): *TODO\b *(.*?) *(?:#.*)?")  # as `recipe new` leaves it
-_OWN_OPTIONS = ("--build-{}", "--no-build-{}", "--{}-dir", "--{}-wheel", "--{}-ref", "--{}-origin")
+_OWN_OPTIONS = ("--build-{}", "--no-build-{}", "--{}-dir", "--{}-wheel")
 
 
 class RecipeFault(NamedTuple):
