@@ -42,7 +42,6 @@ _ONE_PROJECT = {
     "origin": "--origin",
     "branch": "--branch",
     "patchset": "--patchset",
-    "release": "--release",
 }
 
 
@@ -56,7 +55,6 @@ def _make_checkout_command() -> click.Command:
             Option(["--all", "everything"], is_flag=True, help="All that line and platform have."),
             checkout_options.repo_option(),
             *_make_pin_options(),
-            _make_release_option(),
             *checkout_options.shared_checkout_options(),
             *checkout_options.patch_options(),
             Option(["--json", "as_json"], is_flag=True, help="Print the result as JSON on stdout."),
@@ -77,15 +75,6 @@ def _make_pin_options() -> list[click.Parameter]:
             help="Local branch of one project to work on: made, or continued where it is there.",
         ),
     ]
-
-
-def _make_release_option() -> click.Parameter:
-    return Option(
-        ["--release/--no-release"],
-        default=False,
-        show_default=True,
-        help="Take the release branch of the version that the torch checkout names, not its pin.",
-    )
 
 
 def _refuse_options_of_one(options: Mapping[str, Any], projects: Sequence[str]) -> None:
@@ -240,7 +229,6 @@ def _make_project_request(
         origin=origin,
         ref=options["ref"],
         torch_dir=torch_dir,
-        release=options["release"],
         line=line,
     )
     directory = checkout_options.find_checkouts_folder(options["repo"]) / recipe.name
@@ -333,7 +321,8 @@ def _make_recipe_checkout(project: str, features: Collection[str]) -> click.Comm
     if project != checkout_options.TORCH:
         options += checkout_options.torch_options()
     if "release" in features:
-        options.append(_make_release_option())
+        release = "Take the release branch of the version that the torch checkout names, not its pin."
+        options.append(Option(["--release/--no-release"], default=False, show_default=True, help=release))
     return Command(
         "checkout",
         params=list(options),
