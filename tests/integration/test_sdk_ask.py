@@ -64,21 +64,12 @@ def test_everything_is_asked_once_and_noise_does_not_matter(tmp_path: Path) -> N
     ("question", "answer", "message"),
     [
         ("version", "", "rocm_sdk version` said nothing"),
-        ("version", "  ", "said nothing"),
         ("version", "7.1.0\nWARNING: old driver", "said 2 lines where one is expected: '7.1.0\\nWARNING"),
-        ("version", "exit 1", "rocm_sdk version` failed with exit code 1:\n"),
         ("version", "seven", "said 'seven', which is not a version (PEP 440)"),
         ("version", "7.2.0", "said 7.2.0, but rocm 7.1.0+local.1 is installed"),
-        ("path --root", "", "rocm_sdk path --root` said nothing"),
         ("path --root", ".", "said '.', which is not an existing folder"),
-        ("path --root", "/no/such/rocm", "said '/no/such/rocm', which is not an existing folder"),
-        ("path --cmake", "{root}/lib/missing", "path --cmake` said"),
-        ("path --bin", "{root}/bin\n{root}/bin", "said 2 lines"),
         ("path --bin", "exit 3", "path --bin` failed with exit code 3"),
-        ("targets", "", "targets` said nothing"),
-        ("targets", ";", "said ';', where gfx targets are expected"),
         ("targets", "gfx942;gfx94X-dcgpu", "said 'gfx942;gfx94X-dcgpu', where gfx targets are expected"),
-        ("targets", "No module named foo", "where gfx targets are expected"),
     ],
 )
 def test_bad_answers(tmp_path: Path, question: str, answer: str, message: str) -> None:

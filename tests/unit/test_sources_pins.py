@@ -41,29 +41,6 @@ def test_what_people_write_is_read(text: str) -> None:
     assert row.why.startswith("f line ") and row.why.endswith(", branch release/2.9")
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("hello", "f:1: a row has 6 fields"),
-        (f"\n\n{AUDIO}|more", "f:3: .* this one has 7"),
-        (AUDIO.replace(A, "main"), "f:1: the commit of torchaudio must be 40 hex digits, not 'main'"),
-        (AUDIO.replace(A, A[:39]), "f:1: .*40 hex digits"),
-        (AUDIO.replace(A, ""), "f:1: .*40 hex digits, not ''"),
-        (AUDIO.replace("torchaudio", " "), "f:1: no project is named"),
-        (AUDIO.rsplit("|", 1)[0] + "|", "f:1: the origin of torchaudio is not a repository: ''"),
-        (AUDIO.rsplit("|", 1)[0] + "|--upload-pack=x", "f:1: the origin .* is not a repository"),
-        (AUDIO.rsplit("|", 1)[0] + "|two words", "f:1: the origin .* is not a repository"),
-        (AUDIO.rsplit("|", 1)[0] + "|../audio", "f:1: the origin .* is not a repository: '../audio'"),
-        (AUDIO.rsplit("|", 1)[0] + "|audio", "f:1: the origin .* is not a repository"),
-        (f"{AUDIO}\n# c\n{AUDIO.replace(A, B)}", f"f:3: torchaudio is {B} of .* but {A} of .* in f line 1,"),
-        (f"{AUDIO}\n{AUDIO.replace('ROCm', 'pytorch')}", "f:2: torchaudio is .*pytorch/audio here"),
-    ],
-)
-def test_what_cannot_be_understood_is_an_error_with_its_line(text: str, message: str) -> None:
-    with pytest.raises(errors.DataError, match=message):
-        parse_related_commits(text, name="f")
-
-
 @given(st.text())
 def test_any_text_is_read_or_refused(text: str) -> None:
     try:
@@ -98,24 +75,6 @@ def test_option_before_pin_before_recipe(tmp_path: Path, capsys: pytest.CaptureF
     own = choose_pin(audio, ref="mine", torch_dir=tmp_path)
     assert (own.origin, own.ref, own.why.split(";")[0]) == (audio.source.origin, "mine", "--ref")
     assert capsys.readouterr().err == ""
-
-
-@pytest.mark.parametrize(
-    ("content", "error", "message"),
-    [
-        (None, errors.SourceError, "pytorch_audio must be pinned, and there is no "),
-        ("", errors.SourceError, r"no row for torchaudio \(it has none at all\)"),
-        (AUDIO.replace("torchaudio", "apex"), errors.SourceError, r"no row for torchaudio \(it has apex\)"),
-        ("broken", errors.DataError, "related_commits:1: "),
-    ],
-)
-def test_a_pin_that_is_required(
-    content: str | None, error: type[errors.RocmWheelsError], message: str, tmp_path: Path
-) -> None:
-    if content is not None:
-        (tmp_path / "related_commits").write_text(content)
-    with pytest.raises(error, match=message):
-        choose_pin(project.load_project("pytorch_audio"), torch_dir=tmp_path, require_related_commit=True)
 
 
 def test_torch_itself_is_pinned_by_nobody(capsys: pytest.CaptureFixture[str]) -> None:
@@ -175,71 +134,6 @@ def test_triton_of_windows(tmp_path: Path) -> None:
     assert len(default.ref) == 40 and default.ref != A
     assert choose_pin(triton, platform="windows", torch_dir=write(torch, windows=B)).ref == B
     assert triton.hipify.platforms == ("linux",)
-
-
-@pytest.mark.parametrize(
-    ("files", "options", "error", "message"),
-    [
-        ({}, {}, errors.SourceError, "triton must be pinned, and there is no .*triton.txt"),
-        ({"triton": ""}, {}, errors.DataError, "triton.txt: there is no commit in it"),
-        (
-            {"triton": "main"},
-            {},
-            errors.DataError,
-            "triton.txt:1: a pin must be .* 40 hex digits, not 'main'",
-        ),
-        ({"triton": A[:39]}, {}, errors.DataError, "triton.txt:1: .*40 hex digits"),
-        (
-            {"triton": f"# pin\n{A}\n{B}\n"},
-            {},
-            errors.DataError,
-            "triton.txt:3: a second commit; line 2 has one",
-        ),
-        ({"triton": "../triton.txt"}, {}, errors.DataError, "triton.txt:1: .*not '../triton.txt'"),
-        ({"triton": A}, {"release": True}, errors.SourceError, "--release: there is no .*triton_version.txt"),
-        (
-            {"version": "3.7.0-rc1"},
-            {"release": True},
-            errors.DataError,
-            "triton_version.txt:1: .*'3.7.0-rc1'",
-        ),
-        (
-            {"version": "3"},
-            {"release": True},
-            errors.DataError,
-            "a version of a release is like 3.7.0, this is '3'",
-        ),
-        (
-            {"version": "\n\n"},
-            {"release": True},
-            errors.DataError,
-            "triton_version.txt: there is no version in it",
-        ),
-        ({"version": "3.7.0"}, {"release": True, "ref": "x"}, errors.UsageError, "--release and --ref"),
-        (
-            {"version": "3.7.0"},
-            {"release": True, "platform": "windows"},
-            errors.UsageError,
-            "no release branches for w",
-        ),
-        ({"windows": "x"}, {"platform": "windows"}, errors.DataError, "triton_windows.txt:1: "),
-        (
-            {},
-            {"platform": "windows", "require_related_commit": True},
-            errors.SourceError,
-            "triton must be pinned",
-        ),
-    ],
-)
-def test_triton_without_a_pin_that_can_be_read(
-    files: dict[str, str],
-    options: dict[str, object],
-    error: type[errors.RocmWheelsError],
-    message: str,
-    tmp_path: Path,
-) -> None:
-    with pytest.raises(error, match=message):
-        choose_pin(project.load_project("triton"), torch_dir=write(tmp_path, **files), **options)  # type: ignore[arg-type]
 
 
 @given(st.text())
