@@ -146,34 +146,31 @@ def test_each_rank_has_its_reason() -> None:
     ]
 
 
+BOTH = ("gfx942", "gfx9_4_generic")
+
+
 @pytest.mark.parametrize(
-    ("provider", "enabled", "supports", "source"),
+    ("fields", "supports", "source"),
     [
-        (None, (), ("gfx942", "gfx9_4_generic"), "this machine"),
-        (document.Provider(requires=("Rocm.Bootstrap>=0.3",)), (), ("gfx942", "gfx9_4_generic"),
-         "this machine, for rocm-bootstrap"),
-        (document.Provider(requires=("amd_variant_provider",)), (), ("gfx942", "gfx9_4_generic"),
-         "this machine, for amd-variant-provider"),
-        (document.Provider(requires=("rocm-bootstrap",), optional=True), (), None,
+        (None, BOTH, "this machine"),
+        ({"requires": ("Rocm.Bootstrap>=0.3",)}, BOTH, "this machine, for rocm-bootstrap"),
+        ({"requires": ("amd_variant_provider",)}, BOTH, "this machine, for amd-variant-provider"),
+        ({"requires": ("rocm-bootstrap",), "optional": True}, None,
          "its provider is optional, and not enabled"),
-        (document.Provider(requires=("rocm-bootstrap",), optional=True), ("amd",),
-         ("gfx942", "gfx9_4_generic"), "this machine, for rocm-bootstrap"),
-        (document.Provider(requires=("rocm-bootstrapp",)), (), None,
+        ({"requires": ("rocm-bootstrapp",)}, None,
          "its provider rocm-bootstrapp is not known here, and is not run"),
-        (document.Provider(static_properties={"gfx_arch": ("gfx1100", "gfx9_4_generic", "gfx942")}), (),
-         ["gfx942", "gfx9_4_generic"], "this machine, of what the document lists for every machine"),
-        (document.Provider(static_properties={"level": ("2", "1")}), (), None,
+        ({"static_properties": {"gfx_arch": ("gfx1100", "gfx9_4_generic", "gfx942")}}, [*BOTH],
+         "this machine, of what the document lists for every machine"),
+        ({"static_properties": {"level": ("2", "1")}}, None,
          "listed in the document, the same for every machine"),
-        (document.Provider(static_properties={"gfx_arch": ("gfx90a",)}, optional=True), (), None,
+        ({"static_properties": {"gfx_arch": ("gfx90a",)}, "optional": True}, None,
          "its provider is optional, and not enabled"),
-        (document.Provider(builtin="abi_dependency"), (), None, "no other project is here to go with"),
+        ({"builtin": "abi_dependency"}, None, "no other project is here to go with"),
     ],
 )  # fmt: skip
-def test_who_answers_for_a_namespace(
-    provider: document.Provider | None, enabled: tuple[str, ...], supports: Any, source: str
-) -> None:
-    metadata = document.VariantMetadata(("amd",), {}, {"amd": provider} if provider else {})
-    found = order.find_support(metadata, PLUGINS, enabled)["amd"]
+def test_who_answers_for_a_namespace(fields: dict[str, Any] | None, supports: Any, source: str) -> None:
+    providers = {"amd": document.Provider(**fields)} if fields else {}
+    found = order.find_support(document.VariantMetadata(("amd",), {}, providers), PLUGINS)["amd"]
     assert (found.features.get("gfx_arch"), found.source) == (supports, source)
 
 

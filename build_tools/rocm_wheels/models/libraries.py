@@ -197,10 +197,8 @@ def get_domain_libraries() -> Mapping[str, DomainLibrary]:
     return records.load_record(path, _DomainTable).libraries
 
 
-def find_obstacles(
-    project: str, *, torch: Version | None = None, python: Version | None = None
-) -> tuple[str, ...]:
-    """Return why the newest release of a library does not go with a torch or Python, or is better not taken.
+def find_obstacles(project: str, *, torch: Version | None = None) -> tuple[str, ...]:
+    """Return why the newest release of a library does not go with a torch, or is better not taken.
 
     Nothing: it goes. A state is an obstacle when nobody is at work on it any more (frozen, retired).
     Raises UsageError for a library that the table does not have.
@@ -220,6 +218,4 @@ def find_obstacles(
     torch_range = release.needs.get("torch")
     if torch and torch_range and not torch_range.contains(torch.public, prereleases=True):
         reasons.append(f"{project} {release.version} needs torch{torch_range}, not {torch}")
-    if python and not release.python.contains(python, prereleases=True):
-        reasons.append(f"{project} {release.version} needs Python {release.python}, not {python}")
     return tuple(reasons)

@@ -37,19 +37,21 @@ class SummaryRow:
     count: int = 1
 
 
-def read_reports(folder: Path, config: str = "", shard: str = "") -> list[SummaryRow]:
+def read_reports(folder: Path) -> list[SummaryRow]:
     """Return what is bad in the reports of a run. Raises DataError for a record that is none of ours.
 
     Where a record of ours is, it stands for the JUnit files beside and below it.
     """
-    return _list_bad(folder, _read_records(folder), config, shard)
+    return _list_bad(folder, _read_records(folder))
 
 
 def _read_records(folder: Path) -> dict[Path, Results]:
     return {file: results.read_results(file) for file in sorted(folder.rglob(results.RESULTS_FILE))}
 
 
-def _list_bad(folder: Path, records: Mapping[Path, Results], config: str, shard: str) -> list[SummaryRow]:
+def _list_bad(
+    folder: Path, records: Mapping[Path, Results], config: str = "", shard: str = ""
+) -> list[SummaryRow]:
     row = partial(SummaryRow, config, shard)
     rows = []
     for record, document in records.items():

@@ -11,7 +11,7 @@ their names, else (when those are too many to read) how many they are and a dige
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import zip_longest
@@ -55,13 +55,13 @@ class PropertyRank:
 
 
 def find_support(
-    metadata: document.VariantMetadata, plugins: SupportedFeatures, enabled: Collection[str] = ()
+    metadata: document.VariantMetadata, plugins: SupportedFeatures
 ) -> dict[str, NamespaceSupport]:
     """Return what a machine supports of each namespace of a document (PEP 850).
 
     ``plugins`` is what it supports of ``amd`` and of what builtin providers are for; a namespace that a
     document names no provider for (format 0.1.1) is looked up there. What another plugin would say is not
-    known, so nothing of it is supported. Optional providers count when their namespace is ``enabled``. GPU
+    known, so nothing of it is supported; so it is of optional providers, which somebody has to enable. GPU
     targets that a document lists for every machine are narrowed to those of ``plugins`` and ranked as there,
     as the PEP allows: a wheel for another GPU is of no use, whoever lists it.
     """
@@ -73,7 +73,7 @@ def find_support(
             features, source = dict(plugins[namespace]), "this machine"
         elif provider is None:
             source = "the document names no provider, and this machine knows of none"
-        elif provider.optional and namespace not in enabled:
+        elif provider.optional:
             source = "its provider is optional, and not enabled"
         elif static := provider.static_properties:
             features = {feature: static[feature] for feature in provider.feature_order or static}
