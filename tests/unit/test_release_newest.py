@@ -6,7 +6,6 @@ import pytest
 from judged_sets import a_set, wheel
 from packaging.version import Version
 
-from rocm_wheels.cli import releases
 from rocm_wheels.release import wheel_set
 
 # (version of torch or None, when it was made), the newest last
@@ -53,23 +52,3 @@ def test_a_line_is_two_numbers() -> None:
     for version, line in versions.items():
         assert a_set().model_copy(update={"version": version}).torch_line == line
     assert a_set(wheel("triton")).torch_line is None
-
-
-@pytest.mark.parametrize(
-    ("planned", "missing", "text"),
-    [(1, 1, "1 of 1 cell missing"), (2, 1, "1 of 2 cells missing"), (1, 0, "complete")],
-)
-def test_cells_of_a_set_are_counted_as_people_count(planned: int, missing: int, text: str) -> None:
-    row = {
-        "id": "2.9.1-93bf",
-        "created": "",
-        "family": "f",
-        "rocm": "7.1",
-        "os": "linux",
-        "targets": (),
-        "wheels": 1,
-        "results": (),
-        "planned": planned,
-        "missing": missing,
-    }
-    assert releases._describe_set(row).splitlines()[0].endswith(f"  1 wheel  {text}")
