@@ -337,29 +337,31 @@ def require_shown(channel: Channel, set_id: str) -> None:
     )
 
 
-def require_compatible(
+def _list_demands(
     store: Store,
     document: wheel_set.SetDocument,
     requires: set_conflicts.RequirementsByFile,
     channel: Channel,
-    others: Mapping[str, Channel],
+    channels: Mapping[str, Channel],
     *,
     allow_fewer_targets: bool = False,
-) -> tuple[str, ...]:
-    """Raise ReleaseError for a set that people should not get from a channel as it is now.
+) -> tuple[Callable[[], tuple[str, ...] | None], ...]:
+    """Return what must hold of a set that people are to get from a channel as it is now.
 
-    Its names belong to other bytes (``others`` are the other channels of its family, by name), installers
-    would mix it with what is shown, or it takes GPUs from people. Return what is allowed nevertheless.
+    Each raises ReleaseError where it does not: names belong to other bytes (``channels`` are all of its
+    family, by name), installers would mix it with what is shown, or it takes GPUs from people. What is
+    allowed nevertheless is returned, to be shown with the set.
     """
-    require_own_names(store, document, {**others, channel.channel: channel})
     shown = read_shown_sets(store, FamilyPaths(document.family), channel.sets)
-    fewer_notes = set_conflicts.require_no_lost_targets(
-        document, shown, channel.channel, allow=allow_fewer_targets
+    return (  # a name belongs to its bytes in all channels alike
+        partial(require_own_names, store, document, {**channels, channel.channel: channel}),
+        partial(
+            set_conflicts.require_no_lost_targets, document, shown, channel.channel, allow=allow_fewer_targets
+        ),
+        partial(set_conflicts.refuse_overlaps, document, shown),
+        partial(set_conflicts.require_pins, document, requires),
+        partial(set_conflicts.require_ties, document, requires, shown),
     )
-    set_conflicts.refuse_overlaps(document, shown)
-    set_conflicts.require_pins(document, requires)
-    set_conflicts.require_ties(document, requires, shown)
-    return fewer_notes
 
 
 def find_refusals(
@@ -382,19 +384,13 @@ def find_refusals(
         if document.id in channel.shown:
             continue
         try:
-            shown = read_shown_sets(store, paths, channel.sets)
+            demands = _list_demands(store, document, requires, channel, present)
         except (errors.ReleaseError, errors.DataError) as fault:
             found.append(fault)
             continue
-        for require in (  # a name belongs to its bytes in all channels alike
-            partial(require_own_names, store, document, {**present, name: channel}),
-            partial(set_conflicts.require_no_lost_targets, document, shown, name),
-            partial(set_conflicts.refuse_overlaps, document, shown),
-            partial(set_conflicts.require_pins, document, requires),
-            partial(set_conflicts.require_ties, document, requires, shown),
-        ):
+        for demand in demands:
             try:
-                require()
+                demand()
             except (errors.ReleaseError, errors.DataError) as refusal:
                 found.append(refusal)
         if channel.pending is not None and document.id not in channel.pending.sets:
@@ -600,7 +596,7 @@ class Promoter:
             if document.id in channel.shown:
                 return _Claim(record)
             require_pass(ask_gate(), self.store)
-            notes = require_compatible(
+            demands = _list_demands(
                 self.store,
                 document,
                 set_conflicts.read_requirements(self.store, self.paths, document),
@@ -608,6 +604,7 @@ class Promoter:
                 self._read_other_channels(),
                 allow_fewer_targets=allow_fewer_targets,
             )
+            notes = tuple(note for demand in demands for note in demand() or ())
             verdict = require_pass(ask_gate(), self.store)
             entry = ChannelSet(
                 set=document.id,
