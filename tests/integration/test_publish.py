@@ -1,4 +1,4 @@
-"""The engine that every index is published by: a file that others write, a journal that others take over."""
+"""The engine that every index is published by: a file that others write, too."""
 
 from __future__ import annotations
 
