@@ -75,15 +75,8 @@ def sign_content(content: bytes, key: Path, namespace: str, env: Mapping[str, st
     Of a key that only an agent holds the file is the public one. Raises UsageError when the file is no
     Ed25519 key, or ssh-keygen cannot sign with it.
     """
-    if not key.is_file():
-        raise errors.UsageError(f"there is no key {key}", tip=MAKE_KEY_TIP)
-    program = _find_ssh_keygen(env)
-    public_key = _read_public_key(key, program, env)
-    if not is_public_key(public_key):
-        raise errors.UsageError(f"{key} is not an Ed25519 key", tip=MAKE_KEY_TIP)
-    match = PUBLIC_KEY_PATTERN.match(public_key)
-    assert match is not None
-    argv: list[str | Path] = [program, "-Y", "sign", "-q", "-n", namespace, "-f", key]
+    public_key = read_public_key(key, env)
+    argv: list[str | Path] = [_find_ssh_keygen(env), "-Y", "sign", "-q", "-n", namespace, "-f", key]
     text = process.capture_output(
         argv,
         env=_forbid_prompts(env),
@@ -93,7 +86,7 @@ def sign_content(content: bytes, key: Path, namespace: str, env: Mapping[str, st
         description=f"signing with {key}",
         tip="a key with a passphrase must be held by an agent: ssh-add KEY",
     )
-    signature = SshSignature(match[0], text.strip() + "\n")
+    signature = SshSignature(public_key, text.strip() + "\n")
     if not is_signature_of(signature, content, namespace, env):
         raise errors.UsageError(
             f"what {key} signs is not of the public key beside it ({key}.pub)", tip=MAKE_KEY_TIP
@@ -109,19 +102,8 @@ def make_key(key: Path, comment: str, env: Mapping[str, str]) -> None:
     if key.exists() or key.with_name(f"{key.name}.pub").exists():
         raise errors.UsageError(f"{key} is there already", tip="a key is never replaced: name another file")
     key.parent.mkdir(parents=True, exist_ok=True)
-    argv: list[str | Path] = [
-        _find_ssh_keygen(env),
-        "-q",
-        "-t",
-        "ed25519",
-        "-N",
-        "",
-        "-C",
-        comment,
-        "-f",
-        key,
-    ]
-    process.capture_output(argv, env=_forbid_prompts(env))
+    words = ["-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", str(key)]
+    process.capture_output([_find_ssh_keygen(env), *words], env=_forbid_prompts(env))
 
 
 def read_public_key(key: Path, env: Mapping[str, str]) -> str:
