@@ -62,6 +62,14 @@ def test_nothing_is_found_in_a_good_wheel(tmp_path: Path) -> None:
     assert "no environment to import it in" in reasons["import"]
 
 
+def init(old: str, new: str) -> Mutation:
+    return put(INIT_FILE, INIT.replace(old, new))
+
+
+def version(old: str, new: str) -> Mutation:
+    return put(VERSION_FILE, VERSION.replace(old, new))
+
+
 def requiring(*lines: str) -> Mutation:
     return become(requires=["filelock", *lines])
 
@@ -113,7 +121,7 @@ FAULTS: list[Row] = [
         "unlisted",
         "RW001 error",
         become(unlisted={"torch/extra.py": b"1"}),
-        "torch/extra.py is in the wheel but not listed",
+        "torch/extra.py is in the wheel but not",
     ),
     ("tags", "RW023 error", become(wheel_tag="cp311-cp311-manylinux_2_28_x86_64"), "WHEEL states the tags"),
     ("no-field", "RW005 error", become(metadata=METADATA), "is not the name of a project"),
@@ -177,38 +185,13 @@ FAULTS: list[Row] = [
     ("unused-init", "RW013 error", put("torch/__init__.py", "# _rocm_init"), "never uses `_rocm_init`"),
     ("null-init", "RW013 error", put(INIT_FILE, b"a = 1\0"), "does not compile"),
     ("idle-init", "RW013 error", put(INIT_FILE, NO_CALL), "does not call `initialize_process`"),
-    (
-        "old-init",
-        "RW013 error",
-        put(INIT_FILE, INIT.replace("7.1.0", "7.0.2")),
-        "ROCm 7.0.2, but was built with 7.1.0",
-    ),
-    ("lax-init", "RW013 error", put(INIT_FILE, INIT.replace('"7.1.0"', "None")), "without a `check_version`"),
-    (
-        "bare-init",
-        "RW013 error",
-        put(INIT_FILE, INIT.replace('["amdhip64"]', "[]")),
-        "without libraries to preload",
-    ),
-    (
-        "cpu-only",
-        "RW015 error",
-        put("torch/version.py", VERSION.replace("'7.1.25424'", "None")),
-        "a CPU-only build",
-    ),
-    ("no-hip", "RW015 error", put("torch/version.py", "cuda = None\n"), "a CPU-only build"),
-    (
-        "cuda",
-        "RW015 error",
-        put("torch/version.py", VERSION + "cuda = '12.8'\n"),
-        "a CUDA build: `cuda` is '12.8'",
-    ),
-    (
-        "old-version",
-        "RW015 error",
-        put("torch/version.py", VERSION.replace("2.9.0", "2.8.0")),
-        "version 2.8.0",
-    ),
+    ("old-init", "RW013 error", init("7.1.0", "7.0.2"), "ROCm 7.0.2, but was built with 7.1.0"),
+    ("lax-init", "RW013 error", init('"7.1.0"', "None"), "without a `check_version`"),
+    ("bare-init", "RW013 error", init('["amdhip64"]', "[]"), "without libraries to preload"),
+    ("cpu-only", "RW015 error", version("'7.1.25424'", "None"), "a CPU-only build"),
+    ("no-hip", "RW015 error", put(VERSION_FILE, "cuda = None\n"), "a CPU-only build"),
+    ("cuda", "RW015 error", put(VERSION_FILE, VERSION + "cuda = '12.8'\n"), "a CUDA build: `cuda` is '12.8'"),
+    ("old-version", "RW015 error", version("2.9.0", "2.8.0"), "version 2.8.0"),
     ("no-hip-library", "RW016 error", drop(HIP), f"no library matches {HIP}"),
     ("host-only", "RW017 error", put(HIP, library()), "a host-only library"),
     (
@@ -355,43 +338,38 @@ def test_a_project_that_needs_no_rocm_must_not_require_it(tmp_path: Path) -> Non
     assert checked(report) == {"rocm-requirement"}
 
 
-UNSTATED = [
-    (library("gfx942", "gfx1100"), library("gfx942"), set()),
-    (library("gfx942"), library("gfx90a"), {"device-consistency"}),
-    (library(), library(), {"device-code"}),
+FULL, PART = HIP, "torch/lib/libaotriton_v2.so.0.11.0"
+XNACK = ("gfx90a:xnack+", "gfx90a:xnack-")
+UNSTATED = {"version": None, "python_tag": None, "rocm_version": None, "requirements": ()}
+ASKED: list[tuple[str, str, tuple[str, ...] | None, tuple[str, ...], tuple[str, ...], str]] = [
+    # name, what must be found, targets asked for (None: not stated, as nothing is), two libraries, words
+    ("subset", "", None, TARGETS, ("gfx942",), ""),
+    ("differ", "RW018 error", None, ("gfx942",), ("gfx90a",), "holds gfx90a"),
+    ("host-only", "RW017 error", None, (), (), "holds no device code at all"),
+    ("settings", "", XNACK, XNACK, (), ""),
+    ("one-setting", "RW017 error", XNACK, ("gfx90a:sramecc+:xnack-",), (), "lacks gfx90a:xnack+"),
+    ("any-setting", "", ("gfx90a",), ("gfx90a:sramecc+:xnack-",), (), ""),
 ]
 
 
-@pytest.mark.parametrize(("full", "part", "checks"), UNSTATED)
-def test_without_stated_targets_libraries_are_compared(
-    tmp_path: Path, full: bytes, part: bytes, checks: set[str]
+@pytest.mark.parametrize(("named", "asked", "full", "part", "words"), name_rows(ASKED))
+def test_libraries_are_compared_with_what_was_asked_for_and_else_with_each_other(  # noqa: PLR0917
+    named: str,
+    asked: tuple[str, ...] | None,
+    full: tuple[str, ...],
+    part: tuple[str, ...],
+    words: str,
+    tmp_path: Path,
 ) -> None:
+    """Features count where they were asked for."""
     draft = torch_draft()
-    draft.members |= {HIP: full, "torch/lib/libaotriton_v2.so.0.11.0": part}
-    unstated = expectation(targets=None, version=None, python_tag=None, rocm_version=None, requirements=())
-    report = verify.verify_wheel(draft.write(tmp_path), unstated)
-    assert checked(report) == checks
+    draft.members |= {FULL: library(*full), PART: library(*part)}
+    changes = UNSTATED if asked is None else {}
+    report = verify.verify_wheel(draft.write(tmp_path), expectation(targets=asked, **changes))
+    assert_named(report.findings, named, words)
     skipped = {skip.check for skip in report.skipped}
-    assert {"python", "pins", "import"} <= skipped
-    assert "device-consistency" not in skipped
-
-
-FEATURES = [
-    (("gfx90a:xnack+", "gfx90a:xnack-"), ("gfx90a:xnack+", "gfx90a:xnack-"), ""),
-    (("gfx90a:xnack+", "gfx90a:xnack-"), ("gfx90a:sramecc+:xnack-",), "lacks gfx90a:xnack+"),
-    (("gfx90a",), ("gfx90a:sramecc+:xnack-",), ""),
-]
-
-
-@pytest.mark.parametrize(("asked", "inside", "said"), FEATURES)
-def test_features_count_where_they_were_asked_for(
-    tmp_path: Path, asked: tuple[str, ...], inside: tuple[str, ...], said: str
-) -> None:
-    draft = torch_draft()
-    draft.members[HIP] = library(*inside)
-    del draft.members["torch/lib/libaotriton_v2.so.0.11.0"]
-    findings = verify.verify_wheel(draft.write(tmp_path), expectation(targets=asked)).findings
-    assert [said in finding.message for finding in findings] == ([True] if said else [])
+    assert ("device-consistency" in skipped) == (asked is not None)
+    assert asked is not None or {"python", "pins", "import"} <= skipped
 
 
 ARCHIVES = "../.kpack/torch_@GFXARCH@.kpack"
