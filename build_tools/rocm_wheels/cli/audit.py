@@ -246,7 +246,9 @@ def audit_wheels(request: AuditRequest) -> AuditResult:
     """
     with tempfile.TemporaryDirectory(prefix="rocm-wheels-audit-") as folder:
         listed = _collect_set(request.place, Path(folder, "set")) if request.place is not None else None
-        older = _collect_set(request.against, Path(folder, "older")) if request.against is not None else None
+        older = None
+        if request.against is not None:
+            older = _collect_older(request.against, Path(folder, "older"))
         return _audit_files(request, listed, older)
 
 
@@ -300,13 +302,11 @@ def _audit_files(
 
 
 def _collect_set(place: str, folder: Path) -> audited_set.SetFiles:
-    """Return the files of a set, of a store's that is a folder, too, or one wheel alone."""
+    """Return the files of a set, of a store's that is a folder, too."""
     from rocm_wheels.audit import audited_set, set_sources
     from rocm_wheels.core import records
 
     path = Path(place)
-    if path.suffix == ".whl" and path.is_file():
-        return audited_set.SetFiles(place, "folder", (path,))
     if path.name != "set.json" or not path.is_file():
         folder.mkdir()
         return set_sources.collect_set(place, folder)
@@ -348,6 +348,16 @@ def _list_planned_wheels(document: wheel_set.SetDocument) -> tuple[audited_set.P
         for (project, python), names in targets.items()
     ]
     return tuple(planned) or None
+
+
+def _collect_older(place: str, folder: Path) -> audited_set.SetFiles:
+    """Return the files of a set to compare with, or one wheel alone."""
+    from rocm_wheels.audit import audited_set
+
+    path = Path(place)
+    if path.suffix == ".whl" and path.is_file():
+        return audited_set.SetFiles(place, "folder", (path,))
+    return _collect_set(place, folder)
 
 
 def _match_older(wheels: Sequence[Path], older: audited_set.SetFiles) -> dict[Path, Path]:
