@@ -157,6 +157,8 @@ _DEVICE_KINDS = ("hip", "hipv4", "openmp")
 _AMD_TRIPLES = ("amdgcn", "amdgpu", "spirv")
 _FORMS = {b"BC\xc0\xde": "bitcode", b"\x03\x02\x23\x07": "spirv"}
 _LIBRARY_SUFFIXES = (".dll", ".pyd", ".exe")
+_BUNDLE_MAGICS = (bundles.PLAIN_BUNDLE_MAGIC, bundles.COMPRESSED_BUNDLE_MAGIC)
+_CODE_MAGICS = (elf.AR_MAGIC, elf.THIN_AR_MAGIC, *_BUNDLE_MAGICS, elf.ELF_MAGIC, kpack.KPACK_MAGIC)
 
 
 @dataclass(frozen=True)
@@ -235,8 +237,7 @@ def read_code_objects(data: bytes | memoryview, name: str, *, whole: bool = True
 def list_named_archives(data: bytes | memoryview, name: str) -> tuple[str, ...]:
     """Return the ``.kpack`` archives that a library names as the place of its device code; () when none."""
     span = elf.BinarySpan(memoryview(data), name)
-    head = bytes(span.data[:_HEAD_SIZE])
-    marker = next((s for s in _read_host_sections(span, head) if s.name in kpack.KPACK_SECTIONS), None)
+    marker = next((s for s in _read_host_sections(span) if s.name in kpack.KPACK_SECTIONS), None)
     if marker is None:
         return ()
     return kpack.read_kpack_reference(span.get_span(marker.offset, marker.size, f"section {marker.name}"))
@@ -260,10 +261,9 @@ class HeldCode:
 def find_held_code(data: memoryview, name: str) -> HeldCode:
     """Say where a file's content has device code; ``name`` stands for it in messages. Raises DataError."""
     span = elf.BinarySpan(data, name)
-    if span.starts_with(bundles.PLAIN_BUNDLE_MAGIC) or span.starts_with(bundles.COMPRESSED_BUNDLE_MAGIC):
+    if any(map(span.starts_with, _BUNDLE_MAGICS)):
         return HeldCode((span,), is_whole_file=True)
-    head = bytes(span.data[:_HEAD_SIZE])
-    sections = _read_host_sections(span, head)
+    sections = _read_host_sections(span)
     if any(section.name in kpack.KPACK_SECTIONS for section in sections):
         return HeldCode()  # its code is elsewhere, and what is left here is never loaded
     fat = [section for section in sections if section.name in FATBIN_SECTIONS and section.size]
@@ -280,14 +280,8 @@ def may_hold_code(name: str, head: bytes) -> bool:
     False only when it certainly holds no device code. A PE file has its section table in
     front, so a DLL without device code is done with here.
     """
-    if head.startswith(
-        (elf.AR_MAGIC, elf.THIN_AR_MAGIC, bundles.PLAIN_BUNDLE_MAGIC, bundles.COMPRESSED_BUNDLE_MAGIC)
-    ):
+    if head.startswith(_CODE_MAGICS) or name.endswith(kpack.KPACK_SUFFIX):
         return True
-    if head.startswith((elf.ELF_MAGIC, kpack.KPACK_MAGIC)) or name.endswith(kpack.KPACK_SUFFIX):
-        return True
-    if not (head.startswith(pe.PE_MAGIC) or _is_coff_object(name, head)):
-        return False
     try:
         sections = _read_windows_sections(elf.BinarySpan(memoryview(head), name))
     except errors.DataError:
@@ -304,41 +298,36 @@ def make_unreadable_error(path: Path, cause: OSError) -> errors.DataError:
 
 def _read_object(span: elf.BinarySpan, *, whole: bool) -> Iterator[CodeObject]:
     head = bytes(span.data[:_HEAD_SIZE])
-    if head.startswith((bundles.PLAIN_BUNDLE_MAGIC, bundles.COMPRESSED_BUNDLE_MAGIC)):
+    if head.startswith(_BUNDLE_MAGICS):
         yield from _read_bundles(span, "", whole=whole)
     elif head.startswith(kpack.KPACK_MAGIC) or span.place.endswith(kpack.KPACK_SUFFIX):
         yield from _read_archive(span)
     elif elf.is_elf(head) and (header := elf.read_elf_header(span)).machine == elf.EM_AMDGPU:
-        yield _make_bare_object(span, header)
+        target, machine = get_header_target(header.flags, header.abi_version), get_machine_name(header.flags)
+        yield CodeObject(target, "bare", "elf", machine, "", 0, "plain", 0, len(span), header.abi_version)
     else:
-        yield from _read_sections(span, _read_host_sections(span, head), whole=whole)
+        yield from _read_sections(span, _read_host_sections(span), whole=whole)
 
 
-def _read_host_sections(span: elf.BinarySpan, head: bytes) -> list[elf.BinarySection]:
+def _read_host_sections(span: elf.BinarySpan) -> list[elf.BinarySection]:
     """Return the sections of a host library or object; [] for a file of another kind."""
-    if elf.is_elf(head):
+    if elf.is_elf(span.data):
         header = elf.read_elf_header(span)
         return [] if header.machine == elf.EM_AMDGPU else elf.ElfFile(span).read_sections()
-    return (
-        _read_windows_sections(span)
-        if head.startswith(pe.PE_MAGIC) or _is_coff_object(span.place, head)
-        else []
-    )
+    return _read_windows_sections(span)
 
 
 def _read_windows_sections(span: elf.BinarySpan) -> list[elf.BinarySection]:
     if not span.starts_with(pe.PE_MAGIC):
-        return pe.read_coff_sections(span)
+        # objects have no magic but the machine number: the name must say it too
+        is_object = span.place.rstrip(")").lower().endswith((".obj", ".o"))
+        is_object = is_object and bytes(span.data[:2]) in pe.COFF_MACHINES
+        return pe.read_coff_sections(span) if is_object else []
     if (file := pe.read_pe_file(span)) is not None:
         return file.sections
     if PurePosixPath(span.place).suffix.lower() in _LIBRARY_SUFFIXES:
         raise span.make_fault("begins like a Windows library, but has no PE header: cut short or damaged")
     return []
-
-
-def _is_coff_object(place: str, head: bytes) -> bool:
-    """COFF objects have no magic but the machine number: the name must say it too."""
-    return head.startswith(pe.COFF_MACHINES) and place.rstrip(")").lower().endswith((".obj", ".o"))
 
 
 def _read_sections(
@@ -430,12 +419,6 @@ def _make_code_object(entry: bundles.BundleEntry, place: str, section: str) -> I
         machine, abi_version = get_machine_name(header.flags), header.abi_version
     extent = (section, entry.bundle, entry.packing, entry.offset, entry.size, abi_version)
     yield CodeObject(target, identity.kind, form, machine, *extent)
-
-
-def _make_bare_object(span: elf.BinarySpan, header: elf.ElfHeader) -> CodeObject:
-    target = get_header_target(header.flags, header.abi_version)
-    machine = get_machine_name(header.flags)
-    return CodeObject(target, "bare", "elf", machine, "", 0, "plain", 0, len(span), header.abi_version)
 
 
 _LOADED_KINDS = ("hip", "hipv4")

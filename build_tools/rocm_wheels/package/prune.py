@@ -60,8 +60,8 @@ class TargetFilter:
         chosen: set[str] = set()
         for target in self._targets:
             running = {name: code for name, code in code_by_name.items() if _runs_on(code, target)}
-            for kind in (_is_own, _is_generic, _is_portable):
-                group = {name: code for name, code in running.items() if kind(code, target)}
+            for rank in range(3):
+                group = {name: code for name, code in running.items() if _rank_code(code, target) == rank}
                 chosen.update(group)
                 if group:
                     self._seen.add(target)
@@ -84,16 +84,11 @@ class TargetFilter:
         return [str(target) for target in self._targets if target not in self._seen]
 
 
-def _is_own(code: code_objects.TargetId, target: code_objects.TargetId) -> bool:
-    return code.processor == target.processor
-
-
-def _is_portable(code: code_objects.TargetId, target: code_objects.TargetId) -> bool:
-    return code.processor in _PORTABLE
-
-
-def _is_generic(code: code_objects.TargetId, target: code_objects.TargetId) -> bool:
-    return not _is_own(code, target) and not _is_portable(code, target)
+def _rank_code(code: code_objects.TargetId, target: code_objects.TargetId) -> int:
+    """Return how soon the runtime takes code for a target: its own, that of a generic target, SPIR-V."""
+    if code.processor in _PORTABLE:
+        return 2
+    return 0 if code.processor == target.processor else 1
 
 
 def _serves_all_settings(codes: Iterable[code_objects.TargetId], target: code_objects.TargetId) -> bool:
