@@ -399,8 +399,9 @@ def join_command(wheels: tuple[Path, ...], output_dir: Path, dry_run: bool, as_j
         )
     rewrite.require_distinct_targets((host, output_dir / host.name) for host in groups)
     with _make_wheels("joining", len(groups)) as (batch, stack):
-        requests = [join.JoinRequest(host, devices) for host, devices in groups.items()]
-        plans = parallel.run_in_parallel(partial(join.plan_join, stack=stack), requests, jobs=_SPLIT_AT_ONCE)
+        plans = parallel.run_in_parallel(
+            lambda host: join.plan_join(host, groups[host], stack), groups, jobs=_SPLIT_AT_ONCE
+        )
         for plan in () if dry_run else plans:
             join.write_join(plan, batch.find_stage(output_dir))
     written = [None if dry_run else plan.find_target(output_dir) for plan in plans]

@@ -33,14 +33,6 @@ _DEVICE_EXTRA = re.compile(r"device-(?:gfx[\w-]+|all)")
 _LARGE_KERNELS = 64 << 20  # of one bundle: only one of that size at a time
 
 
-@dataclass(frozen=True)
-class JoinRequest:
-    """What is asked: a host wheel, and the device wheels that were split off from it."""
-
-    host: Path
-    devices: tuple[Path, ...]
-
-
 @dataclass(frozen=True, kw_only=True)
 class JoinPlan(wheel_plan.WheelPlan):
     """What a host wheel becomes: ``targets`` are those that it has code for, ``files`` what else it gets.
@@ -54,18 +46,17 @@ class JoinPlan(wheel_plan.WheelPlan):
     files: int
 
 
-def plan_join(request: JoinRequest, stack: ExitStack) -> JoinPlan:
-    """Plan a wheel with its device code; new contents go into files without a name, which ``stack`` closes.
+def plan_join(host: Path, devices: tuple[Path, ...], stack: ExitStack) -> JoinPlan:
+    """Plan a wheel with its device code: of a host wheel, and the device wheels that were split off from it.
 
+    New contents go into files without a name, which ``stack`` closes.
     PackageError for a wheel that is not split, device wheels of another one, and a kernel that none has;
     DataError for damage.
     """
     require_extras("joining", "build")
-    host = wheel_plan.open_wheel(request.host, stack)
-    log.log_note(
-        f"joining {request.host.name} with {tables.format_count(len(request.devices), 'device wheel')}"
-    )
-    return _WheelJoiner(request, host, stack).make_plan()
+    archive = wheel_plan.open_wheel(host, stack)
+    log.log_note(f"joining {host.name} with {tables.format_count(len(devices), 'device wheel')}")
+    return _WheelJoiner(archive, devices, stack).make_plan()
 
 
 def write_join(plan: JoinPlan, folder: Path) -> Path:
@@ -91,8 +82,8 @@ class _JoinedLibrary:
 class _WheelJoiner:
     """One wheel under way."""
 
-    def __init__(self, request: JoinRequest, host: WheelArchive, stack: ExitStack) -> None:
-        self._request = request
+    def __init__(self, host: WheelArchive, devices: tuple[Path, ...], stack: ExitStack) -> None:
+        self._devices = devices
         self._stack = stack
         self._large = Lock()
         self._bundles = spool.SpoolFile(stack)
@@ -107,16 +98,16 @@ class _WheelJoiner:
         host_archives = frozenset(name for name in self._entries if name.endswith(kpack.KPACK_SUFFIX))
         if host_archives:
             self._read_kernels(self._host)
-        for device in self._request.devices:
+        for device in self._devices:
             self._read_device(device)
         joined = self._host.read_chosen(self._choose_reader)
         libraries = {name: library for name, library in joined.items() if library is not None}
         if not libraries:
             raise errors.PackageError(
-                f"{self._request.host} is not split: no library of it has its device code elsewhere"
+                f"{self._host.path} is not split: no library of it has its device code elsewhere"
             )
         if existing := sorted(self._files.keys() & self._entries.keys()):
-            raise errors.PackageError(f"{self._request.host} and a device wheel both have {existing[0]}")
+            raise errors.PackageError(f"{self._host.path} and a device wheel both have {existing[0]}")
         names = wheel_plan.format_targets(t for library in libraries.values() for t in library.targets)
         notices, texts = self._take_notices_out()
         edit = WheelEdit(
@@ -130,12 +121,12 @@ class _WheelJoiner:
         )
         before, after = wheel_plan.measure_edit(self._host, edit)
         return JoinPlan(
-            wheel=self._request.host,
+            wheel=self._host.path,
             before=before,
             after=after,
             archive=self._host,
             edit=edit,
-            devices=self._request.devices,
+            devices=self._devices,
             targets=names,
             libraries={name: library.records for name, library in sorted(libraries.items())},
             files=len(self._files),
@@ -186,7 +177,7 @@ class _WheelJoiner:
 
     def _join_library(self, data: memoryview, *, name: str) -> _JoinedLibrary | None:
         """Return a library with its code; None for one that is not split."""
-        place = f"{self._request.host}: {name}"
+        place = f"{self._host.path}: {name}"
         paths = code_objects.list_named_archives(data, place)
         if not paths:
             return None
