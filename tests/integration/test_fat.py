@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from archive_reader import read_members, read_packed
 from audit_wheels import Draft
 from binary_writer import HOST, bundle, code_object, compress, hip
 from sbom_schema import require_valid
@@ -163,12 +164,6 @@ def make_fat(world: World, folder: Path, gfx: str = "gfx942", *more: str) -> Pat
     return path
 
 
-def read(path: Path) -> dict[str, bytes]:
-    with zipfile.ZipFile(path) as archive:
-        assert archive.testzip() is None
-        return {info.filename: archive.read(info) for info in archive.infolist()}
-
-
 def without(draft: Draft, *names: str) -> Draft:
     return replace(draft, members={n: d for n, d in draft.members.items() if not n.endswith(names)})
 
@@ -176,7 +171,7 @@ def without(draft: Draft, *names: str) -> Draft:
 @pytest.mark.contract
 def test_only_what_torch_needs_is_taken_for_its_targets(world: World, tmp_path: Path) -> None:
     path = make_fat(world, tmp_path)
-    files = read(path)
+    files = read_members(path)
     assert sorted(name.removeprefix("torch/_rocm/") for name in files if "/_rocm/" in name) == [
         ".info/version",
         "lib/libamdhip64.so.7",
@@ -203,14 +198,14 @@ def test_metadata_differs_in_requirement_and_licences_only(world: World, tmp_pat
     torch, _ = world.write(tmp_path / "other")
     path = make_fat(world, tmp_path)
     info = "torch-2.9.0+rocm7.1.0.dist-info"
-    old, new = (read(wheel)[f"{info}/METADATA"].decode().splitlines() for wheel in (torch, path))
+    old, new = (read_members(wheel)[f"{info}/METADATA"].decode().splitlines() for wheel in (torch, path))
     assert [line for line in old if line not in new] == [f"Requires-Dist: rocm[libraries]=={ROCM}"]
     added = [line for line in new if line not in old]
     assert added == [
         "License-File: rocm/hip/LICENSE.txt",
         "License-File: rocm/rocblas/LICENSE.md",
     ]
-    assert read(path)[f"{info}/licenses/rocm/hip/LICENSE.txt"] == b"MIT, of HIP"
+    assert read_members(path)[f"{info}/licenses/rocm/hip/LICENSE.txt"] == b"MIT, of HIP"
     assert path.name == torch.name
     assert not scan.scan_wheel(path).faults
 
@@ -224,10 +219,10 @@ def test_the_bill_of_materials_names_the_packages_inside(world: World, tmp_path:
     )
     member = "torch-2.9.0+rocm7.1.0.dist-info/sboms/rocm-wheels.cdx.json"
     torch = replace(world.torch, members={**world.torch.members, member: bill})
-    content = read(make_fat(replace(world, torch=torch), tmp_path))[member]
+    content = read_members(make_fat(replace(world, torch=torch), tmp_path))[member]
     component = require_valid(content)["metadata"]["component"]
     (core,) = (tmp_path / "rocm").glob("rocm_sdk_core-*")
-    record = read(core)[f"rocm_sdk_core-{ROCM}.dist-info/RECORD"]
+    record = read_members(core)[f"rocm_sdk_core-{ROCM}.dist-info/RECORD"]
     held = {part["name"]: part["properties"] for part in component["components"]}
     assert held.keys() == {"rocm-sdk-core", "rocm-sdk-libraries", "rocm-sdk-device-gfx942"}
     assert held["rocm-sdk-core"][0]["value"] == hashlib.sha256(record).hexdigest()
@@ -240,21 +235,10 @@ def test_same_bytes_twice_and_whole_members_are_copied_raw(world: World, tmp_pat
     assert first.read_bytes() == second.read_bytes()
     (core,) = (tmp_path / "1" / "rocm").glob("rocm_sdk_core-*")
     packed = [
-        raw(core, "_rocm_sdk_core/lib/libamdhip64.so.7"),
-        raw(first, "torch/_rocm/lib/libamdhip64.so.7"),
+        read_packed(core, "_rocm_sdk_core/lib/libamdhip64.so.7"),
+        read_packed(first, "torch/_rocm/lib/libamdhip64.so.7"),
     ]
     assert packed[0] == packed[1]
-
-
-def raw(path: Path, name: str) -> bytes:
-    """The compressed bytes of a member as they lie in the archive."""
-    with zipfile.ZipFile(path) as archive:
-        info = archive.getinfo(name)
-    data = path.read_bytes()
-    at = info.header_offset
-    lengths = data[at + 26 : at + 30]
-    start = at + 30 + int.from_bytes(lengths[:2], "little") + int.from_bytes(lengths[2:], "little")
-    return data[start : start + info.compress_size]
 
 
 @pytest.mark.contract
@@ -377,7 +361,7 @@ def test_libraries_under_their_full_version_get_the_name_of_the_soname(world: Wo
     torch, links = World(world.torch, {**world.rocm, "core": changed}).write(tmp_path)
     assert fat(torch, "--find-links", links, "--gfx", "gfx942", "-o", tmp_path / "fat") == 0
     (made,) = (tmp_path / "fat").iterdir()
-    files = read(made)
+    files = read_members(made)
     assert files["torch/_rocm/lib/libamdhip64.so.7"] == core[f"{tree}/libamdhip64.so.7"]
     assert files["torch/_rocm/lib/libhsa-runtime64.so.1"] == core[f"{tree}/libhsa-runtime64.so.1"]
     tree_of_init = ast.parse(files["torch/_rocm_init.py"])
@@ -475,7 +459,7 @@ def windows_world(tmp_path_factory: pytest.TempPathFactory) -> World:
 def test_a_torch_for_windows(windows_world: World, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Looked at, not run: imports lead the way as NEEDED does, DLLs are pruned and keep their size."""
     path = make_fat(windows_world, tmp_path)
-    files = read(path)
+    files = read_members(path)
     assert sorted(name.removeprefix("torch/_rocm/") for name in files if "/_rocm/" in name) == [
         ".info/version",
         "bin/amdhip64_7.dll",

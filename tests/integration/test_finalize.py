@@ -9,12 +9,12 @@ import shlex
 import shutil
 import subprocess
 import sys
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from archive_reader import read_members
 from audit_wheels import Draft, library
 from crash import run_on_full_disk
 from index_server import serve_folder
@@ -116,11 +116,6 @@ def stage_as_told(run: Callable[..., str], said: str, output: Path) -> wheel_set
     return wheel_set.find_set(store, json.loads(run(*words, "--json"))["set"])
 
 
-def contents(wheel: Path) -> dict[str, bytes]:
-    with zipfile.ZipFile(wheel) as archive:
-        return {name: archive.read(name) for name in archive.namelist()}
-
-
 def files_in(folder: Path) -> dict[str, bytes]:
     found = sorted(path for path in folder.rglob("*") if path.is_file()) if folder.exists() else []
     return {str(path.relative_to(folder)): path.read_bytes() for path in found}
@@ -156,7 +151,7 @@ def test_a_candidate_becomes_a_set_that_uv_installs_and_the_gate_knows_nothing_o
     assert was["triton"] == now["triton"] and was["torch"].sha256 != now["torch"].sha256
 
     torch = output / now["torch"].name
-    after, sbom = contents(torch), f"torch-2.9.1+rocm7.1.0.dist-info/{SBOM_MEMBER}"
+    after, sbom = read_members(torch), f"torch-2.9.1+rocm7.1.0.dist-info/{SBOM_MEMBER}"
     difference = compare_wheels(wheels[1], torch)  # nothing differs but what was meant
     assert sorted(difference.changed) == sorted(
         ["torch/version.py", "torch/_rocm_init.py", f"*.dist-info/{SBOM_MEMBER}"]
@@ -231,7 +226,7 @@ def test_the_next_candidate_of_a_version_gets_a_build_tag(
     names = {file.project: file for file in done.files}
     assert names["torch"].name == f"torch-2.9.1+rocm7.1.0-1-{TAG}.whl"
     assert names["triton"].name == f"triton-3.5.0-{TAG}.whl"
-    torch = contents(tmp_path / "tagged" / names["torch"].name)
+    torch = read_members(tmp_path / "tagged" / names["torch"].name)
     assert b"Build: 1" in torch["torch-2.9.1+rocm7.1.0.dist-info/WHEEL"]
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from archive_reader import read_members
 from audit_wheels import Draft, bundle, elf_header
 from source_trees import CLONE
 
@@ -126,11 +127,6 @@ def ask_auditwheel(wheel: Path) -> str:
     return tag
 
 
-def contents(wheel: Path) -> dict[str, bytes]:
-    with zipfile.ZipFile(wheel) as archive:
-        return {name: archive.read(name) for name in archive.namelist()}
-
-
 def test_only_name_and_wheel_file_change(world: World, run: Run) -> None:
     wheel = world.write_torch("-Wl,-rpath,$ORIGIN", "-lm")
     code, repaired = run(wheel)
@@ -176,7 +172,7 @@ def test_sonames_come_from_the_packages(world: World, run: Run) -> None:
 def test_library_of_an_extra_that_is_not_required_is_a_fault(world: World, run: Run) -> None:
     wheel = world.write_torch()
     draft = Draft("torch", "2.9.0", TAG, requires=["rocm==7.1.0"])
-    draft.members = {name: data for name, data in contents(wheel).items() if ".dist-info" not in name}
+    draft.members = {name: data for name, data in read_members(wheel).items() if ".dist-info" not in name}
     code, told = run(draft.write(world.folder))
     assert code == 13 and "rocm_sdk_core" in told and "does not require" in told
 
@@ -198,7 +194,7 @@ def test_companion_counts_on_what_torch_has_and_requires(world: World, run: Run)
     compile_library(library.parent, library.name)
     companion = world.write_torch(str(library), name="torchvision")
     draft = Draft("torchvision", "0.24.0", TAG, requires=["torch==2.9.0"])
-    draft.members = {name: data for name, data in contents(companion).items() if ".dist-info" not in name}
+    draft.members = {name: data for name, data in read_members(companion).items() if ".dist-info" not in name}
     code, repaired = run(draft.write(world.folder), "--find-links", torch)
     assert code == 0
     assert set(repaired["excluded"]) == {"libtorch_hip.so", "libamdhip64.so.7"}
@@ -236,7 +232,7 @@ def test_stray_library_and_what_it_needs_are_grafted(
     assert [graft["library"] for graft in repaired["grafts"]] == ["libdeep.so.2", "libstray.so.1"]
     assert repaired["grafts"][1]["needed_by"] == ["torch/lib/libtorch_hip.so"]
     path = Path(repaired["path"])
-    grafts = [name for name in contents(path) if ".so." in name]
+    grafts = [name for name in read_members(path) if ".so." in name]
     assert len(grafts) == 2 and all(name.startswith("torch.libs/") for name in grafts)
     assert scan.scan_wheel(path).faults == ()
     again = world.folder / "again"

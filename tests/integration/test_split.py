@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from archive_reader import read_members
 from audit_wheels import VERSION, Draft
 from binary_writer import HOST, bundle, compress, hip, kpack, wheel
 from fat_libraries import (
@@ -106,12 +107,6 @@ def join(*words: str | Path) -> int:
     return boundary.run_command(main.cli, ["wheel", "join", *map(str, words)])
 
 
-def read(path: Path) -> dict[str, bytes]:
-    with zipfile.ZipFile(path) as archive:
-        assert archive.testzip() is None
-        return {info.filename: archive.read(info) for info in archive.infolist()}
-
-
 def split_torch(world: World, folder: Path, *more: str) -> tuple[Path, dict[str, Path]]:
     """Split the torch; return host wheel and device wheels by target."""
     torch = world.write(folder / "fat")
@@ -165,7 +160,9 @@ def test_the_runtime_finds_every_kernel_and_only_what_is_installed(world: World,
 
 def test_files_go_where_their_target_goes(world: World, tmp_path: Path) -> None:
     host, devices = split_torch(world, tmp_path)
-    files = {name: sorted(n for n in read(path) if "dist-info" not in n) for name, path in devices.items()}
+    files = {
+        name: sorted(n for n in read_members(path) if "dist-info" not in n) for name, path in devices.items()
+    }
     assert files == {
         "gfx11": ["torch/lib/aotriton.images/amd-gfx11xx/flash/x.aks2"],
         "gfx1100": ["torch/.kpack/torch_gfx1100.kpack"],
@@ -176,7 +173,7 @@ def test_files_go_where_their_target_goes(world: World, tmp_path: Path) -> None:
         ],
         "gfx942": ["torch/.kpack/torch_gfx942.kpack", "torch/lib/own.co"],
     }
-    old, new = world.torch.members, read(host)
+    old, new = world.torch.members, read_members(host)
     moved = {name for names in files.values() for name in names}
     assert old.keys() - new.keys() == old.keys() & moved
     changed = {name for name in old.keys() & new.keys() if old[name] != new[name]}
@@ -194,8 +191,8 @@ def test_metadata_is_that_of_rocms_own_packages(world: World, tmp_path: Path) ->
     """As wheel_splitter.py of ROCm/rocm-systems writes it, field by field."""
     host, devices = split_torch(world, tmp_path)
     info = f"torch-{VERSION_OF_TORCH}.dist-info/METADATA"
-    old = Metadata.from_email(read(world.write(tmp_path / "again"))[info])
-    new = Metadata.from_email(read(host)[info])
+    old = Metadata.from_email(read_members(world.write(tmp_path / "again"))[info])
+    new = Metadata.from_email(read_members(host)[info])
     v = f"=={VERSION_OF_TORCH}"
     assert set(new.provides_extra or ()) - {"opt"} == {
         "device-gfx90a", "device-gfx942", "device-gfx1100", "device-all",
@@ -220,7 +217,7 @@ def test_metadata_is_that_of_rocms_own_packages(world: World, tmp_path: Path) ->
     }
     for key, path in devices.items():
         folder = f"amd_torch_device_{key}-{VERSION_OF_TORCH}.dist-info"
-        files = read(path)
+        files = read_members(path)
         metadata = Metadata.from_email(files[f"{folder}/METADATA"])
         assert (metadata.name, str(metadata.version)) == (f"amd-torch-device-{key}", VERSION_OF_TORCH)
         assert set(map(str, metadata.requires_dist or ())) == requirements[key]
@@ -237,7 +234,7 @@ def test_bills_of_materials_say_what_was_done(world: World, tmp_path: Path) -> N
     host, devices = split_torch(replace(world, torch=replace(world.torch, members=members)), tmp_path)
     assert join(host, *devices.values(), "-o", tmp_path / "joined") == 0
     wheels = [host, tmp_path / "joined" / host.name, devices["gfx942"]]
-    sboms = [next(data for n, data in read(path).items() if n.endswith(name)) for path in wheels]
+    sboms = [next(data for n, data in read_members(path).items() if n.endswith(name)) for path in wheels]
     documents = [require_valid(sbom) for sbom in sboms]
     steps = [[step.split()[0] for step in list_steps(sbom)] for sbom in sboms]
     assert steps == [["split"], ["split", "join"], ["split"]]
@@ -271,11 +268,11 @@ def test_joined_a_wheel_has_what_it_had(
     assert report["libraries"] == {C10: 1, HIP: 3}
     joined = Path(report["written"])
     assert not scan.scan_wheel(joined).faults
-    old, new = world.torch.members, read(joined)
+    old, new = world.torch.members, read_members(joined)
     assert {name for name in new if "dist-info" not in name} == old.keys()
     assert [n for n in old if old[n] != new[n]] == [HIP, C10]
     info = f"torch-{VERSION_OF_TORCH}.dist-info/METADATA"
-    assert new[info] == read(tmp_path / "fat" / joined.name)[info]
+    assert new[info] == read_members(tmp_path / "fat" / joined.name)[info]
     for name in (HIP, C10):
         assert digest_code(new[name]) == digest_code(old[name])
         assert elf.read_loader_info(memoryview(new[name]), name) == elf.read_loader_info(
@@ -286,8 +283,8 @@ def test_joined_a_wheel_has_what_it_had(
     assert [(record["magic"], record["number"]) for record in records] == [("FPIH", 0)] * 3
     assert split(joined, "-o", tmp_path / "again") == 0
     for path in devices.values():
-        archives = {n: data for n, data in read(path).items() if n.endswith(".kpack")}
-        assert archives.items() <= read(tmp_path / "again" / path.name).items()
+        archives = {n: data for n, data in read_members(path).items() if n.endswith(".kpack")}
+        assert archives.items() <= read_members(tmp_path / "again" / path.name).items()
 
 
 def list_exports(library: bytes, folder: Path) -> list[str]:
@@ -310,7 +307,7 @@ def test_a_set_of_another_splitter_is_joined(world: World, tmp_path: Path) -> No
         draft.record = {name: f"{name},sha256={hashlib.sha256(content).hexdigest()},{len(content)}"}
         parts.append(draft.write(tmp_path))
     assert join(host, *parts, "-o", tmp_path / "joined") == 0
-    library = read(tmp_path / "joined" / host.name)[HIP]
+    library = read_members(tmp_path / "joined" / host.name)[HIP]
     assert digest_code(library) == sorted(
         (i, target, hashlib.sha256(code(target, i)[1]).hexdigest())
         for i in range(3)
@@ -329,7 +326,7 @@ def test_wheels_of_families_name_their_archives(world: World, tmp_path: Path) ->
     records = load_library(unpack(tmp_path / "all", host, *devices.values()) / HIP, world.stub)
     assert find_kernels(records, GPUS[XNACK]) == [code(XNACK, 0)[1], None, code("gfx90a", 2)[1]]
     assert find_kernels(records, GPUS["gfx942"]) == [code("gfx942", i)[1] for i in range(3)]
-    metadata = Metadata.from_email(read(host)[f"torch-{VERSION_OF_TORCH}.dist-info/METADATA"])
+    metadata = Metadata.from_email(read_members(host)[f"torch-{VERSION_OF_TORCH}.dist-info/METADATA"])
     v = f"=={VERSION_OF_TORCH}"
     of_gfx1100 = [r for r in metadata.requires_dist or () if 'extra == "device-gfx1100"' in str(r)]
     assert {str(requirement).partition(";")[0] for requirement in of_gfx1100} == {
@@ -338,7 +335,7 @@ def test_wheels_of_families_name_their_archives(world: World, tmp_path: Path) ->
         "rocm-sdk-device-gfx1100==7.1.0",
     }
     assert join(host, *devices.values(), "-o", tmp_path / "joined") == 0
-    old, new = world.torch.members, read(tmp_path / "joined" / host.name)
+    old, new = world.torch.members, read_members(tmp_path / "joined" / host.name)
     assert {name: digest_code(new[name]) for name in (HIP, C10)} == {
         name: digest_code(old[name]) for name in (HIP, C10)
     }
@@ -388,13 +385,13 @@ def test_a_library_for_windows(tmp_path: Path, tmp_path_factory: pytest.TempPath
     assert find_kernels(records, "gfx942") == [code("gfx942", 0)[1], None]
     assert pe.read_pe_imports(memoryview(host), "host") == pe.read_pe_imports(memoryview(dll), "dll")
     assert join(*wheels, "-o", tmp_path / "joined") == 0
-    joined = read(tmp_path / "joined" / name)["demo/bin/demo.dll"]
+    joined = read_members(tmp_path / "joined" / name)["demo/bin/demo.dll"]
     assert digest_code(joined) == digest_code(dll)
     for record in map_dll(joined, path):
         assert record["magic"] == "FPIH"
         assert bytes.fromhex(record["content"]).startswith(b"CCOB")
     assert split(tmp_path / "joined" / name, "-o", tmp_path / "again") == 0
-    assert read(tmp_path / "again" / wheels[0].name).keys() == read(wheels[0]).keys()
+    assert read_members(tmp_path / "again" / wheels[0].name).keys() == read_members(wheels[0]).keys()
 
 
 def test_generic_code_is_for_all_its_targets(world: World, tmp_path: Path) -> None:
@@ -403,7 +400,7 @@ def test_generic_code_is_for_all_its_targets(world: World, tmp_path: Path) -> No
     assert split(wheel(tmp_path, {"demo/libdemo.so": library}), "-o", tmp_path / "split") == 0
     (device, host) = sorted((tmp_path / "split").iterdir())
     assert device.name.startswith("amd_demo_device_gfx9-")
-    metadata = Metadata.from_email(read(host)["demo-1.0.dist-info/METADATA"])
+    metadata = Metadata.from_email(read_members(host)["demo-1.0.dist-info/METADATA"])
     assert set(metadata.provides_extra or ()) == {"device-gfx942", "device-gfx950", "device-all"}
 
 
@@ -531,7 +528,9 @@ def test_companions_are_split_beside_torch(world: World, tmp_path: Path, capfd: 
     assert paths[1].name.startswith("amd_torchvision_device_gfx942-0.24.0-")
     records = load_library(unpack(tmp_path / "all", *paths) / "torchvision/_C.so", world.stub)
     assert find_kernels(records, "gfx942") == [code("gfx942", 9)[1]]
-    metadata = Metadata.from_email(read(paths[1])["amd_torchvision_device_gfx942-0.24.0.dist-info/METADATA"])
+    metadata = Metadata.from_email(
+        read_members(paths[1])["amd_torchvision_device_gfx942-0.24.0.dist-info/METADATA"]
+    )
     assert list(map(str, metadata.requires_dist or ())) == ["torchvision==0.24.0"]
 
 
@@ -590,7 +589,7 @@ def test_a_package_that_says_nothing_at_import_stays_as_it_is(world: World, tmp_
         members |= {} if gone else {"torch/_device_wheels.py": b"x = 1\n"}
         draft = replace(world, torch=replace(world.torch, members=members))
         host, _ = split_torch(draft, tmp_path / str(number))
-        assert {n: c for n, c in read(host).items() if n.endswith(".py")} == {
+        assert {n: c for n, c in read_members(host).items() if n.endswith(".py")} == {
             n: c for n, c in members.items() if n.endswith(".py")
         }
 
@@ -600,7 +599,7 @@ Members = dict[str, bytes]
 
 def rewrite(path: Path, change: Callable[[Members], object], *, as_hex: bool = False) -> None:
     """Change members of a wheel, and list them in RECORD as they are."""
-    members = read(path)
+    members = read_members(path)
     record = next(name for name in members if name.endswith(".dist-info/RECORD"))
     del members[record]
     change(members)
@@ -678,7 +677,10 @@ def test_a_library_that_still_has_its_code_is_named(
 ) -> None:
     """As it was before, or with its records changed and its bundles left where they were."""
     host, devices = split_torch(world, tmp_path)
-    for content in (world.torch.members[C10], keep_bundles(world.torch.members[C10], read(host)[C10])):
+    for content in (
+        world.torch.members[C10],
+        keep_bundles(world.torch.members[C10], read_members(host)[C10]),
+    ):
         rewrite(host, lambda members, new=content: members.update({C10: new}))  # type: ignore[misc]
         found = verify_set(host, devices, capfd)
         assert [f["where"] for f in found if f["check"] == "moved-code" and f["severity"] == "error"] == [C10]

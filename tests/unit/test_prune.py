@@ -9,10 +9,10 @@ import os
 import shutil
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import pytest
+from archive_reader import read_members
 from binary_writer import HOST, bundle, coff, compress, elf, hip, kpack, pad, wheel
 
 from rocm_wheels.cli import boundary, main
@@ -41,14 +41,8 @@ def prune(*words: str | Path) -> int:
     return boundary.run_command(main.cli, ["wheel", "prune", *map(str, words)])
 
 
-def read(path: Path) -> dict[str, bytes]:
-    with zipfile.ZipFile(path) as archive:
-        assert archive.testzip() is None
-        return {info.filename: archive.read(info) for info in archive.infolist()}
-
-
 def targets_of(path: Path, member: str) -> list[str]:
-    return code_objects.list_code_targets(code_objects.read_code_objects(read(path)[member], member))
+    return code_objects.list_code_targets(code_objects.read_code_objects(read_members(path)[member], member))
 
 
 @pytest.mark.parametrize("packing", ALL_PACKINGS, ids=str)
@@ -58,7 +52,7 @@ def test_bundles_keep_what_they_had_for_a_target(tmp_path: Path, packing: tuple[
     section = b"".join(pad(packed(plain, packing)) for plain in plains)
     source = wheel(tmp_path, {"demo/lib.so": elf({".text": b"x", ".hip_fatbin": section, ".data": b"y"})})
     assert prune(source, "--gfx", "gfx942,gfx906", "-o", tmp_path / "thin") == 0
-    library = read(tmp_path / "thin" / source.name)["demo/lib.so"]
+    library = read_members(tmp_path / "thin" / source.name)["demo/lib.so"]
     objects = code_objects.read_code_objects(library, "lib.so")
     assert [str(o.target) for o in objects] == ["gfx906", "gfx942"] * 3
     assert {o.bundle for o in objects} == {0, 1, 2}
@@ -103,7 +97,7 @@ def test_windows_library_keeps_its_size(tmp_path: Path) -> None:
     assert prune(source, "--gfx", "gfx90a", "-o", tmp_path / "thin") == 0
     thin = tmp_path / "thin" / source.name
     assert targets_of(thin, "demo/lib.dll") == ["gfx90a"]
-    assert len(read(thin)["demo/lib.dll"]) == len(dll)
+    assert len(read_members(thin)["demo/lib.dll"]) == len(dll)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +150,7 @@ def test_databases_go_by_the_target_in_their_name(tmp_path: Path, capfd: pytest.
     }
     source = wheel(tmp_path, files)
     assert prune(source, "--gfx", "gfx90a,gfx1030", "-o", tmp_path / "thin") == 0
-    held = read(tmp_path / "thin" / source.name)
+    held = read_members(tmp_path / "thin" / source.name)
     assert prune(source, "--gfx", "gfx1201", "-o", tmp_path / "thin") == 13
     assert "tip: it has gfx908 gfx90a gfx90a:xnack+ gfx942 gfx1030 gfx1100\n" in capfd.readouterr().err
     assert {name: name in held for name in DATABASES} == DATABASES
@@ -195,7 +189,7 @@ def test_generic_code_goes_where_a_target_has_its_own(
     source = wheel(tmp_path, {"demo/lib.so": elf({".hip_fatbin": b"".join(map(pad, bundles))})})
     assert prune(source, "--gfx", "gfx942", "-o", tmp_path / "thin", "--json") == 0
     (report,) = json.loads(capfd.readouterr().out)["wheels"]
-    library = read(tmp_path / "thin" / source.name)["demo/lib.so"]
+    library = read_members(tmp_path / "thin" / source.name)["demo/lib.so"]
     held = [(o.bundle, str(o.target)) for o in code_objects.read_code_objects(library, "lib.so")]
     assert held == [
         (0, "gfx942"),
@@ -270,7 +264,7 @@ def test_loaded_library_has_its_bundles_where_they_were(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     source = wheel(tmp_path / "in", {"demo/lib.so": whole})
     assert prune(source, "--gfx", "gfx942", "-o", tmp_path / "cut") == 0
-    library = read(tmp_path / "cut" / source.name)["demo/lib.so"]
+    library = read_members(tmp_path / "cut" / source.name)["demo/lib.so"]
     memory, number = load_section(library, tmp_path / "cut.so")
     assert number == 42
     assert code_objects.list_code_targets(code_objects.read_code_objects(library, "lib.so")) == ["gfx942"]

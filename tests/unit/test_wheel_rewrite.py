@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from archive_reader import read_members, read_packed
 from binary_writer import digest_of, wheel
 
 from rocm_wheels.core import errors
@@ -53,25 +54,6 @@ def made(folder: Path, **how: object) -> Path:
     """A wheel of these files."""
     folder.mkdir(exist_ok=True, parents=True)
     return wheel(folder, FILES, **{"metadata": METADATA, **how})  # type: ignore[arg-type]
-
-
-def contents(path: Path) -> dict[str, bytes]:
-    """What zipfile reads from an archive."""
-    with zipfile.ZipFile(path) as archive:
-        assert archive.testzip() is None
-        return {info.filename: archive.read(info) for info in archive.infolist()}
-
-
-def raw(path: Path, name: str) -> bytes:
-    """The compressed bytes of a member as they lie in the archive."""
-    with zipfile.ZipFile(path) as archive:
-        info = archive.getinfo(name)
-    data = path.read_bytes()
-    sizes = data[info.header_offset + 26 : info.header_offset + 30]
-    start = (
-        info.header_offset + 30 + int.from_bytes(sizes[:2], "little") + int.from_bytes(sizes[2:], "little")
-    )
-    return data[start : start + info.compress_size]
 
 
 EDITS: dict[str, tuple[WheelEdit, str, Callable[[dict[str, bytes]], None]]] = {
@@ -132,20 +114,20 @@ EDITS: dict[str, tuple[WheelEdit, str, Callable[[dict[str, bytes]], None]]] = {
 def test_an_edit_changes_what_it_says_and_nothing_else(tmp_path: Path, case: str) -> None:
     edit, file_name, change = EDITS[case]
     source = made(tmp_path)
-    expected = contents(source)
+    expected = read_members(source)
     before = dict(expected)
     change(expected)
     done = copying.rewrite_wheel(source, tmp_path / "out", edit)
     assert done.path == tmp_path / "out" / file_name
-    found = contents(done.path)
+    found = read_members(done.path)
     record = found.pop(f"{INFO}/RECORD")
     expected.pop(f"{INFO}/RECORD")
     assert found == expected
     assert scan_wheel(done.path).faults == ()
-    assert list(contents(done.path))[-1] == f"{INFO}/RECORD"
+    assert list(read_members(done.path))[-1] == f"{INFO}/RECORD"
     for name, content in before.items():
         if found.get(name) == content:
-            assert raw(done.path, name) == raw(source, name)
+            assert read_packed(done.path, name) == read_packed(source, name)
     if found == {name: content for name, content in before.items() if name in found}:
         unlisted = len(before) - 1 - len(found)
         assert len(record.splitlines()) == len(before) - unlisted
@@ -170,11 +152,11 @@ def test_an_edit_changes_what_it_says_and_nothing_else(tmp_path: Path, case: str
 def test_a_version_is_followed_everywhere(tmp_path: Path, edit: WheelEdit, version: str) -> None:
     done = copying.rewrite_wheel(made(tmp_path), tmp_path / "out", edit)
     assert done.path.name == f"demo-{version}-py3-none-any.whl"
-    found = contents(done.path)
+    found = read_members(done.path)
     info = f"demo-{version}.dist-info"
     expected = {
         name.replace(INFO, info).replace("demo-1.0.data", f"demo-{version}.data"): content
-        for name, content in contents(tmp_path / "demo-1.0-py3-none-any.whl").items()
+        for name, content in read_members(tmp_path / "demo-1.0-py3-none-any.whl").items()
     }
     expected[f"{info}/METADATA"] = METADATA.replace("Version: 1.0\n", f"Version: {version}\n", 1).encode()
     assert {k: v for k, v in found.items() if "RECORD" not in k} == {
@@ -210,7 +192,7 @@ def test_lines_of_record_that_stay_are_not_written_anew(tmp_path: Path) -> None:
     padded = rows[0].replace(digest_of(FILES["demo/__init__.py"]), digest_of(FILES["demo/__init__.py"]) + "=")
     record = f"{INFO}/RECORD,,\n" + padded + "".join([*rows[1:], *hexed])
     source = made(tmp_path, record=record)
-    found = contents(copying.rewrite_wheel(source, tmp_path / "out", WheelEdit(put={"x, y": b"z"})).path)
+    found = read_members(copying.rewrite_wheel(source, tmp_path / "out", WheelEdit(put={"x, y": b"z"})).path)
     lines = found[f"{INFO}/RECORD"].decode().splitlines(keepends=True)
     assert lines[0] == f"demo/__init__.py,{digest_of(FILES['demo/__init__.py'])},6\n"
     assert lines[1 : len(rows)] == rows[1:]
@@ -232,10 +214,10 @@ def test_signatures_of_another_record_are_left_out_and_told(
     exempt = [line for line in record.splitlines(keepends=True) if "RECORD." not in line]
     source = wheel(tmp_path / "a", signed, metadata=METADATA, record="".join(exempt))
     kept = copying.rewrite_wheel(source, tmp_path / "kept", WheelEdit(label="x"))
-    assert f"{INFO}/RECORD.jws" in contents(kept.path)
+    assert f"{INFO}/RECORD.jws" in read_members(kept.path)
     assert kept.dropped == ()
     done = copying.rewrite_wheel(source, tmp_path / "done", WheelEdit(put={"variant.json": b"{}"}))
-    assert not {f"{INFO}/RECORD.jws", f"{INFO}/RECORD.p7s"} & contents(done.path).keys()
+    assert not {f"{INFO}/RECORD.jws", f"{INFO}/RECORD.p7s"} & read_members(done.path).keys()
     assert done.dropped == (f"{INFO}/RECORD.jws", f"{INFO}/RECORD.p7s")
     assert "left out demo-1.0.dist-info/RECORD.jws" in capsys.readouterr().err
     assert scan_wheel(done.path).faults == ()
@@ -297,7 +279,7 @@ def test_other_bytes_are_not_replaced_unasked(tmp_path: Path) -> None:
     again = copying.rewrite_wheel(
         source, out, WheelEdit(label="x", put={"variant.json": b"{}"}), replace=True
     )
-    assert f"{INFO}/variant.json" in contents(again.path)
+    assert f"{INFO}/variant.json" in read_members(again.path)
     assert [p.name for p in out.iterdir()] == [first.path.name]
     in_place = copying.rewrite_wheel(source, tmp_path, WheelEdit(put={"variant.json": b"{}"}), replace=True)
     assert in_place.path == source
@@ -325,7 +307,7 @@ def test_what_the_kernel_cannot_copy_is_read_and_written(
 
     monkeypatch.setattr(copying.os, "copy_file_range", cannot, raising=False)
     done = copying.rewrite_wheel(made(tmp_path), tmp_path / "out", WheelEdit(label="x"))
-    assert contents(done.path) == contents(made(tmp_path))
+    assert read_members(done.path) == read_members(made(tmp_path))
 
 
 def test_without_files_that_have_no_name_it_is_the_same(
