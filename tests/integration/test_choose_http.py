@@ -168,9 +168,15 @@ def test_families_of_an_index_of_ours(
         ([], 2, "Missing argument"),
     ],
 )  # fmt: skip
-def test_wrong_inputs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], code: int, message: str
+def test_wrong_inputs(  # noqa: PLR0917 - pytest passes them by name
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    words: list[str],
+    code: int,
+    message: str,
 ) -> None:
+    monkeypatch.setitem(reader.IndexReader.__init__.__kwdefaults__, "retries", 0)
     shelf = Shelf(tmp_path)
     shelf.release({label: RELEASE[label] for label in ("rocm7.2_gfx9", "rocm7.2_gfx110x")})
     defaults = {"--gfx": "none", "--rocm": "none", "--python": "3.12", "--platform": "linux-x86_64"}
