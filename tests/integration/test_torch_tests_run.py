@@ -898,6 +898,7 @@ def test_tests_are_checked_out_at_the_commit_of_the_lock_in_the_wheel(
     lock["projects"]["pytorch"]["origin"] = str(sources)
     install_torch(tmp_path / "site", lock=json.dumps(lock))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
+    monkeypatch.setenv("ROCM_WHEELS_MIRROR_DIR", "mirrors")
     monkeypatch.chdir(tmp_path)
     words = ["--python", sys.executable, "--include", "test_mini", "--dry-run"]
     done = CliRunner().invoke(torch_tests_command, words, standalone_mode=False)
@@ -905,6 +906,7 @@ def test_tests_are_checked_out_at_the_commit_of_the_lock_in_the_wheel(
     assert f"tests of {commit}" in done.output
     there = tmp_path / "torch-test-sources"
     assert git(there, "rev-parse", "HEAD") == commit and (there / "test" / "test_mini.py").is_file()
+    assert [*(tmp_path / "mirrors").iterdir()], "it is fetched by the mirror that all checkouts share"
 
 
 @pytest.mark.contract
