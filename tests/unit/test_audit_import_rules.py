@@ -14,24 +14,14 @@ PLACES: list[tuple[str, project_names.Platform, import_check.ImportHost, str | N
     ("torch-2.9.0-cp311-cp311-manylinux_2_28_x86_64.whl", "linux", LINUX, None),
     ("torch-2.9.0-py3-none-any.whl", "linux", LINUX, None),
     ("torch-2.9.0-cp311-cp311-win_amd64.whl", "windows", import_check.ImportHost("windows", "x86_64"), None),
-    (
-        "torch-2.9.0-cp311-cp311-win_amd64.whl",
-        "windows",
-        LINUX,
-        "for windows, and this machine runs linux",
-    ),
+    ("torch-2.9.0-cp311-cp311-win_amd64.whl", "windows", LINUX, "for windows, and this machine runs linux"),
     (
         "torch-2.9.0-cp311-cp311-linux_x86_64.whl",
         "linux",
         import_check.ImportHost("macos", "aarch64"),
         "machine runs macos",
     ),
-    (
-        "torch-2.9.0-cp311-cp311-linux_aarch64.whl",
-        "linux",
-        LINUX,
-        "for aarch64, and this machine is x86_64",
-    ),
+    ("torch-2.9.0-cp311-cp311-linux_aarch64.whl", "linux", LINUX, "for aarch64, and this machine is x86_64"),
 ]
 
 

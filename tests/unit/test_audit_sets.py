@@ -435,11 +435,7 @@ MUTATIONS: list[tuple[str, str, Mutation, str]] = [
 def test_nothing_is_found_in_a_set_without_faults(tmp_path: Path) -> None:
     report = audit_set(set_drafts(), tmp_path)
     assert report.findings == ()
-    assert {skip.check for skip in report.skipped} - {"lost-wheels"} == {
-        "set-plan",
-        "set-index",
-        "set-abi",
-    }
+    assert {skip.check for skip in report.skipped} - {"lost-wheels"} == {"set-plan", "set-index", "set-abi"}
 
 
 @pytest.mark.parametrize(

@@ -482,10 +482,7 @@ def test_device_wheels_of_another_build_are_told_by_their_digests(tmp_path: Path
     draft = torch_draft()
     draft.members[HIP] = library(marker=kpack_reference(ARCHIVES, kernel_name="lib/libtorch_hip.so"))
     listed = f"{draft.folder}/device_files.json"
-    for changes, errors_of in (
-        ({}, []),
-        ({names[0]: digests[names[1]]}, [("device-wheels", parts[0].name)]),
-    ):
+    for changes, errors_of in (({}, []), ({names[0]: digests[names[1]]}, [("device-wheels", parts[0].name)])):
         draft.members[listed] = json.dumps({**digests, **changes}).encode()
         report = verify.verify_wheel(draft.write(tmp_path), expectation(), parts=parts)
         assert [(finding.check, finding.subject) for finding in report.errors] == errors_of

@@ -27,13 +27,7 @@ VERSION = "__version__ = '2.9.0+rocm7.1.0'\ncuda: str | None = None\nhip: str | 
 
 
 def elf_header(
-    machine: int,
-    flags: int = 0,
-    *,
-    sections_at: int = 0,
-    sections: int = 0,
-    programs: int = 0,
-    abi: int = 0,
+    machine: int, flags: int = 0, *, sections_at: int = 0, sections: int = 0, programs: int = 0, abi: int = 0
 ) -> bytes:
     """Return the header of a 64-bit ELF library whose last section holds the names."""
     ident = b"\x7fELF\x02\x01\x01\0" + bytes([abi]) + bytes(7)
@@ -128,11 +122,7 @@ def _make_records(at: int, marker: bytes, count: int) -> dict[bytes, bytes]:
     records_at = at + len(marker)
     records = b"".join(struct.pack("<IIQQ", 0x4B504948, 1, 0, number) for number in range(count))
     relocations = (struct.pack("<QQq", records_at + 24 * number + 8, 8, at) for number in range(count))
-    return {
-        b".rocm_kpack_ref": marker,
-        b".hipFatBinSegment": records,
-        b".rela.dyn": b"".join(relocations),
-    }
+    return {b".rocm_kpack_ref": marker, b".hipFatBinSegment": records, b".rela.dyn": b"".join(relocations)}
 
 
 @dataclass

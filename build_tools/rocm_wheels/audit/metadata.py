@@ -11,12 +11,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.tags import Tag
 from packaging.version import InvalidVersion, Version
 
-from rocm_wheels.audit.audited_wheel import (
-    AuditedWheel,
-    get_python_version,
-    is_same_name,
-    list_accepted_tags,
-)
+from rocm_wheels.audit.audited_wheel import AuditedWheel, get_python_version, is_same_name, list_accepted_tags
 from rocm_wheels.audit.definition import Findings, Skip, check, error, warning
 from rocm_wheels.core.errors import Finding
 from rocm_wheels.models.project import load_project

@@ -18,11 +18,7 @@ from rocm_wheels.core import tables
 
 # sizes in bytes, largest first: a wheel is told of the first that it exceeds
 _LIMITS = (
-    (
-        5_000_000_000,
-        warning,
-        "more than S3 takes at once (5 GB), than a release on GitHub, and PyPI",
-    ),
+    (5_000_000_000, warning, "more than S3 takes at once (5 GB), than a release on GitHub, and PyPI"),
     (2 << 30, warning, "more than a release on GitHub takes (2 GiB), and PyPI (100 MB unless it is raised)"),
     (100 << 20, note, "more than PyPI takes unless the project's limit is raised (100 MB)"),
 )

@@ -298,9 +298,7 @@ def _judge_cell(subject: AuditedSet, cell: PlannedWheel) -> Findings:
         wheel
         for architecture in architectures
         for wheel in set_environments.find_candidates(
-            subject,
-            cell.project,
-            set_environments.SetEnvironment(cell.python, cell.platform, architecture),
+            subject, cell.project, set_environments.SetEnvironment(cell.python, cell.platform, architecture)
         )
     ]
     words = f"{cell.project} for Python {cell.python} on {cell.platform}"
