@@ -124,7 +124,7 @@ def stamp_command(  # noqa: PLR0917 - click passes them by name
         def read_targets(wheel: Path) -> targets.WheelTargets:
             if wheel not in copies:
                 return targets.read_wheel_targets(wheel)
-            code = copies[wheel].code.result()
+            code = copies[wheel].result().code
             return targets.collect_wheel_targets(code.code, code.moved_code)
 
         choice = document.ProviderChoice(
@@ -137,7 +137,7 @@ def stamp_command(  # noqa: PLR0917 - click passes them by name
         if dry_run:
             done = [stamp.describe(output_dir) for stamp in stamps]
         else:
-            begun = {wheel: copy.rewrite for wheel, copy in copies.items()}
+            begun = {wheel: copy.result().rewrite for wheel, copy in copies.items()}
             done = variant_stamp.write_stamps(stamps, output_dir, batch=batch, begun=begun)
     lines = (f"{wheel.path}  {document.describe_properties(wheel.properties)}" for wheel in done)
     output.print_result(done, lines, as_json=as_json)

@@ -82,29 +82,30 @@ def read_archive_code(wheel: archive.WheelArchive, *, whole: bool, digest: bool 
 
 
 class CopiedWheel(NamedTuple):
-    """A wheel that is copied, and whose device code is read, in threads."""
+    """A wheel whose rewriting has begun, and its device code as its tables tell."""
 
     rewrite: rewrite.BegunRewrite
-    code: Future[FoundDeviceCode]
+    code: FoundDeviceCode
 
 
 @contextmanager
 def begin_copies(
     wheels: Sequence[Path], folder: Path | None, batch: write_together.WheelBatch
-) -> Iterator[dict[Path, CopiedWheel]]:
+) -> Iterator[dict[Path, Future[CopiedWheel]]]:
     """Begin to copy wheels into a batch (for ``folder``; None: beside each), and to read the tables of their
-    device code; the same pass hashes all that is copied. For what stays the same whatever is decided.
+    device code, as many at a time as there are cores; the same pass hashes all that is copied.
 
-    DataError for a wheel that is not sound; that of a damaged member comes with its code.
+    For what stays the same whatever is decided. What comes raises DataError for a wheel that is not sound.
     """
-    with ExitStack() as stack:
-        begun = {}
-        for wheel in dict.fromkeys(wheels):
-            stage = batch.find_stage(folder or wheel.parent)
-            begun[wheel] = stack.enter_context(rewrite.begin_rewrite(wheel, stage))
+
+    def copy(wheel: Path) -> CopiedWheel:
+        stage = batch.find_stage(folder or wheel.parent)
+        begun = copies.enter_context(rewrite.begin_rewrite(wheel, stage))
+        return CopiedWheel(begun, read_archive_code(begun.archive, whole=False, digest=True))
+
+    with ExitStack() as copies:
         pool = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="rocm-wheels")
-        stack.callback(pool.shutdown, cancel_futures=True)  # before what it reads is closed
-        yield {
-            wheel: CopiedWheel(copy, pool.submit(read_archive_code, copy.archive, whole=False, digest=True))
-            for wheel, copy in begun.items()
-        }
+        try:
+            yield {wheel: pool.submit(copy, wheel) for wheel in dict.fromkeys(wheels)}
+        finally:
+            pool.shutdown(cancel_futures=True)  # before what it reads is closed
