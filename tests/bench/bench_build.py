@@ -102,7 +102,7 @@ def pythons(second: str) -> list[str]:
 
 def plan(folder: Path) -> None:
     """Plan five projects for 28 targets, from facts to JSON."""
-    from planned_runs import finish, make_facts
+    from runs import finish, make_facts
 
     from rocm_wheels.models import gfx
     from rocm_wheels.pipeline.plan import PlanFile, make_plan_json, settle_all_steps

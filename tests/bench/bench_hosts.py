@@ -26,11 +26,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "worlds"))
 import host_answers
-from gpu_machines import MACHINES
 from host_files import large_library, variant_index, variants
 from host_install import install
 from host_world import MOUNTS, RX_7900, World, faked, lspci, make_world, say
-from index_server import serve_folder
+from machines import MACHINES
+from servers import serve_folder
 from uv import find_uv_bin
 
 ASK = "from rocm_bootstrap.variant_provider import AMDVariantPlugin as p; print(p.get_supported_configs())"

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "worlds"))
-from audit_wheels import Draft
+from wheels import Draft
 
 RUN = """import resource, sys
 from rocm_wheels.cli.boundary import run_command

@@ -20,7 +20,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "worlds"))
-from install_world import pypi, rocm_index, served_index
+from pythons import pypi, rocm_index, served_index
 from uv import find_uv_bin
 
 from rocm_wheels.user.requested import PYPI_URL

@@ -26,8 +26,8 @@ from pathlib import Path
 from isal import isal_zlib
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "worlds"))
-from audit_wheels import Draft
-from binary_writer import HOST, bundle, code_object, compress, hip, pad
+from binaries import HOST, bundle, code_object, compress, hip, pad
+from wheels import Draft
 
 from rocm_wheels.device_code import code_objects, kpack
 from rocm_wheels.device_code.bundles import BundlePlace, locate_bundles

@@ -14,8 +14,8 @@ from typing import Any
 from urllib.parse import unquote
 
 from bench_rewrite import packed
-from binary_writer import bundle, compress, elf, hip
-from choose_indexes import Shelf
+from binaries import bundle, compress, elf, hip
+from servers import Shelf
 
 from rocm_wheels.core import files
 from rocm_wheels.variants.document import SCHEMA

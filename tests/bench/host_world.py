@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gpu_machines import MACHINES, machine, pci
-from installed_trees import install_torch
+from machines import MACHINES, machine, pci
+from pythons import install_torch
 from uv import find_uv_bin
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -125,7 +125,7 @@ def make_world(folder: Path, runs: int) -> World:
 
 
 def faked(folder: Path, name: str) -> Path:
-    """Return the root of a machine of ``gpu_machines`` with its cards on the PCI bus too."""
+    """Return the root of a machine of ``machines`` with its cards on the PCI bus too."""
     root = folder / f"machine-{name}"
     if not root.exists():
         nodes = MACHINES[name]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 CLONE = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(CLONE / "tests" / "worlds"))
-from command_lines import find_faults  # noqa: E402
+from commands import find_faults  # noqa: E402
 
 # script: command: options, as TheRock's own --help names them (commit in the file)
 PEER_OPTIONS = json.loads((CLONE / "tests" / "data" / "peer_options.json").read_text(encoding="utf-8"))

@@ -16,8 +16,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "worlds"))
 import miniature
-from audit_wheels import library
 from stub_setup import WORK
+from wheels import library
 
 CLONE = Path(__file__).resolve().parents[2]
 ROCM, TARGET = "7.1.0", "gfx942"

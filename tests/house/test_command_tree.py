@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 import pytest
-from command_lines import find_faults, parse_words
+from commands import find_faults, parse_words
 
 import rocm_wheels
 from rocm_wheels.cli import boundary, build, build_options, catalogue, checkout, main

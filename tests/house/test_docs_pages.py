@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 import pytest
 import yaml
-from command_lines import find_faults
+from commands import find_faults
 from docs_pages import CLONE, DOCS, PAGES, list_blocks, list_fences, list_spans
 
 from rocm_wheels.cli import main

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 import yaml
-from command_lines import find_faults as find_line_faults
+from commands import find_faults as find_line_faults
 
 from rocm_wheels.ci import matrix_report
 from rocm_wheels.ci.matrix import MatrixSelection, plan_matrix

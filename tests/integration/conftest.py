@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from finished_demo import Demo, finish_demo
-from our_pip import INSTALLERS, OLD_PIPS, UV, get_pip
-from source_trees import CLONE, Upstream, make_upstream
+from pythons import INSTALLERS, OLD_PIPS, UV, get_pip
+from sources import CLONE, Upstream, make_upstream
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from install_world import make_environment, pypi, rocm_index, served_index
+from pythons import make_environment, pypi, rocm_index, served_index
 
 import rocm_wheels
 from rocm_wheels.core.installation import name_uv

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from binary_writer import code_object
+from binaries import code_object
 from finished_demo import Demo
 
 from rocm_wheels.audit import audited_wheel, verify

@@ -10,8 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from audit_wheels import Draft, torch_draft
 from packaging.tags import sys_tags
+from wheels import Draft, torch_draft
 
 from rocm_wheels.audit import audited_wheel, import_check, verify
 from rocm_wheels.audit.definition import Skip

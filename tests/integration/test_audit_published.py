@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from published_wheels import download
+from wheels import download
 
 from rocm_wheels.audit import audited_wheel, contents, verify
 from rocm_wheels.models.project import load_project

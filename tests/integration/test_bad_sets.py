@@ -17,10 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from attacked_sets import PATHS, Attacked, overwrite, stage_attacked
-from edited_documents import edit_sealed
-from judged_sets import sha
-from release_world import TARGET
+from documents import edit_sealed, sha
+from stores import PATHS, TARGET, Attacked, overwrite, stage_attacked
 
 from rocm_wheels.core import errors
 from rocm_wheels.models import project_names

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import release_world
-import s3_servers
-from index_server import serve_folder
-from release_world import ROCM, World, rocm_wheel
+import servers
+import stores
+from servers import serve_folder
+from stores import ROCM, World, rocm_wheel
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import process
@@ -79,8 +79,8 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
         update.add_wheels(root / "rocm", [rocm_wheel(root)], now="2026-11-01T00:00:00Z")
         triton = None
         for number in range(COUNT):
-            patch.setitem(release_world._COMMITS, "pytorch", f"{number:x}" * 40)
-            patch.setattr(release_world, "ROCM", "7.9.9" if number == NOT_INSTALLABLE else ROCM)
+            patch.setitem(stores._COMMITS, "pytorch", f"{number:x}" * 40)
+            patch.setattr(stores, "ROCM", "7.9.9" if number == NOT_INSTALLABLE else ROCM)
             world = World(root / str(number), f"2.9.{number}", text=f"number = {number}\n")
             triton = triton or next(world.folder.glob("triton*"))
             if number != NOT_INSTALLABLE:
@@ -238,9 +238,9 @@ def test_sets_that_are_served_over_http(
     bench: Bench, script: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Of a store that is no folder, where it is served must be known: the store says it."""
-    for name, value in s3_servers.environment(s3_servers.moto()).items():
+    for name, value in servers.environment(servers.moto()).items():
         monkeypatch.setenv(name, value)
-    store = open_store(f"s3://{s3_servers.a_bucket()}/bisect", os.environ)
+    store = open_store(f"s3://{servers.a_bucket()}/bisect", os.environ)
     for number in (3, 4, 5):
         stage.stage_set(store, bench.plans[number], now=created(number))
     words = bench.words(script, "--json", good=3, bad=5)

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import miniature
 import pytest
+from commands import Ended
 from finished_demo import ARCHIVE, LIBRARY, Demo, required, split_torch, targets_in
-from programs import Ended
 from uv import find_uv_bin
 
 pytestmark = [pytest.mark.contract_slow, pytest.mark.slow, pytest.mark.network]

@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from snakemake_runs import has_wheel, start, write_workflow
-from tiny_projects import TAG, TARGET, World, finish, made_world, world
+from projects import TAG, TARGET, World, finish, made_world, world
+from runs import has_wheel, start, write_workflow
 
 from rocm_wheels.core import errors
 from rocm_wheels.pipeline import plan

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from source_trees import GIT
-from tiny_projects import TAG, World, made_world, world
+from projects import TAG, World, made_world, world
+from sources import GIT
 
 pytestmark = [
     pytest.mark.contract_slow,

@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from tiny_projects import World, finish, made_world, world
+from projects import World, finish, made_world, world
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
 __all__ = ["made_world", "world"]

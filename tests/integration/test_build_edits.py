@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tiny_projects import World, made_world, world
+from projects import World, made_world, world
 
 pytestmark = [pytest.mark.contract_slow, pytest.mark.slow, pytest.mark.network]
 __all__ = ["made_world", "world"]

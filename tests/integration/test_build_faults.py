@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from flaky_server import serve_requests
-from programs import Ended
-from source_trees import GIT
-from tiny_projects import TAG, World, finish, made_world, wait_until, world
+from commands import Ended
+from projects import TAG, World, finish, made_world, wait_until, world
+from servers import serve_requests
+from sources import GIT
 
 from rocm_wheels.sources.lock import digest_lock, read_lock
 

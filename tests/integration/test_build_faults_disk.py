@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tiny_projects import TAG, World, made_world, world
+from projects import TAG, World, made_world, world
 
 pytestmark = [
     pytest.mark.slow,

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tiny_projects import TAG, World, finish, made_world, wait_until, world
+from projects import TAG, World, finish, made_world, wait_until, world
 
 from rocm_wheels.pipeline import run_record
 

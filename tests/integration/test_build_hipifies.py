@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from programs import Ended
-from source_trees import CLONE, Upstream
+from commands import Ended
+from sources import CLONE, Upstream
 
 pytestmark = pytest.mark.contract
 

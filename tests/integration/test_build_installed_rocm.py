@@ -11,10 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from installed_rocm import make_torch_tree
-from programs import Ended
-from small_rocm import lay_out
-from tiny_projects import TAG, TARGET, World, made_world, make_tree, world
+from commands import Ended
+from projects import TAG, TARGET, World, made_world, make_tree, world
+from rocm import lay_out, make_torch_tree
 
 from rocm_wheels.audit import audited_wheel, verify
 from rocm_wheels.models import project

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from programs import Ended
-from source_trees import ALL, CLONE, Upstream, content, write_lock
+from commands import Ended
+from sources import ALL, CLONE, Upstream, content, write_lock
 
 from rocm_wheels.core import errors
 from rocm_wheels.pipeline import source_checks

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from programs import Ended
-from source_trees import GIT
-from tiny_projects import TAG, World, made_world, world
+from commands import Ended
+from projects import TAG, World, made_world, world
+from sources import GIT
 
 from rocm_wheels.core import process
 from rocm_wheels.package import provenance

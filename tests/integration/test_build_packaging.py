@@ -16,8 +16,8 @@ from typing import Any
 
 import miniature
 import pytest
+from commands import Ended
 from finished_demo import Demo, targets_in
-from programs import Ended
 
 from rocm_wheels.wheels import dist_info, rewrite, wheel_code
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tiny_projects import TAG, World, made_world, wait_until, world
+from projects import TAG, World, made_world, wait_until, world
 
 _ = made_world, world  # fixtures
 

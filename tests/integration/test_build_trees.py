@@ -18,8 +18,9 @@ from typing import Any
 
 import psutil
 import pytest
-from small_project import Make, base, compiled, library, make, python, recipe, source, status
-from source_trees import GIT, commit_files
+from projects import Make, base, compiled, make, python, recipe, source, status
+from projects import built_library as library
+from sources import GIT, commit_files
 from uv import find_uv_bin
 
 from rocm_wheels.compile import build_trees

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from source_trees import ODD, Tree, Upstream, content, isolated_environment, times
+from sources import ODD, Tree, Upstream, content, isolated_environment, times
 
 from rocm_wheels.core import errors
 from rocm_wheels.sources import checkout, pins

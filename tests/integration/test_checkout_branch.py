@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from programs import Ended
-from source_trees import Upstream, write_files
+from commands import Ended
+from sources import Upstream, write_files
 
 pytestmark = pytest.mark.contract
 

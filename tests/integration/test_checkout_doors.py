@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from programs import Ended
-from source_trees import CLONE, Upstream, content
+from commands import Ended
+from sources import CLONE, Upstream, content
 
 TORCH, AUDIO = "pytorch_torch_repo.py", "pytorch_audio_repo.py"
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from source_trees import Upstream, isolated_environment
+from sources import Upstream, isolated_environment
 
 from rocm_wheels.core import errors
 from rocm_wheels.sources import git, trees

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from crash import CutPrograms, killed_at_events, points, sample
-from source_trees import Tree, Upstream, content
+from sources import Tree, Upstream, content
 
 from rocm_wheels.sources import checkout
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from source_trees import ALL, Upstream, content, write_lock
+from sources import ALL, Upstream, content, write_lock
 
 from rocm_wheels.sources import patches
 

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from source_trees import Tree, Upstream
+from sources import Tree, Upstream
 
 from rocm_wheels.models import project
 from rocm_wheels.sources import checkout, tree_status

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from filelock import FileLock
-from source_trees import ALL, COMPANIONS, Upstream
+from sources import ALL, COMPANIONS, Upstream
 
 
 @pytest.mark.contract

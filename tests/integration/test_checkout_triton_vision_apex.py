@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from source_trees import CLONE, TRITON_PIN, Upstream, write_files
+from sources import CLONE, TRITON_PIN, Upstream, write_files
 
 pytestmark = pytest.mark.contract
 

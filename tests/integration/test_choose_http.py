@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from audit_wheels import Draft, library
-from choose_indexes import RELEASE, Shelf, machine
-from index_server import IndexServer, serve_folder
+from servers import RELEASE, IndexServer, Shelf, machine, serve_folder
+from wheels import Draft, library
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.index import reader

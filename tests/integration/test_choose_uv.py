@@ -16,8 +16,8 @@ from typing import Any
 from urllib.parse import unquote
 
 import pytest
-from index_server import serve_folder
 from packaging.tags import platform_tags, sys_tags
+from servers import serve_folder
 from uv import find_uv_bin
 
 from rocm_wheels.core import errors

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from source_trees import MIDDLE, Tree, Upstream
+from sources import MIDDLE, Tree, Upstream
 
 from rocm_wheels.compile import build_request, frontend, sdk_tree
 from rocm_wheels.models import project

@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from small_project import Make, base, compiled, library, make, python, recipe, source, status
-from source_trees import GIT
+from projects import Make, base, compiled, make, python, recipe, source, status
+from projects import built_library as library
+from sources import GIT
 
 from rocm_wheels.compile import failure, generated_files, sdk_tree
 from rocm_wheels.core import errors

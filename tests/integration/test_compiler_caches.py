@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from s3_servers import a_bucket, environment, moto
-from small_rocm import ENV, another, small_sdk
+from rocm import ENV, another, small_sdk
+from servers import a_bucket, environment, moto
 
 from rocm_wheels.compile import cache_trust, compiler_cache, sdk_tree
 from rocm_wheels.core import errors

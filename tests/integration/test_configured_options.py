@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_project import Make, base, compiled, make, recipe, source
-from source_trees import GIT
+from projects import Make, base, compiled, make, recipe, source
+from sources import GIT
 from uv import find_uv_bin
 
 from rocm_wheels.compile import failure

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from programs import Ended
-from source_trees import CLONE, Upstream
+from commands import Ended
+from sources import CLONE, Upstream
 
 from rocm_wheels.sources import trees
 

@@ -21,9 +21,9 @@ import miniature
 import pytest
 from docs_pages import list_blocks
 from finished_demo import Demo, changed_since, dist_info_file, run_demo, snapshot, targets_in
-from sbom_schema import require_valid
-from source_trees import CLONE
+from sources import CLONE
 from warm_python import warm_python
+from wheels import require_valid
 
 from rocm_wheels.wheels import sbom
 from rocm_wheels.wheels.statement import TOOL_URN

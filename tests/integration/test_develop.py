@@ -13,9 +13,9 @@ from typing import Any
 
 import miniature
 import pytest
+from commands import Ended
 from finished_demo import Demo
-from programs import Ended
-from source_trees import CLONE
+from sources import CLONE
 
 from rocm_wheels.core import process
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import miniature
 import pytest
-import s3_servers
+import servers
 from docs_pages import CLONE, PAGES, DocsBlock, list_blocks
 from finished_demo import Demo
 from warm_python import warm_python, write_script
@@ -51,7 +51,7 @@ def test_lines_of_a_release_pass_the_gate(demo: Demo, programs: Path, tmp_path: 
     for place, link in {"wheels": "dist", "sources.lock.json": "set.lock"}.items():
         (tmp_path / link).symlink_to(demo.folder / place)
     env = {variables.GFX_VARIABLES[0]: miniature.TARGETS[0]}
-    store, moto = f"s3://{s3_servers.a_bucket()}/rocm", s3_servers.environment(s3_servers.moto())
+    store, moto = f"s3://{servers.a_bucket()}/rocm", servers.environment(servers.moto())
     assert "AWS_ENDPOINT_URL" in moto and "`AWS_ENDPOINT_URL`" in (CLONE / "README.md").read_text()
     env |= moto
     lines = lines_of_a_release("docs/pages/how-to/release.md", demo, store)

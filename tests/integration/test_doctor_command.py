@@ -13,8 +13,8 @@ import venv
 from pathlib import Path
 
 import pytest
-from binary_writer import bundle, elf, hip
-from installed_trees import install, install_torch
+from binaries import bundle, elf, hip
+from pythons import install, install_torch
 from uv import find_uv_bin
 
 from rocm_wheels.cli import boundary, machine

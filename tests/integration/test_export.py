@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from programs import Ended
-from source_trees import DEEP, MIDDLE, ODD, Tree, Upstream, content
+from commands import Ended
+from sources import DEEP, MIDDLE, ODD, Tree, Upstream, content
 
 pytestmark = pytest.mark.contract
 

@@ -15,10 +15,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from archive_reader import read_members, read_packed
-from audit_wheels import Draft
-from binary_writer import HOST, bundle, code_object, compress, hip
-from sbom_schema import require_valid
+from binaries import HOST, bundle, code_object, compress, hip
+from wheels import Draft, read_members, read_packed, require_valid
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.device_code import code_objects
@@ -401,7 +399,7 @@ def test_what_is_no_thin_torch_is_refused(world: World, tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def windows_world(tmp_path_factory: pytest.TempPathFactory) -> World:
     """The same of DLLs that clang links: torch_hip needs libhipblas, that rocblas, that amdhip64_7."""
-    from small_rocm import install_ziglang
+    from rocm import install_ziglang
 
     zig, folder = install_ziglang(tmp_path_factory) / "zig", tmp_path_factory.mktemp("dll")
     entries = [hip(target, code_object(target, size=1 << 16)) for target in TARGETS]

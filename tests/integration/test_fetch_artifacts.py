@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import s3_servers
+import servers
 from crash import killed_at_events
-from flaky_server import FileServer, serving
-from rocm_artifacts import add, compressed, make_artifacts, pack, packed_tree, page, put, with_digests
+from rocm import add, compressed, make_artifacts, pack, packed_tree, page, put, with_digests
+from servers import FileServer, serving
 from warm_python import warm_python
 
 from rocm_wheels.cli import boundary, main
@@ -46,9 +46,9 @@ def nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.fixture
 def s3(monkeypatch: pytest.MonkeyPatch) -> str:
-    for name, value in s3_servers.environment(s3_servers.moto()).items():
+    for name, value in servers.environment(servers.moto()).items():
         monkeypatch.setenv(name, value)
-    return s3_servers.moto()
+    return servers.moto()
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def fetch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Fetch:
 
 def number() -> str:
     """A run that no other test has."""
-    return s3_servers.a_bucket().removeprefix("bucket-") + "0000"
+    return servers.a_bucket().removeprefix("bucket-") + "0000"
 
 
 def names(server: FileServer) -> list[str]:
@@ -113,9 +113,9 @@ def test_a_folder_of_more_than_one_page_is_listed_whole(
     fetch: Fetch, s3: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MOTO_S3_DEFAULT_MAX_KEYS", "10")
-    bucket, asked = s3_servers.a_bucket(), []
+    bucket, asked = servers.a_bucket(), []
     put(bucket, "1-linux", {f"part{n}_lib_generic.tar.zst": b"x" for n in range(23)})
-    with s3_servers.bad_line(lambda _, path: asked.append(path) or "") as line:  # type: ignore[func-returns-value]
+    with servers.bad_line(lambda _, path: asked.append(path) or "") as line:  # type: ignore[func-returns-value]
         monkeypatch.setenv("AWS_ENDPOINT_URL", line.url)
         got, said = fetch("--source", f"s3://{bucket}/1-linux", "--dry-run")
     assert len(got) == 23 and "23 archives, 23 B" in said
@@ -145,7 +145,7 @@ def test_a_public_bucket_is_read_without_credentials(
 ) -> None:
     import json
 
-    bucket = s3_servers.a_bucket()
+    bucket = servers.a_bucket()
     put(bucket, "1-linux", files)
     said = [*("--source", f"s3://{bucket}/1-linux"), "base_lib"]
     asked: list[str] = []
@@ -154,7 +154,7 @@ def test_a_public_bucket_is_read_without_credentials(
         asked.append(path)
         return ""
 
-    with s3_servers.bad_line(note) as line:
+    with servers.bad_line(note) as line:
         monkeypatch.setenv("AWS_ENDPOINT_URL", line.url)
         assert fetch(*said)[0] == ["base_lib_generic"]
         assert any("X-Amz-Signature" in path for path in asked)
@@ -166,8 +166,8 @@ def test_a_public_bucket_is_read_without_credentials(
             "Resource": f"arn:aws:s3:::{bucket}/*",
         }
         policy = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
-        s3_servers._client(s3_servers.moto()).call("put_bucket_policy", Bucket=bucket, Policy=policy)
-        s3_servers._client(s3_servers.moto()).call("put_bucket_acl", Bucket=bucket, ACL="public-read")
+        servers._client(servers.moto()).call("put_bucket_policy", Bucket=bucket, Policy=policy)
+        servers._client(servers.moto()).call("put_bucket_acl", Bucket=bucket, ACL="public-read")
         monkeypatch.delenv("AWS_ACCESS_KEY_ID")
         monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
         assert fetch(*said, to="without")[0] == ["base_lib_generic"]
@@ -179,9 +179,9 @@ def test_a_bucket_that_is_not_there_or_closed_is_said(
 ) -> None:
     said = fetch("--source", "s3://no-bucket-of-that-name/1-linux", code=11)[1]
     assert "cannot be listed" in said and "there is no bucket" in said
-    with s3_servers.bad_line(lambda *_: "403 AccessDenied") as line:
+    with servers.bad_line(lambda *_: "403 AccessDenied") as line:
         monkeypatch.setenv("AWS_ENDPOINT_URL", line.url)
-        said = fetch("--source", f"s3://{s3_servers.a_bucket()}/1-linux", code=11)[1]
+        said = fetch("--source", f"s3://{servers.a_bucket()}/1-linux", code=11)[1]
     assert "403 AccessDenied" in said
 
 
@@ -189,7 +189,7 @@ def test_a_bucket_that_is_not_there_or_closed_is_said(
 def test_the_line_to_a_bucket_may_break(
     fetch: Fetch, s3: str, files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bucket = s3_servers.a_bucket()
+    bucket = servers.a_bucket()
     put(bucket, "1-linux", files)
     faults = {"list-type": ["503", "lost"], BLAS: ["half", "503"], f"{BLAS}.sha256sum": ["503"]}
 
@@ -198,7 +198,7 @@ def test_the_line_to_a_bucket_may_break(
         mine = faults.get(key) or (faults["list-type"] if "list-type" in path else [])
         return mine.pop(0) if mine else ""
 
-    with s3_servers.bad_line(fail) as line:
+    with servers.bad_line(fail) as line:
         monkeypatch.setenv("AWS_ENDPOINT_URL", line.url)
         assert fetch("--source", f"s3://{bucket}/1-linux", "blas_lib")[0] == [
             *("blas_lib_generic", "blas_lib_gfx1100", "blas_lib_gfx942"),
@@ -492,7 +492,7 @@ def test_no_room_is_said_before_anything_is_fetched(
     """Of a page the sizes are not known; of a bucket they are."""
     from rocm_wheels.sdk import fetch_artifacts
 
-    bucket = s3_servers.a_bucket()
+    bucket = servers.a_bucket()
     put(bucket, "1-linux", files)
     monkeypatch.setattr(fetch_artifacts, "measure_free_space", lambda _: 10)
     assert "has room for 10 B" in fetch("--source", f"s3://{bucket}/1-linux", "blas", code=11)[1]

@@ -14,13 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from archive_reader import read_members
-from audit_wheels import Draft, library
 from crash import run_on_full_disk
-from index_server import serve_folder
-from release_world import FAMILY, NEWER, NOW, OLDER, TAG, a_lock, rocm_wheel, several_drafts
-from s3_servers import a_bucket, environment, moto
+from servers import a_bucket, environment, moto, serve_folder
+from stores import FAMILY, NEWER, NOW, OLDER, TAG, a_lock, rocm_wheel, several_drafts
 from uv import find_uv_bin
+from wheels import Draft, library, read_members
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import errors, process

@@ -11,14 +11,14 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from programs import Ended
-from source_trees import CLONE, commit_files
-from tiny_projects import FRONT_END, TARGET, World, finish
+from commands import Ended
+from projects import FRONT_END, TARGET, World, finish
+from sources import CLONE, commit_files
 from uv import find_uv_bin
 
 pytestmark = [pytest.mark.contract_slow, pytest.mark.slow, pytest.mark.network]
 __all__ = ["made_world", "world"]
-from tiny_projects import made_world, world  # noqa: E402
+from projects import made_world, world  # noqa: E402
 
 
 def write_recipe(folder: Path) -> None:

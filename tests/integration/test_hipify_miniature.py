@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from commands import run_program
 from miniature import SOURCE, fetch_hipify, make_repositories
-from programs import run_program
-from source_trees import content, isolated_environment, times
+from sources import content, isolated_environment, times
 from warm_python import warm_python
 
 from rocm_wheels.models import project

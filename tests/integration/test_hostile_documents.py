@@ -17,14 +17,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-from attacked_sets import PATHS, Attacked, is_same_result, overwrite, stage_attacked
-from document_mutations import OUTSIDE, Mutation, mutate_html, mutate_json, mutate_toml
-from edited_documents import reseal
-from index_wheels import NOW, variant, wheel
-from planned_runs import make_facts, settled
-from promoted_sets import linked
-from release_world import a_lock
-from run_records import night
+from documents import OUTSIDE, Mutation, mutate_html, mutate_json, mutate_toml, reseal
+from runs import make_facts, night, settled
+from stores import PATHS, Attacked, a_lock, is_same_result, linked, overwrite, stage_attacked
+from wheels import NOW, variant, wheel
 
 from rocm_wheels.cli import boundary, config, main
 from rocm_wheels.core import errors

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from source_trees import MIDDLE, Upstream, enter
+from sources import MIDDLE, Upstream, enter
 
 from rocm_wheels.cli import boundary
 from rocm_wheels.cli.checkout import make_recipe_group

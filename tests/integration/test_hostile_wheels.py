@@ -17,10 +17,9 @@ from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
-from audit_wheels import Draft, library, torch_draft
-from greedy_files import list_greedy_files
-from hostile_wheels import Attack, list_attacks, rewrite
-from release_world import FAMILY, World, drafts
+from hostile_wheels import Attack, list_attacks, list_greedy_files, rewrite
+from stores import FAMILY, World, drafts
+from wheels import Draft, library, torch_draft
 
 from rocm_wheels.cli import boundary, main
 

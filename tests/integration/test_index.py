@@ -17,13 +17,11 @@ from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
 
 import pytest
-from audit_wheels import Draft
 from crash import killed_at_events, run_on_full_disk
-from flaky_server import serve_requests
-from index_server import IndexServer, serve_folder
-from index_wheels import NOW, Properties, drop, files, make_object, variant, wheel
+from servers import IndexServer, serve_folder, serve_requests
 from uv import find_uv_bin
 from warm_python import warm_python
+from wheels import NOW, Draft, Properties, drop, files, make_object, variant, wheel
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import errors

@@ -11,9 +11,8 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
-from flaky_server import Answer, FileServer, FlakyServer, serve_requests, serving
-from index_server import serve_folder
-from index_wheels import NOW, Properties, variant, wheel
+from servers import Answer, FileServer, FlakyServer, serve_folder, serve_requests, serving
+from wheels import NOW, Properties, variant, wheel
 
 from rocm_wheels.cli import boundary, index
 from rocm_wheels.index import reader, update, verify

@@ -11,17 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from audit_wheels import Draft
-from flaky_server import FileServer, serving
-from index_server import IndexHandler, IndexServer
-from index_wheels import SCHEMA, wheel
-from install_world import (
+from pythons import (
     CUDA,
     ROCM,
     TAG,
     Environment,
     document,
-    library,
     make_environment,
     multi_arch,
     pypi,
@@ -30,6 +25,11 @@ from install_world import (
     served_index,
     torch,
 )
+from pythons import (
+    library_behind as library,
+)
+from servers import FileServer, IndexHandler, IndexServer, serving
+from wheels import SCHEMA, Draft, wheel
 
 from rocm_wheels.cli import boundary
 from rocm_wheels.cli.install import install_command

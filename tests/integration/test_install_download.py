@@ -16,9 +16,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from flaky_server import FileServer, serving
-from index_wheels import wheel
 from packaging.version import Version
+from servers import FileServer, serving
+from wheels import wheel
 
 from rocm_wheels.core import download, errors
 from rocm_wheels.index import reader

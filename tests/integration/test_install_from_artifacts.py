@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import s3_servers
+import servers
 from crash import killed_at_events
-from flaky_server import FileServer, serving
-from rocm_artifacts import add, pack, packed_tree, page, put, with_digests
+from rocm import add, pack, packed_tree, page, put, with_digests
+from servers import FileServer, serving
 from warm_python import warm_python
 
 from rocm_wheels.cli import boundary, main
@@ -37,7 +37,7 @@ def nobody(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def s3(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in s3_servers.environment(s3_servers.moto()).items():
+    for name, value in servers.environment(servers.moto()).items():
         monkeypatch.setenv(name, value)
 
 

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from index_server import IndexServer
-from index_wheels import wheel
-from install_world import CUDA, Environment, make_environment, multi_arch, rocm_sources, served_index, torch
+from pythons import CUDA, Environment, make_environment, multi_arch, rocm_sources, served_index, torch
+from servers import IndexServer
+from wheels import wheel
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import installation, toml_reader

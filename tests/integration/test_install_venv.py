@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 from crash import killed_at_events
-from index_wheels import wheel
-from install_world import torch
+from pythons import torch
+from wheels import wheel
 
 from rocm_wheels.cli import boundary
 from rocm_wheels.cli.install import install_command

@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import BinaryIO
 
 import pytest
-from audit_wheels import Draft
-from binary_writer import bundle, code_object, compress, elf, hip, kpack, pad
-from flaky_server import FileServer, serving
-from index_server import IndexHandler, IndexServer
-from index_wheels import wheel
-from install_world import CUDA, ROCM, TAG, Environment, library, make_environment, served_index, torch
+from binaries import bundle, code_object, compress, elf, hip, kpack, pad
+from pythons import CUDA, ROCM, TAG, Environment, make_environment, served_index, torch
+from pythons import library_behind as library
+from servers import FileServer, IndexHandler, IndexServer, serving
+from wheels import Draft, wheel
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core.files import hash_file

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from programs import Ended
-from source_trees import Upstream
+from commands import Ended
+from sources import Upstream
 
 pytestmark = pytest.mark.contract
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flaky_server import FileServer, GitServer, serving
-from source_trees import TRITON_PIN, Upstream, write_files
+from servers import FileServer, GitServer, serving
+from sources import TRITON_PIN, Upstream, write_files
 
 from rocm_wheels.core import errors
 from rocm_wheels.sources.lock import format_manifest, read_lock

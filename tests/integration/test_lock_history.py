@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from source_trees import Upstream, isolated_environment
+from sources import Upstream, isolated_environment
 
 from rocm_wheels.cli import boundary
 from rocm_wheels.cli.lock import diff_command

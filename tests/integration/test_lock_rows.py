@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from source_trees import enter, isolated_environment
+from sources import enter, isolated_environment
 
 from rocm_wheels.ci.matrix import list_line_projects
 from rocm_wheels.cli import boundary, matrix

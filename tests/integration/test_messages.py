@@ -16,11 +16,9 @@ from pathlib import Path
 from string import Template
 
 import pytest
-from audit_wheels import torch_draft
-from command_lines import load_program
-from index_wheels import NOW, wheel
-from messages import FOLDER, generalize, read_entries, require_entries, require_good_failure
-from source_trees import CLONE, TRITON_PIN, Upstream, enter, write_files, write_lock
+from commands import FOLDER, generalize, load_program, read_entries, require_entries, require_good_failure
+from sources import CLONE, TRITON_PIN, Upstream, enter, write_files, write_lock
+from wheels import NOW, torch_draft, wheel
 
 from rocm_wheels.cli import boundary
 from rocm_wheels.index import update

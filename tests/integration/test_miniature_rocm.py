@@ -12,7 +12,7 @@ from pathlib import Path
 
 import miniature
 import pytest
-from small_rocm import ENV, SOURCE, TARGETS, beside_ziglang, lay_out
+from rocm import ENV, SOURCE, TARGETS, beside_ziglang, lay_out
 
 from rocm_wheels.core import errors
 from rocm_wheels.device_code import code_objects

@@ -10,8 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from flaky_server import GitServer, serving
-from source_trees import Tree, Upstream, content
+from servers import GitServer, serving
+from sources import Tree, Upstream, content
 from warm_python import warm_python
 
 from rocm_wheels.cli import boundary, main

@@ -15,8 +15,8 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
-from audit_wheels import Draft
-from flaky_server import Answer, FlakyServer, serving
+from servers import Answer, FlakyServer, serving
+from wheels import Draft
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.index import reader

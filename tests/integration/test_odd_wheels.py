@@ -17,8 +17,8 @@ from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
-from our_pip import OLD_PIPS, UV, get_pip
-from release_world import FAMILY, TAG, World, drafts
+from pythons import OLD_PIPS, UV, get_pip
+from stores import FAMILY, TAG, World, drafts
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from odd_wheels import SmallWheel, list_odd_wheels

@@ -8,8 +8,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
-from nights import FAMILY, Night
-from release_world import NOW, PYTHON, ROCM
+from stores import FAMILY_OF_NIGHTS as FAMILY
+from stores import NOW, PYTHON, ROCM, Night
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.release import queries, store_paths, verdict

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from crash import CutPrograms, in_a_process, points
-from source_trees import DEEP, MIDDLE, Tree, Upstream, content
+from sources import DEEP, MIDDLE, Tree, Upstream, content
 
 from rocm_wheels.core import errors
 from rocm_wheels.sources import trees

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from rocm_artifacts import make_artifacts
+from rocm import make_artifacts
 from warm_python import warm_python
 
 from rocm_wheels.core import installation

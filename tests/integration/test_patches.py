@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from source_trees import DEEP, MIDDLE, ODD, Tree, Upstream, times
+from sources import DEEP, MIDDLE, ODD, Tree, Upstream, times
 
 from rocm_wheels.core import errors
 from rocm_wheels.models import project

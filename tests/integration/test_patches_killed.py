@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from crash import CutPrograms, points, sample
-from source_trees import DEEP, Tree, Upstream, content
+from sources import DEEP, Tree, Upstream, content
 
 pytestmark = pytest.mark.contract_slow
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from attacked_sets import PATHS, Attacked, stage_attacked
+from stores import PATHS, Attacked, stage_attacked
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.release import channel as channels

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from source_trees import commit_files
+from sources import commit_files
 
 from rocm_wheels.cli import build, build_options
 from rocm_wheels.core import errors

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from small_rocm import ENV, another, small_sdk
+from rocm import ENV, another, small_sdk
 
 from rocm_wheels.compile import sdk_tree
 from rocm_wheels.core import errors

@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import s3_servers
+import servers
 from crash import FaultyStore, Killed, Watched
-from promoted_sets import PAGES, PATHS, Sets, abandon, channel_of, linked, promote, promoter, sets
-from release_world import FAMILY
+from stores import FAMILY, PAGES, PATHS, Sets, abandon, channel_of, linked, promote, promoter, sets
 
 from rocm_wheels.core import errors, parallel
 from rocm_wheels.release.channel import ChannelChange
@@ -170,7 +169,7 @@ KILLED = """
 import os, sys
 sys.path[:0] = {path!r}
 from pathlib import Path
-import promoted_sets
+import stores
 from rocm_wheels.release.wheel_set import find_set
 os.fsync = lambda _: None
 for number, write in enumerate({writes!r}):
@@ -178,8 +177,8 @@ for number, write in enumerate({writes!r}):
     if not child:
         fault = "kill -9 after" if write.startswith("remove") else "kill -9 in"
         place = Path({place!r}) / str(number)
-        store = promoted_sets.Sets.store(place, write, fault)
-        promoted_sets.promote(store, find_set(store, {new!r}))
+        store = stores.Sets.store(place, write, fault)
+        stores.promote(store, find_set(store, {new!r}))
         os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -9, write
 """
@@ -278,11 +277,11 @@ class Bucket:
 
     sets: Sets
     shown: Path
-    name: str = field(default_factory=s3_servers.a_bucket)
+    name: str = field(default_factory=servers.a_bucket)
     seen: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.store, start = s3_servers.a_store(bucket=self.name), folder.FolderStore(self.sets.place)
+        self.store, start = servers.a_store(bucket=self.name), folder.FolderStore(self.sets.place)
         paths = [one.path for one in start.listing(FAMILY)]
         parallel.run_in_parallel(lambda path: self.store.create(path, self.sets.place / path), paths)
         promote(self.sets.store(self.shown), self.sets.documents[1])  # its files are there
@@ -344,8 +343,8 @@ def test_promote_on_s3_over_a_bad_line_and_raced(sets: Sets, tmp_path: Path) -> 
         seen[0] += 1
         return faults[seen[0] // 4 % 3] if seen[0] % 4 == 0 else ""
 
-    with s3_servers.bad_line(fault) as line:
-        store = s3_servers.a_store(line.url, bucket=bucket.name)
+    with servers.bad_line(fault) as line:
+        store = servers.a_store(line.url, bucket=bucket.name)
         assert promote(store, new).channel.current == new.id
     bucket.look()
     assert bucket.seen == ["new"]

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 from crash import FaultyStore, Killed
-from judged_sets import said
-from release_world import FAMILY, NOW, World, drafts
+from documents import said
+from stores import FAMILY, NOW, World, drafts
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.release import store_paths, wheel_set

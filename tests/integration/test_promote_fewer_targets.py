@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nights import Night, hours_ago, know, verified
+from stores import Night, hours_ago, know, verified
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.release import store_paths, wheel_set

@@ -13,11 +13,13 @@ from pathlib import Path
 
 import pytest
 from crash import FaultyStore, Killed, sample
-from promoted_sets import (
+from stores import (
+    FAMILY,
     PAGES,
     PASSED,
     PATHS,
     Sets,
+    World,
     abandon,
     channel_of,
     linked,
@@ -26,7 +28,6 @@ from promoted_sets import (
     sets,
     stage,
 )
-from release_world import FAMILY, World
 
 from rocm_wheels.core import errors
 from rocm_wheels.release import channel as channels

@@ -12,8 +12,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from audit_wheels import Draft, library
-from gpu_machines import MACHINES, machine, pci, text
+from machines import MACHINES, machine, pci, text
+from wheels import Draft, library
 
 from rocm_wheels.cli import boundary, packaging
 from rocm_wheels.gpus import detect, programs

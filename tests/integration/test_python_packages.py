@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from rocm_artifacts import add, library, make_artifacts
+from rocm import add, library, make_artifacts
 
 from rocm_wheels.binaries.elf import read_loader_info_of_file
 from rocm_wheels.core import errors, installation

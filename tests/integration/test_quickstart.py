@@ -20,9 +20,9 @@ from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
-from our_pip import copy_pip
 from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import Version
+from pythons import copy_pip
 from uv import find_uv_bin
 
 from rocm_wheels.core import errors, files

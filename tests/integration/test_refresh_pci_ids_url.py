@@ -12,7 +12,7 @@ from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
 
 import pytest
-from flaky_server import serve_requests
+from servers import serve_requests
 
 import refresh_pci_ids
 from rocm_wheels.gpus import pci

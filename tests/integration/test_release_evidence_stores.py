@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-import s3_servers
+import servers
 from crash import FaultyStore, Killed
-from judged_sets import NOW, a_set, put_set, said, wheel
+from documents import NOW, a_set, put_set, said, wheel
 
 from rocm_wheels.core import errors
 from rocm_wheels.release import gate, policy
@@ -23,7 +23,7 @@ POLICY = policy.Policy.model_validate({"channels": {"nightly": {"rules": {"audit
 
 @pytest.fixture(params=["folder", "s3"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    opened = folder.FolderStore(tmp_path) if request.param == "folder" else s3_servers.a_store()
+    opened = folder.FolderStore(tmp_path) if request.param == "folder" else servers.a_store()
     put_set(opened, SET)
     return opened
 
@@ -68,8 +68,8 @@ def test_what_happens_on_the_way_leaves_it_whole_or_not_there(store: Store, faul
 
 
 def test_an_answer_that_was_lost_writes_no_second_evidence():
-    bucket, lost = s3_servers.a_bucket(), iter(["lost", "", "lost"])
-    put_set(s3_servers.a_store(bucket=bucket), SET)
-    with s3_servers.bad_line(lambda method, _: next(lost, "") if method == "PUT" else "") as line:
-        assert add_evidence(s3_servers.a_store(line.url, bucket=bucket), SET, evidence())
-    assert known(s3_servers.a_store(bucket=bucket)) == [evidence()]
+    bucket, lost = servers.a_bucket(), iter(["lost", "", "lost"])
+    put_set(servers.a_store(bucket=bucket), SET)
+    with servers.bad_line(lambda method, _: next(lost, "") if method == "PUT" else "") as line:
+        assert add_evidence(servers.a_store(line.url, bucket=bucket), SET, evidence())
+    assert known(servers.a_store(bucket=bucket)) == [evidence()]

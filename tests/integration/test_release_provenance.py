@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from crash import FaultyStore
-from release_world import NOW, World, a_lock, add_statement, drafts
+from stores import NOW, World, a_lock, add_statement, drafts
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import errors

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from judged_sets import FAMILY, NOW, a_set, put_set, said, wheel
-from messages import take_down, transcript
+from commands import take_down, transcript
+from documents import FAMILY, NOW, a_set, put_set, said, wheel
 
 from rocm_wheels.cli import boundary, evidence, main
 from rocm_wheels.release import fsck, refresh, store_paths, wheel_set

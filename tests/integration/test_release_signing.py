@@ -15,7 +15,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
-from judged_sets import a_set, put_set, said, wheel
+from documents import a_set, put_set, said, wheel
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import errors, sigstore_bundle, ssh_signature

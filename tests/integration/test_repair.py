@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from archive_reader import read_members
-from audit_wheels import Draft, bundle, elf_header
-from source_trees import CLONE
+from sources import CLONE
+from wheels import Draft, bundle, elf_header, read_members
 
 from rocm_wheels.binaries import loader
 from rocm_wheels.cli import boundary, main

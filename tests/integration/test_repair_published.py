@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from published_wheels import download
+from wheels import download
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.wheels import edit, scan

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from audit_wheels import Draft
-from small_rocm import install_ziglang
+from rocm import install_ziglang
+from wheels import Draft
 
 from rocm_wheels.binaries import pe
 from rocm_wheels.cli import boundary, main

@@ -8,10 +8,10 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from index_server import serve_folder
-from index_wheels import NOW, files, wheel
-from our_pip import OLD_PIPS, get_pip
-from release_world import FAMILY, World
+from pythons import OLD_PIPS, get_pip
+from servers import serve_folder
+from stores import FAMILY, World
+from wheels import NOW, files, wheel
 
 from rocm_wheels.cli import boundary
 from rocm_wheels.cli.index import resolve_command

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from rocm_artifacts import make_artifacts
+from rocm import make_artifacts
 
 from rocm_wheels.core import errors, process, workspace
 from rocm_wheels.core.files import lock_folder

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import s3_servers
-from edited_documents import edit_sealed
-from release_world import FAMILY, NOW, ROCM, World, a_lock
+import servers
+from documents import edit_sealed
+from stores import FAMILY, NOW, ROCM, World, a_lock
 
 from rocm_wheels.cli import audit, boundary, main
 from rocm_wheels.core import errors
@@ -213,9 +213,9 @@ def test_a_key_that_cannot_sign_ends_it_before_anything_is_looked_at(
 def test_of_a_bucket_wheels_are_fetched_or_must_be_those_of_the_set(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    bucket = s3_servers.a_bucket()
-    store = s3_servers.a_store(bucket=bucket)
-    for name, value in s3_servers.environment(s3_servers.moto()).items():
+    bucket = servers.a_bucket()
+    store = servers.a_store(bucket=bucket)
+    for name, value in servers.environment(servers.moto()).items():
         monkeypatch.setenv(name, value)
     document = stage.stage_set(store, world.plan(), now=NOW).document
     other = World(tmp_path / "other", text="other bytes").folder

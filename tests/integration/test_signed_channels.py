@@ -16,11 +16,9 @@ from urllib.parse import quote
 
 import pytest
 from crash import FaultyStore, Killed, Watched, killed_at_writes
-from edited_documents import reseal
-from install_world import make_environment
-from judged_sets import policy, said
-from promoted_sets import PAGES, PASSED, PATHS, Sets, abandon, linked, sets, stage
-from release_world import FAMILY, TARGET, World
+from documents import policy, reseal, said
+from pythons import make_environment
+from stores import FAMILY, PAGES, PASSED, PATHS, TARGET, Sets, World, abandon, linked, sets, stage
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import errors, ssh_signature

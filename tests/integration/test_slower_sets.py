@@ -12,7 +12,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
-from release_world import FAMILY, TARGET, World
+from stores import FAMILY, TARGET, World
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.models.test_results import Results

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from release_world import FAMILY, NOW, TARGET, World
+from stores import FAMILY, NOW, TARGET, World
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import errors, process

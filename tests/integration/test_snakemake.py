@@ -12,9 +12,9 @@ import signal
 from pathlib import Path
 
 import pytest
-from programs import Ended
-from snakemake_runs import AUDIO, SMOKE, TORCH, TRITON, has_wheel, start, write_workflow
-from tiny_projects import World, made_world, world
+from commands import Ended
+from projects import World, made_world, world
+from runs import AUDIO, SMOKE, TORCH, TRITON, has_wheel, start, write_workflow
 
 pytestmark = pytest.mark.contract
 

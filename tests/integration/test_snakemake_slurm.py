@@ -12,9 +12,9 @@ import signal
 import subprocess
 
 import pytest
-from slurm_cluster import Cluster, cluster, missing
-from snakemake_runs import AUDIO, SMOKE, TORCH, TRITON, has_wheel, start, write_workflow
-from tiny_projects import World, made_world, wait_until, world
+from machines import Cluster, cluster, missing
+from projects import World, made_world, wait_until, world
+from runs import AUDIO, SMOKE, TORCH, TRITON, has_wheel, start, write_workflow
 
 _ = made_world, world, cluster  # fixtures
 

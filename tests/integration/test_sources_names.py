@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from source_trees import HIPIFY, Tree, Upstream, isolated_environment
+from sources import HIPIFY, Tree, Upstream, isolated_environment
 
 from rocm_wheels.core import errors
 from rocm_wheels.models import project

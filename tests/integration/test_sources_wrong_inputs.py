@@ -16,8 +16,8 @@ from pathlib import Path
 
 import click
 import pytest
-from messages import generalize, require_entries, require_good_failure
-from source_trees import Upstream
+from commands import generalize, require_entries, require_good_failure
+from sources import Upstream
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.cli.checkout import make_recipe_group

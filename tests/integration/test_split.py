@@ -18,10 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from archive_reader import read_members
-from audit_wheels import VERSION, Draft
-from binary_writer import HOST, bundle, compress, hip, kpack, wheel
-from fat_libraries import (
+from binaries import HOST, bundle, compress, hip, kpack, wheel
+from packaging.metadata import Metadata
+from rocm import (
     find_kernels,
     link_fat_dll,
     link_fat_library,
@@ -29,8 +28,7 @@ from fat_libraries import (
     load_library,
     map_dll,
 )
-from packaging.metadata import Metadata
-from sbom_schema import require_valid
+from wheels import VERSION, Draft, read_members, require_valid
 
 from rocm_wheels.binaries import elf, pe
 from rocm_wheels.cli import boundary, main
@@ -363,7 +361,7 @@ def test_libraries_of_other_linkers_are_split_and_joined(world: World, tmp_path:
 @pytest.mark.network
 def test_a_library_for_windows(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Looked at, not run: mapped as Windows does, its records lead to the archives, and joined to bundles."""
-    from small_rocm import install_ziglang
+    from rocm import install_ziglang
 
     bundles = [
         bundle(HOST, code("gfx1100", 0), code("gfx942", 0)),

@@ -16,21 +16,24 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-import s3_servers
+import servers
 from crash import FaultyStore, in_a_process, run_on_full_disk, sample
-from index_server import serve_folder
-from our_pip import PIP, UV
-from promoted_sets import (
+from pythons import PIP, UV
+from servers import serve_folder
+from stores import (
     LATER,
+    NOW,
+    ROCM,
+    World,
     killed_again_and_again,
     promote,
     promoter,
     require_whole,
+    rocm_wheel,
     small_plan,
     stage,
     visible,
 )
-from release_world import NOW, ROCM, World, rocm_wheel
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import errors, process
@@ -280,7 +283,7 @@ def test_what_a_set_has_lost_is_put_back_and_nothing_else_is_touched(
 @pytest.mark.contract
 @pytest.mark.parametrize("kind", ["folder", "s3"])
 def test_a_wheel_that_is_written_to_while_it_is_staged_is_never_in_a_store(kind: str, tmp_path: Path) -> None:
-    store = FolderStore(tmp_path / "store") if kind == "folder" else s3_servers.a_store()
+    store = FolderStore(tmp_path / "store") if kind == "folder" else servers.a_store()
     world = World(tmp_path / "world")
     plan = small_plan(world)
     triton = plan.wheels[0].path
@@ -326,7 +329,7 @@ def test_every_write_may_fail(plan: StagePlan, tmp_path: Path) -> None:
 
 
 def test_every_write_to_s3_may_be_the_last_one(small: StagePlan) -> None:
-    assert len(list(killed_again_and_again(s3_servers.a_store(), small))) >= 6  # some at a time are one
+    assert len(list(killed_again_and_again(servers.a_store(), small))) >= 6  # some at a time are one
 
 
 @pytest.mark.contract
@@ -349,7 +352,7 @@ def test_installers_never_see_half_a_set_whatever_write_was_the_last(plan: Stage
 @pytest.mark.parametrize("kind", ["folder", "s3"])
 @pytest.mark.usefixtures("no_power_cuts")
 def test_every_write_may_meet_somebody_who_is_faster(kind: str, small: StagePlan, tmp_path: Path) -> None:
-    store = FolderStore(tmp_path) if kind == "folder" else s3_servers.a_store()
+    store = FolderStore(tmp_path) if kind == "folder" else servers.a_store()
     assert not stage(Raced(store), small).new
     require_whole(store, small)
 
@@ -379,7 +382,7 @@ class Raced(FaultyStore):
 def test_two_who_stage_the_same_wheels_at_a_time_make_one_set(
     kind: str, small: StagePlan, tmp_path: Path
 ) -> None:
-    store = FolderStore(tmp_path) if kind == "folder" else s3_servers.a_store()
+    store = FolderStore(tmp_path) if kind == "folder" else servers.a_store()
     start = threading.Barrier(2)
 
     def work(now: str) -> bool:
@@ -438,12 +441,12 @@ def test_a_full_disk_is_named_and_filled_up_later(world: World, plan: StagePlan,
 @pytest.mark.parametrize("fault", ["503", "lost", "half"])
 def test_a_set_is_staged_over_a_bad_line(fault: str, small: StagePlan) -> None:
     """Every other answer to the same question is trouble; of each write the server sees, one counts."""
-    bucket, seen = s3_servers.a_bucket(), Counter[tuple[str, str]]()
+    bucket, seen = servers.a_bucket(), Counter[tuple[str, str]]()
 
     def faults(method: str, path: str) -> str:
         seen[method, path] += 1
         return fault if seen[method, path] % 2 and (fault != "half" or method == "GET") else ""
 
-    with s3_servers.bad_line(faults) as line:
-        assert stage(s3_servers.a_store(line.url, bucket=bucket), small).new
-    require_whole(s3_servers.a_store(bucket=bucket), small)
+    with servers.bad_line(faults) as line:
+        assert stage(servers.a_store(line.url, bucket=bucket), small).new
+    require_whole(servers.a_store(bucket=bucket), small)

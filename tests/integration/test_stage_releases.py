@@ -9,8 +9,8 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
-import s3_servers
-from release_world import FAMILY, NOW, ROCM, World
+import servers
+from stores import FAMILY, NOW, ROCM, World
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.release import stage, wheel_set
@@ -109,9 +109,9 @@ def test_what_is_known_of_sets_is_said(tmp_path: Path, capsys: pytest.CaptureFix
 def test_the_command_stages_to_s3_and_lists_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name, value in s3_servers.environment(s3_servers.moto()).items():
+    for name, value in servers.environment(servers.moto()).items():
         monkeypatch.setenv(name, value)
-    world, url = World(tmp_path), f"s3://{s3_servers.a_bucket()}/some/where"
+    world, url = World(tmp_path), f"s3://{servers.a_bucket()}/some/where"
     assert boundary.run_command(main.cli, world.words(url, "--json")) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["index"].endswith(f"/some/where/{FAMILY}/sets/{said['set']}/simple/")
@@ -141,9 +141,9 @@ def test_wrong_options_leave_nothing(
 def test_a_store_without_conditions_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    world, url = World(tmp_path), f"s3://{s3_servers.a_bucket()}/deaf"
-    with s3_servers.bad_line(lambda *_: "deaf") as line:
-        for name, value in s3_servers.environment(line.url).items():
+    world, url = World(tmp_path), f"s3://{servers.a_bucket()}/deaf"
+    with servers.bad_line(lambda *_: "deaf") as line:
+        for name, value in servers.environment(line.url).items():
             monkeypatch.setenv(name, value)
         assert boundary.run_command(main.cli, world.words(url)) == 15
         assert "does not honour conditional writes" in capsys.readouterr().err

@@ -8,9 +8,9 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
-from index_server import serve_folder
-from judged_sets import said
-from release_world import NEWER, NOW, OLDER, rocm_wheel, several_drafts
+from documents import said
+from servers import serve_folder
+from stores import NEWER, NOW, OLDER, rocm_wheel, several_drafts
 from uv import find_uv_bin
 
 from rocm_wheels.cli import boundary, main

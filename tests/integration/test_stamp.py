@@ -10,9 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from archive_reader import read_members
-from audit_wheels import Draft, library
 from variantlib.variant_dist_info import VariantDistInfo
+from wheels import Draft, library, read_members
 
 from rocm_wheels.cli import boundary, packaging
 from rocm_wheels.cli import wheel as wheel_commands

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from crash import in_a_process
-from source_trees import DEEP, MIDDLE, Tree, Upstream, content
+from sources import DEEP, MIDDLE, Tree, Upstream, content
 
 from rocm_wheels.core import errors
 from rocm_wheels.models.project import load_project

@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from attacked_sets import PATHS, Attacked, is_same_result, list_leaves, overwrite, stage_attacked
-from edited_documents import reseal
-from release_world import TARGET, World
+from documents import reseal
+from stores import PATHS, TARGET, Attacked, World, is_same_result, list_leaves, overwrite, stage_attacked
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.release import wheel_set

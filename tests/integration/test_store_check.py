@@ -15,12 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import s3_servers
+import servers
 from crash import FaultyStore, killed_at_writes
-from edited_documents import reseal
-from judged_sets import policy, said
-from promoted_sets import linked, stage
-from release_world import FAMILY, TARGET, World, a_lock, add_statement
+from documents import policy, reseal, said
+from stores import FAMILY, TARGET, World, a_lock, add_statement, linked, stage
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import errors
@@ -229,7 +227,7 @@ def test_a_damaged_file_is_named_and_comes_back(
 @pytest.mark.exhaustive
 def test_damaged_files_in_a_bucket_are_named_and_come_back(released: Released) -> None:
     """As in a folder: the store is another one, and what is looked at the same."""
-    store = fill(s3_servers.a_store(), released)
+    store = fill(servers.a_store(), released)
     for case in CASES:
         require_found(released, store, case)
 

@@ -10,12 +10,11 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
-import s3_servers
+import servers
 from crash import FaultyStore, Killed, Watched
-from judged_sets import policy as make_policy
-from judged_sets import said
-from promoted_sets import abandon, linked, stage
-from release_world import FAMILY, TARGET, World, a_lock
+from documents import policy as make_policy
+from documents import said
+from stores import FAMILY, TARGET, World, a_lock, abandon, linked, stage
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import errors, parallel
@@ -116,7 +115,7 @@ def staged(tmp_path_factory: pytest.TempPathFactory) -> Staged:
 def store(request: pytest.FixtureRequest, staged: Staged, tmp_path: Path) -> Store:
     if request.param == "folder":
         return staged.copy(tmp_path / "copy")
-    return staged.fill(s3_servers.a_store())
+    return staged.fill(servers.a_store())
 
 
 def test_what_nothing_needs_goes(staged: Staged, store: Store) -> None:

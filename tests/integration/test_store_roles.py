@@ -14,10 +14,10 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
 from crash import FaultyStore, Killed
-from judged_sets import said
-from promoted_sets import stage as stage_plan
-from release_world import FAMILY, TARGET, World
-from s3_servers import a_bucket, a_store, bad_line, environment
+from documents import said
+from servers import a_bucket, a_store, bad_line, environment
+from stores import FAMILY, TARGET, World
+from stores import stage as stage_plan
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import errors

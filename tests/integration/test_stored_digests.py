@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from crash import FaultyStore
-from release_world import FAMILY, NOW, World
-from s3_servers import a_store
+from servers import a_store
+from stores import FAMILY, NOW, World
 
 from rocm_wheels.release import stage, store_paths, stored_digests, verdict, wheel_set
 from rocm_wheels.stores import folder

@@ -10,8 +10,8 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-import s3_servers
-from store_promises import require_promises, send_in_parts
+import servers
+from stores import require_promises, send_in_parts
 
 from rocm_wheels.core import errors
 from rocm_wheels.stores import folder
@@ -28,7 +28,7 @@ from rocm_wheels.stores.store import (
 
 KINDS: dict[str, Callable[[Path], Store]] = {
     "folder": lambda path: folder.FolderStore(path / "store"),
-    "s3": lambda _: s3_servers.a_store(),
+    "s3": lambda _: servers.a_store(),
 }
 
 
@@ -71,7 +71,7 @@ def test_conditional_writes_are_probed(kind: str, tmp_path: Path) -> None:
 
 @pytest.mark.contract
 def test_a_store_without_conditions_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    store = s3_servers.a_store()
+    store = servers.a_store()
     ask = store._client.call
 
     def no_conditions(operation: str, **asked: object) -> object:
@@ -86,13 +86,13 @@ def test_a_store_without_conditions_is_refused(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.contract
 def test_a_large_file_goes_in_parts_and_comes_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    send_in_parts(s3_servers.a_store(), tmp_path, monkeypatch)
+    send_in_parts(servers.a_store(), tmp_path, monkeypatch)
 
 
 def test_a_large_file_that_changes_while_it_is_sent_is_never_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store, path = s3_servers.a_store(), tmp_path / "big"
+    store, path = servers.a_store(), tmp_path / "big"
     monkeypatch.setattr(store_s3, "PART_SIZE", 5 << 20)
     path.write_bytes(bytes(6 << 20))
     ask, asked = store._client.call, list[str]()
@@ -115,7 +115,7 @@ def test_a_large_file_that_changes_while_it_is_sent_is_never_seen(
 
 @pytest.mark.contract
 def test_listings_of_many_pages_hold_the_files_of_a_store_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    store = s3_servers.a_store()
+    store = servers.a_store()
     paths = [f"f{number}/a+{number}.whl" for number in range(5)]
     for path in paths:
         store.create(path, b"")
@@ -152,9 +152,9 @@ def _first(number: int, fault: str, methods: tuple[str, ...]) -> Callable[[str, 
 @pytest.mark.parametrize("fault", ["500", "503", "409 ConditionalRequestConflict", "lost"])
 @pytest.mark.parametrize("times", [1, 3])
 def test_writes_on_a_bad_line_happen_once(fault: str, times: int) -> None:
-    bucket = s3_servers.a_bucket()
-    with s3_servers.bad_line(_first(times, fault, ("PUT",))) as line:
-        store = s3_servers.a_store(line.url, bucket=bucket)
+    bucket = servers.a_bucket()
+    with servers.bad_line(_first(times, fault, ("PUT",))) as line:
+        store = servers.a_store(line.url, bucket=bucket)
         tag = store.create("a", b"one")
         assert store.read("a").tag == tag
         line.faults = _first(times, fault, ("PUT",))
@@ -169,7 +169,7 @@ def test_parts_that_a_conflict_took_are_sent_again_where_nobody_else_was_faster(
     """S3 answers 409 while another write of the file is under way, and forgets the upload."""
     monkeypatch.setattr(store_s3, "PART_SIZE", 5 << 20)
     (tmp_path / "big").write_bytes(bytes(6 << 20))
-    direct, conflicts = s3_servers.a_store(), list[str]()
+    direct, conflicts = servers.a_store(), list[str]()
 
     def take_parts(method: str, url: str) -> str:
         query = parse_qs(urlsplit(url).query)
@@ -181,8 +181,8 @@ def test_parts_that_a_conflict_took_are_sent_again_where_nobody_else_was_faster(
             direct.create("big", b"theirs")
         return "409 ConditionalRequestConflict"
 
-    with s3_servers.bad_line(take_parts) as line:
-        store = s3_servers.a_store(line.url, bucket=direct._bucket)
+    with servers.bad_line(take_parts) as line:
+        store = servers.a_store(line.url, bucket=direct._bucket)
         if is_theirs:
             with pytest.raises(AlreadyInStoreError):
                 store.create("big", tmp_path / "big")
@@ -193,11 +193,11 @@ def test_parts_that_a_conflict_took_are_sent_again_where_nobody_else_was_faster(
 
 
 def test_a_conflict_without_end_is_somebody_elses_write_where_it_is_there() -> None:
-    direct = s3_servers.a_store()
-    with s3_servers.bad_line(
+    direct = servers.a_store()
+    with servers.bad_line(
         lambda method, _path: "409 ConditionalRequestConflict" if method == "PUT" else ""
     ) as line:
-        store = s3_servers.a_store(line.url, bucket=direct._bucket)
+        store = servers.a_store(line.url, bucket=direct._bucket)
         with pytest.raises(errors.ReleaseError, match="cannot write") as stuck:
             store.create("a", b"ours")
         assert not isinstance(stuck.value, AlreadyInStoreError)
@@ -215,8 +215,8 @@ def test_a_conflict_without_end_is_somebody_elses_write_where_it_is_there() -> N
 
 @pytest.mark.parametrize("refusal", ["412 PreconditionFailed", "404 NoSuchKey"])
 def test_whose_write_it_was_is_not_guessed_where_the_server_says_no_more(refusal: str) -> None:
-    with s3_servers.bad_line(lambda method, _path: refusal if method == "PUT" else "503") as line:
-        store = s3_servers.a_store(line.url)
+    with servers.bad_line(lambda method, _path: refusal if method == "PUT" else "503") as line:
+        store = servers.a_store(line.url)
         for tag in (None, '"of-somebody"'):
             with pytest.raises(store_s3.S3UnansweredError, match=r"cannot look at s3://.*/where/a"):
                 store.replace("a", b"ours", tag)
@@ -227,8 +227,8 @@ def test_parts_become_one_file_once(fault: str, tmp_path: Path, monkeypatch: pyt
     """Whatever becomes of the answers to the requests that begin and end an upload."""
     monkeypatch.setattr(store_s3, "PART_SIZE", 5 << 20)
     (tmp_path / "big").write_bytes(bytes(6 << 20))
-    with s3_servers.bad_line(_first(1, fault, ("POST",))) as line:
-        store = s3_servers.a_store(line.url)
+    with servers.bad_line(_first(1, fault, ("POST",))) as line:
+        store = servers.a_store(line.url)
         store.create("a", tmp_path / "big")
         line.faults = lambda method, path: "lost" if method == "POST" and "uploadId" in path else ""
         store.create("b", tmp_path / "big")  # none of the answers comes, and it is there
@@ -243,11 +243,11 @@ def test_parts_become_one_file_once(fault: str, tmp_path: Path, monkeypatch: pyt
 @pytest.mark.contract
 @pytest.mark.parametrize("fault", ["500", "lost", "half"])
 def test_reads_on_a_bad_line_are_whole(fault: str, tmp_path: Path) -> None:
-    bucket = s3_servers.a_bucket()
+    bucket = servers.a_bucket()
     content = bytes(range(256)) * 400
-    s3_servers.a_store(bucket=bucket).create("a", content)
-    with s3_servers.bad_line(_first(2, fault, ("GET",))) as line:
-        store = s3_servers.a_store(line.url, bucket=bucket)
+    servers.a_store(bucket=bucket).create("a", content)
+    with servers.bad_line(_first(2, fault, ("GET",))) as line:
+        store = servers.a_store(line.url, bucket=bucket)
         assert store.read("a").content == content
         line.faults = _first(2, fault, ("GET",))
         store.fetch("a", tmp_path / "a")
@@ -257,10 +257,10 @@ def test_reads_on_a_bad_line_are_whole(fault: str, tmp_path: Path) -> None:
 
 
 def test_what_comes_short_is_asked_for_again() -> None:
-    bucket = s3_servers.a_bucket()
-    s3_servers.a_store(bucket=bucket).create("a", b"all of it")
-    with s3_servers.bad_line(_first(2, "short", ("GET",))) as line:
-        store = s3_servers.a_store(line.url, bucket=bucket)
+    bucket = servers.a_bucket()
+    servers.a_store(bucket=bucket).create("a", b"all of it")
+    with servers.bad_line(_first(2, "short", ("GET",))) as line:
+        store = servers.a_store(line.url, bucket=bucket)
         assert store.read("a").content == b"all of it"
         line.faults = _first(2, "short", ("GET",))
         assert store.digest("a") == hashlib.sha256(b"all of it").hexdigest()
@@ -269,9 +269,9 @@ def test_what_comes_short_is_asked_for_again() -> None:
 
 
 def test_weak_tags_of_a_proxy_are_those_of_the_server() -> None:
-    bucket = s3_servers.a_bucket()
-    with s3_servers.bad_line(lambda *_: "weak") as line:
-        store = s3_servers.a_store(line.url, bucket=bucket)
+    bucket = servers.a_bucket()
+    with servers.bad_line(lambda *_: "weak") as line:
+        store = servers.a_store(line.url, bucket=bucket)
         tag = store.create("a", b"one")
         assert store.digest("a") == hashlib.sha256(b"one").hexdigest()
         second = store.replace("a", b"two", tag)
@@ -281,9 +281,9 @@ def test_weak_tags_of_a_proxy_are_those_of_the_server() -> None:
 
 
 def test_a_server_that_knows_no_conditions_is_refused() -> None:
-    bucket = s3_servers.a_bucket()
-    with s3_servers.bad_line(lambda *_: "deaf") as line:
-        store = s3_servers.a_store(line.url, bucket=bucket)
+    bucket = servers.a_bucket()
+    with servers.bad_line(lambda *_: "deaf") as line:
+        store = servers.a_store(line.url, bucket=bucket)
         with pytest.raises(errors.ReleaseError, match=r"knows no conditional writes \(put_object .* 501"):
             require_conditional_writes(store)
         assert list(store.listing("")) == []
@@ -295,8 +295,8 @@ def test_a_server_that_knows_no_conditions_for_parts_alone_takes_them(
     """They are sent after a look; of two at the same moment both may succeed there."""
     monkeypatch.setattr(store_s3, "PART_SIZE", 5 << 20)
     (tmp_path / "big").write_bytes(bytes(6 << 20))
-    with s3_servers.bad_line(lambda method, _path: "deaf" if method == "POST" else "") as line:
-        store = s3_servers.a_store(line.url)
+    with servers.bad_line(lambda method, _path: "deaf" if method == "POST" else "") as line:
+        store = servers.a_store(line.url)
         require_conditional_writes(store)
         store.create("big", tmp_path / "big")
         with pytest.raises(AlreadyInStoreError):
@@ -319,8 +319,8 @@ def test_what_a_server_refuses_for_good_is_said_once_with_what_helps(answer: str
         asked.append(method)
         return answer
 
-    with s3_servers.bad_line(refuse) as line:
-        store = s3_servers.a_store(line.url, bucket="any")
+    with servers.bad_line(refuse) as line:
+        store = servers.a_store(line.url, bucket="any")
         with pytest.raises(errors.ReleaseError, match=answer) as said:
             store.create("a", b"")
     assert (said.value.tip or "").startswith(tip)
@@ -330,8 +330,8 @@ def test_what_a_server_refuses_for_good_is_said_once_with_what_helps(answer: str
 @pytest.mark.parametrize("same", [True, False])
 def test_an_answer_that_was_lost_is_not_taken_for_somebody_elses_file(same: bool) -> None:
     """The connection breaks, and another has written meanwhile, the very same bytes even."""
-    bucket, ours = s3_servers.a_bucket(), b"theirs" if same else b"ours"
-    direct = s3_servers.a_store(bucket=bucket)
+    bucket, ours = servers.a_bucket(), b"theirs" if same else b"ours"
+    direct = servers.a_store(bucket=bucket)
     tag = direct.create("pointer", b"old")
 
     def somebody_is_faster(method: str, _path: str) -> str:
@@ -344,8 +344,8 @@ def test_an_answer_that_was_lost_is_not_taken_for_somebody_elses_file(same: bool
             direct.replace("pointer", b"theirs", tag)
         return "lost"
 
-    with s3_servers.bad_line(somebody_is_faster) as line:
-        store = s3_servers.a_store(line.url, bucket=bucket)
+    with servers.bad_line(somebody_is_faster) as line:
+        store = servers.a_store(line.url, bucket=bucket)
         with pytest.raises(AlreadyInStoreError):
             store.create("a", ours)
         line.faults = somebody_is_faster
@@ -355,14 +355,14 @@ def test_an_answer_that_was_lost_is_not_taken_for_somebody_elses_file(same: bool
 
 
 def test_a_server_that_stays_away_is_named() -> None:
-    bucket = s3_servers.a_bucket()
-    with s3_servers.bad_line(lambda *_: "503") as line:
-        store = s3_servers.a_store(line.url, bucket=bucket)
+    bucket = servers.a_bucket()
+    with servers.bad_line(lambda *_: "503") as line:
+        store = servers.a_store(line.url, bucket=bucket)
         with pytest.raises(errors.ReleaseError, match=f"cannot write s3://{bucket}/some/where/a") as said:
             store.create("a", b"")
     assert "503" in str(said.value.__cause__)
     with pytest.raises(errors.ReleaseError, match="there is no bucket nobody-has-it"):
-        s3_servers.a_store(bucket="nobody-has-it").create("a", b"")
+        servers.a_store(bucket="nobody-has-it").create("a", b"")
 
 
 @pytest.mark.contract
@@ -390,7 +390,7 @@ def test_of_many_writers_one_is_told_that_it_won(kind: str, tmp_path: Path) -> N
 
 @pytest.mark.contract
 def test_urls_of_stores() -> None:
-    env = s3_servers.environment("http://host:1")
+    env = servers.environment("http://host:1")
     assert open_store("s3://b/some/where/", env).url == "s3://b/some/where"
     assert open_store("s3://b/x", env).url_of("a+1/") == "http://host:1/b/x/a%2B1/"
     assert open_store("s3://b", {}).url_of("a") == "https://b.s3.amazonaws.com/a"
@@ -424,7 +424,7 @@ def test_urls_of_stores() -> None:
 
 def test_a_wrong_endpoint_is_told_in_plain_words() -> None:
     def ask(endpoint: str) -> errors.RocmWheelsError:
-        store = store_s3.S3Store("b", "", s3_servers.environment(endpoint), policy=s3_servers.QUICK)
+        store = store_s3.S3Store("b", "", servers.environment(endpoint), policy=servers.QUICK)
         with pytest.raises(errors.RocmWheelsError) as told:
             store.read("a")
         return told.value
@@ -437,7 +437,7 @@ def test_a_wrong_endpoint_is_told_in_plain_words() -> None:
         told = ask(endpoint)
         assert isinstance(told, errors.UsageError), endpoint
         assert str(told) == f"AWS_ENDPOINT_URL='{endpoint}' is not the URL of a server"
-    with s3_servers.bad_line(lambda *_: "404") as line:  # a web server
+    with servers.bad_line(lambda *_: "404") as line:  # a web server
         other = ask(line.url)
     assert str(other) == "cannot read s3://b/a"
     assert str(other.__cause__).startswith("get_object of s3://b/a: 404")
@@ -447,8 +447,8 @@ def test_a_wrong_endpoint_is_told_in_plain_words() -> None:
 def test_a_profile_of_aws_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "credentials").write_text("[us]\naws_access_key_id=testing\naws_secret_access_key=testing\n")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
-    env = {"AWS_ENDPOINT_URL": s3_servers.moto(), "AWS_PROFILE": "us"}
-    store = store_s3.S3Store(s3_servers.a_bucket(), "", env)
+    env = {"AWS_ENDPOINT_URL": servers.moto(), "AWS_PROFILE": "us"}
+    store = store_s3.S3Store(servers.a_bucket(), "", env)
     assert store.create("a", b"one") == store.read("a").tag
     with pytest.raises(errors.UsageError, match="the settings of AWS cannot be used"):
         store_s3.S3Store("bucket", "", {**env, "AWS_PROFILE": "nobody"}).read("a")

@@ -19,12 +19,21 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
-import s3_servers
+import servers
 from crash import FaultyStore, Killed, KilledAfter
-from judged_sets import policy, said
-from promoted_sets import killed_again_and_again, promote, promoter, stage
-from release_world import FAMILY, NOW, TARGET, World
-from store_promises import require_promises, send_in_parts
+from documents import policy, said
+from stores import (
+    FAMILY,
+    NOW,
+    TARGET,
+    World,
+    killed_again_and_again,
+    promote,
+    promoter,
+    require_promises,
+    send_in_parts,
+    stage,
+)
 
 from rocm_wheels.core import errors
 from rocm_wheels.release import wheel_set
@@ -116,11 +125,11 @@ def _wait_for(port: int) -> None:
 
 @pytest.fixture
 def store(gateway: str) -> s3.S3Store:
-    return _store(s3_servers.environment(gateway), f"bucket-{uuid.uuid4().hex}")
+    return _store(servers.environment(gateway), f"bucket-{uuid.uuid4().hex}")
 
 
 def _store(env: Mapping[str, str], bucket: str) -> s3.S3Store:
-    store = s3.S3Store(bucket, "some/where", env, policy=s3_servers.QUICK)
+    store = s3.S3Store(bucket, "some/where", env, policy=servers.QUICK)
     store._client.call("create_bucket", Bucket=bucket)
     return store
 
@@ -134,7 +143,7 @@ def test_it_keeps_the_promises_of_a_store(
 
 
 def test_it_knows_who_may_write(gateway: str) -> None:
-    env = {**s3_servers.environment(gateway), "AWS_SECRET_ACCESS_KEY": "wrong"}
+    env = {**servers.environment(gateway), "AWS_SECRET_ACCESS_KEY": "wrong"}
     with pytest.raises(errors.ReleaseError, match=r"403 SignatureDoesNotMatch"):
         _store(env, "bucket-of-nobody")
 

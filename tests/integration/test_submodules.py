@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from flaky_server import GitServer, serving
-from source_trees import Tree, Upstream, content
+from servers import GitServer, serving
+from sources import Tree, Upstream, content
 
 from rocm_wheels.core import errors
 from rocm_wheels.sources import network

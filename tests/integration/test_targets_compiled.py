@@ -1,6 +1,6 @@
 """Device code that a real AMDGPU compiler made here: clang 22 and lld out of the ``ziglang`` wheel.
 
-The compiler lacks one tool, ``clang-offload-bundler``; ``binary_writer`` stands in for it. The code
+The compiler lacks one tool, ``clang-offload-bundler``; ``binaries`` stands in for it. The code
 objects, the host libraries around them and the static libraries are the compiler's own.
 """
 
@@ -37,7 +37,7 @@ __attribute__((global)) void twice(float *x) { x[__builtin_amdgcn_workitem_id_x(
 BUNDLER = """#!{python}
 import sys
 sys.path.insert(0, {worlds!r})
-from binary_writer import bundle, compress
+from binaries import bundle, compress
 value = lambda key: [a.split("=", 1)[1] for a in sys.argv[1:] if a.startswith(key + "=")]
 targets = value("-targets")[0].split(",")
 made = bundle(*zip(targets, [open(name, "rb").read() for name in value("-input")]))

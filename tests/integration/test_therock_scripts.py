@@ -10,9 +10,9 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
+from commands import run_program
 from finished_demo import Demo
-from programs import run_program
-from source_trees import Upstream
+from sources import Upstream
 from warm_python import warm_python
 
 from rocm_wheels.core import junit

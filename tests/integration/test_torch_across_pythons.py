@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from miniature import SOURCE, fetch_hipify, make_artifacts, make_repositories
-from source_trees import isolated_environment
+from sources import isolated_environment
 from uv import find_uv_bin
 
 from rocm_wheels.compile import build_request, failure, frontend, sdk_tree

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from small_project import Make, base, compiled, make, python, recipe, source, status
+from projects import Make, base, compiled, make, python, recipe, source, status
 
 from rocm_wheels.compile import build_request, build_trees, sdk_tree
 from rocm_wheels.models import project

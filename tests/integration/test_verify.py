@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from audit_wheels import Draft, library, torch_draft
+from wheels import Draft, library, torch_draft
 
 from rocm_wheels.audit import checks
 from rocm_wheels.cli import boundary, main

@@ -14,13 +14,12 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-import s3_servers
+import servers
 from crash import Killed, KilledAfter, Watched, sample
-from index_server import serve_folder
-from judged_sets import policy, said
-from our_pip import PIP, UV
-from promoted_sets import linked, stage
-from release_world import FAMILY, NOW, ROCM, TARGET, World, rocm_wheel
+from documents import policy, said
+from pythons import PIP, UV
+from servers import serve_folder
+from stores import FAMILY, NOW, ROCM, TARGET, World, linked, rocm_wheel, stage
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import parallel, process
@@ -312,8 +311,8 @@ def test_a_set_that_lost_files_leaves_its_views_and_is_named(
 
 
 def test_refresh_in_s3_over_a_bad_line_and_killed(sets: Sets, exhaustive: bool) -> None:
-    bucket = s3_servers.a_bucket()
-    require_refreshed_in_s3(sets, lambda url="": s3_servers.a_store(url, bucket=bucket), exhaustive)
+    bucket = servers.a_bucket()
+    require_refreshed_in_s3(sets, lambda url="": servers.a_store(url, bucket=bucket), exhaustive)
 
 
 def require_refreshed_in_s3(sets: Sets, connect: Callable[..., Store], exhaustive: bool) -> None:
@@ -328,7 +327,7 @@ def require_refreshed_in_s3(sets: Sets, connect: Callable[..., Store], exhaustiv
         seen[0] += 1
         return faults[seen[0] // 20 % 2] if seen[0] % 20 == 0 else ""
 
-    with s3_servers.bad_line(fault) as line:
+    with servers.bad_line(fault) as line:
         assert refresh(connect(line.url)).failing
     assert view_of(store) == "old"
     know(store, sets.new, hours=3)

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 from crash import Killed, Watched
-from index_server import serve_folder
-from judged_sets import policy
-from nights import FAMILY, GPUS, TAGS, Night, hours_ago, know
-from our_pip import PIP, UV
-from release_world import NOW, rocm_wheel
+from documents import policy
+from pythons import PIP, UV
+from servers import serve_folder
+from stores import FAMILY_OF_NIGHTS as FAMILY
+from stores import GPUS, NOW, TAGS, Night, hours_ago, know, rocm_wheel
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import process

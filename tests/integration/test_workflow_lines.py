@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import yaml
-from release_world import FAMILY, World
+from stores import FAMILY, World
 from warm_python import warm_python
 
 CLONE = Path(__file__).resolve().parents[2]

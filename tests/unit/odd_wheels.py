@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from archive_writer import Archive, Member, descriptor, extra
+from wheels import Archive, Member, descriptor, extra
 
 _LATIN = "café".encode("latin-1")
 _MARK = b"\xef\xbb\xbf"

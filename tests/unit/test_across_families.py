@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from audit_wheels import Draft, library
-from judged_sets import ONE, judged
-from release_world import PYTHON, ROCM, TAG, a_lock, drafts
+from documents import ONE, judged
+from stores import PYTHON, ROCM, TAG, a_lock, drafts
+from wheels import Draft, library
 
 from rocm_wheels.core import errors, records
 from rocm_wheels.models import project, project_names

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
-from installed_trees import install_torch
+from pythons import install_torch
 
 import rocm_wheels
 from rocm_wheels import api

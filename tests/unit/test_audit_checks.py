@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 from audit_mutations import Mutation, Row, assert_named, become, drop, name_rows, put, require, say
-from audit_wheels import MACHINES, Draft, bundle, dll, elf_header, library, torch_draft
-from binary_writer import messagepack
+from binaries import messagepack
+from wheels import MACHINES, Draft, bundle, dll, elf_header, library, torch_draft
 
 from rocm_wheels.audit import audited_wheel, verify
 from rocm_wheels.audit.checks import ALL_CHECKS, CHECKS

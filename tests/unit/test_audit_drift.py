@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from audit_mutations import Mutation, Row, assert_named, become, drop, name_rows, put, require
-from audit_wheels import Draft, bundle, library
-from binary_writer import code_object, messagepack
+from binaries import code_object, messagepack
+from wheels import Draft, bundle, library
 
 from rocm_wheels.audit import audited_wheel, checks, drift, drift_limits, exceptions, verify
 from rocm_wheels.cli import boundary, main

@@ -8,9 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from audit_sets import set_drafts, write_set
-from audit_wheels import library
-from html_pages import HOSTILE, Page, read_page
+from commands import HOSTILE, Page, read_page
+from wheels import library, set_drafts, write_set
 
 from rocm_wheels.audit import audited_set, audited_wheel, definition, outputs, page
 from rocm_wheels.cli import boundary, main

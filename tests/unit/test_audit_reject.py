@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from audit_wheels import torch_draft
+from wheels import torch_draft
 
 from rocm_wheels.audit import audited_wheel, outputs, verify
 from rocm_wheels.core import files

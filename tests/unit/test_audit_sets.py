@@ -15,10 +15,9 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from audit_sets import PYTHONS, ROCM, TARGETS, TORCH, audit_set, set_drafts, write_set
-from audit_wheels import Draft, library
-from binary_writer import code_object
-from index_server import serve_folder
+from binaries import code_object
+from servers import serve_folder
+from wheels import PYTHONS, ROCM, TARGETS, TORCH, Draft, audit_set, library, set_drafts, write_set
 
 from rocm_wheels.audit import audited_set, checks
 from rocm_wheels.cli import boundary, main

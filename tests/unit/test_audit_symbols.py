@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from audit_wheels import Draft
+from wheels import Draft
 
 from rocm_wheels.audit import audited_wheel, verify
 from rocm_wheels.cli import boundary, main

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 from audit_mutations import Mutation, Row, assert_named, become, drop, name_rows, put
-from audit_wheels import INIT, VERSION, Draft, bundle, library, torch_draft
-from binary_writer import code_object, kpack, kpack_reference
+from binaries import code_object, kpack, kpack_reference
+from wheels import INIT, VERSION, Draft, bundle, library, torch_draft
 
 from rocm_wheels.audit import audited_wheel, outputs, verify
 from rocm_wheels.audit.checks import CHECKS

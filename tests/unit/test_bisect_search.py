@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from documents import FAMILY, LOCK, a_set, sha, wheel
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from judged_sets import FAMILY, LOCK, a_set, sha, wheel
 
 from rocm_wheels.core import errors
 from rocm_wheels.release import bisect, store_paths, wheel_set

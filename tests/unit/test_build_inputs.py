@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from planned_runs import finish, make_facts, settled
+from runs import finish, make_facts, settled
 
 from rocm_wheels.compile import compiler_cache
 from rocm_wheels.pipeline import build_environment

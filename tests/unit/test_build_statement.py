@@ -11,8 +11,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from audit_wheels import torch_draft
-from embedded_parts import embed_parts
+from wheels import embed_parts, torch_draft
 
 from rocm_wheels.pipeline import build_statement
 from rocm_wheels.sdk import resolve_packages

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from audit_wheels import Draft, library, torch_draft
-from planned_runs import finish, make_facts, settled
+from runs import finish, make_facts, settled
+from wheels import Draft, library, torch_draft
 
 from rocm_wheels.core import errors
 from rocm_wheels.core.workspace import Workspace

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from choose_indexes import PROVIDERS, RELEASE, Shelf, gfx, host, machine
+from servers import PROVIDERS, RELEASE, Shelf, gfx, host, machine
 
 from rocm_wheels.core import errors
 from rocm_wheels.gpus import variables

@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from choose_indexes import PLUGIN, gfx, machine
-from choose_indexes import host as host_with
 from packaging.tags import parse_tag, sys_tags
+from servers import PLUGIN, gfx, machine
+from servers import host as host_with
 
 from rocm_wheels.core import errors, installation
 from rocm_wheels.gpus.gpu import Gpu, Hardware

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from planned_runs import BARE, FULL, VERSION, request
+from runs import BARE, FULL, VERSION, request
 
 import rocm_wheels.compile
 from rocm_wheels.compile import compiler_cache, environment, sdk_tree

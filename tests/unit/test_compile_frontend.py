@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from planned_runs import request
+from runs import request
 
 from rocm_wheels.compile import build_request, build_trees, frontend, sdk_tree
 from rocm_wheels.core import errors

@@ -10,9 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from gpu_machines import CPU, gpu, programs
-from gpu_machines import machine as machine_files
-from installed_trees import install_torch
+from machines import CPU, gpu, programs
+from machines import machine as machine_files
+from pythons import install_torch
 
 from rocm_wheels.cli import boundary
 from rocm_wheels.cli.machine import configure_command

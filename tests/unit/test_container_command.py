@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from messages import refused, transcript
+from commands import refused, transcript
 
 from rocm_wheels.ci import container
 from rocm_wheels.core import errors, records

@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from audit_wheels import Draft
-from binary_writer import HOST, bundle, compress, elf, hip
+from binaries import HOST, bundle, compress, elf, hip
+from wheels import Draft
 
 from rocm_wheels.cli import boundary, main
 

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from audit_wheels import library
-from binary_writer import elf, kpack_reference
-from installed_trees import environment, install, install_torch
-from messages import take_down, transcript
+from binaries import elf, kpack_reference
+from commands import take_down, transcript
+from pythons import environment, install, install_torch
+from wheels import library
 
 from rocm_wheels.cli import boundary
 from rocm_wheels.cli.machine import doctor_command

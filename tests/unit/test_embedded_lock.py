@@ -7,8 +7,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from audit_wheels import torch_draft
-from embedded_parts import embed_parts
+from wheels import embed_parts, torch_draft
 
 from rocm_wheels.models.lock import Lock, LockedProject
 from rocm_wheels.package import sbom

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from flaky_server import FileServer, serving
-from index_wheels import wheel
+from servers import FileServer, serving
+from wheels import wheel
 
 import rocm_wheels
 from rocm_wheels.cli import boundary, main

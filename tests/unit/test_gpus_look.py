@@ -11,9 +11,9 @@ from tempfile import TemporaryDirectory
 from types import ModuleType
 
 import pytest
-from gpu_machines import CPU, GIB, MACHINES, NODES, gpu, look, machine, pci, programs, text
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from machines import CPU, GIB, MACHINES, NODES, gpu, look, machine, pci, programs, text
 
 from rocm_wheels.gpus import detect, nvidia, rocm, variables, vendors, windows_macos
 from rocm_wheels.gpus.gpu import (

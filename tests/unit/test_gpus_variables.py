@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from gpu_machines import CPU, MACHINES, gpu, look, machine, pci
 from hypothesis import given
 from hypothesis import strategies as st
+from machines import CPU, MACHINES, gpu, look, machine, pci
 
 from rocm_wheels.gpus import rocm, variables
 from rocm_wheels.gpus.gpu import Gpu

@@ -7,7 +7,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from choose_indexes import machine
+from servers import machine
 
 from rocm_wheels.core import errors
 from rocm_wheels.index import reader

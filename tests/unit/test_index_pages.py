@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from index_wheels import NOW, drop, files, variant, wheel
+from wheels import NOW, drop, files, variant, wheel
 
 from rocm_wheels.core import errors
 from rocm_wheels.index import folder, reader, update

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from index_wheels import NOW, drop, make_object, wheel
+from wheels import NOW, drop, make_object, wheel
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import errors

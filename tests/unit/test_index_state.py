@@ -10,7 +10,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from index_wheels import NOW, files, variant, wheel
+from wheels import NOW, files, variant, wheel
 
 from rocm_wheels.core import errors
 from rocm_wheels.index import update, verify, wheel_file

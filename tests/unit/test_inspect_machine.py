@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from gpu_machines import CPU, GIB, MACHINES, gpu, machine, programs
+from machines import CPU, GIB, MACHINES, gpu, machine, programs
 
 from rocm_wheels.gpus import detect
 from rocm_wheels.models import tested_machine

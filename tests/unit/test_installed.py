@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from audit_wheels import bundle, library
-from binary_writer import bundle as aligned
-from binary_writer import compress, elf, hip, kpack, kpack_reference
-from installed_trees import environment, install, install_torch
+from binaries import bundle as aligned
+from binaries import compress, elf, hip, kpack, kpack_reference
+from pythons import environment, install, install_torch
+from wheels import bundle, library
 
 from rocm_wheels.core import errors
 from rocm_wheels.device_code import code_objects

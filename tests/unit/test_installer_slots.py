@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from index_wheels import NOW, wheel
+from wheels import NOW, wheel
 
 from rocm_wheels.core import errors
 from rocm_wheels.index import update

@@ -6,7 +6,7 @@ import struct
 from pathlib import Path
 
 import pytest
-from binary_writer import (
+from binaries import (
     HOST,
     bundle,
     code_object,

@@ -10,10 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from audit_wheels import library
 from elftools.elf.elffile import ELFFile
 from hypothesis import given
 from hypothesis import strategies as st
+from wheels import library
 
 from rocm_wheels.binaries import loader, pe
 from rocm_wheels.core import errors

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import refused, transcript
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from messages import refused, transcript
 
 from rocm_wheels.core import errors
 from rocm_wheels.models.lock import Lock, LockedPatches, LockedProject, LockedSubmodule

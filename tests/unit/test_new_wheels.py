@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from audit_wheels import Draft
-from binary_writer import HOST, bundle, compress, elf, hip
-from binary_writer import wheel as write_wheel
+from binaries import HOST, bundle, compress, elf, hip
+from binaries import wheel as write_wheel
+from wheels import Draft
 
 from rocm_wheels.cli import boundary, main
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from judged_sets import a_set, wheel
+from documents import a_set, wheel
 
 from rocm_wheels.cli import output
 from rocm_wheels.release import next_step

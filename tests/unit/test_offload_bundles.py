@@ -8,7 +8,7 @@ import tracemalloc
 from collections.abc import Callable
 
 import pytest
-from binary_writer import HOST, ar, bundle, code_object, coff, compress, elf, hip, pad
+from binaries import HOST, ar, bundle, code_object, coff, compress, elf, hip, pad
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 

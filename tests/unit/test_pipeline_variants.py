@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from audit_wheels import Draft, torch_draft
+from wheels import Draft, torch_draft
 
 from rocm_wheels.core import errors
 from rocm_wheels.pipeline.step_kinds import stamp_variant

@@ -9,8 +9,8 @@ from itertools import combinations
 from pathlib import Path
 
 import pytest
-from planned_runs import NAMES, finish, make_facts, settled
 from pydantic import ValidationError
+from runs import NAMES, finish, make_facts, settled
 
 from rocm_wheels.core import errors
 from rocm_wheels.models import project, release_lines

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from planned_runs import finish, make_facts
+from runs import finish, make_facts
 
 from rocm_wheels.pipeline import facts as gather
 from rocm_wheels.pipeline import outputs, plan, planner

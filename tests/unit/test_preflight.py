@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from planned_runs import finish, make_facts, settled
+from runs import finish, make_facts, settled
 
 from rocm_wheels.core import errors, machine
 from rocm_wheels.models.project import load_project

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from edited_documents import edit_sealed, reseal
-from judged_sets import a_set, sha, wheel
+from documents import a_set, edit_sealed, reseal, sha, wheel
 from packaging.requirements import Requirement
 
 from rocm_wheels.core import errors

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from audit_wheels import torch_draft
-from embedded_parts import embed_parts
+from wheels import embed_parts, torch_draft
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import errors

@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from archive_reader import read_members
-from binary_writer import HOST, bundle, coff, compress, elf, hip, kpack, pad, wheel
+from binaries import HOST, bundle, coff, compress, elf, hip, kpack, pad, wheel
+from wheels import read_members
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.device_code import code_objects, kernel_databases

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from documents import BAD, CASE, ERROR, NOW, SET, SKIP, WHOLE, a_set, junit, put_set, said, sha, wheel
 from hypothesis import given
 from hypothesis import strategies as st
-from judged_sets import BAD, CASE, ERROR, NOW, SET, SKIP, WHOLE, a_set, junit, put_set, said, sha, wheel
 from pydantic import ValidationError
 
 from rocm_wheels.core import errors

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from judged_sets import CASE, WHOLE, a_set, junit, put_set, wheel
-from messages import take_down, transcript
+from commands import take_down, transcript
+from documents import CASE, WHOLE, a_set, junit, put_set, wheel
 
 from rocm_wheels.cli import boundary, evidence, main
 from rocm_wheels.cli import evidence as gate
@@ -130,7 +130,7 @@ def world(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
 
 
 def clock() -> Any:
-    from judged_sets import NOW
+    from documents import NOW
 
     return NOW
 

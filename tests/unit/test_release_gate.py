@@ -7,7 +7,7 @@ from itertools import product
 from typing import Any
 
 import pytest
-from judged_sets import EVERY, NOW, ONE, SET, a_set, judged, outcomes, said, sha, wheel
+from documents import EVERY, NOW, ONE, SET, a_set, judged, outcomes, said, sha, wheel
 
 from rocm_wheels.models import ci
 from rocm_wheels.release import next_step, policy, verdict, verdict_text

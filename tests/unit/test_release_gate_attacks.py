@@ -6,7 +6,7 @@ from datetime import timedelta, timezone
 from typing import Any
 
 import pytest
-from judged_sets import EVERY, NOW, ONE, SET, a_set, judged, outcomes, said, sha, wheel
+from documents import EVERY, NOW, ONE, SET, a_set, judged, outcomes, said, sha, wheel
 
 from rocm_wheels.release import wheel_set
 from rocm_wheels.release.evidence import store

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from judged_sets import ONE, policy
-from messages import refused, transcript
+from commands import refused, transcript
+from documents import ONE, policy
 
 from rocm_wheels.core import errors
 from rocm_wheels.models import project_names

@@ -9,9 +9,9 @@ from itertools import product
 from typing import Any
 
 import pytest
+from documents import NOW, SET, a_set, policy, said, wheel
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from judged_sets import NOW, SET, a_set, policy, said, wheel
 
 from rocm_wheels.release import gate, next_step, verdict_text
 from rocm_wheels.release.evidence import store

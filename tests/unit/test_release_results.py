@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from judged_sets import NOW, SET
+from documents import NOW, SET
 from pydantic import ValidationError
 
 from rocm_wheels.core import errors

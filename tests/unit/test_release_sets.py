@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from edited_documents import edit_sealed, reseal
+from documents import edit_sealed, reseal
 
 from rocm_wheels.core import errors
 from rocm_wheels.release import wheel_set

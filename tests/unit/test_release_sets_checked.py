@@ -8,9 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from audit_wheels import Draft, library
-from index_wheels import variant
-from release_world import FAMILY, PYTHON, ROCM, TAG, a_lock, drafts
+from stores import FAMILY, PYTHON, ROCM, TAG, a_lock, drafts
+from wheels import Draft, library, variant
 
 from rocm_wheels.core import errors
 from rocm_wheels.models.lock import Lock

@@ -7,11 +7,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from audit_wheels import Draft
-from edited_documents import edit_sealed
-from judged_sets import NOW as MOMENT
-from judged_sets import judged, said
-from release_world import NEWER, OLDER, PYTHON, several_drafts
+from documents import NOW as MOMENT
+from documents import edit_sealed, judged, said
+from stores import NEWER, OLDER, PYTHON, several_drafts
+from wheels import Draft
 
 from rocm_wheels.core import errors
 from rocm_wheels.models.lock import Lock

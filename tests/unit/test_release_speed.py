@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from judged_sets import NOW, SET, a_set, policy, said, sha, wheel
+from documents import NOW, SET, a_set, policy, said, sha, wheel
 
 from rocm_wheels.core import errors
 from rocm_wheels.models.tested_machine import TestedGpu, TestedMachine

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
-from judged_sets import EVERY, NOW, ONE, a_set, policy, said, wheel
+from documents import EVERY, NOW, ONE, a_set, policy, said, wheel
 
 from rocm_wheels.release import gate, queries
 from rocm_wheels.release.evidence import store

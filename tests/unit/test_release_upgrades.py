@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from judged_sets import a_set, sha, wheel
+from documents import a_set, sha, wheel
 from packaging.requirements import Requirement
 
 from rocm_wheels.release import set_conflicts, wheel_set

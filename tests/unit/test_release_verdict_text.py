@@ -6,8 +6,8 @@ import re
 from datetime import timedelta
 from typing import Any, get_args
 
-from judged_sets import EVERY, NOW, SET, judged, said
-from messages import take_down, transcript
+from commands import take_down, transcript
+from documents import EVERY, NOW, SET, judged, said
 
 from rocm_wheels.release import next_step, verdict, verdict_text
 from rocm_wheels.release.verdict import ReasonCode, RuleResult, TargetState, Verdict, reason

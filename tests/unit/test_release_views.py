@@ -10,8 +10,8 @@ from typing import Any
 from urllib.parse import urljoin
 
 import pytest
-from judged_sets import FAMILY, NOW, TARGETS, a_set, said, sha, wheel
-from judged_sets import policy as make_policy
+from documents import FAMILY, NOW, TARGETS, a_set, said, sha, wheel
+from documents import policy as make_policy
 from pydantic import ValidationError
 
 from rocm_wheels.core import errors

@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 
 import pytest
-from html_pages import HOSTILE, Page, read_page
-from run_records import WrittenRun, night, ninja_log
+from commands import HOSTILE, Page, read_page
+from runs import WrittenRun, night, ninja_log
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.pipeline import report, run_record

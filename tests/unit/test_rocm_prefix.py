@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from installed_rocm import make_rocm, make_torch_tree
+from rocm import make_rocm, make_torch_tree
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import errors

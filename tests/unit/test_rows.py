@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from planned_runs import finish, make_facts, settled
+from runs import finish, make_facts, settled
 
 from rocm_wheels.pipeline import local_executor, outputs, run
 from rocm_wheels.pipeline.step import Plan

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from run_records import NOON, WrittenRun
+from runs import NOON, WrittenRun
 
 from rocm_wheels.pipeline import run_record
 

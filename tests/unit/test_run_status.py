@@ -7,7 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from run_records import WrittenRun
+from runs import WrittenRun
 
 from rocm_wheels.pipeline import run_record
 from rocm_wheels.pipeline.status import (

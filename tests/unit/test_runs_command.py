@@ -8,8 +8,8 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from messages import take_down, transcript
-from run_records import NOON, WrittenRun, night
+from commands import take_down, transcript
+from runs import NOON, WrittenRun, night
 
 from rocm_wheels.cli import boundary, main, runs
 from rocm_wheels.pipeline import run_record

@@ -7,9 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from audit_wheels import torch_draft
-from embedded_parts import embed_parts
-from sbom_schema import require_valid
+from wheels import embed_parts, require_valid, torch_draft
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import errors

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from commands import refused, transcript
 from hypothesis import given
 from hypothesis import strategies as st
-from messages import refused, transcript
 
 from rocm_wheels.binaries.elf import LoaderInfo, read_loader_info_of_file
 from rocm_wheels.core import errors

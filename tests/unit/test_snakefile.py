@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from planned_runs import make_facts, settled
+from runs import make_facts, settled
 
 from rocm_wheels.executors import snakemake
 from rocm_wheels.pipeline.plan import PlanFile

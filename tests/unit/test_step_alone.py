@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from planned_runs import GIB, make_facts, settled
+from runs import GIB, make_facts, settled
 
 from rocm_wheels.pipeline import run_step
 from rocm_wheels.pipeline.plan import PlanFile

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from judged_sets import NOW, SET, judged, said
+from documents import NOW, SET, judged, said
 from pydantic import ValidationError
 
 from rocm_wheels.ci import matrix, matrix_report

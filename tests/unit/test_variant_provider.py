@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import rocm_bootstrap.detect
 import rocm_bootstrap.variant_provider
-from gpu_machines import CPU, MACHINES, gpu, machine, programs
+from machines import CPU, MACHINES, gpu, machine, programs
 from rocm_bootstrap.targets import ALL_TARGETS
 from rocm_bootstrap.variant_provider import AMDVariantPlugin
 

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from commands import refused, transcript
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from messages import refused, transcript
 from variantlib.variants_json import VariantsJson
 
 from rocm_wheels.core import errors

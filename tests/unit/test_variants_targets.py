@@ -6,7 +6,7 @@ import itertools
 from typing import Any
 
 import pytest
-from binary_writer import HOST, bundle, elf, hip, kpack_reference
+from binaries import HOST, bundle, elf, hip, kpack_reference
 from hypothesis import given
 from hypothesis import strategies as st
 

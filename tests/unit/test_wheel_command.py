@@ -8,8 +8,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from binary_writer import digest_of, wheel
-from messages import take_down, transcript
+from binaries import digest_of, wheel
+from commands import take_down, transcript
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.variants import document

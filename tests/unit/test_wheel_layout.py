@@ -12,10 +12,10 @@ from pathlib import Path
 from struct import pack
 
 import pytest
-from archive_writer import Archive, Member, descriptor, extra
-from binary_writer import wheel
+from binaries import wheel
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from wheels import Archive, Member, descriptor, extra
 
 from rocm_wheels.core import errors
 from rocm_wheels.wheels import edit, rewrite, zip_format

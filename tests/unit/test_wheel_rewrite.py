@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from archive_reader import read_members, read_packed
-from binary_writer import digest_of, wheel
+from binaries import digest_of, wheel
+from wheels import read_members, read_packed
 
 from rocm_wheels.core import errors
 from rocm_wheels.wheels import rewrite

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from archive_writer import Archive, Member, descriptor
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
+from wheels import Archive, Member, descriptor
 
 from rocm_wheels.wheels import rewrite
 from rocm_wheels.wheels.archive import WheelArchive

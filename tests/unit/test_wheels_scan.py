@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from binary_writer import HOST, bundle, compress, digest_of, elf, hip, wheel
+from binaries import HOST, bundle, compress, digest_of, elf, hip, wheel
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from binary_writer import HOST, bundle, code_object, compress, elf, hip, kpack_reference, wheel
+from binaries import HOST, bundle, code_object, compress, elf, hip, kpack_reference, wheel
 from click.testing import CliRunner
 
 from rocm_wheels.cli import boundary

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import pytest
-from audit_wheels import Draft
+from wheels import Draft
 
 from rocm_wheels.audit import checks
 from rocm_wheels.core.errors import Finding

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import miniature
 import pytest
-from programs import Ended, choose_projects
-from source_trees import CLONE
+from commands import Ended, choose_projects
+from sources import CLONE
 from warm_python import warm_python
 
 from rocm_wheels.package import split

@@ -1,25 +1,147 @@
-"""Indexes and environments for tests of installing: tiny real wheels, real servers, real pip and uv."""
+"""Python environments, installers, and what is installed there."""
 
 from __future__ import annotations
 
 import io
 import json
 import platform
+import shutil
 import subprocess
 import sys
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.metadata import distribution
 from pathlib import Path
 
-from audit_wheels import Draft
-from binary_writer import bundle, code_object, elf, hip, kpack, kpack_reference
-from index_server import IndexServer, serve_folder
-from index_wheels import NOW, SCHEMA, wheel
-from our_pip import copy_pip
+import pytest
+from binaries import bundle, code_object, elf, hip, kpack, kpack_reference
+from servers import IndexServer, serve_folder
+from uv import find_uv_bin
+from wheels import NOW, SCHEMA, Draft, library, wheel
 
 from rocm_wheels.index import update
+from rocm_wheels.user import installed_packages
+
+# ---- pip and uv of the environment that tests run in: no Python is sure to bring one. And older pips.
+
+
+QUICK = ["--disable-pip-version-check", "--no-cache-dir", "--no-compile", "--ignore-installed"]
+PIP = [sys.executable, "-m", "pip", "install", *QUICK]
+UV = [find_uv_bin(), "pip", "install", "--no-cache", "--no-config", "--python", sys.executable]
+
+
+def copy_pip(site: Path) -> None:
+    """Put a copy of pip into a folder of packages."""
+    for file in distribution("pip").files or ():
+        if ".." not in file.parts and file.suffix != ".pyc":
+            (site / file).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(file.locate(), site / file)
+
+
+# the first that we promise; that of Debian 12 and of Python 3.10; that of Python 3.11.5 to 3.11.7
+OLD_PIPS = ("22.3.1", "23.0.1", "23.2.1")
+# of the old pips the oldest that runs here each time: those between resolve, and read names, as it does
+OLDEST = OLD_PIPS[2 if sys.version_info >= (3, 12) else 0]
+INSTALLERS = [
+    *(pytest.param(v, marks=[] if v == OLDEST else pytest.mark.exhaustive) for v in OLD_PIPS),
+    *("newest", "uv"),
+]
+
+
+def get_pip(version: str, folder: Path) -> list[str]:
+    """Get a pip of another version from the package index; return the words that start it."""
+    if sys.version_info >= (3, 12) and version < "23.1":
+        pytest.skip(f"pip {version} runs on no Python from 3.12 on")
+    quiet = ["--quiet", "--no-config", "--python", sys.executable]
+    subprocess.run([UV[0], "pip", "install", *quiet, "--target", str(folder), f"pip=={version}"], check=True)
+    return [sys.executable, str(folder / "pip")]
+
+
+# ---- Writes environments as installers leave them: constructed, with libraries that hold next to nothing.
+
+
+VERSION = "__version__ = '{version}'\ndebug = False\ncuda: str | None = {cuda}\nhip: str | None = {hip}\n"
+
+
+def environment(
+    folder: Path, *, also: Sequence[Path] = (), version: str = "3.11.9"
+) -> installed_packages.PythonEnvironment:
+    """A virtual environment in ``folder``, with its site-packages made."""
+    place = folder / "lib" / "python3.11" / "site-packages"
+    place.mkdir(parents=True, exist_ok=True)
+    return installed_packages.PythonEnvironment(
+        python=folder / "bin" / "python",
+        version=version,
+        implementation="cpython",
+        free_threaded=False,
+        prefix=folder,
+        base_prefix=Path("/usr"),
+        path=(*also, place),
+        site_packages=place,
+        user_site=None,
+        markers={"python_full_version": version, "python_version": version.rpartition(".")[0]},
+    )
+
+
+def install(
+    place: Path,
+    name: str,
+    version: str,
+    *,
+    files: Mapping[str, bytes | str] | None = None,
+    requires: Sequence[str] = (),
+    tag: str = "cp311-cp311-linux_x86_64",
+    installer: str = "pip",
+    direct_url: str = "",
+    record: bool = True,
+) -> Path:
+    """Install a distribution; return its ``.dist-info``."""
+    place.mkdir(parents=True, exist_ok=True)
+    info = place / f"{name.replace('-', '_')}-{version}.dist-info"
+    info.mkdir()
+    lines = ["Metadata-Version: 2.4", f"Name: {name}", f"Version: {version}"]
+    lines += [f"Requires-Dist: {line}" for line in requires]
+    (info / "METADATA").write_text("\n".join(lines) + "\n")
+    (info / "WHEEL").write_text(f"Wheel-Version: 1.0\nRoot-Is-Purelib: false\nTag: {tag}\n")
+    (info / "INSTALLER").write_text(installer + "\n")
+    if direct_url:
+        (info / "direct_url.json").write_text(direct_url)
+    for path, content in (files or {}).items():
+        file = place / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content.encode() if isinstance(content, str) else content)
+    if record:
+        (info / "RECORD").write_text("".join(f'"{path}",,\n' for path in files or {}))
+    return info
+
+
+def install_torch(
+    place: Path,
+    *targets: str,
+    version: str = "2.9.1+rocm7.1.0",
+    hip: str | None = "7.1.25424",
+    cuda: str | None = None,
+    requires: Sequence[str] = (),
+    **more: bytes,
+) -> Path:
+    """Install a torch whose ``libtorch_hip.so`` has code for the targets."""
+    files: dict[str, bytes | str] = {
+        "torch/__init__.py": "raise ImportError('nobody imports this')\n",
+        "torch/version.py": VERSION.format(version=version, cuda=repr(cuda), hip=repr(hip)),
+        "torch/lib/libtorch_cpu.so": library(),
+    }
+    if hip:
+        files["torch/lib/libtorch_hip.so"] = library(*targets)
+    if cuda:
+        files["torch/lib/libtorch_cuda.so"] = library()
+    files.update(more)
+    return install(place, "torch", version, files=files, requires=requires)
+
+
+# ---- Indexes and environments for tests of installing: tiny real wheels, real servers, real pip and uv.
+
 
 TAG = f"py3-none-linux_{platform.machine()}"  # a wheel with code: a pure one has no kernels
 ROCM = "hip: str | None = '7.2.26015'\ncuda: str | None = None\n"
@@ -51,7 +173,7 @@ def torch(
     }
     if built == ROCM:
         moved_code = elf({".rocm_kpack_ref": kpack_reference("../.kpack/torch_@GFXARCH@.kpack")})
-        own_code = library(*(gfx or ("gfx942", "gfx1100")))
+        own_code = library_behind(*(gfx or ("gfx942", "gfx1100")))
         draft.members["torch/lib/libtorch_hip.so"] = code or (moved_code if extras else own_code)
     if label:
         draft.file_name = f"torch-{version}-{TAG}-{label}.whl"
@@ -59,7 +181,7 @@ def torch(
     return draft.write(folder)
 
 
-def library(*gfx: str, host_code: bytes = b"") -> bytes:
+def library_behind(*gfx: str, host_code: bytes = b"") -> bytes:
     """Return a library with code for these targets behind ``host_code``, where a linker puts it."""
     front = host_code + bytes(-(len(host_code) + 64) % 4096)  # behind the header
     return elf({".text": front, ".hip_fatbin": bundle(*map(hip, gfx))})

@@ -1,8 +1,4 @@
-"""One world of sources for all tests: small repositories of the five projects, and checkouts of them.
-
-``HISTORY`` says what is in the repositories. They are made once a session; who changes them takes a copy.
-Dates and names are fixed and submodule URLs relative: commits have the same ids wherever they are made.
-"""
+"""Git repositories of projects as upstream has them, and trees of them."""
 
 from __future__ import annotations
 
@@ -18,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from programs import Ended, run_program
+from commands import Ended, run_program
 from warm_python import warm_python
 
 from rocm_wheels.models.project import load_project
@@ -26,6 +22,12 @@ from rocm_wheels.sources import network, pins, tree_status
 from rocm_wheels.sources.checkout import CheckoutRequest, CheckoutResult, checkout_project
 from rocm_wheels.sources.hipify import HipifyResult, hipify_checkout
 from rocm_wheels.sources.patches import SavedPatches, read_patch_set, save_patches
+
+# ---- One world of sources for all tests: small repositories of the five projects, and checkouts of them.
+#
+# ``HISTORY`` says what is in the repositories. They are made once a session; who changes them takes a copy.
+# Dates and names are fixed and submodule URLs relative: commits have the same ids wherever they are made.
+
 
 CLONE = Path(__file__).resolve().parents[2]
 COMPANIONS = ("apex", "pytorch_audio", "pytorch_vision", "triton")

@@ -1,13 +1,28 @@
-"""Writes the files that the readers read: an independent second hand, from the formats' documents."""
+"""Libraries, objects and archives of kernels, written byte by byte."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import struct
+import sys
 import zipfile
 import zlib
 from pathlib import Path
+
+# ---- The zstd that the product reads with: the standard library's, or its backport.
+
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+__all__ = ["zstd"]
+
+
+# ---- Writes the files that the readers read: an independent second hand, from the formats' documents.
+
 
 MACH = {
     "gfx906": 0x2F,
@@ -60,7 +75,6 @@ def bundle(*entries: tuple[str, bytes], align: int = 4096) -> bytes:
 
 def compress(plain: bytes, version: int, method: str, *, declared: int | None = None) -> bytes:
     """A CCOB of that version around ``plain``."""
-    from zstd_library import zstd
 
     packed = zlib.compress(plain) if method == "zlib" else zstd.compress(plain)
     size = len(plain) if declared is None else declared
@@ -93,7 +107,6 @@ def messagepack(value: object) -> bytes:
 
 def kpack(kernels: dict[tuple[str, str], bytes], scheme: str = "zstd-per-kernel", **changes: object) -> bytes:
     """An archive of kernels by (library, target); ``changes`` replace or add keys of its table."""
-    from zstd_library import zstd
 
     toc: dict[str, dict[str, object]] = {}
     body, blobs = struct.pack("<I", len(kernels)) * (scheme == "zstd-per-kernel"), []
