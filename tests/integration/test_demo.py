@@ -644,23 +644,6 @@ def test_a_failing_build_ends_with_its_first_error(demo: Demo) -> None:
     assert repeated.returncode == 0, repeated.stderr
 
 
-def test_two_runs_at_once_name_each_other(demo: Demo) -> None:
-    """The first is made to wait in its build, and goes on."""
-    audio = demo.folder / "sources" / "pytorch_audio"
-    words = demo.build_words("--clean", "--no-build-triton", "--no-build-pytorch")
-    child = subprocess.Popen(demo.command(*words), env=demo.env, stderr=subprocess.DEVNULL)
-    wait_until(lambda: bool(processes_in(audio, "setup.py")))
-    pid = processes_in(audio, "setup.py")[0]
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        second = demo.build()
-    finally:
-        os.kill(pid, signal.SIGCONT)
-    assert second.code == 2
-    assert f"is in use by process {child.pid} (build)" in second.err
-    assert child.wait() == 0
-
-
 def test_a_wheel_that_fails_its_checks_is_kept_aside(demo: Demo) -> None:
     before = {p.name: p.read_bytes() for p in (demo.folder / "wheels").iterdir()}
     package = demo.torch / "torch" / "__init__.py"
@@ -677,16 +660,6 @@ def test_a_wheel_that_fails_its_checks_is_kept_aside(demo: Demo) -> None:
         package.write_text(text)
     again = demo.build()
     assert again.code == 0, again.err
-
-
-def test_a_tampered_wheel_is_built_again(demo: Demo) -> None:
-    torch = demo.wheels()["torch"]
-    good = torch.read_bytes()
-    torch.write_bytes(good[:-1] + b"?")
-    ended = demo.build()
-    assert ended.code == 0, ended.err
-    assert "was changed after it was built" in ended.err
-    assert torch.read_bytes() == good
 
 
 def test_five_projects_in_the_order_in_which_they_need_each_other(demo: Demo) -> None:

@@ -24,7 +24,6 @@ COUNT = 8  # bytes of a number on the line
 FILES = 3  # stdin, stdout, stderr
 CLIENT: list[str] = []  # the small program, once it is compiled
 STARTED: list[tuple[object, list[str]]] = []  # what serves this process, and the words
-SCRIPTS: list[tuple[object, list[str]]] = []  # the same of each script that was made to begin so
 ENDED: list[int] = []  # in a command that has ended: its exit code
 
 
@@ -35,18 +34,6 @@ def warm_python() -> list[str]:
     if not STARTED:
         STARTED.append(start_server(sys.executable))
     return STARTED[0][1]
-
-
-def warm_script(script: Path) -> None:
-    """Have the script of an environment's rocm-wheels begin in a warm Python of that environment.
-
-    Beside it is then ``warm-python``, which is that Python.
-    """
-    if sys.platform == "linux" and not script.read_text(encoding="utf-8").startswith("#!/bin/sh\n"):
-        SCRIPTS.append(start_server(str(script.with_name("python"))))
-        begin = SCRIPTS[-1][1]
-        write_script(script, [*begin, "-m", "rocm_wheels"])
-        write_script(script.with_name("warm-python"), begin)
 
 
 def write_script(script: Path, words: list[str]) -> None:
