@@ -68,7 +68,7 @@ def test_a_switch_that_is_killed_at_any_move_is_finished_by_the_next_build(
 ) -> None:
     """Whatever is built then: nothing is compiled again, and nothing gets into the wheel of another one.
 
-    The sample kills it at every fourth move.
+    The sample kills it at every eighth move.
     """
     made = {"gfx942": "small/one.so", "gfx1100": "small/two.so", "gfx906": ""}
     for target, name in made.items():
@@ -77,7 +77,7 @@ def test_a_switch_that_is_killed_at_any_move_is_finished_by_the_next_build(
         if name:
             (source / name).write_text(f"of {target}")
             (source / f"{name}.link.so").symlink_to(source / "src")  # to a folder
-    step = 1 if exhaustive else 4
+    step = 1 if exhaustive else 8
     rename, unlink, kill, left = Path.rename, Path.unlink, 1 - step, 0
 
     def count() -> None:
