@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
 import servers
-from crash import FaultyStore, Killed, Watched
+from crash import FaultyStore, Killed, Watched, sample
 from documents import policy as make_policy
 from documents import said
 from stores import FAMILY, TARGET, World, a_lock, abandon, linked, stage
@@ -148,42 +147,23 @@ def test_what_nothing_needs_goes(staged: Staged, store: Store) -> None:
     assert findings(store) == []
 
 
-class KilledAt(FaultyStore):
-    """A store whose process ends before its write of a number, or after it."""
-
-    def __init__(self, inner: Store, number: int, *, after: bool) -> None:
-        super().__init__(inner)
-        self.number, self.after = number, after
-
-    def _write(self, what: str, work: Callable[[], str], path: str) -> str:
-        with self._lock:
-            self._alive()
-            self.writes.append(what)
-            if len(self.writes) == self.number:
-                if self.after:
-                    work()
-                self.dead = True
-                raise Killed
-            return work()
-
-
 def test_a_prune_that_is_killed_is_carried_on(staged: Staged, tmp_path: Path, exhaustive: bool) -> None:
     """What is left of it has no document, and goes when it is old."""
-    whole = FaultyStore(staged.copy(tmp_path / "whole"))
+    whole = Watched(staged.copy(tmp_path / "whole"))
     pruner(whole).prune(FAMILY)
     expected = content(whole.inner).keys()
     later = datetime.now(timezone.utc) + timedelta(days=9)
     retention = RETENTION.model_copy(update={"keep_for": later - BEGIN - timedelta(days=13)})
-    for number in range(1, len(whole.writes) + 1, 1 if exhaustive else 6):
-        for after in (False, True) if exhaustive else (number % 2 == 0,):
-            inner = staged.copy(tmp_path / f"{number}{after}")
+    for number, write in enumerate(sample(whole.writes, exhaustive)):
+        for fault in ("before", "after") if exhaustive else (("before", "after")[number % 2],):
+            inner = staged.copy(tmp_path / f"{number}{fault}")
             with pytest.raises(Killed):
-                pruner(KilledAt(inner, number, after=after)).prune(FAMILY)
+                pruner(Watched(inner, at=write, fault=fault)).prune(FAMILY)
             assert {check for check, _ in findings(inner)} <= {"unknown-file"}
             pruner(inner).prune(FAMILY)
             assert set(visible(inner)) == set(visible(whole.inner))
             pruner(inner, retention.model_copy(update={"keep": 6}), later).prune(FAMILY)
-            assert content(inner).keys() == expected, (number, after)
+            assert content(inner).keys() == expected, (write, fault)
 
 
 @pytest.mark.parametrize("at", ["remove", "looked"])
@@ -224,7 +204,7 @@ def test_who_stages_an_old_set_again_while_it_is_pruned_is_told(
     clean = FaultyStore(staged.copy(tmp_path / "clean"))
     pruner(clean).prune(FAMILY)
     told = 0
-    for number, write in enumerate(clean.writes if exhaustive else clean.writes[::5]):
+    for number, write in enumerate(sample(clean.writes, exhaustive, 5)):
         store, refusals = staged.copy(tmp_path / str(number)), list[str]()
 
         def guest(store: Store = store, refusals: list[str] = refusals) -> None:
@@ -283,7 +263,7 @@ def test_of_two_at_once_both_end_well(staged: Staged, tmp_path: Path, exhaustive
     clean = FaultyStore(staged.copy(tmp_path / "clean"))
     pruner(clean).prune(FAMILY)
     expected = content(clean.inner).keys()
-    for number, write in enumerate(clean.writes if exhaustive else clean.writes[::9]):
+    for number, write in enumerate(sample(clean.writes, exhaustive, 3)):
         inner = staged.copy(tmp_path / str(number))
         watched = Watched(inner, at=write)
         watched.guest = lambda inner=inner: pruner(inner).prune(FAMILY)
