@@ -12,6 +12,7 @@ from pathlib import Path
 
 import click
 import pytest
+from warm_python import warm_python
 
 from rocm_wheels.cli import main
 
@@ -54,9 +55,8 @@ OTHERS = frozenset(
 
 
 def run(script: str, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, str(BENCH / script), *words], capture_output=True, text=True, check=False
-    )
+    argv = [*warm_python(), str(BENCH / script), *words]
+    return subprocess.run(argv, capture_output=True, text=True, check=False)
 
 
 def test_each_script_starts() -> None:
