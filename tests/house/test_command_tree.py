@@ -297,10 +297,11 @@ def test_older_name_is_the_same_command_and_not_shown(old: str, new: str) -> Non
     assert shown.issuperset(flags)
 
 
-def test_older_name_has_the_help_of_audit(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("words", [["verify"], ["wheel", "check"]])
+def test_older_name_has_the_help_of_audit(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     texts = []
-    for name in ("verify", "audit"):
-        assert boundary.run_command(main.cli, [name, "--help"]) == 0
+    for name in (words, ["audit"]):
+        assert boundary.run_command(main.cli, [*name, "--help"]) == 0
         texts.append(capsys.readouterr().out.partition("\n")[2])
     assert texts[0] == texts[1]
 

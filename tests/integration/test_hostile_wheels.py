@@ -31,10 +31,12 @@ Words = Callable[[str, str], list[str]]
 # what is asked of a wheel (its path, and a folder for what is written)
 COMMANDS: Mapping[str, Words] = {
     "audit": lambda wheel, _: ["audit", wheel],
+    "audit --recipe": lambda wheel, _: ["audit", wheel, "--recipe", "pytorch"],
     "audit --by-recipe": lambda wheel, _: ["audit", "--by-recipe", wheel],
     "verify": lambda wheel, _: ["verify", wheel],
     "targets": lambda wheel, _: ["targets", wheel],
     "provenance verify": lambda wheel, _: ["provenance", "verify", wheel],
+    "wheel check": lambda wheel, _: ["wheel", "check", wheel],
     "wheel show": lambda wheel, _: ["wheel", "show", wheel],
     "wheel diff": lambda wheel, folder: ["wheel", "diff", wheel, f"{folder}/../good/{Path(wheel).name}"],
     "wheel retag": lambda wheel, folder: ["wheel", "retag", wheel, "--local-version", "x1", "-o", folder],
@@ -140,7 +142,7 @@ def test_what_the_index_refuses_as_an_archive_no_command_opens(attack: Attack, t
     for command, words in COMMANDS.items():
         if not command.startswith(("provenance", "wheel diff", "wheel join")):
             code = run(*words(str(hostile), str(folder)))[0]
-            is_audit = command.split()[-1] in ("--by-recipe", "audit", "verify")
+            is_audit = command.split()[-1] in ("check", "--recipe", "--by-recipe", "audit", "verify")
             assert code in ((14,) if is_audit else (2, 13)), command
     assert not folder.exists()
 
@@ -169,6 +171,7 @@ def test_what_a_file_states_fills_no_memory(
     assert hostile.stat().st_size < 400_000
     assert run("audit", hostile, "--by-recipe")[0] == 14
     if not member.endswith(".py"):  # which only a recipe has read
+        assert run("wheel", "check", hostile)[0] == 14
         assert run("audit", hostile)[0] == 14
         assert run("index", "build", tmp_path / "index", hostile)[0] == 2
         assert stage(world, hostile, tmp_path / "store") in (2, 15)

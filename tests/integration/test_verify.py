@@ -126,6 +126,21 @@ def test_the_checks_can_be_listed(capfd: pytest.CaptureFixture[str]) -> None:
     assert [line.split()[:2] for line in lines] == [[check.id, check.name] for check in checks.ALL_CHECKS]
 
 
+def test_one_recipe_holds_every_wheel_whatever_it_is_called(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    torch = torch_draft().write(tmp_path)
+    triton = Draft("triton", "3.5.0", members={"triton/__init__.py": b""}).write(tmp_path)
+    assert verify("--json", torch, triton, "--project", "pytorch") == 14
+    reports = json.loads(capfd.readouterr().out)["wheels"]
+    assert [(report["recipe"], report["passed"]) for report in reports] == [
+        ("pytorch", True),
+        ("pytorch", False),
+    ]
+    assert {"file-name", "files"} <= {finding["check"] for finding in reports[1]["findings"]}
+    assert verify(torch, triton, "--recipe", "pytorch", "--recipe", "triton") == 2
+
+
 def test_what_a_configuration_file_says_of_builds_makes_no_wheel_ours(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -553,6 +553,8 @@ def test_conformance_is_told_of_an_index(index: Path, capfd: pytest.CaptureFixtu
         (audited_set.PlannedWheel("torch", "3.12", "linux", TARGETS), ""),
         (audited_set.PlannedWheel("torchaudio", "3.12", "linux", TARGETS), ""),  # in its device wheels
         (audited_set.PlannedWheel("triton", "3.11", "linux"), ""),
+        (audited_set.PlannedWheel("torch", "3.12", "linux", TARGETS, line="2.9"), ""),
+        (audited_set.PlannedWheel("torch", "3.12", "linux", TARGETS, line="2.90"), "no torch 2.90"),
         (audited_set.PlannedWheel("torch", "3.13", "linux", TARGETS), "no torch for Python 3.13"),
         (audited_set.PlannedWheel("torch", "3.12", "windows", TARGETS), "on windows"),
         (audited_set.PlannedWheel("apex", "3.12", "linux"), "no apex"),
@@ -563,3 +565,60 @@ def test_what_was_planned_is_there(cell: audited_set.PlannedWheel, words: str, t
     report = audit_set(set_drafts(), tmp_path, planned=(cell,))
     assert {finding.check for finding in report.findings} == ({"set-plan"} if words else set())
     assert not words or words in report.findings[0].message
+
+
+def write_matrix(capfd: pytest.CaptureFixture[str], file: Path, *words: str) -> Path:
+    """Write what ``matrix --json`` prints."""
+    assert boundary.run_command(main.cli, ["matrix", "--trigger", "release", *words, "--json"]) == 0
+    file.write_text(capfd.readouterr().out)
+    return file
+
+
+def test_a_matrix_says_what_the_set_must_hold(
+    tmp_path: Path, small_set: list[Path], capfd: pytest.CaptureFixture[str]
+) -> None:
+    chosen = ("--family", "gfx94X-dcgpu", "--line", "2.13", "--platform", "linux", "--python", "3.11")
+    matrix = write_matrix(capfd, tmp_path / "matrix.json", *chosen, "--layout", "per-family")
+    code, document = audit(capfd, "--set", small_set[0].parent, "--plan", matrix, "--json")
+    messages = [f["what"] for f in document["set"]["findings"]]
+    assert code == 14 and {f["id"] for f in document["set"]["findings"]} == {"RW065"}
+    assert not any("triton for" in message for message in messages)
+    for missing in ("torch 2.13", "torchvision"):  # the set has another torch
+        assert any(f"no {missing} for Python 3.11 on linux" in message for message in messages)
+    step = {"kind": "build", "project": "pytorch", "python": "cp311"}
+    plan = {"request": {"platform": "linux"}, "targets": ["gfx942", "gfx90a"], "steps": [step]}
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    code, document = audit(capfd, "--set", small_set[0].parent, "--plan", tmp_path / "plan.json", "--json")
+    [finding] = document["set"]["findings"]
+    assert code == 14 and "no code for gfx90a" in finding["what"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        None,
+        "nothing",
+        "[]",
+        "{}",
+        '{"cells": 1}',
+        '{"cells": [{}], "layout": "multi-arch"}',
+        '{"steps": [1]}',
+    ],
+)
+def test_what_is_no_plan_is_one_clear_error(
+    text: str | None, tmp_path: Path, small_set: list[Path], capfd: pytest.CaptureFixture[str]
+) -> None:
+    plan = tmp_path / "plan.json"
+    if text is not None:
+        plan.write_text(text)
+    code = boundary.run_command(main.cli, ["audit", "--set", str(small_set[0].parent), "--plan", str(plan)])
+    err = capfd.readouterr().err
+    assert code == 2 and err.count("error: ") == 1
+
+
+def test_a_matrix_of_several_sets_and_options_without_a_set_are_refused(
+    tmp_path: Path, small_set: list[Path], capfd: pytest.CaptureFixture[str]
+) -> None:
+    matrix = write_matrix(capfd, tmp_path / "matrix.json", "--platform", "linux")
+    for words in (["--set", str(small_set[0].parent), "--plan", str(matrix)], ["--plan", str(matrix)]):
+        assert boundary.run_command(main.cli, ["audit", str(small_set[0]), *words]) == 2

@@ -23,13 +23,15 @@ SetKind = Literal["folder", "index", "lock", "set"]
 class PlannedWheel:
     """What a plan has: a project (normalized) for a Python (``3.12``), a platform, and targets.
 
-    ``targets`` are those that there must be device code for; none: the project has no device code.
+    ``targets`` are those that there must be device code for; none: the project has no device code. ``line``
+    is what its version begins with (``2.13``), "" where that is not planned.
     """
 
     project: str
     python: str
     platform: str
     targets: tuple[str, ...] = ()
+    line: str = ""
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,7 @@ class WheelExpectation:
     as in ``--gfx``; ``python_tag`` is the ABI of the interpreter it is for (``cp312``, ``cp313t``);
     ``rocm_version`` is the SDK's; ``requirements`` are exact pins that METADATA must hold besides the
     recipe's own (``triton==3.5.0``). ``unrepaired``: it stays as it was built, for the machine that built it.
+    ``strict``: WHEEL, RECORD and variant.json are as formats want them, whoever built it.
     """
 
     project: Project | None
@@ -67,6 +68,7 @@ class WheelExpectation:
     rocm_version: str | None = None
     requirements: tuple[str, ...] = ()
     unrepaired: bool = False
+    strict: bool = False
 
     @property
     def recipe(self) -> Project:
@@ -117,6 +119,11 @@ class AuditedWheel:
     def severity(self) -> Severity:
         """How grave it is what is untidy in anybody's wheel, and works: in wheels of ours an error."""
         return "error" if self.has_recipe else "warning"
+
+    @property
+    def format_severity(self) -> Severity:
+        """How grave it is that WHEEL is not as its format wants it, and works."""
+        return "error" if self.expected.strict else self.severity
 
     @property
     def released_severity(self) -> Severity:

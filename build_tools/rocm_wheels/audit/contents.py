@@ -39,7 +39,7 @@ def check_wheel_tags(wheel: AuditedWheel) -> Findings:
     Why: Tools that read WHEEL take it for another platform; a sign of a file that was only renamed.
     Fix: `rocm-wheels wheel retag` changes both.
     """
-    yield from _list_faults(wheel, "tags", wheel.severity)
+    yield from _list_faults(wheel, "tags", wheel.format_severity)
 
 
 @check("RW024 purelib (error)")
@@ -49,7 +49,7 @@ def check_purelib(wheel: AuditedWheel) -> Findings:
     Why: On systems where both folders differ it is installed into the wrong one.
     Fix: The project's setup must tell that it has binary modules.
     """
-    yield from _list_faults(wheel, "purelib", wheel.severity)
+    yield from _list_faults(wheel, "purelib", wheel.format_severity)
 
 
 @check("RW025 record-digests (error)")
@@ -60,8 +60,8 @@ def check_record_digests(wheel: AuditedWheel) -> Findings:
     Fix: Pack the wheel again: `rocm-wheels wheel retag` writes digests.
     """
     broken = {fault.removeprefix(f"{wheel.scan.path}: ") for fault in wheel.scan.breaking_faults}
-    for fault in _list_faults(wheel, "digests", "warning"):
-        yield replace(fault, severity=wheel.severity) if fault.message in broken else fault
+    for fault in _list_faults(wheel, "digests", "error" if wheel.expected.strict else "warning"):
+        yield replace(fault, severity=wheel.format_severity) if fault.message in broken else fault
 
 
 @check("RW047 archive-form (error)")
@@ -205,6 +205,13 @@ def check_metadata_text(wheel: AuditedWheel) -> Findings:
         return
     if content is None:
         yield error(f"is missing, and the file name has the label {label}", where, tip)
+        return
+    if wheel.expected.strict and label is not None:
+        try:
+            document.parse_wheel_document(content, name=where, label=label)
+        except DataError as fault:
+            message = f"does not describe this wheel: {str(fault).removeprefix(f'{where}: ')}"
+            yield error(message, where, tip)
         return
     try:
         variants = document.read_any_format(content, name=where)

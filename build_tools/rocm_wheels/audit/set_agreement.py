@@ -300,8 +300,11 @@ def _judge_cell(subject: AuditedSet, cell: PlannedWheel) -> Findings:
         for wheel in set_environments.find_candidates(
             subject, cell.project, set_environments.SetEnvironment(cell.python, cell.platform, architecture)
         )
+        if wheel.scan.name is not None
+        and f"{wheel.scan.name.version.base_version}.".startswith(f"{cell.line}." if cell.line else "")
     ]
-    words = f"{cell.project} for Python {cell.python} on {cell.platform}"
+    name = f"{cell.project} {cell.line}".rstrip()
+    words = f"{name} for Python {cell.python} on {cell.platform}"
     if not wheels:
         yield error(f"there is no {words}, which was planned")
         return

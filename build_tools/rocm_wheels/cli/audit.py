@@ -15,7 +15,7 @@ import click
 from click.core import ParameterSource
 
 from rocm_wheels import __version__
-from rocm_wheels.cli import boundary, catalogue, command, evidence
+from rocm_wheels.cli import boundary, catalogue, command, evidence, planned_wheels
 from rocm_wheels.cli.options import GivenPath, RegularFile
 from rocm_wheels.cli.output import print_result
 from rocm_wheels.core import errors, files, installation, log, tables
@@ -43,6 +43,15 @@ _REPORT_SUFFIXES = (".html", ".sarif", ".xml")
     help="Compare with an older wheel, or with the wheels of an older set: what was lost, and what changed "
     "beyond the limits.",
 )
+@catalogue.PLAN.but(
+    name="plan", help="What the set must hold: the output of `matrix --json` or `plan --json`."
+)
+@command.option(
+    "--recipe",
+    metavar="NAME",
+    aliases=("--project",),
+    help="Hold every WHEEL to the recipe of this project, whatever it is called.",
+)
 @command.option(
     "--by-recipe",
     is_flag=True,
@@ -52,6 +61,11 @@ _REPORT_SUFFIXES = (".html", ".sarif", ".xml")
 @catalogue.ROCM.but(name="rocm_version", help="Version of ROCm that they were built with.")
 @catalogue.PYTHON_WORDS.but(
     type=GivenPath(), help="Import each wheel too, with this Python and its packages."
+)
+@command.option(
+    "--strict",
+    is_flag=True,
+    help="Have WHEEL, RECORD and variant.json as formats want them: what is a warning there is an error.",
 )
 @catalogue.LOCAL_LINKS.but(
     help="Wheels that METADATA requires, to look in for what libraries need. May be given several times."
@@ -125,6 +139,8 @@ def audit_command(
             raise errors.UsageError(f"--report {path}: no form of a report is called so", tip=tip)
         if path.suffix == ".html":
             installation.require_extras("a page", "build")
+    if place is None and options["plan"] is not None:
+        raise errors.UsageError("--plan is about a set", tip="name it: --set DIR")
     begun = evidence.describe_origin("audit")
     audit = audit_wheels(_read_request(wheels, place, options))
     for path in reports:
@@ -180,13 +196,18 @@ def _annotate(reports: Sequence[audited_wheel.CheckReport]) -> None:
 class AuditRequest:
     """What is to be audited: ``wheels``, and ``place``, where a set is, None without one.
 
-    ``by_recipe``: each is held to the recipe of its project, with ``targets`` and ``rocm_version`` as far as
-    they are known, and imported with ``python``. ``against`` is the place of what it is compared with.
+    ``by_recipe``: each is held to the recipe of its project, or all to ``recipe``, with ``targets`` and
+    ``rocm_version`` as far as they are known, and imported with ``python``. ``strict``: files of the format
+    are held to it, with a recipe or without. ``plan`` says what the set must hold. ``against`` is the place
+    of what it is compared with.
     """
 
     wheels: Sequence[Path]
     place: str | None = None
     by_recipe: bool = False
+    recipe: str | None = None
+    strict: bool = False
+    plan: Path | None = None
     targets: tuple[str, ...] | None = None
     rocm_version: str | None = None
     python: Path | None = None
@@ -200,7 +221,8 @@ def _read_request(wheels: Sequence[Path], place: str | None, options: Mapping[st
     from rocm_wheels.models import gfx
     from rocm_wheels.sdk import interpreters
 
-    context, by_recipe = click.get_current_context(), options["by_recipe"]
+    context = click.get_current_context()
+    by_recipe = options["by_recipe"] or options["recipe"] is not None
     facts = {  # what a configuration file says of builds makes no wheel ours
         name: options[name]
         for name in ("pytorch_rocm_arch", "rocm_version", "python")
@@ -215,6 +237,9 @@ def _read_request(wheels: Sequence[Path], place: str | None, options: Mapping[st
         wheels,
         place,
         by_recipe or bool(facts),
+        options["recipe"],
+        options["strict"],
+        options["plan"],
         gfx.parse_targets(arch) if arch is not None else None,
         facts.get("rocm_version"),
         python,
@@ -244,8 +269,11 @@ def audit_wheels(request: AuditRequest) -> AuditResult:
 
     What is downloaded is removed in the end.
     """
+    planned = planned_wheels.read_planned_wheels(request.plan) if request.plan is not None else None
     with tempfile.TemporaryDirectory(prefix="rocm-wheels-audit-") as folder:
         listed = _collect_set(request.place, Path(folder, "set")) if request.place is not None else None
+        if listed is not None and planned is not None:
+            listed = replace(listed, planned=planned)
         older = None
         if request.against is not None:
             older = _collect_older(request.against, Path(folder, "older"))
@@ -391,25 +419,34 @@ def _make_expectations(
     from rocm_wheels.models import project_names
     from rocm_wheels.models.project import load_project
 
-    names = project_names.list_project_names() if request.by_recipe else []
+    chosen, known = request.recipe, project_names.list_project_names()
+    if chosen is not None and chosen not in known:  # people call a recipe by what it builds, too
+        chosen = next((name for name in known if load_project(name).distribution == chosen), chosen)
+    names = [chosen] if chosen else known if request.by_recipe else []
     recipes = [load_project(name) for name in names]
     need_recipe = split_wheels.group_device_wheels(request.wheels) if request.by_recipe else {}
     expected: dict[Path, audited_wheel.WheelExpectation] = {}
     for wheel in (*request.wheels, *listed):
         distribution, _, tags = wheel.name.partition("-")  # whether it is a wheel's name, a check tells
         builders = (r for r in recipes if audited_wheel.is_same_name(r.distribution, distribution))
-        recipe = next(builders, None)
+        recipe = recipes[0] if chosen and wheel in need_recipe else next(builders, None)
         if recipe is None and wheel in need_recipe:
             builds = ", ".join(f"{project.distribution} ({project.name})" for project in recipes)
             raise errors.UsageError(
                 f"{wheel.name}: no recipe builds {distribution}",
-                tip=f"recipes build {builds}; without --by-recipe, --gfx, --rocm and --python any wheel is "
-                "audited",
+                tip=f"name one: --recipe NAME ({builds}); without --by-recipe, --gfx, --rocm and --python "
+                "any wheel is audited",
             )
         expected[wheel] = audited_wheel.WheelExpectation(
             recipe,
             "windows" if "-win_" in tags else "linux",
             targets=request.targets if recipe is not None else None,
             rocm_version=request.rocm_version if recipe is not None else None,
+            strict=request.strict,
+        )
+    if chosen and not any(expectation.project for expectation in expected.values()):
+        raise errors.UsageError(
+            f"--recipe {request.recipe}: no wheel of the set is of {recipes[0].distribution}",
+            tip="leave --recipe out: any wheel can be audited without",
         )
     return expected

@@ -94,6 +94,7 @@ wheel_group = command.Group(
         "finalize": ("finalize:finalize_command", "Make wheels with final versions out of pre-releases."),
         "stamp": ("packaging:stamp_command", "Make variant wheels: an installer takes the one for its GPU."),
     },
+    aliases={"check": "audit:audit_command --strict"},
     help="""Show, retag and compare wheel files, of any project.
 
     Nothing here needs a recipe, and what does not change is never compressed again. What is wrong with a
