@@ -31,6 +31,7 @@ OTHERS = frozenset(
         "--apart",
         "--bare",
         "--build",
+        "--cache-dir",
         "--default-index",
         "--disable-pip-version-check",
         "--dist-dir",

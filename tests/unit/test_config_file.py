@@ -111,18 +111,6 @@ def test_settings_of_all_commands_are_variables_and_those_win(
     assert "timeout" not in rows
 
 
-@pytest.mark.contract
-def test_parts_that_a_command_line_takes_back_are_those_of_the_file(folder: Path) -> None:
-    (folder / "rocm-wheels.toml").write_text('[rocm.from-artifacts]\npart = ["blas", "fft"]\n')
-    for words, parts in [
-        (["--no-blas"], ["fft"]),
-        (["--rccl", "--no-blas"], ["rccl"]),
-        ([], ["blas", "fft"]),
-    ]:
-        context = artifacts.install_command.make_context("from-artifacts", words, resilient_parsing=True)
-        assert context.params["parts"] == parts
-
-
 WRONG = [
     ("[biuld]\n", "rocm-wheels.toml: biuld: there is no command biuld", "build"),
     ("[build]\n\ngfxx = 'gfx942'\n", "rocm-wheels.toml: build.gfxx: `build` has no option --gfxx", "gfx"),

@@ -128,10 +128,10 @@ def _make_fault(details: Mapping[str, Any], model: Any) -> _Fault:
         return _Fault((*place, *context["place"]), message)
     if kind in _RAISED_ERRORS:
         message = str(context["error"])
-    value_place = place  # without the names of kinds, which pydantic adds
+    of_key = place[-1:] == (_KEY_MARK,)
+    value_place = place[:-1] if of_key else place  # without the names of kinds, which pydantic adds
     while value_place and not _list_types_at(model, value_place):
         value_place = value_place[:-1]
-    of_key = place[-1:] == (_KEY_MARK,)
     found_text = _describe_value(details, message)
     if of_key and kind in _FOREIGN_ERRORS:
         message = f"in this key: {message}"
