@@ -32,6 +32,7 @@ OTHERS = frozenset(
         "--bare",
         "--build",
         "--cache-dir",
+        "--no-cache",
         "--default-index",
         "--disable-pip-version-check",
         "--dist-dir",

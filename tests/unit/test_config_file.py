@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rocm_wheels.cli import artifacts, boundary, main
+from rocm_wheels.cli import boundary, main
 
 CONFIG = """\
 source-dir = "trees"  # of all commands that have it
