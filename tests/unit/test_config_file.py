@@ -111,6 +111,54 @@ def test_settings_of_all_commands_are_variables_and_those_win(
     assert "timeout" not in rows
 
 
+@pytest.mark.contract
+@pytest.mark.parametrize(
+    ("text", "origin"),
+    [
+        ("timeout = 60\n", "default"),  # the silence of a server is no limit of a test
+        ("[test.torch]\ntimeout = 60\n", "rocm-wheels.toml: test.torch.timeout"),
+    ],
+)
+def test_a_setting_is_not_an_option_of_that_name(
+    text: str, origin: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "rocm-wheels.toml").write_text(text)
+    assert show(capsys, "test", "torch")["--timeout"][1] == origin
+
+
+@pytest.mark.contract
+@pytest.mark.parametrize("key", ["mirror-dir", "patch-dir", "source-dir", "gfx"])
+def test_options_of_several_commands_may_stand_above_all_tables(
+    key: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "rocm-wheels.toml").write_text(f"{key} = 'gfx942'\n")
+    assert show(capsys, "lock", "make")[f"--{key}"][1] == f"rocm-wheels.toml: {key}"
+
+
+@pytest.mark.contract
+@pytest.mark.parametrize(
+    ("text", "is_ours"),
+    [
+        ('[tool]\nrocm-wheels = {gfx = "gfx942"}\n', True),
+        ('[ tool."rocm-wheels" ]\ngfx = "gfx942"\n', True),
+        ("{% template of rocm-wheels %}\n", False),
+        ('[project]\nname = "rocm-wheels-plugin"\n', False),
+    ],
+)
+def test_a_pyproject_is_ours_where_it_has_our_table(
+    text: str, is_ours: bool, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "pyproject.toml").write_text(text)
+    place = show(capsys, "build")["--gfx"][1]
+    assert place == ("pyproject.toml: gfx" if is_ours else "default")
+
+
+@pytest.mark.contract
+def test_a_variable_that_a_command_does_not_use_is_no_fault_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MAX_JOBS", "auto")
+    assert boundary.run_command(main.cli, ["compat", "show", "lines"]) == 0
+
+
 WRONG = [
     ("[biuld]\n", "rocm-wheels.toml: biuld: there is no command biuld", "build"),
     ("[build]\n\ngfxx = 'gfx942'\n", "rocm-wheels.toml: build.gfxx: `build` has no option --gfxx", "gfx"),

@@ -253,10 +253,11 @@ class Command(click.Command):
     def invoke(self, ctx: click.Context) -> Any:
         """Do what the command does, with the numbers that it begins with kept for what asks servers."""
         if self.words and not isinstance(self, click.Group):
-            from rocm_wheels.cli import boundary
+            from rocm_wheels.cli import config
             from rocm_wheels.core import environment_numbers
 
-            environment_numbers.keep_for_process(boundary.read_environment())
+            settings = {variable: text for variable, (text, _) in config.read_settings().items()}
+            environment_numbers.keep_for_process({**settings, **os.environ})
         return super().invoke(ctx)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

@@ -39,6 +39,10 @@ if TYPE_CHECKING:
 CONFIG_NAME = "rocm-wheels.toml"
 _VARIABLE = "ROCM_WHEELS_CONFIG"
 _RECIPE_KEY = "recipe-dir"
+_SHARED_FOLDERS = (
+    "mirror-dir",
+    "patch-dir",
+)  # options that commands make for each recipe, not of the catalogue
 SETTINGS = {
     "jobs": "ROCM_WHEELS_JOBS",
     "retries": "ROCM_WHEELS_RETRIES",
@@ -96,9 +100,15 @@ def read_config_file(path: Path) -> ConfigFile | None:
         raise errors.DataError(f"{path} is not UTF-8 text", tip="save it as UTF-8") from None
     if path.name != "pyproject.toml":
         return ConfigFile(path, toml_reader.parse_toml(text, name=str(path)))
-    if "[tool.rocm-wheels" not in text:
+    if "rocm-wheels" not in text:
+        return None
+    try:
+        tools = toml_reader.parse_toml(text, name=str(path)).get("tool")
+    except errors.DataError:
+        if "[tool.rocm-wheels" in text:
+            raise
         return None  # nothing of ours; it may be a template
-    ours = toml_reader.parse_toml(text, name=str(path)).get("tool", {}).get("rocm-wheels")
+    ours = tools.get("rocm-wheels") if isinstance(tools, dict) else None
     return ConfigFile(path, ours) if isinstance(ours, dict) else None
 
 
@@ -126,6 +136,8 @@ def read_command_defaults(command: Command, named: str | None) -> tuple[dict[str
         for key, value in table.items() if isinstance(table, Mapping) else ():
             if isinstance(value, dict):
                 continue  # the table of a command below
+            if not words and key in SETTINGS:
+                continue  # no option, though a command has one of that name
             option = options.get(key)
             place = config.locate(*words, key)
             if option is None and words:
@@ -189,7 +201,7 @@ def _check_top_level(config: ConfigFile) -> None:
 
     entries = [entry for entry in vars(catalogue).values() if isinstance(entry, catalogue.Entry)]
     shared = [word[2:].partition("/")[0] for entry in entries for word in entry.names if word[:2] == "--"]
-    shared += [_RECIPE_KEY, *SETTINGS]
+    shared += [_RECIPE_KEY, *_SHARED_FOLDERS, *SETTINGS]
     commands = main.cli.list_commands(click.Context(main.cli, info_name="rocm-wheels"))
     _check_settings(config)
     for key, value in config.table.items():

@@ -44,9 +44,12 @@ _process: dict[str, str] = {}
 
 
 def keep_for_process(env: Mapping[str, str]) -> None:
-    """Have ``read_process_number`` answer from this environment: what the command line read when it began."""
+    """Have ``read_process_number`` answer from this environment: what the command line read when it began.
+
+    Only numbers of ours are kept; what they hold is looked at when they are used.
+    """
     _process.clear()
-    _process.update({name: env[name] for name in _NUMBERS if name in env})
+    _process.update({name: env[name] for name in _NUMBERS if name in env and name.startswith("ROCM_WHEELS_")})
 
 
 def read_process_number(name: str, default: int) -> int:
