@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -31,3 +32,17 @@ def test_an_environment_made_anew_has_lost_its_build_packages(
     after = before.refresh_after_step("install-rocm-cp312", environment=True)
     step = plan.settle_step(planner.Planner(make_steps(after), after, {}), did.step)
     assert (step.verdict, step.why) == ("run", f"{record} is missing")
+
+
+def test_a_stamp_whose_facts_are_of_another_version_counts_as_none(tmp_path: Path) -> None:
+    """Those of format 3 may be of a wheel that was built unverified, which is not to be shown as verified."""
+    facts = finish(make_facts(tmp_path))
+    folder, step = facts.workspace.steps, "build-pytorch-cp312"
+    outputs.write_stamp(folder, facts.done[step].stamp)
+    assert outputs.read_stamp(folder, step) == facts.done[step].stamp
+    written = folder / f"{step}.json"
+    document = json.loads(written.read_text(encoding="utf-8"))
+    written.write_text(json.dumps({**document, "format": 3}), encoding="utf-8")
+    assert (
+        outputs.explain_run(outputs.read_stamp(folder, step), document["inputs"]) == outputs.NO_EARLIER_RESULT
+    )

@@ -69,7 +69,7 @@ class StepStamp:
     inputs: Mapping[str, str]
     outputs: tuple[OutputFile, ...]
     facts: Mapping[str, Any]
-    format: Literal[3] = 3
+    format: Literal[4] = 4
 
     def check_outputs(self) -> tuple[StepStamp, str | None]:
         """Return the stamp with the times that its outputs have now, and what is wrong with them."""

@@ -382,7 +382,7 @@ def _list_unused_options(request: SdkRequest) -> list[str]:
 
 
 _ROCM_VARIABLE = "ROCM_PATH"
-PLAN_FORMAT = 3
+PLAN_FORMAT = 4
 _STEP_ID = re.compile(r"\w[\w.-]*")
 _ADDRESS_OPTIONS = {"index_url": "--rocm-index", "find_links": "--find-links"}
 
