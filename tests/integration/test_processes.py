@@ -106,6 +106,16 @@ def test_a_full_disk_is_told_apart(start: object) -> None:
     assert caught.value.tip == "free some space, then run the same command again"
 
 
+def test_a_full_disk_is_seen_above_what_a_message_repeats() -> None:
+    words = ["sh", "-c", "echo 'No space left on device' >&2; seq 100 >&2; exit 1"]
+    with pytest.raises(errors.BuildError) as caught:
+        process.capture_output(words, env={"PATH": os.environ["PATH"]})
+    assert caught.value.tip == "free some space, then run the same command again"
+    assert [line.strip(" |") for line in caught.value.message.splitlines()[1:]] == [
+        str(number) for number in range(86, 101)
+    ]
+
+
 def test_a_value_is_stdout_alone() -> None:
     env = {"PATH": os.environ["PATH"]}
     assert process.capture_output(["sh", "-c", "echo noise >&2; echo value"], env=env) == "value"

@@ -291,9 +291,11 @@ def _split_lines(stream: IO[bytes], on_output: Callable[[], None]) -> Iterator[b
 
 
 def _make_failure(
-    error: type[errors.RocmWheelsError], name: str, code: int, tail: Sequence[str], tip: str | None
+    error: type[errors.RocmWheelsError], name: str, code: int, printed: Sequence[str], tip: str | None
 ) -> errors.RocmWheelsError:
-    return error(shell.describe_failure(name, code, tail), tip=shell.choose_failure_tip(tail, tip))
+    """Say how a program failed, with the end of what it printed; a full disk may be told anywhere in it."""
+    excerpt = shell.describe_failure(name, code, printed[-TAIL_LINES:])
+    return error(excerpt, tip=shell.choose_failure_tip(printed, tip))
 
 
 def capture_output(
@@ -323,7 +325,7 @@ def capture_output(
         raise check(f"{name} was stopped after {watch.fired}", tip=tip)
     if child.returncode:
         printed = shell.hide_secrets((err or out).decode("utf-8", "replace"), shell.find_secrets(env))
-        raise _make_failure(check, name, child.returncode, printed.splitlines()[-TAIL_LINES:], tip)
+        raise _make_failure(check, name, child.returncode, printed.splitlines(), tip)
     return out.decode("utf-8", "surrogateescape").removesuffix("\n").removesuffix("\r")
 
 
