@@ -62,3 +62,14 @@ def test_a_document_or_lines_are_printed(capsys: pytest.CaptureFixture[str]) -> 
     assert json.loads(capsys.readouterr().out) == {"a": [1, 2.5, True]}
     output.print_result({}, ["for people", Path("a.whl")], as_json=False)
     assert capsys.readouterr().out == "for people\na.whl\n"
+
+
+def test_credentials_are_hidden_in_each_text_by_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    plain = "see https://x.org\nme@y.org"
+    tidy = 'https://me:secret"word@y.org/x'
+    output.print_result({"https://a:b@x.org": [plain, {"url": tidy}, 1]}, [], as_json=True)
+    assert json.loads(capsys.readouterr().out) == {
+        "https://***@x.org": [plain, {"url": "https://***@y.org/x"}, 1]
+    }
+    output.print_result({}, ["https://a:b@x.org"], as_json=False)
+    assert capsys.readouterr().out == "https://***@x.org\n"

@@ -43,9 +43,19 @@ def print_result(document: object, lines: Iterable[object], *, as_json: bool) ->
     if as_json:
         import json
 
-        lines = [json.dumps(to_plain(document), indent=1)]
+        click.echo(json.dumps(_hide_credentials(to_plain(document)), indent=1))
+        return
     for line in lines:
         click.echo(shell.hide_credentials(str(line)))
+
+
+def _hide_credentials(plain: Any) -> Any:
+    """Hide what is secret in each text by itself: encoded, a line's end looks like letters of a URL."""
+    if isinstance(plain, str):
+        return shell.hide_credentials(plain)
+    if isinstance(plain, dict):
+        return {shell.hide_credentials(str(name)): _hide_credentials(item) for name, item in plain.items()}
+    return [_hide_credentials(item) for item in plain] if isinstance(plain, list) else plain
 
 
 def print_next(line: str, *, beside_json: bool) -> None:
