@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import os
@@ -97,6 +98,26 @@ def test_what_a_killed_run_left_goes_and_what_is_being_written_stays(source: Pat
         written_meanwhile.write(b"the last")
     assert target.read_bytes() == b"the last"
     assert sorted(path.name for path in target.parent.iterdir()) == [other.name, target.name]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="nothing is locked there")
+def test_without_locks_nothing_is_taken_for_a_leftover(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", fail)
+    target = tmp_path / "torch.whl"
+    with files.open_stage(tmp_path) as stage, files.open_hidden_file(target) as first:
+        with files.open_stage(tmp_path), files.open_hidden_file(target) as second:
+            os.write(second.descriptor, b"second")
+            second.commit(replace=False)
+        assert stage.is_dir()
+        os.write(first.descriptor, b"first")
+        first.commit(replace=True)
+    assert target.read_bytes() == b"first"
+    assert list(tmp_path.iterdir()) == [target]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have no /proc")

@@ -38,33 +38,29 @@ _NO_COPY_ERRNOS = {
 }
 
 
-def _is_claimed(descriptor: int) -> bool:
-    """Lock a hidden file or folder; tell whether nobody else has it. So it is without locks, too."""
+def _claim(descriptor: int) -> bool:
+    """Lock a hidden file or folder; tell whether it is known that nobody else has it.
+
+    It never is without such locks: on Windows and some network drives.
+    """
     if sys.platform == "win32":
-        return True
+        return False
     import fcntl
 
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    except OSError:
         return False
-    except OSError:  # a network drive without locks
-        return True
     return True
 
 
 def _remove_stale(hidden: Path) -> None:
-    """Remove a hidden file or folder that a killed run left: nobody has it open.
-
-    Not on Windows, which renames no open file, so that none is held to its end.
-    """
-    if sys.platform == "win32":
-        return
+    """Remove a hidden file or folder that a killed run left, if it is known that nobody has it open."""
     with contextlib.suppress(OSError):
         descriptor = os.open(hidden, os.O_RDONLY)
         try:
-            if not _is_claimed(descriptor):
-                return  # somebody writes it
+            if not _claim(descriptor):
+                return  # somebody writes it, or may
             if hidden.is_dir():
                 shutil.rmtree(hidden, ignore_errors=True)
             else:
@@ -106,7 +102,7 @@ class HiddenFile:
         while True:
             self.descriptor, hidden = tempfile.mkstemp(prefix=prefix, suffix=".part", dir=target.parent)
             self._name, self._open = Path(hidden), True
-            _is_claimed(self.descriptor)
+            _claim(self.descriptor)
             if os.name == "nt" or os.fstat(self.descriptor).st_nlink:
                 break
             os.close(self.descriptor)  # taken for a leftover before it was ours
@@ -300,7 +296,7 @@ _STAGE_PREFIX = ".rocm-wheels-"
 def open_stage(folder: Path) -> Iterator[Path]:
     """Give a hidden folder inside ``folder`` to write to; it is gone at the end, with all that is left in it.
 
-    What killed runs left is removed first (not on Windows, where nobody can tell). Folders that were made are
+    What killed runs left is removed first (not where nobody can tell: ``_claim``). Folders that were made are
     taken away when nothing came.
     """
     with _make_folder(folder), contextlib.ExitStack() as stack:
@@ -311,7 +307,7 @@ def open_stage(folder: Path) -> Iterator[Path]:
         while sys.platform != "win32":
             descriptor = os.open(stage, os.O_RDONLY)
             stack.callback(os.close, descriptor)
-            _is_claimed(descriptor)
+            _claim(descriptor)
             if stage.exists():
                 break  # else it was taken for a leftover before it was ours
             stage.mkdir(mode=0o700)
