@@ -121,6 +121,27 @@ def test_a_server_that_is_gone_is_an_error(server: forks.ForkServer) -> None:
         run(server, "exit", "0")
 
 
+def test_a_process_that_ends_before_it_begins_is_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    def end(*_: object) -> None:
+        os._exit(3)
+
+    monkeypatch.setattr(forks, "_work", end)
+    with forks.ForkServer(work) as started:
+        for _ in range(5):
+            # by its silence, or because it does not take what it is to do
+            with pytest.raises((ChildProcessError, BrokenPipeError)):
+                started.start(["work", "exit", "0"], {"LONG": "x" * 10_000})
+
+
+def test_a_process_of_which_nobody_tells_any_more_is_ended(server: forks.ForkServer) -> None:
+    child = server.start(["work", "sleep"], {"PATH": os.environ["PATH"]})
+    assert child.stdout.readline() == b"asleep\n"
+    shown = Path(f"/proc/{child.pid}/stat").read_text()
+    os.kill(int(shown.rpartition(")")[2].split()[1]), signal.SIGKILL)  # its parent, which waits for it
+    assert child.wait() == -signal.SIGKILL
+    wait_until_gone(child.pid)
+
+
 def test_a_module_that_is_missing_is_for_who_needs_it_to_tell() -> None:
     with forks.ForkServer(work, ["no.such.module"]) as started:
         assert [run(started, "exit", code)[0] for code in ("0", "3")] == [0, 3]

@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import IO, NoReturn
 
 _LINE = 3  # the lowest descriptor that is no standard stream: the server's line to whoever started it
-_NUMBER_BYTES = 8  # of what is told of a fork on its line: its process, then how that has ended
+_BEGUN, _ENDED = b"b", b"e"  # what is told on a fork's line: its process, and how that has ended
+_NUMBER_BYTES = 8  # of the number after each
 _Run = Callable[[list[str], dict[str, str]], int]  # words and environment → exit code
 
 
@@ -36,8 +37,8 @@ class Fork:
         self.returncode: int | None = None
         self._line = line
         self._waiting = threading.Lock()  # threads may ask for the end, and one alone reads it
-        if (pid := self._receive()) is None:
-            raise ChildProcessError("the process that forks others is gone")
+        if (pid := self._receive(_BEGUN)) is None:
+            raise ChildProcessError("the process was gone before it could begin")
         self.pid = pid
 
     def poll(self) -> int | None:
@@ -56,7 +57,7 @@ class Fork:
             return self._take_end() if self.returncode is None else self.returncode
 
     def _take_end(self) -> int:
-        status = self._receive()
+        status = self._receive(_ENDED)
         if status is None:  # who would tell was killed: nobody can say any more how this ends
             with suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
@@ -65,9 +66,13 @@ class Fork:
         self.returncode = os.waitstatus_to_exitcode(status)
         return self.returncode
 
-    def _receive(self) -> int | None:
-        message = self._line.recv(_NUMBER_BYTES, socket.MSG_WAITALL)
-        return int.from_bytes(message, "big") if len(message) == _NUMBER_BYTES else None
+    def _receive(self, kind: bytes) -> int | None:
+        """Return the number that is told of this kind; ``None`` when another is, or nobody tells any more."""
+        message = b""
+        with suppress(OSError):  # who would tell may have ended without reading what we sent
+            message = self._line.recv(len(kind) + _NUMBER_BYTES, socket.MSG_WAITALL)
+        is_whole = len(message) == len(kind) + _NUMBER_BYTES and message.startswith(kind)
+        return int.from_bytes(message[len(kind) :], "big") if is_whole else None
 
 
 class ForkServer:
@@ -164,7 +169,7 @@ def _watch(line: int, output: int, run: _Run, interrupted: object) -> NoReturn:
         os.close(output)
         os.close(_LINE)  # the server's end is not ours to hold
         _, status = os.waitpid(pid, 0)
-        os.write(line, status.to_bytes(_NUMBER_BYTES, "big"))
+        os.write(line, _ENDED + status.to_bytes(_NUMBER_BYTES, "big"))
     finally:
         os._exit(0)
 
@@ -177,7 +182,7 @@ def _work(line_file: int, output: int, run: _Run) -> NoReturn:
         os.dup2(output, 1)
         os.dup2(output, 2)
         with socket.socket(fileno=line_file) as line:
-            line.sendall(os.getpid().to_bytes(_NUMBER_BYTES, "big"))
+            line.sendall(_BEGUN + os.getpid().to_bytes(_NUMBER_BYTES, "big"))
             request = b""
             while part := line.recv(1 << 16):
                 request += part
