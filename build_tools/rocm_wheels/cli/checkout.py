@@ -230,6 +230,7 @@ def _make_project_request(
         ref=options["ref"],
         torch_dir=torch_dir,
         line=line,
+        option_names=pins.SEVERAL_PROJECTS_OPTIONS,
     )
     directory = checkout_options.find_checkouts_folder(options["repo"]) / recipe.name
     patch_set = checkout_options.choose_patch_set(recipe.name, pin.ref, options)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -334,8 +333,4 @@ def _name_options(options: Mapping[str, Any]) -> pins.OptionNames:
 
     if "projects" not in options:
         return pins.ONE_PROJECT_OPTIONS
-    return (
-        pins.SEVERAL_PROJECTS_OPTIONS
-        if options["lock"]
-        else replace(pins.ONE_PROJECT_OPTIONS, folder="--source-dir")
-    )
+    return pins.LOCKED_PROJECTS_OPTIONS if options["lock"] else pins.SEVERAL_PROJECTS_OPTIONS

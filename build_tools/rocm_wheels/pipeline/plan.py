@@ -367,7 +367,7 @@ def _check_tests(request: WheelsRequest, projects: Sequence[Project]) -> None:
     if "torch" in request.tests and not torch_tree.is_dir():
         raise errors.UsageError(
             f"--test torch: torch's own tests are in its sources, and there is no {torch_tree}",
-            tip="check them out, or give --pytorch-dir",
+            tip="check them out, or name the folder that holds them: --source-dir",
         )
 
 

@@ -561,8 +561,7 @@ def hipify_checkout(
     if script and not (directory / script).is_file():
         raise errors.SourceError(
             f"{directory} has no {script}, which the recipe of {project.name} names for hipify",
-            tip="is this the right folder? --checkout-dir of the project's script names another,"
-            " --pytorch-dir and the like of `rocm-wheels`",
+            tip="is this the right folder? --source-dir names another, or --checkout-dir of the script",
         )
     plain = Git(directory, env)
     git_dir = find_git_directory(plain)

@@ -178,7 +178,10 @@ class OptionNames:
 
 
 ONE_PROJECT_OPTIONS = OptionNames()
-SEVERAL_PROJECTS_OPTIONS = OptionNames(ref="--lock", origin="", folder="--source-dir")
+SEVERAL_PROJECTS_OPTIONS = OptionNames(
+    folder="--source-dir", torch="check out torch first (it is looked for under --source-dir)"
+)
+LOCKED_PROJECTS_OPTIONS = replace(SEVERAL_PROJECTS_OPTIONS, ref="--lock", origin="")
 
 
 def choose_pin(

@@ -40,8 +40,7 @@ from rocm_wheels.sources.git import (
 GITLINK = "160000"  # the mode of a submodule in trees and indexes
 SYMLINK_MODE = "120000"  # the mode of a symbolic link there
 CHECKOUT_TIP = (
-    "run `checkout` first, or name the folder: --checkout-dir of the project's script, --pytorch-dir and the"
-    " like of `rocm-wheels`"
+    "run `checkout` first, or name another folder: --source-dir, or --checkout-dir of the project's script"
 )
 _COMMIT_ID = re.compile("[0-9a-f]{40}")
 _JOBS = min(2 * (os.cpu_count() or 1), 16)  # repositories of one tree at a time
