@@ -7,6 +7,7 @@ import shutil
 import struct
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -96,6 +97,32 @@ def link(folder: Path, *words: str, source: str = SOURCE) -> bytes:
     return (folder / "lib.so").read_bytes()
 
 
+def link_shared(folder: Path, size: int) -> bytes:
+    """Link a library, and give it 128 symbols whose names are one text of this size."""
+    content = link(folder, "-Wl,--hash-style=sysv")
+    file = ELFFile(io.BytesIO(content))
+    rows = list_dynamic_places(file)
+    shared = bytearray(content) + bytes(-len(content) % (1 << 16))  # behind all other segments
+    table_at, text_at = len(shared), len(shared) + 24 * 128 + 8 * 64
+    shared += struct.pack("<IBBHQQ", 8, 0x10, 0, 1, 1, 0) * 128 + struct.pack("<II", 0, 128) + bytes(504)
+    shared += bytes(8) + b"x" * size + b"\0"
+    load = next(n for n, s in enumerate(file.iter_segments()) if s["p_type"] == "PT_LOAD")
+    program = file["e_phoff"] + file["e_phentsize"] * load
+    struct.pack_into("<QQQQQ", shared, program + 8, 0, 0, 0, len(shared), len(shared))
+    values = {"DT_SYMTAB": table_at, "DT_STRTAB": text_at, "DT_STRSZ": size + 9}
+    for tag, value in {**values, "DT_HASH": table_at + 24 * 128}.items():
+        struct.pack_into("<Q", shared, rows[tag], value)
+    for tag in ("DT_VERNEED", "DT_VERDEF", "DT_VERSYM"):
+        struct.pack_into("<qQ", shared, rows[tag] - 8, 0x7FFFFFF0, 0)
+    return bytes(shared)
+
+
+def list_dynamic_places(file: ELFFile) -> dict[str, int]:
+    """Return where the values of the dynamic section are."""
+    section = file.get_section_by_name(".dynamic")
+    return {tag.entry.d_tag: section["sh_offset"] + 16 * n + 8 for n, tag in enumerate(section.iter_tags())}
+
+
 def read_symbols(content: bytes) -> loader.DynamicSymbols:
     binary = loader.read_host_binary(memoryview(content), "x", symbols=True)
     assert binary is not None and binary.symbols is not None
@@ -141,8 +168,7 @@ def test_tables_of_symbols_that_take_more_than_they_say_are_refused(tmp_path: Pa
     """Symbols can share one long text: what they take together has a limit."""
     content = link(tmp_path, "-Wl,--hash-style=sysv")
     file = ELFFile(io.BytesIO(content))
-    dynamic = file.get_section_by_name(".dynamic")
-    rows = {tag.entry.d_tag: dynamic["sh_offset"] + 16 * n + 8 for n, tag in enumerate(dynamic.iter_tags())}
+    rows = list_dynamic_places(file)
     hash_at = file.get_section_by_name(".hash")["sh_offset"]
     changes = [
         (hash_at + 4, struct.pack("<I", 0xFFFFFFFF)),
@@ -151,21 +177,21 @@ def test_tables_of_symbols_that_take_more_than_they_say_are_refused(tmp_path: Pa
     for at, number in changes:
         with pytest.raises(errors.DataError):
             read_symbols(content[:at] + number + content[at + len(number) :])
-    size = 1 << 20
-    shared = bytearray(content) + bytes(-len(content) % (1 << 16))  # behind all other segments
-    table_at, text_at = len(shared), len(shared) + 24 * 128 + 8 * 64
-    shared += struct.pack("<IBBHQQ", 8, 0x10, 0, 1, 1, 0) * 128 + struct.pack("<II", 0, 128) + bytes(504)
-    shared += bytes(8) + b"x" * size + b"\0"
-    load = next(n for n, s in enumerate(file.iter_segments()) if s["p_type"] == "PT_LOAD")
-    program = file["e_phoff"] + file["e_phentsize"] * load
-    struct.pack_into("<QQQQQ", shared, program + 8, 0, 0, 0, len(shared), len(shared))
-    values = {"DT_SYMTAB": table_at, "DT_STRTAB": text_at, "DT_STRSZ": size + 9}
-    for tag, value in {**values, "DT_HASH": table_at + 24 * 128}.items():
-        struct.pack_into("<Q", shared, rows[tag], value)
-    for tag in ("DT_VERNEED", "DT_VERDEF", "DT_VERSYM"):
-        struct.pack_into("<qQ", shared, rows[tag] - 8, 0x7FFFFFF0, 0)
     with pytest.raises(errors.DataError, match="names of dynamic symbols"):
-        read_symbols(bytes(shared))
+        read_symbols(link_shared(tmp_path, 1 << 20))
+
+
+@needs_compiler
+def test_names_that_share_a_text_are_held_in_less_than_their_library_has(tmp_path: Path) -> None:
+    """Those of all libraries of a wheel are held at once: a small one must not fill the memory."""
+    size = 1 << 18
+    content = link_shared(tmp_path, size)
+    tracemalloc.start()
+    symbols = read_symbols(content)
+    held = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert [len(name) for name in symbols.exported[""]] == [size] * 128
+    assert held < len(content)
 
 
 @needs_compiler

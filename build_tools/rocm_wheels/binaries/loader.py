@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from rocm_wheels.binaries import elf, limits
-from rocm_wheels.core import files
+from rocm_wheels.core import deflate, files
 
 _SYMBOL = struct.Struct("<IBBHQQ")
 _VERNEED = struct.Struct("<HHIII")
@@ -38,6 +38,7 @@ _DT_NAMES |= {0x6FFFFEFC, 0x6FFFFEFB, 0x6FFFFEFA, 0x7FFFFFFD, 0x7FFFFFFF}
 _DEBUG_SECTIONS = (".debug_", ".zdebug_")
 _RELEASE_AFTER = 1 << 16  # symbols, whose names have some megabytes
 _READ_NAME = 256
+_NAMES_A_BLOCK = 1 << 12
 _STB_LOCAL, _STB_WEAK, _STT_TLS, _SHN_ABS = 0, 2, 6, 0xFFF1
 _VERSION_IS_BASE, _VERSION_IS_WEAK, _VERSION_INDEX = 1, 2, 0x7FFF
 
@@ -78,14 +79,18 @@ class SymbolVersion(NamedTuple):
 
 @dataclass(frozen=True)
 class SymbolNames:
-    """Names of symbols, as texts of many: libtensorflow_cc has 264,000, 41 MB long."""
+    """Names of symbols, in compressed blocks of some thousand: libtensorflow_cc has 264,000, 41 MB long.
+
+    Compressed, for those of all libraries of a wheel are held at once, and names may share a text: what they
+    take together is no part of the wheel's bytes.
+    """
 
     blocks: tuple[bytes, ...]
 
     def iterate_blocks(self) -> Iterator[list[bytes]]:
-        """Yield the names, many at a time."""
+        """Yield the names, some thousand at a time."""
         for block in self.blocks:
-            yield block.split(b"\0")
+            yield deflate.inflate_block(block).split(b"\0")
 
     def __iter__(self) -> Iterator[bytes]:
         """Yield the names one by one."""
@@ -255,14 +260,32 @@ _NO_VERSION = SymbolVersion("", "")
 _VersionT = TypeVar("_VersionT")
 
 
-def _pack_names(
-    names_by_index: Mapping[int, list[bytes]], versions: Mapping[int, _VersionT], default: _VersionT
-) -> dict[_VersionT, SymbolNames]:
-    """Return names by version in place of its index; ``default`` has those of an index that none has."""
-    blocks: dict[_VersionT, list[bytes]] = {}
-    for index, names in names_by_index.items():
-        blocks.setdefault(versions.get(index, default), []).append(b"\0".join(names))
-    return {version: SymbolNames(tuple(texts)) for version, texts in blocks.items()}
+class _NamePacker:
+    """Collects names by the index of their version; of each no more than a block is not compressed yet."""
+
+    def __init__(self) -> None:
+        self._names = defaultdict[int, list[bytes]](list)
+        self._blocks = defaultdict[int, list[bytes]](list)
+
+    def add_name(self, index: int, name: bytes) -> None:
+        names = self._names[index]
+        names.append(name)
+        if len(names) == _NAMES_A_BLOCK:
+            self._close_block(index)
+
+    def pack_names(
+        self, versions: Mapping[int, _VersionT], default: _VersionT
+    ) -> dict[_VersionT, SymbolNames]:
+        """Return names by version in place of its index; ``default`` has those of an index that none has."""
+        for index in list(self._names):
+            self._close_block(index)
+        blocks = defaultdict[_VersionT, list[bytes]](list)
+        for index, closed in self._blocks.items():
+            blocks[versions.get(index, default)] += closed
+        return {version: SymbolNames(tuple(closed)) for version, closed in blocks.items()}
+
+    def _close_block(self, index: int) -> None:
+        self._blocks[index].append(deflate.deflate_block(b"\0".join(self._names.pop(index))))
 
 
 class _NeededVersion(NamedTuple):
@@ -316,7 +339,7 @@ class _DynamicReader:
             for row in self._read_definitions()
             if row.names and not row.flags & _VERSION_IS_BASE
         }
-        exported, undefined, weak = (defaultdict[int, list[bytes]](list) for _ in range(3))
+        exported, undefined, weak = _NamePacker(), _NamePacker(), _NamePacker()
         size, most = 0, max(limits.MOST_SYMBOL_NAME_BYTES, self._file.values.get(_DT_STRSZ, 0))
         for number, (index, name, info, section, value) in enumerate(self._iterate_symbols(), 1):
             size += len(name)
@@ -324,13 +347,13 @@ class _DynamicReader:
                 files.release_mapped_pages(self._span.data)
             self._span.require_limit(size, most, "bytes in names of dynamic symbols")
             if not section:
-                (weak if info >> 4 == _STB_WEAK else undefined)[index].append(name)
+                (weak if info >> 4 == _STB_WEAK else undefined).add_name(index, name)
             elif value or section == _SHN_ABS or info & 0xF == _STT_TLS:
-                exported[index].append(name)
+                exported.add_name(index, name)
         return DynamicSymbols(
-            _pack_names(exported, definitions, ""),
-            _pack_names(undefined, needs, _NO_VERSION),
-            _pack_names(weak, needs, _NO_VERSION),
+            exported.pack_names(definitions, ""),
+            undefined.pack_names(needs, _NO_VERSION),
+            weak.pack_names(needs, _NO_VERSION),
             frozenset(definitions.values()),
             frozenset(needed),
         )

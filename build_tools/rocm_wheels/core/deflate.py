@@ -39,3 +39,15 @@ def compute_crc32(data: bytes | memoryview, value: int = 0) -> int:
     """Return the CRC-32 of what ``value`` is that of, and ``data`` behind it."""
     checksum: int = _load_codec().crc32(data, value)
     return checksum
+
+
+def deflate_block(data: bytes) -> bytes:
+    """Return bytes compressed for ``inflate_block`` of this process: quickly, and not as small as can be."""
+    block: bytes = _load_codec().compress(data, 1)
+    return block
+
+
+def inflate_block(block: bytes) -> bytes:
+    """Return what ``deflate_block`` was given."""
+    data: bytes = _load_codec().decompress(block)
+    return data
