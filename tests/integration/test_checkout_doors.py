@@ -20,8 +20,8 @@ class Doors:
     def __init__(self, upstream: Upstream, folder: Path) -> None:
         self.upstream, self.folder = upstream, folder
 
-    def __call__(self, door: str, *arguments: str | Path) -> Ended:
-        return self.upstream.script(self.folder, door, *arguments)
+    def __call__(self, door: str, *arguments: str | Path, **env: str) -> Ended:
+        return self.upstream.script(self.folder, door, *arguments, **env)
 
 
 @pytest.fixture

@@ -121,8 +121,7 @@ def test_a_sixth_project_is_one_new_file(place: Place, tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         return done.stdout + done.stderr
 
-    shown = run(str(clone / "build_tools/build_prod_wheels.py"), "build", "--help")
-    assert "--torchcodec-dir" in shown and "--build-torchcodec / --no-build-torchcodec" in shown
+    assert "torchcodec" in run("-m", "rocm_wheels", "recipe", "check")
     pull = place.upstream.git("root", "rev-parse", "refs/pull/7/head")
     pins = tmp_path / "clone/repos/pytorch"
     pins.mkdir()

@@ -203,13 +203,15 @@ size = {size}
 hashes = {{ sha256 = "{digest}" }}
 """
 CONFIG = """\
-[checkout]
 jobs = 4
 retries = 2
 
+[checkout]
+hipify = false
+
 [build]
 gfx = "gfx942"
-verify = true
+keep-going = true
 """
 
 

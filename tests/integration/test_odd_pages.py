@@ -206,13 +206,18 @@ FAILURES = [  # what a server answers for the page, and what is said of it
 
 @pytest.mark.parametrize(("answer", "reason"), FAILURES, ids=["scheme", "url", "loop", "encoding"])
 def test_a_failure_is_told_in_words_of_ours(
-    answer: Answer, reason: str, server: Pages, capsys: pytest.CaptureFixture[str]
+    answer: Answer,
+    reason: str,
+    server: Pages,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv("ROCM_WHEELS_RETRIES", "0")
     server.answers["/torch/"] = answer
-    assert boundary.run_command(main.cli, ["index", "verify", server.url, "--retries", "0"]) == 14
+    assert boundary.run_command(main.cli, ["index", "verify", server.url]) == 14
     assert reason in capsys.readouterr().out
     server.answers["/"] = answer
-    assert boundary.run_command(main.cli, ["index", "verify", server.url, "--retries", "0"]) in (2, 17)
+    assert boundary.run_command(main.cli, ["index", "verify", server.url]) in (2, 17)
     assert reason in capsys.readouterr().err
 
 
@@ -220,7 +225,7 @@ def test_a_failure_is_told_in_words_of_ours(
     "url", ["http://[half/", "http://127.0.0.1:99999/", "http:///x/", f"http://{'a' * 70}.example/"]
 )
 def test_an_address_that_is_none_is_told(url: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert boundary.run_command(main.cli, ["index", "verify", url, "--retries", "0"]) in (2, 17)
+    assert boundary.run_command(main.cli, ["index", "verify", url]) in (2, 17)
     assert "Failed to parse" not in capsys.readouterr().err
 
 
@@ -238,12 +243,13 @@ def test_what_is_not_there_is_absent(status: int, server: Pages) -> None:
     assert choose(server.url) == 17
 
 
-def test_a_server_that_is_not_there_is_out_of_reach() -> None:
+def test_a_server_that_is_not_there_is_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROCM_WHEELS_RETRIES", "0")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}/"  # nobody listens
         assert read(url) is reader.UnreachableError
-        assert choose(url) == boundary.run_command(main.cli, ["index", "verify", url, "--retries", "0"]) == 17
+        assert choose(url) == boundary.run_command(main.cli, ["index", "verify", url]) == 17
     assert read("http://no-such-server.invalid/") is reader.UnreachableError
 
 

@@ -77,10 +77,6 @@ def test_a_recipe_in_a_foreign_folder_counts_from_the_wheel(installed: Path, tmp
     (tmp_path / "recipes").mkdir()
     (tmp_path / "recipes/bitsandbytes.yaml").write_text(recipe, encoding="utf-8")
     env = {**os.environ, "PYTHONPATH": str(installed)}
-    for words, expected in (
-        (("recipe", "check"), "bitsandbytes"),
-        (("build", "--help"), "--bitsandbytes-dir"),
-    ):
-        argv = [sys.executable, "-m", "rocm_wheels", *words]
-        ended = subprocess.run(argv, env=env, cwd=tmp_path, capture_output=True, text=True, check=True)
-        assert expected in ended.stdout
+    argv = [sys.executable, "-m", "rocm_wheels", "recipe", "check"]
+    ended = subprocess.run(argv, env=env, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert "bitsandbytes" in ended.stdout

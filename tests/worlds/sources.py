@@ -245,9 +245,9 @@ class Upstream:
         """Run `rocm-wheels checkout`."""
         return self.start(folder, "-m", "rocm_wheels", "checkout", *words, **env)
 
-    def script(self, folder: Path, name: str, *words: str | Path) -> Ended:
+    def script(self, folder: Path, name: str, *words: str | Path, **env: str) -> Ended:
         """Run one of the scripts in repos/, with nothing but the script's own place to find the package."""
-        return self.start(folder, CLONE / "repos" / name, *words, PYTHONPATH="")
+        return self.start(folder, CLONE / "repos" / name, *words, PYTHONPATH="", **env)
 
     def first_commits(self) -> dict[str, Any]:
         """Return a lock of all five at their first commits, torch with its submodules."""

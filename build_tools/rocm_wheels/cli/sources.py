@@ -190,7 +190,7 @@ def export_command(
     lines = [line for exported in exports for line in _list_export_lines(exported, branch)]
     print_result(
         [asdict(exported) for exported in exports],
-        [line.encode("utf-8", "backslashreplace") for line in lines],
+        [line.encode("utf-8", "backslashreplace").decode() for line in lines],
         as_json=as_json,
     )
 
@@ -293,10 +293,10 @@ def _status_as_json(project: str, status: tree_status.TreeStatus) -> dict[str, A
     return {"project": project, "words": status.labels, **asdict(status)}
 
 
-def _describe_tree(project: str, status: tree_status.TreeStatus) -> list[bytes]:
+def _describe_tree(project: str, status: tree_status.TreeStatus) -> list[str]:
     """Return what a person reads, line by line; names of files may have any bytes and line ends."""
     lines = _list_tree_lines(project, status)
-    return [line.replace("\n", "\\n").encode("utf-8", "backslashreplace") for line in lines]
+    return [line.replace("\n", "\\n").encode("utf-8", "backslashreplace").decode() for line in lines]
 
 
 def _describe_hipify(status: tree_status.TreeStatus) -> str:
