@@ -150,9 +150,9 @@ def convert_findings(findings: Sequence[fsck.StoreFinding]) -> list[dict[str, ob
 def prune_command(store: str, keep: int | None, policy: Path | None, dry_run: bool, as_json: bool) -> None:
     """Remove sets from STORE that neither a channel nor the policy needs, and files that no set names.
 
-    A set that a channel or a view shows, or that a kept set was made from, stays. Of a set that goes stay its
-    results. Files that no set names go when they are older than a set takes to be staged (`unfinished_for` of
-    the policy). A prune that was killed is finished by the same command.
+    A set that a channel or a view shows stays. Of a set that goes stay its results. Files that no set names
+    go when they are older than a set takes to be staged (`unfinished_for` of the policy). A prune that was
+    killed is finished by the same command.
 
     \b
     Examples:
