@@ -273,9 +273,10 @@ def test_options_go_before_pins_and_pins_before_a_line(servers: Servers) -> None
     url = (up.folder / "audio").as_uri()
     audio = {"ROCM_WHEELS_PYTORCH_AUDIO_REF": "main", "ROCM_WHEELS_PYTORCH_AUDIO_ORIGIN": url}
     servers.lock("-o", "a", **audio)
-    assert "ROCM_WHEELS_APEX_REF would have no effect" in servers.lock(
-        "-o", "x", code=2, ROCM_WHEELS_APEX_REF="main"
-    )
+    refused = servers.lock("-o", "x", code=2, ROCM_WHEELS_APEX_REF="main")
+    assert "ROCM_WHEELS_APEX_REF would have no effect" in refused and "or unset it" in refused
+    _, refused = servers.run("lock", "--project", "torch", "--triton-ref", "main", "-o", "x", code=2)
+    assert "--triton-ref would have no effect" in refused and "or leave it out" in refused
     assert servers.read("a")["projects"]["pytorch_audio"]["commit"] == moved
     assert "pinned" not in servers.read("a")["projects"]["pytorch_audio"]
     (up.root / "version.txt").write_text("2.13.0\n")

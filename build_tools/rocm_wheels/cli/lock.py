@@ -263,11 +263,11 @@ def _make_lock_request(options: Mapping[str, Any]) -> resolve_lock.LockRequest:
     else:
         projects = _choose_projects(options["projects"], platform, line, wishes)
         for name in wishes.keys() - {TORCH, *(project.name for project in projects)}:
-            variable = resolve_lock.name_options(name)
+            names = resolve_lock.name_options(name)
+            option = names.ref if wishes[name].ref else names.origin
             raise errors.UsageError(
-                f"{variable.ref if wishes[name].ref else variable.origin} would have no effect:"
-                f" {name} is not locked",
-                tip="unset it",
+                f"{option} would have no effect: {name} is not locked",
+                tip=f"lock {name}, too, or {'leave it out' if option.startswith('--') else 'unset it'}",
             )
     arch = options["pytorch_rocm_arch"]
     return resolve_lock.LockRequest(
