@@ -13,7 +13,7 @@ import pytest
 import servers
 from stores import require_promises, send_in_parts
 
-from rocm_wheels.core import errors
+from rocm_wheels.core import environment_numbers, errors
 from rocm_wheels.stores import folder
 from rocm_wheels.stores import s3 as store_s3
 from rocm_wheels.stores.store import (
@@ -363,6 +363,31 @@ def test_a_server_that_stays_away_is_named() -> None:
     assert "503" in str(said.value.__cause__)
     with pytest.raises(errors.ReleaseError, match="there is no bucket nobody-has-it"):
         servers.a_store(bucket="nobody-has-it").create("a", b"")
+
+
+def test_variables_say_how_often_and_how_long_a_server_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    bucket, requests = servers.a_bucket(), list[str]()
+    variables = {"ROCM_WHEELS_RETRIES": "1", "ROCM_WHEELS_TIMEOUT": "1"}
+    monkeypatch.setattr(environment_numbers, "_process", variables)
+    done = threading.Event()
+
+    def refuse(method: str, _path: str) -> str:
+        requests.append(method)
+        return "503"
+
+    def keep_silent(method: str, _path: str) -> str:
+        requests.append(method)
+        done.wait(30)
+        return ""
+
+    for fault, cause in ((refuse, "503"), (keep_silent, "Read timeout")):
+        requests.clear()
+        with servers.bad_line(fault) as line:
+            store = store_s3.S3Store(bucket, "", servers.environment(line.url))
+            with pytest.raises(errors.ReleaseError, match="cannot read") as failed:
+                store.read("a")
+        assert cause in str(failed.value.__cause__) and requests == ["GET", "GET"]
+    done.set()
 
 
 @pytest.mark.contract

@@ -43,9 +43,9 @@ from typing import Any, Literal
 from urllib.parse import quote
 
 from rocm_wheels.core import errors, files, installation, log, parallel, retry, shell
+from rocm_wheels.core.environment_numbers import read_process_number
 from rocm_wheels.stores import store
 
-S3_POLICY = retry.RetryPolicy(first_wait=0.2, growth=2.5)
 _TRANSIENT_CODES = {"RequestTimeout", "BadDigest", "IncompleteBody"}
 _TIPS_BY_CODE = {
     "RequestTimeTooSkewed": "the clock of this machine is wrong: set it",
@@ -81,16 +81,21 @@ class S3UnansweredError(errors.ReleaseError):
 
 
 class S3Client:
-    """The operations of S3's own API by their names in botocore, from any thread, attempted again."""
+    """The operations of S3's own API by their names in botocore, from any thread, attempted again.
+
+    How often, and how many seconds the server may be silent, say ROCM_WHEELS_RETRIES and ROCM_WHEELS_TIMEOUT.
+    """
 
     def __init__(
         self,
         env: Mapping[str, str],
         *,
         credentials: Credentials = "required",
-        policy: retry.RetryPolicy = S3_POLICY,
+        policy: retry.RetryPolicy | None = None,
     ) -> None:
-        self.policy = policy
+        self.policy = policy or retry.RetryPolicy(
+            read_process_number("ROCM_WHEELS_RETRIES", 5), first_wait=0.2, growth=2.5
+        )
         self._env, self._credentials = env, credentials
         self._endpoint = env.get("AWS_ENDPOINT_URL_S3") or env.get("AWS_ENDPOINT_URL") or ""
         self._region = env.get("AWS_REGION") or env.get("AWS_DEFAULT_REGION") or ""
@@ -191,6 +196,7 @@ class S3Client:
         from botocore.exceptions import BotoCoreError  # type: ignore[import-untyped]
         from botocore.session import Session  # type: ignore[import-untyped]
 
+        silence = read_process_number("ROCM_WHEELS_TIMEOUT", 60)
         try:
             session = Session(profile=env.get("AWS_PROFILE") or None)
             if credentials == "if any" and not env.get("AWS_ACCESS_KEY_ID") and not session.get_credentials():
@@ -202,6 +208,8 @@ class S3Client:
                 request_checksum_calculation="when_required",
                 response_checksum_validation="when_required",
                 retries={"mode": "standard", "total_max_attempts": 1},  # ``call`` sees to them
+                connect_timeout=silence,
+                read_timeout=silence,
                 max_pool_connections=32,
                 s3={"addressing_style": "path"} if endpoint else None,
             )
@@ -257,7 +265,7 @@ class S3Store:
     folder: Path | None = None
 
     def __init__(
-        self, bucket: str, prefix: str, env: Mapping[str, str], *, policy: retry.RetryPolicy = S3_POLICY
+        self, bucket: str, prefix: str, env: Mapping[str, str], *, policy: retry.RetryPolicy | None = None
     ) -> None:
         self._bucket, self._prefix = bucket, store.prefix_of_folder(prefix)
         self.url = f"s3://{bucket}/{self._prefix}".rstrip("/")
