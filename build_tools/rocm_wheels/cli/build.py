@@ -266,7 +266,7 @@ def plan(output: Path | None, form: str, details: bool, as_json: bool, **options
         from rocm_wheels.executors import snakemake
 
         cells = [planned.plan_file for planned in plans]
-        written = snakemake.write_snakefile(cells, output.absolute(), env)
+        written = snakemake.write_snakefile(cells, output.absolute())
         line = f"snakemake --snakefile {shlex.quote(str(output))} --cores all"
         log.log_note(f"wrote {output} and {', '.join(map(str, written))}; `{line}` runs it")
     elif output is not None:

@@ -18,7 +18,7 @@ what may go well the next time was out of memory, as a rule. All machines must s
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from rocm_wheels.core import errors, files, installation, machine, shell, workspace
@@ -72,7 +72,7 @@ def place_plans(cells: Sequence[PlanFile], snakefile: Path) -> dict[Path, PlanFi
     }
 
 
-def write_snakefile(cells: Sequence[PlanFile], snakefile: Path, env: Mapping[str, str]) -> tuple[Path, ...]:
+def write_snakefile(cells: Sequence[PlanFile], snakefile: Path) -> tuple[Path, ...]:
     """Write plans and the workflow that goes by them, each whole or not at all; return where the plans are.
 
     Raises UsageError for a path that Snakemake would read as a pattern; DataError where two steps would be

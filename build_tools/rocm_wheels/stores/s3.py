@@ -39,7 +39,7 @@ import threading
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import quote
 
 from rocm_wheels.core import errors, files, installation, log, parallel, retry, shell
@@ -69,8 +69,6 @@ _CONTENT_TYPES = {
     ".metadata": "text/plain; charset=utf-8",
 }
 
-Credentials = Literal["required", "if any", "none"]
-
 
 class S3ConditionError(Exception):
     """The condition of a request does not hold."""
@@ -90,13 +88,13 @@ class S3Client:
         self,
         env: Mapping[str, str],
         *,
-        credentials: Credentials = "required",
+        needs_credentials: bool = True,
         policy: retry.RetryPolicy | None = None,
     ) -> None:
         self.policy = policy or retry.RetryPolicy(
             read_process_number("ROCM_WHEELS_RETRIES", 5), first_wait=0.2, growth=2.5
         )
-        self._env, self._credentials = env, credentials
+        self._env, self._needs_credentials = env, needs_credentials
         self._endpoint = env.get("AWS_ENDPOINT_URL_S3") or env.get("AWS_ENDPOINT_URL") or ""
         self._region = env.get("AWS_REGION") or env.get("AWS_DEFAULT_REGION") or ""
         self._made: Any = None
@@ -183,7 +181,7 @@ class S3Client:
 
     def _connect(self) -> Any:
         """Return botocore's client. Raises UsageError for settings that lead nowhere."""
-        env, endpoint, credentials = self._env, self._endpoint, self._credentials
+        env, endpoint = self._env, self._endpoint
         if "@" in endpoint:
             tip = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; the URL is printed and logged"
             raise errors.UsageError("AWS_ENDPOINT_URL holds credentials", tip=tip)
@@ -199,11 +197,10 @@ class S3Client:
         silence = read_process_number("ROCM_WHEELS_TIMEOUT", 60)
         try:
             session = Session(profile=env.get("AWS_PROFILE") or None)
-            if credentials == "if any" and not env.get("AWS_ACCESS_KEY_ID") and not session.get_credentials():
-                credentials = "none"
+            signs = self._needs_credentials or env.get("AWS_ACCESS_KEY_ID") or session.get_credentials()
             config = Config(
                 # s3v4: of URLs too, whose default is older
-                signature_version=UNSIGNED if credentials == "none" else "s3v4",
+                signature_version="s3v4" if signs else UNSIGNED,
                 # newer checksums are unknown to many servers; what arrived is told by the ETag
                 request_checksum_calculation="when_required",
                 response_checksum_validation="when_required",
@@ -452,10 +449,10 @@ class S3Store:
 class BucketFolder:
     """The files that lie directly in a folder of a bucket; credentials are used where there are any."""
 
-    def __init__(self, bucket: str, prefix: str, env: Mapping[str, str], *, sign: bool = True) -> None:
+    def __init__(self, bucket: str, prefix: str, env: Mapping[str, str]) -> None:
         self._bucket = bucket
         self._prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
-        self._client = S3Client(env, credentials="if any" if sign else "none")
+        self._client = S3Client(env, needs_credentials=False)
         self.url = f"s3://{bucket}/{self._prefix}".rstrip("/")
 
     def list_sizes(self) -> dict[str, int]:
