@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
+import shutil
 import subprocess
 import tarfile
 from collections.abc import Callable, Iterator
@@ -197,6 +199,49 @@ def test_a_run_that_ends_at_any_rename_is_completed_by_the_next(
     ):
         install(*said)
         assert tree_of(tmp_path / "rocm") == whole, event
+
+
+def test_a_run_that_ends_while_the_tree_is_made_has_nothing_to_be_fetched_again(
+    install: Install, server: FileServer, tmp_path: Path, exhaustive: bool
+) -> None:
+    said = ["--source", f"{server.url}/index.html", *FAMILY]
+    install(*said)
+    whole, fetched = tree_of(tmp_path / "rocm"), sorted(archives(server))
+    assert len(fetched) > 3
+
+    def begin() -> None:
+        shutil.rmtree(tmp_path / "rocm")
+        assert [path.name for path in (tmp_path / ".rocm.install").iterdir()] == [".lock"]
+        server.requests.clear()
+
+    for event in killed_at_events(
+        lambda: install(*said),
+        begin=begin,
+        exhaustive=exhaustive,
+        # each file that comes into the tree, and the folders when it is whole
+        like=r"^os\.(link|rename) .*\.install/(artifacts/\w+_|(tree|artifacts)\W*$)",
+    ):
+        install(*said)
+        assert tree_of(tmp_path / "rocm") == whole, event
+        assert sorted(archives(server)) == fetched, event
+        assert (tmp_path / "rocm/bin/hipcc").stat().st_nlink == 1
+
+
+def test_a_tree_is_made_where_there_are_no_hard_links(
+    install: Install, server: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    said = ["--source", f"{server.url}/index.html", *FAMILY]
+    install(*said)
+    rocm = tmp_path / "rocm"
+    whole, mode = tree_of(rocm), (rocm / "bin/hipcc").stat().st_mode
+    shutil.rmtree(rocm)
+    monkeypatch.setattr(os, "link", refuse)
+    install(*said)
+    assert tree_of(rocm) == whole and (rocm / "bin/hipcc").stat().st_mode == mode
+    assert (rocm / "llvm").is_symlink()
 
 
 def tarball(text: str) -> bytes:

@@ -322,31 +322,45 @@ def install_tree(request: FetchRequest, output: Path, *, tarball: bool = False) 
     Raises SdkError; ``output`` is then what it was.
     """
     with _work_folder(output) as work:
-        tree, fetched = work / "tree", replace(request, folder=work / "artifacts")
+        tree, used = work / "tree", work / "used"
+        fetched = replace(request, folder=work / "artifacts")
         before, digests = _read_done(output).get(_FLAT_KEY), read_digests(request, required=not tarball)
         if tarball and before is not None:  # of those none is published; the version is in the name
             digests = {file: digest or before.get(file) for file, digest in digests.items()}
         if before == digests:
             log.log_note(f"{output} is up to date")
             return
-        shutil.rmtree(tree, ignore_errors=True)  # of a run that was killed
-        if tarball:
-            with _open_run(fetched, digests) as run:
-                archive, sha256 = run.obtain(request.archives[0])
-            unpack(archive, tree, is_tree=True)
-            digests = {request.archives[0].file: sha256}
-        else:
-            parts = {path.name for path in fetch_archives(fetched, digests)}
-            found = artifacts.read_artifacts(fetched.folder, any_family=True)
-            merged = artifacts.merge_artifacts(part for part in found if part.folder.name in parts)
-            (fetched.folder / STATE_FOLDER / "done.json").unlink()  # they are no longer whole from here on
-            for relative, entry in merged.items():
-                target = tree / relative
-                target.parent.mkdir(parents=True, exist_ok=True)
-                os.replace(entry.path, target)
-        write_json_file(tree / STATE_FOLDER / "done.json", {_FLAT_KEY: digests})
+        shutil.rmtree(used, ignore_errors=True)  # of a run that was killed
+        if _read_done(tree).get(_FLAT_KEY) != digests:  # else a run made it, and was killed before the end
+            shutil.rmtree(tree, ignore_errors=True)
+            if tarball:
+                with _open_run(fetched, digests) as run:
+                    archive, sha256 = run.obtain(request.archives[0])
+                unpack(archive, tree, is_tree=True)
+                digests = {request.archives[0].file: sha256}
+            else:
+                _merge_archives(fetched, digests, tree)
+            write_json_file(tree / STATE_FOLDER / "done.json", {_FLAT_KEY: digests})
+        # what was fetched goes when the tree is whole, and before anybody can change the files of both
+        if fetched.folder.exists():
+            fetched.folder.rename(used)
+            shutil.rmtree(used)
         replace_folder(tree, output, work / "old")
-        shutil.rmtree(fetched.folder)
+
+
+def _merge_archives(request: FetchRequest, digests: Digests, tree: Path) -> None:
+    """Have all artifacts of a request in one new tree; what was fetched stays, for a run that is killed."""
+    parts = {path.name for path in fetch_archives(request, digests)}
+    found = artifacts.read_artifacts(request.folder, any_family=True)
+    merged = artifacts.merge_artifacts(part for part in found if part.folder.name in parts)
+    for relative, entry in merged.items():
+        target = tree / relative
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            os.link(entry.path, target, follow_symlinks=False)
+        except OSError:  # a file system without hard links, or that takes two names for the same
+            target.unlink(missing_ok=True)
+            shutil.copy2(entry.path, target, follow_symlinks=False)
 
 
 @contextlib.contextmanager
