@@ -305,6 +305,27 @@ def test_documents_of_programs_are_told_in_a_line() -> None:
     )
 
 
+class Words(records.Record):
+    """A value that is a word, or several, or several of these."""
+
+    words: str | tuple[str, ...] = ""
+    lines: Mapping[str, tuple[str | tuple[str, ...], ...]] = {}
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("words: {a: b}", "1:1: words: … string, or … tuple (found a mapping)"),
+        ("words: [[a]]", "1:1: words: … string (found a list)"),
+        ("lines: {a: [b, {c: d}]}", "1:16: lines.a.1: … string, or … tuple (found a mapping)"),
+    ],
+)
+def test_a_key_is_named_without_the_kinds_that_its_value_may_have(text: str, told: str) -> None:
+    with pytest.raises(errors.DataError) as wrong:
+        records.parse_record(text, Words, name="f")
+    assert wrong.value.message.replace("Input should be a valid", "…") == f"f:{told}"
+
+
 # --- the tables and recipes of the project ---------------------------------------------------------------
 
 FILES: list[tuple[Path, type[records.Record]]] = [

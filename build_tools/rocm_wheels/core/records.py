@@ -56,8 +56,10 @@ def _list_types_at(annotation: Any, place: FieldPath) -> list[Any]:
         return []
     if issubclass(origin, Mapping):
         return _list_types_at(arguments[1], rest)
-    is_fixed = issubclass(origin, tuple) and Ellipsis not in arguments and isinstance(part, int)
-    return _list_types_at(arguments[int(part) if is_fixed else 0], rest)
+    if not isinstance(part, int):
+        return []  # the name of a kind, which pydantic adds
+    is_fixed = issubclass(origin, tuple) and Ellipsis not in arguments
+    return _list_types_at(arguments[part if is_fixed else 0], rest)
 
 
 def _get_fields(kind: Any) -> dict[str, Any]:
