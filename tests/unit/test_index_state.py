@@ -164,7 +164,6 @@ def test_a_page_that_leads_out_of_the_index_is_refused(tmp_path: Path) -> None:
             for name in ("torch", "a/b-1.0.tar.gz", "<b-1.0.tar.gz", "x-1.tar.gz")
         ),
         *({"size": size} for size in ("1", None, True, 1.5)),
-        *({"url": f"{place}torch-2.9.1%2Brocm7.1.0-py3-none-any.whl"} for place in ("https://host/", "/")),
         *({"yanked": 1}, {"url": None}, {"hashes": {}}, {"upload-time": "\ud800"}, {"core-metadata": None}),
     ]
     for text in (
@@ -179,6 +178,37 @@ def test_a_page_that_leads_out_of_the_index_is_refused(tmp_path: Path) -> None:
     (root / "index.json").write_text('{"_families": ["../.."]}')
     with pytest.raises(errors.DataError, match=r"index\.json is damaged"):
         update.add_wheels(root, [wheel(tmp_path, "apex", "1.0")], now=NOW)
+
+
+@pytest.mark.parametrize(
+    "place", ["../../pool/", "../x/../../../pool/", "/pool/", "https://host/", "..\\..\\"]
+)
+@pytest.mark.parametrize("family", ["", "gfx1100"])
+def test_no_command_touches_what_lies_outside_of_the_index(tmp_path: Path, place: str, family: str) -> None:
+    """Indexes with their files elsewhere were made once: what lies there is not theirs to remove."""
+    root, path = tmp_path / "index", wheel(tmp_path)
+    update.add_wheels(root, [path], now=NOW, family=family)
+    page = root / family / "torch" / "index.json"
+    known = json.loads(page.read_text())
+    known["files"][0]["url"] = (
+        ("../" if family and place.startswith("..") else "") + place + known["files"][0]["url"]
+    )
+    page.write_text(json.dumps(known))
+    (root / family / "torch" / path.name).unlink()
+    pool = tmp_path / "pool" / path.name
+    pool.parent.mkdir()
+    for beside in (pool, Path(f"{pool}.metadata"), Path(f"{pool}.provenance")):
+        beside.write_bytes(b"of somebody")
+    before = files(tmp_path)
+    for change in (
+        lambda: update.build_index(root, now=NOW, drop_missing=True),
+        lambda: update.add_wheels(root, [wheel(tmp_path, version="2.9.1+rocm7.1.0")], now=NOW, family=family),
+        lambda: update.yank_wheels(root / family, ["torch==2.9.1+rocm7.1.0"], reason=""),
+    ):
+        with pytest.raises(errors.DataError, match="lies outside of the index") as refusal:
+            change()
+        assert "make it anew in another folder" in str(refusal.value.tip)
+    assert files(tmp_path) == before
 
 
 def test_a_yank_in_the_folder_of_a_family_is_of_its_own_wheels(tmp_path: Path) -> None:

@@ -41,6 +41,9 @@ _PAGE_BEGIN = 300  # bytes of a page that hold its name
 # what reading JSON of another form than ours leads to
 _ODD_FORMS = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 _DAMAGED_TIP = "take it from a copy, or remove it and run `index build`"
+_OUTSIDE_TIP = (
+    "files of an index lie in its folder: make it anew in another folder, `rocm-wheels index build DIR FILE…`"
+)
 
 
 @dataclass(frozen=True)
@@ -172,7 +175,17 @@ class IndexFolder:
             raise errors.DataError(f"cannot read {shown}") from cause
         except (*_ODD_FORMS, errors.DataError) as cause:
             raise errors.DataError(f"{shown} is damaged, or not made here", tip=_DAMAGED_TIP) from cause
+        for entry in entries:
+            if self._is_outside(project, entry):  # what lies there is nothing that a command may change
+                raise errors.DataError(
+                    f"{shown} links to {entry.href}, which lies outside of the index", tip=_OUTSIDE_TIP
+                )
         return {entry.name: entry for entry in entries}
+
+    def _is_outside(self, project: str, entry: IndexEntry) -> bool:
+        place = posixpath.normpath(posixpath.join(self.family, project, entry.place))
+        # a URL has a colon; Windows takes C: and backslashes for places, too
+        return place.startswith(("/", "..")) or not {":", "\\"}.isdisjoint(place)
 
     def _read_times(self, project: str) -> dict[str, int]:
         try:
@@ -211,8 +224,6 @@ def _read_entry(
     "".join((entry.sha256, *texts)).encode()  # an error for what is no text, or none that a page can hold
     if type(entry.size) is not int or entry.place == url or parse_file_name(name)[0] != project:
         raise ValueError(f"{name} has values of other kinds")
-    if "://" in entry.place or entry.place.startswith("/"):
-        raise ValueError(f"{name} lies outside of the index")
     return entry
 
 
