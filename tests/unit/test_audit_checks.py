@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from wheels import MACHINES, Draft, bundle, dll, elf_header, library, torch_draf
 from rocm_wheels.audit import audited_wheel, verify
 from rocm_wheels.audit.checks import ALL_CHECKS, CHECKS
 from rocm_wheels.audit.contents import find_disallowed_contents
-from rocm_wheels.audit.definition import AuditCheck
+from rocm_wheels.audit.definition import AuditCheck, Skip, SkippedCheck
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import errors
 from rocm_wheels.core.junit import read_junit_report
@@ -523,6 +524,22 @@ def test_a_check_is_a_function_and_a_row(tmp_path: Path, monkeypatch: pytest.Mon
     draft.members["demo/x.so"] = library()
     report = audit(draft, tmp_path)
     assert [(f.check, f.subject, f.tip) for f in report.findings] == [("unnamed", "demo/x.so", "fix")]
+
+
+def test_what_was_found_before_a_check_could_not_look_on_stays(tmp_path: Path) -> None:
+    def find(unnamed: list[str]) -> Iterator[errors.Finding]:
+        for name in unnamed:
+            yield errors.Finding("error", "has no SONAME", subject=name)
+        raise Skip("the next library is damaged")
+
+    row = AuditCheck("RW999", "unnamed", "error", "libraries have names", "why", "fix", find=find)
+    findings = row.run(["a.so", "b.so"])
+    assert isinstance(findings, tuple)
+    assert [(f.severity, f.subject, f.check) for f in findings] == [
+        ("error", "a.so", "unnamed"), ("error", "b.so", "unnamed"), ("info", "", "unnamed"),
+    ]  # fmt: skip
+    assert findings[-1].message == "not all was looked at: the next library is damaged"
+    assert row.run([]) == SkippedCheck("the next library is damaged", "unnamed")
 
 
 def run(capfd: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:

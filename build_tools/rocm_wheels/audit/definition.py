@@ -60,12 +60,21 @@ class AuditCheck:
         return self.collect(lambda: self.find(subject))  # type: ignore[misc] # asserted
 
     def collect(self, find: Callable[[], Iterable[Finding]]) -> tuple[Finding, ...] | SkippedCheck:
-        """Return findings as those of this check; one without a tip of its own has ``fix``."""
+        """Return findings as those of this check; one without a tip of its own has ``fix``.
+
+        What was found before a ``Skip`` stays, with a note of what could not be looked at.
+        """
         tip = f"{self.fix[:1].lower()}{self.fix[1:]}".rstrip(".")
+        findings: dict[Finding, None] = {}  # each once: much holds for several Pythons
         try:
-            findings = dict.fromkeys(find())  # each once: much holds for several Pythons
+            for finding in find():
+                findings[finding] = None
         except Skip as skip:
-            return SkippedCheck(str(skip), self.name)
+            if not findings:
+                return SkippedCheck(str(skip), self.name)
+            findings[note(f"not all was looked at: {skip}", tip="audit it again without these findings")] = (
+                None
+            )
         return tuple(replace(finding, check=self.name, tip=finding.tip or tip) for finding in findings)
 
     def to_json(self) -> dict[str, object]:
