@@ -22,7 +22,7 @@ from rocm_wheels.variants.document import (
     merge_documents,
     parse_wheel_document,
 )
-from rocm_wheels.wheels import dist_info, rewrite, sbom, scan
+from rocm_wheels.wheels import dist_info, rewrite, sbom, scan, wheel_code
 
 UNSTAMP = (wheel_commands.retag, "--label", "")
 
@@ -307,6 +307,28 @@ def test_a_stamp_that_cannot_be_leaves_the_disk_as_it_was(
     assert run(packaging.stamp_command, wheel, *asked) == 2
     assert message in capfd.readouterr().err
     assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--null", "--gfx", "gfx942"], "--null states no properties at all"),
+        (["--rocm", "seven"], "--rocm: 'seven' is not a version like 7.2"),
+        (["--rocm-property", "host"], "rocm-bootstrap does not report the ROCm version"),
+        (["--join", "{wheel}"], "has no variant.json"),
+    ],
+)
+def test_words_that_contradict_themselves_are_refused_before_a_wheel_is_copied(
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    words: list[str],
+    message: str,
+) -> None:
+    wheel = draft("gfx942").write(tmp_path)
+    monkeypatch.setattr(wheel_code, "begin_copies", lambda *_: pytest.fail("begins to copy"))
+    assert run(packaging.stamp_command, wheel, *(word.format(wheel=wheel) for word in words)) == 2
+    assert message in capfd.readouterr().err
 
 
 @pytest.mark.contract

@@ -110,16 +110,20 @@ def stamp_command(  # noqa: PLR0917 - click passes them by name
     Examples:
       rocm-wheels wheel stamp dist/torch-*.whl --output-dir variants
     """
+    from rocm_wheels.package import variant_stamp
+    from rocm_wheels.variants import document, targets
     from rocm_wheels.wheels import wheel_code
 
-    # the first ones, for each holds files open, are copied and read while what decides is loaded
+    choice = document.ProviderChoice(provider=asked.pop("provider"), rocm_property=asked.pop("rocm_property"))
+    joined = [(path.name, variant_stamp.read_joined_document(path)) for path in asked.pop("join")]
+    label = document.NULL_LABEL if null and label is None else label
+    request = variant_stamp.StampRequest(label=label, null=null, choice=choice, joined=joined, **asked)
+    # the first ones, for each holds files open, are copied and read while stamps are decided
     copied = () if dry_run else wheels[:_MOST_COPIED]
     with (
         _make_wheels("stamping", len(wheels)) as (batch, _),
         wheel_code.begin_copies(copied, output_dir, batch) as copies,
     ):
-        from rocm_wheels.package import variant_stamp
-        from rocm_wheels.variants import document, targets
 
         def read_targets(wheel: Path) -> targets.WheelTargets:
             if wheel not in copies:
@@ -127,12 +131,6 @@ def stamp_command(  # noqa: PLR0917 - click passes them by name
             code = copies[wheel].result().code
             return targets.collect_wheel_targets(code.code, code.moved_code)
 
-        choice = document.ProviderChoice(
-            provider=asked.pop("provider"), rocm_property=asked.pop("rocm_property")
-        )
-        joined = [(path.name, variant_stamp.read_joined_document(path)) for path in asked.pop("join")]
-        label = document.NULL_LABEL if null and label is None else label
-        request = variant_stamp.StampRequest(label=label, null=null, choice=choice, joined=joined, **asked)
         stamps = variant_stamp.plan_stamps(wheels, request, read_targets=read_targets)
         if dry_run:
             done = [stamp.describe(output_dir) for stamp in stamps]

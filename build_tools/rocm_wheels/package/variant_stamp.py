@@ -223,6 +223,8 @@ class StampRequest:
         if self.null and any(stated.values()):
             options = ", ".join(option for option, is_stated in stated.items() if is_stated)
             raise errors.UsageError(f"--null states no properties at all, so it does not go with {options}")
+        if self.rocm_version is not None:
+            document.parse_minor_version(self.rocm_version, input_name="--rocm")
 
 
 @dataclass(frozen=True)
