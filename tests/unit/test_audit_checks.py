@@ -735,6 +735,20 @@ def test_files_for_others(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> 
     assert "<b>.so" not in text and "demo/&lt;b&gt;.so" in text
 
 
+def test_no_file_for_others_has_the_credentials_that_a_wheel_has(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    draft = linux()
+    draft.requires.append("other @ https://user:hunter2@h.example/other.whl?token=s3cret-s3cret")
+    reports = [tmp_path / name for name in ("a.sarif", "a.xml", "a.html")]
+    words = [word for path in reports for word in ("--report", path)]
+    code, out, err = run(capfd, draft.write(tmp_path), *words)
+    assert code == 14
+    for text in (out + err, *(path.read_text() for path in reports)):
+        assert "https://***@h.example/other.whl" in text
+        assert "hunter2" not in text and "s3cret" not in text
+
+
 def test_findings_become_annotations_on_github(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar, cast
 
+from rocm_wheels.core import shell
 from rocm_wheels.core.errors import Finding, Severity
 
 CheckKind = Literal["wheel", "set", "drift"]
@@ -62,20 +63,25 @@ class AuditCheck:
     def collect(self, find: Callable[[], Iterable[Finding]]) -> tuple[Finding, ...] | SkippedCheck:
         """Return findings as those of this check; one without a tip of its own has ``fix``.
 
-        What was found before a ``Skip`` stays, with a note of what could not be looked at.
+        What was found before a ``Skip`` stays, with a note of what could not be looked at. Credentials in
+        URLs are hidden, for findings repeat what wheels say and go into reports, which are for others.
         """
         tip = f"{self.fix[:1].lower()}{self.fix[1:]}".rstrip(".")
+        hide = shell.hide_credentials
         findings: dict[Finding, None] = {}  # each once: much holds for several Pythons
         try:
             for finding in find():
                 findings[finding] = None
         except Skip as skip:
             if not findings:
-                return SkippedCheck(str(skip), self.name)
+                return SkippedCheck(hide(str(skip)), self.name)
             findings[note(f"not all was looked at: {skip}", tip="audit it again without these findings")] = (
                 None
             )
-        return tuple(replace(finding, check=self.name, tip=finding.tip or tip) for finding in findings)
+        return tuple(
+            replace(finding, message=hide(finding.message), check=self.name, tip=hide(finding.tip or tip))
+            for finding in findings
+        )
 
     def to_json(self) -> dict[str, object]:
         """Return what it is about as plain JSON values."""
