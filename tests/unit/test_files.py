@@ -7,7 +7,10 @@ import hashlib
 import io
 import os
 import sys
+import tempfile
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -124,3 +127,32 @@ def test_without_locks_nothing_is_taken_for_a_leftover(
 def test_a_file_system_without_bytes_is_not_full(tmp_path: Path) -> None:
     assert files.measure_free_space(Path("/proc")) > 2**60
     assert 0 < files.measure_free_space(tmp_path) < 2**60
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no such locks")
+def test_a_file_that_another_run_is_about_to_take_for_a_leftover_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has been opened and locked there between its making and our lock, and is removed in a moment."""
+    import fcntl
+
+    make, tidied = tempfile.mkstemp, list[threading.Thread]()
+
+    def make_and_lose(**options: Any) -> tuple[int, str]:
+        descriptor, name = make(**options)
+        if not tidied:
+            other = os.open(name, os.O_RDONLY)
+            fcntl.flock(other, fcntl.LOCK_EX)
+
+            def remove() -> None:
+                os.unlink(name)
+                os.close(other)
+
+            tidied.append(threading.Timer(0.1, remove))
+            tidied[0].start()
+        return descriptor, name
+
+    monkeypatch.setattr(tempfile, "mkstemp", make_and_lose)
+    files.write_atomically(tmp_path / "wheel", b"whole")
+    tidied[0].join()
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("wheel", b"whole")]

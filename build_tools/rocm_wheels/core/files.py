@@ -38,17 +38,17 @@ _NO_COPY_ERRNOS = {
 }
 
 
-def _claim(descriptor: int) -> bool:
+def _claim(descriptor: int, *, waits: bool = False) -> bool:
     """Lock a hidden file or folder; tell whether it is known that nobody else has it.
 
-    It never is without such locks: on Windows and some network drives.
+    It never is without such locks: on Windows and some network drives. ``waits``: for who has it now.
     """
     if sys.platform == "win32":
         return False
     import fcntl
 
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX if waits else fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         return False
     return True
@@ -102,7 +102,7 @@ class HiddenFile:
         while True:
             self.descriptor, hidden = tempfile.mkstemp(prefix=prefix, suffix=".part", dir=target.parent)
             self._name, self._open = Path(hidden), True
-            _claim(self.descriptor)
+            _claim(self.descriptor, waits=True)  # who takes it for a leftover has it for a moment
             if os.name == "nt" or os.fstat(self.descriptor).st_nlink:
                 break
             os.close(self.descriptor)  # taken for a leftover before it was ours
