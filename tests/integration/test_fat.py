@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from binaries import HOST, bundle, code_object, compress, hip
+from crash import killed_at_events
 from wheels import Draft, read_members, read_packed, require_valid
 
 from rocm_wheels.cli import boundary, main
@@ -372,6 +373,22 @@ def test_libraries_under_their_full_version_get_the_name_of_the_soname(world: Wo
     assert loaded.index("lib/libhsa-runtime64.so.1") < loaded.index("lib/libamdhip64.so.7")
 
 
+@pytest.mark.contract
+def test_dry_run_and_build_tag(world: World, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    torch, links = world.write(tmp_path)
+    words = (torch, "--find-links", links, "--gfx", "gfx942;gfx1100", "-o", tmp_path / "fat", "--json")
+    assert fat(*words, "--dry-run", "--build-tag", "1fat") == 0
+    [planned] = json.loads(capfd.readouterr().out)["wheels"]
+    assert planned["libraries"][0] == "lib/libhsa-runtime64.so.1"
+    assert not (tmp_path / "fat").exists()
+    assert fat(*words, "--build-tag", "1fat") == 0
+    [written] = json.loads(capfd.readouterr().out)["wheels"]
+    assert planned == written | {"written": None}
+    assert Path(written["written"]).name == torch.name.replace("-cp311", "-1fat-cp311", 1)
+    assert not scan.scan_wheel(Path(written["written"])).faults
+    assert fat(*words, "--build-tag", "fat") == 2
+
+
 def torch_variant(folder: Path) -> str:
     """Give the torch in a folder the name of a variant wheel."""
     (torch,) = folder.glob("torch-*.whl")
@@ -478,6 +495,25 @@ def test_a_torch_for_windows(windows_world: World, tmp_path: Path, capfd: pytest
     torch, links = World(windows_world.torch, poorer).write(tmp_path / "2")
     assert fat(torch, "--find-links", links, "--gfx", "gfx942", "-o", tmp_path / "fat2") == 13
     assert "rocblas.dll" in capfd.readouterr().err
+
+
+@pytest.mark.contract
+def test_killed_at_any_time_it_leaves_no_half_wheel(world: World, tmp_path: Path, exhaustive: bool) -> None:
+    torch, links = world.write(tmp_path)
+    whole = make_fat(world, tmp_path / "whole").read_bytes()
+    made = tmp_path / "fat"
+    words = (torch, "--find-links", links, "--gfx", "gfx942", "-o", made)
+    for event in killed_at_events(
+        lambda: sys.exit(fat(*words)),
+        begin=lambda: shutil.rmtree(made, ignore_errors=True),
+        exhaustive=exhaustive,
+    ):
+        wheels = list(made.glob("*.whl"))
+        assert [path.name for path in wheels] in ([], [torch.name]), event
+        assert all(path.read_bytes() == whole for path in wheels), event
+        assert fat(*words) == 0, event
+        assert [path.name for path in made.iterdir()] == [torch.name], event
+        assert (made / torch.name).read_bytes() == whole, event
 
 
 @pytest.mark.contract
