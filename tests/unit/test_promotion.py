@@ -237,7 +237,7 @@ def edited(**by_hand: object) -> bytes:
         (b"{", "is not the document of a channel: it does not end in a seal"),
         (KNOWN[:-1], "is not the document of a channel: it does not end in a seal"),
         (KNOWN.replace(b'"revision": 0', b'"revision": 1'), "was edited: its seal is of something else"),
-        (edited(schema=1), "is not the document of a channel: schema"),
+        (edited(schema=3), "is not the document of a channel: schema"),
         (edited(channel="nightly"), "is of nightly of gfx94X-dcgpu"),
         (b"", "is not the document of a channel"),
         (reseal(KNOWN.replace(b"ann", b"\xff\xfe")), "is not the document of a channel: Invalid JSON"),

@@ -90,7 +90,7 @@ def test_clocks_may_differ_a_little(tmp_path: Path):
         (lambda text: text.replace('"failed": 3', '"failed": 2'), "was changed after it was written"),
         (lambda text: text[:-40], "cannot be read as evidence"),
         (lambda text: "", "cannot be read as evidence"),
-        (lambda text: text.replace('"schema": 1', '"schema": 2'), "schema: Input should be 1"),
+        (lambda text: text.replace('"schema": 2', '"schema": 3'), "schema: Input should be 2"),
     ],
 )
 def test_evidence_that_was_changed_is_never_passed_over(tmp_path: Path, change: Any, says: str):
@@ -102,6 +102,13 @@ def test_evidence_that_was_changed_is_never_passed_over(tmp_path: Path, change: 
     with pytest.raises(errors.DataError, match=says) as refused:
         known_in(store)
     assert "it may have said that a test failed" in str(refused.value.tip)
+
+
+def test_evidence_of_an_earlier_version_is_named_as_such():
+    old = said().evidence.to_json().replace(b'"schema": 2', b'"log": null,\n "schema": 1')
+    with pytest.raises(errors.DataError, match="x was written by an earlier version") as refused:
+        parse_evidence(old, where="x", name="x")
+    assert "stage the wheels into a new store" in str(refused.value.tip)
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def test_a_document_is_read_as_it_was_written() -> None:
     ("change", "said"),
     [
         ({"files": []}, "files"),
-        ({"schema": 2}, "schema"),
+        ({"schema": 3}, "schema"),
         ({"layout": "flat"}, "layout"),
         ({"more": 1}, "more"),
         ({"id": "2.9.1-rocm7.1.0-000000000000"}, "and what it lists is 2.9.1-rocm7.1.0-"),

@@ -161,11 +161,13 @@ def test_waivers_are_told_while_they_last_and_ties_for_good() -> None:
 def test_a_damaged_document_is_made_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store = folder.FolderStore(tmp_path)
     assert support.read_document(store, PATHS.support_document) == (SupportDocument(), None)
-    for content in (b"{}", b"[]", b"\xff", b'{"schema": 2}'):
+    for content in (b"{}", b"[]", b"\xff", b'{"schema": 1}'):
         tag = store.create(PATHS.support_document, content)
         assert support.read_document(store, PATHS.support_document) == (SupportDocument(), tag)
         damaged = content != b"{}"
-        assert ("is damaged, and is made again" in capsys.readouterr().err) == damaged
+        assert (
+            "is damaged, or of an earlier version, and is made again" in capsys.readouterr().err
+        ) == damaged
         store.remove(PATHS.support_document)
 
 

@@ -260,7 +260,7 @@ def a_set(*files: wheel_set.SetFile, **more: Any) -> wheel_set.SetDocument:
         for t in f.targets
     )
     found = {
-        "schema": 1,
+        "schema": 2,
         "id": wheel_set.make_set_id(
             version, more.get("family", FAMILY), ((f.name, f.sha256) for f in files), LOCK
         ),

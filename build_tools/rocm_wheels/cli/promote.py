@@ -266,6 +266,7 @@ def _follow_change(
 def _print_change(
     run: ReleaseRun, promoter: Promoter, done: ChannelChange, refreshed: refresh.RefreshResult | None
 ) -> None:
+    from rocm_wheels.release import channel as channels
     from rocm_wheels.release import support
 
     paths, channel = promoter.paths, done.channel
@@ -273,7 +274,9 @@ def _print_change(
     folders = (paths.channel_pages(channel.channel), *map(paths.set_index, done.sets))
     index, *set_indexes = (public.address_of(run.store, f"{folder}/") for folder in folders)
     words = ("--channel", channel.channel, "--set")
-    put_back = [run.format_line("promote", *words, set_id) for set_id in done.sets if done.action == "demote"]
+    gone = done.sets if done.action == "demote" else ()
+    readable = channels.read_remaining_sets(run.store, paths, gone)  # no other set can be promoted again
+    put_back = [run.format_line("promote", *words, document.id) for document in readable]
     did = _DONE_WORDS[done.action].format(", ".join(done.sets)) if done.action else "nothing to do"
     begun = " (an earlier run had begun it)" if done.finished else ""
     head = "dry run: " if run.dry_run else ""

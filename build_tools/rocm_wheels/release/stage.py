@@ -32,7 +32,7 @@ from rocm_wheels.models import ci, gfx, project_names
 from rocm_wheels.models.lock import Lock
 from rocm_wheels.models.project import Project, load_project
 from rocm_wheels.package import version_edit
-from rocm_wheels.release import set_conflicts, staged_wheels, wheel_set
+from rocm_wheels.release import document_seal, set_conflicts, staged_wheels, wheel_set
 from rocm_wheels.release.pages import make_index_pages
 from rocm_wheels.release.staged_wheels import SetSources, StagedWheel, accepts_python, find_single_python
 from rocm_wheels.release.store_paths import FamilyPaths
@@ -456,11 +456,26 @@ def find_missing_files(store: Store, plan: StagePlan) -> dict[str, bytes | Path]
     return {path: content for (path, content), present in zip(files, presence, strict=True) if not present}
 
 
+def refuse_earlier_store(store: Store, paths: FamilyPaths) -> None:
+    """Raise DataError where the sets of a family are of an earlier version of this tool.
+
+    Nothing could be promoted beside them. As they are not mixed, the first that is there tells.
+    """
+    for set_id in store.folders(paths.sets_folder):
+        path = paths.set_document(set_id)
+        stored = stores.read_or_none(store, path)
+        if stored is not None:
+            where = store.url_of(path)
+            document_seal.refuse_earlier_form(stored.content, wheel_set.SetDocument, where=where)
+            return
+
+
 def stage_set(store: Store, plan: StagePlan, *, now: str) -> StagedSet:
     """Stage a set: what is there already stays, and the set is visible when this returns.
 
-    Raises ReleaseError; the same call carries on afterwards.
+    Raises ReleaseError; the same call carries on afterwards. DataError for a store of an earlier version.
     """
+    refuse_earlier_store(store, plan.paths)
     plan = _adopt_statements(store, plan)
     published = _find_published(store, plan)
     missing = find_missing_files(store, plan)

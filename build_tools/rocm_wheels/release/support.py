@@ -2,7 +2,7 @@
 
 For installers and people, in one form for a family (``FAMILY/support.json``) and for all (``support.json``)::
 
-    {"schema": 1,
+    {"schema": 2,
      "public_url": "https://wheels.example.org/",    "" when nobody said where the store is seen from
      "other_indexes": ["https://…/"],                where wheels find what is not in their set
      "channels": [{"family", "channel", "current": set id, "index", "url", "install",
@@ -148,7 +148,7 @@ class SupportRelease(PublishedSet, _SupportIndex):
 class SupportDocument(records.Record):
     """The document."""
 
-    schema_version: Literal[1] = Field(default=1, alias="schema")
+    schema_version: Literal[2] = Field(default=2, alias="schema")
     public_url: str = ""
     other_indexes: tuple[str, ...] = ()
     channels: tuple[ChannelIndex, ...] = ()
@@ -174,14 +174,14 @@ class SupportDocument(records.Record):
 
 
 def read_document(store: Store, path: str) -> tuple[SupportDocument, str | None]:
-    """Return a document and its tag; an empty one where there is none (no tag), or it is damaged."""
+    """Return a document and its tag; an empty one where there is none (no tag), or none is read."""
     stored = read_or_none(store, path)
     if stored is None:
         return SupportDocument(), None
     try:
         return SupportDocument.model_validate_json(stored.content), stored.tag
     except ValidationError:
-        log_warning(f"{store.url_of(path)} is damaged, and is made again")
+        log_warning(f"{store.url_of(path)} is damaged, or of an earlier version, and is made again")
         return SupportDocument(), stored.tag
 
 

@@ -140,7 +140,7 @@ class SetDocument(records.Record):
     each wheel says which lock is its own.
     """
 
-    schema_version: Literal[1] = Field(default=1, alias="schema")
+    schema_version: Literal[2] = Field(default=2, alias="schema")
     id: SetId
     created: Annotated[str, AfterValidator(check_moment)]
     version: VersionText
@@ -342,15 +342,18 @@ class FamilySets:
 
 
 def read_family_sets(store: Store, family: str) -> FamilySets:
-    """Read all sets of a family."""
+    """Read all sets of a family. DataError for one that an earlier version of this tool staged."""
     paths = FamilyPaths(family)
 
     def read(set_id: str) -> SetDocument | str | None:
         path = paths.set_document(set_id)
         try:
-            return parse_set(store.read(path).content, where=store.url_of(path), expected=set_id)
+            content = store.read(path).content
         except NotInStoreError:
             return None
+        document_seal.refuse_earlier_form(content, SetDocument, where=store.url_of(path))
+        try:
+            return parse_set(content, where=store.url_of(path), expected=set_id)
         except errors.DataError as damage:
             return damage.message
 

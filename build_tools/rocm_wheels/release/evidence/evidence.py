@@ -24,7 +24,7 @@ from pydantic import AfterValidator, AwareDatetime, Field, StringConstraints, Va
 
 from rocm_wheels.core import errors, junit, records, tables
 from rocm_wheels.models import lock, test_results, tested_machine
-from rocm_wheels.release import wheel_set
+from rocm_wheels.release import document_seal, wheel_set
 
 SIGSTORE_KEY = "sigstore"
 CLOCK_SKEW = timedelta(minutes=5)  # two clocks that are both right enough
@@ -155,7 +155,7 @@ class Evidence(records.Record):
     GPUs the least; ``about`` is the digest of the set's document as a whole.
     """
 
-    schema_version: Literal[1] = Field(default=1, alias="schema")
+    schema_version: Literal[2] = Field(default=2, alias="schema")
     kind: EvidenceKind
     set: wheel_set.SetId
     hashes: tuple[lock.Sha256Digest, ...] = Field(min_length=1)
@@ -230,6 +230,7 @@ class Evidence(records.Record):
 def parse_evidence(content: bytes, *, where: str, name: str) -> Evidence:
     """Read the file of an evidence. DataError when it is none, or not what was written under its name."""
     tip = "it may have said that a test failed: put it back from a copy of the store, do not delete it"
+    document_seal.refuse_earlier_form(content, Evidence, where=where)
     try:
         evidence = Evidence.model_validate_json(content)
     except ValidationError as cause:
