@@ -36,12 +36,16 @@ def list_children(pid):
     threads = Path(f"/proc/{pid}/task").glob("*/children")
     return [child for thread in threads for child in thread.read_text().split()]
 
-def kill():  # steps are forked by a child of the run
+def find_parent(pid):
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]
+
+def kill():  # the run has a server that forks, which has one that waits for each step
     pid = os.getpid()
     if event in PARENTS:
-        family = [step for server in list_children(pid) for step in list_children(server)]
+        waiting = [one for server in list_children(pid) for one in list_children(server)]
+        family = [step for one in waiting for step in list_children(one)]
     else:
-        family = [Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()[1]]
+        family = [find_parent(find_parent(os.getppid()))]
     for other in family:
         os.kill(int(other), signal.SIGKILL)
     os.kill(pid, signal.SIGKILL)
