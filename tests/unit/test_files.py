@@ -152,7 +152,10 @@ def test_a_file_that_another_run_is_about_to_take_for_a_leftover_is_made_again(
             tidied[0].start()
         return descriptor, name
 
+    def write_slowly(_descriptor: int) -> None:
+        tidied[0].join()
+
     monkeypatch.setattr(tempfile, "mkstemp", make_and_lose)
+    monkeypatch.setattr(os, "fsync", write_slowly)
     files.write_atomically(tmp_path / "wheel", b"whole")
-    tidied[0].join()
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("wheel", b"whole")]
