@@ -223,3 +223,10 @@ def test_what_does_not_answer_is_an_error(tmp_path: Path, find: Callable[..., li
     program.write_text("no program")
     with pytest.raises(errors.UsageError, match=r"could not be started"):
         find(str(program))
+
+
+@pytest.mark.parametrize(
+    ("value", "offline"), [("1", True), ("True", True), ("0", False), ("false", False), ("", False)]
+)
+def test_uv_is_offline_where_its_variable_says_so(value: str, offline: bool) -> None:
+    assert interpreters.is_offline({"UV_OFFLINE": value}) is offline

@@ -262,7 +262,6 @@ FIRST = (
 build_options = catalogue.takes(_output_options, _wheel_options, _compiler_options, _extra_options)
 
 
-_TRUE = ("1", "true", "yes", "on", "y", "t")  # as uv reads its variables
 # variables that a build gets from options: set beside them they would say something else than the record
 _DECIDED_BY_OPTIONS = {
     "PYTORCH_ROCM_ARCH": "--gfx",
@@ -340,6 +339,7 @@ def _check_rocm_choice(options: Mapping[str, Any]) -> None:
 def make_wheels_request(options: Mapping[str, Any], env: MutableMapping[str, str]) -> request.WheelsRequest:
     """Return the whole request. Raises UsageError for options that contradict each other."""
     from rocm_wheels.pipeline import request
+    from rocm_wheels.sdk import interpreters
 
     options = {**options, **_parse_only(options)}
     _check_rocm_choice(options)
@@ -375,7 +375,7 @@ def make_wheels_request(options: Mapping[str, Any], env: MutableMapping[str, str
         set_env=_parse_set_env(options["set_env"]),
         unlisted_targets=options["allow_unlisted_targets"],
         clean=options.get("clean", False),
-        offline=env.get("UV_OFFLINE", "").lower() in _TRUE,
+        offline=interpreters.is_offline(env),
         lock=options["lock"],
         packaging=options["packaging"],
         repair=options["repair"],

@@ -509,7 +509,7 @@ def _refresh_local_packages(spec: EnvironmentSpec, env: Mapping[str, str], *, cw
     They keep their names and versions, by which uv's cache knows them.
     """
     refresh = [word for name in spec.local_packages for word in ("--refresh-package", name)]
-    if refresh and env.get("UV_OFFLINE"):  # which uv does not take together
+    if refresh and interpreters.is_offline(env):  # which uv does not take together
         activity = f"removing {', '.join(spec.local_packages)} from uv's cache"
         interpreters.run_uv(["cache", "clean", *spec.local_packages], env, cwd=cwd, activity=activity)
         return []

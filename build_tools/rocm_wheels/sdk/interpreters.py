@@ -81,6 +81,11 @@ def compose_uv_environment(env: Mapping[str, str]) -> dict[str, str]:
     return {**inherited, "UV_NO_PROGRESS": "1", "UV_PYTHON_DOWNLOADS": "never", "NO_COLOR": "1"}
 
 
+def is_offline(env: Mapping[str, str]) -> bool:
+    """Tell whether UV_OFFLINE forbids the network, as uv reads it: ``0`` and ``false`` do not."""
+    return env.get("UV_OFFLINE", "").lower() in ("1", "true", "yes", "on", "y", "t")
+
+
 def run_uv(
     words: Sequence[str],
     env: Mapping[str, str],
