@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rocm_wheels.cli import boundary, main
+from rocm_wheels.core import ssh_signature
 from rocm_wheels.release.policy import load_policy
 
 pytestmark = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="OpenSSH is not installed")
@@ -43,22 +44,33 @@ def test_a_policy_is_made_and_names_each_key_once(tmp_path: Path, capsys: pytest
 
 
 @pytest.mark.parametrize(
-    ("text", "code", "says"),
+    ("text", "says"),
     [
-        ("channels: {}", 2, "channels"),
-        (f"signers:\n{CHANNELS}", 2, "signers"),
-        (f"signers: {{ann: {KEY}}}\n{CHANNELS}", 2, "add by hand, below `signers`: lab: ssh-ed25519"),
-        (f"signers: {{}}\n{CHANNELS}", 2, "add by hand"),
-        ("{channels: {nightly: {signed: false, rules: {audit: {fresh: 1d}}}}}\n", 2, "add by hand"),
+        ("channels: {}", "channels"),
+        (f"signers:\n{CHANNELS}", "signers"),
+        (f"signers: {{ann: {KEY}}}\n{CHANNELS}", "write `signers:` without braces"),
+        (
+            f"signers: {{}}\n{CHANNELS}",
+            "each signer on a line of its own below it, `  NAME: KEY`; then call this again",
+        ),
+        ("{channels: {nightly: {signed: false, rules: {audit: {fresh: 1d}}}}}\n", "without braces"),
     ],
 )
 def test_a_policy_that_cannot_be_added_to_stays_as_it_is(
-    text: str, code: int, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    text: str,
+    says: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """No key is made that was told and then taken away."""
+    made: list[object] = []
+    monkeypatch.setattr(ssh_signature, "make_key", lambda *words: made.append(words))
     policy = tmp_path / "policy.yaml"
     policy.write_text(text)
-    assert make("lab", "--policy", str(policy)) == code
-    assert says in capsys.readouterr().err
+    assert make("lab", "--policy", str(policy)) == 2
+    printed = capsys.readouterr().err
+    assert says in printed and "lab: ssh" not in printed and not made
     assert policy.read_text() == text and list(tmp_path.iterdir()) == [policy]
 
 
@@ -108,7 +120,7 @@ def test_a_form_that_is_not_known_is_left_as_it_is(
     policy, text = tmp_path / "policy.yaml", f"signers:\n  &people\n  ann: {KEY}\n{CHANNELS}"
     policy.write_text(text)
     assert make("lab", "--policy", str(policy)) == 2
-    assert "add by hand" in capsys.readouterr().err
+    assert "without braces" in capsys.readouterr().err
     assert policy.read_text() == text and list(tmp_path.iterdir()) == [policy]
 
 

@@ -492,5 +492,8 @@ def add_signer(text: str, name: str, public_key: str, *, where: str) -> str:
             return changed
     raise errors.DataError(
         f"{where} cannot be added to: its `signers` are written in a form that is not known here",
-        tip=f"add by hand, below `signers`: {item}",
+        tip=(
+            "write `signers:` without braces (nor any around the policy), each signer on a line of its own"
+            " below it, `  NAME: KEY`; then call this again"
+        ),
     )
