@@ -273,8 +273,9 @@ def test_other_bytes_are_not_replaced_unasked(tmp_path: Path) -> None:
     stamp = first.path.stat().st_ino
     assert copying.rewrite_wheel(source, out, WheelEdit(label="x")).path.stat().st_ino == stamp
     assert copying.rewrite_wheel(source, out, WheelEdit(label="x"), replace=True).path.stat().st_ino == stamp
-    with pytest.raises(errors.DataError, match="exists with other bytes"):
+    with pytest.raises(errors.DataError, match="exists with other bytes") as refusal:
         copying.rewrite_wheel(source, out, WheelEdit(label="x", put={"variant.json": b"{}"}))
+    assert refusal.value.tip == "name another folder, or remove it first"
     assert first.path.stat().st_ino == stamp
     again = copying.rewrite_wheel(
         source, out, WheelEdit(label="x", put={"variant.json": b"{}"}), replace=True

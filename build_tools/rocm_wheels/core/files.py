@@ -125,7 +125,7 @@ class HiddenFile:
                 if self._has_same_bytes():
                     return  # another run has just made the same
                 if os.path.lexists(self._target):
-                    tip = "name another folder, or ask for it to be replaced"
+                    tip = "name another folder, or remove it first"
                     raise errors.DataError(f"{self._target} exists with other bytes", tip=tip) from None
         os.replace(self._name, self._target)
 
