@@ -216,3 +216,19 @@ def test_wheels_of_several_machines_are_packaged_together(demo: Demo, tmp_path: 
     assert (again.code, json.loads(again.out)["written"]) == (0, [])
     ended = cli(demo, "set", "package", folder, "--packaging", "fat")
     assert (ended.code, "--find-links" in ended.err) == (2, True)
+    split = {path.name: path.read_bytes() for path in folder.glob("*.whl")}
+    (built,) = (demo.folder / "wheels").glob("torch-*.whl")  # a host comes again, beside the last packaging
+    for path in built.parent.glob(f"{built.name}*"):
+        shutil.copy(path, folder)
+    stale = list(folder.glob("amd_torch_device_*.whl"))
+    for path in (*stale, *folder.glob("amd_torchvision_device_*.whl")):
+        path.write_bytes(b"of the build before")
+    again = cli(demo, "set", "package", folder, "--packaging", "split", "--json")
+    assert again.code == 0, again.err
+    written = {built.name, *(path.name for path in stale)}
+    assert set(json.loads(again.out)["written"]) == written and stale
+    now = {path.name: path.read_bytes() for path in folder.glob("*.whl")}
+    assert now.keys() == split.keys()
+    for name, content in now.items():
+        others = name.startswith("amd_torchvision_device_")
+        assert content == (b"of the build before" if others else split[name]), name

@@ -506,8 +506,9 @@ def package_command(  # noqa: PLR0917 - click passes them by name
     """Package the wheels in DIR, in place, as `build --packaging` does when it builds.
 
     For wheels that several machines have built: what each made is thin, for others are built against it. A
-    wheel that is packaged so already, and one that there is nothing to do with, stays. Nothing is replaced
-    before all new wheels are complete. A fat torch has the build tag 1fat.
+    wheel that is packaged so already, and one that there is nothing to do with, stays. What a wheel that was
+    built again is packaged into replaces that of the last time. Nothing is replaced before all new wheels are
+    complete. A fat torch has the build tag 1fat.
 
     \b
     Examples:
@@ -541,6 +542,9 @@ def package_command(  # noqa: PLR0917 - click passes them by name
                     fat.plan_fat(request, stack).write(stage)
             batch.remove(wheel)
         names = sorted(file.name for file in stage.glob("*.whl"))
+        for name in names:  # of the last packaging, where its host was built again
+            if (folder / name).exists():
+                batch.remove(folder / name)
     document = {"packaging": packaging, "replaced": [wheel.name for wheel in replaced], "written": names}
     lines = [*names, f"{tables.format_count(len(replaced), 'wheel')} of {len(wheels)} packaged: {packaging}"]
     output.print_result(document, lines, as_json=as_json)
