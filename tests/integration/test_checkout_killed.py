@@ -88,8 +88,8 @@ def test_killed_and_run_again(
     log = killed.run("feature", 0, how, commit=commit)
     wanted, head = content(killed.tree), upstream.git(killed.tree, "rev-parse", "HEAD")
     chosen = points(log, turn, exhaustive)
-    assert len(chosen) >= (7 if killed.hipify else 4) // (1 if exhaustive else 2)
-    for at in sample(chosen, exhaustive, 3):
+    least = (7 if killed.hipify else 4) // (1 if exhaustive else 2)
+    for at in sample(chosen, exhaustive, 3, least=least):
         killed.programs.restore()
         killed.run("feature", at, how, commit=commit)
         result = killed.again("feature", commit=commit)
@@ -111,7 +111,7 @@ def test_killed_between_two_steps_of_our_own(
             killed.tree.mkdir()
 
     work = partial(killed.again, "main")
-    for event in killed_at_events(work, begin=begin, exhaustive=exhaustive, most=3):
+    for event in killed_at_events(work, begin=begin, exhaustive=exhaustive, most=3, least=200):
         assert work().head == whole.head, event
         assert content(killed.tree) == whole.files, event
 

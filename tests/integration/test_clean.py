@@ -250,6 +250,7 @@ def test_killed_in_the_middle_nothing_half_looks_whole_and_the_next_goes_on(
         lambda: sys.exit(boundary.run_command(main.cli, words)),
         begin=begin,
         exhaustive=exhaustive,
+        least=12,
         like=r"os\.(rename|remove|rmdir)",
     ):
         for victim in victims:

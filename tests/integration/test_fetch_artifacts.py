@@ -530,6 +530,7 @@ def test_a_run_that_ends_at_any_write_is_completed_by_the_next(
         lambda: fetch(*said),
         begin=lambda: shutil.rmtree(tmp_path / "got", ignore_errors=True),
         exhaustive=exhaustive,
+        least=12,
         like=r"os\.(rename|remove)",
     ):
         fetch(*said)

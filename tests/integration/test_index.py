@@ -305,6 +305,7 @@ def test_the_same_command_finishes_a_change_that_was_killed(
         begin=begin,
         exhaustive=exhaustive,
         most=6,
+        least=20,
         like=CHANGING,
     )
     for point, event in enumerate(kills):
@@ -352,7 +353,7 @@ def test_what_a_wheel_requires_is_there_wherever_it_is(change: str, tmp_path: Pa
     def work() -> None:
         sys.exit(boundary.run_command(main.cli, ["index", argv[0], str(root), *argv[1:]]))
 
-    for event in killed_at_events(work, begin=begin, exhaustive=exhaustive, most=8, like=CHANGING):
+    for event in killed_at_events(work, begin=begin, exhaustive=exhaustive, most=8, least=20, like=CHANGING):
         for page in ("html", "json"):
             torch, triton = (list_versions(root, project, page) for project in ("torch", "triton"))
             assert "2.10.0" not in torch or "3.6.0" in triton, (event, page)

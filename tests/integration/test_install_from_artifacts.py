@@ -195,6 +195,7 @@ def test_a_run_that_ends_at_any_rename_is_completed_by_the_next(
         lambda: install(*said),
         begin=lambda: install(*said, "--base-only"),
         exhaustive=exhaustive,
+        least=30,
         like=r"os\.rename",
     ):
         install(*said)

@@ -126,6 +126,7 @@ def test_the_same_command_finishes_what_was_cut_at_a_step_of_our_own(
         begin=lambda: shutil.rmtree(folder, ignore_errors=True),
         exhaustive=exhaustive,
         most=3,
+        least=40,
     ):
         assert boundary.run_command(install_command, words(folder, "torch")) == 0, event
         assert packages(folder) == {"torch", "triton"}, event

@@ -29,8 +29,15 @@ from rocm_wheels.stores import store
 Point = TypeVar("Point")
 
 
-def sample(points: Sequence[Point], exhaustive: bool, most: int = 4) -> Sequence[Point]:
-    """Return all points, or ``most`` of them: the first, the last, and between them at even distances."""
+def sample(
+    points: Sequence[Point], exhaustive: bool, most: int = 4, *, least: int | None = None
+) -> Sequence[Point]:
+    """Return all points, or ``most`` of them: the first, the last, and between them at even distances.
+
+    There must be ``least`` of them, by default ``most``: what kills at nothing proves nothing.
+    """
+    wanted = most if least is None else least
+    assert len(points) >= wanted > 0, f"{len(points)} points, at least {wanted} were expected: {points}"
     if exhaustive or len(points) <= most:
         return points
     return [points[round(number * (len(points) - 1) / (most - 1))] for number in range(most)]
@@ -99,12 +106,14 @@ def killed_at_events(
     begin: Callable[[], object],
     exhaustive: bool,
     most: int = 4,
+    least: int | None = None,
     like: str = "",
 ) -> Iterator[str]:
     """Kill ``work`` before events that write, each time from what ``begin`` makes on, and yield each event.
 
     The body of the loop runs the same command again, and says what must be true then. The sample has
-    ``most`` of the events, the exhaustive test each one; ``like`` (a pattern) leaves out all others.
+    ``most`` of the events, the exhaustive test each one; ``like`` (a pattern) leaves out all others. There
+    must be ``least`` of them (``sample``); all but the last must be reached, half where each is tried.
     """
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder, "events")
@@ -112,14 +121,15 @@ def killed_at_events(
         assert in_a_process(lambda: (cut_at_event(0, log), work())) == 0
         events = log.read_text().splitlines()
     numbers = [number for number, event in enumerate(events, start=1) if re.search(like, event)]
-    killed = 0
-    for at in sample(numbers, exhaustive, most):
+    killed, chosen = 0, sample(numbers, exhaustive, most, least=least)
+    for at in chosen:
         begin()
         ended = in_a_process(lambda at=at: (cut_at_event(at), work()))  # type: ignore[misc]
         assert ended in (0, -signal.SIGKILL), events[at - 1]  # 0: the run before had more to do
         killed += bool(ended)
         yield events[at - 1]
-    assert killed >= 2, events
+    reached = len(chosen) // 2 if exhaustive else len(chosen) - 1  # the last may belong to a first run alone
+    assert killed >= max(1, reached), f"{killed} of {len(chosen)} were killed"
 
 
 # ---- killed at a program that it starts
