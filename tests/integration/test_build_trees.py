@@ -170,15 +170,19 @@ def test_a_clean_that_was_killed_is_finished(
     compiled(source)
     left = [files]
 
-    def unlink(*given: Any, really: Callable[..., None] = os.unlink, **more: Any) -> None:
-        left[0] -= 1
+    def unlink(name: Any, really: Callable[..., None] = os.unlink, **more: Any) -> None:
+        left[0] -= not str(name).endswith(".part")  # these are of files that are written
         if left[0] < 0:
             raise KeyboardInterrupt
-        really(*given, **more)
+        really(name, **more)
+
+    def unlink_path(path: Path, missing_ok: bool = False) -> None:  # Python 3.10 does not ask os here
+        if os.path.lexists(path) or not missing_ok:
+            unlink(path)
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "unlink", unlink)
-        patch.setattr(Path, "unlink", lambda path, **_: unlink(path))  # Python 3.10 does not ask os here
+        patch.setattr(Path, "unlink", unlink_path)
         with pytest.raises(KeyboardInterrupt):
             make(clean=True)
     assert (make().tree, compiled(source)) == ("continued", ["a", "b", "c"])
