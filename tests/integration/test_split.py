@@ -10,6 +10,7 @@ import shutil
 import struct
 import subprocess
 import sys
+import time
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -496,19 +497,20 @@ def test_killed_at_any_time_it_leaves_whole_wheels_and_is_done_again(world: Worl
     torch = world.write(tmp_path)
     assert split(torch, "-o", tmp_path / "whole") == 0
     whole = {path.name: path.read_bytes() for path in (tmp_path / "whole").iterdir()}
-    argv = [sys.executable, "-m", "rocm_wheels", "wheel", "split", torch, "-o", tmp_path / "split"]
-    for wait in (0.3, 0.6):
+    folder = tmp_path / "split"
+    argv = [sys.executable, "-m", "rocm_wheels", "wheel", "split", torch, "-o", folder]
+    for begun in (".*.part", ".*.part/*", "amd_*"):  # hidden, being written, being named
         process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        try:
-            process.wait(wait)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        left = {path.name: path.read_bytes() for path in (tmp_path / "split").glob("*")}
+        before = {*folder.glob(begun)}
+        while process.poll() is None and {*folder.glob(begun)} <= before:
+            time.sleep(0.001)
+        process.kill()
+        process.wait()
+        left = {path.name: path.read_bytes() for path in folder.glob("[!.]*")}
         assert left.items() <= whole.items()
         assert torch.name not in left or left == whole
-    assert split(torch, "-o", tmp_path / "split") == 0
-    assert {path.name: path.read_bytes() for path in (tmp_path / "split").iterdir()} == whole
+    assert split(torch, "-o", folder) == 0
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == whole
 
 
 def test_companions_are_split_beside_torch(world: World, tmp_path: Path, capfd: Any) -> None:
