@@ -28,26 +28,43 @@ __all__ = ["made_world", "world"]
 # its step before, in the middle of, or after the writing of one event.
 KILLER = r"""
 import json, os, signal
+from contextlib import suppress
 from pathlib import Path
 
 real, (side, event, step) = os.write, os.environ["KILLED"].split()
 
+def read_state(pid):
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:2]  # and its parent
+
 def list_children(pid):
     threads = Path(f"/proc/{pid}/task").glob("*/children")
-    return [child for thread in threads for child in thread.read_text().split()]
+    return [int(child) for thread in threads for child in thread.read_text().split()]
 
-def find_parent(pid):
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]
+def stop(pid):
+    os.kill(pid, signal.SIGSTOP)
+    while read_state(pid)[0] not in "TZX":
+        pass
 
-def kill():  # the run has a server that forks, which has one that waits for each step
-    pid = os.getpid()
-    if event in PARENTS:
-        waiting = [one for server in list_children(pid) for one in list_children(server)]
-        family = [step for one in waiting for step in list_children(one)]
+def kill():
+    pid, family = os.getpid(), []
+    if event in PARENTS:  # a server that forks, those that wait for a step, steps: none forks meanwhile
+        parents = [pid]
+        for _ in range(3):
+            children = []
+            for parent in parents:
+                with suppress(OSError):  # it has ended
+                    children += list_children(parent)
+            for child in children:
+                with suppress(OSError):
+                    stop(child)
+            family, parents = [*children, *family], children
     else:
-        family = [find_parent(find_parent(os.getppid()))]
+        waiting = os.getppid()
+        server = read_state(waiting)[1]
+        family = [int(read_state(server)[1])]
     for other in family:
-        os.kill(int(other), signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            os.kill(other, signal.SIGKILL)
     os.kill(pid, signal.SIGKILL)
 
 PARENTS = ("run-begun", "preflight", "step-skipped", "step-begun", "step-ended", "run-ended")
