@@ -34,7 +34,7 @@ def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def index(tmp_path: Path) -> Iterator[IndexServer]:
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[IndexServer]:
     """An index with variants for two GPUs, and what all have in common."""
     raw = tmp_path / "raw"
     files = [
@@ -43,8 +43,8 @@ def index(tmp_path: Path) -> Iterator[IndexServer]:
         wheel(raw, "torchvision", "0.24.1", requires=("torch==2.9.1",)),
         wheel(raw, "sympy", "1.14.0"),
     ]
-    with served_index(tmp_path / "index", files) as server, pytest.MonkeyPatch.context() as patched:
-        patched.setenv("UV_DEFAULT_INDEX", server.url)
+    with served_index(tmp_path / "index", files) as server:
+        monkeypatch.setenv("UV_DEFAULT_INDEX", server.url)
         yield server
 
 
