@@ -1,7 +1,8 @@
 """Files that appear whole or not at all, copies, digests, and locks of folders.
 
 A file is a ``HiddenFile`` beside its target until it is complete. What a killed run leaves of one is removed
-by who writes the same file next.
+by who writes the same file next with ``tidy``: wheels and what comes out of stores. Small files are written
+without looking for it: a hidden ``.part`` of a few kB may stay.
 """
 
 from __future__ import annotations
