@@ -12,13 +12,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from filelock import FileLock
+from rocm import install_ziglang
 
 from rocm_wheels.device_code import code_objects
 
 pytestmark = [pytest.mark.contract, pytest.mark.slow, pytest.mark.network]
 
-ZIGLANG = "ziglang==0.17.0"
 HOST = f"{platform.machine()}-unknown-linux-gnu"
 TARGETS = ["gfx906:sramecc+:xnack-", "gfx90a:xnack+", "gfx90a:xnack-", "gfx942", "gfx950", "gfx9-4-generic",
            "gfx1036", "gfx1100", "gfx1151", "gfx1201", "gfx1250", "gfx12-generic"]  # fmt: skip
@@ -53,7 +52,6 @@ class Compiler:
     def __init__(self, zig: Path, shims: Path) -> None:
         self._zig = zig
         self._shims = shims
-        shims.mkdir(exist_ok=True)
         worlds = str(Path(__file__).parents[1] / "worlds")
         bundler = BUNDLER.format(python=sys.executable, worlds=worlds)
         linker = f'#!/bin/sh\nshift 2\nexec "{zig}" ld.lld "$@"\n'  # -flavor gnu
@@ -80,18 +78,9 @@ class Compiler:
 
 @pytest.fixture(scope="session")
 def compiler(tmp_path_factory: pytest.TempPathFactory) -> Compiler:
-    """The compiler, installed once for all workers (the installer's cache keeps the 101 MB)."""
     if sys.platform != "linux" or platform.machine() not in ("x86_64", "aarch64"):
         pytest.skip("the shims are for Linux on x86_64 and aarch64")
-    base = tmp_path_factory.getbasetemp()
-    root = base.parent if base.name.startswith("popen-") else base
-    folder = root / "ziglang"
-    with FileLock(root / "ziglang.lock"):
-        if not (folder / "done").exists():
-            to = ["--target", folder, "--python", sys.executable, "--no-deps", ZIGLANG]
-            subprocess.run([sys.executable, "-m", "uv", "pip", "install", "--quiet", *to], check=True)
-            (folder / "done").touch()
-    return Compiler(folder / "ziglang" / "zig", base / "shims")
+    return Compiler(install_ziglang(tmp_path_factory) / "zig", tmp_path_factory.mktemp("shims"))
 
 
 def _check(found: list[code_objects.CodeObject], targets: list[str] = TARGETS) -> None:
