@@ -151,7 +151,7 @@ def test_families_of_an_index_of_ours(
         (["torch", "--gfx", "gfx11-generic"], 2,
          "--gfx: gfx11-generic is code for several GPUs, and none of them"),
         (["torch", "--channel", "dev"], 2,
-         "--channel dev is of the indexes that are known, and --index names"),
+         "--index and --channel exclude each other"),
         (["torch", "--platform", "macos"], 17, "tip: name an index with wheels for this platform"),
         (["torch", "--gfx", " , "], 2, "--gfx names no GPU"),
         (["torch", "--gfx", "none,gfx942"], 2, "either GPUs or none"),

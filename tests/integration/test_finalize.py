@@ -336,6 +336,9 @@ def test_room_is_looked_for_before_and_a_full_disk_is_named(
 
 
 def test_wheels_are_named_one_way(wheels: list[Path], tmp_path: Path, run: Callable[..., str]) -> None:
-    for words in ([], ["--store", tmp_path], ["--set", "x"], [wheels[0], "--store", tmp_path, "--set", "x"]):
+    for words in ([], [wheels[0], "--store", tmp_path, "--set", "x"]):
         said = run("wheel", "finalize", *words, "-o", tmp_path / "final", code=2)
         assert "wheels are named one way" in said
+    for half in (["--store", tmp_path], ["--set", "x"]):
+        said = run("wheel", "finalize", *half, "-o", tmp_path / "final", code=2)
+        assert "--store and --set go together" in said

@@ -588,7 +588,7 @@ def test_the_environment_may_choose_among_tests_too() -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--shard", "2"], "--shard and --num-shards belong together"),
+        (["--shard", "2"], "--shard and --num-shards go together"),
         (["--shard", "3", "--num-shards", "2"], "--shard 3: there are 2, numbered from 1"),
         (["--suite", "defalt"], "there is no suite defalt; did you mean default?"),
         (["--family", "gfx94Y"], "gfx94Y"),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocm_wheels.cli import boundary, catalogue
-from rocm_wheels.cli.command import Command, command, option
+from rocm_wheels.cli.command import command, option
 from rocm_wheels.cli.options import GivenPath
 from rocm_wheels.cli.output import print_result
 from rocm_wheels.core import errors, log, tables
@@ -65,28 +65,9 @@ def find_artifact_source(options: Mapping[str, Any], platform: str) -> artifact_
     return artifact_sources.list_run(options["run_id"], platform, repository, release_type, env)
 
 
-class _ManyExcludes(Command):
-    """Takes several words after one ``--exclude``, as TheRock's script does."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Repeat the option before each of its words."""
-        words: list[str] = []
-        excluding = ended = False
-        for word in args:
-            if ended or not excluding or word.startswith("-"):
-                words.append(word)
-                ended = ended or word == "--"
-                excluding = word == "--exclude"
-                if excluding:
-                    words.pop()
-            else:
-                words += ["--exclude", word]
-        return super().parse_args(ctx, words)
-
-
-@command("rocm fetch", cls=_ManyExcludes)
+@command("rocm fetch")
 @click.argument("include", nargs=-1, metavar="[REGEX]…")
-@option("--exclude", multiple=True, metavar="REGEX…", help="Leave out files with a name like these.")
+@option("--exclude", several=True, metavar="REGEX…", help="Leave out files with a name like these.")
 @catalogue.RUN_ID
 @catalogue.PLATFORM.but(default=PLATFORM, show_default="this one", help="Platform of the build.")
 @option(

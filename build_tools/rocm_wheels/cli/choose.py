@@ -9,7 +9,7 @@ import click
 
 from rocm_wheels.cli import boundary, catalogue, command, output
 from rocm_wheels.cli.options import open_memory, read_signers
-from rocm_wheels.core import errors, log, shell, tables
+from rocm_wheels.core import log, tables
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,7 +23,11 @@ _MOST_EXCLUDED = 10
 _MOST_VALUES = 8
 
 
-@command.command("choose")
+# a channel is of the indexes that are known, and an index that is named has none
+ONE_INDEX = ("--index", "--channel")
+
+
+@command.command("choose", apart=[ONE_INDEX])
 @click.argument("requirements", nargs=-1, required=True, metavar="REQUIREMENT...")
 @catalogue.INDEX.but(help="Where the wheels are [default: the best known one].")
 @catalogue.MACHINE_GFX.but(
@@ -76,7 +80,6 @@ def choose_command(  # noqa: PLR0917 - click passes them by name
     from rocm_wheels.user.host import StatedMachine, make_host
     from rocm_wheels.user.kernel_proof import choose_proven_wheels
 
-    refuse_index_and_channel(index, channel)
     env, reader = boundary.read_environment(), IndexReader()
     if (signed := require_released_by(released_by, env)) is not None:
         reader.page_check = signed.check_page
@@ -84,16 +87,12 @@ def choose_command(  # noqa: PLR0917 - click passes them by name
     choices = choose_proven_wheels(
         requirements, index, host, reader, channel=channel or "stable", allow_cpu=allow_cpu
     )
-    if as_json:
-        whole = {"host": host_as_json(host), "choices": [choice_as_json(choice) for choice in choices]}
-        output.print_result(whole, (), as_json=True)
-        return
-    lines = [
-        *describe_host(host),
-        *(line for choice in choices for line in ["", *_describe_choice(choice)]),
-    ]
-    click.echo(shell.hide_credentials("\n".join(lines)))
+    document = {"host": host_as_json(host), "choices": [choice_as_json(choice) for choice in choices]}
+    lines = describe_host(host)
     for choice in choices:
+        lines += ["", *_describe_choice(choice)]
+    output.print_result(document, lines, as_json=as_json)
+    for choice in () if as_json else choices:
         for note in choice.notes:
             log.log_note(f"{choice.project}: {note}" if len(choices) > 1 else note)
 
@@ -108,39 +107,26 @@ def require_released_by(keys: tuple[Path, ...], env: Mapping[str, str]) -> signe
     return signed_index.SignedIndexes(read_signers(keys, env), env, open_memory(env), evidence.current_time())
 
 
-def refuse_index_and_channel(index: str | None, channel: str | None) -> None:
-    """Refuse a channel beside an index, which has none. Raises UsageError."""
-    if index is not None and channel is not None:
-        raise errors.UsageError(
-            f"--channel {channel} is of the indexes that are known, and --index names another",
-            tip="leave one of them out",
-        )
-
-
 def host_as_json(host: TargetHost) -> dict[str, object]:
     """Return a machine as ``--json`` prints it."""
-    from dataclasses import asdict
-
-    hardware = asdict(host.hardware)
+    hardware = host.hardware
     return {
         "platform": host.platform,
         "machine": host.machine,
         "python": host.full_python or host.python,
-        **{name: hardware[name] for name in ("gpus", "rocm", "driver", "faults")},
+        **{name: getattr(hardware, name) for name in ("gpus", "rocm", "driver", "faults")},
         "supported": host.supported,
     }
 
 
 def choice_as_json(choice: WheelChoice) -> dict[str, object]:
     """Return a choice as ``--json`` prints it: the fields of the record; GPUs by their place and target."""
-    from dataclasses import asdict
-
     names = "requirement project extras index layout requires visible_line override_line notes"
     return {
         **{name: getattr(choice, name) for name in names.split()},
         "picked": choice.picked.as_json(),
         "served": [{"index": gpu.index, "gfx": gpu.gfx, "served": good} for gpu, good in choice.served],
-        "known": [asdict(entry) for entry in choice.known],
+        "known": choice.known,
         "candidates": [candidate.as_json() for candidate in choice.candidates],
     }
 

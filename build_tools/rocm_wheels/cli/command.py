@@ -63,9 +63,13 @@ class Option(click.Option):
         aliases: Sequence[str] = (),
         flags: Mapping[str, str] | None = None,
         project: str = "",
+        several: bool = False,
         **kwargs: Any,
     ) -> None:
+        if several:
+            kwargs["multiple"] = True
         super().__init__(*args, **kwargs)
+        self.several = several  # takes all words up to the next option
         self.flags = dict(flags or {})  # TheRock's, each for a value of this option; not shown
         self.project = project  # whose option it is; "": of no project's
         self.aliases = (*aliases, *(alias for name in self.opts for alias in ALIASES.get(name, ())))
@@ -200,15 +204,24 @@ def _make_global_options() -> list[click.Parameter]:
 class Command(click.Command):
     """A command by all its words (``rocm install``): the last is its name, all are its section in a file.
 
-    ``first``: the options that help shows before all others, by their long names, where there are many.
+    Options are named by their long names: ``first`` are those that help shows before all others, where there
+    are many; of each of ``apart`` one is given at most, and of each of ``together`` all or none.
     """
 
-    def __init__(self, name: str | None, *args: Any, first: Sequence[str] = (), **kwargs: Any) -> None:
+    def __init__(
+        self,
+        name: str | None,
+        *args: Any,
+        first: Sequence[str] = (),
+        apart: Sequence[Sequence[str]] = (),
+        together: Sequence[Sequence[str]] = (),
+        **kwargs: Any,
+    ) -> None:
         words = (name or "").split()
         super().__init__(words[-1] if words else None, *args, **kwargs)
         self.context_settings.setdefault("help_option_names", ["-h", "--help"])
         self.words = tuple(words)
-        self.first = tuple(first)
+        self.first, self.apart, self.together = tuple(first), apart, together
         self.global_options = _make_global_options()
         foreign = [p.opts for p in self.params if isinstance(p, click.Option) and not isinstance(p, Option)]
         assert not foreign, f"{name}: {foreign} are click's options; use rocm_wheels.cli.command.option"
@@ -251,7 +264,22 @@ class Command(click.Command):
         return super().make_context(info_name, args, parent, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Do what the command does, with the numbers that it begins with kept for what asks servers."""
+        """Do what the command does, with the numbers that it begins with kept for what asks servers.
+
+        Raises UsageError for options that exclude each other, or are not all there.
+        """
+        values = {param.spelling: ctx.params.get(str(param.name)) for param in list_options(self)}
+        given = [name for name, value in values.items() if value not in (None, (), False)]
+        for names in self.apart:
+            if len(named := [name for name in names if name in given]) > 1:
+                raise errors.UsageError(
+                    f"{' and '.join(named)} exclude each other", tip="leave one of them out"
+                )
+        for names in self.together:
+            if 0 < len(named := [name for name in names if name in given]) < len(names):
+                raise errors.UsageError(
+                    f"{' and '.join(names)} go together", tip=f"there is {named[0]} alone"
+                )
         if self.words and not isinstance(self, click.Group):
             from rocm_wheels.cli import config
             from rocm_wheels.core import environment_numbers
@@ -266,6 +294,7 @@ class Command(click.Command):
         Options of commands come of recipes: where those are must be known before a command is imported.
         """
         ctx.meta.setdefault(_ORIGINS, {})[id(self)] = getattr(self, "_origins", {})
+        args = self._spread_words(args)
         if ctx.parent is not None:
             return super().parse_args(ctx, args)
         from rocm_wheels.models import project_names
@@ -281,6 +310,20 @@ class Command(click.Command):
         except BaseException:
             forget_search()
             raise
+
+    def _spread_words(self, args: list[str]) -> list[str]:
+        """Put an option of several words before each: ``--exclude _dbg_ _test_`` is how people have it."""
+        names = {name for param in self.params if getattr(param, "several", False) for name in param.opts}
+        end = args.index("--") if "--" in args else len(args)
+        spread: list[str] = []
+        option = ""
+        for word in args[:end]:
+            if word.startswith("-"):
+                option = word if word in names else ""
+            elif option and spread[-1:] != [option]:
+                spread.append(option)
+            spread.append(word)
+        return [*spread, *args[end:]]
 
 
 def _refuse_option_clash(command: Command) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _PUT_BACK_TIP = "a set never changes: put the file back from a copy of the store, or stage the wheels again"
 
 
-@command("wheel finalize")
+@command("wheel finalize", together=[("--store", "--set")])
 @click.argument("wheels", nargs=-1, type=options.wheel_file, metavar="[WHEEL]...")
 @catalogue.STORE.but(help="Take the wheels, and the locks, of a set in this store.")
 @catalogue.SET.but(help="The set of --store, or how its id begins.")
@@ -66,7 +66,7 @@ def finalize_command(  # noqa: PLR0917 - click passes them by name
     """
     from rocm_wheels.package import finalize
 
-    if bool(wheels) == bool(store) or bool(store) != bool(set_id):
+    if bool(wheels) == bool(store):
         raise errors.UsageError(
             "wheels are named one way: as files, or by --store and --set",
             tip="for example: rocm-wheels wheel finalize dist/*.whl --output-dir final",

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
 from rocm_wheels.cli import boundary, catalogue, command, evidence, options, output
-from rocm_wheels.core import environment_numbers, errors, log, shell, tables
+from rocm_wheels.core import environment_numbers, errors, log, tables
 
 _PATH = click.Path(path_type=Path)
 _FILE = options.RegularFile()
@@ -87,10 +86,10 @@ def build(
         log.log_note(f"dropped: {name}")
     count, projects = tables.format_count(built.files, "file"), tables.format_count(built.projects, "project")
     lines = [f"{folder}: {count} of {projects}, {built.new} new"]
-    output.print_result(asdict(built), lines, as_json=as_json)
+    output.print_result(built, lines, as_json=as_json)
 
 
-@command.command("index yank")
+@command.command("index yank", apart=[("--unyank", "--reason")])
 @click.argument("folder", type=_PATH, metavar="DIR")
 @click.argument("words", nargs=-1, required=True, metavar="WHEEL|NAME==VERSION...")
 @command.option("--reason", metavar="TEXT", help="Why: installers show it.")
@@ -108,8 +107,6 @@ def yank(folder: Path, words: tuple[str, ...], reason: str | None, unyank: bool,
     """
     from rocm_wheels.index import update
 
-    if unyank and reason is not None:
-        raise errors.UsageError("--unyank takes no --reason", tip="leave one of them out")
     new_reason = None if unyank else reason or ""
     word = "unyanked" if unyank else "yanked"
     root = folder.absolute()
@@ -144,9 +141,8 @@ def verify(index: str, full: bool, as_json: bool) -> None:
     from rocm_wheels.index.verify import FAULTS, verify_index
 
     report = verify_index(index, full=full)
-    hide = shell.hide_credentials
     document = {
-        "index": hide(index),
+        "index": index,
         "projects": report.projects,
         "files": report.files,
         "passed": not report.errors,
@@ -154,17 +150,17 @@ def verify(index: str, full: bool, as_json: bool) -> None:
             {
                 "fault": finding.check,
                 "severity": finding.severity,
-                "where": hide(finding.subject),
-                "what": hide(finding.message),
+                "where": finding.subject,
+                "what": finding.message,
             }
             for finding in report.findings
         ],
     }
-    lines = [f"{finding.severity}: {hide(errors.format_finding(finding))}" for finding in report.findings]
+    lines = [f"{finding.severity}: {errors.format_finding(finding)}" for finding in report.findings]
     told = {finding.check for finding in report.findings}
     lines += tables.align_rows([(f"{name}:", meaning) for name, meaning in FAULTS.items() if name in told])
     count = tables.format_count(report.files, "file")
-    lines.append(f"{hide(index)}: {count} of {tables.format_count(report.projects, 'project')}")
+    lines.append(f"{index}: {count} of {tables.format_count(report.projects, 'project')}")
     output.print_result(document, lines, as_json=as_json)
     if report.errors:
         raise errors.AuditError(f"{tables.format_count(len(report.errors), 'fault')} in {index}")
@@ -237,7 +233,7 @@ def resolve_command(  # noqa: PLR0917 - click passes them by name
         outcome = check.fault or f"takes {check.picked}{check.why and f' ({check.why})'}"
         state = "error: " if check.fault else ""
         lines.append(f"{state}{check.requirement}, Python {check.python}, {check.tool}: {outcome}")
-    document = {"checks": [asdict(check) for check in checks], **begun}
+    document = {"checks": checks, **begun}
     output.print_result(document, lines, as_json=as_json)
     for tip in dict.fromkeys(check.tip for check in checks if check.tip):
         log.log_note(f"tip: {tip}")

@@ -12,13 +12,13 @@ import click
 from rocm_wheels.cli import boundary, catalogue, choose, command
 from rocm_wheels.cli.options import GivenPath, RegularFile
 from rocm_wheels.cli.output import print_result
-from rocm_wheels.core import errors, installation, log, shell, tables
+from rocm_wheels.core import errors, installation, log, tables
 
 if TYPE_CHECKING:
     from rocm_wheels.user import plan as planning
 
 
-@command.command("install")
+@command.command("install", apart=[choose.ONE_INDEX])
 @click.argument("packages", nargs=-1, metavar="[PACKAGES]...", envvar="ROCM_WHEELS_PACKAGES")
 @catalogue.DRY_RUN.but(help="Print what would be done, and the commands to do it by hand.")
 @catalogue.PYTHON.but(
@@ -92,7 +92,6 @@ def install_command(
     from rocm_wheels.user import install, install_options, package_set
     from rocm_wheels.user import plan as planning
 
-    choose.refuse_index_and_channel(options["index"], options["channel"])
     choosing = {name: options[name] for name in ("index", "channel", "rocm_index", "find_links", "pre")}
     choosing |= {"released_by": released_by}
     stated = [f"--{name.replace('_', '-')}" for name, value in choosing.items() if value]
@@ -154,9 +153,9 @@ def install_command(
 
 
 def _describe_plan(plan: planning.InstallPlan) -> list[str]:
-    lines = [f"into {plan.target}", f"from {shell.hide_credentials(plan.index)}"]
+    lines = [f"into {plan.target}", f"from {plan.index}"]
     if any(plan.find_source(package) == "dependencies" for package in plan.packages):
-        lines.append(f"what it lacks from {shell.hide_credentials(plan.dependencies)}")
+        lines.append(f"what it lacks from {plan.dependencies}")
     lines += [f"note: {note}" for note in (plan.choice.notes if plan.choice else ())]
     lines += plan.proof_lines
     rows = []

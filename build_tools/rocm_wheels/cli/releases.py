@@ -61,7 +61,7 @@ Examples:
 """
 
 
-@command.command("set list", help=_HELP)
+@command.command("set list", help=_HELP, apart=[("--open", "--channel"), ("--open", "--passed")])
 @click.argument("store", metavar="STORE")
 @catalogue.CHANNEL.but(help="Only what this channel shows: nightly, prerelease, stable.")
 @command.option("--passed", metavar="GFX", help="Only what passed on this GPU target: gfx942.")
@@ -92,8 +92,6 @@ def list_command(  # noqa: PLR0917 - click passes them by name
     from rocm_wheels.release import gate, queries
     from rocm_wheels.stores.store import open_existing_store
 
-    if open_for is not None and (channel is not None or passed is not None):
-        raise errors.UsageError("--open and --channel or --passed are several questions")
     if outputs and open_for is None:
         raise errors.UsageError("--outputs goes with --open alone")
     context = click.get_current_context()

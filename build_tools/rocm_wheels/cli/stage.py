@@ -19,7 +19,7 @@ _LAYOUT_NAMES = ("per-family", "multi-arch", "variants")
 _MOST_CELLS = 10
 
 
-@command.command("set stage")
+@command.command("set stage", apart=[("--outputs", "--dry-run")])  # nothing is staged that they could name
 @click.argument("store", metavar="STORE")
 @click.argument("wheels", nargs=-1, required=True, type=options.RegularFile(), metavar="WHEEL...")
 @catalogue.LOCK.but(
@@ -73,10 +73,6 @@ def stage_command(  # noqa: PLR0917 - click passes them by name
     from rocm_wheels.sources import lock
     from rocm_wheels.stores.store import open_store, require_conditional_writes, size_of_content
 
-    if outputs and dry_run:
-        raise click.UsageError(
-            "--outputs and --dry-run exclude each other: nothing is staged that they could name"
-        )
     env = boundary.read_environment()
     opened, locks = open_store(store, env), [lock.read_lock(path) for path in lock_files]
     plan = stage.plan_stage(

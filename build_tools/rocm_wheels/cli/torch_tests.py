@@ -153,7 +153,7 @@ Examples:
 """
 
 
-@command("test smoke", help=_SMOKE_HELP)
+@command("test smoke", help=_SMOKE_HELP, together=[("--store", "--set")], apart=[("--wheels", "--set")])
 @tested_family
 @catalogue.REQUIRE_GPU
 @installed_options
@@ -194,14 +194,10 @@ def smoke_command(  # noqa: PLR0917 - one parameter an option
     targets, env = _parse_family(amdgpu_family), boundary.read_environment()
     remarks = take_variables(env)
     words = pytest_words.join_pytest_arguments(env.pop("PYTEST_ADDOPTS", ""), "", pytest_args)
-    if (store is None) != (set_id is None):
-        raise errors.UsageError("--store and --set go together", tip="the store, and the id of a set in it")
     tested_python = target_python or boundary.pop_starting_python(env)
     hardware = detect.detect_hardware(env, vendors=("amd",))
     document, set_targets = None, None
     if store is not None and set_id is not None:
-        if wheels:
-            raise errors.UsageError("--wheels and --set say two things", tip="the set says which wheels")
         opened = open_existing_store(store, env)
         document = wheel_set.find_set(opened, set_id)
         # one without device code is tested on the CPU
@@ -333,7 +329,7 @@ def _check_out_tests(lock: Path, folder: Path, env: Mapping[str, str]) -> None:
 
     file = open_lock(lock, checkout_options.detect_platform())
     recipe, pin = project.load_project(checkout_options.TORCH), read_locked_pin(file, checkout_options.TORCH)
-    patches = read_locked_patches(file, checkout_options.TORCH, _find_patches_folder())
+    patches = read_locked_patches(file, checkout_options.TORCH, checkout_options.resolve_patch_folder(None))
     if patches is not None:  # what is changed in submodules changes no test
         patches = replace(patches, patches=tuple(patches.get_series("base").get("", ())))
     request = CheckoutRequest(
@@ -349,12 +345,6 @@ def _check_out_tests(lock: Path, folder: Path, env: Mapping[str, str]) -> None:
     )
     done = checkout_project(request, env=env, python=Path(sys.executable))
     check_checkout(file, request, done, env=env)
-
-
-def _find_patches_folder() -> Path:
-    from rocm_wheels.core import workspace
-
-    return workspace.get_project_home() / "patches"
 
 
 _TORCH_TESTS_HELP = """Run torch's own tests on each kind of GPU here, or without one on the CPU.
@@ -376,24 +366,7 @@ Examples:
 """
 
 
-class _SeveralWords(Command):
-    """A command whose ``--include`` and ``--exclude`` take all words up to the next option."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Put the option before each of its words: ``--include test_nn test_torch`` is how people have it."""
-        end = args.index("--") if "--" in args else len(args)
-        spread: list[str] = []
-        option = ""
-        for word in args[:end]:
-            if word.startswith("-"):
-                option = word if word in {"--include", "--exclude"} else ""
-            elif option and spread[-1:] != [option]:
-                spread.append(option)
-            spread.append(word)
-        return super().parse_args(ctx, [*spread, *args[end:]])
-
-
-@command("test torch", cls=_SeveralWords, help=_TORCH_TESTS_HELP)
+@command("test torch", help=_TORCH_TESTS_HELP, together=[("--shard", "--num-shards")])
 @tested_family
 @option(
     "--gpu-policy",
@@ -415,8 +388,8 @@ class _SeveralWords(Command):
     help="Run tests of another torch: no evidence.",
 )
 @catalogue.SUITE.but(default="default", show_default=True, help="Which files to run.")
-@option("--include", multiple=True, metavar="FILE", help="Run these files of test/ instead (test_nn).")
-@option("--exclude", multiple=True, metavar="FILE", help="Leave these files out.")
+@option("--include", several=True, metavar="FILE", help="Run these files of test/ instead (test_nn).")
+@option("--exclude", several=True, metavar="FILE", help="Leave these files out.")
 @option("--shard", type=click.IntRange(0), metavar="N", help="Run the Nth part of the files; 0: all.")
 @option("--num-shards", type=click.IntRange(0, 1000), metavar="N", help="Share the files out into N parts.")
 @option(
@@ -507,11 +480,9 @@ def _choose_tests(
 
     table = torch_tests.load_torch_tests()
     suite, shard, shards = options["suite"], options["shard"] or 0, options["num_shards"] or 0
-    example = "for example: --shard 2 --num-shards 4"
-    if bool(shard) != bool(shards):
-        raise errors.UsageError("--shard and --num-shards belong together", tip=example)
     if shard > shards:
-        raise errors.UsageError(f"--shard {shard}: there are {shards}, numbered from 1", tip=example)
+        tip = "for example: --shard 2 --num-shards 4"
+        raise errors.UsageError(f"--shard {shard}: there are {shards}, numbered from 1", tip=tip)
     if suite not in table.suites:
         raise errors.UsageError(
             f"there is no suite {suite}{tables.suggest_name(suite, table.suites)}",
