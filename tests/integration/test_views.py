@@ -389,7 +389,7 @@ def test_the_command_tells_what_failed_and_how_to_take_it_away(
     assert "nothing to do" in call("refresh", *chosen, code=15)
     assert sets.new.id in call("refresh", *chosen, code=15)  # what failed is named every time
     summary = (tmp_path / "summary").read_text()
-    assert summary.count(f"{sets.new.id}: tests failed; {TARGET}: tests failed\n  take it away: ") == 2
+    assert summary.count(f"{sets.new.id}: tests failed; {TARGET}: tests failed\n    take it away: ") == 2
     monkeypatch.delenv("GITHUB_STEP_SUMMARY")
     seen = json.loads((place / PATHS.support_document).read_text())
     assert [(r["set"], r["state"]) for r in seen["releases"]] == [
@@ -487,7 +487,7 @@ def test_a_release_is_out_when_its_views_fail(
         (["--channel", "nightlyy"], 2, "the policy has no channel nightlyy"),
         (["--channel", "stable"], 2, "nothing was promoted to stable of"),
         (["--public-url", "s3://x/y"], 2, "is no URL of a folder"),
-        (["--public-url", "https://h/", "--channel", "nightly"], 2, "is of the whole store"),
+        (["--public-url", "https://h/", "--channel", "nightly"], 2, "exclude each other"),
         (["--policy", "stable.yaml"], 2, "the policy has no channel nightly"),
     ],
 )

@@ -10,14 +10,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from rocm_wheels.cli import boundary, catalogue
 from rocm_wheels.cli.command import command, group, option
 from rocm_wheels.cli.options import GivenPath
-from rocm_wheels.cli.output import print_result
+from rocm_wheels.cli.output import format_facts, print_result
 from rocm_wheels.core import errors, machine, tables
 from rocm_wheels.core.log import log_warning
 
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from rocm_wheels.release.evidence.store import StoredEvidence
     from rocm_wheels.release.policy import Policy
     from rocm_wheels.stores.store import Store
+
+
+_MOST_RESULTS = 4  # results, and failed tests of each, that are shown
 
 
 @group("set evidence")
@@ -86,13 +89,20 @@ def submit(
     as_json: bool,
 ) -> None:
     """Sign evidence and write it down beside its set; say what was done."""
+    from rocm_wheels.release.evidence import evidence
     from rocm_wheels.release.evidence import store as evidence_store
 
     entries = _prepare(store, document, entries, sign_with)
     rows = [(entry, evidence_store.add_evidence(store, document, entry)) for entry in entries]
     _warn_of_other_targets(document, entries)
     listing = [{"id": entry.id, "new": new, **json.loads(entry.to_json())} for entry, new in rows]
-    lines = [line for entry, new in rows for line in _describe_added(entry, new=new)]
+    lines = []
+    for entry, new in rows:
+        count = tables.format_count(len(entry.hashes), "wheel")
+        state = "" if new else " (was there already)"
+        lines.append(f"{entry.id}{state}  {evidence.describe_evidence(entry)}, of {count}")
+        faults = (entry.detail if not entry.passed else "", *entry.failed[:_MOST_RESULTS])
+        lines += [f"  {line}" for line in faults if line]
     print_result(listing, lines, as_json=as_json)
 
 
@@ -112,7 +122,7 @@ def _prepare(
     return [evidence_store.sign_evidence(entry, sign_with, env) for entry in entries]
 
 
-@evidence_group.command("set evidence add")
+@evidence_group.command("set evidence add", apart=[("--sign-with", "--write-payloads", "--attestation")])
 @set_options
 @option(
     "--from",
@@ -183,9 +193,6 @@ def add(  # noqa: PLR0917 - click passes them by name
     from rocm_wheels.release.evidence.evidence import NO_GPU_WORD
     from rocm_wheels.release.evidence.results import hash_wheels, read_results
 
-    if sum(way is not None for way in (sign_with, write_payloads, attestation)) > 1:
-        tip = "first --write-payloads, then attest them, then --attestation"
-        raise errors.UsageError("--sign-with, --write-payloads and --attestation are three ways", tip=tip)
     target = gfx if gfx in (None, NO_GPU_WORD) else parse_single_target(gfx)
     opened, document = open_set(store, set_id)
     if attestation is not None:
@@ -229,24 +236,32 @@ def show_set(  # noqa: PLR0917 - click passes them by name
       rocm-wheels set show s3://wheels --set 2.9.1-93bf
       rocm-wheels set show s3://wheels --set 2.9.1-93bf 1f3c
     """
+    from rocm_wheels.models import tested_machine
+
     opened, document = open_set(store, set_id)
     entries = _read_evidence(opened, document, policy)
     if evidence:
         entry = _find_evidence(store, document, entries, evidence)
-        print_result(evidence_as_json(entry), _describe_in_full(entry, document), as_json=as_json)
+        shown = evidence_as_json(entry)
+        names = {file.sha256: file.name for file in document.files}
+        hashes = [f"{sha256}  {names.get(sha256, 'not in the set')}" for sha256 in entry.evidence.hashes]
+        tested = entry.evidence.machine
+        machine_lines = tested_machine.describe_machine(tested) if tested else []
+        told = {**shown, "hashes": hashes, "machine": machine_lines}
+        print_result(shown, format_facts(told), as_json=as_json)
         return
-    facts = _list_facts(opened, document, needs_lock=outputs)
+    facts: dict[str, Any] = _list_facts(opened, document, needs_lock=outputs)
     if outputs:
         from rocm_wheels.ci import matrix_report
 
         matrix_report.set_outputs(boundary.read_environment(), facts)
+    facts["created"] = document.created
     wheels = [{"name": file.name, "sha256": file.sha256, "size": file.size} for file in document.files]
-    rest = {"wheels": wheels, "evidence": [evidence_as_json(entry) for entry in entries]}
-    rows = [(name, text or "unknown") for name, text in {**facts, "created": document.created}.items()]
-    rows += [("wheel", file.name) for file in document.files]
-    rows += [("evidence", f"{entry.id}  {_describe_evidence(entry)}") for entry in entries]
-    rows += [] if entries else [("evidence", "none")]
-    print_result({**facts, "created": document.created, **rest}, tables.align_rows(rows), as_json=as_json)
+    shown = {name: text or "unknown" for name, text in facts.items()}
+    shown["wheels"] = [file.name for file in document.files]
+    shown["evidence"] = [f"{entry.id}  {_describe_evidence(entry)}" for entry in entries] or "none"
+    listed = [evidence_as_json(entry) for entry in entries]
+    print_result({**facts, "wheels": wheels, "evidence": listed}, format_facts(shown), as_json=as_json)
 
 
 def _list_facts(store: Store, document: wheel_set.SetDocument, *, needs_lock: bool) -> dict[str, str]:
@@ -287,22 +302,6 @@ def _find_evidence(
     return matches[0]
 
 
-def _describe_in_full(entry: StoredEvidence, document: wheel_set.SetDocument) -> Iterator[str]:
-    from rocm_wheels.models import tested_machine
-
-    evidence = entry.evidence
-    names = {file.sha256: file.name for file in document.files}
-    yield f"{entry.id}"
-    yield f"  {_describe_evidence(entry)}"
-    yield f"  found by {evidence.tool}, added {evidence.added:%Y-%m-%d %H:%M} UTC"
-    lines = [line for line in (evidence.detail,) if line]
-    lines += tested_machine.describe_machine(evidence.machine) if evidence.machine else ()
-    lines += [f"failed: {name}" for name in evidence.failed]
-    lines += [f"measured: {name} {number:.4g}" for name, number in sorted(evidence.measurements.items())]
-    lines += [f"{sha256}  {names.get(sha256, 'not in the set')}" for sha256 in evidence.hashes]
-    yield from (f"  {line}" for line in lines)
-
-
 def _warn_of_other_targets(document: wheel_set.SetDocument, entries: Sequence[Evidence]) -> None:
     """Say which results are of a GPU that the set is not for: ``--gfx`` may have been mistyped."""
     from rocm_wheels.release import wheel_set
@@ -336,6 +335,7 @@ def make_submission(document: wheel_set.SetDocument) -> EvidenceSubmission:
 
 
 def _describe_evidence(entry: StoredEvidence) -> str:
+    """Return an evidence in a line: what came of what, when, where, and who says so."""
     from rocm_wheels.release.evidence.evidence import describe_evidence
 
     who = f", signed by {entry.signer}" if entry.signer else ""
@@ -348,19 +348,6 @@ def evidence_as_json(entry: StoredEvidence) -> dict[str, object]:
     """Return an evidence as JSON shows it: what its file says, its id, who signed it, what is wrong."""
     document = json.loads(entry.evidence.to_json())
     return {"id": entry.id, "signer": entry.signer, "trouble": entry.trouble, **document}
-
-
-def _describe_added(evidence: Evidence, *, new: bool) -> Iterator[str]:
-    from rocm_wheels.release.evidence.evidence import describe_evidence
-
-    state = "" if new else " (was there already)"
-    count = tables.format_count(len(evidence.hashes), "wheel")
-    yield f"{evidence.id}{state}  {describe_evidence(evidence)}, of {count}"
-    for line in filter(None, [evidence.detail if not evidence.passed else "", *evidence.failed[:3]]):
-        yield f"  {line}"
-
-
-_MOST_RESULTS = 4  # results, and failed tests of each, under a rule
 
 
 @command("set gate")
@@ -490,8 +477,8 @@ def _describe_verdict(
     for result, line in zip(rules, tables.align_rows(rows), strict=True):
         lines.append(f"  {line}")
         if explain:
-            lines += _describe_results(show, "", result.evidence, judged, evidence)
-            lines += _describe_results(show, "made good: ", result.overcome, judged, evidence)
+            for label, ids in (("", result.evidence), ("made good: ", result.overcome)):
+                lines += _list_results(show, label, [evidence[evidence_id] for evidence_id in ids])
     lines += [f"  note: {verdict_text.describe_reason(note)}" for note in judged.notes]
     if explain:
         names_by_reason: dict[str, list[str]] = defaultdict(list)
@@ -504,28 +491,13 @@ def _describe_verdict(
     return lines
 
 
-def _describe_results(
-    show: str,
-    label: str,
-    names: tuple[str, ...],
-    judged: verdict.Verdict,
-    evidence: dict[str, StoredEvidence],
-) -> list[str]:
-    """Return what a rule rests on, a line each; the newest, where there are many."""
-    lines = []
-    for entry in [evidence[name] for name in names[:_MOST_RESULTS]]:
-        result = entry.evidence
-        kind = f" ({result.host.kind})" if result.host.kind != "any" else ""
-        signed = f", signed by {entry.signer}" if entry.signer else ""
-        age = tables.format_duration((judged.when - result.when).total_seconds())
-        part = f" of {result.part}" if result.part else ""
-        outcome = f"{result.outcome} ({result.counts}){part}, {age} ago"
-        who = f"on {result.host.short}{kind}, by {result.by}{signed}"
-        lines.append(f"      {label}{entry.id}  {outcome} {who}")
-        lines += [f"        failed: {test}" for test in result.failed[:_MOST_RESULTS]]
-        if len(result.failed) > _MOST_RESULTS:
-            lines.append(f"        all of them: {show} {entry.id}")
-    if len(names) > _MOST_RESULTS:
-        rest = f"{label}and {len(names) - _MOST_RESULTS} older"
-        lines.append(f"      {rest}: {show}")
-    return lines
+def _list_results(show: str, label: str, entries: Sequence[StoredEvidence]) -> Iterator[str]:
+    """Yield what a rule rests on, a line each, with tests that failed; the newest, where there are many."""
+    for entry in entries[:_MOST_RESULTS]:
+        yield f"      {label}{entry.id}  {_describe_evidence(entry)}"
+        failed = entry.evidence.failed
+        yield from (f"        failed: {test}" for test in failed[:_MOST_RESULTS])
+        if len(failed) > _MOST_RESULTS:
+            yield f"        all of them: {show} {entry.id}"
+    if len(entries) > _MOST_RESULTS:
+        yield f"      {label}and {len(entries) - _MOST_RESULTS} older: {show}"

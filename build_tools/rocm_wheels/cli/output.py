@@ -8,7 +8,9 @@ from typing import Any
 
 import click
 
-from rocm_wheels.core import log, shell
+from rocm_wheels.core import log, shell, tables
+
+_LONGEST_LIST, _LONGEST_OBJECT = 12, 80  # items in an object that people are shown, letters on one line
 
 
 def to_plain(value: object) -> Any:
@@ -56,6 +58,34 @@ def _hide_credentials(plain: Any) -> Any:
     if isinstance(plain, dict):
         return {shell.hide_credentials(str(name)): _hide_credentials(item) for name, item in plain.items()}
     return [_hide_credentials(item) for item in plain] if isinstance(plain, list) else plain
+
+
+def format_facts(document: Mapping[str, object]) -> list[str]:
+    """Return a document for people: a row a fact, a line for each item of a list; no row for what is empty.
+
+    Objects inside it are shown as JSON, with long lists cut: a release may have two hundred ROCm versions.
+    """
+    import json
+
+    rows: list[tuple[str, str]] = []
+    for name, value in to_plain(document).items():
+        if value in (None, "", [], {}):
+            continue
+        texts = value if isinstance(value, list) else [value]
+        if isinstance(value, dict):
+            is_short = len(json.dumps(value)) < _LONGEST_OBJECT
+            texts = json.dumps(_shorten_lists(value), indent=None if is_short else 1).splitlines()
+        labels = [name.replace("_", "-"), *[""] * (len(texts) - 1)]
+        rows += zip(labels, map(str, texts), strict=True)
+    return tables.align_rows(rows)
+
+
+def _shorten_lists(plain: Any) -> Any:
+    if isinstance(plain, dict):
+        return {name: _shorten_lists(item) for name, item in plain.items()}
+    if isinstance(plain, list) and len(plain) > _LONGEST_LIST:
+        return [plain[0], f"... {len(plain) - 2} more ...", plain[-1]]
+    return plain
 
 
 def print_next(line: str, *, beside_json: bool) -> None:

@@ -11,11 +11,11 @@ import click
 
 from rocm_wheels.cli import catalogue, command
 from rocm_wheels.cli.options import show_activity, wheel_file, wheels_argument
-from rocm_wheels.cli.output import print_result
+from rocm_wheels.cli.output import format_facts, print_result
 from rocm_wheels.core import errors, log, parallel, tables
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from rocm_wheels.device_code import code_objects
     from rocm_wheels.wheels import wheel_code
@@ -49,8 +49,8 @@ def targets_command(files: tuple[Path, ...], details: bool, as_json: bool) -> No
     """
     contents, unread = read_targets(files, whole=details)
     if contents:
-        table = [] if as_json else [targets_as_table(contents)]
-        print_result(targets_as_json(contents), table, as_json=as_json)
+        document = targets_as_json(contents)
+        print_result(document, [] if as_json else [targets_as_table(document)], as_json=as_json)
     if len(unread) == 1:
         raise unread[0]
     if unread:
@@ -89,8 +89,10 @@ def targets_as_json(contents: CodeByFile) -> dict[str, Any]:
     """
     from rocm_wheels.device_code import code_objects
 
-    files = []
+    files, everything = [], []
     for path, inside in contents.items():
+        items = [item for objects in inside.code.values() for item in objects]
+        everything += items
         code = [
             {
                 "member": member or None,
@@ -104,9 +106,8 @@ def targets_as_json(contents: CodeByFile) -> dict[str, Any]:
             {"member": member or None, "archives": list(archives)}
             for member, archives in inside.moved_code.items()
         ]
-        targets = code_objects.list_code_targets(_list_objects(inside))
+        targets = code_objects.list_code_targets(items)
         files.append({"file": str(path), "targets": targets, "code": code, "elsewhere": elsewhere})
-    everything = [item for inside in contents.values() for item in _list_objects(inside)]
     total = {
         "targets": code_objects.list_code_targets(everything),
         "code_objects": len(everything),
@@ -115,49 +116,33 @@ def targets_as_json(contents: CodeByFile) -> dict[str, Any]:
     return {"files": files, "total": total}
 
 
-def targets_as_table(contents: CodeByFile) -> str:
-    """Return a line a library, grouped by file, and a line with the totals."""
-    from rocm_wheels.device_code import code_objects
-
+def targets_as_table(document: Mapping[str, Any]) -> str:
+    """Return what ``targets_as_json`` says: a line a library, grouped by file, and a line with totals."""
     rows = []
-    for path, inside in contents.items():
-        cells = {member: _summarize_objects(objects) for member, objects in inside.code.items() if objects}
-        cells |= {
-            member: ("", "", "", _describe_archives(archives))
-            for member, archives in inside.moved_code.items()
-        }
+    for file in document["files"]:
+        cells = {}
+        for code in file["code"]:
+            objects = code["code_objects"]
+            packing = ", ".join(sorted({item["packing"] for item in objects}))
+            size = sum(item["size"] for item in objects)
+            cells[code["member"] or ""] = (str(len(objects)), packing, f"{size:,}", " ".join(code["targets"]))
+        for moved in file["elsewhere"]:
+            note = f"device code is in {', '.join(moved['archives'])}"
+            cells[moved["member"] or ""] = ("", "", "", note)
         if not cells:
-            rows.append((str(path), "", "", "", "no device code"))
+            rows.append((file["file"], "", "", "", "no device code"))
         elif "" in cells:
-            rows.append((str(path), *cells[""]))
+            rows.append((file["file"], *cells[""]))
         else:
-            rows.append((f"{path}:", "", "", "", ""))
+            rows.append((f"{file['file']}:", "", "", "", ""))
             rows += [(f"  {member}", *cells[member]) for member in sorted(cells)]
-    everything = [item for inside in contents.values() for item in _list_objects(inside)]
     head = ("file", "objects", "packing", "bytes", "targets")
-    targets = code_objects.list_code_targets(everything)
-    total = (
-        f"total: {tables.format_count(len(everything), 'code object')}, "
-        f"{sum(item.size for item in everything):,} bytes, "
+    total, targets = document["total"], document["total"]["targets"]
+    last = (
+        f"total: {tables.format_count(total['code_objects'], 'code object')}, {total['bytes']:,} bytes, "
         f"{tables.format_count(len(targets), 'target')}: {' '.join(targets)}".removesuffix(": ")
     )
-    return f"{tables.format_table(head, rows, right=(1, 3), width=tables.get_output_width())}\n{total}"
-
-
-def _describe_archives(archives: tuple[str, ...]) -> str:
-    return f"device code is in {', '.join(archives)}"
-
-
-def _summarize_objects(objects: list[code_objects.CodeObject]) -> tuple[str, str, str, str]:
-    from rocm_wheels.device_code import code_objects
-
-    packing = ", ".join(sorted({item.packing for item in objects}))
-    return (
-        str(len(objects)),
-        packing,
-        f"{sum(item.size for item in objects):,}",
-        " ".join(code_objects.list_code_targets(objects)),
-    )
+    return f"{tables.format_table(head, rows, right=(1, 3), width=tables.get_output_width())}\n{last}"
 
 
 def _object_as_json(item: code_objects.CodeObject) -> dict[str, Any]:
@@ -165,13 +150,6 @@ def _object_as_json(item: code_objects.CodeObject) -> dict[str, Any]:
     names = ("kind", "form", "machine", "section", "bundle", "packing", "offset", "size")
     features = {"features": dict(item.target.features)}
     return target | features | {name: getattr(item, name) for name in names}
-
-
-def _list_objects(inside: wheel_code.FoundDeviceCode) -> list[code_objects.CodeObject]:
-    return [item for objects in inside.code.values() for item in objects]
-
-
-_LONGEST_LIST = 12
 
 
 @command.command("wheel show")
@@ -185,27 +163,8 @@ def show(wheels: tuple[Path, ...], as_json: bool) -> None:
       rocm-wheels wheel show dist/torch-*.whl
     """
     documents = [_wheel_as_json(wheel) for wheel in wheels]
-    lines: list[str] = []
-    for about in documents:
-        rows: list[tuple[str, str]] = []
-        for name, value in about.items():
-            values = value if isinstance(value, list) else [value]
-            if name == "variant" and value:
-                values = json.dumps(_shorten_lists(value), indent=1).splitlines()
-            if value not in (None, "", []):
-                rows.append((name.replace("_", "-"), str(values[0])))
-                rows += [("", str(line)) for line in values[1:]]
-        lines += tables.align_rows(rows)
+    lines = [line for document in documents for line in format_facts(document)]
     print_result(documents, lines, as_json=as_json)
-
-
-def _shorten_lists(value: object) -> object:
-    """Return JSON with long lists cut: the ROCm versions that a release may have are some two hundred."""
-    if isinstance(value, dict):
-        return {name: _shorten_lists(item) for name, item in value.items()}
-    if isinstance(value, list) and len(value) > _LONGEST_LIST:
-        return [value[0], f"... {len(value) - 2} more ...", value[-1]]
-    return value
 
 
 def _wheel_as_json(wheel: Path) -> dict[str, Any]:
