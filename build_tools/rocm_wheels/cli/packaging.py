@@ -6,11 +6,11 @@ Each decides for all wheels what becomes of them; then all new ones are there, o
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,7 +18,7 @@ from rocm_wheels.cli import boundary, catalogue, command, options, output
 from rocm_wheels.core import errors, log, parallel, tables
 
 if TYPE_CHECKING:
-    from rocm_wheels.package import fat, join, prune, split, wheel_plan
+    from rocm_wheels.package import split, wheel_plan
     from rocm_wheels.wheels.write_together import WheelBatch
 
 _FILE = options.RegularFile()
@@ -26,7 +26,14 @@ _SPLIT_AT_ONCE = 2  # each uses all cores for its libraries
 _FAT_TAG = "1fat"
 _MOST_COPIED = 16
 
-PlanT = TypeVar("PlanT", bound="wheel_plan.WheelPlan")
+# what a plan may hold, and how it is counted for people
+_COUNTED = {
+    "parts": ("wheel of ROCm", "wheels of ROCm"),
+    "devices": ("device wheel", "device wheels"),
+    "libraries": ("library", "libraries"),
+    "changes": ("file changed", "files changed"),
+    "files": ("file", "files"),
+}
 
 
 @contextmanager
@@ -42,17 +49,29 @@ def _make_wheels(activity: str, count: int) -> Iterator[tuple[WheelBatch, ExitSt
         yield batch, stack
 
 
-def _print_plans(
-    plans: Sequence[PlanT],
-    written: Sequence[object],
-    describe: Callable[[PlanT, Any], Iterable[str]],
-    *,
-    as_json: bool,
-) -> None:
-    """Print plans, each with where its wheels are now (None: nowhere, it is a dry run)."""
-    pairs = list(zip(plans, written, strict=True))
-    documents = [{**output.to_plain(plan), "written": where} for plan, where in pairs]
-    lines = [line for plan, where in pairs for line in describe(plan, where)]
+def _print_plans(plans: Sequence[wheel_plan.WheelPlan], written: Sequence[Any], *, as_json: bool) -> None:
+    """Print plans, each with where its wheels are now (None: nowhere, it is a dry run).
+
+    For people it is a line a wheel, of the same document: its targets, sizes, and how much of what it is made
+    of; below it device wheels that are split off, and files that have no code for the targets, or keep it.
+    """
+    lines, documents = [], []
+    for plan, where in zip(plans, written, strict=True):
+        document = {**output.to_plain(plan), "written": where}
+        documents.append(document)
+        facts = [" ".join(document["targets"]) or "no device code", plan.describe_sizes()]
+        for name, nouns in _COUNTED.items():
+            if value := document.get(name):
+                facts.append(tables.format_count(value if isinstance(value, int) else len(value), *nouns))
+        lines.append(f"{getattr(where, 'host', where) or plan.wheel.name}: {'; '.join(facts)}")
+        for key, device in document["devices"].items() if "kept" in document else ():
+            path = where.devices[key] if where else device["file"]
+            lines.append(f"  {path}: {tables.format_size(device['size'])}")
+        for name in document.get("kept", ()):
+            lines.append(f"  {name} stays in the host wheel: its code is for several targets, or not linked")
+        for change in document.get("changes", ()):
+            if change["action"] == "pruned" and not change["kept"]:
+                lines.append(f"  {change['member']}: has no code for these targets")
     output.print_result({"wheels": documents}, lines, as_json=as_json)
 
 
@@ -173,30 +192,11 @@ def prune_command(
     rewrite.require_distinct_targets((wheel, output_dir / wheel.name) for wheel in wheels)
     with _make_wheels("pruning", len(wheels)) as (batch, stack):
         plans = prune.plan_prune(wheels, chosen, stack)
-
-        def write(plan: prune.PrunePlan) -> Path:
-            plan.write(batch.find_stage(output_dir))
-            return plan.find_target(output_dir)
-
-        written: Sequence[object] = [None] * len(plans)
         if not dry_run:
-            written = parallel.run_in_parallel(write, plans, jobs=os.cpu_count() or 1)
-    _print_plans(plans, written, _describe_pruned, as_json=as_json)
-
-
-def _describe_pruned(plan: prune.PrunePlan, path: Path | None) -> Iterator[str]:
-    name = path or plan.wheel.name
-    if not plan.targets:
-        yield f"{name}: no device code, copied as it is"
-        return
-    pruned = [change for change in plan.changes if change.action == "pruned"]
-    yield (
-        f"{name}: {' '.join(plan.targets)}; {plan.describe_sizes()};"
-        f" {tables.format_count(len(pruned), 'file')} pruned, {len(plan.changes) - len(pruned)} left out"
-    )
-    for change in pruned:
-        if not change.kept:
-            yield f"  {change.member}: has no code for these targets"
+            stage = batch.find_stage(output_dir)
+            parallel.run_in_parallel(lambda plan: plan.write(stage), plans, jobs=os.cpu_count() or 1)
+    written = [None if dry_run else plan.find_target(output_dir) for plan in plans]
+    _print_plans(plans, written, as_json=as_json)
 
 
 @command.command("wheel fat")
@@ -246,7 +246,7 @@ def fat_command(  # noqa: PLR0917 - click passes them by name
             if not dry_run:
                 plan.write(batch.find_stage(path.parent))
     written = [None if dry_run else path for path in paths]
-    _print_plans(plans, written, _describe_fat, as_json=as_json)
+    _print_plans(plans, written, as_json=as_json)
 
 
 @command.command("patch-fat-wheel")
@@ -291,17 +291,7 @@ def patch_command(
         request = fat.FatRequest(wheel, gfx.parse_targets(targets), build_tag or None, rocm_path)
         plan = fat.plan_fat(request, stack)
         path = plan.write((output_path or wheel).parent).path
-    _print_plans([plan], [path], _describe_fat, as_json=as_json)
-
-
-def _describe_fat(plan: fat.FatPlan, path: Path | None) -> Iterator[str]:
-    libraries = len(plan.libraries)
-    yield (
-        f"{path or plan.wheel.name}: ROCm {plan.rocm} for {' '.join(plan.targets)};"
-        f" {tables.format_count(libraries, 'library', 'libraries')} and"
-        f" {tables.format_count(plan.files - libraries, 'other file')} from"
-        f" {tables.format_count(len(plan.parts), 'wheel')}; {plan.describe_sizes()}"
-    )
+    _print_plans([plan], [path], as_json=as_json)
 
 
 @command.command("wheel split")
@@ -346,26 +336,7 @@ def split_command(
         for plan in () if dry_run else plans:
             split.write_split(plan, batch.find_stage(output_dir))
     written = [None if dry_run else split.list_written(plan, output_dir) for plan in plans]
-    _print_plans(plans, written, _describe_split, as_json=as_json)
-
-
-def _describe_split(plan: split.SplitPlan, paths: split.SplitWheels | None) -> Iterator[str]:
-    devices = sum(device.size for device in plan.devices.values())
-    yield (
-        f"{paths.host if paths else plan.wheel.name}:"
-        f" {tables.format_count(len(plan.libraries), 'library', 'libraries')} without device code;"
-        f" {plan.describe_sizes()}, and {tables.format_count(len(plan.devices), 'device wheel')} of"
-        f" {tables.format_size(devices)} in all"
-    )
-    for key, device in plan.devices.items():
-        files = f", {tables.format_count(device.files, 'other file')}" if device.files else ""
-        yield (
-            f"  {paths.devices[key] if paths else device.file}:"
-            f" {tables.format_count(len(device.archives), 'archive')}{files};"
-            f" {tables.format_size(device.size)}"
-        )
-    for name in plan.kept:
-        yield f"  {name} stays in the host wheel: its code is for several targets, or not linked"
+    _print_plans(plans, written, as_json=as_json)
 
 
 @command.command("wheel join")
@@ -403,16 +374,7 @@ def join_command(wheels: tuple[Path, ...], output_dir: Path, dry_run: bool, as_j
         for plan in () if dry_run else plans:
             join.write_join(plan, batch.find_stage(output_dir))
     written = [None if dry_run else plan.find_target(output_dir) for plan in plans]
-    _print_plans(plans, written, _describe_joined, as_json=as_json)
-
-
-def _describe_joined(plan: join.JoinPlan, path: Path | None) -> Iterator[str]:
-    yield (
-        f"{path or plan.wheel.name}: {' '.join(plan.targets)};"
-        f" {tables.format_count(len(plan.libraries), 'library', 'libraries')} with device code,"
-        f" {tables.format_count(plan.files, 'other file')} of "
-        f"{tables.format_count(len(plan.devices), 'device wheel')}; {plan.describe_sizes()}"
-    )
+    _print_plans(plans, written, as_json=as_json)
 
 
 @command.command("wheel repair")
