@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property, wraps
 from pathlib import Path
@@ -72,20 +72,24 @@ class ReleaseRun:
             given += ["--sign-with", str(self.sign_with)]
         return shlex.join(["rocm-wheels", "set", action, self.place, *words, *given])
 
-    def list_failing(self, done: refresh.RefreshResult | None) -> list[dict[str, Any]]:
-        """Return what a channel shows although something of it failed since, with what takes it away."""
+    def format_demotion(self, done: refresh.RefreshResult, set_id: str) -> str:
+        """Return the line that takes a set from a channel."""
+        return self.format_line("demote", "--channel", done.channel, "--set", set_id)
+
+    def describe_refreshed(self, done: refresh.RefreshResult | None) -> tuple[dict[str, Any], list[str]]:
+        """Return which views of a channel changed and what fails of what it shows, as JSON and as lines."""
         if done is None:
-            return []
-        words = ("--channel", done.channel, "--set")
-        return [
-            {
-                "set": bad.set,
-                "state": bad.state,
-                "told": list(bad.told),
-                "command": self.format_line("demote", *words, bad.set),
-            }
-            for bad in done.failing
-        ]
+            return {"views": [], "failing": []}, []
+        failing, lines = [], []
+        for view in done.views:
+            system = " for Windows" if view.os == "windows" else ""
+            was = f"(it was {view.before or 'none'})"
+            lines.append(f"view of {view.gfx}{system} in {done.name}: {view.now or 'none'} {was}")
+        for bad in done.failing:
+            command = self.format_demotion(done, bad.set)
+            failing.append({"set": bad.set, "state": bad.state, "told": bad.told, "command": command})
+            lines += [f"{bad.set}: {'; '.join((bad.state, *bad.told))}", f"  take it away: {command}"]
+        return {"views": done.views, "failing": failing}, lines
 
     def print(self, document: Mapping[str, object], lines: Iterable[str]) -> None:
         """Print a result, and what a dry run would have written."""
@@ -270,7 +274,7 @@ def _print_change(
     from rocm_wheels.release import support
 
     paths, channel = promoter.paths, done.channel
-    public, failing = support.read_public(run.store), run.list_failing(refreshed)
+    public, (followed, more) = support.read_public(run.store), run.describe_refreshed(refreshed)
     folders = (paths.channel_pages(channel.channel), *map(paths.set_index, done.sets))
     index, *set_indexes = (public.address_of(run.store, f"{folder}/") for folder in folders)
     words = ("--channel", channel.channel, "--set")
@@ -283,24 +287,22 @@ def _print_change(
     lines = [
         f"{head}{did}{begun}; {_describe_newest(done)}: {tables.format_count(done.pages, 'page')} changed",
         f"index: {index}",
-        *_list_view_lines(refreshed),
-        *_list_failing_lines(failing),
+        *more,
     ]
     if done.action == "promote":
         lines += [f"index of the set alone, which never changes: {address}" for address in set_indexes]
     lines += [f"put it back: {line}" for line in put_back]
     document = {
         "action": done.action,
-        "sets": list(done.sets),
+        "sets": done.sets,
         "family": channel.family,
         "channel": channel.channel,
         "revision": channel.revision,
         "current": channel.current,
-        "shown": list(channel.shown),
+        "shown": channel.shown,
         "pages": done.pages,
         "finished": done.finished,
-        "views": _convert_views(refreshed),
-        "failing": failing,
+        **followed,
         "index": index,
         "set_indexes": set_indexes,
         "put_back": put_back,
@@ -312,29 +314,10 @@ def _describe_newest(done: ChannelChange) -> str:
     return f"{done.channel.channel} of {done.channel.family} is at {done.channel.current or 'no set'}"
 
 
-def _list_view_lines(done: refresh.RefreshResult | None) -> Iterator[str]:
-    if done is None:
-        return
-    for gfx, old, new, platform in done.views:
-        view = f"{gfx}{' for Windows' if platform == 'windows' else ''}"
-        yield f"view of {view} in {done.channel} of {done.family}: {new or 'none'} (it was {old or 'none'})"
-
-
-def _convert_views(done: refresh.RefreshResult | None) -> list[dict[str, str | None]]:
-    views = done.views if done is not None else ()
-    return [{"gfx": gfx, "before": old, "now": new, "os": platform} for gfx, old, new, platform in views]
-
-
-def _list_failing_lines(failing: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    for bad in failing:
-        yield f"{bad['set']}: {'; '.join((bad['state'], *bad['told']))}"
-        yield f"  take it away: {bad['command']}"
-
-
 # ---- refresh
 
 
-@command.command("set refresh")
+@command.command("set refresh", apart=[("--public-url", "--channel")])  # the one is of the whole store
 @click.argument("store", metavar="STORE")
 @catalogue.CHANNEL.but(help="Only this channel [default: all that show sets].")
 @catalogue.PUBLIC_URL.but(
@@ -368,8 +351,6 @@ def refresh_command(run: ReleaseRun, *, channel: str | None, public_url: str | N
     from rocm_wheels.release.store_paths import FamilyPaths
 
     rules = gate.load_policy_for(channel, run.policy)
-    if public_url is not None and channel:
-        raise errors.UsageError("--public-url is of the whole store", tip="leave out --channel")
     named = _find_channels(run.store, queries.require_families(run.store), rules, channel)
     for name_of_family, name in named:
         with contextlib.suppress(errors.DataError):  # one that is damaged is told of below
@@ -426,36 +407,32 @@ def _print_refreshed(
     run: ReleaseRun, done: list[refresh.RefreshResult], changed: list[str], report: fsck.StoreReport | None
 ) -> None:
     """Say what became of channels, what fails, and what is damaged; a job on GitHub has it in its summary."""
-    head, lines, summary, channels = "dry run: " if run.dry_run else "", [], [], []
+    head, lines, channels = "dry run: " if run.dry_run else "", [], []
     for item in done:
-        name, failing = f"{item.channel} of {item.family}", run.list_failing(item)
+        followed, more = run.describe_refreshed(item)
         updates = f"updates its entry of {', '.join(item.retold)}; " if item.retold else ""
         did = f"{updates}{tables.format_count(item.pages, 'page')} changed"
         if item.changing is not None:
             did = "left as it is"
         elif not (item.retold or item.views or item.pages):
             did = "signed anew" if item.signed else "nothing to do"
-        more = list(_list_failing_lines(failing))
-        lines += [f"{head}{name}: {did}", *(f"  {line}" for line in (*_list_view_lines(item), *more))]
-        summary += [f"{name}: {did}", *more]
+        lines += [f"{head}{item.name}: {did}", *(f"  {line}" for line in more)]
         channels.append(
             {
                 "family": item.family,
                 "channel": item.channel,
-                "told": list(item.retold),
-                "views": _convert_views(item),
+                "told": item.retold,
+                **followed,
                 "pages": item.pages,
                 "signed": item.signed,
-                "left": str(item.changing.pending) if item.changing else None,
-                "failing": failing,
+                "left": item.changing and str(item.changing.pending),
             }
         )
-    damage = list(store.list_damage_lines(report)) if report is not None else []
-    found = store.convert_findings(report.errors) if report is not None else None
     lines += [f"{head}{path} written" for path in changed]
-    run.print({"channels": channels, "documents": changed, "damage": found}, [*lines, *damage])
-    text = "\n".join((*summary, *damage))
-    boundary.append_step_summary(boundary.read_environment(), tables.fence_markdown(text))
+    lines += store.list_damage_lines(report) if report is not None else ()
+    found = store.convert_findings(report.errors) if report is not None else None
+    run.print({"channels": channels, "documents": changed, "damage": found}, lines)
+    boundary.append_step_summary(boundary.read_environment(), tables.fence_markdown("\n".join(lines)))
 
 
 def _raise_first_failure(
@@ -470,10 +447,9 @@ def _raise_first_failure(
     failures += [channels.make_pending_error(run.store, item.changing) for item in done if item.changing]
     if report is not None and report.errors:
         failures.append(store.make_damage_error(report, run.place))
-    failing = [(item, bad) for item in done for bad in run.list_failing(item)]
-    if failing:
-        shown = ", ".join(f"{bad['set']} ({item.channel} of {item.family})" for item, bad in failing)
-        tip = f"take it away: {failing[0][1]['command']}"
+    if failing := [(item, bad.set) for item in done for bad in item.failing]:
+        shown = ", ".join(f"{set_id} ({item.name})" for item, set_id in failing)
+        tip = f"take it away: {run.format_demotion(*failing[0])}"
         failures.append(errors.ReleaseError(f"shown, and something failed since: {shown}", tip=tip))
     for other in failures[1:]:
         log.log_warning(errors.explain_error(other))

@@ -21,6 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
+from typing import NamedTuple
 
 from rocm_wheels.core import parallel, tables
 from rocm_wheels.index.folder import HTML_PAGE, METADATA_SUFFIX
@@ -35,10 +36,18 @@ from rocm_wheels.release.verdict import REPORTED, TargetTestState
 from rocm_wheels.stores.store import RUN_AGAIN_TIP, ChangedInStoreError, Store, change_documents, read_files
 from rocm_wheels.wheels import dist_info
 
-ViewChange = tuple[str, str | None, str | None, project_names.Platform]
 _RULES_WITH_AGE = ("audit", "resolver", "smoke", "tests")
 _ANY_AGE = timedelta(days=36500)
 WHOLENESS_RULES = frozenset({"audit", "hashes", "files"})  # without these no pass counts
+
+
+class ViewChange(NamedTuple):
+    """What a view shows of a platform: the set ``before`` and the one ``now``, None for none."""
+
+    gfx: str
+    before: str | None
+    now: str | None
+    os: project_names.Platform
 
 
 class SetStatus(support.PublishedSet):
@@ -181,10 +190,10 @@ def find_newest_by_platform(sets: Iterable[SetStatus], channel: str, gfx: str = 
 class RefreshResult:
     """What was done for a channel.
 
-    ``retold`` are the sets of which support.json tells something else now, ``views`` those that changed:
-    (target, set before, set now, their platform), ``None`` for none. ``pages`` counts pages that were written
-    or removed; ``signed``: its manifest was. ``changing`` is the channel where another is changing it: then
-    nothing was done. ``failing`` are sets that it shows although something failed since, or is gone.
+    ``retold`` are the sets of which support.json tells something else now, ``views`` those that changed.
+    ``pages`` counts pages that were written or removed; ``signed``: its manifest was. ``changing`` is the
+    channel where another is changing it: then nothing was done. ``failing`` are sets that it shows although
+    something failed since, or is gone.
     """
 
     family: str
@@ -195,6 +204,11 @@ class RefreshResult:
     changing: channels.Channel | None = None
     failing: tuple[SetStatus, ...] = ()
     signed: bool = False
+
+    @property
+    def name(self) -> str:
+        """The channel as people name it: ``nightly of gfx110X-all``."""
+        return f"{self.channel} of {self.family}"
 
 
 @dataclass(frozen=True)
@@ -327,7 +341,7 @@ class Refresher:
             name,
             tuple(item.set for item in part.releases if told.get(item.set) != (item.state, item.told)),
             tuple(
-                (gfx, old.get((gfx, platform)), new.get((gfx, platform)), platform)
+                ViewChange(gfx, old.get((gfx, platform)), new.get((gfx, platform)), platform)
                 for gfx in sorted({gfx for gfx, _ in (*old, *new)})
                 for platform in wheel_set.PLATFORM_ORDER
                 if old.get((gfx, platform)) != new.get((gfx, platform))
