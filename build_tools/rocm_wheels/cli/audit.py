@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -57,7 +57,7 @@ _REPORT_SUFFIXES = (".html", ".sarif", ".xml")
     is_flag=True,
     help="Hold each WHEEL to the recipe of its project, found by its name. So do --gfx, --rocm and --python.",
 )
-@catalogue.GFX.but(name="pytorch_rocm_arch", help="Targets that they were built for: gfx942,gfx1100.")
+@catalogue.GFX.but(help="Targets that they were built for: gfx942,gfx1100.")
 @catalogue.ROCM.but(name="rocm_version", help="Version of ROCm that they were built with.")
 @catalogue.PYTHON_WORDS.but(
     type=GivenPath(), help="Import each wheel too, with this Python and its packages."
@@ -217,37 +217,26 @@ class AuditRequest:
     against: str | None = None
 
 
-def _read_request(wheels: Sequence[Path], place: str | None, options: Mapping[str, Any]) -> AuditRequest:
+def _read_request(wheels: Sequence[Path], place: str | None, options: dict[str, Any]) -> AuditRequest:
     from rocm_wheels.models import gfx
     from rocm_wheels.sdk import interpreters
 
-    context = click.get_current_context()
+    source_of = click.get_current_context().get_parameter_source
+    facts = ("targets", "rocm_version", "python")
     by_recipe = options["by_recipe"] or options["recipe"] is not None
-    facts = {  # what a configuration file says of builds makes no wheel ours
-        name: options[name]
-        for name in ("pytorch_rocm_arch", "rocm_version", "python")
-        if by_recipe or context.get_parameter_source(name) is ParameterSource.COMMANDLINE
-    }
-    arch, python = facts.get("pytorch_rocm_arch"), facts.get("python")
-    if python is not None:
+    if not by_recipe:
+        # what a configuration file says of builds makes no wheel ours
+        named = [name for name in facts if source_of(name) is ParameterSource.COMMANDLINE]
+        options |= {name: None for name in facts if name not in named}
+        by_recipe = bool(named)
+    options["by_recipe"] = by_recipe
+    if options["targets"] is not None:
+        options["targets"] = gfx.parse_targets(options["targets"])
+    if options["python"] is not None:
         # not resolved: a virtual environment is found through the link that its interpreter is
-        program = interpreters.find_python_program(os.fspath(python), boundary.read_environment())
-        python = program.absolute()
-    return AuditRequest(
-        wheels,
-        place,
-        by_recipe or bool(facts),
-        options["recipe"],
-        options["strict"],
-        options["plan"],
-        gfx.parse_targets(arch) if arch is not None else None,
-        facts.get("rocm_version"),
-        python,
-        options["find_links"],
-        options["ignore"],
-        options["policy"],
-        options["against"],
-    )
+        word, env = os.fspath(options["python"]), boundary.read_environment()
+        options["python"] = interpreters.find_python_program(word, env).absolute()
+    return AuditRequest(wheels, place, **options)
 
 
 @dataclass(frozen=True)
