@@ -6,12 +6,15 @@ import errno
 import hashlib
 import io
 import os
+import shutil
 import sys
 import tempfile
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import crash
 import pytest
 
 from rocm_wheels.core import files
@@ -24,6 +27,58 @@ def source(tmp_path: Path) -> Path:
     path = tmp_path / "source"
     path.write_bytes(CONTENT)
     return path
+
+
+@pytest.fixture
+def no_unnamed_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on file systems of networks, and on other systems than Linux."""
+    monkeypatch.delattr(os, "O_TMPFILE", raising=False)
+
+
+@pytest.fixture(params=["unnamed", "named"])
+def either_way(request: pytest.FixtureRequest) -> None:
+    if request.param == "named":
+        request.getfixturevalue("no_unnamed_files")
+
+
+@pytest.mark.contract
+@pytest.mark.usefixtures("either_way")
+@pytest.mark.skipif(sys.platform == "win32", reason="nothing is locked there")
+def test_what_a_kill_leaves_is_taken_away_by_who_writes_the_same(tmp_path: Path) -> None:
+    """At each event of the disk; both a file that is there and one that is not are written."""
+    folder = tmp_path / "state"
+    old, new = folder / "old.json", folder / "new.json"
+
+    def begin() -> None:
+        shutil.rmtree(folder, ignore_errors=True)
+        files.write_atomically(old, "before")
+
+    def write() -> None:
+        files.write_atomically(old, "after")
+        files.write_atomically(new, "after")
+
+    for event in crash.killed_at_events(write, begin=begin, exhaustive=True, least=4):
+        assert old.read_text() in ("before", "after"), event
+        assert not new.exists() or new.read_text() == "after", event
+        write()
+        assert {path.name: path.read_text() for path in folder.iterdir()} == {
+            "old.json": "after",
+            "new.json": "after",
+        }, event
+
+
+@pytest.mark.usefixtures("either_way")
+def test_of_many_who_write_one_file_the_last_one_has_it_whole(tmp_path: Path) -> None:
+    contents = [bytes([number]) * 5000 for number in range(4)]
+
+    def write(content: bytes) -> None:
+        for _ in range(30):
+            files.write_atomically(tmp_path / "file", content)
+
+    with ThreadPoolExecutor(len(contents)) as pool:
+        list(pool.map(write, contents))
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    assert (tmp_path / "file").read_bytes() in contents
 
 
 def test_a_copy_that_fails_leaves_what_was_there(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,8 +123,12 @@ def test_a_second_name_or_a_copy(source: Path, monkeypatch: pytest.MonkeyPatch) 
     files.link_or_copy(source, source.with_name("linked"))
     assert source.samefile(source.with_name("linked"))
 
-    def refuse(*_: object) -> None:
-        raise OSError(18, "Invalid cross-device link")
+    link = os.link
+
+    def refuse(old: Path, new: Path, **options: Any) -> None:
+        if old == source:
+            raise OSError(18, "Invalid cross-device link")
+        link(old, new, **options)
 
     monkeypatch.setattr(os, "link", refuse)
     files.link_or_copy(source, source.with_name("copied"))
@@ -86,6 +145,7 @@ def test_digests_of_files_and_pieces(source: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a file that is held to its end is not renamed there")
+@pytest.mark.usefixtures("no_unnamed_files")
 def test_what_a_killed_run_left_goes_and_what_is_being_written_stays(source: Path, tmp_path: Path) -> None:
     target = tmp_path / "downloads" / "torch.whl"
     target.parent.mkdir()
@@ -104,6 +164,7 @@ def test_what_a_killed_run_left_goes_and_what_is_being_written_stays(source: Pat
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="nothing is locked there")
+@pytest.mark.usefixtures("no_unnamed_files")
 def test_without_locks_nothing_is_taken_for_a_leftover(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -130,6 +191,7 @@ def test_a_file_system_without_bytes_is_not_full(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no such locks")
+@pytest.mark.usefixtures("no_unnamed_files")
 def test_a_file_that_another_run_is_about_to_take_for_a_leftover_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

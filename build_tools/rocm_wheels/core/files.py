@@ -1,8 +1,7 @@
 """Files that appear whole or not at all, copies, digests, and locks of folders.
 
-A file is a ``HiddenFile`` beside its target until it is complete. What a killed run leaves of one is removed
-by who writes the same file next with ``tidy``: wheels and what comes out of stores. Small files are written
-without looking for it: a hidden ``.part`` of a few kB may stay.
+A file is a ``HiddenFile`` until it is complete. A run that is killed leaves nothing of one on Linux; on file
+systems that have no files without a name, whoever writes the same file next removes what it left.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ import stat
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -86,27 +85,39 @@ def _make_folder(folder: Path) -> Iterator[None]:
 class HiddenFile:
     """A file that is written through ``descriptor``, its descriptor, and is not yet there for others.
 
-    It lies beside its target, and is locked, so that what killed runs left can be told from it: with ``tidy``
-    that is removed first.
+    On Linux it has no name (``O_TMPFILE``), and is gone when this process is killed. Where a file system has
+    no such files it lies beside its target, locked, so that what killed runs left can be told from it: that
+    is removed first. ``path`` is where this process alone finds it.
     """
 
-    def __init__(self, target: Path, *, tidy: bool = True) -> None:
-        self._target = target
+    def __init__(self, target: Path) -> None:
+        self._target, self._open = target, True
         # short, for the name of the target may be as long as names can be
         prefix = f".{target.name[:40]}."
-        if tidy:
-            with os.scandir(target.parent) as listed:
-                names = [item.name for item in listed if item.name.startswith(prefix)]
-            for name in names:
-                if name.endswith(".part"):
-                    _remove_stale(target.with_name(name))
+        unnamed = _open_unnamed_file(target.parent)
+        self._is_named = unnamed is None
+        if unnamed is not None:
+            self.descriptor, self.path = unnamed, Path(f"/proc/self/fd/{unnamed}")
+            return
+        with os.scandir(target.parent) as listed:
+            names = [item.name for item in listed if item.name.startswith(prefix)]
+        for name in names:
+            if name.endswith(".part"):
+                _remove_stale(target.with_name(name))
         while True:
             self.descriptor, hidden = tempfile.mkstemp(prefix=prefix, suffix=".part", dir=target.parent)
-            self._name, self._open = Path(hidden), True
+            self.path = Path(hidden)
             _claim(self.descriptor, waits=True)  # who takes it for a leftover has it for a moment
             if os.name == "nt" or os.fstat(self.descriptor).st_nlink:
                 break
             os.close(self.descriptor)  # taken for a leftover before it was ours
+
+    def finish(self) -> None:
+        """Have what was written safe on disk, and to be read by all; nothing more is written."""
+        os.fsync(self.descriptor)
+        if os.name == "nt":
+            self._close_descriptor()  # Windows renames no open file
+        os.chmod(self.path, 0o644)
 
     def commit(self, *, replace: bool, name: str | None = None) -> None:
         """Give the file its name when it is safe on disk, unless one of the same bytes has it.
@@ -115,12 +126,12 @@ class HiddenFile:
         be replaced.
         """
         self._target = self._target.with_name(name or self._target.name)
-        self._finish()
+        self.finish()
         if self._has_same_bytes():
             return
         if not replace:
-            try:  # unlike a rename, a link takes no name that another has got first
-                os.link(self._name, self._target)
+            try:
+                self.link(self._target)
                 return
             except OSError:  # also where the file system has no hard links
                 if self._has_same_bytes():
@@ -128,32 +139,59 @@ class HiddenFile:
                 if os.path.lexists(self._target):
                     tip = "name another folder, or remove it first"
                     raise errors.DataError(f"{self._target} exists with other bytes", tip=tip) from None
-        os.replace(self._name, self._target)
+        self.rename(self._target)
 
-    def put_in_place(self) -> None:
-        """Rename the file to its target when it is safe on disk, whatever is there."""
-        self._finish()
-        os.replace(self._name, self._target)
+    def link(self, target: Path) -> None:
+        """Give the file a name that nothing has: unlike a rename, this takes none that another got first."""
+        # told a descriptor, which an absolute path needs not, Python links what /proc/self/fd/… leads to
+        os.link(self.path, target, src_dir_fd=None if self._is_named else self.descriptor)
+
+    def rename(self, target: Path) -> None:
+        """Give the file a name, whatever has it."""
+        if self._is_named:
+            os.replace(self.path, target)
+            return
+        # Nothing but a rename replaces, and that needs a name: one that whoever writes this file next takes
+        # away, if we are killed having it.
+        digest = hashlib.sha256(os.fsencode(target.name)).hexdigest()[:16]
+        hidden = self._target.with_name(f".{target.name[:40]}.{digest}.part")
+        while True:
+            with contextlib.suppress(FileExistsError):
+                self.link(hidden)
+                break
+            hidden.unlink(missing_ok=True)
+        try:
+            os.replace(hidden, target)
+        except FileNotFoundError:
+            return  # who took it away replaces the target after us
+        except OSError:
+            hidden.unlink(missing_ok=True)
+            raise
 
     def discard(self) -> None:
         """Take away what is left of it."""
         self._close_descriptor()
-        self._name.unlink(missing_ok=True)
-
-    def _finish(self) -> None:
-        os.fsync(self.descriptor)
-        if os.name == "nt":
-            self._close_descriptor()  # Windows renames no open file
-        os.chmod(self._name, 0o644)
+        if self._is_named:
+            self.path.unlink(missing_ok=True)
 
     def _has_same_bytes(self) -> bool:
         """Tell whether the target has these bytes; files of other sizes are told apart without reading."""
-        return self._target.exists() and filecmp.cmp(self._name, self._target, shallow=False)
+        return self._target.exists() and filecmp.cmp(self.path, self._target, shallow=False)
 
     def _close_descriptor(self) -> None:
         if self._open:
             self._open = False
             os.close(self.descriptor)
+
+
+def _open_unnamed_file(folder: Path) -> int | None:
+    """Open a file without a name in a folder; ``None`` where there are none, or none can get a name."""
+    if not hasattr(os, "O_TMPFILE") or not Path("/proc/self/fd").is_dir():
+        return None
+    try:
+        return os.open(folder, os.O_TMPFILE | os.O_RDWR, 0o644)
+    except OSError:  # not every file system has them
+        return None
 
 
 @contextlib.contextmanager
@@ -168,18 +206,18 @@ def open_hidden_file(target: Path) -> Iterator[HiddenFile]:
 
 
 @contextlib.contextmanager
-def open_atomically(path: Path, *, tidy: bool = False) -> Iterator[BinaryIO]:
+def open_atomically(path: Path) -> Iterator[BinaryIO]:
     """Give a file to write to, which is at ``path``, complete, when the block has ended well.
 
-    Written beside, fsynced, renamed; the folder is made when missing. After a failure all is as it was.
-    ``tidy``, for large files: what killed runs left of the same one is removed first.
+    Written out of sight, fsynced, renamed; the folder is made when missing. After a failure all is as it was.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    hidden = HiddenFile(path, tidy=tidy)
+    hidden = HiddenFile(path)
     try:
         with os.fdopen(hidden.descriptor, "wb", closefd=False) as file:
             yield file
-        hidden.put_in_place()
+        hidden.finish()
+        hidden.rename(path)
     except OSError as failure:
         errors.name_failed_file(failure, path)
         raise
@@ -195,7 +233,7 @@ def write_atomically(path: Path, content: bytes | str) -> None:
 
 def copy_atomically(source: Path, target: Path) -> None:
     """Copy a file so that it appears complete or not at all."""
-    with source.open("rb") as original, open_atomically(target, tidy=True) as copy:
+    with source.open("rb") as original, open_atomically(target) as copy:
         copy_content(original, copy)
 
 
@@ -216,42 +254,6 @@ def copy_content(source: BinaryIO, target: BinaryIO) -> None:
     target.seek(position)
     for piece in read_pieces(source):  # what is left: nothing, as a rule
         target.write(piece)
-
-
-def move_file(source: Path, target: Path) -> Path:
-    """Move a file over another one, whole or not at all, also to another file system; return the target."""
-    try:
-        return source.replace(target)
-    except OSError as failure:
-        if failure.errno != errno.EXDEV:
-            raise
-    copy_atomically(source, target)
-    source.unlink()
-    return target
-
-
-def make_folders_like(folder: Path, model: Path) -> None:
-    """Make a folder below ``model``, and those above it, for the people that ``model`` is for.
-
-    They have its permissions, set-group-ID included, whatever our umask is, and its group where we may give
-    it away: several users may write there. ``model`` is made when it is not there yet.
-    """
-    model.mkdir(parents=True, exist_ok=True)
-    status = model.stat()
-    missing = [path for path in (folder, *folder.parents) if path.is_relative_to(model) and not path.exists()]
-    for path in reversed(missing):
-        try:
-            path.mkdir()
-        except FileExistsError:  # another run has just made it
-            if not path.is_dir():
-                raise
-            continue
-        if sys.platform != "win32":
-            if path.stat().st_gid != status.st_gid:
-                with contextlib.suppress(PermissionError):
-                    os.chown(path, -1, status.st_gid)
-            path.chmod(stat.S_IMODE(status.st_mode))
-    folder.mkdir(exist_ok=True)
 
 
 def link_or_copy(source: Path, target: Path) -> None:
@@ -313,35 +315,6 @@ def open_stage(folder: Path) -> Iterator[Path]:
                 break  # else it was taken for a leftover before it was ours
             stage.mkdir(mode=0o700)
         yield stage
-
-
-def exchange_files(moves: Sequence[tuple[Path | None, Path, Path]]) -> None:
-    """Give finished files their names, all or none: each is a file, its name, and where what has it now goes.
-
-    None in place of a file takes what has the name away. All that one changes is in one file system. When
-    one cannot be renamed, or we are interrupted, those before it get back what they had.
-    """
-    done: list[tuple[Path, Path | None]] = []
-    try:
-        for file, target, old in moves:
-            had = os.path.lexists(target)
-            if had:
-                try:  # so that the name is never without a file
-                    os.link(target, old, follow_symlinks=False)
-                except OSError:
-                    target.rename(old)
-            done.append((target, old if had else None))
-            if file is not None:
-                file.replace(target)
-            else:
-                target.unlink(missing_ok=True)
-    except BaseException:
-        for target, before in reversed(done):
-            if before is not None:
-                before.replace(target)
-            else:
-                target.unlink(missing_ok=True)
-        raise
 
 
 def release_mapped_pages(data: memoryview) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from rocm_wheels.core import process, shell
-from rocm_wheels.core.files import move_file
+from rocm_wheels.core import files, process, shell
 from rocm_wheels.core.log import is_log_on_github, log_note
 from rocm_wheels.pipeline import build_environment, run_record
 from rocm_wheels.pipeline.facts import Facts
@@ -67,7 +67,7 @@ class StepRun:
         older = set(folder.iterdir())
         kept = []
         for file in files:
-            kept.append(move_file(file, folder / file.name))
+            kept.append(_move_file(file, folder / file.name))
             if file.suffix == ".whl":
                 statement.copy_statement(file, kept[-1])
                 statement.remove_statement(file)
@@ -114,3 +114,15 @@ class StepRun:
         stamp = StepStamp(self.step.id, self.known_inputs, outputs, facts)
         write_stamp(self.facts.workspace.steps, stamp)
         return stamp
+
+
+def _move_file(source: Path, target: Path) -> Path:
+    """Move a file over another one, whole or not at all, also to another file system; return the target."""
+    try:
+        return source.replace(target)
+    except OSError as failure:
+        if failure.errno != errno.EXDEV:
+            raise
+    files.copy_atomically(source, target)
+    source.unlink()
+    return target

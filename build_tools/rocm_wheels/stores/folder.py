@@ -13,7 +13,7 @@ import errno
 import io
 import os
 import stat
-import tempfile
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +24,6 @@ from rocm_wheels.stores import store
 
 _LOCK_PATIENCE = 60.0  # seconds; a lock is held for a rename
 _RETRIES = 10
-_STALE_PART_SECONDS = 24 * 3600  # seconds; parts of writers that were killed
 _NO_LINK_ERRNOS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS}
 _OTHER_DISK_TIP = "a store is on one file system: name the folder that is mounted, or move what is elsewhere"
 
@@ -44,7 +43,7 @@ class FolderStore:
 
     def fetch(self, path: str, target: Path) -> None:
         """Copy a file out of the store, whole or not at all. Raises NotInStoreError."""
-        with self._open_file(path) as source, files.open_atomically(target, tidy=True) as copy:
+        with self._open_file(path) as source, files.open_atomically(target) as copy:
             files.copy_content(source, copy)
 
     def head(self, path: str) -> store.StoredFileInfo | None:
@@ -70,9 +69,9 @@ class FolderStore:
         if place.exists():
             raise exists
         with self._write_part(place, content, sha256) as part:
-            tag = _tag_of_stat(part.stat())  # a moment later another may have replaced it
+            tag = _tag_of_stat(part.path.stat())  # a moment later another may have replaced it
             for attempt in range(_RETRIES):  # the folder goes with the last other file in it
-                files.make_folders_like(place.parent, self.folder)
+                _make_folders_like(place.parent, self.folder)
                 try:
                     self._link_part(part, place)
                     break
@@ -92,7 +91,7 @@ class FolderStore:
         place = self._path_of(path)
         with self._write_part(place, content) as part, self._lock_state():
             self._require_tag(path, tag)
-            os.replace(part, place)
+            part.rename(place)
             _sync_folder(place.parent)
             return _tag_of_stat(place.stat())
 
@@ -144,48 +143,67 @@ class FolderStore:
             raise store.make_changed_error(path)
 
     @contextlib.contextmanager
-    def _write_part(self, place: Path, content: bytes | Path, sha256: str | None = None) -> Iterator[Path]:
+    def _write_part(
+        self, place: Path, content: bytes | Path, sha256: str | None = None
+    ) -> Iterator[files.HiddenFile]:
         """Write what is to appear at ``place``, out of sight; what is left of it goes in the end.
 
         Not ``open_atomically``: its rename would replace what another writer has put there meanwhile.
         """
-        parts, now = self._state / "parts", time.time_ns()
+        parts = self._state / "parts"
         with _explain_os_errors(place, "write"), contextlib.ExitStack() as stack:
-            files.make_folders_like(parts, self.folder)
-            for stale in parts.iterdir():
-                with contextlib.suppress(OSError):  # gone since, or of somebody else
-                    if now / 1e9 - stale.stat().st_mtime > _STALE_PART_SECONDS:
-                        stale.unlink()
-            handle, name = tempfile.mkstemp(dir=parts)
-            stack.callback(Path(name).unlink, missing_ok=True)
-            with os.fdopen(handle, "wb") as file:
-                source = io.BytesIO(content) if isinstance(content, bytes) else content.open("rb")
-                with source:
-                    digest = files.hash_pieces(files.read_pieces(source), file.write)
-                store.require_digest(digest, sha256, content)
-                file.flush()
-                os.fsync(file.fileno())
+            _make_folders_like(parts, self.folder)
+            part = files.HiddenFile(parts / place.name)
+            stack.callback(part.discard)
+            source = io.BytesIO(content) if isinstance(content, bytes) else content.open("rb")
+            with source, os.fdopen(part.descriptor, "wb", closefd=False) as file:
+                digest = files.hash_pieces(files.read_pieces(source), file.write)
+            store.require_digest(digest, sha256, content)
+            part.finish()
             now = time.time_ns()  # the system's own clock of files is coarser than two writes are apart
-            os.utime(name, ns=(now, now))
-            os.chmod(name, 0o644)
-            yield Path(name)
+            os.utime(part.path, ns=(now, now))
+            yield part
 
-    def _link_part(self, part: Path, place: Path) -> None:
+    def _link_part(self, part: files.HiddenFile, place: Path) -> None:
         """Give a part its place, where there is no file. Raises FileExistsError."""
         try:
-            os.link(part, place)
+            part.link(place)
         except OSError as failure:
             if failure.errno not in _NO_LINK_ERRNOS:
                 raise
             with self._lock_state():
                 if place.exists():
                     raise FileExistsError from None
-                os.replace(part, place)
+                part.rename(place)
 
     def _lock_state(self) -> contextlib.AbstractContextManager[None]:
-        files.make_folders_like(self._state, self.folder)
+        _make_folders_like(self._state, self.folder)
         purpose, kind = "a write to the store", errors.ReleaseError
         return files.lock_folder(self._state, purpose=purpose, patience=_LOCK_PATIENCE, error=kind)
+
+
+def _make_folders_like(folder: Path, model: Path) -> None:
+    """Make a folder below ``model``, and those above it, for the people that ``model`` is for.
+
+    They have its permissions, set-group-ID included, whatever our umask is, and its group where we may give
+    it away: several users may write there. ``model`` is made when it is not there yet.
+    """
+    model.mkdir(parents=True, exist_ok=True)
+    status = model.stat()
+    missing = [path for path in (folder, *folder.parents) if path.is_relative_to(model) and not path.exists()]
+    for path in reversed(missing):
+        try:
+            path.mkdir()
+        except FileExistsError:  # another run has just made it
+            if not path.is_dir():
+                raise
+            continue
+        if sys.platform != "win32":
+            if path.stat().st_gid != status.st_gid:
+                with contextlib.suppress(PermissionError):
+                    os.chown(path, -1, status.st_gid)
+            path.chmod(stat.S_IMODE(status.st_mode))
+    folder.mkdir(exist_ok=True)
 
 
 def find_private_mode(folder: Path) -> str:

@@ -277,7 +277,7 @@ class S3Store:
     def fetch(self, path: str, target: Path) -> None:
         """Copy a file to this machine, whole or not at all. Raises NotInStoreError."""
         info = self._require_head(path)
-        with files.open_atomically(target, tidy=True) as file:
+        with files.open_atomically(target) as file:
             digest = files.hash_pieces(self._read_pieces(path, info), file.write)
             if info.sha256 and digest != info.sha256:
                 raise errors.ReleaseError(f"{self.url}/{path} gives other bytes than those that were written")

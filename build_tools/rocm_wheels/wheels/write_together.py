@@ -8,7 +8,8 @@ folder, which the next one removes, and perhaps some of the wheels: the same com
 from __future__ import annotations
 
 import filecmp
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from threading import Lock
@@ -60,7 +61,7 @@ class WheelBatch:
             if wheel.resolve() not in targets:
                 moves += [(None, wheel), *_plan_statement_removal(wheel)]
         asides = [self._stages[target.parent] / f"{number}.old" for number, (_, target) in enumerate(moves)]
-        files.exchange_files([(file, target, old) for (file, target), old in zip(moves, asides, strict=True)])
+        _exchange_files([(file, target, old) for (file, target), old in zip(moves, asides, strict=True)])
 
     def _plan_file(self, file: Path, target: Path) -> Iterator[_Move]:
         """Yield what becomes of a file, and of its statement; nothing of one that is there already."""
@@ -93,6 +94,35 @@ def _plan_statement_removal(wheel: Path) -> Iterator[_Move]:
         for path in (locate_statement_signature(wheel), locate_statement(wheel)):
             if path.exists():
                 yield None, path
+
+
+def _exchange_files(moves: Sequence[tuple[Path | None, Path, Path]]) -> None:
+    """Give finished files their names, all or none: each is a file, its name, and where what has it now goes.
+
+    None in place of a file takes what has the name away. All that one changes is in one file system. When
+    one cannot be renamed, or we are interrupted, those before it get back what they had.
+    """
+    done: list[tuple[Path, Path | None]] = []
+    try:
+        for file, target, old in moves:
+            had = os.path.lexists(target)
+            if had:
+                try:  # so that the name is never without a file
+                    os.link(target, old, follow_symlinks=False)
+                except OSError:
+                    target.rename(old)
+            done.append((target, old if had else None))
+            if file is not None:
+                file.replace(target)
+            else:
+                target.unlink(missing_ok=True)
+    except BaseException:
+        for target, before in reversed(done):
+            if before is not None:
+                before.replace(target)
+            else:
+                target.unlink(missing_ok=True)
+        raise
 
 
 @contextmanager
