@@ -144,7 +144,7 @@ def test_a_file_gives_back_what_was_written(hour: int, detail: str, zone: int):
         (junit(CASE, BAD, tests=2, failures=1), "fail", (1, 1), ""),
         (junit(CASE, ERROR, tests=2, errors=1), "fail", (1, 1), ""),
         (junit(CASE, tests=1, failures=2), "fail", (1, 2), ""),  # says of itself that more failed
-        (WHOLE[:-30], "crash", (0, 0), "is truncated or no XML"),
+        (WHOLE[:-30], "crash", (0, 0), "truncated or no XML"),
         ("", "crash", (0, 0), "is empty"),
         ("<html>Bad gateway</html>", "crash", (0, 0), "it is <html>"),
         (junit(tests=0), "crash", (0, 0), "has no test in it"),
@@ -152,7 +152,7 @@ def test_a_file_gives_back_what_was_written(hour: int, detail: str, zone: int):
         (junit(SKIP, tests=1), "missing", (0, 0), ""),
         (junit(CASE, tests=900), "crash", (1, 0), "says 900 tests and lists 1"),
         (junit(CASE, CASE, tests=3, errors=1), "fail", (2, 1), ""),  # an error of what cleans up
-        ('{"tests": []}', "crash", (0, 0), "is truncated or no XML"),
+        ('{"tests": []}', "crash", (0, 0), "truncated or no XML"),
     ],
 )
 def test_only_a_whole_report_of_tests_that_ran_is_a_pass(

@@ -7,14 +7,13 @@ no runner writes one, and its entities could be a thousand times the file.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal
 from xml.etree import ElementTree as ET
 from xml.parsers import expat
 
@@ -73,7 +72,7 @@ def _count_cases(cases: Sequence[JunitCase]) -> dict[str, str]:
     }
 
 
-_TestState = Literal["passed", "failed", "crashed", "timeout", "skipped", "flaky"]
+TestState = Literal["passed", "failed", "crashed", "timeout", "skipped", "flaky"]
 _SUITE_TAGS = ("testsuites", "testsuite")
 _FAILURE_TAGS = ("failure", "error")
 _FLAKY_TAGS = ("flakyFailure", "flakyError")  # of a test that passed in the end
@@ -81,26 +80,19 @@ _NOT_RUN_STATUSES = ("notrun", "disabled", "skipped")  # how GoogleTest and CTes
 _MOST_NAMED = 1000  # of those that are bad
 _MOST_HOSTS = 20
 _LONGEST_REASON = 200
-_PIECE_SIZE = 1 << 20
 
 
 @dataclass(frozen=True)
 class JunitReport:
     """What a file says. ``fault`` is why it does not say all that it should, "" when it does.
 
-    ``when`` is when its first suite began; ``digest`` is the sha256 of the file. ``names`` are those of tests
-    that are bad, ``reasons`` the first line of why, in the same order.
+    ``when`` is when its first suite began; ``digest`` is the sha256 of the file. ``counts`` says how many
+    tests ended how, ``reasons`` why tests that are bad are so, in a line, by their names.
     """
 
     digest: str
-    passed: int = 0
-    failed: int = 0
-    crashed: int = 0
-    timeout: int = 0
-    skipped: int = 0
-    flaky: int = 0
-    names: tuple[str, ...] = ()
-    reasons: tuple[str, ...] = ()
+    counts: Counter[TestState] = field(default_factory=Counter)
+    reasons: Mapping[str, str] = field(default_factory=dict)
     fault: str = ""
     when: datetime | None = None
     hosts: tuple[str, ...] = ()
@@ -108,37 +100,34 @@ class JunitReport:
 
 def read_junit_report(file: Path) -> JunitReport:
     """Read a file. What is wrong in it is its ``fault``; UsageError for a report of the smoke tests."""
-    reader, digest = _JunitReader(), hashlib.sha256()
+    reader, digest, fault = _JunitReader(), files.hash_file(file), ""
     parser = expat.ParserCreate()
     parser.StartElementHandler = reader.begin_element
     parser.EndElementHandler = reader.end_element
     parser.StartDoctypeDeclHandler = reader.refuse_doctype
-    fault, empty = "", True
-    with file.open("rb") as stream:
-        while piece := stream.read(_PIECE_SIZE):
-            digest.update(piece)
-            empty = empty and not piece.strip()
-            fault = fault or _feed_parser(parser, piece, last=False)
-    fault = "is empty" if empty else fault or _feed_parser(parser, b"", last=True)
-    if reader.smoke:
+    try:
+        with file.open("rb") as stream:
+            parser.ParseFile(stream)
+    except _NotJunitError as cause:
+        fault = str(cause)
+    except (expat.ExpatError, ValueError, LookupError) as broken:  # also an encoding that is none
+        fault = f"is empty, truncated or no XML ({broken})"
+    if reader.is_smoke:
         raise errors.UsageError(
             f"{file} is a report of the smoke tests, which are not torch's own",
             tip="add the results.json beside it, which names the wheels, too",
         )
     if fault:
-        return JunitReport(digest.hexdigest(), fault=f"{file.name} {fault}")
-    return reader.make_report(file.name, digest.hexdigest())
-
-
-def _feed_parser(parser: expat.XMLParserType, piece: bytes, *, last: bool) -> str:
-    """Read on; return what is wrong, "" for nothing."""
-    try:
-        parser.Parse(piece, last)
-    except _NotJunitError as cause:
-        return str(cause)
-    except (expat.ExpatError, ValueError, LookupError) as broken:  # also an encoding that is none
-        return f"is truncated or no XML ({broken})"
-    return ""
+        return JunitReport(digest, fault=f"{file.name} {fault}")
+    fault = reader.find_fault()
+    return JunitReport(
+        digest,
+        reader.count_tests(),
+        reader.reasons,
+        f"{file.name} {fault}" if fault else "",
+        min(reader.times, default=None),
+        tuple(reader.hosts),
+    )
 
 
 class _NotJunitError(Exception):
@@ -152,16 +141,15 @@ class _JunitReader:
     depth: int = 0
     outermost: int = 0
     test: str | None = None
-    state: _TestState = "passed"
-    states: Counter[_TestState] = field(default_factory=Counter)
+    state: TestState = "passed"
+    counts: Counter[TestState] = field(default_factory=Counter)
     tags: int = 0  # of failures and errors: a test can have both
     claimed: Counter[str] = field(default_factory=Counter)
-    odd: str = ""
     reason: str = ""
     reasons: dict[str, str] = field(default_factory=dict)  # a test and its cleaning up are two elements
-    when: datetime | None = None
+    times: set[datetime] = field(default_factory=set)
     hosts: dict[str, None] = field(default_factory=dict)
-    smoke: bool = False
+    is_smoke: bool = False
 
     def refuse_doctype(self, *_: object) -> None:
         raise _NotJunitError("has a document type, which no test runner writes")
@@ -175,17 +163,15 @@ class _JunitReader:
         if tag == "testsuite":
             self._read_suite(attributes)
         elif tag == "testcase" and self.test is None:
-            self.test = "::".join(
-                part for part in (attributes.get("classname"), attributes.get("name")) if part
-            )
+            self.test = "::".join(filter(None, map(attributes.get, ("classname", "name"))))
             self.state = "skipped" if attributes.get("status", "").lower() in _NOT_RUN_STATUSES else "passed"
             self.reason = ""
         elif tag in _FAILURE_TAGS and self.test is not None:
             self.tags += 1
             message = attributes.get("message", "")
             self.reason = self.reason or message.partition("\n")[0][:_LONGEST_REASON]
-            failure_state = _classify_failure(message)
-            self.state = failure_state if self.state in {"passed", "skipped"} else self.state
+            if self.state in {"passed", "skipped"}:
+                self.state = _classify_failure(message)
         elif tag == "skipped" and self.state == "passed":
             self.state = "skipped"
         elif tag in _FLAKY_TAGS and self.state == "passed":
@@ -195,51 +181,44 @@ class _JunitReader:
         self.depth -= 1
         if tag != "testcase" or self.test is None:
             return
-        self.states[self.state] += 1
+        self.counts[self.state] += 1
         if self.state not in {"passed", "skipped", "flaky"} and len(self.reasons) < _MOST_NAMED:
             self.reasons.setdefault(self.test, self.reason)
         self.test = None
 
     def _read_suite(self, attributes: dict[str, str]) -> None:
-        self.smoke = self.smoke or attributes.get("name", "").split(" ")[0] == SMOKE_SUITE
+        self.is_smoke = self.is_smoke or attributes.get("name", "").split(" ")[0] == SMOKE_SUITE
         if (host := attributes.get("hostname")) and len(self.hosts) < _MOST_HOSTS:
             self.hosts[host] = None
         if (when := _parse_time(attributes.get("timestamp", ""))) is not None:
-            self.when = min(self.when or when, when)
+            self.times = {min({when, *self.times})}
         if self.depth != self.outermost:
             return  # its numbers are in those of the suite that it is in
         for name in ("tests", "failures", "errors"):
             text = attributes.get(name, "0")
-            if text.isdecimal() and len(text) < 10:
-                self.claimed[name] += int(text)
-            else:
-                self.odd = self.odd or f"{name} of a suite is no number: {text[:20]}"
+            if not text.isdecimal() or len(text) >= 10:
+                raise _NotJunitError(f"is no JUnit report: {name} of a suite is no number: {text[:20]}")
+            self.claimed[name] += int(text)
 
-    def make_report(self, name: str, digest: str) -> JunitReport:
-        counts: dict[str, Any] = {state: self.states[state] for state in get_args(_TestState)}
-        claimed = self.claimed["failures"] + self.claimed["errors"]
-        counts["failed"] += max(claimed - self.tags, 0)  # those that are stated and not listed
-        return JunitReport(
-            digest,
-            **counts,
-            names=tuple(self.reasons),
-            reasons=tuple(self.reasons.values()),
-            fault=f"{name}: {self.odd}" if self.odd else self._find_fault(name),
-            when=self.when,
-            hosts=tuple(self.hosts),
-        )
+    def count_tests(self) -> Counter[TestState]:
+        """Return how many tests ended how; failures that are stated and not listed count, too."""
+        unlisted = self.claimed["failures"] + self.claimed["errors"] - self.tags
+        counts = self.counts.copy()
+        if unlisted > 0:
+            counts["failed"] += unlisted
+        return counts
 
-    def _find_fault(self, name: str) -> str:
+    def find_fault(self) -> str:
         """Return why a report is not whole: it lists nothing, or less than it says it does."""
-        tests = sum(self.states.values())
+        tests = self.counts.total()
         if not tests:
-            return f"{name} has no test in it"
+            return "has no test in it"
         # pytest counts the failure of a test and the error of what cleans up after it as two, in one element
         claimed = self.claimed["tests"] - self.claimed["errors"]
-        return f"{name} says {claimed} tests and lists {tests}" if tests < claimed else ""
+        return f"says {claimed} tests and lists {tests}" if tests < claimed else ""
 
 
-def _classify_failure(message: str) -> _TestState:
+def _classify_failure(message: str) -> TestState:
     """Tell how a test ended, by what pytest-timeout and pytest-xdist say of it."""
     if message.removeprefix("Failed: ").startswith("Timeout"):
         return "timeout"

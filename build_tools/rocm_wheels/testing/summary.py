@@ -67,9 +67,10 @@ def _list_bad(
         report, name = junit.read_junit_report(file), file.relative_to(folder).as_posix()
         if report.fault:
             rows.append(row(name, "", "not whole", report.fault))
-        for test_name, reason in zip(report.names, report.reasons, strict=True):
+        for test_name, reason in report.reasons.items():
             rows.append(row(name, test_name, "failed", _cut(reason)))
-        unnamed = report.failed + report.crashed + report.timeout - len(report.names)
+        failures = sum(report.counts[state] for state in ("failed", "crashed", "timeout"))
+        unnamed = failures - len(report.reasons)
         if unnamed > 0:
             rows.append(row(name, "", "failed", tables.format_count(unnamed, "other test")))
     if not records and not reports:

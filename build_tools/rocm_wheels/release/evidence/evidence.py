@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
@@ -421,19 +422,15 @@ def read_junit_run(files: Sequence[Path], expected: int | None = None) -> JunitR
     faults = [*broken, *faults]
     if expected is not None and len(files) < expected:
         faults.append(f"{len(files)} of {tables.format_count(expected, 'report is', 'reports are')} there")
-    counts = OutcomeCounts(
-        passed=sum(report.passed for report in reports),
-        failed=sum(report.failed for report in reports),
-        crashed=len(broken) + sum(report.crashed for report in reports),
-        timeout=sum(report.timeout for report in reports),
-        skipped=sum(report.skipped for report in reports),
-        flaky=sum(report.flaky for report in reports),
-    )
+    totals = Counter[str](crashed=len(broken))
+    for report in reports:
+        totals.update(report.counts)
+    counts = OutcomeCounts(**totals)
     outcome = counts.decide_outcome()
     return JunitRun(
         outcome="missing" if outcome == "pass" and faults else outcome,
         counts=counts,
-        failed=tuple(name for report in reports for name in report.names),
+        failed=tuple(name for report in reports for name in report.reasons),
         faults=tuple(faults),
         when=min((report.when for report in reports if report.when), default=None),
         hosts=tuple(dict.fromkeys(host for report in reports for host in report.hosts)),
