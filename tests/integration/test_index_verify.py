@@ -327,7 +327,7 @@ def test_a_page_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(reader.UnusableAnswerError, match="sends more than 64 MiB"):
             reader.IndexReader().get(server.url)
         assert len(server.requests) == 1
-        monkeypatch.setattr("rocm_wheels.core.http_session.MOST_SECONDS", -1.0)
+        monkeypatch.setattr("rocm_wheels.index.http_session.MOST_SECONDS", -1.0)
         with pytest.raises(reader.UnusableAnswerError, match="did not come within"):
             reader.IndexReader().get(server.url)
 

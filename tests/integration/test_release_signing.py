@@ -18,9 +18,9 @@ import pytest
 from documents import a_set, put_set, said, wheel
 
 from rocm_wheels.cli import boundary, main
-from rocm_wheels.core import errors, sigstore_bundle, ssh_signature
+from rocm_wheels.core import errors, ssh_signature
 from rocm_wheels.models.test_results import Results, TestResult
-from rocm_wheels.release import store_paths
+from rocm_wheels.release import sigstore_bundle, store_paths
 from rocm_wheels.release.evidence.evidence import Evidence, EvidenceHost
 from rocm_wheels.release.evidence.store import (
     StoredEvidence,

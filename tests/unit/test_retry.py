@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 import requests
 
-from rocm_wheels.core import errors, http_session, process, retry
+from rocm_wheels.core import errors, process, retry
+from rocm_wheels.index import http_session
 
 AT_ONCE = retry.RetryPolicy(retries=3, first_wait=0)
 

@@ -6,11 +6,9 @@ its place (``note_groups_in``, ``prefix_log_lines``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
 from contextvars import copy_context
-from threading import Condition
 from typing import TypeVar
 
 from rocm_wheels.core import process
@@ -23,28 +21,6 @@ WorkResultT = TypeVar("WorkResultT")
 _SIGNAL_SECONDS = 0.2
 
 ResultAndMore = tuple[WorkResultT, Iterable[ItemT]]
-
-
-class ByteBudget:
-    """Lets work in threads begin while all that it holds together stays below a limit of bytes."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = self._free = limit
-        self._changed = Condition()
-
-    @contextmanager
-    def hold(self, size: int) -> Iterator[None]:
-        """Wait until ``size`` bytes are free, and hold them in the block; what is larger runs alone."""
-        held = min(size, self._limit)
-        with self._changed:
-            self._changed.wait_for(lambda: self._free >= held)
-            self._free -= held
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._free += held
-                self._changed.notify_all()
 
 
 def run_in_parallel(
@@ -104,20 +80,3 @@ def run_growing_work(
     if failed:
         raise failed[min(failed)]
     return results
-
-
-def try_in_parallel(
-    work: Callable[[ItemT], WorkResultT], items: Iterable[ItemT], *, jobs: int
-) -> Iterator[WorkResultT | Exception]:
-    """Yield for every item, in their order, what ``work`` returned or the error that it raised.
-
-    One failure stops none of the others. What is no ``Exception`` ends them all.
-    """
-
-    def try_item(item: ItemT) -> WorkResultT | Exception:
-        try:
-            return work(item)
-        except Exception as failure:
-            return failure
-
-    yield from run_in_parallel(try_item, items, jobs=jobs)

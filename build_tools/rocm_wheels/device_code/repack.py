@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 
 from rocm_wheels.binaries import elf, elf_pages
 from rocm_wheels.core import files, parallel, zstd
-from rocm_wheels.core.spool import SpoolFile
 from rocm_wheels.device_code import bundles
+from rocm_wheels.device_code.spool import ByteBudget, SpoolFile
 
 # (level, long matches). clang: level 3 with long matches (clang/lib/Driver/OffloadBundler.cpp), which take
 # half as long again for less than 1 % of a real library; ours must not be longer than its own
@@ -25,7 +25,7 @@ _ZSTD_LEVELS = ((3, False), (3, True), (9, True), (19, True))
 _ZLIB_LEVELS = (6, 9)
 # of bundles that are open at a time, in all threads; one may be larger. Inflating a stream with long matches
 # takes as much memory as it has content, 128 MB at most
-_BUDGET = parallel.ByteBudget(160 << 20)
+_BUDGET = ByteBudget(160 << 20)
 _LARGEST_ALIGNMENT = 4096
 _BUILT_VERSION = 2
 

@@ -468,7 +468,7 @@ class IndexReader:
 
     def _get_session(self) -> requests.Session:
         if not hasattr(self._threads, "session"):
-            from rocm_wheels.core import http_session
+            from rocm_wheels.index import http_session
 
             self._threads.session = bypass_proxies_locally(http_session.RetryingSession(self._policy))
         thread_session: requests.Session = self._threads.session
@@ -478,7 +478,7 @@ class IndexReader:
         from requests import RequestException
         from requests.exceptions import ContentDecodingError
 
-        from rocm_wheels.core import http_session
+        from rocm_wheels.index import http_session
 
         try:
             return send(self._get_session())

@@ -21,9 +21,9 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from rocm_wheels.binaries import elf
-from rocm_wheels.core import errors, log, parallel, spool, tables
+from rocm_wheels.core import errors, log, parallel, tables
 from rocm_wheels.core.installation import require_extras
-from rocm_wheels.device_code import code_objects, fat_library, kpack, repack
+from rocm_wheels.device_code import code_objects, fat_library, kpack, repack, spool
 from rocm_wheels.package import split, wheel_plan
 from rocm_wheels.wheels import dist_info, scan, statement, stored_member
 from rocm_wheels.wheels.archive import WheelArchive

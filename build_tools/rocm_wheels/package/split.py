@@ -31,8 +31,8 @@ from packaging.utils import canonicalize_name
 
 from rocm_wheels import __version__
 from rocm_wheels.binaries import elf, elf_pages
-from rocm_wheels.core import errors, installation, log, parallel, spool, tables
-from rocm_wheels.device_code import code_objects, fat_library, kernel_databases, kpack
+from rocm_wheels.core import errors, installation, log, parallel, tables
+from rocm_wheels.device_code import code_objects, fat_library, kernel_databases, kpack, spool
 from rocm_wheels.device_code.bundles import BundlePlace, locate_bundles
 from rocm_wheels.package import wheel_plan
 from rocm_wheels.variants import device_names

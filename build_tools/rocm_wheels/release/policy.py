@@ -28,9 +28,10 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from rocm_wheels.core import errors, records, sigstore_bundle, ssh_signature, tables
+from rocm_wheels.core import errors, records, ssh_signature, tables
 from rocm_wheels.models import ci, project_names, torch_tests
 from rocm_wheels.models.gfx import get_card_kinds, get_gfx_families, get_gfx_targets
+from rocm_wheels.release import sigstore_bundle
 from rocm_wheels.release.evidence.evidence import PrintableName
 from rocm_wheels.release.verdict import RULE_NAMES
 

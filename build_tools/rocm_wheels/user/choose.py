@@ -150,11 +150,15 @@ def _try_in_turn(
     ask: Callable[[ItemT], AnswerT], items: Sequence[ItemT]
 ) -> Iterator[tuple[ItemT, AnswerT | errors.RocmWheelsError]]:
     """Yield each item with its answer, or the error; the first is asked alone, as mostly it has it."""
+
+    def try_item(item: ItemT) -> AnswerT | errors.RocmWheelsError:
+        try:
+            return ask(item)
+        except errors.RocmWheelsError as failure:
+            return failure
+
     for batch in (items[:1], *(items[start : start + _JOBS] for start in range(1, len(items), _JOBS))):
-        for item, answer in zip(batch, parallel.try_in_parallel(ask, batch, jobs=_JOBS), strict=True):
-            if isinstance(answer, Exception) and not isinstance(answer, errors.RocmWheelsError):
-                raise answer
-            yield item, answer
+        yield from zip(batch, parallel.run_in_parallel(try_item, batch, jobs=_JOBS), strict=True)
 
 
 def _parse_requirement(text: str) -> Requirement:

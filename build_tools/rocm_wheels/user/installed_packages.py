@@ -26,9 +26,10 @@ from urllib.parse import urlsplit
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from rocm_wheels.core import errors, process, python_facts, workspace
+from rocm_wheels.core import errors, process, workspace
 from rocm_wheels.device_code import code_objects
 from rocm_wheels.models import project_names
+from rocm_wheels.user import python_facts
 
 _QUERY_SECONDS = 60.0
 _PYTHON_TIP = "name a Python or a virtual environment: .venv/bin/python, or .venv"

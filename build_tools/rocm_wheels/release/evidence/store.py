@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
-from rocm_wheels.core import errors, files, parallel, records, sigstore_bundle, ssh_signature, tables
+from rocm_wheels.core import errors, files, parallel, records, ssh_signature, tables
 from rocm_wheels.core.log import log_warning
-from rocm_wheels.release import wheel_set
+from rocm_wheels.release import sigstore_bundle, wheel_set
 from rocm_wheels.release.evidence.evidence import (
     CLOCK_SKEW,
     SIGSTORE_KEY,

@@ -1,11 +1,12 @@
-"""Keep what several threads make in one file without a name, so that it is not all in memory."""
+"""Bound the memory of work in several threads: a budget, and a file without a name for what they make."""
 
 from __future__ import annotations
 
 import mmap
 import tempfile
-from contextlib import ExitStack
-from threading import Lock
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from threading import Condition, Lock
 
 
 class SpoolFile:
@@ -31,3 +32,25 @@ class SpoolFile:
         if not self._size:  # nothing cannot be mapped
             return memoryview(b"")
         return memoryview(mmap.mmap(self._file.fileno(), self._size, access=mmap.ACCESS_READ))
+
+
+class ByteBudget:
+    """Lets work in threads begin while all that it holds together stays below a limit of bytes."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = self._free = limit
+        self._changed = Condition()
+
+    @contextmanager
+    def hold(self, size: int) -> Iterator[None]:
+        """Wait until ``size`` bytes are free, and hold them in the block; what is larger runs alone."""
+        held = min(size, self._limit)
+        with self._changed:
+            self._changed.wait_for(lambda: self._free >= held)
+            self._free -= held
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._free += held
+                self._changed.notify_all()
