@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from rocm_wheels.core import machine
 from rocm_wheels.models import project, project_names
-from rocm_wheels.pipeline import estimates, run_record
+from rocm_wheels.pipeline import estimates, machine, run_record
 
 GIB = 1 << 30
 LARGE = machine.MachineResources(64, 512 * GIB, 500 * GIB)

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from rocm_wheels.core import errors, forks, process
+from rocm_wheels.core import errors, process
+from rocm_wheels.pipeline import forks
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks are made on Linux alone")
 
@@ -50,7 +51,9 @@ def server() -> Iterator[forks.ForkServer]:
 
 def run(server: forks.ForkServer, *words: str, **env: str) -> tuple[int, list[str]]:
     lines: list[str] = []
-    ended = process.run_command(["work", *words], env=env, on_line=lines.append, check=None, server=server)
+    ended = process.run_command(
+        ["work", *words], env=env, on_line=lines.append, check=None, start=server.start
+    )
     return ended.returncode, lines
 
 
@@ -101,7 +104,7 @@ def test_an_end_that_nobody_could_tell_is_a_signal(server: forks.ForkServer) -> 
 def test_a_time_that_is_over_ends_all_of_it(server: forks.ForkServer) -> None:
     with pytest.raises(errors.BuildError, match="was stopped after"):
         process.run_command(
-            ["work", "sleep"], env={"PATH": os.environ["PATH"]}, timeout=0.5, check=None, server=server
+            ["work", "sleep"], env={"PATH": os.environ["PATH"]}, timeout=0.5, check=None, start=server.start
         )
 
 
@@ -158,7 +161,7 @@ def test_nothing_is_forked_beside_threads() -> None:
 
 def test_it_ends_with_who_started_it() -> None:
     script = (
-        "import os, sys; from rocm_wheels.core import forks\n"
+        "import os, sys; from rocm_wheels.pipeline import forks\n"
         "server = forks.start_fork_server(lambda *_: __import__('time').sleep(600))\n"
         "child = server.start(['x'], {}); print(server.pid, child.pid, flush=True); sys.stdin.read()\n"
     )

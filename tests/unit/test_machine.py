@@ -13,7 +13,8 @@ import psutil
 import pytest
 
 from rocm_wheels.cli import evidence
-from rocm_wheels.core import errors, machine
+from rocm_wheels.core import errors, user_folders
+from rocm_wheels.pipeline import machine
 
 GIB = 1 << 30
 SCOPE = "docker-1f1d6e2d4940ddac13abd421a2617992bf89f0e0f9a902ed58278c5f843e9ae7.scope"
@@ -133,7 +134,7 @@ def test_without_proc_it_says_so(tmp_path: Path) -> None:
 def test_memory_of_other_systems(monkeypatch: pytest.MonkeyPatch) -> None:
     memory = psutil.virtual_memory()
     monkeypatch.setattr("psutil.virtual_memory", lambda: memory)
-    monkeypatch.setattr("rocm_wheels.core.machine.sys.platform", "darwin")
+    monkeypatch.setattr("rocm_wheels.pipeline.machine.sys.platform", "darwin")
     resources = machine.measure_machine({}, root=Path("/nowhere"), affinity=16)
     assert (resources.memory, resources.free_memory) == (memory.total, memory.available)
 
@@ -167,8 +168,8 @@ def test_a_number_without_a_name_is_no_bug(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr("pwd.getpwuid", know_nobody)
     monkeypatch.setattr("os.getuid", lambda: 1234)
-    assert machine.find_user_name({}) == "user1234"
-    assert machine.find_user_name({"USER": "ada"}) == "ada"
+    assert user_folders.find_user_name({}) == "user1234"
+    assert user_folders.find_user_name({"USER": "ada"}) == "ada"
     for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
         monkeypatch.delenv(name, raising=False)
     assert evidence.name_user_and_host().startswith("user1234@")  # who changes a channel

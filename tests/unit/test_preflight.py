@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 from runs import finish, make_facts, settled
 
-from rocm_wheels.core import errors, machine
+from rocm_wheels.core import errors
 from rocm_wheels.models.project import load_project
-from rocm_wheels.pipeline import estimates, preflight
+from rocm_wheels.pipeline import estimates, machine, preflight
 from rocm_wheels.pipeline.facts import Facts
 from rocm_wheels.pipeline.plan import PlannedRun
 from rocm_wheels.pipeline.step import Plan, make_steps

@@ -18,9 +18,9 @@ from zlib import crc32
 from projects import TAG, World
 
 from rocm_wheels.compile import build_request, sdk_tree
-from rocm_wheels.core import machine, process
+from rocm_wheels.core import process
 from rocm_wheels.models import project, project_names
-from rocm_wheels.pipeline import build_environment, plan, run_record
+from rocm_wheels.pipeline import build_environment, machine, plan, run_record
 from rocm_wheels.pipeline.facts import DoneStep, Facts, PythonFacts, TreeFacts
 from rocm_wheels.pipeline.outputs import StepStamp
 from rocm_wheels.pipeline.request import SdkRequest, WheelsRequest

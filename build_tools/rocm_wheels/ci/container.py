@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from rocm_wheels.core import errors, log, machine, process, shell, tables
+from rocm_wheels.core import errors, installation, log, process, shell, tables, user_folders
 from rocm_wheels.models import ci, project_names
 
 EngineName = Literal["docker", "podman"]
@@ -429,8 +429,8 @@ def _list_variables(box: Container, env: Mapping[str, str], certificates: Iterab
     passed = [*_PROXY_VARIABLES, *certificates, *_STYLE_VARIABLES]
     words = {name: name for name in passed if env.get(name) and (box.tty or name != "TERM")}
     values = {name: str(box.cache / folder) for name, folder in _CACHE_FOLDERS.items()}
-    values |= dict.fromkeys(("USER", "LOGNAME"), machine.find_user_name(env))
-    values[machine.IMAGE_VARIABLE] = box.image.reference  # statements of wheels name it
+    values |= dict.fromkeys(("USER", "LOGNAME"), user_folders.find_user_name(env))
+    values[installation.IMAGE_VARIABLE] = box.image.reference  # statements of wheels name it
     if box.clone is not None:  # what rocm-wheels of our images is started from
         values["ROCM_WHEELS_CHECKOUT"] = str(box.clone)
     words |= {name: f"{name}={value}" for name, value in values.items()}

@@ -16,19 +16,12 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO, cast
 
 import click
 
-from rocm_wheels.core import (
-    environment_numbers,
-    errors,
-    forks,
-    installation,
-    log,
-    progress,
-    shell,
-    user_folders,
-)
+from rocm_wheels.core import environment_numbers, errors, installation, log, progress, shell, user_folders
 
 if TYPE_CHECKING:
     from types import FrameType
+
+    from rocm_wheels.pipeline import forks
 
 INTERRUPTED = 130
 PIPE_CLOSED = 141  # as a shell says of a program that SIGPIPE has ended
@@ -217,6 +210,7 @@ def serve_forks() -> Iterator[forks.ForkServer | None]:
     There is no server where forks cannot be; commands are started as programs then.
     """
     from rocm_wheels.cli import main
+    from rocm_wheels.pipeline import forks
 
     def run(words: list[str], env: dict[str, str]) -> int:
         os.environ.clear()

@@ -18,7 +18,7 @@ from rocm_wheels.cli import boundary, catalogue
 from rocm_wheels.cli.command import command, group, option
 from rocm_wheels.cli.options import GivenPath
 from rocm_wheels.cli.output import format_facts, print_result
-from rocm_wheels.core import errors, machine, tables
+from rocm_wheels.core import errors, tables, user_folders
 from rocm_wheels.core.log import log_warning
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def current_time() -> datetime:
 
 def name_user_and_host() -> str:
     """Return who changes a channel, as it will say: the user, and the machine."""
-    return f"{machine.find_user_name(boundary.read_environment())}@{platform.node() or 'unknown'}"
+    return f"{user_folders.find_user_name(boundary.read_environment())}@{platform.node() or 'unknown'}"
 
 
 def describe_origin(command: str) -> dict[str, str]:
@@ -328,7 +328,7 @@ def make_submission(document: wheel_set.SetDocument) -> EvidenceSubmission:
     env = boundary.read_environment()
     return EvidenceSubmission(
         document=document,
-        by=env.get("GITHUB_ACTOR") or machine.find_user_name(env),
+        by=env.get("GITHUB_ACTOR") or user_folders.find_user_name(env),
         added=current_time(),
         here=platform.node() or "unknown",
     )

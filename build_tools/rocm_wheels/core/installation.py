@@ -28,6 +28,7 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "s3": ("botocore",),
     "sigstore": ("sigstore",),
 }
+IMAGE_VARIABLE = "ROCM_WHEELS_IMAGE"  # in a container: the image that it was started from
 _STORE_EXTRAS = {"s3", "sigstore"}  # what the environment of a clone has with `setup --store` alone
 _CLONE = Path(__file__).resolve().parents[3]  # where we run from a clone
 _PIPX_FILE = "pipx_metadata.json"

@@ -34,9 +34,9 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import IO, TypeAlias
+from typing import IO, Protocol
 
-from rocm_wheels.core import errors, forks, log, shell, tables
+from rocm_wheels.core import errors, log, shell, tables
 
 _PATIENCE_SECONDS = 10.0
 
@@ -191,9 +191,28 @@ _LINE_ENDS = re.compile(rb"(\n|\r(?=[^\n]))")  # a last \r waits for the byte th
 _WINDOWS = sys.platform == "win32"
 _GRACE_SECONDS = 5.0
 
-_Child: TypeAlias = "subprocess.Popen[bytes] | forks.Fork"
 
-_running: set[_Child] = set()
+class Child(Protocol):
+    """A process that was started: a program, or what does the same for ``run_command``."""
+
+    @property
+    def pid(self) -> int:
+        """Its number, which is that of its group and session, too."""
+
+    @property
+    def stdout(self) -> IO[bytes] | None:
+        """What it prints."""
+
+    def poll(self) -> int | None:
+        """Return its exit code, negative for a signal, or ``None`` while it is at work."""
+
+    def wait(self) -> int:
+        """Wait for its end, and return the exit code."""
+
+
+StartChild = Callable[[Sequence[str], Mapping[str, str]], Child]  # words and environment → a process
+
+_running: set[Child] = set()
 
 
 @dataclass(frozen=True)
@@ -218,7 +237,7 @@ def run_command(
     description: str | None = None,
     tip: str | None = None,
     on_start: Callable[[int], None] | None = None,
-    server: forks.ForkServer | None = None,
+    start: StartChild | None = None,
 ) -> FinishedProcess:
     """Run a program, stdout and stderr together; each line goes to ``on_line`` and, appended, to ``log``.
 
@@ -226,11 +245,11 @@ def run_command(
     returned when ``check`` is ``None``. The program is ended after ``timeout`` seconds, and when it has
     printed nothing for ``silence`` seconds; that is watched until ``ends_silence`` says yes to a line.
     Standard input is closed. What a program draws over (up to a carriage return) goes to ``on_line`` alone.
-    ``on_start`` is told the number of the process. With a ``server`` that process is forked, not a program.
+    ``on_start`` is told the number of the process. ``start`` starts another process than a program.
     """
     name, error = description or f"`{shell.format_command(argv)}`", check or errors.BuildError
     secrets, begin, tail = shell.find_secrets(env), time.monotonic(), deque[str](maxlen=TAIL_LINES)
-    child = _start_process(argv, env=env, cwd=cwd, error=error, name=name, server=server)
+    child = _start_process(argv, env=env, cwd=cwd, error=error, name=name, start=start)
     with contextlib.ExitStack() as stack:
         watch = stack.enter_context(_watch_process(child, timeout, silence))
         assert child.stdout is not None
@@ -326,7 +345,7 @@ def capture_output(
     if child.returncode:
         printed = shell.hide_secrets((err or out).decode("utf-8", "replace"), shell.find_secrets(env))
         raise _make_failure(check, name, child.returncode, printed.splitlines(), tip)
-    return out.decode("utf-8", "surrogateescape").removesuffix("\n").removesuffix("\r")
+    return str(out, "utf-8", "surrogateescape").removesuffix("\n").removesuffix("\r")
 
 
 def run_on_terminal(
@@ -357,7 +376,7 @@ def run_on_terminal(
         _forget_process(child)
 
 
-def end_process_tree(child: _Child) -> None:
+def end_process_tree(child: Child) -> None:
     """End a program and everything that it started: first politely, after 5 seconds by force."""
     if child.poll() is not None and _WINDOWS:
         return
@@ -397,12 +416,12 @@ def end_all_processes() -> None:
             list(pool.map(end_process_tree, children))
 
 
-def _forget_process(child: _Child) -> None:
+def _forget_process(child: Child) -> None:
     note_ended_group(child.pid)
     _running.discard(child)
 
 
-def _wait_for_group(child: _Child, seconds: float) -> bool:
+def _wait_for_group(child: Child, seconds: float) -> bool:
     """Wait until no process of a group is alive; the first may be gone long before the last."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -418,7 +437,7 @@ class _Watch:
     ``fired`` is what it was ended after, else "".
     """
 
-    def __init__(self, child: _Child, timeout: float | None, silence: float | None) -> None:
+    def __init__(self, child: Child, timeout: float | None, silence: float | None) -> None:
         self.child, self.timeout, self.silence = child, timeout, silence
         self.fired = ""
         self.over = threading.Event()
@@ -446,7 +465,7 @@ class _Watch:
 
 
 @contextmanager
-def _watch_process(child: _Child, timeout: float | None, silence: float | None) -> Iterator[_Watch]:
+def _watch_process(child: Child, timeout: float | None, silence: float | None) -> Iterator[_Watch]:
     """Be with a process tree until its end, and end it when something goes wrong, or takes too long."""
     watch = _Watch(child, timeout, silence)
     thread = threading.Thread(target=watch.run, daemon=True)
@@ -474,8 +493,8 @@ def _start_process(
     stderr: int = subprocess.STDOUT,
     stdin: bool = False,
     attached: bool = False,
-    server: forks.ForkServer | None = None,
-) -> _Child:
+    start: StartChild | None = None,
+) -> Child:
     """Start a process, unless everything is being ended, and note it where groups are noted.
 
     ``attached``: on our own terminal and in our own group; else it leads a group, and prints into pipes.
@@ -486,10 +505,10 @@ def _start_process(
         line = shell.format_command(argv, cwd=cwd)
         log.log_detail(shell.hide_secrets(f"$ {line}", shell.find_secrets(env)))
     words = [os.fspath(word) for word in argv]
-    child: _Child
+    child: Child
     try:
-        if server is not None:
-            child = server.start(words, env)
+        if start is not None:
+            child = start(words, env)
         else:
             pipe = None if attached else subprocess.PIPE
             child = subprocess.Popen(

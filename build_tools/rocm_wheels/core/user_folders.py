@@ -1,4 +1,4 @@
-"""Find the folders that a user has for what programs keep: of ours, the cache and the state.
+"""Tell who the user is, and find the folders of what programs keep for one: of ours, cache and state.
 
 The rules are those of the XDG Base Directory Specification, in which a relative path is none; on Windows
 both lie below ``%LOCALAPPDATA%``.
@@ -6,6 +6,8 @@ both lie below ``%LOCALAPPDATA%``.
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -30,3 +32,14 @@ def _find_user_folder(
         return configured / "rocm-wheels"
     home = Path(env["HOME"]) if env.get("HOME") else Path.home()
     return home / below_home / "rocm-wheels"
+
+
+def find_user_name(env: Mapping[str, str]) -> str:
+    """Return the name of whoever runs this; of a number without one, as in containers, ``user1000``."""
+    try:
+        import pwd
+
+        return pwd.getpwuid(os.getuid()).pw_name
+    except (ImportError, KeyError):  # Windows has variables
+        name = env.get("USER") or env.get("USERNAME")
+        return name or (f"user{os.getuid()}" if sys.platform != "win32" else "unknown")

@@ -21,9 +21,9 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from rocm_wheels.core import errors, files, installation, machine, shell, workspace
+from rocm_wheels.core import errors, files, installation, shell, workspace
 from rocm_wheels.models import project
-from rocm_wheels.pipeline import estimates
+from rocm_wheels.pipeline import estimates, machine
 from rocm_wheels.pipeline.plan import PlanFile, write_plan
 from rocm_wheels.pipeline.step import COMPILING_KINDS, PACKAGING_KINDS, TEST_KINDS, Step
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from rocm_wheels import __version__
 from rocm_wheels.compile import build_trees, variables
-from rocm_wheels.core import machine, shell
+from rocm_wheels.core import installation, shell
 from rocm_wheels.sdk import resolve_packages
 from rocm_wheels.wheels import sbom, statement
 
@@ -150,7 +150,7 @@ def _list_dependencies(
     for name, sha256 in build_trees.hash_compilers(planned.environment).items():
         yield {"name": name, "digest": {"sha256": sha256}}
     # of the image of a container, the registry may be somebody's own
-    if image := _IMAGE.fullmatch(step_run.facts.env.get(machine.IMAGE_VARIABLE, "")):
+    if image := _IMAGE.fullmatch(step_run.facts.env.get(installation.IMAGE_VARIABLE, "")):
         digests = _drop_unknown({"sha256": image["sha256"]})
         yield _drop_unknown({"name": image["name"], "uri": f"docker:{image['name']}", "digest": digests})
 

@@ -21,13 +21,14 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 from rocm_wheels.compile import variables
-from rocm_wheels.core import environment_numbers, errors, files, forks, process, progress
+from rocm_wheels.core import environment_numbers, errors, files, process, progress
 from rocm_wheels.core.files import write_json_file
 from rocm_wheels.sources import checkout_state
 from rocm_wheels.sources.git import Git, disable_private_filters
 
 if TYPE_CHECKING:
     from rocm_wheels.models.project import Project
+    from rocm_wheels.pipeline import forks
     from rocm_wheels.pipeline.request import WheelsRequest
 
 _NOTE_FORMAT = 2

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rocm_wheels.core import tables
-from rocm_wheels.core.machine import MachineResources, count_compile_jobs
 from rocm_wheels.models import estimates
 from rocm_wheels.models.project import get_step_costs
 from rocm_wheels.pipeline import run_record
+from rocm_wheels.pipeline.machine import MachineResources, count_compile_jobs
 
 _MAX_RUNS = 60  # the newest ones
 _MAX_SAMPLES = 5  # of them, in which a step was done; the longest counts, for the others may have gone on

@@ -14,11 +14,11 @@ from rocm_wheels.compile import cache_trust, compiler_cache
 from rocm_wheels.compile.hooks import triton
 from rocm_wheels.core import errors, log, parallel
 from rocm_wheels.core.files import hash_file
-from rocm_wheels.core.machine import MachineResources, measure_machine
 from rocm_wheels.core.workspace import Workspace
 from rocm_wheels.models import lock, release_lines, torch_features, versions
 from rocm_wheels.models.project import Project
 from rocm_wheels.pipeline import build_environment, estimates, outputs, provided_wheels, source_checks
+from rocm_wheels.pipeline.machine import MachineResources, measure_machine
 from rocm_wheels.pipeline.request import SdkRequest, WheelsRequest
 from rocm_wheels.sdk import rocm_sdk
 from rocm_wheels.sdk.build_environment import BuildEnvironment, check_environment, query_python_version

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field, replace
 from graphlib import TopologicalSorter
 from pathlib import Path
 
-from rocm_wheels.core import environment_numbers, errors, forks, machine, process
-from rocm_wheels.pipeline import planner, run_record, run_step, status
+from rocm_wheels.core import environment_numbers, errors, process
+from rocm_wheels.pipeline import forks, machine, planner, run_record, run_step, status
 from rocm_wheels.pipeline.facts import Facts
 from rocm_wheels.pipeline.plan import settle_step
 from rocm_wheels.pipeline.step import COMPILING_KINDS, PACKAGING_KINDS, TEST_KINDS, Step
@@ -239,7 +239,7 @@ class LocalExecutor:
                 check=None,
                 description=step.id,
                 on_start=on_start,
-                server=self.options.server,
+                start=self.options.server.start if self.options.server is not None else None,
             ).returncode
         if code:
             self._end_orphans(step.id)

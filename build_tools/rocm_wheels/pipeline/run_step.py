@@ -22,11 +22,11 @@ from rocm_wheels import __version__
 from rocm_wheels.core import environment_numbers, errors, files, process, shell, tables
 from rocm_wheels.core.installation import get_own_command
 from rocm_wheels.core.log import log_note
-from rocm_wheels.core.machine import MachineResources, count_compile_jobs, measure_machine
 from rocm_wheels.core.workspace import Workspace
 from rocm_wheels.models.project import load_project
 from rocm_wheels.pipeline import estimates, outputs, run_record, source_checks, status, step_kinds, step_run
 from rocm_wheels.pipeline.facts import Facts, gather_facts, gather_trees
+from rocm_wheels.pipeline.machine import MachineResources, count_compile_jobs, measure_machine
 from rocm_wheels.pipeline.plan import PlanFile, clean_environment, settle_step
 from rocm_wheels.pipeline.planner import Planner, make_comparable_stamp
 from rocm_wheels.pipeline.request import select_projects

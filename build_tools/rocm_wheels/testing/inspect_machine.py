@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from rocm_wheels.core import machine
+from rocm_wheels.core import installation
 from rocm_wheels.gpus.gpu import Gpu, Hardware
 from rocm_wheels.models import tested_machine
 
@@ -44,7 +44,7 @@ def inspect_machine(
         rocm=_cut(rocm or next((installed.version for installed in hardware.rocm), "")),
         cpu=_cut(cpu.get("model name", "") if first_cpu else platform.processor()),
         cpu_features=tuple(map(_cut, features[:_MOST_WORDS])),
-        image=_cut(env.get(machine.IMAGE_VARIABLE, "")),
+        image=_cut(env.get(installation.IMAGE_VARIABLE, "")),
         gpus=tuple(_inspect_gpu(gpu, root) for gpu in amd_gpus[:_MOST_GPUS]),
     )
 

@@ -6,7 +6,8 @@ import tempfile
 from pathlib import Path
 
 from rocm_wheels.compile import sdk_tree
-from rocm_wheels.core import errors, log, machine
+from rocm_wheels.core import errors, log
+from rocm_wheels.pipeline import machine
 from rocm_wheels.pipeline.planner import Planner, decide_verdict
 from rocm_wheels.pipeline.step import Step
 from rocm_wheels.pipeline.step_run import StepRun

@@ -18,8 +18,6 @@ from typing import NamedTuple
 
 from rocm_wheels.core import errors, tables
 
-IMAGE_VARIABLE = "ROCM_WHEELS_IMAGE"  # in a container: the image that it was started from
-
 
 class _Limit(NamedTuple):
     """A limit of one group: ``amount`` of CPUs or bytes, how much of it is ``free``, and where it is set."""
@@ -27,17 +25,6 @@ class _Limit(NamedTuple):
     amount: float
     free: float
     where: str
-
-
-def find_user_name(env: Mapping[str, str]) -> str:
-    """Return the name of whoever runs this; of a number without one, as in containers, ``user1000``."""
-    try:
-        import pwd
-
-        return pwd.getpwuid(os.getuid()).pw_name
-    except (ImportError, KeyError):  # Windows has variables
-        name = env.get("USER") or env.get("USERNAME")
-        return name or (f"user{os.getuid()}" if sys.platform != "win32" else "unknown")
 
 
 def _read_limits(root: Path) -> tuple[list[_Limit], list[_Limit]]:
