@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from rocm_wheels.core import errors, files, log, process, retry, shell, tables
@@ -27,9 +27,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Validators:
-    """What a server says by which a file is known again: ETag and Last-Modified ("" for none), its size."""
+class _PartState:
+    """Of which URL a part is, by its fingerprint, and what the server said by which the file is known again.
 
+    ETag and Last-Modified are "" for none.
+    """
+
+    url: str
     etag: str = ""
     modified: str = ""
     size: int | None = None
@@ -47,6 +51,7 @@ def fingerprint_of_url(url: str) -> str:
 
 
 _PIECE_SIZE = 1 << 20
+_STATE_HEADERS = ("ETag", "Last-Modified", "Content-Length")
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-\d+/(\d+|\*)")
 _DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _TIPS_BY_STATUS = {
@@ -81,40 +86,31 @@ class DownloadPolicy(retry.RetryPolicy):
 
 @dataclass(frozen=True)
 class DownloadedFile:
-    """A whole file, its digest (hex), and what the server said of it."""
+    """A whole file and its digest (hex)."""
 
     path: Path
     sha256: str
-    validators: Validators
 
 
+@dataclass
 class FileDownload:
     """One file under way in a folder of its own, which nobody else works in.
 
     Its failures are of the class ``error``; ``option`` is the one that names a folder on another disk.
     """
 
-    def __init__(
-        self,
-        target: DownloadTarget,
-        folder: Path,
-        session: requests.Session,
-        report_bytes: ReportBytes,
-        policy: DownloadPolicy,
-        *,
-        error: type[errors.RocmWheelsError] = errors.HostError,
-        option: str = "--cache-dir",
-    ) -> None:
-        self._error = error
-        self._option = option
-        self._target = target
-        self._session = session
-        self._report_bytes = report_bytes
-        self._policy = policy
-        self._part = folder / "part"
-        self._state = folder / "state.json"
+    target: DownloadTarget
+    folder: Path
+    session: requests.Session
+    report_bytes: ReportBytes
+    policy: DownloadPolicy
+    error: type[errors.RocmWheelsError] = errors.HostError
+    option: str = "--cache-dir"
+
+    def __post_init__(self) -> None:
+        self._part, self._state_file = self.folder / "part", self.folder / "state.json"
         self._hasher, self._hashed = hashlib.sha256(), 0  # of so many bytes of the part, while they come
-        self._shown = shell.hide_credentials(target.url)
+        self._shown = shell.hide_credentials(self.target.url)
 
     def run(self) -> DownloadedFile:
         """Fetch it whole; an error with what is kept when that cannot be."""
@@ -127,34 +123,34 @@ class FileDownload:
                 size_before = self._size
                 self._transfer()
                 digest = self._compute_digest()
-                if digest == self._target.sha256 or self._target.sha256 is None:
-                    return DownloadedFile(self._part, digest, self._read_validators())
+                if digest == self.target.sha256 or self.target.sha256 is None:
+                    return DownloadedFile(self._part, digest)
                 self._discard()
                 if not has_old_part:
-                    raise self._error(
-                        f"{self._shown} has the sha256 {digest}, and must have {self._target.sha256}",
+                    raise self.error(
+                        f"{self._shown} has the sha256 {digest}, and must have {self.target.sha256}",
                         tip="it was thrown away and nothing was installed; the server, or something on the"
                         " way to it, does not give out what was published",
                     )
                 has_old_part = False  # it may have been of another file
                 log.log_warning(
-                    f"{self._target.name}: what was there did not go with the rest; fetching it again"
+                    f"{self.target.name}: what was there did not go with the rest; fetching it again"
                 )
 
         def note_retry(failure: Exception, _failures: int, _seconds: float) -> None:
-            log.log_note(f"{self._target.name}: {failure}; trying again at {tables.format_size(self._size)}")
+            log.log_note(f"{self.target.name}: {failure}; trying again at {tables.format_size(self._size)}")
 
         try:
             return retry.run_with_retries(
                 attempt,
-                policy=self._policy,
+                policy=self.policy,
                 has_progressed=lambda: self._size > size_before,
                 on_retry=note_retry,
             )
         except retry.TransientError as cause:
             kept = tables.format_size(self._size)
-            raise self._error(
-                f"{self._shown}: {cause}, {self._policy.retries + 1} times without any progress",
+            raise self.error(
+                f"{self._shown}: {cause}, {self.policy.retries + 1} times without any progress",
                 tip=f"{kept} are kept; run the same command again later, it continues there",
             ) from None
 
@@ -167,21 +163,21 @@ class FileDownload:
         import requests
         from urllib3.exceptions import HTTPError
 
-        received, validators = self._size, self._read_validators()
-        if received and validators.size == received:
+        received, state = self._size, self._read_state()
+        if received and state.size == received:
             return
-        is_told_in_the_end = self._target.sha256 is not None and validators != Validators()
-        if received and not validators.strong and not is_told_in_the_end:
+        is_told_in_the_end = self.target.sha256 is not None and state != _PartState(state.url)
+        if received and not state.strong and not is_told_in_the_end:
             self._discard()
             received = 0
         headers = {"Accept-Encoding": "identity"}
         if received:
             headers["Range"] = f"bytes={received}-"
-            if validators.strong:
-                headers["If-Range"] = validators.strong
+            if state.strong:
+                headers["If-Range"] = state.strong
         try:
-            with self._session.get(
-                self._target.url, headers=headers, stream=True, timeout=(self._policy.silence,) * 2
+            with self.session.get(
+                self.target.url, headers=headers, stream=True, timeout=(self.policy.silence,) * 2
             ) as answer:
                 if self._begin_body(answer, received):
                     self._receive_body(answer)
@@ -190,7 +186,7 @@ class FileDownload:
         except OSError as cause:
             if cause.errno is not None:  # of the disk
                 raise
-            raise self._error(
+            raise self.error(
                 f"{self._shown}: {describe_failure(cause)}", tip="name a file that is there, or unset it"
             ) from None
 
@@ -207,26 +203,26 @@ class FileDownload:
             missing = f"the rest of the {tables.format_size(received)} that are here"
             raise retry.TransientError(f"the server has not {missing}")
         if status == 206:
-            match, size = _CONTENT_RANGE.fullmatch(span), self._read_validators().size
+            match, size = _CONTENT_RANGE.fullmatch(span), self._read_state().size
             if match is not None and int(match[1]) == received and match[2] in ("*", str(size)):
                 return True
             self._discard()
             raise retry.TransientError("the server sent another range than requested")
         if status != 200:
-            raise self._error(f"{self._shown}: the server answers {status}", tip=_TIPS_BY_STATUS.get(status))
+            raise self.error(f"{self._shown}: the server answers {status}", tip=_TIPS_BY_STATUS.get(status))
         if received:
             log.log_note(
-                f"{self._target.name}: the server sends no parts, or has another file: from the start"
+                f"{self.target.name}: the server sends no parts, or has another file: from the start"
             )
         self._discard()
-        length = answer.headers.get("Content-Length", "")
-        etag, modified = answer.headers.get("ETag", ""), answer.headers.get("Last-Modified", "")
-        self._write_validators(Validators(etag, modified, int(length) if length.isdigit() else None))
+        etag, modified, length = (answer.headers.get(name, "") for name in _STATE_HEADERS)
+        size = int(length) if length.isdigit() else None
+        self._write_state(_PartState(fingerprint_of_url(self.target.url), etag, modified, size))
         return True
 
     def _receive_body(self, answer: requests.Response) -> None:
-        validators = self._read_validators()
-        size = validators.size
+        state = self._read_state()
+        size = state.size
         with open(self._part, "ab", buffering=0) as file:
             received = file.tell()
             for piece in answer.raw.stream(_PIECE_SIZE, decode_content=False):
@@ -238,7 +234,7 @@ class FileDownload:
                 except OSError as cause:
                     raise self._explain_disk_failure(cause, size) from cause
                 received += len(piece)
-                self._report_bytes(received, size)
+                self.report_bytes(received, size)
             os.fsync(file.fileno())
         if size is not None and received < size:
             raise retry.TransientError(
@@ -247,27 +243,26 @@ class FileDownload:
         if size is not None and received > size:
             self._discard()
             raise retry.TransientError("the server sent more than it announced")
-        self._write_validators(replace(validators, size=received))
+        self._write_state(replace(state, size=received))
 
-    def _read_validators(self) -> Validators:
+    def _read_state(self) -> _PartState:
         """Return what the server said of the part; nothing when it is of another URL, or cannot be read."""
+        url = fingerprint_of_url(self.target.url)
         try:
-            state: dict[str, Any] = json.loads(self._state.read_text(encoding="utf-8"))
-            if state.pop("url") == fingerprint_of_url(self._target.url):
-                return Validators(**state)
-            # another mirror of the same file: only the size holds
-            return Validators(size=state["size"] if self._target.sha256 is not None else None)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            return Validators()
+            state = _PartState(**json.loads(self._state_file.read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError):
+            return _PartState(url)
+        if state.url == url:
+            return state
+        # another mirror of the same file: only the size holds
+        return _PartState(url, size=state.size if self.target.sha256 is not None else None)
 
-    def _write_validators(self, validators: Validators) -> None:
-        files.write_json_file(
-            self._state, {**asdict(validators), "url": fingerprint_of_url(self._target.url)}
-        )
+    def _write_state(self, state: _PartState) -> None:
+        files.write_json_file(self._state_file, asdict(state))
 
     def _discard(self) -> None:
         self._part.unlink(missing_ok=True)
-        self._state.unlink(missing_ok=True)
+        self._state_file.unlink(missing_ok=True)
         self._hasher, self._hashed = hashlib.sha256(), 0
 
     def _hash_piece(self, piece: bytes, position: int) -> None:
@@ -291,10 +286,10 @@ class FileDownload:
             failure.filename = str(self._part)
             return failure
         kept = f"{tables.format_size(self._size)} of {tables.format_size(size)} are kept in {self._part}"
-        return self._error(
-            f"{self._target.name}: the disk is full; {kept}",
+        return self.error(
+            f"{self.target.name}: the disk is full; {kept}",
             tip="free some space and run the same command again, it continues from there; or name a folder on"
-            f" another disk with {self._option}",
+            f" another disk with {self.option}",
         )
 
 
