@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import base64
 import re
+import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rocm_wheels.core import errors, process
 
@@ -76,13 +77,10 @@ def sign_content(content: bytes, key: Path, namespace: str, env: Mapping[str, st
     Ed25519 key, or ssh-keygen cannot sign with it.
     """
     public_key = read_public_key(key, env)
-    argv: list[str | Path] = [_find_ssh_keygen(env), "-Y", "sign", "-q", "-n", namespace, "-f", key]
-    text = process.capture_output(
-        argv,
-        env=_forbid_prompts(env),
+    text = _run_ssh_keygen(
+        ["-Y", "sign", "-q", "-n", namespace, "-f", key],
+        env,
         stdin=content,
-        check=errors.UsageError,
-        timeout=_SIGNING_SECONDS,
         description=f"signing with {key}",
         tip="a key with a passphrase must be held by an agent: ssh-add KEY",
     )
@@ -102,8 +100,7 @@ def make_key(key: Path, comment: str, env: Mapping[str, str]) -> None:
     if key.exists() or key.with_name(f"{key.name}.pub").exists():
         raise errors.UsageError(f"{key} is there already", tip="a key is never replaced: name another file")
     key.parent.mkdir(parents=True, exist_ok=True)
-    words = ["-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", str(key)]
-    process.capture_output([_find_ssh_keygen(env), *words], env=_forbid_prompts(env))
+    _run_ssh_keygen(["-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", key], env)
 
 
 def read_public_key(key: Path, env: Mapping[str, str]) -> str:
@@ -113,29 +110,21 @@ def read_public_key(key: Path, env: Mapping[str, str]) -> str:
     """
     if not key.is_file():
         raise errors.UsageError(f"there is no key {key}", tip=MAKE_KEY_TIP)
-    text = _read_public_key(key, _find_ssh_keygen(env), env)
+    text = key.read_text(encoding="utf-8", errors="replace")
+    public_path = Path(f"{key}.pub")
+    if not PUBLIC_KEY_PATTERN.match(text) and public_path.is_file():
+        text = public_path.read_text(encoding="utf-8", errors="replace")
+    elif not PUBLIC_KEY_PATTERN.match(text):
+        text = _run_ssh_keygen(
+            ["-y", "-f", key],
+            env,
+            description=f"reading {key}",
+            tip="a key with a passphrase needs an agent that holds it, and its public key beside it: KEY.pub",
+        )
     match = PUBLIC_KEY_PATTERN.match(text)
     if match is None or not is_public_key(text):
         raise errors.UsageError(f"{key} is not an Ed25519 key", tip=MAKE_KEY_TIP)
     return match[0]
-
-
-def _read_public_key(key: Path, program: str, env: Mapping[str, str]) -> str:
-    """Return the public key of a file: what is in it, or beside it, or what the private key says."""
-    content = key.read_text(encoding="utf-8", errors="replace")
-    public_path = Path(f"{key}.pub")
-    if PUBLIC_KEY_PATTERN.match(content):
-        return content
-    if public_path.is_file():
-        return public_path.read_text(encoding="utf-8", errors="replace")
-    return process.capture_output(
-        [program, "-y", "-f", key],
-        env=_forbid_prompts(env),
-        check=errors.UsageError,
-        timeout=_SIGNING_SECONDS,
-        description=f"reading {key}",
-        tip="a key with a passphrase needs an agent that holds it, and its public key beside it: KEY.pub",
-    )
 
 
 def is_signature_of(signature: SshSignature, content: bytes, namespace: str, env: Mapping[str, str]) -> bool:
@@ -145,17 +134,24 @@ def is_signature_of(signature: SshSignature, content: bytes, namespace: str, env
     """
     if not PUBLIC_KEY_PATTERN.fullmatch(signature.public_key):
         return False
-    program = _find_ssh_keygen(env)
     with tempfile.TemporaryDirectory(prefix="rocm-wheels-signature-") as folder:
         allowed, value = Path(folder, "allowed"), Path(folder, "signature")
         allowed.write_text(f'signer namespaces="{namespace}" {signature.public_key}\n', encoding="utf-8")
         value.write_text(signature.text, encoding="utf-8")
-        verify: list[str | Path] = [program, "-Y", "verify", "-f", allowed, "-I", "signer"]
-        argv = [*verify, "-n", namespace, "-s", value]
+        words: list[str | Path] = [
+            "-Y",
+            "verify",
+            "-f",
+            allowed,
+            "-I",
+            "signer",
+            "-n",
+            namespace,
+            "-s",
+            value,
+        ]
         try:
-            process.capture_output(
-                argv, env=env, stdin=content, check=_SignatureRefusedError, timeout=_SIGNING_SECONDS
-            )
+            _run_ssh_keygen(words, env, stdin=content, check=_SignatureRefusedError)
         except _SignatureRefusedError:
             return False
     return True
@@ -165,18 +161,17 @@ class _SignatureRefusedError(errors.DataError):
     """ssh-keygen does not take the signature."""
 
 
-def _forbid_prompts(env: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment in which nobody is asked for a passphrase: an agent holds such keys."""
-    return {**env, "SSH_ASKPASS_REQUIRE": "force", "SSH_ASKPASS": "false", "DISPLAY": ""}
+def _run_ssh_keygen(words: Sequence[str | Path], env: Mapping[str, str], **options: Any) -> str:
+    """Return what ssh-keygen prints, run with options of ``capture_output``.
 
-
-def _find_ssh_keygen(env: Mapping[str, str]) -> str:
-    import shutil
-
-    path = shutil.which("ssh-keygen", path=env.get("PATH"))
-    if path is None:
+    Nobody is asked for a passphrase: an agent holds such keys.
+    """
+    program = shutil.which("ssh-keygen", path=env.get("PATH"))
+    if program is None:
         raise errors.UsageError(
             "signatures are made and checked by ssh-keygen, which is not installed",
             tip="install OpenSSH's client (Debian and Ubuntu: apt install openssh-client)",
         )
-    return path
+    quiet = {**env, "SSH_ASKPASS_REQUIRE": "force", "SSH_ASKPASS": "false", "DISPLAY": ""}
+    options = {"check": errors.UsageError, "timeout": _SIGNING_SECONDS, **options}
+    return process.capture_output([program, *words], env=quiet, **options)
