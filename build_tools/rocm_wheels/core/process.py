@@ -56,18 +56,6 @@ def note_groups_in(path: Path) -> Iterator[None]:
         path.unlink(missing_ok=True)
 
 
-def note_started_group(leader: int) -> None:
-    """Note a group, named by its leader (Linux; elsewhere none could be found again)."""
-    if _ledgers.get() and (start := get_process_start(leader)):
-        _write_to_ledgers(f"+{leader} {start}\n")
-
-
-def note_ended_group(leader: int) -> None:
-    """Note that a group is over; where the disk is full, its number tells as well."""
-    with suppress(OSError):
-        _write_to_ledgers(f"-{leader}\n")
-
-
 def end_leftover_groups(path: Path) -> list[int]:
     """End the groups noted in ``path`` that are still alive; return their processes."""
     try:
@@ -84,7 +72,8 @@ def end_leftover_groups(path: Path) -> list[int]:
     leaders = {leader for leader, start in noted.items() if _is_noted_group(leader, start)}
     processes = list_group_members(leaders)
     for pid in processes:
-        _kill_process(pid)
+        with suppress(ProcessLookupError):  # it ended by itself
+            os.kill(pid, signal.SIGKILL)
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while list_group_members(leaders) and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -145,20 +134,13 @@ def _is_noted_group(leader: int, noted: str) -> bool:
     return sys.platform == "linux" and noted.startswith(f"{_read_boot_id()} ")
 
 
-def _kill_process(pid: int) -> None:
-    try:
-        os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return  # it ended by itself
-
-
 def _write_to_ledgers(line: str) -> None:
     for path in _ledgers.get():
         try:
             with path.open("a", encoding="ascii") as file:
                 file.write(line)
         except OSError as failure:
-            failure.filename = failure.filename or str(path)  # writing does not say
+            errors.name_failed_file(failure, path)
             raise
 
 
@@ -417,7 +399,8 @@ def end_all_processes() -> None:
 
 
 def _forget_process(child: Child) -> None:
-    note_ended_group(child.pid)
+    with suppress(OSError):  # where the disk is full, the number of the group tells as well
+        _write_to_ledgers(f"-{child.pid}\n")
     _running.discard(child)
 
 
@@ -524,7 +507,9 @@ def _start_process(
         raise error(f"{name} could not be started") from cause
     _running.add(child)
     try:
-        note_started_group(child.pid)
+        # a group is named by its leader (Linux; elsewhere none could be found again)
+        if _ledgers.get() and (began := get_process_start(child.pid)):
+            _write_to_ledgers(f"+{child.pid} {began}\n")
     except BaseException:
         end_process_tree(child)
         _running.discard(child)

@@ -56,16 +56,11 @@ class RetryPolicy:
         return whole * (1 - self.jitter * (chance or random)())
 
 
-def is_transient_error(failure: Exception) -> bool:
-    """Tell whether a failure is a TransientError."""
-    return isinstance(failure, TransientError)
-
-
 def run_with_retries(
     work: Callable[[], ResultT],
     *,
     policy: RetryPolicy,
-    is_transient: Callable[[Exception], bool] = is_transient_error,
+    is_transient: Callable[[Exception], bool] = lambda failure: isinstance(failure, TransientError),
     has_progressed: Callable[[], bool] = lambda: False,
     on_retry: Callable[[Exception, int, float], None] = lambda *_: None,
 ) -> ResultT:
@@ -91,15 +86,10 @@ def run_with_retries(
 
 def parse_retry_after(text: str) -> float:
     """Return the seconds that a ``Retry-After`` asks for (RFC 9110: a number or a date), 0 for none."""
-    if text.strip().isdecimal():
-        return float(text)
-    from datetime import datetime, timezone
-    from email.utils import parsedate_to_datetime
+    from urllib3.exceptions import InvalidHeader
+    from urllib3.util import Retry
 
     try:
-        moment = parsedate_to_datetime(text)
-    except ValueError:
+        return Retry().parse_retry_after(text)
+    except InvalidHeader:
         return 0
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=timezone.utc)
-    return max(0.0, (moment - datetime.now(timezone.utc)).total_seconds())
