@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Generic, TypeVar
 
 from rocm_wheels.core import deflate, errors, files, tables
-from rocm_wheels.wheels import dist_info, zip_format
+from rocm_wheels.wheels import zip_format
 from rocm_wheels.wheels.hazards import find_archive_hazards
 
 MEMBER_HEAD_SIZE = 4096
@@ -134,8 +134,7 @@ class WheelArchive:
     """An open wheel.
 
     ``entries`` are all that its directory has, in that order, ``members`` the files among them; ``faults`` is
-    what is wrong with its layout, ``descriptor`` the open file. ``folding``: it may be unpacked where names
-    are compared without case.
+    what is wrong with its layout, ``descriptor`` the open file.
     """
 
     def __init__(self, path: Path, file: BinaryIO, layout: zip_format.ArchiveLayout, size: int) -> None:
@@ -144,7 +143,7 @@ class WheelArchive:
         self.entries = layout.entries
         self.members = [entry for entry in layout.entries if not entry.is_folder]
         self.faults = layout.faults
-        self.folding = _folds_names(path.name)
+
         self.descriptor = file.fileno()
         self._read_at = zip_format.make_reader(file)
         self._state = _get_file_state(file)
@@ -169,9 +168,7 @@ class WheelArchive:
         with opened as file:
             try:
                 size = file.seek(0, os.SEEK_END)
-                layout = zip_format.read_archive_layout(
-                    zip_format.make_reader(file), size, folding=_folds_names(path.name)
-                )
+                layout = zip_format.read_archive_layout(zip_format.make_reader(file), size)
             except (OSError, zip_format.UnreadableError) as cause:
                 fault, tip = "cut short or damaged", "build it, or fetch it, again"
                 if path.suffix != ".whl":
@@ -194,17 +191,13 @@ class WheelArchive:
         return unsound
 
     def _require_sound(self) -> None:
-        faults = list(
-            dict.fromkeys(f"{self.path}: {fault}" for fault in self.faults if not fault.is_repairable)
-        )
-        hazards = find_archive_hazards(self.entries, folding=self.folding)
-        faults += [f"{self.path}: {hazard.member}: {hazard.text}" for hazard in hazards]
+        texts = [str(fault) for fault in self.faults if not fault.is_repairable]
+        texts += [f"{hazard.member}: {hazard.text}" for hazard in find_archive_hazards(self.entries)]
+        faults = list(dict.fromkeys(texts))
         if len(faults) > _MOST_SHOWN:
-            faults[_MOST_SHOWN:] = [
-                f"{self.path}: {tables.format_count(len(faults) - _MOST_SHOWN, 'more fault')}"
-            ]
+            faults[_MOST_SHOWN:] = [tables.format_count(len(faults) - _MOST_SHOWN, "more fault")]
         if faults:
-            raise errors.DataError("\n".join(faults))
+            raise errors.DataError("\n".join(f"{self.path}: {fault}" for fault in faults))
 
     def require_unchanged(self) -> None:
         """Raise DataError when the file was written to since it was opened."""
@@ -334,12 +327,3 @@ def _hash_content(read_at: zip_format.ReadAt) -> str:
 def _get_file_state(file: BinaryIO) -> tuple[int, int]:
     status = os.fstat(file.fileno())
     return status.st_size, status.st_mtime_ns
-
-
-def _folds_names(file_name: str) -> bool:
-    """Tell whether a wheel may be unpacked where names are compared without case: not on Linux alone."""
-    try:
-        platforms = dist_info.split_wheel_name(file_name).platform.split(".")
-    except errors.DataError:
-        return True
-    return not all("linux" in platform for platform in platforms)

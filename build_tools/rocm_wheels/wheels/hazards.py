@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -74,26 +75,24 @@ def is_startup_file(member: str) -> bool:
 
 
 def find_hazards(
-    entries: Sequence[zip_format.ZipEntry], texts: Mapping[str, bytes], project: str, *, folding: bool
+    entries: Sequence[zip_format.ZipEntry], texts: Mapping[str, bytes], project: str
 ) -> list[Hazard]:
     """Return what is dangerous in a wheel of a project, in the order of ``HazardKind``.
 
-    ``texts`` are the contents of its dist-info files and of what ``is_startup_file`` names; ``folding`` as in
-    ``find_collisions``, which tells of the files then.
+    ``texts`` are the contents of its dist-info files and of what ``is_startup_file`` names.
     """
     files = [locate_installed(entry.name) for entry in entries if not entry.is_folder]
     return [
         *_find_startup_files(files, texts),
         *_find_environment_files(files, texts, project),
-        *find_archive_hazards(entries, folding=folding),
+        *find_archive_hazards(entries),
         *_find_bad_texts(texts),
     ]
 
 
-def find_archive_hazards(entries: Sequence[zip_format.ZipEntry], *, folding: bool) -> list[Hazard]:
+def find_archive_hazards(entries: Sequence[zip_format.ZipEntry]) -> list[Hazard]:
     """Return what is dangerous in an archive whatever its members hold: their types and names."""
-    names = [entry.name for entry in entries]
-    return [*_find_file_types(entries), *_find_colliding_names(names, folding=folding)]
+    return [*_find_file_types(entries), *_find_colliding_names(entry.name for entry in entries)]
 
 
 def _find_startup_files(files: Iterable[InstalledFile], texts: Mapping[str, bytes]) -> Iterator[Hazard]:
@@ -196,13 +195,7 @@ def _replaces_program(name: str, project: str) -> bool:
 
 
 def _find_bad_programs(texts: Mapping[str, bytes], project: str) -> Iterator[Hazard]:
-    for member, content in texts.items():
-        if not member.endswith(".dist-info/entry_points.txt"):
-            continue
-        try:
-            groups = parse_entry_points(content, name=member)
-        except errors.DataError:
-            continue  # told by its text
+    for member, groups in _iterate_entry_points(texts):
         for name in (name for group in SCRIPT_GROUPS for name in groups.get(group, ())):
             if not _PROGRAM_NAME.fullmatch(name):
                 yield Hazard(
@@ -266,33 +259,24 @@ def _find_file_types(entries: Iterable[zip_format.ZipEntry]) -> Iterator[Hazard]
             yield Hazard("file-types", "error", entry.name, text)
 
 
-_MOST_FOLDER_TEXT = 16 << 20
+def _fold_name(name: str) -> str:
+    """Return the one spelling of all names that are the same where case and Unicode forms do not count."""
+    if name.isascii():
+        return name.lower()
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
 
 
-def _may_collide(names: Sequence[str]) -> bool:
-    """Tell quickly whether two paths, folders included, may be one; nearly always they cannot."""
-    folders = {name.rstrip("/").rpartition("/")[0] for name in names}
-    if sum(len(folder) * folder.count("/") for folder in folders) > _MOST_FOLDER_TEXT:
-        return True
-    paths = {name.rstrip("/") for name in names} | folders
-    for folder in folders:
-        while (folder := folder.rpartition("/")[0]) not in paths:
-            paths.add(folder)
-    return not all(map(str.isascii, paths)) or len({path.lower() for path in paths}) < len(paths)
-
-
-def _find_colliding_names(names: Sequence[str], *, folding: bool) -> Iterator[Hazard]:
-    """Compare all folders, and the files, by what they are where case and Unicode forms do not count.
+def _find_colliding_names(names: Iterable[str]) -> Iterator[Hazard]:
+    """Compare folders and files by what they are on file systems of Windows and macOS.
 
     Folders form a tree of the parts of names: whole names of thousands of parts would be gigabytes.
     """
     tree: dict[tuple[int, str], tuple[int, str]] = {}  # folder and folded part → its number and spelling
     twins = set[tuple[int, str]]()
-    for name in names if _may_collide(names) else ():
+    for name in names:
         folder, parts = 0, name.rstrip("/").split("/")
-        last = len(parts) - (folding and not name.endswith("/"))  # ``find_collisions`` tells of files then
-        for depth, part in enumerate(parts[:last]):
-            number, spelling = tree.setdefault((folder, zip_format.fold_name(part)), (len(tree) + 1, part))
+        for depth, part in enumerate(parts):
+            number, spelling = tree.setdefault((folder, _fold_name(part)), (len(tree) + 1, part))
             if spelling != part:  # what lies in a twin is told with it
                 if (folder, part) not in twins:
                     twins.add((folder, part))
@@ -351,6 +335,13 @@ def _explain_fault(content: bytes, member: str) -> str:
     return ""
 
 
+def _iterate_entry_points(texts: Mapping[str, bytes]) -> Iterator[tuple[str, dict[str, dict[str, str]]]]:
+    """Yield member and entry points of a wheel; nothing where they cannot be read, which is a hazard."""
+    for member, content in texts.items():
+        if member.endswith(".dist-info/entry_points.txt") and not _explain_fault(content, member):
+            yield member, parse_entry_points(content, name=member)
+
+
 @dataclass(frozen=True)
 class InstalledContents:
     """What a wheel puts into an environment, by what a recipe has a line for; values are members.
@@ -379,13 +370,12 @@ def list_contents(members: Iterable[str], texts: Mapping[str, bytes]) -> Install
             startup_files.setdefault(file.path, file.member)
         elif file.scheme or not file.path.partition("/")[0].endswith(".dist-info"):
             names.setdefault(file.module, file.member)
-    for member, content in texts.items():
-        if member.endswith(".dist-info/entry_points.txt") and not _explain_fault(content, member):
-            for group, entries in parse_entry_points(content, name=member).items():
-                if group in SCRIPT_GROUPS:
-                    scripts |= dict.fromkeys(entries, member)
-                else:
-                    groups[group] = member
+    for member, entry_points in _iterate_entry_points(texts):
+        for group, entries in entry_points.items():
+            if group in SCRIPT_GROUPS:
+                scripts |= dict.fromkeys(entries, member)
+            else:
+                groups[group] = member
     return InstalledContents(names, scripts, groups, data, startup_files)
 
 

@@ -165,7 +165,7 @@ def _judge_contents(
         differences += compare_wheel_record(listed, intact, record=f"{dist_info.folder}/RECORD")
     faults += [f"{path}: {difference}" for difference in differences]
     project = dist_info.name.name if dist_info.name else ""
-    hazards = find_hazards(archive.entries, texts, project, folding=archive.folding)
+    hazards = find_hazards(archive.entries, texts, project)
     damaged = {*unsound, *(name for name, fault in unreadable.items() if fault)} - {""}
     return _Judgement(dist_info, tuple(faults), tuple(hazards), frozenset(damaged))
 

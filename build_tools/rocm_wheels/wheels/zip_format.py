@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import os
 import re
-import unicodedata
 import zlib
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -328,11 +327,8 @@ def _make_first_fault(name: str, tests: Mapping[str, object]) -> ArchiveFault | 
     return next((ArchiveFault(kind, name, str(text)) for kind, text in tests.items() if text), None)
 
 
-def find_collisions(entries: Sequence[ZipEntry], *, folding: bool) -> Iterator[ArchiveFault]:
-    """Yield names that several members have, or that one has as file and others as folder.
-
-    With ``folding`` also those that are one on file systems of Windows and macOS.
-    """
+def _find_collisions(entries: Sequence[ZipEntry]) -> Iterator[ArchiveFault]:
+    """Yield names that several members have, or that one has as file and others as folder."""
     counts: dict[str, int] = {}
     for entry in entries:
         counts[entry.name] = counts.get(entry.name, 0) + 1
@@ -341,7 +337,8 @@ def find_collisions(entries: Sequence[ZipEntry], *, folding: bool) -> Iterator[A
             yield ArchiveFault("name-twice", name, f"{count} members of this name")
     keys: dict[str, str] = {}
     for name in counts:
-        key = _normalize_name(name, folding)
+        # the one spelling of all names that are unpacked to the same place
+        key = "/".join(part for part in name.split("/") if part not in ("", "."))
         if keys.setdefault(key, name) != name:
             yield ArchiveFault("name-collides", name, f"unpacked, this is the same file as {keys[key]}")
     ordered = sorted(keys)  # the folders of all names would be gigabytes where names have thousands of parts
@@ -350,20 +347,6 @@ def find_collisions(entries: Sequence[ZipEntry], *, folding: bool) -> Iterator[A
         at = bisect_left(ordered, inside)
         if at < len(ordered) and ordered[at].startswith(inside) and not name.endswith("/"):
             yield ArchiveFault("file-and-folder", name, "a file that is a folder to other members")
-
-
-def _normalize_name(name: str, folding: bool) -> str:
-    """Return the one spelling of all names that are unpacked to the same place."""
-    if "." in name or "//" in name or name.endswith("/"):
-        name = "/".join(part for part in name.split("/") if part not in ("", "."))
-    return fold_name(name) if folding else name
-
-
-def fold_name(name: str) -> str:
-    """Return the one spelling of all names that are the same where case and Unicode forms do not count."""
-    if name.isascii():
-        return name.lower()
-    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
 
 
 _LONGEST_COMMENT = 0xFFFF
@@ -419,11 +402,8 @@ def make_reader(file: BinaryIO) -> ReadAt:
     return read
 
 
-def read_archive_layout(read: ReadAt, length: int, *, folding: bool = True) -> ArchiveLayout:
-    """Read an archive of ``length`` bytes; UnreadableError when it has no directory to rely on.
-
-    With ``folding``, names are compared as file systems of Windows and macOS do.
-    """
+def read_archive_layout(read: ReadAt, length: int) -> ArchiveLayout:
+    """Read an archive of ``length`` bytes; UnreadableError when it has no directory to rely on."""
     faults: list[ArchiveFault] = []
     place, size, count = _read_end(read, length, faults)
     directory = read(place, size)
@@ -459,7 +439,7 @@ def read_archive_layout(read: ReadAt, length: int, *, folding: bool = True) -> A
     content = sum(entry.size for entry in entries if entry.name not in broken)
     if exceeds_ratio(content, length):  # nobody shall inflate it to look for more
         raise UnreadableError("ratio", f"{content} bytes of content in {length} bytes")
-    faults += find_collisions(entries, folding=folding)
+    faults += _find_collisions(entries)
     return ArchiveLayout(tuple(entries), place, tuple(faults))
 
 
