@@ -293,7 +293,7 @@ class _FatMaker:
                 match = _ROCM_TREE.fullmatch(name)
                 if match and match["path"] != "__init__.py" and not match["path"].startswith(".devel_links/"):
                     files[match["path"]] = member
-            record = hashlib.sha256(wheel_plan.read_info_file(archive, "RECORD")).hexdigest()
+            record = hashlib.sha256(archive.read_info("RECORD")).hexdigest()
             parts.append(_Part(archive, project, files, record))
         if all(part.project != "rocm-sdk-core" for part in parts):
             raise errors.PackageError(
@@ -356,7 +356,7 @@ class _FatMaker:
 
     def _read_preloads(self) -> tuple[str, ...]:
         """Return the short names of the libraries that torch loads first, as its own module says."""
-        entry = next((entry for entry in self._torch.members if entry.name == INIT_MODULE), None)
+        entry = self._torch.member_by_name.get(INIT_MODULE)
         if entry is None:
             raise errors.PackageError(
                 f"{self._request.wheel} has no {INIT_MODULE}, which starts ROCm", tip=_NO_ROCM_TIP

@@ -88,7 +88,7 @@ class _WheelJoiner:
         self._large = Lock()
         self._bundles = spool.SpoolFile(stack)
         self._host = host
-        self._entries = {entry.name: entry for entry in host.members}
+        self._entries = host.member_by_name
         self._metadata = wheel_plan.read_metadata(host)
         self._kernels: dict[str, list[kpack.KpackKernel]] = {}  # by the name of their archive
         self._files: dict[str, stored_member.StoredMember] = {}  # of device wheels, as they lie in them

@@ -202,7 +202,7 @@ def prune_members(
             keeping = list(filter(target_filter.keeps_label, labels))  # of all: it notes what it saw
             held = dict.fromkeys(str(kernel_databases.parse_label(label) or label) for label in labels)
             outcomes[name] = _Outcome(tuple(held), () if keeping else None)
-    entries = {entry.name: entry for entry in archive.members}
+    entries = archive.member_by_name
     selected = frozenset(names) - outcomes.keys()
 
     def choose_reader(name: str, head: bytes) -> Callable[[memoryview], _Outcome] | None:

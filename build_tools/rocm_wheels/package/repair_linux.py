@@ -191,7 +191,7 @@ def write_linux_repair(
         stored: dict[str, stored_member.StoredMember] = {}
         if plan.changes:
             archive = stack.enter_context(WheelArchive.open(plan.source))
-            entries = {entry.name: entry for entry in archive.members}
+            entries = archive.member_by_name
 
             def change_member(change: repair.LibraryChange) -> stored_member.StoredMember:
                 with tempfile.TemporaryDirectory(dir=place) as folder:

@@ -175,7 +175,7 @@ class _WheelSplitter:
         self._chips: list[str] = []  # the targets of one chip that there is code for
         self._keys: list[str] = []  # of the device wheels
         self._name = dist_info.split_wheel_name(request.wheel.name)
-        self._entries = {entry.name: entry for entry in archive.members}
+        self._entries = archive.member_by_name
         self._metadata = wheel_plan.read_metadata(archive)
         self._group = canonicalize_name(self._metadata.name).replace("-", "_")
         self._root = self._find_root()

@@ -68,7 +68,7 @@ def open_wheel(wheel: Path, stack: ExitStack) -> WheelArchive:
 
 def measure_edit(archive: WheelArchive, edit: WheelEdit) -> tuple[WheelSizes, WheelSizes]:
     """Return the sizes of a wheel as it is, and with other members; PackageError for what PyPI refuses."""
-    entries = {entry.name: entry for entry in archive.members}
+    entries = archive.member_by_name
     before = WheelSizes(sum(entry.size for entry in archive.members), archive.size)
     new = [member.entry for member in edit.stored.values()]
     old = [entries[name] for name in {*edit.stored, *edit.drop_members} if name in entries]
@@ -85,23 +85,12 @@ def measure_edit(archive: WheelArchive, edit: WheelEdit) -> tuple[WheelSizes, Wh
 
 def list_outside_info(archive: WheelArchive) -> list[str]:
     """Return the names of the members that are not in a dist-info folder."""
-    names = [entry.name for entry in archive.members]
-    folders = tuple(f"{folder}/" for folder in dist_info.list_dist_info_folders(names))
-    return [name for name in names if not name.startswith(folders)]
-
-
-def read_info_file(archive: WheelArchive, name: str) -> bytes:
-    """Return a file of the dist-info folder of a wheel; DataError for one that has none."""
-    folders = dist_info.list_dist_info_folders(entry.name for entry in archive.members)
-    for entry in archive.members:
-        if folders and entry.name == f"{folders[0]}/{name}":
-            return archive.read(entry)
-    raise errors.DataError(f"{archive.path} has no {name}", tip="build it, or fetch it, again")
+    return [entry.name for entry in archive.members if not entry.name.startswith(f"{archive.info_folder}/")]
 
 
 def read_metadata(archive: WheelArchive) -> dist_info.WheelMetadata:
     """Return METADATA of a wheel. Raises DataError."""
-    return dist_info.parse_metadata(read_info_file(archive, "METADATA"), name=f"{archive.path}: METADATA")
+    return dist_info.parse_metadata(archive.read_info("METADATA"), name=f"{archive.path}: METADATA")
 
 
 def list_stored_members(archive: WheelArchive) -> dict[str, stored_member.StoredMember]:
@@ -110,17 +99,15 @@ def list_stored_members(archive: WheelArchive) -> dict[str, stored_member.Stored
     DataError where RECORD has no digest of one.
     """
     record = dist_info.parse_wheel_record(
-        read_info_file(archive, "RECORD"), name=f"{archive.path}: RECORD", files=len(archive.members)
+        archive.read_info("RECORD"), name=f"{archive.path}: RECORD", files=len(archive.members)
     )
     digests = {row.path: dist_info.correct_record_digest(row.digest) for row in record}
-    folder = dist_info.list_dist_info_folders(entry.name for entry in archive.members)[0]
     members = {}
-    for entry in archive.members:
-        if entry.name.startswith(f"{folder}/"):
-            continue
-        if not (digest := digests.get(entry.name)):
-            raise errors.DataError(f"{archive.path}: RECORD has no sha256 digest of {entry.name}")
-        members[entry.name] = stored_member.StoredMember(entry, digest, archive.descriptor, entry.data)
+    for name in list_outside_info(archive):
+        if not (digest := digests.get(name)):
+            raise errors.DataError(f"{archive.path}: RECORD has no sha256 digest of {name}")
+        entry = archive.member_by_name[name]
+        members[name] = stored_member.StoredMember(entry, digest, archive.descriptor, entry.data)
     return members
 
 

@@ -13,12 +13,13 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, Generic, TypeVar
 
 from rocm_wheels.core import deflate, errors, files, tables
-from rocm_wheels.wheels import zip_format
+from rocm_wheels.wheels import dist_info, zip_format
 from rocm_wheels.wheels.hazards import find_archive_hazards
 
 MEMBER_HEAD_SIZE = 4096
@@ -94,16 +95,6 @@ def get_text_limit(name: str) -> int:
     return next((limit for end, limit in _PARSED_TEXTS.items() if name.endswith(end)), _LARGEST_TEXT)
 
 
-def read_small_member(read: zip_format.ReadAt, entry: zip_format.ZipEntry, path: Path) -> bytes:
-    """Return the content of a small member; DataError with its name when it is damaged or large."""
-    if entry.size > get_text_limit(entry.name):
-        raise errors.DataError(f"{path}: {entry.name}: {entry.size} bytes are too many for such a file")
-    try:
-        return b"".join(read_pieces(read, entry))
-    except ContentError as fault:
-        raise errors.DataError(f"{path}: {entry.name}: {fault}") from fault.__cause__
-
-
 _DIGEST_PIECE = 1 << 20
 _IN_MEMORY = 32 << 20  # larger members go through a temporary file
 _MOST_THREADS = 4
@@ -133,8 +124,8 @@ class MemberContent(Generic[ResultT]):
 class WheelArchive:
     """An open wheel.
 
-    ``entries`` are all that its directory has, in that order, ``members`` the files among them; ``faults`` is
-    what is wrong with its layout, ``descriptor`` the open file.
+    ``entries`` are all that its directory has, in that order, ``members`` the files among them, which are in
+    ``member_by_name``, too; ``faults`` is what is wrong with its layout, ``descriptor`` the open file.
     """
 
     def __init__(self, path: Path, file: BinaryIO, layout: zip_format.ArchiveLayout, size: int) -> None:
@@ -142,6 +133,7 @@ class WheelArchive:
         self.size = size
         self.entries = layout.entries
         self.members = [entry for entry in layout.entries if not entry.is_folder]
+        self.member_by_name = {entry.name: entry for entry in self.members}
         self.faults = layout.faults
 
         self.descriptor = file.fileno()
@@ -209,8 +201,30 @@ class WheelArchive:
         return _hash_content(self._read_at)
 
     def read(self, entry: zip_format.ZipEntry) -> bytes:
-        """Return the content of a small member; DataError when it is damaged or large."""
-        return read_small_member(self._read_at, entry, self.path)
+        """Return the content of a small member; DataError with its name when it is damaged or large."""
+        if entry.size > get_text_limit(entry.name):
+            raise errors.DataError(
+                f"{self.path}: {entry.name}: {entry.size} bytes are too many for such a file"
+            )
+        try:
+            return b"".join(read_pieces(self._read_at, entry))
+        except ContentError as fault:
+            raise errors.DataError(f"{self.path}: {entry.name}: {fault}") from fault.__cause__
+
+    @cached_property
+    def info_folder(self) -> str:
+        """The name of the ``.dist-info`` folder; DataError when there is not exactly one."""
+        folders = dist_info.list_dist_info_folders(entry.name for entry in self.members)
+        if len(folders) != 1:
+            raise errors.DataError(f"{self.path}: {len(folders)} .dist-info folders: a wheel has exactly one")
+        return folders[0]
+
+    def read_info(self, name: str) -> bytes:
+        """Return a file of the ``.dist-info`` folder; DataError when it is not there, or as ``read``."""
+        entry = self.member_by_name.get(f"{self.info_folder}/{name}")
+        if entry is None:
+            raise errors.DataError(f"{self.path} has no {name}", tip="build it, or fetch it, again")
+        return self.read(entry)
 
     def extract(self, entry: zip_format.ZipEntry, target: Path) -> None:
         """Write the content of a member of any size into a file; DataError when it is damaged."""

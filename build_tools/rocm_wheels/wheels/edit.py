@@ -36,46 +36,14 @@ from rocm_wheels.wheels.sbom import (
     revise_sbom,
 )
 
-
-def edit_record(
-    content: bytes,
-    record: str,
-    *,
-    sizes: Mapping[str, int],
-    renamed: Callable[[str], str],
-    changed: Mapping[str, dist_info.RecordEntry | None],
-) -> tuple[bytes, tuple[dist_info.RecordEntry, ...]]:
-    """Return RECORD with what changed, and its entries.
-
-    ``sizes`` are those of all files of the wheel as it is, ``renamed`` gives a path its new name, ``changed``
-    has the entries of new and other contents (by new name; None: left out). The lines of new members
-    come before RECORD's own, sorted. DataError when it does not have each file once, with
-    its size and a sha256 digest: a digest that is taken over must be one.
-    """
-    rows = list(dist_info.read_record_rows(content, name=record, files=len(sizes)))
-    unread = {name: (size, None) for name, size in sizes.items()}
-    differences = dist_info.compare_wheel_record((entry for entry, _ in rows), unread, record=record)
-    if faults := [text for text in differences if not dist_info.is_repaired_fault(text)]:
-        raise errors.DataError("\n".join(faults))
-    entries: list[dist_info.RecordEntry] = []
-    lines: list[str] = []
-    for entry, text in rows:
-        name = renamed(entry.path)
-        right = dist_info.correct_record_digest(entry.digest) or ""
-        new = changed.get(name, dist_info.RecordEntry(name, right, entry.size))
-        if new is None or entry.path == record:
-            continue
-        entries.append(new)
-        lines.append(text if new == entry and text.endswith("\n") else dist_info.format_record_row(new))
-    listed = {entry.path for entry in entries}
-    added = [entry for path, entry in sorted(changed.items()) if entry and path not in listed]
-    added.append(dist_info.RecordEntry(renamed(record), "", None))
-    return "".join([*lines, *map(dist_info.format_record_row, added)]).encode(), (*entries, *added)
-
-
 _VERSIONED_FOLDER = re.compile(r"(?P<name>[^/]+)-(?P<version>[^/-]+)\.(?P<kind>dist-info|data)")
 _BUILD_TAG = re.compile(r"[0-9][a-z0-9_.]*")
-_EDITED_FILES = ("METADATA", "WHEEL", "RECORD")
+_EDITED_FILES = (
+    "METADATA",
+    "WHEEL",
+    "RECORD",
+    *(f"RECORD{suffix}" for suffix in dist_info.SIGNATURE_SUFFIXES),
+)
 
 
 @dataclass(frozen=True)
@@ -146,20 +114,17 @@ def get_edited_name(file_name: str, edit: WheelEdit) -> str:
     return _plan_name(dist_info.split_wheel_name(file_name), edit, version).file_name
 
 
-def plan_wheel_edit(
-    file_name: str, sizes: Mapping[str, int], texts: Mapping[str, bytes], edit: WheelEdit
-) -> EditPlan:
-    """Return what a wheel becomes; DataError or UsageError when it cannot.
-
-    ``sizes`` are those of all files in it, ``texts`` the contents of METADATA, WHEEL, RECORD and the bill of
-    materials, if it has one.
-    """
-    folder = get_dist_info_folder(sizes)
-    metadata, wheel = f"{folder}/METADATA", f"{folder}/WHEEL"
+def plan_wheel_edit(archive: WheelArchive, edit: WheelEdit) -> EditPlan:
+    """Return what a wheel becomes; DataError or UsageError when it cannot."""
+    file_name, folder = archive.path.name, archive.info_folder
+    metadata, wheel, bill = (f"{folder}/{name}" for name in ("METADATA", "WHEEL", SBOM_MEMBER))
+    texts = {f"{folder}/{name}": archive.read_info(name) for name in ("METADATA", "WHEEL", "RECORD")}
+    if bill in archive.member_by_name:
+        texts[bill] = archive.read_info(SBOM_MEMBER)
     old = dist_info.split_wheel_name(file_name)
     version = _plan_version(dist_info.parse_wheel_name(file_name).version, edit)
     new = _plan_name(old, edit, version)
-    plan = EditPlan(new.file_name, _plan_folders(sizes, folder, old, version), {}, frozenset(), ())
+    folders = _plan_folders(archive.member_by_name, folder, old, version)
     edited = {
         metadata: _edit_metadata(texts[metadata], metadata, edit, version),
         wheel: _edit_wheel_file(texts[wheel], wheel, old, new),
@@ -168,16 +133,16 @@ def plan_wheel_edit(
         _require_agreement(file_name, folder, texts[metadata], variant_markers=True)
     dist_info.parse_wheel_file(edited[wheel], name=wheel)
     is_same = edited[metadata] == texts[metadata]
-    new_folder = plan.get_new_name(folder)
-    _require_agreement(plan.file_name, new_folder, edited[metadata], variant_markers=is_same)
-    sbom = _edit_sbom(texts.get(f"{folder}/{SBOM_MEMBER}"), edited[metadata], metadata, edit, version)
+    new_folder = folders.get(folder, folder)
+    _require_agreement(new.file_name, new_folder, edited[metadata], variant_markers=is_same)
+    sbom = _edit_sbom(texts.get(bill), edited[metadata], metadata, edit, version)
     if sbom is not None:
-        edited[f"{folder}/{SBOM_MEMBER}"] = sbom
-    put, dropped = _plan_files(file_name, folder, sizes, edit)
+        edited[bill] = sbom
+    put, dropped = _plan_files(archive, edit)
     new_texts = {**edited, **put, **edit.members}
     contents = {name: text for name, text in new_texts.items() if texts.get(name) != text}
-    plan = replace(plan, texts=contents, dropped=dropped)
-    return _plan_record(plan, f"{folder}/RECORD", texts[f"{folder}/RECORD"], sizes, edit.stored)
+    plan = EditPlan(new.file_name, folders, contents, dropped, ())
+    return _plan_record(plan, texts[f"{folder}/RECORD"], archive, edit.stored)
 
 
 def _edit_sbom(
@@ -202,59 +167,70 @@ def _edit_sbom(
     )
 
 
-def _plan_files(
-    file_name: str, folder: str, sizes: Mapping[str, int], edit: WheelEdit
-) -> tuple[dict[str, bytes], frozenset[str]]:
+def _plan_files(archive: WheelArchive, edit: WheelEdit) -> tuple[dict[str, bytes], frozenset[str]]:
     """Return what is put into the dist-info folder, and all that goes; raises for what cannot be."""
+    file_name, folder, names = archive.path.name, archive.info_folder, archive.member_by_name.keys()
     put = {f"{folder}/{_check_file_name(name)}": content for name, content in edit.put.items()}
     dropped = {f"{folder}/{_check_file_name(name)}" for name in edit.drop}
     if contradicting := sorted(dropped & put.keys()):
         raise errors.UsageError(f"{', '.join(contradicting)} is to be put and to be left out")
     dropped |= edit.drop_members
-    if absent := sorted(dropped - sizes.keys()):
+    if absent := sorted(dropped - names):
         raise errors.DataError(f"{file_name} has no {', '.join(absent)} to leave out")
-    _require_free(put.keys(), sizes)
-    foreign = (name for name in edit.members if name not in sizes or name.startswith(f"{folder}/"))
+    _require_free(put.keys(), names)
+    foreign = (name for name in edit.members if name not in names or name.startswith(f"{folder}/"))
     if unknown_members := sorted(foreign):
         raise errors.UsageError(f"{file_name} has no {', '.join(unknown_members)} outside {folder}")
-    _require_free(edit.stored.keys() - sizes.keys(), sizes)
+    _require_free(edit.stored.keys() - names, names)
     return put, frozenset(dropped)
 
 
 def _plan_record(
     plan: EditPlan,
-    record: str,
     old: bytes,
-    sizes: Mapping[str, int],
+    archive: WheelArchive,
     stored: Mapping[str, stored_member.StoredMember],
 ) -> EditPlan:
-    """Return a plan whose ``texts`` have their old names with RECORD, all by the new names."""
-    dropped = {*plan.dropped}
-    renamed = {plan.get_new_name(name): text for name, text in plan.texts.items()}
-    lines: dict[str, dist_info.RecordEntry | None] = {plan.get_new_name(name): None for name in dropped}
-    lines |= {name: make_record_entry(name, text) for name, text in renamed.items()}
-    lines |= {
-        name: dist_info.RecordEntry(name, member.digest, member.entry.size) for name, member in stored.items()
-    }
-    content, entries = edit_record(old, record, sizes=sizes, renamed=plan.get_new_name, changed=lines)
-    if content == old:
-        return replace(plan, texts=renamed, record=entries)
-    if signed := {record + suffix for suffix in dist_info.SIGNATURE_SUFFIXES} & sizes.keys():
-        dropped |= signed
-        lines |= {plan.get_new_name(name): None for name in signed}
-        content, entries = edit_record(old, record, sizes=sizes, renamed=plan.get_new_name, changed=lines)
-    renamed[plan.get_new_name(record)] = content
-    return replace(plan, texts=renamed, dropped=frozenset(dropped), record=entries)
+    """Return a plan whose ``texts`` have their old names with RECORD, all by the new names.
 
+    RECORD's lines of new members come before its own, sorted. DataError when it does not have each file once,
+    with its size and a sha256 digest: a digest that is taken over must be one.
+    """
+    record = f"{archive.info_folder}/RECORD"
+    rows = list(dist_info.read_record_rows(old, name=record, files=len(archive.members)))
+    unread = {name: (entry.size, None) for name, entry in archive.member_by_name.items()}
+    differences = dist_info.compare_wheel_record((entry for entry, _ in rows), unread, record=record)
+    if faults := [text for text in differences if not dist_info.is_repaired_fault(text)]:
+        raise errors.DataError("\n".join(faults))
+    texts = {plan.get_new_name(name): text for name, text in plan.texts.items()}
+    changed = {name: make_record_entry(name, text) for name, text in texts.items()}
+    for name, member in stored.items():
+        new_name = plan.get_new_name(name)
+        changed[new_name] = dist_info.RecordEntry(new_name, member.digest, member.entry.size)
 
-def get_dist_info_folder(names: Iterable[str]) -> str:
-    """Return the one ``.dist-info`` folder; DataError when there is not exactly one."""
-    folders = dist_info.list_dist_info_folders(names)
-    if len(folders) != 1:
-        raise errors.DataError(f"{len(folders)} .dist-info folders: a wheel has exactly one")
-    if not _VERSIONED_FOLDER.fullmatch(folders[0]):
-        raise errors.DataError(f"{folders[0]} is not named like name-version.dist-info")
-    return folders[0]
+    def edit_record(dropped: Collection[str]) -> tuple[bytes, tuple[dist_info.RecordEntry, ...]]:
+        entries, lines = [], []
+        for entry, text in rows:
+            if entry.path in dropped or entry.path == record:
+                continue
+            name, right = plan.get_new_name(entry.path), dist_info.correct_record_digest(entry.digest) or ""
+            new = changed.get(name, dist_info.RecordEntry(name, right, entry.size))
+            entries.append(new)
+            lines.append(text if new == entry and text.endswith("\n") else dist_info.format_record_row(new))
+        listed = {entry.path for entry in entries}
+        added = [entry for path, entry in sorted(changed.items()) if path not in listed]
+        added.append(dist_info.RecordEntry(plan.get_new_name(record), "", None))
+        return "".join([*lines, *map(dist_info.format_record_row, added)]).encode(), (*entries, *added)
+
+    dropped = plan.dropped
+    content, entries = edit_record(dropped)
+    if content != old:
+        signatures = {record + suffix for suffix in dist_info.SIGNATURE_SUFFIXES}
+        if signed := signatures & archive.member_by_name.keys():  # they are of the old RECORD
+            dropped |= signed
+            content, entries = edit_record(dropped)
+        texts[plan.get_new_name(record)] = content
+    return replace(plan, texts=texts, dropped=dropped, record=entries)
 
 
 def _plan_version(old: Version, edit: WheelEdit) -> Version | None:
@@ -351,7 +327,7 @@ def _check_requirements(texts: Iterable[str]) -> None:
 
 def _check_file_name(name: str) -> str:
     """Return the name of a file to put into the dist-info folder; UsageError when it cannot be one."""
-    if name in _EDITED_FILES or name in [f"RECORD{suffix}" for suffix in dist_info.SIGNATURE_SUFFIXES]:
+    if name in _EDITED_FILES:
         raise errors.UsageError(f"{name} is written by the edit of a wheel, and cannot be put or left out")
     if any(part in ("", ".", "..") for part in name.split("/")) or not re.fullmatch(
         r"[^\\\x00-\x1f\x7f:]+", name
@@ -454,21 +430,12 @@ def compare_wheels(old: Path, new: Path) -> WheelDiff:
 
 def _read_wheel(path: Path) -> _ComparedWheel:
     with WheelArchive.open(path) as archive:
-        folder = get_dist_info_folder(entry.name for entry in archive.members)
-        stem = folder.removesuffix(".dist-info")
-        entries = {entry.name: entry for entry in archive.members}
-        texts = {
-            name: archive.read(entries[f"{folder}/{name}"])
-            for name in ("METADATA", "RECORD")
-            if f"{folder}/{name}" in entries
-        }
-        record = dist_info.parse_wheel_record(
-            texts.get("RECORD", b""), name=f"{path}: RECORD", files=len(entries)
-        )
+        stem = archive.info_folder.removesuffix(".dist-info")
+        metadata, listing = archive.read_info("METADATA"), archive.read_info("RECORD")
+        members = {mask_version(name, stem): entry for name, entry in archive.member_by_name.items()}
+    record = dist_info.parse_wheel_record(listing, name=f"{path}: RECORD", files=len(members))
     listed = {mask_version(entry.path, stem): (entry.digest, entry.size) for entry in record}
-    return _ComparedWheel(
-        {mask_version(n, stem): e for n, e in entries.items()}, texts.get("METADATA", b""), listed
-    )
+    return _ComparedWheel(members, metadata, listed)
 
 
 def mask_version(name: str, stem: str) -> str:

@@ -22,7 +22,7 @@ from packaging.version import Version
 
 from rocm_wheels.binaries import elf, limits, loader
 from rocm_wheels.core import errors, process
-from rocm_wheels.wheels import dist_info, rewrite
+from rocm_wheels.wheels import dist_info
 from rocm_wheels.wheels.archive import WheelArchive
 
 if TYPE_CHECKING:
@@ -288,7 +288,8 @@ class PackagePool:
 
 
 def _read_metadata_requirements(wheel: Path) -> tuple[str, ...]:
-    content = rewrite.read_dist_info_files(wheel)["METADATA"]
+    with WheelArchive.open(wheel) as archive:
+        content = archive.read_info("METADATA")
     return dist_info.parse_metadata(content, name=f"{wheel}: METADATA").requires_dist
 
 

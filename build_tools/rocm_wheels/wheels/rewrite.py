@@ -222,7 +222,6 @@ class ArchiveWriter:
 
 
 _LARGEST_DIST_INFO = 128 << 20
-_EDITED_TEXTS = ("METADATA", "WHEEL", "RECORD")
 
 
 @dataclass(frozen=True)
@@ -303,7 +302,10 @@ class BegunRewrite:
         source = self.archive.path
         origin = None if edit.parts is not None else statement.read_origin(source)
         target = self.folder / get_edited_name(source.name, edit)
-        plan = _plan_rewrite(self.archive, edit)
+        try:
+            plan = plan_wheel_edit(self.archive, edit)
+        except errors.DataError as cause:
+            raise errors.DataError(f"{source} cannot be edited") from cause
         scan.require_whole(self.archive)
         with self.sink:
             members = _list_members(self.archive, plan, edit.stored)
@@ -384,28 +386,15 @@ def read_dist_info_files(source: Path) -> Mapping[str, bytes]:
     DataError when METADATA, WHEEL or RECORD is not there or cannot be read.
     """
     with WheelArchive.open(source) as archive:
-        folders = dist_info.list_dist_info_folders(entry.name for entry in archive.members)
-        if len(folders) != 1:
-            raise errors.DataError(f"{source}: {len(folders)} .dist-info folders: a wheel has exactly one")
-        inside = [entry for entry in archive.members if entry.name.startswith(folders[0] + "/")]
+        folder = archive.info_folder
+        inside = [entry for entry in archive.members if entry.name.startswith(f"{folder}/")]
         if (size := sum(entry.size for entry in inside)) > _LARGEST_DIST_INFO:
-            raise errors.DataError(
-                f"{source}: {folders[0]} has {size} bytes: too many for lists and licences"
-            )
+            raise errors.DataError(f"{source}: {folder} has {size} bytes: too many for lists and licences")
         texts = {entry.name: archive.read(entry) for entry in inside}
         judged = dist_info.read_dist_info(source.name, [entry.name for entry in archive.entries], texts)
     if faults := [fault for fault in judged.faults if not dist_info.is_repaired_fault(fault)]:
         raise errors.DataError("\n".join(f"{source}: {fault}" for fault in faults))
     return {name.partition("/")[2]: content for name, content in texts.items()}
-
-
-def _plan_rewrite(archive: WheelArchive, edit: WheelEdit) -> EditPlan:
-    texts = _read_texts(archive)
-    sizes = {entry.name: entry.size for entry in archive.members}
-    try:
-        return plan_wheel_edit(archive.path.name, sizes, texts, edit)
-    except errors.DataError as cause:
-        raise errors.DataError(f"{archive.path} cannot be edited") from cause
 
 
 def _find_unchanged_end(archive: WheelArchive, edit: WheelEdit) -> int:
@@ -419,16 +408,6 @@ def _find_unchanged_end(archive: WheelArchive, edit: WheelEdit) -> int:
             break
         end = entry.end
     return end
-
-
-def _read_texts(archive: WheelArchive) -> dict[str, bytes]:
-    folders = dist_info.list_dist_info_folders(entry.name for entry in archive.members)
-    names = {f"{folder}/{name}" for folder in folders for name in _EDITED_TEXTS}
-    optional = {f"{folder}/{sbom.SBOM_MEMBER}" for folder in folders}
-    texts = {entry.name: archive.read(entry) for entry in archive.members if entry.name in names | optional}
-    if len(folders) == 1 and (missing := sorted(names - texts.keys())):
-        raise errors.DataError(f"{archive.path}: {', '.join(missing)} is missing")
-    return texts
 
 
 class NewMember(NamedTuple):
@@ -446,14 +425,13 @@ def _list_members(
     archive: WheelArchive, plan: EditPlan, stored: Mapping[str, stored_member.StoredMember]
 ) -> Iterator[NewMember]:
     """Yield the members of the new wheel: those elsewhere, those of the dist-info folder, RECORD."""
-    entry_by_name = {entry.name: entry for entry in archive.members}
-    folder = dist_info.list_dist_info_folders(entry_by_name)[0]
-    wheel, record = (entry_by_name[f"{folder}/{name}"] for name in ("WHEEL", "RECORD"))
+    folder = archive.info_folder
+    wheel, record = (archive.member_by_name[f"{folder}/{name}"] for name in ("WHEEL", "RECORD"))
     kept = [entry for entry in archive.entries if entry.name not in plan.dropped and entry is not record]
     outside = [entry for entry in kept if not entry.name.startswith(f"{folder}/")]
     inside = [entry for entry in kept if entry.name.startswith(f"{folder}/")]
     new_texts = plan.texts.keys() - {plan.get_new_name(entry.name) for entry in [*kept, record]}
-    new_stored = stored.keys() - entry_by_name.keys()
+    new_stored = stored.keys() - archive.member_by_name.keys()
     order: list[str | zip_format.ZipEntry] = [*outside, *sorted(new_stored), *inside]
     for old in [*order, *sorted(new_texts), record]:
         old_name, entry = (old, None) if isinstance(old, str) else (old.name, old)
