@@ -115,7 +115,7 @@ def test_installers_take_what_was_rewritten(tmp_path: Path, installer: str) -> N
         put={"sboms/from, where.json": b"{}"},
     )
     done = rewrite.rewrite_wheel(a_wheel(tmp_path), tmp_path / "out", edit)
-    site = install(installer, done.path, tmp_path / "venv")
+    site = install(installer, done, tmp_path / "venv")
     metadata = (site / "demo-1.1+rocm7.2.dist-info" / "METADATA").read_text()
     assert "Requires-Dist: six\nRequires-Dist: rocm==7.2.0\n" in metadata
     assert verify_installed(site, "demo") >= 7
@@ -131,9 +131,9 @@ def test_a_variant_label_is_taken_off_for_installers(tmp_path: Path) -> None:
     labelled = rewrite.rewrite_wheel(
         a_wheel(tmp_path), tmp_path / "v", WheelEdit(label="rocm7.2", put={"variant.json": b"{}"})
     )
-    plain = rewrite.rewrite_wheel(labelled.path, tmp_path / "p", WheelEdit(label=""))
-    assert plain.path.name == "demo-1.0-py3-none-any.whl"
-    assert verify_installed(install("uv", plain.path, tmp_path / "venv"), "demo") >= 7
+    plain = rewrite.rewrite_wheel(labelled, tmp_path / "p", WheelEdit(label=""))
+    assert plain.name == "demo-1.0-py3-none-any.whl"
+    assert verify_installed(install("uv", plain, tmp_path / "venv"), "demo") >= 7
 
 
 @pytest.mark.contract_slow
@@ -142,17 +142,17 @@ def test_a_registry_wheel_of_thousands_of_files(tmp_path: Path) -> None:
     subprocess.run([*PIP, "download", "-q", "--no-deps", "-d", str(tmp_path), "sympy==1.14.0"], check=True)
     edit = WheelEdit(local="rocm7.2", put={"variant.json": b"{}" * 100})
     done = rewrite.rewrite_wheel(tmp_path / SYMPY, tmp_path / "out", edit)
-    scan = scan_wheel(done.path)
+    scan = scan_wheel(done)
     assert scan.faults == scan.repairable == ()
     assert len(scan.members) > 1500
-    with zipfile.ZipFile(tmp_path / SYMPY) as old, zipfile.ZipFile(done.path) as new:
+    with zipfile.ZipFile(tmp_path / SYMPY) as old, zipfile.ZipFile(done) as new:
         assert {i.filename: i.CRC for i in old.infolist() if "dist-info" not in i.filename} == {
             i.filename.replace("+rocm7.2.data", ".data"): i.CRC
             for i in new.infolist()
             if "dist-info" not in i.filename
         }
     for installer in ("uv", "pip"):
-        assert verify_installed(install(installer, done.path, tmp_path / installer), "sympy") > 1500
+        assert verify_installed(install(installer, done, tmp_path / installer), "sympy") > 1500
 
 
 KILLED = """
@@ -176,8 +176,8 @@ def test_a_killed_rewriting_leaves_nothing_that_harms(tmp_path: Path) -> None:
     left = [path.name for path in out.iterdir()]
     assert not [name for name in left if not (name.startswith(".") and name.endswith(".part"))]
     done = rewrite.rewrite_wheel(source, out, WheelEdit(label="x"))
-    assert scan_wheel(done.path).faults == ()
-    assert [path.name for path in out.iterdir()] == [done.path.name]
+    assert scan_wheel(done).faults == ()
+    assert [path.name for path in out.iterdir()] == [done.name]
 
 
 def sparse_wheel(path: Path) -> None:
@@ -226,19 +226,19 @@ def test_a_wheel_over_4_gib(tmp_path: Path) -> None:
         begun.hashed = [hash_member(begun, entry) for entry in begun.members]
         edit = WheelEdit(local="rocm7.2", put={"variant.json": b"{}"})
         done = rewrite.rewrite_wheel(begun, tmp_path / "out", edit)
-    assert done.path.stat().st_blocks * 512 < GIB
-    with WheelArchive.open(done.path) as archive:
+    assert done.stat().st_blocks * 512 < GIB
+    with WheelArchive.open(done) as archive:
         assert archive.faults == ()
         zeros, *rest = archive.members
     assert (zeros.size, zeros.compressed) == (ZEROS, ZEROS)
     assert all(entry.header > 4 * GIB for entry in rest)
-    with zipfile.ZipFile(done.path) as other:
+    with zipfile.ZipFile(done) as other:
         infos = {i.filename: i for i in other.infolist()}
         assert infos["huge/zeros.bin"].file_size == ZEROS
         assert other.read("huge-1.0+rocm7.2.dist-info/variant.json") == b"{}"
         wide = [name for name, i in infos.items() if pack("<H", 1) == i.extra[:2]]
         assert sorted(wide) == sorted(infos)  # all but the first lie behind 4 GiB; the first is that long
     small = rewrite.rewrite_wheel(a_wheel(tmp_path), tmp_path / "out", WheelEdit(label="x"))
-    with zipfile.ZipFile(small.path) as other:
+    with zipfile.ZipFile(small) as other:
         assert not any(i.extra for i in other.infolist())
-    assert b"PK\6\6" not in small.path.read_bytes()
+    assert b"PK\6\6" not in small.read_bytes()

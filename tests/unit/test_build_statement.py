@@ -82,7 +82,7 @@ def write(folder: Path, env: dict[str, str]) -> ProvenanceStatement:
         )
     }
     planned = SimpleNamespace(request=build, inputs=inputs, environment=environment, tools=tools)
-    wheel = embed_parts(torch_draft().write(folder), b"a lock\n", PARTS).path
+    wheel = embed_parts(torch_draft().write(folder), b"a lock\n", PARTS)
     moment = build_statement.BuildMoment(
         "20261121-120000", "2026-11-21T12:00:00Z", "2026-11-21T13:00:00Z", 3, 4
     )

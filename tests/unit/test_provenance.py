@@ -67,7 +67,7 @@ def make_predicate(*, lock: bytes = LOCK, source: sbom.SourcePart = SOURCE) -> d
 def make_wheel(folder: Path, **changed: Any) -> Path:
     """Return a torch with lock, bill of materials, and a statement beside it."""
     folder.mkdir(parents=True, exist_ok=True)
-    wheel = embed_parts(torch_draft().write(folder), LOCK, PARTS).path
+    wheel = embed_parts(torch_draft().write(folder), LOCK, PARTS)
     write_statement(wheel, format_statement(wheel.name, hash_bytes(wheel), make_predicate(**changed)))
     return wheel
 
@@ -82,7 +82,7 @@ def list_faults(wheel: Path, signers: dict[str, str] | None = None) -> list[str]
 
 def stamp(wheel: Path, folder: Path) -> Path:
     edit = WheelEdit(label="gfx942", put={"variant.json": b"{}"}, step="stamp gfx942")
-    return rewrite_wheel(wheel, folder, edit).path
+    return rewrite_wheel(wheel, folder, edit)
 
 
 def unstamp(wheel: Path, folder: Path) -> Path:
@@ -101,7 +101,7 @@ def make_key(path: Path) -> Path:
 def test_what_is_done_to_a_wheel_is_said_with_all_that_was_said_before(tmp_path: Path) -> None:
     wheel = make_wheel(tmp_path)
     edit = WheelEdit(version="2.9.0", platforms=("manylinux_2_28_x86_64",), step="retag")
-    retagged = rewrite_wheel(wheel, tmp_path / "a", edit).path
+    retagged = rewrite_wheel(wheel, tmp_path / "a", edit)
     stamped = stamp(retagged, tmp_path / "b")
     report = provenance.verify_provenance(stamped, ENV)
     assert (report.findings, report.steps) == ([], ("retag", "stamp gfx942"))

@@ -39,7 +39,7 @@ PARTS = sbom.WheelParts(
 def make_wheel(folder: Path) -> Path:
     """Return a torch with lock and bill of materials inside."""
     folder.mkdir(exist_ok=True)
-    return embed_parts(torch_draft().write(folder), b"{}", PARTS).path
+    return embed_parts(torch_draft().write(folder), b"{}", PARTS)
 
 
 def read_sbom(wheel: Path) -> bytes:
@@ -82,7 +82,7 @@ def test_licence_is_what_metadata_states_or_nothing(tmp_path: Path) -> None:
         b"Metadata-Version: 2.4\nName: torch\nVersion: 2.9.0+rocm7.1.0\nLicense-Expression: BSD-3-Clause\n"
     )
     draft.metadata = metadata
-    wheel = embed_parts(draft.write(tmp_path), None, PARTS).path
+    wheel = embed_parts(draft.write(tmp_path), None, PARTS)
     document = require_valid(read_sbom(wheel))
     assert document["metadata"]["component"]["licenses"] == [{"expression": "BSD-3-Clause"}]
     plain = require_valid(read_sbom(make_wheel(tmp_path)))
@@ -95,7 +95,7 @@ def test_what_is_done_later_is_in_it(tmp_path: Path) -> None:
         wheel,
         tmp_path / "new",
         edit.WheelEdit(version="2.9.0", platforms=("manylinux_2_28_x86_64",), step="retag"),
-    ).path
+    )
     content = read_sbom(retagged)
     document = require_valid(content)
     assert document["metadata"]["component"]["purl"] == "pkg:pypi/torch@2.9.0"
@@ -109,7 +109,7 @@ def test_variant_and_back_is_the_same_file(tmp_path: Path) -> None:
         wheel,
         tmp_path / "variant",
         edit.WheelEdit(label="gfx942", put={"variant.json": b"{}"}, step="stamp gfx942"),
-    ).path
+    )
     assert sbom.list_steps(read_sbom(stamped)) == ["stamp gfx942"]
     words = ["wheel", "retag", str(stamped), "--label", "", "--output-dir", str(tmp_path)]
     assert boundary.run_command(main.cli, [*words[:-1], str(tmp_path / "plain")]) == 0

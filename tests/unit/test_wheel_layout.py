@@ -249,9 +249,9 @@ def test_what_only_pypi_refuses_is_left_out_by_rewriting(tmp_path: Path, streame
         assert {fault.kind for fault in before.faults} == {"data-descriptor" if streamed else "comment"}
     assert scan_wheel(path).faults == ()
     done = rewrite.rewrite_wheel(path, tmp_path / "out", edit.WheelEdit())
-    with WheelArchive.open(done.path) as after:
+    with WheelArchive.open(done) as after:
         assert after.faults == ()
-    with zipfile.ZipFile(done.path) as archive:
+    with zipfile.ZipFile(done) as archive:
         assert {info.filename: archive.read(info) for info in archive.infolist()} == members
         assert {info.flag_bits for info in archive.infolist()} == {0}
 

@@ -156,7 +156,7 @@ def descriptor(member: Member, **wrong: int) -> bytes:
 # ---- Wheels with a lock and a bill of materials inside, as packaging leaves them.
 
 
-def embed_parts(wheel: Path, lock: bytes | None, parts: WheelParts) -> rewrite.RewrittenWheel:
+def embed_parts(wheel: Path, lock: bytes | None, parts: WheelParts) -> Path:
     """Put both into a wheel, in its place."""
     return rewrite.rewrite_wheel(wheel, wheel.parent, sbom.make_provenance_edit(lock, parts), replace=True)
 

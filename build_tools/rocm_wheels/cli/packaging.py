@@ -290,7 +290,7 @@ def patch_command(
     with ExitStack() as stack:
         request = fat.FatRequest(wheel, gfx.parse_targets(targets), build_tag or None, rocm_path)
         plan = fat.plan_fat(request, stack)
-        path = plan.write((output_path or wheel).parent).path
+        path = plan.write((output_path or wheel).parent)
     _print_plans([plan], [path], as_json=as_json)
 
 

@@ -356,7 +356,7 @@ def _append_suffix(wheel: Path, suffix: str) -> tuple[Path, str]:
 
     own = parse_wheel_filename(wheel.name)[1]
     whole = Version(own.public + versions.add_version_parts(suffix, *([own.local] if own.local else [])))
-    return rewrite.rewrite_wheel(wheel, wheel.parent, edit.WheelEdit(version=str(whole))).path, str(whole)
+    return rewrite.rewrite_wheel(wheel, wheel.parent, edit.WheelEdit(version=str(whole))), str(whole)
 
 
 def _version_fits(request: build_request.BuildRequest, version: Version) -> bool:

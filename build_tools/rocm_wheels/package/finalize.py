@@ -21,7 +21,7 @@ from rocm_wheels.models import project as recipes
 from rocm_wheels.package import sbom, version_edit, wheel_plan
 from rocm_wheels.sources import lock
 from rocm_wheels.variants import device_names
-from rocm_wheels.wheels import dist_info, rewrite, scan, statement, write_together
+from rocm_wheels.wheels import dist_info, rewrite, write_together
 from rocm_wheels.wheels.archive import WheelArchive
 from rocm_wheels.wheels.edit import WheelEdit, get_edited_name
 
@@ -222,10 +222,7 @@ def write_final_wheels(wheels: Sequence[FinalWheel], folder: Path) -> list[Path]
 
             def write(wheel: FinalWheel) -> None:
                 if wheel.stays:
-                    with WheelArchive.open(wheel.old.path) as archive:
-                        scan.require_whole(archive)  # else rewriting does
-                    files.copy_atomically(wheel.old.path, stage / wheel.name)
-                    statement.copy_statement(wheel.old.path, stage / wheel.name)
+                    rewrite.copy_wheel(wheel.old.path, stage / wheel.name)
                     return
                 renamed = dict(wheel.requires)
                 edit = WheelEdit(

@@ -25,7 +25,7 @@ from rocm_wheels.core import errors, log, parallel, tables
 from rocm_wheels.core.installation import require_extras
 from rocm_wheels.device_code import code_objects, fat_library, kpack, repack, spool
 from rocm_wheels.package import split, wheel_plan
-from rocm_wheels.wheels import dist_info, scan, statement, stored_member
+from rocm_wheels.wheels import dist_info, rewrite, scan, stored_member
 from rocm_wheels.wheels.archive import WheelArchive
 from rocm_wheels.wheels.edit import WheelEdit
 
@@ -61,13 +61,7 @@ def plan_join(host: Path, devices: tuple[Path, ...], stack: ExitStack) -> JoinPl
 
 def write_join(plan: JoinPlan, folder: Path) -> Path:
     """Write the wheel into ``folder``; it is there whole or not at all. Raises as ``rewrite_wheel``."""
-    origins = [statement.read_origin(wheel) for wheel in (plan.wheel, *plan.devices)]
-    written = plan.write(folder)
-    if None in origins:
-        statement.remove_statement(written.path)  # nobody knows the origin of all of it
-    else:
-        statement.write_step_statement(origins, written.path, written.sha256, plan.edit.step)
-    return written.path
+    return rewrite.rewrite_wheel(plan.archive, folder, plan.edit, others=plan.devices)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from packaging.utils import canonicalize_name
 
-from rocm_wheels.core import errors, files, parallel, process, tables
+from rocm_wheels.core import errors, parallel, process, tables
 from rocm_wheels.models.libraries import find_rocm_package, is_rocm_library
 from rocm_wheels.models.project import find_project_of
 from rocm_wheels.wheels import dist_info, rewrite, scan, statement, wheel_writer, write_together
@@ -298,13 +297,12 @@ def _make_repaired(plan: RepairPlan, stage: Path, env: Mapping[str, str], additi
         path = write(plan, stage, env, addition or WheelEdit())
         # another tool wrote it where something was grafted
         if plan.grafts and (origin := statement.read_origin(plan.source)) is not None:
-            statement.write_step_statement([origin], path, files.hash_file(path), "repair")
-        return
-    with WheelArchive.open(plan.source) as archive:
-        scan.require_whole(archive)  # else rewriting does
-    if stage.parent.resolve() != plan.source.parent.resolve():
-        shutil.copyfile(plan.source, stage / plan.file_name)
-        statement.copy_statement(plan.source, stage / plan.file_name)
+            statement.write_step_statement([origin], path, "repair")
+    elif stage.parent.resolve() != plan.source.parent.resolve():
+        rewrite.copy_wheel(plan.source, stage / plan.file_name)
+    else:
+        with WheelArchive.open(plan.source) as archive:
+            scan.require_whole(archive)  # copying and rewriting do so, too
 
 
 def graft_libraries(

@@ -206,7 +206,7 @@ def write_linux_repair(
         step = "repair" if plan.platforms or stored else ""
         edit = replace(addition, platforms=plan.platforms or None, stored=stored, step=step)
         folder = place / "edited" if plan.grafts else stage
-        written = rewrite.rewrite_wheel(plan.source, folder, edit).path
+        written = rewrite.rewrite_wheel(plan.source, folder, edit)
         if plan.grafts:
             written = _graft_libraries(plan, written, place, env).replace(stage / plan.file_name)
     return written

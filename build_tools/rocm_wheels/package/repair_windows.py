@@ -105,7 +105,7 @@ def write_windows_repair(
         shutil.copy(graft.source, libraries)
     source = plan.source
     if addition != WheelEdit():
-        source = rewrite.rewrite_wheel(source, libraries / "edited", addition).path
+        source = rewrite.rewrite_wheel(source, libraries / "edited", addition)
     words = ["--analyze-existing", "--ignore-existing", "--no-mangle-all", "--add-path", str(libraries)]
     words += ["--wheel-dir", str(libraries / "grafted")]
     if plan.excluded:

@@ -124,10 +124,13 @@ def write_split(plan: SplitPlan, folder: Path) -> SplitWheels:
     """
     with write_together.write_together() as batch, ExitStack() as stack:
         stage = batch.find_stage(folder)
-        host = stack.enter_context(rewrite.stage_rewrite(plan.archive, stage, plan.edit))
+        begun = stack.enter_context(rewrite.begin_rewrite(plan.archive, stage, plan.edit))
+        host = begun.stage(plan.edit)
         for device in plan.devices.values():
             target, step = stage / device.file, plan.edit.step
-            new = rewrite.stage_new_wheel(target, device.stored, device.texts, origin=host.origin, step=step)
+            new = rewrite.stage_new_wheel(
+                target, device.stored, device.texts, origins=host.origins, step=step
+            )
             stack.enter_context(new).commit()
         host.commit()
     return list_written(plan, folder)

@@ -318,7 +318,7 @@ def write_stamps(
         else:
             stage = batch.find_stage(folder or stamp.source.parent)
             written = rewrite.rewrite_wheel(stamp.source, stage, stamp.edit)
-        return stamp.describe(folder, written.size)
+        return stamp.describe(folder, written.stat().st_size)
 
     return parallel.run_in_parallel(write_stamp, stamps, jobs=os.cpu_count() or 1)
 

@@ -43,7 +43,7 @@ class WheelPlan:
         """Return the path of the new wheel in ``folder`` (None: beside the old one)."""
         return (folder or self.wheel.parent) / get_edited_name(self.wheel.name, self.edit)
 
-    def write(self, folder: Path) -> rewrite.RewrittenWheel:
+    def write(self, folder: Path) -> Path:
         """Write the new wheel into ``folder``, whole or not at all. Raises as ``rewrite_wheel``."""
         return rewrite.rewrite_wheel(self.archive, folder, self.edit)
 

@@ -91,14 +91,13 @@ class EditPlan:
     """The new wheel: its file name, its folders by their old names, and the files that are written anew.
 
     ``texts`` are contents by new name, RECORD among them when it changed; ``dropped`` are members of the
-    source, by old name, that it no longer has; ``record`` is the whole of RECORD.
+    source, by old name, that it no longer has.
     """
 
     file_name: str
     folders: Mapping[str, str]
     texts: Mapping[str, bytes]
     dropped: frozenset[str]
-    record: tuple[dist_info.RecordEntry, ...]
 
     def get_new_name(self, name: str) -> str:
         """Return the new name of a member."""
@@ -141,7 +140,7 @@ def plan_wheel_edit(archive: WheelArchive, edit: WheelEdit) -> EditPlan:
     put, dropped = _plan_files(archive, edit)
     new_texts = {**edited, **put, **edit.members}
     contents = {name: text for name, text in new_texts.items() if texts.get(name) != text}
-    plan = EditPlan(new.file_name, folders, contents, dropped, ())
+    plan = EditPlan(new.file_name, folders, contents, dropped)
     return _plan_record(plan, texts[f"{folder}/RECORD"], archive, edit.stored)
 
 
@@ -208,29 +207,28 @@ def _plan_record(
         new_name = plan.get_new_name(name)
         changed[new_name] = dist_info.RecordEntry(new_name, member.digest, member.entry.size)
 
-    def edit_record(dropped: Collection[str]) -> tuple[bytes, tuple[dist_info.RecordEntry, ...]]:
-        entries, lines = [], []
+    def edit_record(dropped: Collection[str]) -> bytes:
+        lines, listed = [], set[str]()
         for entry, text in rows:
             if entry.path in dropped or entry.path == record:
                 continue
             name, right = plan.get_new_name(entry.path), dist_info.correct_record_digest(entry.digest) or ""
             new = changed.get(name, dist_info.RecordEntry(name, right, entry.size))
-            entries.append(new)
             lines.append(text if new == entry and text.endswith("\n") else dist_info.format_record_row(new))
-        listed = {entry.path for entry in entries}
+            listed.add(name)
         added = [entry for path, entry in sorted(changed.items()) if path not in listed]
         added.append(dist_info.RecordEntry(plan.get_new_name(record), "", None))
-        return "".join([*lines, *map(dist_info.format_record_row, added)]).encode(), (*entries, *added)
+        return "".join([*lines, *map(dist_info.format_record_row, added)]).encode()
 
     dropped = plan.dropped
-    content, entries = edit_record(dropped)
+    content = edit_record(dropped)
     if content != old:
         signatures = {record + suffix for suffix in dist_info.SIGNATURE_SUFFIXES}
         if signed := signatures & archive.member_by_name.keys():  # they are of the old RECORD
             dropped |= signed
-            content, entries = edit_record(dropped)
+            content = edit_record(dropped)
         texts[plan.get_new_name(record)] = content
-    return replace(plan, texts=texts, dropped=dropped, record=entries)
+    return replace(plan, texts=texts, dropped=dropped)
 
 
 def _plan_version(old: Version, edit: WheelEdit) -> Version | None:

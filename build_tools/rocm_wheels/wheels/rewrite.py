@@ -18,7 +18,6 @@ import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from threading import Thread
 from types import TracebackType
@@ -51,29 +50,23 @@ _UNSUPPORTED_ERRORS = {
 }
 
 
-class CutShortError(OSError):
-    """The source ended before the range did: it became shorter while it was read."""
-
-
 class RangeCopier:
-    """Copies ranges from a file to the place where another stands; remembers which way works.
+    """Copies ranges from a file to the place where another stands; remembers whether the kernel can do it.
 
     ``target`` is written through its descriptor only: flush what a buffer holds before.
     """
 
-    def __init__(self, source: int, target: int, name: Path) -> None:
+    def __init__(self, source: int, target: int) -> None:
         self.stopped = False
         self._source = source
         self._target = target
-        self._name = name
         status = os.fstat(source)
         blocks = getattr(status, "st_blocks", None)  # of 512 bytes, whatever the file system's own are
         self._sparse = blocks is not None and hasattr(os, "SEEK_DATA") and blocks * 512 < status.st_size
-        self._ways = [self._copy_file_range] if hasattr(os, "copy_file_range") else []
-        self._ways.append(self._read_and_write)
+        self._copies_inside = hasattr(os, "copy_file_range")
 
     def copy_range(self, begin: int, end: int) -> None:
-        """Copy bytes ``begin`` to ``end`` of the source; OSError with the name of the target."""
+        """Copy bytes ``begin`` to ``end`` of the source."""
         while self._sparse and begin < end:
             data = self._seek_next(begin, os.SEEK_DATA, end)
             os.lseek(self._target, data - begin, os.SEEK_CUR)
@@ -87,43 +80,35 @@ class RangeCopier:
             return min(os.lseek(self._source, begin, whence), end)
         except OSError as failure:
             if failure.errno != errno.ENXIO:
-                raise self._name_target(failure) from None
+                raise
             return end  # behind the last data
 
     def _copy_bytes(self, begin: int, end: int) -> None:
         while begin < end and not self.stopped:
-            try:
-                copied = self._ways[0](begin, min(end - begin, _MOST_AT_ONCE))
-            except OSError as failure:
-                if len(self._ways) > 1 and failure.errno in _UNSUPPORTED_ERRORS:
-                    del self._ways[0]
-                    continue
-                raise self._name_target(failure) from None
-            if not copied:
-                if len(self._ways) > 1:  # some file systems answer 0 instead of an error
-                    del self._ways[0]
-                    continue
-                raise CutShortError(errno.EIO, "the wheel became shorter while it was read", str(self._name))
-            begin += copied
+            size = min(end - begin, _MOST_AT_ONCE)
+            copied = self._copy_file_range(begin, size) if self._copies_inside else 0
+            self._copies_inside = copied > 0  # some file systems answer 0 instead of an error
+            begin += copied or self._read_and_write(begin, size)
 
     def write(self, content: bytes | bytearray) -> None:
-        """Write all bytes, in as many calls as it takes; OSError with the name of the target."""
+        """Write all bytes, in as many calls as it takes."""
         remaining = memoryview(content)
-        try:
-            while remaining:
-                remaining = remaining[os.write(self._target, remaining) :]
-        except OSError as failure:
-            raise self._name_target(failure) from None
-
-    def _name_target(self, failure: OSError) -> OSError:
-        return OSError(failure.errno, os.strerror(failure.errno or 0), str(self._name))
+        while remaining:
+            remaining = remaining[os.write(self._target, remaining) :]
 
     def _copy_file_range(self, begin: int, size: int) -> int:
-        return os.copy_file_range(self._source, self._target, size, offset_src=begin)
+        try:
+            return os.copy_file_range(self._source, self._target, size, offset_src=begin)
+        except OSError as failure:
+            if failure.errno not in _UNSUPPORTED_ERRORS:
+                raise
+            return 0
 
     def _read_and_write(self, begin: int, size: int) -> int:
         os.lseek(self._source, begin, os.SEEK_SET)
         piece = os.read(self._source, min(size, _READ_PIECE))
+        if not piece:
+            raise OSError(errno.EIO, "the wheel became shorter while it was read")
         self.write(piece)
         return len(piece)
 
@@ -132,12 +117,13 @@ class ArchiveWriter:
     """A file that is written front to back from bytes and from ranges of another file.
 
     Ranges that follow each other there are joined to one copy, and so are bytes to one write.
-    ``position`` is where the next byte goes. A context: at its end nothing is written any more.
+    ``position`` is where the next byte goes. A context: at its end nothing is written any more, and what the
+    disk refused names the target.
     """
 
     def __init__(self, source: int, target: int, name: Path) -> None:
         self.position = 0
-        self._copier = RangeCopier(source, target, name)
+        self._copier = RangeCopier(source, target)
         self._target = target
         self._name = name
         self._begin = self._end = 0
@@ -156,6 +142,8 @@ class ArchiveWriter:
         """End what is still copied ahead."""
         self._copier.stopped = True
         self._join_copy_ahead()
+        if isinstance(error, OSError):
+            errors.name_failed_file(error, self._name)
 
     def copy_ahead(self, end: int) -> None:
         """Copy the source up to ``end`` meanwhile: the file will most likely begin with that."""
@@ -193,7 +181,7 @@ class ArchiveWriter:
     def copy_from(self, descriptor: int, begin: int, end: int) -> None:
         """Take over a range of another open file."""
         self.flush()
-        RangeCopier(descriptor, self._target, self._name).copy_range(begin, end)
+        RangeCopier(descriptor, self._target).copy_range(begin, end)
         self.position += end - begin
 
     def write(self, content: bytes) -> None:
@@ -204,7 +192,7 @@ class ArchiveWriter:
         self.position += len(content)
 
     def flush(self) -> None:
-        """Hand on what is waiting; OSError with the name of the target."""
+        """Hand on what is waiting."""
         if self._ahead is not None:
             self._join_copy_ahead()
             if self._failure:
@@ -225,67 +213,44 @@ _LARGEST_DIST_INFO = 128 << 20
 
 
 @dataclass(frozen=True)
-class RewrittenWheel:
-    """A wheel that was written: where, its size, and all of its RECORD; what it no longer has.
-
-    ``sha256`` (hex) reads the file when it is first asked for, and never again: hashing costs more
-    than the copy, which the kernel makes without showing us the bytes.
-    """
+class PendingWheel:
+    """A wheel that is written, and not yet there for others; ``step`` made it of those of ``origins``."""
 
     path: Path
-    size: int
-    record: tuple[dist_info.RecordEntry, ...]
-    dropped: tuple[str, ...] = ()
-
-    @cached_property
-    def sha256(self) -> str:
-        """The digest (hex) of the new file."""
-        return files.hash_file(self.path)
-
-
-@dataclass(frozen=True)
-class PendingWheel:
-    """A wheel that is written, and not yet there for others; ``step`` made it of that of ``origin``."""
-
     hidden: files.HiddenFile
-    wheel: RewrittenWheel
-    origin: statement.WheelOrigin | None
+    origins: Sequence[statement.WheelOrigin | None]
     step: str
     contained: Sequence[sbom.PackagePart] = ()
 
-    def commit(self, *, replace: bool = False) -> RewrittenWheel:
-        """Give it its name, and its statement. One that exists with the same bytes is left.
+    def commit(self, *, replace: bool = False) -> Path:
+        """Give it its name, and its statement; return its path. One that exists with the same bytes is left.
 
         DataError for other bytes.
         """
-        self.hidden.commit(replace=replace, name=self.wheel.path.name)
-        if self.origin is not None or statement.has_statement(self.wheel.path):
-            statement.write_step_statement(
-                [self.origin], self.wheel.path, self.wheel.sha256, self.step, self.contained
-            )
-        return self.wheel
+        self.hidden.commit(replace=replace, name=self.path.name)
+        statement.write_step_statement(self.origins, self.path, self.step, self.contained)
+        return self.path
 
 
 def rewrite_wheel(
-    source: Path | WheelArchive, folder: Path, edit: WheelEdit, *, replace: bool = False
-) -> RewrittenWheel:
-    """Write ``source`` as ``edit`` makes it into ``folder``, under the name that follows.
+    source: Path | WheelArchive,
+    folder: Path,
+    edit: WheelEdit,
+    *,
+    replace: bool = False,
+    others: Sequence[Path] = (),
+) -> Path:
+    """Write ``source`` as ``edit`` makes it into ``folder``, under the name that follows; return its path.
 
     The file is there whole or not at all. One that exists with the same bytes is left, one with
     other bytes only replaced with ``replace``. DataError for a wheel that is damaged, hostile, or whose
     RECORD does not fit; UsageError for an edit that makes no wheel.
 
-    Where the wheel has a statement beside it, the new one gets one that names the step (``edit.step``).
+    Where the wheel has a statement beside it, and so have the ``others`` that it is made of, the new one gets
+    one that names the step (``edit.step``).
     """
-    with stage_rewrite(source, folder, edit) as staged:
-        return staged.commit(replace=replace)
-
-
-@contextmanager
-def stage_rewrite(source: Path | WheelArchive, folder: Path, edit: WheelEdit) -> Iterator[PendingWheel]:
-    """Write a wheel as ``rewrite_wheel`` does, and leave it to the caller to commit it."""
     with begin_rewrite(source, folder, edit) as begun:
-        yield begun.stage(edit)
+        return begun.stage(edit, others=others).commit(replace=replace)
 
 
 @dataclass(frozen=True)
@@ -297,27 +262,27 @@ class BegunRewrite:
     sink: ArchiveWriter
     folder: Path
 
-    def stage(self, edit: WheelEdit) -> PendingWheel:
-        """Write the wheel as ``edit`` makes it; raises as ``rewrite_wheel``. Once only."""
+    def stage(self, edit: WheelEdit, *, others: Sequence[Path] = ()) -> PendingWheel:
+        """Write the wheel as ``edit`` makes it, and leave it to the caller to commit it; once only.
+
+        Raises as ``rewrite_wheel``.
+        """
         source = self.archive.path
-        origin = None if edit.parts is not None else statement.read_origin(source)
+        wheels = () if edit.parts is not None else (source, *others)
+        origins = [statement.read_origin(wheel) for wheel in wheels]
         target = self.folder / get_edited_name(source.name, edit)
         try:
             plan = plan_wheel_edit(self.archive, edit)
         except errors.DataError as cause:
             raise errors.DataError(f"{source} cannot be edited") from cause
         scan.require_whole(self.archive)
-        with self.sink:
-            members = _list_members(self.archive, plan, edit.stored)
-            write_archive(self.sink, members, plain_modes=edit.plain_modes)
+        members = _list_members(self.archive, plan, edit.stored)
+        write_archive(self.sink, members, plain_modes=edit.plain_modes)
         self.archive.require_unchanged()
-        signatures = tuple(
-            sorted(name for name in plan.dropped if name.endswith(dist_info.SIGNATURE_SUFFIXES))
-        )
+        signatures = sorted(name for name in plan.dropped if name.endswith(dist_info.SIGNATURE_SUFFIXES))
         if signatures:
             log.log_note(f"{target.name}: left out {', '.join(signatures)}: they sign another RECORD")
-        wheel = RewrittenWheel(target, self.sink.position, plan.record, tuple(sorted(plan.dropped)))
-        return PendingWheel(self.hidden, wheel, origin, edit.step or "edit", edit.contained)
+        return PendingWheel(target, self.hidden, origins, edit.step or "edit", edit.contained)
 
 
 @contextmanager
@@ -346,12 +311,12 @@ def stage_new_wheel(
     stored: Mapping[str, stored_member.StoredMember],
     texts: Mapping[str, bytes],
     *,
-    origin: statement.WheelOrigin | None,
+    origins: Sequence[statement.WheelOrigin | None],
     step: str,
 ) -> Iterator[PendingWheel]:
     """Write a wheel of members and dist-info files (by their whole names) that are at hand; with RECORD.
 
-    ``step`` made it of the wheel of ``origin``. All members have the date of ``DEFAULT_EPOCH``, so that the
+    ``step`` made it of the wheels of ``origins``. All members have the date of ``DEFAULT_EPOCH``, so that the
     same ones give the same bytes.
     """
     date, time = zip_format.FIXED_DATE
@@ -367,7 +332,15 @@ def stage_new_wheel(
     with files.open_hidden_file(target) as hidden:
         with ArchiveWriter(hidden.descriptor, hidden.descriptor, target) as sink:
             write_archive(sink, members)
-        yield PendingWheel(hidden, RewrittenWheel(target, sink.position, tuple(rows)), origin, step)
+        yield PendingWheel(target, hidden, origins, step)
+
+
+def copy_wheel(source: Path, target: Path) -> None:
+    """Copy a wheel that stays as it is, with its statement; DataError for one that no command publishes."""
+    with WheelArchive.open(source) as archive:
+        scan.require_whole(archive)  # else rewriting does
+    files.copy_atomically(source, target)
+    statement.copy_statement(source, target)
 
 
 def require_distinct_targets(wheels: Iterable[tuple[Path, Path]]) -> None:

@@ -210,7 +210,6 @@ def write_statement(wheel: Path, content: bytes, signature: bytes | None = None)
 def write_step_statement(
     origins: Sequence[WheelOrigin | None],
     wheel: Path,
-    sha256: str,
     step: str,
     packages: Sequence[sbom.PackagePart] = (),
 ) -> None:
@@ -221,8 +220,13 @@ def write_step_statement(
     """
     known_origins = [origin for origin in origins if origin is not None]
     if not known_origins or len(known_origins) < len(origins):
-        _drop_stale_statement(wheel, sha256)
+        stale = read_statement(wheel)
+        # about a wheel that had this name before, it would be a lie about the new one
+        if stale is not None and stale.sha256 != hash_file(wheel):
+            remove_statement(wheel)
+            log.log_note(f"{locate_statement(wheel).name} is removed: it is about another wheel of that name")
         return
+    sha256 = hash_file(wheel)
     for origin in known_origins:
         if (same := _find_statement_of(origin, wheel.name, sha256)) is not None:
             write_statement(wheel, same.statement, same.signature)
@@ -327,14 +331,6 @@ def _decode_content(entry: Mapping[str, Any]) -> bytes:
     if entry.get("digest", {}).get("sha256") != hashlib.sha256(content).hexdigest():
         raise errors.DataError(f"{entry['name']} inside a statement is not what its digest says")
     return content
-
-
-def _drop_stale_statement(wheel: Path, sha256: str) -> None:
-    """Remove a statement about a wheel that had this name before; it would be a lie about the new one."""
-    statement = read_statement(wheel)
-    if statement is not None and statement.sha256 != sha256:
-        remove_statement(wheel)
-        log.log_note(f"{locate_statement(wheel).name} is removed: it is about another wheel of that name")
 
 
 def _read_file(path: Path) -> bytes | None:

@@ -46,7 +46,7 @@ def _make_fat_wheel(step_run: StepRun, wheel: Path, folder: Path) -> packaging.P
     with ExitStack() as stack:
         plan = fat.plan_fat(request, stack)
         _require_installed_rocm(step_run, plan.part_paths)
-        path = plan.write(folder).path
+        path = plan.write(folder)
     step_run.append_log("ROCm inside", [*plan.parts, *plan.libraries])
     return packaging.PackagedFiles(path, note=f"carries ROCm {plan.rocm}", rewritten=True)
 

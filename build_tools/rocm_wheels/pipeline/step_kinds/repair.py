@@ -111,7 +111,7 @@ def _repair_wheel(step_run: StepRun, wheel: Path, folder: Path) -> packaging.Pac
 
     if not facts.request.repair:
         log.log_note(f"{wheel.name} stays as it was built: --no-repair")
-        return finish(rewrite_wheel(wheel, folder, addition).path, note="NOT REPAIRED (--no-repair)")
+        return finish(rewrite_wheel(wheel, folder, addition), note="NOT REPAIRED (--no-repair)")
     with build_environment.hold_environment(
         ready, facts.workspace, purpose=step_run.step.id
     ):  # another step may install now
