@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,6 @@ from rocm_wheels.device_code import code_objects, fat_library, kernel_databases
 from rocm_wheels.wheels.archive import MemberContent, WheelArchive, get_text_limit
 from rocm_wheels.wheels.dist_info import (
     DEVICE_FILES,
-    DistInfo,
     RecordEntry,
     WheelFormat,
     WheelMetadata,
@@ -82,9 +82,9 @@ class WheelScan:
     name: WheelName | None
     metadata: WheelMetadata | None
     format: WheelFormat | None
-    device_code: Mapping[str, tuple[code_objects.CodeObject, ...]]
-    texts: Mapping[str, bytes]
     faults: tuple[str, ...]
+    device_code: Mapping[str, tuple[code_objects.CodeObject, ...]] = field(default_factory=dict)
+    texts: Mapping[str, bytes] = field(default_factory=dict)
     binaries: Mapping[str, loader.HostBinary] = field(default_factory=dict)
     imports: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     machines: Mapping[str, str] = field(default_factory=dict)
@@ -123,37 +123,38 @@ class WheelScan:
 
 @dataclass(frozen=True)
 class _MemberReading:
-    """What the reader of one member returned."""
+    """What the reader of one member returned; its parts have the names of ``WheelScan``'s."""
 
-    text: bytes | None = None
-    code: tuple[code_objects.CodeObject, ...] = ()
-    moved_code: tuple[str, ...] = ()
-    split_library: fat_library.SplitLibrary | None = None
-    binary: loader.HostBinary | None = None
+    texts: bytes | None = None
+    device_code: tuple[code_objects.CodeObject, ...] | None = None
+    moved_code: tuple[str, ...] | None = None
+    split_libraries: fat_library.SplitLibrary | None = None
+    binaries: loader.HostBinary | None = None
     imports: tuple[str, ...] | None = None
-    machine: str | None = None
-    targets: tuple[str, ...] = ()
-    kernels: tuple[str, ...] | None = None
-    leaks: tuple[Leak, ...] = ()
-    fault: str | None = None
+    machines: str | None = None
+    target_lists: tuple[str, ...] | None = None
+    kernel_lists: tuple[str, ...] | None = None
+    leaks: tuple[Leak, ...] | None = None
 
 
-@dataclass(frozen=True)
-class _Judgement:
-    """What the content of a wheel says together: dist-info files, faults, hazards, and what is damaged."""
-
-    dist_info: DistInfo
-    faults: tuple[str, ...]
-    hazards: tuple[Hazard, ...]
-    damaged_members: frozenset[str]
+_Reader = Callable[[memoryview], _MemberReading]
 
 
 def _judge_contents(
-    archive: WheelArchive, contents: Sequence[MemberContent[_MemberReading]], texts: Mapping[str, bytes]
-) -> _Judgement:
-    path, unsound = archive.path, archive.list_unsound_members()
+    archive: WheelArchive,
+    contents: Sequence[MemberContent[Any]],
+    unread: Mapping[str, str],
+    parts: Mapping[str, Any],
+    sha256: str = "",
+) -> WheelScan:
+    """Say what the content of a wheel says together.
+
+    ``unread`` are members whose reader failed, and why; ``parts`` is what the readers returned, by the names
+    of ``WheelScan``'s parts and by member.
+    """
+    path, unsound, texts = archive.path, archive.list_unsound_members(), parts.get("texts", {})
     faults = [f"{path}: {name}: {fault}" if name else f"{path}: {fault}" for name, fault in unsound.items()]
-    unreadable = {c.name: c.fault or (c.result.fault if c.result else None) for c in contents}
+    unreadable = {content.name: content.fault or unread.get(content.name) for content in contents}
     faults += [fault for fault in unreadable.values() if fault]
     dist_info = read_dist_info(path.name, [entry.name for entry in archive.entries], texts)
     differences = list(dist_info.faults)
@@ -163,11 +164,26 @@ def _judge_contents(
         intact = {content.name: (content.size, content.sha256) for content in contents if content.sha256}
         listed = (entry for entry in dist_info.record if entry.path not in broken)
         differences += compare_wheel_record(listed, intact, record=f"{dist_info.folder}/RECORD")
-    faults += [f"{path}: {difference}" for difference in differences]
     project = dist_info.name.name if dist_info.name else ""
-    hazards = find_hazards(archive.entries, texts, project)
-    damaged = {*unsound, *(name for name, fault in unreadable.items() if fault)} - {""}
-    return _Judgement(dist_info, tuple(faults), tuple(hazards), frozenset(damaged))
+    recorded = {entry.path: entry for entry in dist_info.record or ()}
+    return WheelScan(
+        path=path,
+        size=archive.size,
+        sha256=sha256,
+        members=tuple(
+            ScannedMember(c.name, c.size, encode_record_digest(c.sha256), recorded.get(c.name))
+            for c in contents
+            if c.sha256
+        ),
+        name=dist_info.name,
+        metadata=dist_info.metadata,
+        format=dist_info.format,
+        faults=(*faults, *(f"{path}: {difference}" for difference in differences)),
+        repairable=tuple(f"{path}: {fault}" for fault in archive.faults if fault.is_repairable),
+        hazards=tuple(find_hazards(archive.entries, texts, project)),
+        damaged_members=frozenset({*unsound, *(n for n, fault in unreadable.items() if fault)} - {""}),
+        **parts,
+    )
 
 
 def require_whole(archive: WheelArchive) -> None:
@@ -183,9 +199,9 @@ def require_whole(archive: WheelArchive) -> None:
         for entry in archive.members
         if entry.name not in broken and (_is_dist_info(entry.name) or is_startup_file(entry.name))
     }
-    judgement = _judge_contents(archive, contents, texts)
-    refusals = [fault for fault in judgement.faults if not is_repaired_fault(fault)]
-    for hazard in judgement.hazards:
+    scan = _judge_contents(archive, contents, {}, {"texts": texts})
+    refusals = [fault for fault in scan.faults if not is_repaired_fault(fault)]
+    for hazard in scan.hazards:
         # what installers refuse, or put where it does harm; other texts harm only who prints them
         is_placed = hazard.kind != "metadata-text" or hazard.member.endswith("/entry_points.txt")
         if hazard.severity == "error" and is_placed:
@@ -211,62 +227,39 @@ def scan_wheel(
     given. DataError only when the wheel is not there, is no archive at all, or changes meanwhile.
     """
 
-    def choose_reader(name: str, head: bytes) -> Callable[[memoryview], _MemberReading] | None:
+    def choose_kind(name: str, head: bytes) -> _Reader | None:
+        place = f"{path}: {name}"
         is_text = _is_dist_info(name) or is_startup_file(name)
         if is_text or any(fnmatchcase(name, pattern) for pattern in keep):
-            return lambda data: _read_text(data, name, path, leaks)
+            return lambda data: _read_text(data, place, leaks=leaks)
         if not device_code:
             return None
         if kernel_databases.get_kernel_list_target(name):
-            return lambda data: _read_kernels(data, f"{path}: {name}")
+            return lambda data: _MemberReading(kernel_lists=kernel_databases.read_kernel_list(data, place))
         if code_objects.may_hold_code(name, head) or head.startswith((elf.ELF_MAGIC, pe.PE_MAGIC)):
-            return lambda data: _read_library(data, f"{path}: {name}", leaks=leaks, symbols=symbols)
+            return lambda data: _read_library(data, place, leaks=leaks, symbols=symbols)
         if leaks and b"\0" not in head:
-            return lambda data: _MemberReading(leaks=find_text_leaks(data))
+            return lambda data: _MemberReading(leaks=find_text_leaks(data) or None)
         return None
+
+    def choose_reader(name: str, head: bytes) -> Callable[[memoryview], _MemberReading | str] | None:
+        read = choose_kind(name, head)
+        return partial(_read_or_explain, read) if read is not None else None
 
     with WheelArchive.open(path, as_it_is=True) as archive:
         contents = archive.read_all(choose_reader, digest=True)
-        readings = {content.name: content.result for content in contents if content.result is not None}
-        texts = {name: reading.text for name, reading in readings.items() if reading.text is not None}
-        judgement = _judge_contents(archive, contents, texts)
-        file_digest = sha256 or archive.compute_sha256()
+        unread: dict[str, str] = {}
+        parts: dict[str, dict[str, Any]] = {}
+        for content in contents:
+            if isinstance(content.result, str):
+                unread[content.name] = content.result
+            elif content.result is not None:
+                for part, value in vars(content.result).items():
+                    if value is not None:
+                        parts.setdefault(part, {})[content.name] = value
+        scan = _judge_contents(archive, contents, unread, parts, sha256 or archive.compute_sha256())
         archive.require_unchanged()
-
-    def select(part: str, *, empty: bool = False) -> dict[str, Any]:
-        """Return a part of what was read, by member, of those that have it; ``empty``: or an empty one."""
-        values = {name: getattr(reading, part) for name, reading in readings.items()}
-        return {name: value for name, value in values.items() if value or (empty and value is not None)}
-
-    dist_info = judgement.dist_info
-    recorded = {entry.path: entry for entry in dist_info.record or ()}
-    return WheelScan(
-        path=path,
-        size=archive.size,
-        sha256=file_digest,
-        members=tuple(
-            ScannedMember(c.name, c.size, encode_record_digest(c.sha256), recorded.get(c.name))
-            for c in contents
-            if c.sha256
-        ),
-        name=dist_info.name,
-        metadata=dist_info.metadata,
-        format=dist_info.format,
-        device_code=select("code"),
-        texts=texts,
-        binaries=select("binary"),
-        imports=select("imports", empty=True),
-        machines=select("machine"),
-        target_lists=select("targets"),
-        kernel_lists=select("kernels", empty=True),
-        leaks=select("leaks"),
-        moved_code=select("moved_code"),
-        split_libraries=select("split_library"),
-        faults=judgement.faults,
-        repairable=tuple(f"{path}: {fault}" for fault in archive.faults if fault.is_repairable),
-        hazards=judgement.hazards,
-        damaged_members=judgement.damaged_members,
-    )
+    return scan
 
 
 def _is_dist_info(name: str) -> bool:
@@ -274,43 +267,39 @@ def _is_dist_info(name: str) -> bool:
     return folder.endswith(".dist-info") and file in _DIST_INFO_FILES
 
 
-def _read_text(data: memoryview, name: str, wheel: Path, leaks: bool) -> _MemberReading:
-    if len(data) > get_text_limit(name):
-        return _MemberReading(fault=f"{wheel}: {name}: {len(data)} bytes are too many for such a file")
-    return _MemberReading(text=bytes(data), leaks=find_text_leaks(data) if leaks else ())
-
-
-def _read_kernels(data: memoryview, name: str) -> _MemberReading:
+def _read_or_explain(read: _Reader, data: memoryview) -> _MemberReading | str:
     try:
-        return _MemberReading(kernels=kernel_databases.read_kernel_list(data, name))
+        return read(data)
     except errors.DataError as fault:
-        return _MemberReading(fault=errors.explain_error(fault))
+        return errors.explain_error(fault)
 
 
-def _read_library(data: memoryview, name: str, *, leaks: bool, symbols: bool) -> _MemberReading:
-    try:
-        binary = loader.read_host_binary(data, name, for_changes=False, symbols=symbols)
-        imports = pe.read_pe_imports(data, name)
-        files.release_mapped_pages(data)
-        targets = _read_target_list(data, name, binary) if binary is not None else ()
-        library_leaks: tuple[Leak, ...] = ()
-        if leaks and (binary is not None or imports is not None):
-            sections = binary.sections if binary is not None else None
-            library_leaks = find_library_leaks(data, name, sections)
-        files.release_mapped_pages(data)
-        archives = code_objects.list_named_archives(data, name)
-        return _MemberReading(
-            code=tuple(code_objects.read_code_objects(data, name)),
-            moved_code=archives,
-            split_library=fat_library.read_split_library(data, name) if archives else None,
-            binary=binary,
-            imports=imports,
-            machine=elf.read_narrow_machine(data) or pe.read_pe_architecture(data, name),
-            targets=targets,
-            leaks=library_leaks,
-        )
-    except errors.DataError as fault:
-        return _MemberReading(fault=errors.explain_error(fault))
+def _read_text(data: memoryview, place: str, *, leaks: bool) -> _MemberReading:
+    if len(data) > get_text_limit(place):
+        raise errors.DataError(f"{place}: {len(data)} bytes are too many for such a file")
+    return _MemberReading(texts=bytes(data), leaks=(find_text_leaks(data) or None) if leaks else None)
+
+
+def _read_library(data: memoryview, place: str, *, leaks: bool, symbols: bool) -> _MemberReading:
+    binary = loader.read_host_binary(data, place, for_changes=False, symbols=symbols)
+    imports = pe.read_pe_imports(data, place)
+    files.release_mapped_pages(data)
+    targets = _read_target_list(data, place, binary) if binary is not None else ()
+    library_leaks: tuple[Leak, ...] = ()
+    if leaks and (binary is not None or imports is not None):
+        library_leaks = find_library_leaks(data, place, binary.sections if binary is not None else None)
+    files.release_mapped_pages(data)
+    archives = code_objects.list_named_archives(data, place)
+    return _MemberReading(
+        device_code=tuple(code_objects.read_code_objects(data, place)) or None,
+        moved_code=archives or None,
+        split_libraries=fat_library.read_split_library(data, place) if archives else None,
+        binaries=binary,
+        imports=imports,
+        machines=elf.read_narrow_machine(data) or pe.read_pe_architecture(data, place),
+        target_lists=targets or None,
+        leaks=library_leaks or None,
+    )
 
 
 _STATING_LIBRARY = re.compile(r"(?:^|/)libtorch_python\.so$")

@@ -18,10 +18,8 @@ from rocm_wheels.core import errors, files, log
 from rocm_wheels.wheels.statement import (
     STATEMENT_SIGNATURE_SUFFIX,
     STATEMENT_SUFFIX,
-    has_statement,
     locate_statement,
     locate_statement_signature,
-    read_statement,
 )
 
 _Move = tuple[Path | None, Path]
@@ -51,49 +49,51 @@ class WheelBatch:
     def commit(self) -> None:
         """Give all files their names; DataError, and nothing is changed, when one has other bytes already."""
         moves: list[_Move] = []
-        targets = set[Path]()
+        gone = {wheel.resolve(): wheel for wheel in self._removed}
+        replaced = set[Path]()
         for folder, stage in self._stages.items():
             for file in sorted(stage.iterdir()):
                 if file.is_file() and not file.name.endswith((STATEMENT_SUFFIX, STATEMENT_SIGNATURE_SUFFIX)):
-                    targets.add((folder / file.name).resolve())
-                    moves += self._plan_file(file, folder / file.name)
-        for wheel in self._removed:
-            if wheel.resolve() not in targets:
-                moves += [(None, wheel), *_plan_statement_removal(wheel)]
+                    target = folder / file.name
+                    replaced.add(target.resolve())
+                    moves += _plan_file(file, target, may_replace=target.resolve() in gone)
+        for place, wheel in gone.items():
+            if place not in replaced:
+                beside = [path for path in _locate_statements(wheel) if os.path.lexists(path)]
+                moves += [(None, path) for path in (wheel, *beside)]
         asides = [self._stages[target.parent] / f"{number}.old" for number, (_, target) in enumerate(moves)]
         _exchange_files([(file, target, old) for (file, target), old in zip(moves, asides, strict=True)])
 
-    def _plan_file(self, file: Path, target: Path) -> Iterator[_Move]:
-        """Yield what becomes of a file, and of its statement; nothing of one that is there already."""
-        if not (target.is_file() and filecmp.cmp(file, target, shallow=False)):
-            may_replace = any(target.resolve() == gone.resolve() for gone in self._removed)
-            if target.is_dir() or (target.exists() and not may_replace):
-                raise errors.DataError(
-                    f"{target} exists with other bytes", tip="name another folder, or remove it first"
-                )
-            yield file, target
-        statement, signature = locate_statement(file), locate_statement_signature(file)
-        if not statement.exists():  # one about another wheel of that name would be a lie
-            if has_statement(target):
-                old = read_statement(target)
-                if old is not None and old.sha256 != files.hash_file(file):
-                    log.log_note(f"{locate_statement(target).name} is removed: it is about another wheel")
-                    yield from _plan_statement_removal(target)
-            return
-        is_same = has_statement(target) and filecmp.cmp(statement, locate_statement(target), shallow=False)
-        if not is_same:
-            yield statement, locate_statement(target)
-        if signature.exists():
-            yield signature, locate_statement_signature(target)
-        elif not is_same and locate_statement_signature(target).exists():
-            yield None, locate_statement_signature(target)
+
+def _plan_file(file: Path, target: Path, *, may_replace: bool) -> Iterator[_Move]:
+    """Yield what becomes of a file, its statement and the signature of that; nothing of what is there.
+
+    What lies beside another wheel of that name goes: it would be a lie about this one.
+    """
+    is_new = not _is_same_file(file, target)
+    if is_new:
+        if target.is_dir() or (target.exists() and not may_replace):
+            raise errors.DataError(
+                f"{target} exists with other bytes", tip="name another folder, or remove it first"
+            )
+        yield file, target
+    for new, old in zip(_locate_statements(file), _locate_statements(target), strict=True):
+        if os.path.lexists(new):
+            if not _is_same_file(new, old):
+                is_new = True
+                yield new, old
+        elif is_new and os.path.lexists(old):
+            log.log_note(f"{old.name} is removed: it is not about the new wheel")
+            yield None, old
 
 
-def _plan_statement_removal(wheel: Path) -> Iterator[_Move]:
-    if has_statement(wheel):
-        for path in (locate_statement_signature(wheel), locate_statement(wheel)):
-            if path.exists():
-                yield None, path
+def _locate_statements(wheel: Path) -> tuple[Path, Path]:
+    """Return where a wheel's statement is, and the signature of that; names may be too long for any file."""
+    return locate_statement(wheel), locate_statement_signature(wheel)
+
+
+def _is_same_file(file: Path, other: Path) -> bool:
+    return other.is_file() and filecmp.cmp(file, other, shallow=False)
 
 
 def _exchange_files(moves: Sequence[tuple[Path | None, Path, Path]]) -> None:
