@@ -120,7 +120,7 @@ def test_a_split_set_is_a_host_wheel_and_one_for_each_target(demo: Demo) -> None
     found = rows(package(demo, "split"))
     folder = demo.folder / "split"
     hosts = {project: folder / row["wheel"] for project, row in found.items()}
-    assert not any(wheel_code.read_wheel_code(hosts["pytorch"]).values())
+    assert not any(wheel_code.read_device_code(hosts["pytorch"]).code.values())
     devices = sorted(path.name.split("-")[0] for path in folder.glob("amd_*.whl"))
     expected = [
         f"amd_{name}_device_{target}" for name in ("torch", "torchaudio") for target in miniature.TARGETS
@@ -208,7 +208,7 @@ def test_wheels_of_several_machines_are_packaged_together(demo: Demo, tmp_path: 
     shutil.copytree(demo.folder / "wheels", folder, ignore=shutil.ignore_patterns("variants"))
     before = {path.name.split("-")[0] for path in folder.glob("*.whl")}
     assert cli(demo, "set", "package", folder, "--packaging", "split").code == 0
-    assert not any(wheel_code.read_wheel_code(wheel) for wheel in folder.glob("torch*.whl"))
+    assert not any(wheel_code.read_device_code(wheel).code for wheel in folder.glob("torch*.whl"))
     devices = {path.name.split("-")[0] for path in folder.glob("*.whl")} - before
     assert {name.partition("_device_")[2] for name in devices} == set(miniature.TARGETS) and len(devices) == 6
     assert stage(demo, tmp_path / "store", sorted(folder.glob("*.whl"))).code == 0

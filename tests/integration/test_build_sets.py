@@ -99,7 +99,7 @@ def test_a_plan_changes_nothing_and_each_of_its_steps_runs_alone(demo: Demo, tmp
 
 def read_targets(folder: Path) -> dict[str, set[str]]:
     """Return the files of a folder's torch that hold device code, and for what."""
-    code = wheel_code.read_wheel_code(next(folder.glob("torch-*.whl")))
+    code = wheel_code.read_device_code(next(folder.glob("torch-*.whl"))).code
     return {name: {str(held.target) for held in objects} for name, objects in code.items()}
 
 

@@ -181,7 +181,7 @@ def test_only_what_torch_needs_is_taken_for_its_targets(world: World, tmp_path: 
         "lib/rocblas/library/TensileLibrary_fallback.dat",
         "lib/rocblas/library/TensileLibrary_lazy_gfx942.dat",
     ]
-    code = wheel_code.read_wheel_code(path)
+    code = wheel_code.read_device_code(path).code
     assert {name: code_objects.list_code_targets(objects) for name, objects in code.items()} == {
         "torch/_rocm/lib/librocblas.so.5": ["gfx942"],
         "torch/_rocm/lib/rocblas/library/Kernels.so-000-gfx942.hsaco": ["gfx942"],
@@ -340,7 +340,7 @@ def test_a_library_of_generic_code_serves_its_targets(
     old = world.rocm["libraries"]
     changed = replace(old, members={**old.members, tree: library})
     path = make_fat(replace(world, rocm={**world.rocm, "libraries": changed}), tmp_path / "fat")
-    code = wheel_code.read_wheel_code(path)
+    code = wheel_code.read_device_code(path).code
     assert code_objects.list_code_targets(code["torch/_rocm/lib/librocblas.so.5"]) == ["gfx9-4-generic"]
     assert verify(path, capfd) == {}
     without_code = link(tmp_path, "librocblas.so.5", "int roc = 1;", code=("gfx1100",))
@@ -482,7 +482,7 @@ def test_a_torch_for_windows(windows_world: World, tmp_path: Path, capfd: pytest
         "bin/rocblas.dll",
         "bin/rocblas/library/TensileLibrary_lazy_gfx942.dat",
     ]
-    code = wheel_code.read_wheel_code(path)
+    code = wheel_code.read_device_code(path).code
     assert {name: code_objects.list_code_targets(objects) for name, objects in code.items()} == {
         "torch/_rocm/bin/rocblas.dll": ["gfx942"],
         "torch/lib/torch_hip.dll": ["gfx942"],

@@ -177,7 +177,7 @@ def test_files_go_where_their_target_goes(world: World, tmp_path: Path) -> None:
     assert old.keys() - new.keys() == old.keys() & moved
     changed = {name for name in old.keys() & new.keys() if old[name] != new[name]}
     assert changed == {HIP, C10, "torch/__init__.py"}
-    assert list(wheel_code.read_wheel_code(host)) == [ALL], "no other code object is left over"
+    assert list(wheel_code.read_device_code(host).code) == [ALL], "no other code object is left over"
     for target in GPUS:
         kernel = code(target, 0)[1]
         assert all(kernel[at : at + 64] not in new[HIP] for at in range(64, len(kernel), 4096))

@@ -15,6 +15,7 @@ import pytest
 from rocm import install_ziglang
 
 from rocm_wheels.device_code import code_objects
+from rocm_wheels.wheels import wheel_code
 
 pytestmark = [pytest.mark.contract, pytest.mark.slow, pytest.mark.network]
 
@@ -98,13 +99,13 @@ def source(tmp_path: Path) -> Path:
 
 def test_a_shared_library_stripped_or_not(compiler: Compiler, source: Path, tmp_path: Path) -> None:
     made = compiler.hip(source, tmp_path / "lib.so", TARGETS, "-shared", "-nostdlib")
-    found = code_objects.read_file_code(made)
+    found = wheel_code.read_device_code(made).code[""]
     _check(found)
     assert {(o.section, o.packing, o.kind, o.form) for o in found} == {
         (".hip_fatbin", "plain", "hipv4", "elf")
     }
     subprocess.run(["strip", made], check=True)
-    assert code_objects.read_file_code(made) == found
+    assert wheel_code.read_device_code(made).code[""] == found
 
 
 def test_two_translation_units_plain_and_compressed(compiler: Compiler, source: Path, tmp_path: Path) -> None:
@@ -114,7 +115,7 @@ def test_two_translation_units_plain_and_compressed(compiler: Compiler, source: 
     two = compiler.hip(other, tmp_path / "two.o", ["gfx942", "gfx1201"], "-c", "--offload-compress")
     both = tmp_path / "both.so"
     compiler.tool("ld.lld", "-shared", one, two, "-o", both)
-    assert {(str(o.target), o.bundle, o.packing) for o in code_objects.read_file_code(both)} == {
+    assert {(str(o.target), o.bundle, o.packing) for o in wheel_code.read_device_code(both).code[""]} == {
         ("gfx942", 0, "plain"),
         ("gfx1100", 0, "plain"),
         ("gfx942", 1, "zstd v3"),
@@ -123,7 +124,7 @@ def test_two_translation_units_plain_and_compressed(compiler: Compiler, source: 
     for style in ("gnu", "bsd"):
         library = tmp_path / f"lib_{style}.a"
         compiler.tool("ar", f"--format={style}", "rcs", library, one, two)
-        assert code_objects.list_code_targets(code_objects.read_file_code(library)) == [
+        assert code_objects.list_code_targets(wheel_code.read_device_code(library).code[""]) == [
             "gfx942",
             "gfx1100",
             "gfx1201",
@@ -133,11 +134,11 @@ def test_two_translation_units_plain_and_compressed(compiler: Compiler, source: 
 def test_a_windows_object_and_library(compiler: Compiler, source: Path, tmp_path: Path) -> None:
     windows = "x86_64-pc-windows-msvc"
     made = compiler.hip(source, tmp_path / "kernel.obj", ["gfx1100", "gfx1151"], "-c", host=windows)
-    _check(code_objects.read_file_code(made), ["gfx1100", "gfx1151"])
+    _check(wheel_code.read_device_code(made).code[""], ["gfx1100", "gfx1151"])
     library = tmp_path / "kernel.dll"
     unresolved = ["/force:unresolved", "/noentry", "/nodefaultlib", "/include:__hip_fatbin"]
     compiler.tool("lld-link", "/dll", *unresolved, made, f"/out:{library}")
-    found = code_objects.read_file_code(library)
+    found = wheel_code.read_device_code(library).code[""]
     _check(found, ["gfx1100", "gfx1151"])
     assert {o.section for o in found} == {".hip_fat"}
 
@@ -146,5 +147,5 @@ def test_a_windows_object_and_library(compiler: Compiler, source: Path, tmp_path
 def test_a_code_object_of_its_own(compiler: Compiler, source: Path, tmp_path: Path, target: str) -> None:
     options = ["--offload-device-only", "--no-gpu-bundle-output"]
     made = compiler.hip(source, tmp_path / "kernel.hsaco", [target], *options)
-    _check(code_objects.read_file_code(made), [target])
+    _check(wheel_code.read_device_code(made).code[""], [target])
     _check(code_objects.read_code_objects(made.read_bytes(), "kernel.dat"), [target])

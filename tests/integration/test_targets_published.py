@@ -70,7 +70,7 @@ def test_every_published_library_is_read(wheels: dict[str, Path]) -> None:
     found = {
         Path(member).name: objects
         for path in wheels.values()
-        for member, objects in wheel_code.read_wheel_code(path).items()
+        for member, objects in wheel_code.read_device_code(path).code.items()
     }
     assert {
         name: (len(objects), {o.packing for o in objects}, code_objects.list_code_targets(objects))

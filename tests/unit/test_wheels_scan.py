@@ -48,9 +48,11 @@ def test_one_pass_gives_everything(tmp_path: Path, method: int) -> None:
         "demo/lib/a.so": ["gfx942", "gfx1100"]
     }
     assert scan.metadata and (scan.metadata.name, str(scan.metadata.version)) == ("demo", "1.0")
-    assert {name: list(code) for name, code in scan.device_code.items()} == wheel_code.read_wheel_code(path)
+    assert {name: list(code) for name, code in scan.device_code.items()} == wheel_code.read_device_code(
+        path
+    ).code
     assert wheel_code.read_device_code(path) == wheel_code.FoundDeviceCode(
-        wheel_code.read_wheel_code(path), {}
+        wheel_code.read_device_code(path).code, {}
     )
 
 
@@ -177,7 +179,7 @@ def test_members_on_top_of_each_other_are_not_inflated(tmp_path: Path) -> None:
     assert sum("reaches into another member" in fault for fault in scan.faults) == 1
     assert "demo/a.so" in scan.damaged_members
     with pytest.raises(errors.DataError, match="3000 members of this name"):
-        wheel_code.read_wheel_code(path)
+        wheel_code.read_device_code(path)
 
 
 def test_compressed_tags_are_not_expanded_without_end(tmp_path: Path) -> None:
@@ -213,7 +215,7 @@ def test_a_wheel_has_one_dist_info_folder_with_record(tmp_path: Path, names: lis
 def test_a_cut_archive_is_refused(tmp_path: Path, cut: int) -> None:
     path = wheel(tmp_path, FILES)
     path.write_bytes(path.read_bytes()[:cut])
-    for read in (scan_wheel, wheel_code.read_wheel_code):
+    for read in (scan_wheel, wheel_code.read_device_code):
         with pytest.raises(errors.DataError, match=r"demo-1.0-py3-none-any.whl is not a readable wheel"):
             read(path)
 
@@ -224,7 +226,7 @@ def test_damaged_device_code_is_a_fault_of_its_member(tmp_path: Path) -> None:
     assert fault.startswith(f"{path}: demo/bad.so: cut short: the section table")
     assert list(scan_wheel(path).device_code) == ["demo/good.so"]
     with pytest.raises(errors.DataError, match=r"demo/bad.so: cut short"):
-        wheel_code.read_wheel_code(path)
+        wheel_code.read_device_code(path)
 
 
 def test_a_member_without_device_code_is_not_inflated(tmp_path: Path) -> None:
@@ -237,20 +239,17 @@ def test_a_member_without_device_code_is_not_inflated(tmp_path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[250_000] ^= 0xFF
     path.write_bytes(data)
-    assert list(wheel_code.read_wheel_code(path)) == ["demo/a.so"]
+    assert list(wheel_code.read_device_code(path).code) == ["demo/a.so"]
     assert any("demo/data.bin" in fault for fault in scan_wheel(path).faults)
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "empty.so").touch()
-    assert code_objects.read_file_code(tmp_path / "empty.so") == []
-    for read in (wheel_code.read_device_code, code_objects.read_file_code):
-        with pytest.raises(errors.DataError, match="is a folder"):
-            read(tmp_path)
-        with pytest.raises(errors.DataError, match=r"cannot read .*gone.so: No such file"):
-            read(tmp_path / "gone.so")
-    with pytest.raises(errors.DataError, match="wheel or zip archive"):
-        code_objects.read_file_code(wheel(tmp_path, {}))
+    assert wheel_code.read_device_code(tmp_path / "empty.so").code[""] == []
+    with pytest.raises(errors.DataError, match="is a folder"):
+        wheel_code.read_device_code(tmp_path)
+    with pytest.raises(errors.DataError, match=r"cannot read .*gone.so: No such file"):
+        wheel_code.read_device_code(tmp_path / "gone.so")
     (tmp_path / "page.whl").write_text("<html>404</html>")
     with pytest.raises(errors.DataError, match="not a readable wheel"):
         wheel_code.read_device_code(tmp_path / "page.whl")
@@ -282,7 +281,7 @@ def test_any_mutation_of_a_wheel_is_read_or_refused(
         data[at : at + len(patch)] = patch
     path = tmp_path / "demo-1.0-py3-none-any.whl"
     path.write_bytes(data[: len(data) - cut])
-    for read in (scan_wheel, wheel_code.read_wheel_code):
+    for read in (scan_wheel, wheel_code.read_device_code):
         try:
             read(path)
         except errors.DataError as fault:

@@ -118,7 +118,9 @@ def dist_info_file(wheel: Path, name: str) -> str:
 
 
 def targets_in(wheel: Path) -> set[str]:
-    return {str(code.target) for objects in wheel_code.read_wheel_code(wheel).values() for code in objects}
+    return {
+        str(code.target) for objects in wheel_code.read_device_code(wheel).code.values() for code in objects
+    }
 
 
 def snapshot(folder: Path) -> dict[str, tuple[int, int]]:

@@ -230,35 +230,25 @@ def read_narrow_machine(head: bytes | memoryview) -> str | None:
     return f"machine {machine} ({bits} bits, {order})"
 
 
-def read_elf_header(span: BinarySpan, *, size: int | None = None) -> ElfHeader:
-    """Read the 64 bytes of the header.
-
-    ``size`` is that of the whole ELF file when ``span`` holds only its beginning. DataError
-    when it is no 64-bit little-endian ELF or its section table reaches past the end.
-    """
-    size = len(span) if size is None else size
-    if not span.starts_with(ELF_MAGIC):
-        raise span.make_fault("not an ELF file")
-    if not is_elf(span.data):
-        raise span.make_fault("an ELF file, but not a 64-bit little-endian one")
-    header = ElfHeader(*span.unpack_numbers(HEADER_FORM, 0, "the ELF header"))
-    if header.sections_at + header.section_size * header.section_count > size:
-        raise span.make_fault(
-            f"cut short: the section table at {header.sections_at} ({header.section_count} sections) "
-            f"reaches past the end ({size} bytes)"
-        )
-    return header
-
-
 class ElfFile:
     """A file whose tables are read, each once, when they are first asked for.
 
-    DataError when a table reaches past the end, LimitError when it is larger than any real one.
+    ``size`` is that of the whole file when ``span`` holds only its beginning. DataError when it is no 64-bit
+    little-endian ELF or a table reaches past the end, LimitError when one is larger than any real one.
     """
 
-    def __init__(self, span: BinarySpan) -> None:
+    def __init__(self, span: BinarySpan, *, size: int | None = None) -> None:
+        if not is_elf(span.data):
+            other = "an ELF file, but not a 64-bit little-endian one"
+            raise span.make_fault(other if span.starts_with(ELF_MAGIC) else "not an ELF file")
         self.span = span
-        self.header = ElfHeader(*span.unpack_numbers(HEADER_FORM, 0, "the ELF header"))
+        self.header = header = ElfHeader(*span.unpack_numbers(HEADER_FORM, 0, "the ELF header"))
+        size = len(span) if size is None else size
+        if header.sections_at + header.section_size * header.section_count > size:
+            raise span.make_fault(
+                f"cut short: the section table at {header.sections_at} ({header.section_count} sections) "
+                f"reaches past the end ({size} bytes)"
+            )
 
     @property
     def is_fixed(self) -> bool:

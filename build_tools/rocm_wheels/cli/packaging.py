@@ -285,7 +285,7 @@ def patch_command(
             tip=f"only the build tag may be another: {fat_name}",
         )
     if targets is None:
-        code = [item for objects in wheel_code.read_wheel_code(wheel).values() for item in objects]
+        code = [item for objects in wheel_code.read_device_code(wheel).code.values() for item in objects]
         targets = ",".join(dict.fromkeys(t.partition(":")[0] for t in code_objects.list_code_targets(code)))
     with ExitStack() as stack:
         request = fat.FatRequest(wheel, gfx.parse_targets(targets), build_tag or None, rocm_path)
@@ -517,7 +517,7 @@ def _is_unsplit(wheel: Path) -> bool:
     from rocm_wheels.wheels import dist_info, wheel_code
 
     is_device_wheel = wheel_set.find_host_project(dist_info.parse_wheel_name(wheel.name).name) is not None
-    return not is_device_wheel and any(wheel_code.read_wheel_code(wheel).values())
+    return not is_device_wheel and any(wheel_code.read_device_code(wheel).code.values())
 
 
 def _is_thin_torch(wheel: Path) -> bool:

@@ -22,7 +22,7 @@ import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from rocm_wheels.binaries import elf, limits
 from rocm_wheels.core import errors, files
@@ -101,20 +101,25 @@ class InflatedBundle:
 PlainBundle: TypeAlias = StoredBundle | InflatedBundle
 
 
-def make_zlib_reader(data: memoryview, place: elf.BinarySpan) -> Callable[[int], bytes]:
-    """Return a function that gives the next bytes (at most as many as asked) of a zlib stream."""
-    stream = zlib.decompressobj()
+def make_stream_reader(method: str, data: memoryview, place: elf.BinarySpan) -> Callable[[int], bytes]:
+    """Return a function that gives the next bytes (at most as many as asked) of a zlib or zstd stream."""
+    from rocm_wheels.core import zstd
+
+    stream: Any = zlib.decompressobj() if method == "zlib" else zstd.ZstdDecompressor()
     feed = _split_input(data)
 
     def read(size: int) -> bytes:
         try:
             while not stream.eof:
-                more = stream.unconsumed_tail or next(feed, b"")
-                out = stream.decompress(more, size)
-                if out or not more:
+                more = stream.unconsumed_tail if method == "zlib" else b""
+                needs_input = not more if method == "zlib" else stream.needs_input
+                if needs_input:
+                    more = next(feed, b"")
+                out: bytes = stream.decompress(more, size)
+                if out or (needs_input and not more):
                     return out
-        except zlib.error as cause:
-            raise place.make_fault("bad zlib stream") from cause
+        except (zlib.error, zstd.ZstdError, MemoryError) as cause:
+            raise place.make_fault(f"bad {method} stream") from cause
         return b""
 
     return read
@@ -138,29 +143,6 @@ def measure_zlib_stream(data: memoryview, place: elf.BinarySpan, limit: int) -> 
     except zlib.error as cause:
         raise place.make_fault("bad zlib stream") from cause
     return len(data)
-
-
-def make_zstd_reader(data: memoryview, place: elf.BinarySpan) -> Callable[[int], bytes]:
-    """Return a function that gives the next bytes (at most as many as asked) of a zstd frame."""
-    from rocm_wheels.core import zstd
-
-    stream = zstd.ZstdDecompressor()
-    feed = _split_input(data)
-
-    def read(size: int) -> bytes:
-        try:
-            while not stream.eof:
-                more = next(feed, b"") if stream.needs_input else b""
-                if stream.needs_input and not more:
-                    return b""
-                out: bytes = stream.decompress(more, size)
-                if out:
-                    return out
-        except (zstd.ZstdError, MemoryError) as cause:
-            raise place.make_fault("bad zstd stream") from cause
-        return b""
-
-    return read
 
 
 def measure_zstd_frame(data: memoryview, place: elf.BinarySpan) -> int:
@@ -245,20 +227,16 @@ class BundlePlace:
         """Return what reads the plain bundle, from its begin."""
         if self.packed is None:
             return StoredBundle(self.bundle)
-        reader = make_zlib_reader if self.packed.method == "zlib" else make_zstd_reader
-        read = reader(self.packed.data, self.bundle)
+        read = make_stream_reader(self.packed.method, self.packed.data, self.bundle)
         return InflatedBundle(read, size=self.packed.size, hash8=self.packed.hash8, place=self.bundle)
 
     def read_contents(self) -> Iterator[tuple[str, bytes]]:
         """Yield ID and content of the entries that have one, as they lie; one of them is in memory."""
         plain = self.open_plain()
-        rows, end = _read_table(plain, self.bundle)
-        for number, name, offset, size in sorted(rows, key=lambda row: (row[2], row[0])):
-            if size:
-                if offset < end:
-                    raise self.bundle.make_fault(f"entry {number} ({name}) overlaps what stands before it")
-                yield name, plain.take_bytes(offset, size, f"entry {number} ({name})")
-                end = offset + size
+        rows, _ = read_table(plain, self.bundle)
+        for row in sorted(rows):
+            if row.size:
+                yield row.name, plain.take_bytes(row.offset, row.size, row.label)
         plain.check_rest()
         files.release_mapped_pages(self.bundle.data)
 
@@ -270,7 +248,7 @@ def locate_bundles(span: elf.BinarySpan) -> Iterator[BundlePlace]:
         bundle = elf.BinarySpan(span.data[at:], f"{span.place}: bundle {number} at {at}")
         packed: CompressedBundle | None = None
         if bundle.starts_with(PLAIN_BUNDLE_MAGIC):
-            _, end = read_entries(StoredBundle(bundle), bundle, heads=False)
+            _, end = read_table(StoredBundle(bundle), bundle)
         elif bundle.starts_with(COMPRESSED_BUNDLE_MAGIC):
             packed = _read_lead(bundle)
             end = packed.end
@@ -294,13 +272,17 @@ def read_bundles(span: elf.BinarySpan, *, whole: bool = True) -> Iterator[Bundle
     """
     for number, place in enumerate(locate_bundles(span)):
         plain, packed = place.open_plain(), place.packed
-        entries, _ = read_entries(plain, place.bundle, heads=whole or packed is None)
+        rows, _ = read_table(plain, place.bundle)
+        heads = {}
+        for row in sorted(rows) if whole or packed is None else ():
+            if row.size:
+                heads[row] = plain.take_bytes(row.offset, min(row.size, ENTRY_HEAD_SIZE), row.label)
         if whole and packed is not None:
             plain.check_rest()
             files.release_mapped_pages(span.data)
         packing = "plain" if packed is None else f"{packed.method} v{packed.version}"
-        for name, offset, size, head in entries:
-            yield BundleEntry(number, packing, name, offset, size, head)
+        for row in rows:
+            yield BundleEntry(number, packing, row.name, row.offset, row.size, heads.get(row))
 
 
 def scan_bundle_tables(pieces: Iterable[bytes], name: str) -> Iterator[list[str]]:
@@ -344,8 +326,8 @@ def _read_cut_table(bundle: elf.BinarySpan) -> list[str]:
     """Return the IDs in the table of a bundle, whose rest may not be there; entries without code are none."""
     is_packed = bundle.starts_with(COMPRESSED_BUNDLE_MAGIC)
     place = BundlePlace(0, bundle, _read_lead(bundle, is_cut=True) if is_packed else None)
-    rows, _ = _read_table(place.open_plain(), bundle)
-    return [entry_id for _, entry_id, _, size in rows if size]
+    rows, _ = _read_rows(place.open_plain(), bundle)
+    return [row.name for row in rows if row.size]
 
 
 def _read_lead(bundle: elf.BinarySpan, *, is_cut: bool = False) -> CompressedBundle:
@@ -383,8 +365,22 @@ def _read_lead(bundle: elf.BinarySpan, *, is_cut: bool = False) -> CompressedBun
     return CompressedBundle(method, version, bundle.data[start:end], end, plain_size, hash8)
 
 
-def _read_table(plain: PlainBundle, bundle: elf.BinarySpan) -> tuple[list[tuple[int, str, int, int]], int]:
-    """Return (number, ID, offset, size) of each entry of a bundle, and where its table ends."""
+class BundleRow(NamedTuple):
+    """An entry as the table has it; sorted, they are in the order of their contents."""
+
+    offset: int
+    number: int
+    size: int
+    name: str
+
+    @property
+    def label(self) -> str:
+        """What messages call it."""
+        return f"entry {self.number} ({self.name})"
+
+
+def _read_rows(plain: PlainBundle, bundle: elf.BinarySpan) -> tuple[list[BundleRow], int]:
+    """Return the rows of a bundle's table, and where that ends; nothing behind it is looked at."""
     if plain.take_bytes(0, len(PLAIN_BUNDLE_MAGIC), "the magic") != PLAIN_BUNDLE_MAGIC:
         raise bundle.make_fault("the inflated bytes are not an offload bundle")
     (count,) = _COUNT.unpack(plain.take_bytes(len(PLAIN_BUNDLE_MAGIC), _COUNT.size, "the number of entries"))
@@ -397,34 +393,25 @@ def _read_table(plain: PlainBundle, bundle: elf.BinarySpan) -> tuple[list[tuple[
             raise bundle.make_fault(f"entry {number} has an ID of {length} bytes")
         raw = plain.take_bytes(at + _ENTRY.size, length, f"the ID of entry {number}")
         at += _ENTRY.size + length
-        rows.append((number, raw.decode("utf-8", "backslashreplace"), offset, size))
+        rows.append(BundleRow(offset, number, size, raw.decode("utf-8", "backslashreplace")))
     return rows, at
 
 
-def read_entries(
-    plain: PlainBundle, bundle: elf.BinarySpan, *, heads: bool = True
-) -> tuple[list[tuple[str, int, int, bytes | None]], int]:
-    """Return (ID, offset, size, head) of each entry in the order of the table, and the bundle's end.
+def read_table(plain: PlainBundle, bundle: elf.BinarySpan) -> tuple[list[BundleRow], int]:
+    """Return the rows of a bundle's table in their order, and where the last content ends.
 
-    Without ``heads`` nothing behind the table is read, and the heads are None.
+    DataError for contents that lie on top of each other, or reach past the end.
     """
-    rows, end = _read_table(plain, bundle)
-    head_by_number: dict[int, bytes | None] = {}
-    for number, name, offset, size in sorted(rows, key=lambda row: (row[2], row[0])):
-        if not size:
-            head_by_number[number] = b""
-            continue
-        label = f"entry {number} ({name})"
-        if offset < end:
-            raise bundle.make_fault(f"{label} at {offset} overlaps what stands before it")
-        if offset + size > plain.size:
+    rows, end = _read_rows(plain, bundle)
+    for row in sorted(rows):
+        if row.size and row.offset < end:
+            raise bundle.make_fault(f"{row.label} at {row.offset} overlaps what stands before it")
+        if row.size and row.offset + row.size > plain.size:
             raise bundle.make_fault(
-                f"{label} at {offset} with {size} bytes reaches past the end ({plain.size} bytes)"
+                f"{row.label} at {row.offset} with {row.size} bytes reaches past the end ({plain.size} bytes)"
             )
-        length = min(size, ENTRY_HEAD_SIZE)
-        head_by_number[number] = plain.take_bytes(offset, length, label) if heads else None
-        end = offset + size
-    return [(name, offset, size, head_by_number[number]) for number, name, offset, size in rows], end
+        end = max(end, row.offset + row.size if row.size else 0)
+    return rows, end
 
 
 def _skip_zeros(span: elf.BinarySpan, at: int) -> int:

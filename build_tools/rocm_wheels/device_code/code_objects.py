@@ -193,17 +193,6 @@ def list_code_targets(objects: Iterable[CodeObject]) -> list[str]:
     return [str(target) for target in sorted(targets, key=TargetId.get_sort_key)]
 
 
-def read_file_code(path: Path) -> list[CodeObject]:
-    """Return the code objects of a file; [] when it is of a kind that holds none.
-
-    DataError when it cannot be read, is damaged, or is a wheel (``read_wheel_code`` is for those).
-    """
-    content = map_file(path)
-    if bytes(content[:4]) == ZIP_MAGIC:
-        raise errors.DataError(f"{path} is a wheel or zip archive", tip="read it as a wheel")
-    return read_code_objects(content, str(path))
-
-
 def map_file(path: Path) -> memoryview:
     """Map a file that is not changed; DataError when it cannot be read."""
     try:
@@ -302,7 +291,7 @@ def _read_object(span: elf.BinarySpan, *, whole: bool) -> Iterator[CodeObject]:
         yield from _read_bundles(span, "", whole=whole)
     elif head.startswith(kpack.KPACK_MAGIC) or span.place.endswith(kpack.KPACK_SUFFIX):
         yield from _read_archive(span)
-    elif elf.is_elf(head) and (header := elf.read_elf_header(span)).machine == elf.EM_AMDGPU:
+    elif elf.is_elf(head) and (header := elf.ElfFile(span).header).machine == elf.EM_AMDGPU:
         target, machine = get_header_target(header.flags, header.abi_version), get_machine_name(header.flags)
         yield CodeObject(target, "bare", "elf", machine, "", 0, "plain", 0, len(span), header.abi_version)
     else:
@@ -312,8 +301,8 @@ def _read_object(span: elf.BinarySpan, *, whole: bool) -> Iterator[CodeObject]:
 def _read_host_sections(span: elf.BinarySpan) -> list[elf.BinarySection]:
     """Return the sections of a host library or object; [] for a file of another kind."""
     if elf.is_elf(span.data):
-        header = elf.read_elf_header(span)
-        return [] if header.machine == elf.EM_AMDGPU else elf.ElfFile(span).read_sections()
+        file = elf.ElfFile(span)
+        return [] if file.header.machine == elf.EM_AMDGPU else file.read_sections()
     return _read_windows_sections(span)
 
 
@@ -380,7 +369,7 @@ def _read_archive(span: elf.BinarySpan) -> Iterator[CodeObject]:
 
 def _check_header(span: elf.BinarySpan, target: TargetId, size: int) -> elf.ElfHeader:
     """Return the ELF header at ``span``; DataError when the processor that it names is not the target's."""
-    header = elf.read_elf_header(span, size=size)
+    header = elf.ElfFile(span, size=size).header
     if header.machine != elf.EM_AMDGPU:
         raise span.make_fault(
             f"its ID says {target}, its ELF machine is {header.machine}, not {elf.EM_AMDGPU}"
@@ -449,11 +438,7 @@ def read_library_targets(path: Path) -> LibraryTargets:
 
     A file that is of no kind that holds device code has no targets.
     """
-    return read_table_targets(map_file(path), path)
-
-
-def read_table_targets(data: memoryview, path: Path) -> LibraryTargets:
-    """Read the tables of a file's content; ``path`` stands for it in messages."""
+    data = map_file(path)
     needed: tuple[str, ...] = ()
     if elf.is_elf(data):
         file = elf.ElfFile(elf.BinarySpan(data, str(path)))

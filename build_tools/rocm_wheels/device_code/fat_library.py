@@ -167,7 +167,6 @@ def _rewrite_records(rows: Iterable[tuple[CodeRecord, int, int]], magic: int) ->
 
 
 def _read_elf_library(span: elf.BinarySpan) -> FatLibrary:
-    elf.read_elf_header(span)
     file = elf.ElfFile(span)
     sections = file.read_sections()
     code = _find_section(span, sections, _ELF_NAMES.code)

@@ -323,7 +323,7 @@ def _locate_kernels(table: Mapping[str, Any], span: elf.BinarySpan) -> list[tupl
 def _read_head(packed: elf.BinarySpan, packing: str, size: int, label: str) -> bytes:
     if packing == "plain":
         return bytes(packed.get_part(0, size, label))
-    read = bundles.make_zstd_reader(packed.data, packed)
+    read = bundles.make_stream_reader("zstd", packed.data, packed)
     head = b""
     while len(head) < size:
         piece = read(size - len(head))

@@ -78,18 +78,18 @@ def repack_bundles(
 def _repack_bundle(place: bundles.BundlePlace, choose: ChooseEntries, spool: SpoolFile) -> RepackedBundle:
     bundle, packed = place.bundle, place.packed
     plain = place.open_plain()
-    rows, _ = bundles.read_entries(plain, bundle, heads=False)
-    chosen = choose([name for name, *_ in rows if not _is_host(name)])
-    staying = [(name, offset, size) for name, offset, size, _ in rows if _is_host(name) or name in chosen]
-    kept = tuple(name for name, _, size in staying if size and not _is_host(name))
-    names = {name for name, _, _ in staying}
-    dropped = tuple(name for name, _, size, _ in rows if size and name not in names)
+    rows, _ = bundles.read_table(plain, bundle)
+    chosen = choose([row.name for row in rows if not _is_host(row.name)])
+    staying = [row for row in rows if _is_host(row.name) or row.name in chosen]
+    kept = tuple(row.name for row in staying if row.size and not _is_host(row.name))
+    names = {row.name for row in staying}
+    dropped = tuple(row.name for row in rows if row.size and row.name not in names)
     if len(staying) == len(rows):
         plain.check_rest()
         return RepackedBundle(((place.begin, bundle.data),), False, kept, dropped)
-    alignment = _find_alignment([offset for _, offset, size, _ in rows if size])
-    table, places = bundles.lay_out_bundle([(name, size) for name, _, size in staying], alignment)
-    moves = [(offset, size, at) for at, (_, offset, size) in zip(places, staying, strict=True) if size]
+    alignment = _find_alignment([row.offset for row in rows if row.size])
+    table, places = bundles.lay_out_bundle([(row.name, row.size) for row in staying], alignment)
+    moves = [(row.offset, row.size, at) for at, row in zip(places, staying, strict=True) if row.size]
     if packed is None:
         parts = [(place.begin + at, bundle.data[offset : offset + size]) for offset, size, at in moves]
         return RepackedBundle(((place.begin, table), *parts), True, kept, dropped)

@@ -416,7 +416,9 @@ def read_library_targets(site_packages: Path, library: str) -> tuple[tuple[str, 
     top = site_packages / library.partition("/")[0]
     files = [path.relative_to(site_packages).as_posix() for path in top.rglob(f"*{kpack.KPACK_SUFFIX}")]
     archives = kpack.find_kpack_archives(library, names, files)
-    objects = [code for archive in archives for code in code_objects.read_file_code(site_packages / archive)]
+    objects = [
+        code for archive in archives for code in wheel_code.read_device_code(site_packages / archive).code[""]
+    ]
     kernels = [code for code in objects if kpack.is_kernel_of(code.section, library)]
     targets = tuple(code_objects.list_code_targets(kernels))
     return targets, () if targets else names

@@ -30,7 +30,8 @@ class FoundDeviceCode:
 def read_device_code(path: Path, *, whole: bool = True) -> FoundDeviceCode:
     """Read a wheel, a zip archive or another file; without ``whole`` the tables of compressed bundles only.
 
-    DataError as ``read_wheel_code`` and ``read_file_code`` raise it.
+    Members of other kinds cost a few bytes of inflating. Memory: about 64 MiB a thread; a larger member goes
+    through a temporary file. DataError when a file cannot be read or is damaged.
     """
     try:
         with files.open_regular_file(path) as file:
@@ -42,16 +43,6 @@ def read_device_code(path: Path, *, whole: bool = True) -> FoundDeviceCode:
             return read_archive_code(wheel, whole=whole)
     objects, archives = _read_content(code_objects.map_file(path), str(path), whole)
     return FoundDeviceCode({"": objects}, {"": archives} if archives else {})
-
-
-def read_wheel_code(path: Path) -> dict[str, list[code_objects.CodeObject]]:
-    """Return, for each member of a wheel or zip that holds device code, its code objects.
-
-    Members of other kinds cost a few bytes of inflating and are left out. Memory: about
-    64 MiB a thread; a larger member goes through a temporary file.
-    """
-    with archive.WheelArchive.open(path) as wheel:
-        return read_archive_code(wheel, whole=True).code
 
 
 _Reading = tuple[list[code_objects.CodeObject], tuple[str, ...]]

@@ -35,7 +35,7 @@ def _split_wheel(step_run: StepRun, wheel: Path, folder: Path) -> packaging.Pack
     from rocm_wheels.package import split
     from rocm_wheels.wheels import statement, wheel_code
 
-    if not any(wheel_code.read_wheel_code(wheel).values()):
+    if not any(wheel_code.read_device_code(wheel).code.values()):
         files.copy_atomically(wheel, folder / wheel.name)
         statement.copy_statement(wheel, folder / wheel.name)
         return packaging.PackagedFiles(folder / wheel.name, note="no device code to split off")
