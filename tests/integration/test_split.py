@@ -464,7 +464,7 @@ def test_any_mutation_of_a_library_is_split_or_refused(world: World) -> None:
             content[place] = chance.choice((0, 1, 0x7F, 0xFF, chance.randrange(256)))
         try:
             split_library = fat_library.read_fat_library(memoryview(content), "mutated")
-            fat_library.list_bundle_places(split_library)
+            split_library.list_bundle_places()
             size = sum(map(len, split_library.remove_code(b"marker")))
             assert size < len(library) + (1 << 20)
             outcomes["split"] += 1

@@ -14,6 +14,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from rocm_wheels.binaries import elf, elf_pages, limits, loader, pe
 from rocm_wheels.core import errors
@@ -29,8 +30,8 @@ _RELOCATION = struct.Struct("<QQq")
 _RELATIVE_KINDS = {62: 8, 183: 1027}  # by machine: R_X86_64_RELATIVE, R_AARCH64_RELATIVE
 
 ExchangeSection = Callable[..., list[elf_pages.FilePiece]]
-# address, place and content of a pointer in a record → what it is, and where that is written
-LocatePointer = Callable[[int, int, int], tuple[int, tuple[int, ...]]]
+# addresses of some pointers, and an area → address, value and place of these, and of those into the area
+FindPointers = Callable[[Collection[int], range], Iterator[tuple[int, int, int]]]
 
 
 @dataclass(frozen=True)
@@ -69,10 +70,10 @@ class FatLibrary:
     span: elf.BinarySpan
     names: SectionNames
     host_id: str
-    code: elf.BinarySection | None
-    marker: elf.BinarySection | None
-    records: tuple[CodeRecord, ...]
     exchange: ExchangeSection
+    code: elf.BinarySection | None = None
+    marker: elf.BinarySection | None = None
+    records: tuple[CodeRecord, ...] = ()
 
     def read_kernel_name(self) -> str:
         """Return what archives call this library; DataError when the marker does not say."""
@@ -81,12 +82,16 @@ class FatLibrary:
         label = f"section {self.marker.name}"
         return kpack.read_library_name(self.span.get_span(self.marker.offset, self.marker.size, label))
 
-    def find_bundle(self, record: CodeRecord) -> int:
-        """Return where in the section a record's bundle begins; DataError when it is not in there."""
-        at = record.pointer - self.code.address if self.code else -1
-        if self.code is None or not 0 <= at < self.code.size:
-            raise self.span.make_fault(f"record {record.number} of {self.names.records} refers to no bundle")
-        return at
+    def list_bundle_places(self) -> list[int]:
+        """Return where in the section each record's bundle begins; DataError when one is not in there."""
+        places = []
+        for record in self.records:
+            at = record.pointer - self.code.address if self.code else -1
+            if self.code is None or not 0 <= at < self.code.size:
+                number = record.number
+                raise self.span.make_fault(f"record {number} of {self.names.records} refers to no bundle")
+            places.append(at)
+        return places
 
     def remove_code(self, marker: bytes) -> list[elf_pages.FilePiece]:
         """Return the library without device code, and with a section that names archives."""
@@ -129,31 +134,58 @@ def read_fat_library(data: memoryview, name: str) -> FatLibrary:
     """
     span = elf.BinarySpan(data, name)
     if elf.is_elf(data):
-        return _read_elf_library(span)
+        file = elf.ElfFile(span)
+        host_id = f"host-{loader.ELF_ARCHITECTURES.get(file.header.machine, 'unknown')}-unknown-linux-gnu-"
+        library = FatLibrary(span, _ELF_NAMES, host_id, elf_pages.exchange_section)
+        return _read_records(library, file.read_sections(), partial(_find_pointers, file), file.is_fixed)
     if span.starts_with(pe.PE_MAGIC):
-        return _read_dll(span)
+        dll = pe.read_dll(span)
+        sections = [replace(section, address=section.address + dll.image_base) for section in dll.sections]
+        library = FatLibrary(span, _DLL_NAMES, _WINDOWS_ID, pe.exchange_dll_section)
+        return _read_records(library, sections, partial(_find_dll_pointers, dll), False)
     raise span.make_fault("neither an ELF library nor a DLL")
 
 
 def _read_records(
-    span: elf.BinarySpan, section: elf.BinarySection | None, names: SectionNames, locate: LocatePointer
-) -> tuple[CodeRecord, ...]:
-    """Read the records of a section; DataError when it is not there, or holds something else."""
-    if section is None or not section.size:
+    library: FatLibrary, sections: Sequence[elf.BinarySection], find_pointers: FindPointers, is_fixed: bool
+) -> FatLibrary:
+    """Return a library with its sections and records; ``is_fixed``: its pointers need no relocation."""
+    span, names = library.span, library.names
+    named: dict[str, elf.BinarySection] = {}
+    for section in sections:
+        if section.name in (names.code, names.records, names.marker):
+            if section.name in named:
+                raise span.make_fault(f"several sections {section.name}")
+            named[section.name] = section
+    code, segment = named.get(names.code), named.get(names.records)
+    begin, size = (segment.address, segment.size) if segment else (0, 0)
+    pointers = range(begin + 8, begin + size, _RECORD.size)
+    area = range(code.address, code.address + code.size) if code else range(0)
+    written: dict[int, tuple[int, int]] = {}
+    for address, value, place in find_pointers(pointers, area):
+        if address not in pointers:
+            raise span.make_fault(f"the address at {address:#x} refers to its device code, and is no record")
+        written[address] = value, place
+
+    if segment is None or not size:
         raise span.make_fault(f"no section {names.records}: nothing tells the HIP runtime of its device code")
-    if section.size % _RECORD.size:
-        raise span.make_fault(f"section {names.records} of {section.size} bytes is no list of records")
-    count, label = section.size // _RECORD.size, f"section {names.records}"
-    rows = span.unpack_table(_RECORD, section.offset, count, limits.MOST_RECORDS, label)
+    if size % _RECORD.size:
+        raise span.make_fault(f"section {names.records} of {size} bytes is no list of records")
+    label = f"section {names.records}"
+    rows = span.unpack_table(_RECORD, segment.offset, size // _RECORD.size, limits.MOST_RECORDS, label)
     records = []
     for i, (magic, _, value, number) in enumerate(rows):
         if magic not in (_FAT_MAGIC, _MOVED_MAGIC):
             raise span.make_fault(f"record {i} of {names.records} has an unknown magic: {magic:#x}")
-        place = section.offset + i * _RECORD.size
+        record, address = segment.offset + i * _RECORD.size, pointers[i]
+        if address not in written and not is_fixed:
+            raise span.make_fault(f"no relocation sets the address at {address:#x} in {names.records}")
+        own_place = record + 8
+        pointer, place = written.get(address, (value, own_place))
+        places = (place, own_place) if value and place != own_place else (place,)
         is_moved = magic == _MOVED_MAGIC
-        pointer, places = locate(section.address + i * _RECORD.size + 8, place + 8, value)
-        records.append(CodeRecord(place, pointer, number if is_moved else i, is_moved, places))
-    return tuple(records)
+        records.append(CodeRecord(record, pointer, number if is_moved else i, is_moved, places))
+    return replace(library, code=code, marker=named.get(names.marker), records=tuple(records))
 
 
 def _rewrite_records(rows: Iterable[tuple[CodeRecord, int, int]], magic: int) -> list[tuple[int, bytes]]:
@@ -164,72 +196,6 @@ def _rewrite_records(rows: Iterable[tuple[CodeRecord, int, int]], magic: int) ->
         changes.append((record.place + 16, _ADDRESS.pack(number)))
         changes += [(place, _ADDRESS.pack(address)) for place in record.pointer_places]
     return changes
-
-
-def _read_elf_library(span: elf.BinarySpan) -> FatLibrary:
-    file = elf.ElfFile(span)
-    sections = file.read_sections()
-    code = _find_section(span, sections, _ELF_NAMES.code)
-    segment = _find_section(span, sections, _ELF_NAMES.records)
-    begin = segment.address if segment else 0
-    pointers = range(begin + 8, begin + (segment.size if segment else 0), _RECORD.size)
-    area = range(code.address, code.address + code.size) if code else range(0)
-    written: dict[int, tuple[int, int]] = {}
-    for address, value, place in _find_pointers(file, pointers, area):
-        if address not in pointers:
-            raise span.make_fault(f"the address at {address:#x} refers to its device code, and is no record")
-        written[address] = value, place
-
-    def locate(address: int, place: int, value: int) -> tuple[int, tuple[int, ...]]:
-        if address in written:
-            pointer, at = written[address]
-            return pointer, (at,) if at == place or not value else (at, place)
-        if not file.is_fixed:
-            raise span.make_fault(f"no relocation sets the address at {address:#x} in {_ELF_NAMES.records}")
-        return value, (place,)
-
-    records = _read_records(span, segment, _ELF_NAMES, locate)
-    marker = _find_section(span, sections, _ELF_NAMES.marker)
-    host_id = f"host-{loader.ELF_ARCHITECTURES.get(file.header.machine, 'unknown')}-unknown-linux-gnu-"
-    return FatLibrary(span, _ELF_NAMES, host_id, code, marker, records, elf_pages.exchange_section)
-
-
-def _read_dll(span: elf.BinarySpan) -> FatLibrary:
-    """Read a DLL: its pointers are addresses from the image's base on, and are relocated in their places."""
-    file = pe.read_dll(span)
-    base = file.image_base
-    sections = [replace(section, address=section.address + base) for section in file.sections]
-    code = _find_section(span, sections, _DLL_NAMES.code)
-    segment = _find_section(span, sections, _DLL_NAMES.records)
-    area = range(code.address, code.address + code.size) if code else range(0)
-    begin = segment.address if segment else 0
-    pointers = range(begin + 8, begin + (segment.size if segment else 0), _RECORD.size)
-    written: set[int] = set()
-    for offset, value, _ in file.list_pointers():
-        address = offset + base
-        if address in pointers:
-            written.add(address)
-        elif value in area:
-            raise span.make_fault(f"the address at {address:#x} refers to its device code, and is no record")
-
-    def locate(address: int, place: int, value: int) -> tuple[int, tuple[int, ...]]:
-        if address not in written:
-            raise span.make_fault(f"no base relocation sets the address at {address:#x}")
-        return value, (place,)
-
-    records = _read_records(span, segment, _DLL_NAMES, locate)
-    marker = _find_section(span, sections, _DLL_NAMES.marker)
-    return FatLibrary(span, _DLL_NAMES, _WINDOWS_ID, code, marker, records, pe.exchange_dll_section)
-
-
-def _find_section(
-    span: elf.BinarySpan, sections: Iterable[elf.BinarySection], name: str
-) -> elf.BinarySection | None:
-    """Return the one section of a name; None without one, DataError when there are several."""
-    matching = [section for section in sections if section.name == name]
-    if len(matching) > 1:
-        raise span.make_fault(f"{len(matching)} sections {name}")
-    return matching[0] if matching else None
 
 
 def _find_pointers(
@@ -253,6 +219,16 @@ def _find_pointers(
             yield address, value, place
 
 
+def _find_dll_pointers(
+    dll: pe.PeFile, pointers: Collection[int], area: range
+) -> Iterator[tuple[int, int, int]]:
+    """Yield the same of a DLL: pointers count from the image's base, and are relocated in their places."""
+    base = dll.image_base
+    for offset, value, place in dll.list_pointers():
+        if offset + base in pointers or value in area:
+            yield offset + base, value, place
+
+
 def _unfold_addresses(words: Iterable[int]) -> Iterator[int]:
     """Yield the addresses of DT_RELR: an even word is one, an odd one the bits of the 63 behind it."""
     at = 0
@@ -265,11 +241,6 @@ def _unfold_addresses(words: Iterable[int]) -> Iterator[int]:
             if word >> (bit + 1) & 1:
                 yield at + 8 * bit
         at += 63 * 8
-
-
-def list_bundle_places(library: FatLibrary) -> Sequence[int]:
-    """Return where in the section each record's bundle begins, in their order."""
-    return [library.find_bundle(record) for record in library.records]
 
 
 @dataclass(frozen=True)

@@ -347,7 +347,7 @@ class _WheelSplitter:
             )
         self._require_movable(name)
         library = fat_library.read_fat_library(data, place)
-        frames = self._extract_frames(name, held.bundle_spans[0], fat_library.list_bundle_places(library))
+        frames = self._extract_frames(name, held.bundle_spans[0], library.list_bundle_places())
         marker = kpack.format_reference(self._name_library(name), self._list_paths(name, frames))
         stored = stored_member.pack_member(self._entries[name], library.remove_code(marker), self._stack)
         return _SplitMember(stored, frames=frames, records=len(library.records))
