@@ -30,7 +30,6 @@ from rocm_wheels.audit.checks import ALL_CHECKS, get_check_id
 from rocm_wheels.audit.definition import AuditCheck
 from rocm_wheels.core import files, junit, tables
 from rocm_wheels.core.errors import Finding
-from rocm_wheels.wheels.zip_format import ARCHIVE_FAULTS
 
 _SARIF_LEVELS = {"error": "error", "warning": "warning", "info": "note", "ok": "none"}
 _SARIF_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -202,8 +201,6 @@ def explain_check(check: AuditCheck) -> list[str]:
         f"  why: {check.why}",
         f"  fix: {check.fix}",
     ]
-    if check.name == "archive":
-        lines += [f"  {name}: {text}" for name, text in ARCHIVE_FAULTS.items()]
     lines += ["  needs: a recipe (--by-recipe)"] if check.needs_recipe else []
     return [*lines, *(["  needs: a set (--set)"] if check.kind == "set" else [])]
 
