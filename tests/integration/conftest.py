@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import servers
 from finished_demo import Demo, finish_demo
+from projects import base, made_world, make, python, recipe, source, world
 from pythons import INSTALLERS, OLD_PIPS, UV, get_pip
-from sources import CLONE, Upstream, make_upstream
+from sources import CLONE, Tree, Upstream, make_upstream
+
+__all__ = ["base", "made_world", "make", "python", "recipe", "source", "world"]  # fixtures
 
 
 @pytest.fixture(scope="session")
@@ -28,6 +33,14 @@ def upstream(sources: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Ups
 def github(sources: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Upstream:
     """The same where github.com leads to them."""
     return sources.copy(tmp_path_factory.mktemp("github"), github=True)
+
+
+@pytest.fixture(scope="module")
+def hipified(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkout of torch's main, to be copied: its submodules know their place relative to it."""
+    tree = Tree(upstream, tmp_path_factory.mktemp("hipified") / "tree")
+    tree.checkout()
+    return tree.directory
 
 
 @pytest.fixture(scope="session")
@@ -58,3 +71,23 @@ def project_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run(words, check=True, capture_output=True)
     (wheel,) = folder.glob("*.whl")
     return wheel
+
+
+@pytest.fixture
+def nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No credentials, settings or proxies of whoever runs the tests."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    for name in ("GITHUB_REPOSITORY", "RELEASE_TYPE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+
+
+@pytest.fixture
+def s3(nobody: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment of who has credentials for the buckets of `moto`."""
+    for name, value in servers.environment(servers.moto()).items():
+        monkeypatch.setenv(name, value)

@@ -17,16 +17,17 @@ from rocm_wheels.core import errors
 from rocm_wheels.models.project import load_project
 from rocm_wheels.sources import hipify, trees
 
+pytestmark = pytest.mark.contract
+
 UPSTREAM_TAG, HIPIFY_TAG = "THEROCK_UPSTREAM_DIFFBASE", "THEROCK_HIPIFY_DIFFBASE"
 PYTHON = Path(sys.executable)
 
 
 @pytest.fixture
-def tree(upstream: Upstream, tmp_path: Path) -> Tree:
-    return Tree(upstream, tmp_path / "tree")
+def tree(upstream: Upstream, hipified: Path, tmp_path: Path) -> Tree:
+    return Tree(upstream, tmp_path / "tree", template=hipified)
 
 
-@pytest.mark.contract
 @pytest.mark.parametrize("committed", [True, False])
 def test_one_edit_gives_one_new_file(tree: Tree, committed: bool) -> None:
     tree.checkout(commit_hipify=committed)
@@ -46,7 +47,6 @@ def test_one_edit_gives_one_new_file(tree: Tree, committed: bool) -> None:
     assert (tree.directory / "hip/a.hip").read_text() == "hip edited\n"
 
 
-@pytest.mark.contract
 def test_own_changes_are_not_mixed_into_the_commit(tree: Tree) -> None:
     head = tree.checkout().head
     (tree.directory / "third_party/middle/mid.cu").write_text("cuda mine\n")
@@ -70,7 +70,6 @@ def test_own_changes_are_not_mixed_into_the_commit(tree: Tree) -> None:
         tree.hipify()  # the parent does not know the commit yet
 
 
-@pytest.mark.contract
 def test_commits_on_top_stay_between_tag_and_head(tree: Tree) -> None:
     first = tree.checkout().head
     (tree.directory / "a.cu").write_text("cuda mine\n")
@@ -89,7 +88,6 @@ def test_commits_on_top_stay_between_tag_and_head(tree: Tree) -> None:
     assert tree.git("rev-parse", f"kept-{top[:12]}") == top
 
 
-@pytest.mark.contract
 def test_uncommitted_then_committed_is_the_same_commit(tree: Tree, tmp_path: Path) -> None:
     tree.checkout(commit_hipify=False)
     once = trees.identify_tree(tree.directory, env=tree.upstream.env)
@@ -102,7 +100,6 @@ def test_uncommitted_then_committed_is_the_same_commit(tree: Tree, tmp_path: Pat
     assert not tree.git("status", "--porcelain", "-uall")
 
 
-@pytest.mark.contract
 def test_nothing_to_change_is_tagged_too(tree: Tree) -> None:
     commit = tree.checkout(project="pytorch_audio").head
     assert tree.git("rev-parse", UPSTREAM_TAG) == tree.git("rev-parse", HIPIFY_TAG) == commit
@@ -111,7 +108,6 @@ def test_nothing_to_change_is_tagged_too(tree: Tree) -> None:
     assert tree.git("rev-parse", "HEAD") == commit
 
 
-@pytest.mark.contract
 def test_a_clone_of_somebodys(tree: Tree, tmp_path: Path) -> None:
     tree.upstream.git(tmp_path, "clone", "-q", "--recursive", tree.upstream.url, "tree")
     result = tree.hipify()
@@ -122,7 +118,6 @@ def test_a_clone_of_somebodys(tree: Tree, tmp_path: Path) -> None:
     assert straight.checkout().head == result.head
 
 
-@pytest.mark.contract
 def test_a_script_that_fails_leaves_a_tree_to_carry_on_with(tree: Tree) -> None:
     head = tree.checkout().head
     files = content(tree.directory)
@@ -141,7 +136,6 @@ def test_a_script_that_fails_leaves_a_tree_to_carry_on_with(tree: Tree) -> None:
     assert content(tree.directory) == files
 
 
-@pytest.mark.contract
 def test_a_tree_without_the_script(tree: Tree, upstream: Upstream) -> None:
     upstream.git("root", "checkout", "-q", "-B", "scriptless", "main")
     upstream.git("root", "rm", "-qr", "tools")
@@ -173,7 +167,6 @@ def twice(upstream: Upstream, tree: Tree) -> Tree:
     return tree
 
 
-@pytest.mark.contract
 @pytest.mark.parametrize("committed", [True, False])
 def test_what_is_translated_in_place_is_translated_once(twice: Tree, committed: bool) -> None:
     source = twice.directory / "bind.cpp"
@@ -196,7 +189,6 @@ def test_what_is_translated_in_place_is_translated_once(twice: Tree, committed: 
     assert twice.hipify(commit=False).changed == ()
 
 
-@pytest.mark.contract
 def test_own_commits_are_no_reason_for_a_commit_of_hipify(twice: Tree, tmp_path: Path) -> None:
     twice.checkout(ref="twice")
     (twice.directory / "plain.txt").write_text("edited\n")
@@ -213,7 +205,6 @@ def test_own_commits_are_no_reason_for_a_commit_of_hipify(twice: Tree, tmp_path:
     assert not clone.git("status", "--porcelain")
 
 
-@pytest.mark.contract
 def test_a_new_clone_is_hipified_in_one_run(twice: Tree, tmp_path: Path) -> None:
     twice.upstream.git(tmp_path, "clone", "-q", "--recursive", "-b", "twice", twice.upstream.url, "tree")
     first = twice.hipify()
@@ -225,7 +216,6 @@ def test_a_new_clone_is_hipified_in_one_run(twice: Tree, tmp_path: Path) -> None
     assert twice.hipify().head == first.head
 
 
-@pytest.mark.contract
 def test_what_somebody_hipified_and_committed_is_made_anew(twice: Tree, tmp_path: Path) -> None:
     twice.upstream.git(tmp_path, "clone", "-q", "-b", "twice", twice.upstream.url, "tree")
     with pytest.raises(errors.SourceError, match=MIDDLE) as refused:
@@ -266,7 +256,6 @@ def test_edits_of_what_hipify_makes_stay_or_are_refused_with_their_source(tree: 
     assert made.read_text() == "hip other\n1\n2\n3\nfour\n"
 
 
-@pytest.mark.contract
 @pytest.mark.parametrize("committed", [True, False])
 def test_what_is_made_of_a_source_that_is_gone_goes(tree: Tree, committed: bool) -> None:
     tree.checkout(commit_hipify=committed)
@@ -276,7 +265,6 @@ def test_what_is_made_of_a_source_that_is_gone_goes(tree: Tree, committed: bool)
     assert (tree.directory / "hip/a.hip").exists()
 
 
-@pytest.mark.contract
 def test_what_hipify_wrote_once_is_no_edit(tree: Tree) -> None:
     """Git brings it back, by another commit, a file of one, or a stash; nobody edited it by hand."""
     source, made = tree.directory / "a.cu", tree.directory / "hip/a.hip"
@@ -313,7 +301,6 @@ def test_what_hipify_wrote_once_is_no_edit(tree: Tree) -> None:
     assert tree.status().repositories[0].files == (("modified", "hip/a.hip"),)
 
 
-@pytest.mark.contract
 @pytest.mark.slow
 def test_hipify_of_a_clone_is_killed_and_run_again(
     upstream: Upstream, tmp_path: Path, *, exhaustive: bool

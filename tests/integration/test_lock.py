@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 from servers import FileServer, GitServer, serving
-from sources import TRITON_PIN, Upstream, write_files
+from sources import DEEP, MIDDLE, TRITON_PIN, Upstream, write_files
 
 from rocm_wheels.core import errors
 from rocm_wheels.sources.lock import format_manifest, read_lock
+
+pytestmark = pytest.mark.contract
 
 OPTIONS = ["--rocm", "7.10.0a1", "--gfx", "gfx942,gfx1100", "--python", "3.12,3.14t"]
 
@@ -87,7 +89,6 @@ def shared(standing: Servers, tmp_path: Path) -> Servers:
     return Servers(standing.up, tmp_path)
 
 
-@pytest.mark.contract
 def test_everything_of_a_set_is_in_its_lock(shared: Servers) -> None:
     said = shared.lock("-o", "new/set.lock", *OPTIONS)
     lock, up = shared.read("new/set.lock"), shared.up
@@ -116,8 +117,8 @@ def test_everything_of_a_set_is_in_its_lock(shared: Servers) -> None:
                 "tree": up.git(name, "rev-parse", f"{commit}^{{tree}}"),
             }
             for path, name, commit in (
-                ("third_party/middle", "middle", middle),
-                ("third_party/middle/deep dir", "inner", inner),
+                (MIDDLE, "middle", middle),
+                (DEEP, "inner", inner),
             )
         },
     }
@@ -136,7 +137,6 @@ def test_everything_of_a_set_is_in_its_lock(shared: Servers) -> None:
     assert [path.name for path in shared.work.iterdir()] == ["new"]
 
 
-@pytest.mark.contract
 def test_the_same_again_is_the_same_file(shared: Servers) -> None:
     shared.lock("-o", "set.lock")
     before = (shared.work / "set.lock").stat()
@@ -147,7 +147,6 @@ def test_the_same_again_is_the_same_file(shared: Servers) -> None:
     assert printed == (shared.work / "set.lock").read_text()
 
 
-@pytest.mark.contract
 def test_each_ref_is_asked_once_and_a_commit_never(shared: Servers) -> None:
     trace = shared.work / "trace"
     shared.lock("-o", "set.lock", GIT_TRACE=str(trace))
@@ -167,7 +166,6 @@ def locked_without_servers(servers: Servers, *words: str) -> None:
     assert near == plain
 
 
-@pytest.mark.contract
 def test_checkouts_that_have_the_commits_save_the_servers(servers: Servers) -> None:
     up = servers.up
     for name, folder in (("root", "pytorch"), ("audio", "pytorch_audio"), ("triton", "triton")):
@@ -178,7 +176,6 @@ def test_checkouts_that_have_the_commits_save_the_servers(servers: Servers) -> N
     locked_without_servers(servers)
 
 
-@pytest.mark.contract
 def test_mirrors_that_have_the_commits_save_the_servers(servers: Servers) -> None:
     mirrors = servers.work / "mirrors"
     for name in ("root", "middle", "inner", "audio", "triton"):
@@ -195,7 +192,6 @@ def configure(servers: Servers, **settings: str) -> None:
         servers.up.git("", "config", "--global", key.replace("_", "."), value)
 
 
-@pytest.mark.contract
 @pytest.mark.parametrize(
     "settings",
     [
@@ -236,7 +232,6 @@ def test_of_a_server_that_leaves_nothing_out_no_history_is_fetched(servers: Serv
     assert len(fetches) == 1 and "--depth=1" in fetches[0]
 
 
-@pytest.mark.contract
 def test_a_ref_outside_of_branches_on_a_server_that_gives_out_refs_only(servers: Servers) -> None:
     up = servers.up
     up.git("root", "update-ref", "refs/pull/8/head", servers.up.append("root", "of a pull request"))
@@ -246,7 +241,6 @@ def test_a_ref_outside_of_branches_on_a_server_that_gives_out_refs_only(servers:
     assert servers.read()["projects"]["pytorch"]["commit"] == up.git("root", "rev-parse", "refs/pull/8/head")
 
 
-@pytest.mark.contract_slow
 @pytest.mark.slow
 def test_a_network_that_fails_for_a_moment(servers: Servers) -> None:
     servers.lock("-o", "set.lock")
@@ -266,7 +260,6 @@ def test_a_network_that_fails_for_a_moment(servers: Servers) -> None:
         assert (servers.work / "net.lock").read_bytes() == before
 
 
-@pytest.mark.contract
 def test_options_go_before_pins_and_pins_before_a_line(servers: Servers) -> None:
     up = servers.up
     moved = servers.up.append("audio", "audio 2")
@@ -288,7 +281,6 @@ def test_options_go_before_pins_and_pins_before_a_line(servers: Servers) -> None
     assert "warning: release line 2.13 was released with ROCm" in said and "not with 5.0" in said
 
 
-@pytest.mark.contract
 def test_all_five_by_one_line(servers: Servers) -> None:
     up = servers.up
     up.git("root", "rm", "-q", "related_commits", TRITON_PIN)
@@ -318,7 +310,6 @@ def test_all_five_by_one_line(servers: Servers) -> None:
     assert printed == "" and servers.read() == lock
 
 
-@pytest.mark.contract
 def test_patches_are_named_with_their_digest(shared: Servers) -> None:
     place = shared.work / "patches/pytorch/main/base"
     place.mkdir(parents=True)
@@ -331,7 +322,6 @@ def test_patches_are_named_with_their_digest(shared: Servers) -> None:
     assert "patches" not in shared.read()["projects"]["pytorch"]
 
 
-@pytest.mark.contract
 def test_credentials_stay_out_of_the_lock_and_of_what_is_said(servers: Servers) -> None:
     up, url = servers.up, "https://me:hunter2@h.invalid/audio.git"
     up.git("", "config", "--global", f"url.{(up.folder / 'audio').as_uri()}.insteadOf", url)
@@ -342,7 +332,6 @@ def test_credentials_stay_out_of_the_lock_and_of_what_is_said(servers: Servers) 
     assert "hunter2" not in said + (servers.work / "set.lock").read_text()
 
 
-@pytest.mark.contract
 def test_a_submodule_cannot_name_a_folder_of_this_machine(servers: Servers) -> None:
     """A repository from a server whose ``.gitmodules`` names a file:// URL: git refuses it, and so do we."""
     up, url = servers.up, "https://h.invalid/root"
@@ -361,40 +350,34 @@ def test_a_submodule_cannot_name_a_folder_of_this_machine(servers: Servers) -> N
     assert list(servers.work.iterdir()) == []
 
 
-@pytest.mark.contract
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"version.txt": None}, "cannot read the version of pytorch: there is no pytorch@"),
-        ({"version.txt": "new"}, "version.txt: 'new' is not a version"),
-        ({"related_commits": "x"}, "related_commits:1: a row has 6 fields"),
-        ({"related_commits": None}, "there is no pytorch@"),
-        ({".ci/docker/ci_commit_pins/triton.txt": "main"}, "triton.txt:1: a pin must be a commit"),
-        ({".gitmodules": None}, ":.gitmodules does not say of which repository"),
-        ({".gitmodules": "[submodule"}, "reading pytorch@"),
-        (
-            {".gitmodules": '[submodule "x"]\npath=third_party/middle\nurl=' + 40 * "../" + "x"},
-            "further up than",
-        ),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_a_torch_that_cannot_be_locked(servers: Servers, change: dict[str, str | None], message: str) -> None:
-    for name, text in change.items():
-        if text is None:
-            (servers.up.root / name).unlink()
-        else:
-            (servers.up.root / name).write_text(text)
-    servers.up.git("root", "add", "-A")
-    servers.up.git("root", "commit", "-q", "-m", "break it")
-    triton = {"ROCM_WHEELS_TRITON_REF": "main"} if "related_commits" in change else {}
-    code = 2 if message[:3] in ("can", "ver", "rel", "tri") else 10
-    said = servers.lock("-o", "set.lock", code=code, **triton)
-    assert message in said
-    assert list(servers.work.iterdir()) == []
+# what a commit of torch changes (None: takes away) → exit code, what is said
+CANNOT: list[tuple[dict[str, str | None], int, str]] = [
+    ({"version.txt": None}, 2, "cannot read the version of pytorch: there is no pytorch@"),
+    ({"version.txt": "new"}, 2, "version.txt: 'new' is not a version"),
+    ({"related_commits": "x"}, 2, "related_commits:1: a row has 6 fields"),
+    ({"related_commits": None}, 10, "there is no pytorch@"),
+    ({TRITON_PIN: "main"}, 2, "triton.txt:1: a pin must be a commit"),
+    ({".gitmodules": None}, 10, ":.gitmodules does not say of which repository"),
+    ({".gitmodules": "[submodule"}, 10, "reading pytorch@"),
+    ({".gitmodules": f'[submodule "x"]\npath={MIDDLE}\nurl={40 * "../"}x'}, 10, "further up than"),
+]
 
 
-@pytest.mark.contract
+def test_a_torch_that_cannot_be_locked(servers: Servers) -> None:
+    good = servers.up.git("root", "rev-parse", "main")
+    for change, code, message in CANNOT:
+        for name, text in change.items():
+            if text is None:
+                (servers.up.root / name).unlink()
+            else:
+                (servers.up.root / name).write_text(text)
+        servers.up.commit("root", "break it")
+        triton = {"ROCM_WHEELS_TRITON_REF": "main"} if "related_commits" in change else {}
+        assert message in servers.lock("-o", "set.lock", code=code, **triton)
+        assert list(servers.work.iterdir()) == [], message
+        servers.up.git("root", "reset", "-q", "--hard", good)
+
+
 def test_an_update_takes_what_refs_are_now_and_says_what_changed(servers: Servers) -> None:
     up = servers.up
     servers.lock("-o", "set.lock")
@@ -422,7 +405,6 @@ def test_an_update_takes_what_refs_are_now_and_says_what_changed(servers: Server
     assert up.git("root", "rev-parse", "main") == torch
 
 
-@pytest.mark.contract
 def test_what_cannot_be_updated(servers: Servers) -> None:
     servers.lock("-o", "set.lock")
     before = (servers.work / "set.lock").read_bytes()
@@ -444,7 +426,6 @@ def test_what_cannot_be_updated(servers: Servers) -> None:
     assert message in servers.run("lock", "update", "without.lock", "triton", code=2)[1]
 
 
-@pytest.mark.contract
 def test_versions_tell_builds_and_torches_apart(shared: Servers) -> None:
     """Two nights, or two torches of a night, have torchaudio of one version; an index has a name once."""
     words = ["--rocm", "7.10.0", "--local-version", "nightly{date}.17", "--name-torch"]
@@ -471,7 +452,6 @@ def test_versions_tell_builds_and_torches_apart(shared: Servers) -> None:
     assert "--name-torch: pytorch is not among" in shared.run("lock", *alone, code=2)[1]
 
 
-@pytest.mark.contract
 def test_a_manifest_for_the_peers_scripts(shared: Servers) -> None:
     shared.lock("-o", "set.lock", "--rocm", "7.10.0")
     (shared.work / "m.json").write_text(format_manifest(read_lock(shared.work / "set.lock")))
@@ -484,7 +464,6 @@ def test_a_manifest_for_the_peers_scripts(shared: Servers) -> None:
         format_manifest(read_lock(shared.work / "open.lock"))
 
 
-@pytest.mark.contract
 def test_a_lock_of_a_manifest_by_file_or_url(shared: Servers, tmp_path: Path) -> None:
     """What the manifest names at its commits, branches moved on or not, with what a manifest has not."""
     from rocm_wheels.sources.lock import parse_lock

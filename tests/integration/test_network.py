@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,13 +11,10 @@ from pathlib import Path
 import pytest
 from servers import GitServer, serving
 from sources import Tree, Upstream, content
-from warm_python import warm_python
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import errors
 from rocm_wheels.sources import network, submodules
-
-DOOR = Path(__file__).resolve().parents[2] / "repos/pytorch_torch_repo.py"
 
 
 @pytest.fixture
@@ -238,40 +234,6 @@ def test_names_that_clash_where_case_does_not_count(tree: Tree, upstream: Upstre
 )
 def test_clash(paths: list[str], pair: tuple[str, str] | None) -> None:
     assert submodules.find_case_clash(paths) == pair
-
-
-def test_the_options_of_a_door(upstream: Upstream, server: GitServer, tmp_path: Path) -> None:
-    def door(*options: str, **variables: str) -> tuple[int, str]:
-        command = [*warm_python(), str(DOOR), "checkout", "--checkout-dir", "tree", "--no-hipify"]
-        command += ["--origin", f"{server.url}/root", "--ref", "main", *options]
-        env = {**upstream.env, **variables}
-        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
-        return done.returncode, done.stderr
-
-    (tmp_path / "file").touch()
-    for options, message in (
-        (["--mirror-dir", "file"], "file is not a folder"),
-        (["--mirror-dir", " "], "--mirror-dir is empty"),
-        (["--mirror-dir", "tree/mirrors"], "is inside the checkout"),
-        (["--jobs", "0"], "--jobs"),
-    ):
-        code, said = door(*options)
-        assert (code, message in said) == (2, True), said
-    for name, value in (("RETRIES", "-1"), ("RETRIES", "x"), ("TIMEOUT", "0"), ("TIMEOUT", "9" * 30)):
-        code, said = door(**{f"ROCM_WHEELS_{name}": value})
-        assert (code, f"ROCM_WHEELS_{name}='{value}' is not" in said) == (2, True), said
-    assert not (tmp_path / "tree").exists()
-    server.fail("busy")
-    variables = {"ROCM_WHEELS_RETRIES": "0", "ROCM_WHEELS_MIRROR_DIR": "mirrors"}
-    code, said = door(**variables)
-    assert (code, "503" in said, "trying again" in said) == (10, True, False)
-    code, said = door("--jobs", "2", **variables, ROCM_WHEELS_TIMEOUT="30")
-    assert code == 0, said
-    assert sorted(one.name for one in (tmp_path / "mirrors").iterdir()) == [
-        "inner.git",
-        "middle.git",
-        "root.git",
-    ]
 
 
 @pytest.mark.contract

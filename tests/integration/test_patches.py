@@ -5,22 +5,22 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from sources import DEEP, MIDDLE, ODD, Tree, Upstream, times
 
 from rocm_wheels.core import errors
-from rocm_wheels.models import project
-from rocm_wheels.sources import hipify, patches
+from rocm_wheels.sources import patches
+
+pytestmark = pytest.mark.contract
 
 UPSTREAM, HIPIFIED = "THEROCK_UPSTREAM_DIFFBASE", "THEROCK_HIPIFY_DIFFBASE"
 
 
 @pytest.fixture
-def tree(upstream: Upstream, tmp_path: Path) -> Tree:
-    return Tree(upstream, tmp_path / "tree", tmp_path / "patches/pytorch/main")
+def tree(upstream: Upstream, hipified: Path, tmp_path: Path) -> Tree:
+    return Tree(upstream, tmp_path / "tree", tmp_path / "patches/pytorch/main", template=hipified)
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,6 @@ def awkward(tree: Tree) -> None:
     tree.save()
 
 
-@pytest.mark.contract
 def test_save_checkout_save_is_the_identity(upstream: Upstream, saved: Path, tmp_path: Path) -> None:
     first = Tree(upstream, tmp_path / "first", shutil.copytree(saved, tmp_path / "a/main"))
     head, before = first.checkout().head, first.patches()
@@ -110,7 +109,6 @@ def test_save_checkout_save_is_the_identity(upstream: Upstream, saved: Path, tmp
     assert second.save().written == ()
 
 
-@pytest.mark.contract
 def test_git_am_takes_the_files(upstream: Upstream, saved: Path, tmp_path: Path) -> None:
     tree = Tree(upstream, tmp_path / "tree", saved)
     tree.checkout(hipify=False)
@@ -140,7 +138,6 @@ def hostile(folder: Path) -> Path:
     return home
 
 
-@pytest.mark.contract
 def test_a_changed_set_is_applied_again_and_unchanged_files_keep_their_times(
     upstream: Upstream, saved: Path, tmp_path: Path
 ) -> None:
@@ -161,7 +158,6 @@ def test_a_changed_set_is_applied_again_and_unchanged_files_keep_their_times(
     assert tree.checkout(commit_hipify=False, patch=False).head == plain
 
 
-@pytest.mark.contract
 def test_where_the_sets_lead_without_hipify_or_commit(
     upstream: Upstream, saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -211,7 +207,6 @@ def break_hipified(folder: Path) -> str:
 BREAKS = {"base": break_base, "deep": break_deep, "hipified": break_hipified}
 
 
-@pytest.mark.contract
 @pytest.mark.slow
 @pytest.mark.parametrize("what", BREAKS)
 def test_a_patch_that_does_not_apply(
@@ -257,7 +252,6 @@ def test_a_patch_that_does_not_apply(
     assert good.everything()[:6] == fresh.everything()[:6]
 
 
-@pytest.mark.contract
 def test_a_line_that_moved_on(upstream: Upstream, saved: Path, tmp_path: Path) -> None:
     tree = Tree(upstream, tmp_path / "tree", saved)
     tree.checkout()
@@ -271,7 +265,6 @@ def test_a_line_that_moved_on(upstream: Upstream, saved: Path, tmp_path: Path) -
     assert tree.everything() == before
 
 
-@pytest.mark.contract
 def test_a_clone_of_somebodys_keeps_its_branch(upstream: Upstream, saved: Path, tmp_path: Path) -> None:
     upstream.git(tmp_path, "clone", "-q", "--recursive", upstream.url, "tree")
     tree = Tree(upstream, tmp_path / "tree", shutil.copytree(saved, tmp_path / "main"))
@@ -284,7 +277,6 @@ def test_a_clone_of_somebodys_keeps_its_branch(upstream: Upstream, saved: Path, 
     assert tree.git("rev-parse", "refs/heads/main") == mine
 
 
-@pytest.mark.contract
 def test_commits_of_ones_own_are_kept_on_a_named_branch(
     tree: Tree, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -306,7 +298,6 @@ def test_commits_of_ones_own_are_kept_on_a_named_branch(
     assert "kept" not in capsys.readouterr().err
 
 
-@pytest.mark.contract
 def test_a_patch_of_a_source_brings_what_hipify_makes_of_it(upstream: Upstream, tmp_path: Path) -> None:
     sets = tmp_path / "patches/pytorch/main"
     mine = Tree(upstream, tmp_path / "mine", sets)
@@ -334,15 +325,13 @@ def test_a_patch_of_a_source_brings_what_hipify_makes_of_it(upstream: Upstream, 
     assert third.save().written == ()
 
 
-@pytest.mark.contract
 def test_commits_after_an_uncommitted_hipify_of_a_hipified_tree_are_saved(
     upstream: Upstream, tmp_path: Path
 ) -> None:
     mine = Tree(upstream, tmp_path / "mine", tmp_path / "patches/pytorch/main")
     mine.checkout(patch=False)
     (mine.directory / "a.cu").write_text("cuda mine\n")
-    recipe, python = project.load_project("pytorch"), Path(sys.executable)
-    hipify.hipify_checkout(recipe, mine.directory, commit=False, env=upstream.env, python=python)
+    mine.hipify(commit=False)
     mine.commit("Both", {})
     assert mine.save().written == ("hipified/0001-Both.patch",)
     assert b"+hip mine" in mine.patches()["hipified/0001-Both.patch"]
@@ -383,7 +372,6 @@ def plain(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tree.directory
 
 
-@pytest.mark.contract
 @pytest.mark.parametrize("row", WRONG_SETS)
 def test_wrong_sets(upstream: Upstream, plain: Path, tmp_path: Path, row: tuple[str, str, str]) -> None:
     name, text, said = row
@@ -400,7 +388,6 @@ def test_wrong_sets(upstream: Upstream, plain: Path, tmp_path: Path, row: tuple[
     assert tree.everything() == before
 
 
-@pytest.mark.contract
 def test_an_ignored_file_where_a_patch_has_one_is_kept(tree: Tree) -> None:
     tree.checkout(hipify=False, patch=False)
     (tree.directory / "x.o").write_text("ignored, and somebody's")
@@ -441,7 +428,6 @@ def unsaveable(tree: Tree, what: str) -> None:
         (tree.patch_set / "base/0001-x.patch").write_text("not of this tree")
 
 
-@pytest.mark.contract_slow
 @pytest.mark.parametrize(
     ("what", "said"),
     [
@@ -467,7 +453,6 @@ def test_what_cannot_be_saved(tree: Tree, what: str, said: str) -> None:
     assert (tree.everything(), tree.patches() if tree.patch_set.exists() else None) == before
 
 
-@pytest.mark.contract
 def test_saving_twice_and_less(tree: Tree) -> None:
     tree.checkout(patch=False)
     tree.commit("One", {"x": "y"})

@@ -14,8 +14,7 @@ import pytest
 from sources import HIPIFY, Tree, Upstream, isolated_environment
 
 from rocm_wheels.core import errors
-from rocm_wheels.models import project
-from rocm_wheels.sources import hipify, patches, tree_status
+from rocm_wheels.sources import patches
 
 NO_TEXT = os.fsdecode(b"inv\xff\xfe.cu")
 NAMES = (
@@ -172,13 +171,10 @@ def test_own_changes_stay_and_come_back_from_patches(odd: Odd, tmp_path: Path) -
     ):
         assert words in refused.value.message
     assert files(tree.directory) == before
-    status = tree_status.read_tree_status(project.load_project("pytorch"), tree.directory, env=odd.env)
-    listed = {path for _, path in status.repositories[0].files}
+    listed = {path for _, path in tree.status().repositories[0].files}
     assert {"a b.cu", NO_TEXT, "tab\ty.cu", 'un"tracked\n'} <= listed
 
-    assert hipify.hipify_changes(
-        project.load_project("pytorch"), tree.directory, env=odd.env, python=Path(sys.executable)
-    )
+    assert tree.translate()
     before = files(tree.directory)
     tree.git("add", "-A")
     tree.git("commit", "-q", "-m", "Mine: ünï")

@@ -17,7 +17,7 @@ from pathlib import Path
 import click
 import pytest
 from commands import generalize, require_entries, require_good_failure
-from sources import Upstream
+from sources import Upstream, enter, write_lock
 
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.cli.checkout import make_recipe_group
@@ -59,6 +59,14 @@ class Box:
 
     def git(self, where: str, *words: str) -> str:
         return self.upstream.git(self.folder / where, *words)
+
+    def run(self, line: list[str], env: Mapping[str, str] | None = None) -> int:
+        """Run a door in this process, as somebody whose HOME is in the box; return its exit code."""
+        home = {"HOME": str(self / "home"), "XDG_CONFIG_HOME": str(self / "home/.config")}
+        with pytest.MonkeyPatch.context() as patch:
+            enter(patch, self.folder, {**self.upstream.env, **home, **self.env, **(env or {})})
+            words = [word.format(url=self.upstream.url) for word in line[1:]]
+            return boundary.run_command(DOORS[line[0]](), words)
 
     def may_fail(self, where: str, *words: str) -> None:
         """Run git where it is to stop in the middle, by a conflict."""
@@ -113,6 +121,15 @@ def locked(*words: str) -> list[str]:
 
 def again(*words: str) -> list[str]:
     return checkout(*words, at="tree", ref="feature")
+
+
+def named(name: str) -> list[str]:
+    words = ["torch", "save-patches", "--checkout-dir", "tree", "--patch-dir", "sets"]
+    return [*words, f"--patchset={name}"]
+
+
+def compared(*words: str) -> list[str]:
+    return ["all", "lock", "diff", "lock.json", "lock.json", *words]
 
 
 def related(text: str | bytes) -> Callable[[Box], object]:
@@ -202,9 +219,17 @@ def patched(name: str, text: str = "x") -> Callable[[Box], object]:
     return lambda box: box.write(f"sets/pytorch/main/{name}", text)
 
 
-NOT_A_REF = "give a branch, a tag, refs/pull/N/head or all 40 digits of a commit"
-DAMAGED = "tip: the repository of "
-NO_GIT = "tip: have git 2.28 or newer on the PATH"
+def whole_lock(box: Box) -> None:
+    project = {
+        "origin": "https://x.invalid/y",
+        "ref": "main",
+        "why": "given",
+        "commit": ONE,
+        "submodules": {},
+    }
+    write_lock(box / "lock.json", {"lock_version": "1", "platform": "linux", "projects": {"apex": project}})
+
+
 SET = ("--patch-dir", "sets", "--patchset", "main")
 
 REFS = [
@@ -245,6 +270,7 @@ FOLDERS = [
     Row("pointer to nowhere", again(), 10, lambda box: box.write("tree/.git", "gitdir: /no/where\n")),
     Row("name of git's own folder", ["torch", "checkout", "--repo-name", ".git"], 2),
     Row("hipify where nothing is", ["torch", "hipify", "--checkout-dir", "."], 10),
+    Row("hipify of no folder", ["torch", "hipify", "--checkout-dir", "nowhere"], 10),
     Row("hipify of another project", ["torch", "hipify", "--checkout-dir", "tree"], 10, worktree),
 ]  # fmt: skip
 NUMBERS = [
@@ -262,6 +288,12 @@ SERVERS = [
     Row("mirrors nowhere", checkout("--mirror-dir", ""), 2),
     Row("mirrors a file", checkout("--mirror-dir", "note"), 2, lambda box: box.write("note", "x")),
     Row("mirrors below a file", checkout("--mirror-dir", "note/x"), 2, lambda box: box.write("note", "x")),
+    Row("mirrors a blank", checkout("--mirror-dir", " "), 2),
+    Row("mirrors inside the checkout", checkout("--mirror-dir", "new/mirrors"), 2),
+    Row("retries below nothing", checkout(), 2, env={"ROCM_WHEELS_RETRIES": "-1"}),
+    Row("retries a word", checkout(), 2, env={"ROCM_WHEELS_RETRIES": "x"}),
+    Row("timeout none", checkout(), 2, env={"ROCM_WHEELS_TIMEOUT": "0"}),
+    Row("timeout endless", checkout(), 2, env={"ROCM_WHEELS_TIMEOUT": "9" * 30}),
     Row("mirrors and no origin", checkout("--mirror-dir", "mirrors", origin="no/where"), 10),
 ]  # fmt: skip
 LOCKS = [
@@ -274,6 +306,11 @@ LOCKS = [
     Row("lock torn", locked(), 2, lambda box: box.write("lock.json", "{{\n")),
     Row("lock of another format", locked(), 2, lambda box: box.write("lock.json", '{"schema_version": 99}')),
     Row("lock of no commit", ["all", "lock", "diff", "lock.json", "lock.json"], 2, lambda box: box.write("lock.json", '{"schema_version": 1, "pytorch": {"repo": "https://x.invalid/y"}}')),
+    Row("locks compared, one missing", compared(), 2),
+    Row("locks compared, one torn", compared(), 2, lambda box: box.write("lock.json", "{")),
+    Row("locks compared, trees nowhere", compared("--source-dir", "no/where"), 2, whole_lock),
+    Row("locks compared, mirrors nowhere", compared("--mirror-dir", ""), 2, whole_lock),
+    Row("locks compared, and a third", compared("third"), 2, whole_lock),
     Row("lock to be made nowhere", ["all", "lock", "--line", "2.9", "-o", "note/x"], 2, lambda box: box.write("note", "x")),
     Row("lock without a name", ["all", "lock", "--line", "2.9"], 2),
     Row("lock and a ref", locked("--ref", "main"), 2, lambda box: box.write("lock.json", "{{}}")),
@@ -341,52 +378,32 @@ PATCHES = [
     Row("patch of nonsense", again(*SET), 10, lambda box: [box.tree(), patched("base/x.patch", "nonsense\n")(box)]),
     Row("patches and no submodules", checkout(*SET, "--no-submodules"), 10, patched("base/third_party/middle/x.patch")),
     Row("patches on hipify without a commit", checkout(*SET, "--no-commit-hipify"), 10, patched("hipified/x.patch")),
+    Row("patch set above", named("../x"), 2, Box.tree),
+    Row("patch set below", named("a/b"), 2, Box.tree),
+    Row("patch set without a name", named(""), 2, Box.tree),
+    Row("patch set hidden", named(".hidden"), 2, Box.tree),
+    Row("patch set of an option", named("-x"), 2, Box.tree),
+    Row("patch set of two lines", named("new\nline"), 2, Box.tree),
     Row("patches to nowhere", ["torch", "save-patches", "--checkout-dir", "tree", "--patch-dir", "note", "--patchset", "x"], 2, lambda box: [box.tree(), box.write("note", "x"), box.write("tree/y", "y"), box.git("tree", "add", "y"), box.git("tree", "commit", "-qm", "y")]),
 ]  # fmt: skip
 TABLE = [*REFS, *ORIGINS, *FOLDERS, *NUMBERS, *SERVERS, *LOCKS, *PINS, *GIT, *TREES, *PATCHES]
 
 
-@pytest.fixture(scope="module")
-def ready(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkout of ours, to be copied: its submodules know their place relative to it."""
-    place = tmp_path_factory.mktemp("ready") / "tree"
-    line = [word.format(url=upstream.url) for word in checkout(at=str(place))]
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in upstream.env.items():
-            patch.setenv(name, value)
-        assert boundary.run_command(DOORS[line[0]](), line[1:]) == 0
-    return place
-
-
 @pytest.fixture
-def box(upstream: Upstream, ready: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Box:
+def box(upstream: Upstream, hipified: Path, tmp_path: Path) -> Box:
     (tmp_path / "box/home").mkdir(parents=True)
-    monkeypatch.chdir(tmp_path / "box")
-    return Box(tmp_path / "box", upstream, ready)
+    return Box(tmp_path / "box", upstream, hipified)
 
 
 @pytest.mark.contract
 @pytest.mark.parametrize("row", TABLE, ids=[row.what for row in TABLE])
-def test_wrong_input(
-    box: Box, row: Row, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    row.before(box)
-    line = [word.format(url=box.upstream.url) for word in row.line]
-    for name in [name for name in os.environ if name.startswith("GIT_")]:
-        monkeypatch.delenv(name)
-    home = box / "home"
-    env = {
-        **box.upstream.env,
-        "HOME": str(home),
-        "XDG_CONFIG_HOME": str(home / ".config"),
-        **box.env,
-        **row.env,
-    }
-    for name, value in env.items():
-        monkeypatch.setenv(name, value)
+def test_wrong_input(box: Box, row: Row, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(box.folder)
+        row.before(box)
     before = box.everything()
     capsys.readouterr()
-    code = boundary.run_command(DOORS[line[0]](), line[1:])
+    code = box.run(row.line, row.env)
     shown = "".join(capsys.readouterr())
     assert code == row.code, shown
     require_good_failure(row.what, shown)
@@ -394,11 +411,6 @@ def test_wrong_input(
     assert box.everything() == before
     places = {"BOX": str(box.folder), "UPSTREAM": str(box.upstream.folder)}
     require_entries("sources", {f"# {row.what}": generalize(shown, code, places)})
-
-
-def test_the_table_is_long_enough() -> None:
-    assert len(TABLE) >= 45
-    assert sys.platform != "linux" or len({row.what for row in TABLE}) == len(TABLE)
 
 
 def outside(box: Box, *line: str, prefix: tuple[str, ...] = ()) -> tuple[int, str]:
@@ -470,18 +482,15 @@ def test_a_full_disk_and_then_some_space(box: Box) -> None:
 @pytest.mark.contract
 @pytest.mark.parametrize("tag", ["THEROCK_UPSTREAM_DIFFBASE", "THEROCK_HIPIFY_DIFFBASE"])
 def test_checkout_sets_a_tag_again_that_was_pruned(
-    box: Box, tag: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    box: Box, tag: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     box.tree()
     head = box.git("tree", "rev-parse", "HEAD")
     before = box.git("tree", "show-ref", "--tags")
     box.git("tree", "tag", "-d", tag)
-    for name, value in box.upstream.env.items():
-        monkeypatch.setenv(name, value)
-    line = [word.format(url=box.upstream.url) for word in checkout(at="tree")]
-    assert boundary.run_command(DOORS[line[0]](), line[1:]) == 0
+    assert box.run(checkout(at="tree")) == 0
     assert (box.git("tree", "show-ref", "--tags"), box.git("tree", "rev-parse", "HEAD")) == (before, head)
-    assert boundary.run_command(DOORS[line[0]](), line[1:]) == 0
+    assert box.run(checkout(at="tree")) == 0
     assert "nothing to do" in capsys.readouterr().err
 
 
@@ -495,9 +504,7 @@ def test_an_empty_path_is_not_the_same_as_none() -> None:
 
 @pytest.mark.contract
 @pytest.mark.parametrize("place", ["outer/inner", "tree"])
-def test_a_tree_in_or_of_another_repository_leaves_that_one_alone(
-    box: Box, place: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tree_in_or_of_another_repository_leaves_that_one_alone(box: Box, place: str) -> None:
     """Inside another repository, and as a linked worktree of a clone of the same origin."""
     box.git("", "clone", "-q", box.upstream.url, "outer")
     if place == "tree":
@@ -505,11 +512,8 @@ def test_a_tree_in_or_of_another_repository_leaves_that_one_alone(
     box.write("outer/mine", "mine\n")
     looks = (("rev-parse", "--symbolic-full-name", "HEAD"), ("ls-files", "-s"), ("diff", "HEAD"))
     before = [box.git("outer", *words) for words in looks]
-    for name, value in box.upstream.env.items():
-        monkeypatch.setenv(name, value)
     for ref in ("main", "feature"):
-        line = [word.format(url=box.upstream.url) for word in checkout(at=place, ref=ref)]
-        assert boundary.run_command(DOORS[line[0]](), line[1:]) == 0
+        assert box.run(checkout(at=place, ref=ref)) == 0
         tagged = box.git(place, "rev-parse", "THEROCK_UPSTREAM_DIFFBASE")
         assert tagged == box.upstream.git("root", "rev-parse", ref)
     assert [box.git("outer", *words) for words in looks] == before
@@ -519,22 +523,20 @@ def test_a_tree_in_or_of_another_repository_leaves_that_one_alone(
 @pytest.mark.contract
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are looked for in /proc")
 def test_a_git_of_somebodys_in_an_interrupted_tree_keeps_its_lock(
-    box: Box, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    box: Box, capsys: pytest.CaptureFixture[str]
 ) -> None:
     box.tree()
     state, lock = box / "tree" / STATE, box / "tree/.git/index.lock"
     state.write_text(state.read_text().replace('"operation": null', '"operation": "checkout"'))
     lock.touch()
-    for name, value in box.upstream.env.items():
-        monkeypatch.setenv(name, value)
-    line = [word.format(url=box.upstream.url) for word in again("--no-submodules", "--no-hipify")]
+    line = again("--no-submodules", "--no-hipify")
     with subprocess.Popen(
         ["git", "cat-file", "--batch"], cwd=box / "tree", stdin=subprocess.PIPE, env=box.upstream.env
     ) as other:
         before = box.everything()
-        assert boundary.run_command(DOORS[line[0]](), line[1:]) == 10
+        assert box.run(line) == 10
         assert f"git (process {other.pid}) is at work in {box / 'tree'}" in capsys.readouterr().err
         assert box.everything() == before
         assert lock.exists()
-    assert boundary.run_command(DOORS[line[0]](), line[1:]) == 0
+    assert box.run(line) == 0
     assert not lock.exists()

@@ -14,15 +14,14 @@ from crash import in_a_process
 from sources import DEEP, MIDDLE, Tree, Upstream, content
 
 from rocm_wheels.core import errors
-from rocm_wheels.models.project import load_project
-from rocm_wheels.sources import hipify, trees
+from rocm_wheels.sources import trees
 
 pytestmark = pytest.mark.contract
 
 
 @pytest.fixture
-def tree(upstream: Upstream, tmp_path: Path) -> Tree:
-    return Tree(upstream, tmp_path / "tree", tmp_path / "patches/pytorch/main")
+def tree(upstream: Upstream, hipified: Path, tmp_path: Path) -> Tree:
+    return Tree(upstream, tmp_path / "tree", tmp_path / "patches/pytorch/main", template=hipified)
 
 
 def door(tree: Tree, *arguments: str) -> tuple[int, str, str]:
@@ -36,13 +35,7 @@ def test_own_commits_below_another_hipify_are_no_patches(tree: Tree) -> None:
     tree.checkout(patch=False)
     tree.commit("Mine", {"plain.txt": "one\ntwo\n", "e.cu": "cuda e\n"})
     tree.commit("Mine again", {"plain.txt": "three\n"})
-    hipify.hipify_checkout(
-        load_project("pytorch"),
-        tree.directory,
-        commit=True,
-        env=tree.upstream.env,
-        python=Path(sys.executable),
-    )
+    tree.hipify()
     status = tree.status()
     assert status.labels == ("hipified", "changed")
     root = status.repositories[0]
@@ -98,20 +91,16 @@ def test_uncommitted_hipify_is_ours_and_a_foreign_clone_has_tags_at_most(
 
 
 def test_what_is_yours_stays_yours_when_it_is_hipified(tree: Tree) -> None:
-    def again(*, commit: bool) -> None:
-        recipe, python = load_project("pytorch"), Path(sys.executable)
-        hipify.hipify_checkout(recipe, tree.directory, commit=commit, env=tree.env, python=python)
-
     tree.checkout(patch=False)
-    again(commit=True)
+    tree.hipify()
     assert tree.status().labels == ("hipified",)
     (tree.directory / "a.cu").write_text("cuda mine\n")
-    again(commit=False)
+    tree.hipify(commit=False)
     assert tree.status().labels == ("hipified", "changed")
     assert tree.status().repositories[0].files == (("modified", "a.cu"),)
     assert trees.identify_tree(tree.directory, env=tree.env).dirty
     tree.commit("Mine", {})
-    again(commit=True)
+    tree.hipify()
     assert tree.status().labels == ("hipified", "changed")  # no patch was applied
     assert [commit.split(" ")[1] for commit in tree.status().repositories[0].commits] == ["Mine"]
     tree.checkout(patch=False)  # not "nothing to do": the commits are kept on a branch
@@ -128,25 +117,17 @@ def test_a_tree_is_hipified_by_what_lies_in_it(tree: Tree) -> None:
     (tree.directory / "a.cu").write_text("cuda mine\n")
     assert (tree.status().labels, tree.status().changed_since_hipify) == (("hipified", "changed"), True)
     assert "files changed since" in door(tree, "status")[1]
-    env, python = tree.upstream.env, Path(sys.executable)
-    assert set(hipify.hipify_changes(load_project("pytorch"), tree.directory, env=env, python=python)) == {
-        "hip/a.hip",
-        "ignored_hip/a.hip",
-    }
+    assert tree.translate() == {"hip/a.hip", "ignored_hip/a.hip"}
     status = tree.status()
     assert (status.labels, status.changed_since_hipify) == (("hipified", "changed"), False)
     assert status.repositories[0].files == (("modified", "a.cu"),)
 
 
 def test_what_hipify_makes_of_your_edits_is_not_yours(tree: Tree) -> None:
-    def build() -> None:
-        env, python = tree.upstream.env, Path(sys.executable)
-        hipify.hipify_changes(load_project("pytorch"), tree.directory, env=env, python=python)
-
     tree.checkout(patch=False)
     (tree.directory / "a.cu").write_text("cuda mine\n")
     (tree.directory / "new.cu").write_text("cuda new\n")
-    build()
+    tree.translate()
     with pytest.raises(errors.SourceError, match=r"not committed: a\.cu, new\.cu$"):
         tree.save()
     tree.git("add", "a.cu", "new.cu")
@@ -170,7 +151,6 @@ def test_what_hipify_makes_of_your_edits_is_not_yours(tree: Tree) -> None:
 def test_interrupted(tree: Tree) -> None:
     """A hipify that was killed is said to be, until it is run again."""
     tree.checkout(hipify=False, patch=False)
-    project, python = load_project("pytorch"), Path(sys.executable)
 
     def die_at_the_script(event: str, arguments: tuple[object, ...]) -> None:
         if event == "subprocess.Popen" and "hipify_runner.py" in str(arguments[1]):
@@ -178,14 +158,14 @@ def test_interrupted(tree: Tree) -> None:
 
     def hipify_and_die() -> None:
         sys.addaudithook(die_at_the_script)
-        hipify.hipify_checkout(project, tree.directory, commit=True, env=tree.env, python=python)
+        tree.hipify()
 
     assert in_a_process(hipify_and_die, os.environ) == -signal.SIGKILL
     assert "interrupted" in tree.status().labels
     assert "interrupted: hipify; run it again" in door(tree, "status")[1]
     with pytest.raises(errors.SourceError, match=r"the hipify in .* was interrupted"):
         tree.save()
-    hipify.hipify_checkout(project, tree.directory, commit=True, env=tree.env, python=python)
+    tree.hipify()
     assert "interrupted" not in tree.status().labels
 
 
@@ -218,13 +198,3 @@ def test_doors(tree: Tree, upstream: Upstream) -> None:
     assert (code, "has sets for 2.9, none for main" in said) == (0, True), said
     code, _, said = door(tree, "checkout", *origin, *given, "--patchset", "2.9")
     assert (code, "1 hipified patches applied" in said) == (0, True), said
-
-
-@pytest.mark.parametrize("name", ["../x", "a/b", "", ".hidden", "-x", "new\nline"])
-def test_names_that_no_set_can_have(tree: Tree, name: str) -> None:
-    tree.checkout(patch=False)
-    code, _, err = door(
-        tree, "save-patches", "--patch-dir", os.fspath(tree.directory.parent), f"--patchset={name}"
-    )
-    assert (code, "is not a name for a patch set" in err or "there is no name" in err) == (2, True), err
-    assert sorted(path.name for path in tree.directory.parent.iterdir()) == ["tree"]

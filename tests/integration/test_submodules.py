@@ -15,6 +15,8 @@ from sources import Tree, Upstream, content
 from rocm_wheels.core import errors
 from rocm_wheels.sources import network
 
+pytestmark = pytest.mark.contract
+
 ODD = 'third "pärty"\nwith a line'
 
 
@@ -49,7 +51,6 @@ def commit(
     return made
 
 
-@pytest.mark.contract
 def test_many_come_at_a_time(tree: Tree, upstream: Upstream, server: GitServer) -> None:
     for number in range(4):
         upstream.git("root", "submodule", "--quiet", "add", "../inner", f"many/{number}")
@@ -62,7 +63,6 @@ def test_many_come_at_a_time(tree: Tree, upstream: Upstream, server: GitServer) 
     assert tree.is_sound()
 
 
-@pytest.mark.contract
 def test_names_that_are_hard_to_read(tree: Tree, upstream: Upstream, server: GitServer) -> None:
     upstream.git("root", "submodule", "--quiet", "add", "--name", "plain", "../middle", "odd")
     quoted = '"third \\"pärty\\"\\nwith a line"'
@@ -87,7 +87,6 @@ def test_names_that_are_hard_to_read(tree: Tree, upstream: Upstream, server: Git
     assert not (tree.directory / ODD).exists()
 
 
-@pytest.mark.contract
 def test_moved_vanished_and_back(tree: Tree, upstream: Upstream, server: GitServer) -> None:
     commit(upstream, lambda root: upstream.git("root", "mv", "third_party/middle", "elsewhere") and None)
     commit(
@@ -107,7 +106,6 @@ def test_moved_vanished_and_back(tree: Tree, upstream: Upstream, server: GitServ
     assert tree.is_sound()
 
 
-@pytest.mark.contract
 def test_one_that_stays_is_tagged_and_watched(tree: Tree, upstream: Upstream) -> None:
     """Going to a commit that has the same submodules touches none of them, and still looks at each."""
     commit(upstream, lambda root: (root / "CMakeLists.txt").write_text("moved\n") and None)
@@ -126,7 +124,6 @@ def test_one_that_stays_is_tagged_and_watched(tree: Tree, upstream: Upstream) ->
     assert (file.read_text(), tree.git("rev-parse", "HEAD")) == ("mine\n", result.head)
 
 
-@pytest.mark.contract
 def test_what_gitmodules_leaves_out(tree: Tree, upstream: Upstream) -> None:
     def change(root: Path) -> None:
         upstream.git("root", "config", "-f", ".gitmodules", "submodule.third_party/middle.update", "none")
@@ -143,69 +140,63 @@ def test_what_gitmodules_leaves_out(tree: Tree, upstream: Upstream) -> None:
     assert not (tree.directory / "nowhere").exists()
 
 
-@pytest.mark.contract
-@pytest.mark.parametrize("text", ["# nothing\n", '[submodule "x"]\n\tpath = x\n\turl = ../x\n', "[broken"])
-def test_gitmodules_without_submodules(tree: Tree, upstream: Upstream, text: str) -> None:
-    def change(root: Path) -> None:
-        upstream.git("root", "rm", "-q", "-f", "--cached", "third_party/middle")
-        shutil.rmtree(root / "third_party")
-        (root / ".gitmodules").write_text(text)
+def test_gitmodules_without_submodules(tree: Tree, upstream: Upstream) -> None:
+    for text in ("# nothing\n", '[submodule "x"]\n\tpath = x\n\turl = ../x\n', "[broken"):
 
-    commit(upstream, change)
-    tree.checkout("next")
-    assert (tree.directory / ".gitmodules").read_text() == text
+        def change(root: Path, text: str = text) -> None:
+            upstream.git("root", "rm", "-q", "-f", "--cached", "third_party/middle")
+            shutil.rmtree(root / "third_party")
+            (root / ".gitmodules").write_text(text)
 
-
-@pytest.mark.contract
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (
-            {"url": None},
-            r"third_party/middle is a submodule in \w{12} of .*tree, and \.gitmodules has no URL",
-        ),
-        ({"file": None}, r"third_party/middle is a submodule in .* has no URL for it"),
-        ({"url": "--upload-pack=touch me"}, "is not a repository"),
-        ({"url": "../../../../../../up"}, "goes further up than"),
-        ({"url": "http://u:s3cret@127.0.0.1:9/x"}, r"http://\*\*\*@127\.0\.0\.1:9/x"),
-        ({"url": "ext::touch me"}, "transport 'ext' not allowed"),
-        ({"url": "file:///etc"}, "transport 'file' not allowed"),
-        ({"url": "/etc"}, "transport 'file' not allowed"),
-        ({"url": "../nowhere"}, r"fetching \w{12} of .*/nowhere \(third_party/middle\)"),
-        ({"name": "../../hooks"}, "does not stay in the tree"),
-        ({"link": "1234" * 10}, r"fetching 123412341234 of .*/middle \(third_party/middle\)"),
-    ],
-)
-def test_wrong_submodules_change_nothing(
-    tree: Tree, upstream: Upstream, change: dict[str, str | None], message: str
-) -> None:
-    def wrong(root: Path) -> None:
-        text = (root / ".gitmodules").read_text()
-        if "url" in change:
-            text = re.sub(r"\turl = .*\n", f"\turl = {change['url']}\n" if change["url"] else "", text)
-        if "name" in change:
-            text = text.replace('"third_party/middle"', f'"{change["name"]}"')
-        (root / ".gitmodules").write_text(text)
-        if "file" in change:
-            (root / ".gitmodules").unlink()
-        if "link" in change:
-            entry = f"160000,{change['link']},third_party/middle"
-            upstream.git("root", "update-index", "--cacheinfo", entry)
-
-    tree.checkout("main")
-    before = content(tree.directory)
-    commit(upstream, wrong, base="feature")
-    with pytest.raises(errors.SourceError, match=message) as refused:
+        commit(upstream, change)
         tree.checkout("next")
-    assert "s3cret" not in str(refused.value)
-    assert content(tree.directory) == before
-    assert not list(tree.directory.parent.rglob("me"))
-    assert tree.is_sound()
-    tree.checkout("next", submodules=False)
-    assert not any((tree.directory / "third_party/middle").iterdir())
+        assert (tree.directory / ".gitmodules").read_text() == text
 
 
-@pytest.mark.contract
+# what is wrong: the URL, the name, the commit, or the whole file → what is said
+WRONG = [
+    ("url", None, r"third_party/middle is a submodule in \w{12} of .*tree, and \.gitmodules has no URL"),
+    ("file", None, r"third_party/middle is a submodule in .* has no URL for it"),
+    ("url", "--upload-pack=touch me", "is not a repository"),
+    ("url", "../../../../../../up", "goes further up than"),
+    ("url", "http://u:s3cret@127.0.0.1:9/x", r"http://\*\*\*@127\.0\.0\.1:9/x"),
+    ("url", "ext::touch me", "transport 'ext' not allowed"),
+    ("url", "file:///etc", "transport 'file' not allowed"),
+    ("url", "/etc", "transport 'file' not allowed"),
+    ("url", "../nowhere", r"fetching \w{12} of .*/nowhere \(third_party/middle\)"),
+    ("name", "../../hooks", "does not stay in the tree"),
+    ("link", "1234" * 10, r"fetching 123412341234 of .*/middle \(third_party/middle\)"),
+]
+
+
+def test_wrong_submodules_change_nothing(tree: Tree, upstream: Upstream) -> None:
+    for what, value, message in WRONG:
+
+        def wrong(root: Path, what: str = what, value: str | None = value) -> None:
+            text = (root / ".gitmodules").read_text()
+            if what == "url":
+                text = re.sub(r"\turl = .*\n", f"\turl = {value}\n" if value else "", text)
+            if what == "name":
+                text = text.replace('"third_party/middle"', f'"{value}"')
+            (root / ".gitmodules").write_text(text)
+            if what == "file":
+                (root / ".gitmodules").unlink()
+            if what == "link":
+                upstream.git("root", "update-index", "--cacheinfo", f"160000,{value},third_party/middle")
+
+        tree.checkout("main")
+        before = content(tree.directory)
+        commit(upstream, wrong, base="feature")
+        with pytest.raises(errors.SourceError, match=message) as refused:
+            tree.checkout("next")
+        assert "s3cret" not in str(refused.value)
+        assert content(tree.directory) == before, value
+        assert not list(tree.directory.parent.rglob("me"))
+        assert tree.is_sound(), value
+        tree.checkout("next", submodules=False)
+        assert not any((tree.directory / "third_party/middle").iterdir()), value
+
+
 def test_one_repository_inside_another_is_refused(tree: Tree, upstream: Upstream) -> None:
     upstream.git("root", "submodule", "--quiet", "add", "../inner", "x")
     modules = upstream.root / ".gitmodules"
@@ -215,7 +206,6 @@ def test_one_repository_inside_another_is_refused(tree: Tree, upstream: Upstream
         tree.checkout()
 
 
-@pytest.mark.contract
 def test_a_repository_that_is_to_be_where_others_are(tree: Tree, upstream: Upstream) -> None:
     def change(root: Path) -> None:
         modules = root / ".gitmodules"
@@ -234,7 +224,6 @@ def test_a_repository_that_is_to_be_where_others_are(tree: Tree, upstream: Upstr
     assert tree.is_sound()
 
 
-@pytest.mark.contract
 def test_a_redirected_submodule(tree: Tree, upstream: Upstream, server: GitServer, tmp_path: Path) -> None:
     upstream.git("", "clone", "-q", "--bare", "middle", str(tmp_path / "near/middle.git"))
     near = (tmp_path / "near/middle.git").as_uri()
@@ -246,7 +235,6 @@ def test_a_redirected_submodule(tree: Tree, upstream: Upstream, server: GitServe
     assert tree.is_sound()
 
 
-@pytest.mark.contract
 def test_a_submodule_of_an_older_git(tree: Tree, upstream: Upstream) -> None:
     tree.checkout()
     module = tree.directory / "third_party/middle"
@@ -272,7 +260,6 @@ CONFIGURATIONS = (
 )
 
 
-@pytest.mark.contract_slow
 @pytest.mark.parametrize("configuration", CONFIGURATIONS)
 def test_what_is_left_is_what_git_leaves(
     tree: Tree, upstream: Upstream, tmp_path: Path, configuration: str
@@ -300,7 +287,6 @@ def test_what_is_left_is_what_git_leaves(
     assert tree.is_sound()
 
 
-@pytest.mark.contract
 def test_a_folder_that_a_link_leads_to(tree: Tree, tmp_path: Path) -> None:
     """Up from a folder is another place there than up from its link."""
     (tmp_path / "a" / "b").mkdir(parents=True)
@@ -311,7 +297,6 @@ def test_a_folder_that_a_link_leads_to(tree: Tree, tmp_path: Path) -> None:
     assert replace(tree, directory=tmp_path / "a" / "b" / "tree").is_sound()
 
 
-@pytest.mark.contract
 def test_a_clone_of_somebody_s(tree: Tree, upstream: Upstream, server: GitServer) -> None:
     upstream.git("", "clone", "-q", "--recurse-submodules", tree.origin, str(tree.directory))
     server.packs.clear()
@@ -321,7 +306,6 @@ def test_a_clone_of_somebody_s(tree: Tree, upstream: Upstream, server: GitServer
     assert tree.git("rev-parse", "HEAD") == upstream.git("root", "rev-parse", "feature")
 
 
-@pytest.mark.contract
 def test_shallow_as_gitmodules_recommends(tree: Tree, upstream: Upstream) -> None:
     key = "submodule.third_party/middle.shallow"
     commit(upstream, lambda root: upstream.git("root", "config", "-f", ".gitmodules", key, "true") and None)

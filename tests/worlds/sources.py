@@ -20,7 +20,7 @@ from warm_python import warm_python
 from rocm_wheels.models.project import load_project
 from rocm_wheels.sources import network, pins, tree_status
 from rocm_wheels.sources.checkout import CheckoutRequest, CheckoutResult, checkout_project
-from rocm_wheels.sources.hipify import HipifyResult, hipify_checkout
+from rocm_wheels.sources.hipify import HipifyResult, hipify_changes, hipify_checkout
 from rocm_wheels.sources.patches import SavedPatches, read_patch_set, save_patches
 
 # ---- One world of sources for all tests: small repositories of the five projects, and checkouts of them.
@@ -311,6 +311,7 @@ class Tree:
     """One checkout of torch, through the functions that the commands call.
 
     ``origin`` is a server, if it is not the upstream's folder; ``patch_set`` may be that of several trees.
+    ``template`` is a hipified checkout of main: a first checkout that is to be the same begins as its copy.
     """
 
     upstream: Upstream
@@ -320,6 +321,7 @@ class Tree:
     transport: network.Transport = field(default_factory=network.Transport)
     hipifies: bool = True
     env: dict[str, str] = field(default_factory=dict, repr=False)
+    template: Path | None = None
 
     def __post_init__(self) -> None:
         self.env = self.env or self.upstream.env
@@ -340,12 +342,20 @@ class Tree:
         return replace(request, **options)  # type: ignore[arg-type]
 
     def checkout(self, ref: str = "main", **options: Any) -> CheckoutResult:
+        alike = ref == "main" and options.keys() <= {"patch"}
+        if self.template and alike and not self.directory.exists():
+            shutil.copytree(self.template, self.directory, symlinks=True)
         return checkout_project(self.request(ref, **options), env=self.env, python=Path(sys.executable))
 
     def hipify(self, project: str = "pytorch", *, commit: bool = True) -> HipifyResult:
         return hipify_checkout(
             load_project(project), self.directory, commit=commit, env=self.env, python=Path(sys.executable)
         )
+
+    def translate(self) -> set[str]:
+        """Hipify what changed, as a build does before it begins; return the files that were written."""
+        python = Path(sys.executable)
+        return set(hipify_changes(load_project("pytorch"), self.directory, env=self.env, python=python))
 
     def save(self, *, replace_others: bool = False) -> SavedPatches:
         """Save the tree's commits to the patch set."""
