@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import resource
-import shutil
 import signal
 import subprocess
 import sys
@@ -16,7 +15,6 @@ from pathlib import Path
 
 import pytest
 import servers
-from crash import killed_at_events
 from rocm import add, compressed, make_artifacts, pack, packed_tree, page, put, with_digests
 from servers import FileServer, serving
 from warm_python import warm_python
@@ -31,24 +29,7 @@ BLAS = "blas_lib_gfx942.tar.zst"
 Fetch = Callable[..., "tuple[list[str], str]"]
 
 
-@pytest.fixture(autouse=True)
-def nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No credentials, settings or proxies of whoever runs the tests."""
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
-        monkeypatch.delenv(name)
-    for name in ("GITHUB_REPOSITORY", "RELEASE_TYPE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
-    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-
-
-@pytest.fixture
-def s3(monkeypatch: pytest.MonkeyPatch) -> str:
-    for name, value in servers.environment(servers.moto()).items():
-        monkeypatch.setenv(name, value)
-    return servers.moto()
+pytestmark = pytest.mark.usefixtures("nobody")
 
 
 @pytest.fixture
@@ -85,7 +66,7 @@ def names(server: FileServer) -> list[str]:
 
 @pytest.mark.contract
 def test_a_run_is_found_in_its_bucket_and_packages_are_made_of_it(
-    fetch: Fetch, s3: str, files: dict[str, bytes], tmp_path: Path
+    fetch: Fetch, s3: None, files: dict[str, bytes], tmp_path: Path
 ) -> None:
     run, bucket = number(), "therock-ci-artifacts"
     xnack = add(tmp_path / "more", "blas_lib_gfx942:xnack+", "math-libs/BLAS/stage", {"lib/x.dat": "xnack\n"})
@@ -110,7 +91,7 @@ def test_a_run_is_found_in_its_bucket_and_packages_are_made_of_it(
 
 @pytest.mark.contract
 def test_a_folder_of_more_than_one_page_is_listed_whole(
-    fetch: Fetch, s3: str, monkeypatch: pytest.MonkeyPatch
+    fetch: Fetch, s3: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MOTO_S3_DEFAULT_MAX_KEYS", "10")
     bucket, asked = servers.a_bucket(), []
@@ -123,7 +104,7 @@ def test_a_folder_of_more_than_one_page_is_listed_whole(
 
 
 def test_a_run_of_a_fork_is_found_where_those_are(
-    fetch: Fetch, s3: str, files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+    fetch: Fetch, s3: None, files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = number()
     put("therock-ci-artifacts-external", f"ROCm-TheRock/{run}-linux", files)
@@ -141,7 +122,7 @@ def test_a_run_of_a_fork_is_found_where_those_are(
 
 @pytest.mark.contract
 def test_a_public_bucket_is_read_without_credentials(
-    fetch: Fetch, s3: str, files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+    fetch: Fetch, s3: None, files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import json
 
@@ -175,7 +156,7 @@ def test_a_public_bucket_is_read_without_credentials(
 
 
 def test_a_bucket_that_is_not_there_or_closed_is_said(
-    fetch: Fetch, s3: str, monkeypatch: pytest.MonkeyPatch
+    fetch: Fetch, s3: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = fetch("--source", "s3://no-bucket-of-that-name/1-linux", code=11)[1]
     assert "cannot be listed" in said and "there is no bucket" in said
@@ -187,7 +168,7 @@ def test_a_bucket_that_is_not_there_or_closed_is_said(
 
 @pytest.mark.contract
 def test_the_line_to_a_bucket_may_break(
-    fetch: Fetch, s3: str, files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+    fetch: Fetch, s3: None, files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bucket = servers.a_bucket()
     put(bucket, "1-linux", files)
@@ -487,7 +468,7 @@ def test_two_runs_at_once_fetch_once(server: FileServer, large: str, tmp_path: P
 
 @pytest.mark.contract
 def test_no_room_is_said_before_anything_is_fetched(
-    fetch: Fetch, s3: str, files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    fetch: Fetch, s3: None, files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Of a page the sizes are not known; of a bucket they are."""
     from rocm_wheels.sdk import fetch_artifacts
@@ -506,32 +487,3 @@ def test_an_interruption_is_no_failure(server: FileServer, large: str, tmp_path:
     os.kill(run.pid, signal.SIGINT)
     said, _ = run.communicate(timeout=60)
     assert run.returncode == 130 and "Traceback" not in said
-
-
-def test_a_run_that_ends_at_any_write_is_completed_by_the_next(
-    fetch: Fetch, files: dict[str, bytes], tmp_path: Path, exhaustive: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from rocm_wheels.sdk import fetch_artifacts
-
-    source = tmp_path / "source"
-    source.mkdir()
-    for name, content in files.items():
-        (source / name).write_bytes(content)
-    said = ["--source", str(source), "blas_lib"]
-    monkeypatch.setattr(fetch_artifacts, "DOWNLOADS", 1)
-    fetch(*said, to="whole")
-
-    def content_of(folder: Path) -> dict[str, bytes]:
-        found = {path.relative_to(folder): path for path in folder.rglob("*") if path.is_file()}
-        return {str(name): path.read_bytes() for name, path in found.items() if name.parts[0] != ".fetch"}
-
-    whole = content_of(tmp_path / "whole")
-    for event in killed_at_events(
-        lambda: fetch(*said),
-        begin=lambda: shutil.rmtree(tmp_path / "got", ignore_errors=True),
-        exhaustive=exhaustive,
-        least=12,
-        like=r"os\.(rename|remove)",
-    ):
-        fetch(*said)
-        assert content_of(tmp_path / "got") == whole, event

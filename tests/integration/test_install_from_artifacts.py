@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import servers
 from crash import killed_at_events
 from rocm import add, pack, packed_tree, page, put, with_digests
 from servers import FileServer, serving
@@ -27,20 +26,7 @@ FAMILY = ["--family", "gfx94X-dcgpu"]
 Install = Callable[..., "tuple[list[str], str]"]
 
 
-@pytest.fixture(autouse=True)
-def nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No credentials and settings of whoever runs the tests."""
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
-        monkeypatch.delenv(name)
-    for name in ("GITHUB_REPOSITORY", "RELEASE_TYPE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-
-
-@pytest.fixture
-def s3(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in servers.environment(servers.moto()).items():
-        monkeypatch.setenv(name, value)
+pytestmark = pytest.mark.usefixtures("nobody")
 
 
 @pytest.fixture

@@ -8,15 +8,19 @@ import shutil
 import subprocess
 import sys
 import tarfile
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rocm import make_artifacts
+from warm_python import warm_python
 
 from rocm_wheels.core import errors, process, workspace
 from rocm_wheels.core.files import lock_folder
 from rocm_wheels.sdk import build_environment, build_packages, interpreters, resolve_packages, rocm_sdk
+from rocm_wheels.sdk.build_environment import EnvironmentSpec
 from rocm_wheels.wheels import wheel_writer
 
 ENV = {**os.environ, "UV_NO_INDEX": "1"}
@@ -50,52 +54,49 @@ def wheel(folder: Path, name: str, version: str, code: str = "", requires: tuple
     )
 
 
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Packages without any compiled file: fast to make, whole all the same. To be copied."""
+    folder = tmp_path_factory.mktemp("packages")
+    artifacts = make_artifacts(folder / "artifacts", compile_elf=False)
+    build_packages.build_rocm_packages(build_packages.PackageRequest(artifacts, folder), os.environ)
+    wheel(folder / "dist", "small-compiler", "1.0")
+    return folder / "dist"
+
+
 @pytest.fixture
-def spec(tmp_path: Path) -> build_environment.EnvironmentSpec:
-    """Packages without any compiled file: fast to make, whole all the same."""
-    artifacts = make_artifacts(tmp_path / "artifacts", compile_elf=False)
-    build_packages.build_rocm_packages(
-        build_packages.PackageRequest(artifacts, tmp_path / "packages"), os.environ
-    )
-    dist = tmp_path / "packages" / "dist"
-    wheel(dist, "small-compiler", "1.0")
-    return build_environment.EnvironmentSpec(Path(sys.executable), rocm_spec="==7.1.0", find_links=str(dist))
+def spec(packages: Path, tmp_path: Path) -> EnvironmentSpec:
+    dist = shutil.copytree(packages, tmp_path / "dist")
+    return EnvironmentSpec(Path(sys.executable), rocm_spec="==7.1.0", find_links=str(dist))
 
 
 def ensure(
-    spec: build_environment.EnvironmentSpec, tmp_path: Path, *, upgrade: bool = False
+    spec: EnvironmentSpec, tmp_path: Path, env: Mapping[str, str] = ENV, *words: Any, upgrade: bool = False
 ) -> build_environment.BuildEnvironment:
-    return build_environment.ensure_environment(
-        spec, workspace.Workspace(tmp_path / "work"), ENV, upgrade=upgrade
-    )
+    work = workspace.Workspace(tmp_path / "work")
+    return build_environment.ensure_environment(spec, work, env, *words, upgrade=upgrade)
 
 
 @pytest.mark.contract
-def test_made_once_and_used_again(spec: build_environment.EnvironmentSpec, tmp_path: Path) -> None:
+def test_made_once_and_used_again(spec: EnvironmentSpec, tmp_path: Path) -> None:
     lines: list[str] = []
-    made = build_environment.ensure_environment(
-        spec, workspace.Workspace(tmp_path / "work"), ENV, lines.append
-    )
+    made = ensure(spec, tmp_path, ENV, lines.append)
     assert made.created and any("rocm==7.1.0+small" in line for line in lines)
     assert made.prefix == tmp_path / "work/environments" / f"{PY}-rocm-7.1.0"
     assert rocm_sdk.query_sdk(made.python, ENV).version == "7.1.0+small"
     assert not (made.bin / "pip").exists()
-    again = build_environment.ensure_environment(
-        spec, workspace.Workspace(tmp_path / "work"), NO_NETWORK, pytest.fail
-    )
+    again = ensure(spec, tmp_path, NO_NETWORK, pytest.fail)
     assert not again.created and again.prefix == made.prefix
-    looked = build_environment.check_environment(spec, workspace.Workspace(tmp_path / "work"), ENV)
-    assert (looked.environment, looked.why) == (again, "")
-    looked = build_environment.check_environment(
-        replace(spec, rocm_spec="==8"), workspace.Workspace(tmp_path / "work"), ENV
-    )
-    assert (looked.environment, looked.why) == (None, "no earlier result")
+    work = workspace.Workspace(tmp_path / "work")
+    for one, expected in ((spec, (again, "")), (replace(spec, rocm_spec="==8"), (None, "no earlier result"))):
+        looked = build_environment.check_environment(one, work, ENV)
+        assert (looked.environment, looked.why) == expected
     # Credentials are neither in the record nor a reason to make it anew.
     assert "secret" not in (made.prefix / build_environment.ENVIRONMENT_RECORD).read_text()
 
 
 @pytest.mark.contract
-def test_changed_inputs_make_it_anew(spec: build_environment.EnvironmentSpec, tmp_path: Path) -> None:
+def test_changed_inputs_make_it_anew(spec: EnvironmentSpec, tmp_path: Path) -> None:
     made = ensure(spec, tmp_path)
     (made.prefix / "stale").touch()
     links = tmp_path / "work" / "rocm"  # by which other environments reach the ROCm in this one
@@ -117,16 +118,12 @@ def test_changed_inputs_make_it_anew(spec: build_environment.EnvironmentSpec, tm
     # without a network as well
     core.unlink()
     wheel_writer.write_wheel(replace(plan, files={"again.py": wheel_writer.PlannedMember(b"")}), core.parent)
-    assert build_environment.ensure_environment(
-        spec, workspace.Workspace(tmp_path / "work"), NO_NETWORK
-    ).created
+    assert ensure(spec, tmp_path, NO_NETWORK).created
     assert list(made.prefix.glob("lib/python*/site-packages/again.py"))
 
 
 @pytest.mark.contract
-def test_each_target_family_gets_its_own_build_of_rocm(
-    spec: build_environment.EnvironmentSpec, tmp_path: Path
-) -> None:
+def test_each_target_family_gets_its_own_build_of_rocm(spec: EnvironmentSpec, tmp_path: Path) -> None:
     """ROCm's own `rocm` is a source distribution that is evaluated where it is installed."""
     dist = Path(str(spec.find_links))
     next(dist.glob("rocm-*.whl")).unlink()
@@ -140,7 +137,7 @@ def test_each_target_family_gets_its_own_build_of_rocm(
         archive.add(source, source.name)
     for family in ("gfx94X-dcgpu", "gfx110X-all", "gfx94X-dcgpu"):
         env = {**ENV, "ROCM_SDK_TARGET_FAMILY": family, "UV_CACHE_DIR": str(tmp_path / "cache")}
-        made = build_environment.ensure_environment(spec, workspace.Workspace(tmp_path / "work"), env)
+        made = ensure(spec, tmp_path, env)
         assert made.created
         program = "import importlib.metadata as m; print(m.metadata('rocm')['Summary'])"
         assert (
@@ -149,9 +146,7 @@ def test_each_target_family_gets_its_own_build_of_rocm(
         )
 
 
-def test_an_open_specifier_is_looked_up_again_only_when_asked(
-    spec: build_environment.EnvironmentSpec, tmp_path: Path
-) -> None:
+def test_an_open_specifier_is_looked_up_again_only_when_asked(spec: EnvironmentSpec, tmp_path: Path) -> None:
     open_spec = replace(spec, rocm_spec=">1.0")
     assert ensure(open_spec, tmp_path).prefix.name.endswith("-rocm-gt1.0")
     assert not ensure(open_spec, tmp_path).created
@@ -160,24 +155,24 @@ def test_an_open_specifier_is_looked_up_again_only_when_asked(
     assert not ensure(spec, tmp_path, upgrade=True).created  # pinned: there is no newer answer
 
 
-@pytest.mark.parametrize("when", ["before the record", "with the old one aside", "after all"])
-def test_killed_in_the_middle(spec: build_environment.EnvironmentSpec, tmp_path: Path, when: str) -> None:
+def test_killed_in_the_middle(spec: EnvironmentSpec, tmp_path: Path) -> None:
     made = ensure(spec, tmp_path)
     aside = made.prefix.with_name(f".{made.prefix.name}.old")
-    if when == "before the record":
-        (made.prefix / build_environment.ENVIRONMENT_RECORD).unlink()
-    elif when == "with the old one aside":
-        made.prefix.rename(aside)
-        made.python.parent.mkdir(parents=True)  # a beginning of the new one
-    else:
-        aside.mkdir()
-    again = ensure(spec, tmp_path)
-    assert again.created == (when == "before the record")
-    assert not aside.exists() and rocm_sdk.query_sdk(again.python, ENV).version == "7.1.0+small"
+    for when in ("before the record", "with the old one aside", "after all"):
+        if when == "before the record":
+            (made.prefix / build_environment.ENVIRONMENT_RECORD).unlink()
+        elif when == "with the old one aside":
+            made.prefix.rename(aside)
+            made.python.parent.mkdir(parents=True)  # a beginning of the new one
+        else:
+            aside.mkdir()
+        again = ensure(spec, tmp_path)
+        assert again.created == (when == "before the record"), when
+        assert not aside.exists() and rocm_sdk.query_sdk(again.python, ENV).version == "7.1.0+small"
 
 
 @pytest.mark.contract
-def test_killed_for_real_while_installing(spec: build_environment.EnvironmentSpec, tmp_path: Path) -> None:
+def test_killed_for_real_while_installing(spec: EnvironmentSpec, tmp_path: Path) -> None:
     made = ensure(spec, tmp_path)
     kill = "import os, signal\nfrom rocm_wheels.sdk import resolve_packages\n"
     kill += "resolve_packages.install_packages = lambda *a, **k: os.kill(os.getpid(), signal.SIGKILL)\n"
@@ -198,7 +193,7 @@ def test_killed_for_real_while_installing(spec: build_environment.EnvironmentSpe
 
 @pytest.mark.contract
 def test_a_failure_leaves_the_old_environment(
-    spec: build_environment.EnvironmentSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spec: EnvironmentSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = ensure(spec, tmp_path)
     before = json.loads((made.prefix / build_environment.ENVIRONMENT_RECORD).read_text())
@@ -216,46 +211,39 @@ def test_a_failure_leaves_the_old_environment(
     assert sorted(p.name for p in made.prefix.parent.iterdir() if p.name != ".locks") == [made.prefix.name]
 
 
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"rocm_spec": "7.1.0"}, "'7.1.0' is not a version specifier"),
+    ({"rocm_spec": "==seven"}, "'==seven' is not a version specifier"),
+    ({"rocm_spec": "==7.1.0; print()"}, "is not a version specifier"),
+    ({"extras": ("device-gfx942]",)}, "'device-gfx942]' is not the name of an extra"),
+    ({"find_links": "/no/such/folder"}, "--find-links /no/such/folder is not a folder"),
+    ({"python": Path("/no/python")}, "there is no Python at /no/python"),
+    ({"rocm_spec": "==6.0"}, "resolving rocm[devel,libraries]==6.0 from "),
+    ({"extras": ("device-gfx90a",)}, "[devel,device-gfx90a,libraries]==7.1.0 has no extra device-gfx90a"),
+]
+
+
 @pytest.mark.contract
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"rocm_spec": "7.1.0"}, "'7.1.0' is not a version specifier"),
-        ({"rocm_spec": "==seven"}, "'==seven' is not a version specifier"),
-        ({"rocm_spec": "==7.1.0; print()"}, "is not a version specifier"),
-        ({"extras": ("device-gfx942]",)}, "'device-gfx942]' is not the name of an extra"),
-        ({"find_links": "/no/such/folder"}, "--find-links /no/such/folder is not a folder"),
-        ({"python": Path("/no/python")}, "there is no Python at /no/python"),
-        ({"rocm_spec": "==6.0"}, "resolving rocm[devel,libraries]==6.0 from "),
-        (
-            {"extras": ("device-gfx90a",)},
-            "rocm[devel,device-gfx90a,libraries]==7.1.0 has no extra device-gfx90a",
-        ),
-    ],
-)
-def test_wrong_inputs(
-    spec: build_environment.EnvironmentSpec, tmp_path: Path, change: dict[str, object], message: str
-) -> None:
+@pytest.mark.parametrize(("change", "message"), WRONG)
+def test_wrong_inputs(spec: EnvironmentSpec, tmp_path: Path, change: dict[str, Any], message: str) -> None:
     with pytest.raises(errors.SdkError) as caught:
-        ensure(replace(spec, **change), tmp_path)  # type: ignore[arg-type]
+        ensure(replace(spec, **change), tmp_path)
     assert message in str(caught.value) and caught.value.tip
     assert not list((tmp_path / "work").glob("environments/py*"))
 
 
 @pytest.mark.contract
-def test_credentials_are_hidden(spec: build_environment.EnvironmentSpec, tmp_path: Path) -> None:
+def test_credentials_are_hidden(spec: EnvironmentSpec, tmp_path: Path) -> None:
     lines: list[str] = []
     index = replace(spec, index_url="http://user:secret@127.0.0.1:9/simple", find_links=None)
     fast = {**os.environ, "UV_HTTP_RETRIES": "0", "UV_HTTP_TIMEOUT": "2"}
     with pytest.raises(errors.SdkError) as caught:
-        build_environment.ensure_environment(
-            index, workspace.Workspace(tmp_path / "work"), fast, lines.append
-        )
+        ensure(index, tmp_path, fast, lines.append)
     assert "secret" not in str(caught.value) + "".join(lines)
     assert "could not be reached" in str(caught.value.tip)
 
 
-def test_one_run_at_a_time(spec: build_environment.EnvironmentSpec, tmp_path: Path) -> None:
+def test_one_run_at_a_time(spec: EnvironmentSpec, tmp_path: Path) -> None:
     made = ensure(spec, tmp_path)
     with lock_folder(made.prefix.parent / ".locks" / made.prefix.name, purpose="somebody else"):
         done = subprocess.run(
@@ -277,7 +265,7 @@ ensure_environment(spec, Workspace(Path(sys.argv[2])), os.environ)
 
 
 @pytest.mark.contract
-def test_into_an_environment_of_ones_own(spec: build_environment.EnvironmentSpec, tmp_path: Path) -> None:
+def test_into_an_environment_of_ones_own(spec: EnvironmentSpec, tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "own"], check=True)
     python = tmp_path / "own" / "bin" / "python"
     for _ in range(2):  # the second time replaces what is there
@@ -287,9 +275,7 @@ def test_into_an_environment_of_ones_own(spec: build_environment.EnvironmentSpec
 
 
 @pytest.mark.contract
-def test_wheels_and_requirements_into_an_environment(
-    spec: build_environment.EnvironmentSpec, tmp_path: Path
-) -> None:
+def test_wheels_and_requirements_into_an_environment(spec: EnvironmentSpec, tmp_path: Path) -> None:
     made = ensure(spec, tmp_path)
     fresh = tmp_path / "fresh"
     fresh.mkdir()
@@ -370,7 +356,7 @@ def strangers_index(tmp_path: Path) -> str:
 
 @pytest.mark.contract_slow
 def test_rocm_comes_from_the_folder_or_index_that_was_named(
-    spec: build_environment.EnvironmentSpec, tmp_path: Path, strangers_index: str
+    spec: EnvironmentSpec, tmp_path: Path, strangers_index: str
 ) -> None:
     variables = ("UV_DEFAULT_INDEX", "UV_INDEX", "UV_EXTRA_INDEX_URL")
     env = {
@@ -383,7 +369,7 @@ def test_rocm_comes_from_the_folder_or_index_that_was_named(
 
     def install(*words: str) -> subprocess.CompletedProcess[str]:
         command = [
-            sys.executable,
+            *warm_python(),
             "-m",
             "rocm_wheels",
             "rocm",
@@ -395,10 +381,7 @@ def test_rocm_comes_from_the_folder_or_index_that_was_named(
         return subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
 
     folder, index = str(tmp_path / "none"), (tmp_path / "none").as_uri()
-    for places in (
-        ["--find-links", folder],
-        ["--rocm-index", index],
-    ):
+    for places in (["--find-links", folder], ["--rocm-index", index]):
         refused = install(*places)
         assert refused.returncode == 11 and places[-1] in refused.stderr and "rocm" in refused.stderr
     assert not list((tmp_path / "w").glob("environments/py*"))

@@ -412,18 +412,13 @@ def make_tree(tree: Path, project: str) -> None:
     commit_files(tree, files, project)
 
 
-_made: list[World] = []  # modules share one: each has this fixture of its own
-
-
 @pytest.fixture(scope="session")
 def made_world(tmp_path_factory: pytest.TempPathFactory) -> World:
     """A world in which everything was built once."""
-    if not _made:
-        world = make_world(tmp_path_factory.mktemp("tiny"))
-        ended = world.build()
-        assert ended.code == 0, ended.err
-        _made.append(world)
-    return _made[0]
+    world = make_world(tmp_path_factory.mktemp("tiny"))
+    ended = world.build()
+    assert ended.code == 0, ended.err
+    return world
 
 
 @pytest.fixture
