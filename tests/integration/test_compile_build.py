@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from projects import Make, base, compiled, make, python, recipe, source, status
+from projects import Make, compiled, status
 from projects import built_library as library
 from sources import GIT
 
@@ -20,8 +20,6 @@ from rocm_wheels.core import errors
 from rocm_wheels.models import project
 
 pytestmark = pytest.mark.contract
-
-__all__ = ["base", "make", "python", "recipe", "source"]
 
 
 def test_a_failure_ends_with_the_first_error_and_a_command_that_repeats_it(

@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from projects import Make, base, compiled, make, recipe, source
+from projects import Make, compiled
 from sources import GIT
 from uv import find_uv_bin
 
 from rocm_wheels.compile import failure
 from rocm_wheels.models.project import Project
 
-__all__ = ["base", "make", "recipe", "source"]
 pytestmark = [pytest.mark.contract, pytest.mark.slow, pytest.mark.network]
 
 # As torch's setup.py does: CMake is not run again where its cache and build.ninja are.
