@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,14 @@ from pythons import INSTALLERS, OLD_PIPS, UV, get_pip
 from sources import CLONE, Tree, Upstream, make_upstream
 
 __all__ = ["base", "made_world", "make", "python", "recipe", "source", "world"]  # fixtures
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_power_cuts() -> Iterator[None]:
+    """Leave out of this process what only a loss of power would show, and what takes longest."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: None)
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -91,3 +100,14 @@ def s3(nobody: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """The environment of who has credentials for the buckets of `moto`."""
     for name, value in servers.environment(servers.moto()).items():
         monkeypatch.setenv(name, value)
+
+
+@pytest.fixture
+def own_caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out settings, indexes and GPUs of whoever runs the tests; caches that nobody shares."""
+    for name in [name for name in os.environ if name.startswith(("PIP_", "UV_", "ROCM_", "AMD_", "HSA_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.delenv("VIRTUAL_ENV", raising=False)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))

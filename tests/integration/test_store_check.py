@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import threading
 import time
@@ -16,11 +15,11 @@ from typing import Any
 
 import pytest
 import servers
+from commands import call
 from crash import FaultyStore, killed_at_writes
 from documents import policy, reseal, said
 from stores import FAMILY, TARGET, World, a_lock, add_statement, linked, stage
 
-from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import errors
 from rocm_wheels.release import channel, fsck, store_paths, wheel_set
 from rocm_wheels.release.evidence.store import add_evidence
@@ -123,11 +122,6 @@ def fill(store: Store, released: Released) -> Store:
     release(store, documents)
     assert fsck.check_store(store, hash_wheels=True).findings == []
     return store
-
-
-@pytest.fixture(autouse=True)
-def no_disk_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "fsync", lambda _: None)
 
 
 def check(store: Store) -> fsck.StoreReport:
@@ -343,7 +337,7 @@ def test_a_set_that_lost_all_its_files_comes_back(released: Released, tmp_path: 
 
 
 def test_a_set_without_its_document_is_said_by_all_and_can_be_taken_away(
-    released: Released, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    released: Released, tmp_path: Path
 ) -> None:
     """The error of each names the set, and none is a traceback."""
     store, path, set_id = released.copy(tmp_path / "store"), released.path_of("set"), released.documents[1].id
@@ -352,37 +346,31 @@ def test_a_set_without_its_document_is_said_by_all_and_can_be_taken_away(
     for listed in list(store.listing(PATHS.set_folder(set_id))):
         store.remove(listed.path)
 
-    def run(*words: str) -> tuple[int, str]:
-        code = boundary.run_command(main.cli, list(words))
-        printed = capsys.readouterr()
-        return code, printed.out + printed.err
+    def told(*words: str) -> str:
+        ended = call(*words, code=15)
+        return ended.out + ended.err
 
-    code, printed = run("store", "fsck", place)
-    assert code == 15 and f"{path}: it is gone, and nightly shows the set" in printed
-    refresh_words = ("set", "refresh", place, "--policy", str(rules))
-    for words in (refresh_words, ("set", "list", place, "--channel", "nightly", "--policy", str(rules))):
-        code, printed = run(*words)
-        assert code == 15 and f"there is no set {set_id} of {FAMILY}, and a channel shows it" in printed, (
-            words
-        )
-        assert "loses it by `rocm-wheels set demote`" in printed
-    demote = ("set", "demote", place, "--channel", "nightly", "--set", set_id, "--policy", str(rules))
-    assert run(*demote)[0] == 0
+    assert f"{path}: it is gone, and nightly shows the set" in told("store", "fsck", place)
+    judged = ("--policy", str(rules))
+    for words in (("refresh", place, *judged), ("list", place, "--channel", "nightly", *judged)):
+        said_so = told("set", *words)
+        assert f"there is no set {set_id} of {FAMILY}, and a channel shows it" in said_so, words
+        assert "loses it by `rocm-wheels set demote`" in said_so
+    call("set", "demote", place, "--channel", "nightly", "--set", set_id, *judged)
     assert named(check(store)) == set()
-    assert run(*refresh_words)[0] == 0
+    call("set", "refresh", place, *judged)
     # nor with all of the family but its channels
     for kept in (PATHS.sets_folder, PATHS.pool):
         for listed in list(store.listing(kept)):
             store.remove(listed.path)
     path = PATHS.set_document(released.documents[0].id)
-    code, printed = run("store", "fsck", place)
-    assert code == 15 and f"{path}: it is gone, and nightly shows the set" in printed
-    code, printed = run(*refresh_words)
-    assert code == 15 and f"there is no set {released.documents[0].id} of {FAMILY}" in printed
+    assert f"{path}: it is gone, and nightly shows the set" in told("store", "fsck", place)
+    gone = f"there is no set {released.documents[0].id} of {FAMILY}"
+    assert gone in told("set", "refresh", place, *judged)
 
 
 def test_whatever_was_cleared_or_cut_nothing_ends_in_a_traceback(
-    released: Released, tmp_path: Path, capsys: pytest.CaptureFixture[str], exhaustive: bool
+    released: Released, tmp_path: Path, exhaustive: bool
 ) -> None:
     """Each folder of a store, each file alone, a document with all of a kind: commands say what is wrong."""
     rules = tmp_path / "policy.yaml"
@@ -404,32 +392,21 @@ def test_whatever_was_cleared_or_cut_nothing_ends_in_a_traceback(
             store.remove(path)
             if number % 2 and path.endswith(".json"):
                 store.create(path, content[: len(content) // 2])
-        place, policy_words = str(store.folder), ("--policy", str(rules))
+        place, judged = str(store.folder), ("--policy", str(rules))
+        on_channel = ("--channel", "nightly", *judged)
         for words in (
             ("store", "fsck", place),
-            ("set", "refresh", place, *policy_words),
-            ("set", "list", place, "--channel", "nightly", *policy_words),
-            (
-                "set",
-                "demote",
-                place,
-                "--channel",
-                "nightly",
-                "--set",
-                released.documents[1].id,
-                *policy_words,
-            ),
+            ("set", "refresh", place, *judged),
+            ("set", "list", place, *on_channel),
+            ("set", "demote", place, "--set", released.documents[1].id, *on_channel),
             ("store", "prune", place, "--dry-run"),
         ):
-            code = boundary.run_command(main.cli, list(words))
-            told = capsys.readouterr().err
-            assert code in {0, 2, 15} and (code == 0 or "error: " in told), (prefixes, words, told)
+            ended = call(*words, code=(0, 2, 15))
+            assert ended.code == 0 or "error: " in ended.err, (prefixes, words, ended.err)
 
 
 @pytest.mark.parametrize("kind", ["channel", "set"])
-def test_a_damaged_document_is_named_with_what_to_do(
-    kind: str, released: Released, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_damaged_document_is_named_with_what_to_do(kind: str, released: Released, tmp_path: Path) -> None:
     """A stage is done all the same, and warns; who changes the channel is refused."""
     store, path = released.copy(tmp_path / "store"), released.path_of(kind)
     DAMAGES["cut"](store, path)
@@ -441,8 +418,7 @@ def test_a_damaged_document_is_named_with_what_to_do(
     tip = "put it back from a copy of the store"
     newer = World(tmp_path / "newer", "2.9.3")
     newer.wheels[0] = released.worlds[0].wheels[0]
-    assert boundary.run_command(main.cli, newer.words(str(store.folder))) == 0
-    told = capsys.readouterr().err
+    told = call(*newer.words(str(store.folder))).err
     assert "warning: `set promote` to " in told and says in told and tip in told
     document, now = wheel_set.find_set(store, "2.9.3"), datetime.now(timezone.utc)
     add_evidence(store, document, said("audit", document=document, when=now, added=now).evidence)
@@ -452,8 +428,7 @@ def test_a_damaged_document_is_named_with_what_to_do(
         ([*promote, "stable"], 2),
         (["set", "refresh", str(store.folder), "--policy", str(rules)], 15),
     ):
-        assert boundary.run_command(main.cli, words) == code
-        told = capsys.readouterr().err
+        told = call(*words, code=code).err
         assert says in told and tip in told.partition(says)[2]
 
 
@@ -483,7 +458,7 @@ class Crowded(FaultyStore):
 
 
 def test_documents_of_a_store_are_read_several_at_a_time(
-    released: Released, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    released: Released, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     inner = released.copy(tmp_path / "store")
     for family in ("gfx110X-all", "gfx120X-all"):
@@ -495,13 +470,12 @@ def test_documents_of_a_store_are_read_several_at_a_time(
 
     def list_all(store: Store) -> None:
         monkeypatch.setattr("rocm_wheels.stores.store.open_existing_store", lambda *_: store)
-        assert boundary.run_command(main.cli, ["set", "list", "x", "--json"]) == 0
+        assert len(call("set", "list", "x", "--json").json["sets"]) == 2
 
     for work in (find_none, check, list_all):
         store = Crowded(inner)
         work(store)
         assert store.most > 1
-    assert len(json.loads(capsys.readouterr().out)["sets"]) == 2
 
 
 def test_a_change_in_progress_is_no_damage(released: Released, tmp_path: Path, exhaustive: bool) -> None:
@@ -524,58 +498,42 @@ def test_a_change_in_progress_is_no_damage(released: Released, tmp_path: Path, e
         assert check(store).errors == [], write
 
 
-def test_the_command(
-    released: Released, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command(released: Released, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = released.copy(tmp_path / "store")
     place, wheel = str(store.folder), released.path_of("wheel")
 
-    def run(*words: str) -> tuple[int, Any]:
-        code = boundary.run_command(main.cli, ["store", "fsck", place, *words])
-        printed = capsys.readouterr()
-        return code, json.loads(printed.out) if "--json" in words else printed.out + printed.err
-
-    assert run("--hash")[0] == 0
+    fsck_store = ("store", "fsck", place)
+    call(*fsck_store, "--hash")
     DAMAGES["swapped"](store, wheel)
-    assert run()[0] == 0, "no wheel is read"
-    code, document = run("--hash", "--json")
-    assert (code, [(one["check"], one["path"]) for one in document["findings"]]) == (
-        15,
-        [("other-bytes", wheel)],
-    )
+    call(*fsck_store)  # no wheel is read
+    found = call(*fsck_store, "--hash", "--json", code=15).json["findings"]
+    assert [(one["check"], one["path"]) for one in found] == [("other-bytes", wheel)]
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
-    code, printed = run("--hash")
-    assert code == 15 and "::error::" in printed and "`rocm-wheels set stage` with the same wheels" in printed
+    told = call(*fsck_store, "--hash", code=15)
+    assert "::error::" in told.err and "`rocm-wheels set stage` with the same wheels" in told.out + told.err
     monkeypatch.delenv("GITHUB_ACTIONS")
     store.remove(wheel)
-    for words in released.worlds[0].words(place), released.worlds[1].words(place):
-        assert boundary.run_command(main.cli, words) == 0
+    for world in released.worlds:
+        call(*world.words(place))
     store.remove(released.path_of("page"))
-    code, printed = run()
-    assert code == 15 and f"`rocm-wheels store fsck {place} --repair` writes the pages again" in printed
-    code, document = run("--repair", "--json")
-    assert (code, [one["path"] for one in document["repaired"]]) == (0, [released.path_of("page")])
+    told = call(*fsck_store, code=15)
+    assert f"`rocm-wheels store fsck {place} --repair` writes the pages again" in told.out + told.err
+    repaired = call(*fsck_store, "--repair", "--json").json["repaired"]
+    assert [one["path"] for one in repaired] == [released.path_of("page")]
 
 
-def test_a_refresh_looks_at_what_is_released(
-    released: Released, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_refresh_looks_at_what_is_released(released: Released, tmp_path: Path) -> None:
     """It reads no wheel, repairs nothing, and does all of its own work before it fails."""
     store = released.copy(tmp_path / "store")
     rules = tmp_path / "policy.yaml"
     rules.write_text(RULES)
 
-    def run() -> tuple[int, Any]:
-        words = ["set", "refresh", str(store.folder), "--policy", str(rules), "--json"]
-        code = boundary.run_command(main.cli, words)
-        return code, json.loads(capsys.readouterr().out)
-
-    code, printed = run()
-    assert (code, printed["damage"]) == (0, [])
+    words = ("set", "refresh", store.folder, "--policy", rules, "--json")
+    assert call(*words).json["damage"] == []
     DAMAGES["swapped"](store, released.path_of("wheel"))
-    assert run()[0] == 0
+    call(*words)
     store.remove(released.path_of("wheel"))
     store.remove(released.path_of("support"))
-    code, printed = run()
-    assert code == 15 and store.head(released.path_of("support")) is not None
-    assert [one["path"] for one in printed["damage"]] == [released.path_of("wheel")]
+    damage = call(*words, code=15).json["damage"]
+    assert store.head(released.path_of("support")) is not None
+    assert [one["path"] for one in damage] == [released.path_of("wheel")]

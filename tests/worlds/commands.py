@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import difflib
 import io
+import json
 import os
 import platform
 import re
 import shlex
 import subprocess
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -25,7 +26,7 @@ import click
 import pytest
 from click.core import ParameterSource
 
-from rocm_wheels.cli import main
+from rocm_wheels.cli import boundary, main
 from rocm_wheels.cli.command import Group, Option
 from rocm_wheels.core import errors
 
@@ -39,6 +40,27 @@ class Ended:
     code: int
     out: str
     err: str
+
+    @property
+    def json(self) -> Any:
+        """The document that it wrote on stdout."""
+        return json.loads(self.out)
+
+
+def call(*words: object, code: int | Collection[int] | None = 0) -> Ended:
+    """Run a command of ours in this process; it must end with ``code``, or one of them (``None``: with any).
+
+    An exception is a bug, and raised.
+    """
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        ended = boundary.run_command(main.cli, list(map(str, words)))
+    texts = []
+    for stream in (out, err):
+        stream.flush()
+        texts.append(stream.buffer.getvalue().decode("utf-8", "replace"))  # type: ignore[attr-defined]
+    assert code is None or ended in ((code,) if isinstance(code, int) else code), (words, ended, *texts)
+    return Ended(ended, *texts)
 
 
 def choose_projects(usual: Iterable[str], words: Sequence[str]) -> list[str]:
