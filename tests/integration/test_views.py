@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import shlex
-import subprocess
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
 from itertools import product
@@ -15,36 +12,25 @@ from urllib.parse import quote
 
 import pytest
 import servers
+import stores
+from commands import call
 from crash import Killed, KilledAfter, Watched, sample
-from documents import policy, said
-from pythons import PIP, UV
+from documents import policy
+from pythons import UV
 from servers import serve_folder
-from stores import FAMILY, NOW, ROCM, TARGET, World, linked, rocm_wheel, stage
+from stores import FAMILY, PATHS, ROCM, TARGET, World, everything, promoter, stage
 
-from rocm_wheels.cli import boundary, main
-from rocm_wheels.core import parallel, process
-from rocm_wheels.index import update
-from rocm_wheels.release import store_paths, support, wheel_set
-from rocm_wheels.release.channel import ChannelActor, Promoter
-from rocm_wheels.release.evidence.store import add_evidence
+from rocm_wheels.core import parallel
+from rocm_wheels.release import support, wheel_set
 from rocm_wheels.release.refresh import Refresher, RefreshResult
-from rocm_wheels.release.verdict import RuleResult, Verdict
 from rocm_wheels.stores import folder
 from rocm_wheels.stores.store import Store
 
-PATHS = store_paths.FamilyPaths(FAMILY)
 VIEW, CHANNEL = PATHS.view_pages(TARGET, "nightly"), PATHS.channel_pages("nightly")
 RULES = "{signed: false, rules: {audit: {fresh: 14d}}}"
 POLICY = f"channels: {{nightly: {RULES}, stable: {RULES}}}"
-PASSED = Verdict("x", FAMILY, "nightly", datetime.now(timezone.utc), (RuleResult("hashes", "pass"),))
 MOMENT = datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc)
-ALL = ["triton", "torch", "torchvision"]
 NEEDED = {"triton": f"3.5.0+rocm{ROCM}", "rocm": ROCM}
-
-
-@pytest.fixture(autouse=True)
-def no_power_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "fsync", lambda _: None)
 
 
 def refresh(store: Store) -> RefreshResult:
@@ -56,14 +42,9 @@ def refresh(store: Store) -> RefreshResult:
     return done
 
 
-def promoter(store: Store, by: str = "eve@there") -> Promoter:
-    return Promoter(store, PATHS, "nightly", ChannelActor(by, NOW))
-
-
 def know(store: Store, document: wheel_set.SetDocument, outcome: str = "pass", hours: float = 5) -> None:
     when = MOMENT - timedelta(hours=hours)
-    found = said("smoke", outcome, gfx=TARGET, document=document, when=when, added=when)
-    add_evidence(store, document, found.evidence)
+    stores.know(store, document, TARGET, outcome, when)
 
 
 def view_of(store: Store) -> str:
@@ -73,93 +54,25 @@ def view_of(store: Store) -> str:
     return {0: "none", 1: "old" if "torch-2.9.1" in versions else "new", 2: "both"}[len(versions)]
 
 
-def everything(place: Path) -> dict[str, bytes]:
-    """Return what people see, and the documents that it follows from."""
-    found = {str(one.relative_to(place)): one for one in place.rglob("*") if one.is_file()}
-    return {path: one.read_bytes() for path, one in found.items() if not path.startswith(".store/")}
-
-
-class Sets:
+class Sets(stores.Sets):
     """Folders in which two sets are on a channel, both tested, a view at the newer one, which then failed."""
 
-    def __init__(self, home: Path, root: Path, url: str) -> None:
-        self.home, self.root, self.url = home, root, url
-        own = {"PATH": "/usr/bin:/bin", "HOME": str(home)}
-        self.env = {**own, "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
-        worlds = [World(home / "1"), World(home / "2", "2.9.2")]
-        worlds[1].wheels[0] = worlds[0].wheels[0]  # triton is the same
-        plans = [world.plan() for world in worlds]
-        self.plan_of_new = plans[1]
-        self.asked: dict[str, str] = {}
-        self.place = home / "store"
-        store = self.store(self.place)
-        for number, plan in enumerate(plans):
-            stage(store, plan, now=f"2026-11-2{number}T12:00:00Z")
-        update.add_wheels(self.place / "rocm", [rocm_wheel(home)], now=NOW)
-        self.old, self.new = (wheel_set.find_set(store, one.document.id) for one in plans)
-        self.fill(store)
+    pages = VIEW
 
     def fill(self, store: Store) -> None:
-        """Release what is staged; then the newer set fails."""
-        for document in (self.old, self.new):
+        for document in self.documents:
             know(store, document)
-            promoter(store, "ann@here").promote(document, lambda: PASSED)
+            stores.promote(store, document)
         assert view_of(store) == "none"
         assert refresh(store).views == ((TARGET, None, self.new.id, "linux"),)
         assert view_of(store) == "new"
         know(store, self.new, "fail", hours=4)
 
-    @staticmethod
-    def store(place: Path, at: str = "", fault: str = "") -> Watched:
-        """Return the store of a copy, which may go wrong."""
-        return Watched(folder.FolderStore(place), at=at, fault=fault)
-
-    def copy(self, place: Path) -> Path:
-        return linked(self.place, place)
-
-    def get(self, place: Path, tool: str = "uv") -> str:
-        """Return what a real installer takes from the view; "none" where there is none."""
-        pages = sorted((place / VIEW).rglob("index.json"))  # what both of them ask for
-        seen = hashlib.sha256(
-            b"".join(p.relative_to(place).as_posix().encode() + p.read_bytes() for p in pages)
-        )
-        key = f"{tool} {seen.hexdigest()}"
-        if key not in self.asked:
-            self.asked[key] = self._ask(place, tool)
-        return self.asked[key]
-
-    def run_uv(self, words: list[str]) -> dict[str, str]:
-        """Return what uv would install, by project; nothing where it finds no such index."""
-        more = ["--dry-run", "--target", str(self.home / "none")]
-        done = subprocess.run([*words, *more], env=self.env, capture_output=True, text=True, check=False)
-        if done.returncode and "not found in the package registry" in done.stderr:
-            return {}
-        lines = [line.split()[1] for line in done.stderr.splitlines() if line.strip().startswith("+ ")]
-        return dict(line.split("==") for line in lines)
-
-    def _ask(self, place: Path, tool: str) -> str:
-        url = f"{self.url}{quote(place.relative_to(self.root).as_posix())}/"
-        index = ["--index-url", f"{url}{VIEW}/", "--extra-index-url", f"{url}rocm/"]
-        if tool == "pip":
-            more = ["--dry-run", "--target", str(self.home / "none"), "--quiet", "--report", "-"]
-            report = process.capture_output([*PIP, *more, *index, *ALL], env=self.env)
-            listed = [one["metadata"] for one in json.loads(report)["install"]]
-            found = {one["name"]: one["version"] for one in listed}
-        elif not (found := self.run_uv([*UV, *index, *ALL])):
-            return "none"
-        assert set(found) == {"torch", "torchvision", "triton", "rocm"}
-        pair = found["torch"], found["torchvision"]
-        wanted = {
-            (f"2.9.{n}+rocm{ROCM}", f"0.24.{n}+rocm{ROCM}"): name for n, name in ((1, "old"), (2, "new"))
-        }
-        return wanted[pair]
-
 
 @pytest.fixture(scope="module")
 def sets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sets]:
     root = tmp_path_factory.getbasetemp()
-    with pytest.MonkeyPatch.context() as patch, serve_folder(root) as server:
-        patch.setattr(os, "fsync", lambda _: None)
+    with serve_folder(root) as server:
         yield Sets(tmp_path_factory.mktemp("sets"), root, server.url)
 
 
@@ -273,9 +186,7 @@ def test_without_a_set_that_passed_there_is_no_view(sets: Sets, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("lost", ["a wheel", "its METADATA", "half a wheel", "all files"])
-def test_a_set_that_lost_files_leaves_its_views_and_is_named(
-    lost: str, sets: Sets, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_set_that_lost_files_leaves_its_views_and_is_named(lost: str, sets: Sets, tmp_path: Path) -> None:
     """Refreshing does all there is to do and ends with 15; a stage of the same wheels puts the set back."""
     place, rules = sets.copy(tmp_path / "store"), tmp_path / "policy.yaml"
     rules.write_text(POLICY)
@@ -296,17 +207,15 @@ def test_a_set_that_lost_files_leaves_its_views_and_is_named(
             store.remove(f"{wheel}.metadata")
     words = ["set", "refresh", str(place), "--policy", str(rules)]
     for _ in range(2):
-        assert boundary.run_command(main.cli, words) == 15
-        told = capsys.readouterr()
+        told = call(*words, code=15)
         assert f"{gone[0].name}" in told.out and "gone or cut short: stage the same wheels again" in told.out
         assert f"shown, and something failed since: {sets.new.id} (nightly of {FAMILY})" in told.err
         assert sets.get(place) == "old"
-    assert boundary.run_command(main.cli, ["set", "list", str(place), "--channel", "nightly"]) == 0
-    assert "files: torch-2.9.2" in capsys.readouterr().out
+    assert "files: torch-2.9.2" in call("set", "list", place, "--channel", "nightly").out
     for file in gone:
         store.remove(PATHS.pool_file(file.sha256, file.name))
-    stage(store, sets.plan_of_new)
-    assert boundary.run_command(main.cli, words) == 0
+    stage(store, sets.worlds[1].plan())
+    call(*words)
     assert sets.get(place) == "new"
 
 
@@ -356,26 +265,23 @@ def require_refreshed_in_s3(sets: Sets, connect: Callable[..., Store], exhaustiv
 
 @pytest.mark.contract
 def test_the_command_tells_what_failed_and_how_to_take_it_away(
-    sets: Sets, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    sets: Sets, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As long as a channel shows what failed, refreshing does all there is to do, and ends with 15."""
     place, rules = sets.copy(tmp_path / "store"), tmp_path / "policy.yaml"
     rules.write_text(POLICY)
 
-    def call(*words: str, code: int = 0) -> str:
-        capsys.readouterr()
-        assert boundary.run_command(main.cli, ["set", words[0], str(place), *words[1:]]) == code
-        found = capsys.readouterr()
-        assert (f"error: shown, and something failed since: {sets.new.id} (nightly of " in found.err) == (
-            code == 15
-        )
+    def run(*words: str, code: int = 0) -> str:
+        found = call("set", words[0], place, *words[1:], code=code)
+        failed = f"error: shown, and something failed since: {sets.new.id} (nightly of "
+        assert (failed in found.err) == (code == 15)
         return found.out
 
     chosen = ["--policy", str(rules)]
     before = everything(place)
-    would = json.loads(call("refresh", *chosen, "--dry-run", "--json", code=15))
+    would = json.loads(run("refresh", *chosen, "--dry-run", "--json", code=15))
     assert everything(place) == before
-    done = json.loads(call("refresh", *chosen, "--json", code=15))
+    done = json.loads(run("refresh", *chosen, "--json", code=15))
     (one,) = done["channels"]
     assert one == would["channels"][0]
     after = everything(place)
@@ -386,8 +292,8 @@ def test_the_command_tells_what_failed_and_how_to_take_it_away(
     assert one["views"] == [{"gfx": TARGET, "before": sets.new.id, "now": sets.old.id, "os": "linux"}]
     assert done["documents"] == ["support.json"]
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary"))
-    assert "nothing to do" in call("refresh", *chosen, code=15)
-    assert sets.new.id in call("refresh", *chosen, code=15)  # what failed is named every time
+    assert "nothing to do" in run("refresh", *chosen, code=15)
+    assert sets.new.id in run("refresh", *chosen, code=15)  # what failed is named every time
     summary = (tmp_path / "summary").read_text()
     assert summary.count(f"{sets.new.id}: tests failed; {TARGET}: tests failed\n    take it away: ") == 2
     monkeypatch.delenv("GITHUB_STEP_SUMMARY")
@@ -401,22 +307,21 @@ def test_the_command_tells_what_failed_and_how_to_take_it_away(
     assert (bad["set"], bad["told"]) == (sets.new.id, [f"{TARGET}: tests failed"])
     # the failed one is left
     taken = ["demote", *chosen, "--channel", "nightly", "--set", sets.old.id, "--dry-run"]
-    assert f"\n{sets.new.id}: tests failed; {TARGET}: tests failed\n  take it away: " in call(*taken)
-    assert json.loads(call(*taken, "--json"))["failing"] == [bad]
+    assert f"\n{sets.new.id}: tests failed; {TARGET}: tests failed\n  take it away: " in run(*taken)
+    assert json.loads(run(*taken, "--json"))["failing"] == [bad]
     program, *words = shlex.split(bad["command"])
-    assert program == "rocm-wheels" and boundary.run_command(main.cli, words) == 0
-    assert f"nightly of {FAMILY} is at {sets.old.id}" in capsys.readouterr().out
-    assert json.loads(call("refresh", *chosen, "--json"))["channels"][0]["failing"] == []
+    assert program == "rocm-wheels" and f"nightly of {FAMILY} is at {sets.old.id}" in call(*words).out
+    assert json.loads(run("refresh", *chosen, "--json"))["channels"][0]["failing"] == []
     outside = f"{sets.url}{quote(place.relative_to(sets.root).as_posix())}"
     assert outside not in (place / "support.json").read_text()
     rules.write_text(f"{POLICY}\nother_indexes: ['{outside}/rocm']\n")
-    call("refresh", *chosen, "--public-url", outside)
+    run("refresh", *chosen, "--public-url", outside)
     for path, text in (("support.json", f"{FAMILY}/sets"), (PATHS.support_document, "sets")):
         (release,) = json.loads((place / path).read_text())["releases"]
         assert release["url"] == f"{outside}/{FAMILY}/sets/{sets.old.id}/simple/"
         assert release["index"] == f"{text}/{sets.old.id}/simple/"
     (view,) = json.loads((place / "support.json").read_text())["views"]
-    again = call("demote", "--channel", "nightly", "--set", sets.new.id, *chosen)
+    again = run("demote", "--channel", "nightly", "--set", sets.new.id, *chosen)
     assert f"index: {outside}/{PATHS.channel_pages('nightly')}/\n" in again  # where people see it
     for one in (release, view):  # the very words that it gives to people
         words = shlex.split(one["install"]["uv"])
@@ -424,19 +329,14 @@ def test_the_command_tells_what_failed_and_how_to_take_it_away(
         assert sets.run_uv([*UV, *words[3:]]) == {"torch": f"2.9.1+rocm{ROCM}", **NEEDED}
 
 
-def test_a_change_that_somebody_else_has_begun_is_left_alone(
-    sets: Sets, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_change_that_somebody_else_has_begun_is_left_alone(sets: Sets, tmp_path: Path) -> None:
     place, rules = sets.copy(tmp_path / "store"), tmp_path / "policy.yaml"
     rules.write_text(POLICY)
     with pytest.raises(Killed):
         promoter(sets.store(place, f"replace {CHANNEL}/torch/index.html", "before")).demote([sets.new.id])
     before = everything(place)
-    assert boundary.run_command(main.cli, ["set", "refresh", str(place), "--policy", str(rules)]) == 15
-    assert (
-        f"nightly of {FAMILY} is being changed: demote of {sets.new.id} by eve@there"
-        in capsys.readouterr().err
-    )
+    told = call("set", "refresh", place, "--policy", rules, code=15).err
+    assert f"nightly of {FAMILY} is being changed: demote of {sets.new.id} by ann@here" in told
     assert everything(place) == before
     # a refresh that was killed stands in nobody's way
     other = sets.copy(tmp_path / "other")
@@ -446,8 +346,7 @@ def test_a_change_that_somebody_else_has_begun_is_left_alone(
     assert finished.demote([sets.new.id]).channel.current == sets.old.id
     # the very command that was killed finishes it, and views follow
     words = ["set", "demote", str(place), "--channel", "nightly", "--set", sets.new.id]
-    assert boundary.run_command(main.cli, [*words, "--policy", str(rules)]) == 0
-    said = capsys.readouterr().out
+    said = call(*words, "--policy", rules).out
     assert (
         "an earlier run had begun it" in said
         and f"view of {TARGET} in nightly of {FAMILY}: {sets.old.id}" in said
@@ -456,9 +355,7 @@ def test_a_change_that_somebody_else_has_begun_is_left_alone(
 
 
 @pytest.mark.contract
-def test_a_release_is_out_when_its_views_fail(
-    sets: Sets, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_release_is_out_when_its_views_fail(sets: Sets, tmp_path: Path) -> None:
     place, rules = sets.copy(tmp_path / "store"), tmp_path / "policy.yaml"
     rules.write_text(POLICY)
     damaged = next((place / PATHS.evidence_folder(sets.old.id)).iterdir())
@@ -467,16 +364,15 @@ def test_a_release_is_out_when_its_views_fail(
     damaged.write_text("{}")
     words = ["set", "demote", str(place), "--channel", "nightly", "--set", sets.new.id]
     words += ["--policy", str(rules)]
-    assert boundary.run_command(main.cli, words) == 15
-    found = capsys.readouterr()
+    found = call(*words, code=15)
     assert f"{sets.new.id} demoted" in found.out
     assert f"people get it (nightly of {FAMILY} is at {sets.old.id})" in found.err
     assert f"`rocm-wheels set refresh {place} --policy {rules}` completes it" in found.err
     assert "tip: it may have said that a test failed" in found.err  # why it could not
-    assert boundary.run_command(main.cli, ["set", "refresh", str(place), "--policy", str(rules)]) == 15
-    assert f"nightly of {FAMILY} was not refreshed\n  because file:" in capsys.readouterr().err
+    told = call("set", "refresh", place, "--policy", rules, code=15).err
+    assert f"nightly of {FAMILY} was not refreshed\n  because file:" in told
     damaged.write_bytes(kept)
-    assert boundary.run_command(main.cli, ["set", "refresh", str(place), "--policy", str(rules)]) == 0
+    call("set", "refresh", place, "--policy", rules)
     assert sets.get(place) == "old"
 
 
@@ -492,25 +388,15 @@ def test_a_release_is_out_when_its_views_fail(
     ],
 )
 def test_wrong_words_change_nothing(  # noqa: PLR0917 - pytest passes them by name
-    words: list[str],
-    code: int,
-    says: str,
-    sets: Sets,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    words: list[str], code: int, says: str, sets: Sets, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("stable.yaml").write_text("channels: {stable: {signed: false, rules: {audit: {fresh: 14d}}}}")
     before = everything(sets.place)
-    assert boundary.run_command(main.cli, ["set", "refresh", str(sets.place), *words]) == code
-    assert says in capsys.readouterr().err
+    assert says in call("set", "refresh", sets.place, *words, code=code).err
     assert everything(sets.place) == before
-    assert boundary.run_command(main.cli, ["set", "refresh", str(tmp_path / "empty")]) == 2
-    assert "the folder does not exist" in capsys.readouterr().err
+    assert "the folder does not exist" in call("set", "refresh", tmp_path / "empty", code=2).err
     (tmp_path / "empty").mkdir()
-    assert boundary.run_command(main.cli, ["set", "refresh", str(tmp_path / "empty")]) == 15
-    assert "nothing was staged in" in capsys.readouterr().err
+    assert "nothing was staged in" in call("set", "refresh", tmp_path / "empty", code=15).err
     stage(folder.FolderStore(tmp_path / "begun"), World(tmp_path / "world").plan())
-    assert boundary.run_command(main.cli, ["set", "refresh", str(tmp_path / "begun")]) == 0
-    assert "yet: `rocm-wheels set promote` makes them" in capsys.readouterr().err
+    assert "yet: `rocm-wheels set promote` makes them" in call("set", "refresh", tmp_path / "begun").err

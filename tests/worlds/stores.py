@@ -411,28 +411,32 @@ def channel_of(store: Store) -> channel.Channel:
 
 
 class Sets:
-    """A folder in which two sets are staged, and the first is promoted."""
+    """A folder in which two sets are staged, and the first is promoted; installers are asked of ``pages``."""
+
+    pages = PAGES
 
     def __init__(self, folder: Path, root: Path, url: str) -> None:
-        self.root, self.url = root, url
+        self.root, self.url, self.home = root, url, folder
+        own = {"PATH": "/usr/bin:/bin", "HOME": str(folder)}
+        self.env = {**own, "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
         self.worlds = [World(folder / "1"), World(folder / "2", "2.9.2")]
         self.worlds[1].wheels[0] = self.worlds[0].wheels[0]  # triton is the same
         self.place = folder / "store"
         store = FolderStore(self.place)
+        for number, world in enumerate(self.worlds):
+            stage(store, world.plan(), now=f"2026-11-2{number}T12:00:00Z")
+        self.documents = [wheel_set.find_set(store, world.plan().document.id) for world in self.worlds]
+        self.old, self.new = self.documents
         self.fill(self.store(self.place))
         update.add_wheels(self.place / "rocm", [rocm_wheel(folder)], now=NOW)
-        self.documents = [wheel_set.find_set(store, world.plan().document.id) for world in self.worlds]
         self.asked: dict[str, str] = {}
-        self.home = folder
 
     def fill(self, store: Store) -> None:
-        plans = [world.plan() for world in self.worlds]
-        for plan in plans:
-            stage(store, plan)
-        promote(store, wheel_set.find_set(store, plans[0].document.id))
+        """Release what is staged."""
+        promote(store, self.old)
 
     @staticmethod
-    def store(place: Path, at: str = "", fault: str = "") -> FaultyStore:
+    def store(place: Path, at: str = "", fault: str = "") -> Watched:
         """Return the store of a copy, which may go wrong."""
         return Watched(FolderStore(place), at=at, fault=fault)
 
@@ -440,40 +444,44 @@ class Sets:
         return linked(self.place, place)
 
     def get(self, place: Path, tool: str = "uv") -> str:
-        """Return what real installers take from the channel: OLD or NEW; anything else is a mixture."""
-        pages = sorted((place / PAGES).rglob("index.*"))
+        """Return what real installers take from the pages: "old", "new" or "none"; a mixture is an error."""
+        folders = sorted({page.parent for page in (place / self.pages).rglob("index.*")})
+        pages = [max(folder.glob("index.*")) for folder in folders]  # JSON is what both of them ask for
         seen = hashlib.sha256(b"".join(str(p.relative_to(place)).encode() + p.read_bytes() for p in pages))
         key = f"{tool} {seen.hexdigest()}"
         if key not in self.asked:
-            self.asked[key] = self._ask(place, tool, ALL)
+            self.asked[key] = self._ask(place, tool)
         return self.asked[key]
 
-    def _ask(self, place: Path, tool: str, words: list[str]) -> str:
-        options = ["--dry-run", "--target", str(self.home / "none")]
-        env = {
-            "PATH": "/usr/bin:/bin",
-            "HOME": str(self.home),
-            "NO_PROXY": "127.0.0.1",
-            "no_proxy": "127.0.0.1",
-        }
+    def run_uv(self, words: Sequence[str]) -> dict[str, str]:
+        """Return what uv would install, by project; nothing where it finds no such index."""
+        argv = [*words, "--dry-run", "--target", str(self.home / "none")]
+        done = subprocess.run(argv, env=self.env, capture_output=True, text=True, check=False)
+        assert not done.returncode or "not found in the package registry" in done.stderr, done.stderr
+        lines = [line.split()[1] for line in done.stderr.splitlines() if line.strip().startswith("+ ")]
+        return dict(line.split("==") for line in lines)
+
+    def _ask(self, place: Path, tool: str) -> str:
         url = f"{self.url}{quote(place.relative_to(self.root).as_posix())}/"
-        index = ["--index-url", f"{url}{PAGES}/", "--extra-index-url", f"{url}rocm/"]
+        words = ["--index-url", f"{url}{self.pages}/", "--extra-index-url", f"{url}rocm/", *ALL]
         if tool == "pip":
-            said = process.capture_output(
-                [*PIP, "--quiet", "--report", "-", *options, *index, *words], env=env
-            )
+            more = ["--dry-run", "--target", str(self.home / "none"), "--quiet", "--report", "-"]
+            said = process.capture_output([*PIP, *more, *words], env=self.env)
             listed = [one["metadata"] for one in json.loads(said)["install"]]
             found = {one["name"]: one["version"] for one in listed}
-        else:
-            command = [*UV, *options, *index, *words]
-            said = subprocess.run(command, env=env, capture_output=True, text=True, check=True).stderr
-            lines = [line.split()[1] for line in said.splitlines() if line.strip().startswith("+ ")]
-            found = dict(line.split("==") for line in lines)
+        elif not (found := self.run_uv([*UV, *words])):
+            return "none"
         assert set(found) == {"torch", "torchvision", "triton", "rocm"}
         return {OLD: "old", NEW: "new"}[("torch", found["torch"], found["torchvision"])]
 
 
 ALL = ["triton", "torch", "torchvision"]
+
+
+def everything(place: Path) -> dict[str, bytes]:
+    """Return what people see of a store in a folder, and the documents that it follows from."""
+    found = {str(one.relative_to(place)): one for one in place.rglob("*") if one.is_file()}
+    return {path: one.read_bytes() for path, one in found.items() if not path.startswith(".store/")}
 
 
 def linked(source: Path, target: Path) -> Path:
@@ -484,8 +492,7 @@ def linked(source: Path, target: Path) -> Path:
 @pytest.fixture(scope="module")
 def sets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sets]:
     root = tmp_path_factory.getbasetemp()
-    with pytest.MonkeyPatch.context() as patch, serve_folder(root) as server:
-        patch.setattr(os, "fsync", lambda _: None)
+    with serve_folder(root) as server:
         yield Sets(tmp_path_factory.mktemp("sets"), root, server.url)
 
 
