@@ -2,70 +2,85 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import servers
+from commands import call
 from documents import edit_sealed
 from stores import FAMILY, NOW, ROCM, World, a_lock
 
-from rocm_wheels.cli import audit, boundary, main
+from rocm_wheels.cli import audit
 from rocm_wheels.core import errors
 from rocm_wheels.models import test_results
 from rocm_wheels.release import stage, store_paths, wheel_set
-from rocm_wheels.release.evidence.store import read_evidence
+from rocm_wheels.release.evidence import evidence, store
 from rocm_wheels.stores import folder
 from rocm_wheels.stores.store import Store
 
+PATHS = store_paths.FamilyPaths(FAMILY)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    return World(tmp_path_factory.mktemp("wheels"))
+
+
+@dataclass(frozen=True)
+class Staged:
+    """A set in a store."""
+
+    store: Store
+    document: wheel_set.SetDocument
+
+    def check(self, *more: object, code: int = 0) -> str:
+        """Check it; return what is said on stderr."""
+        return call("set", "check", self.store.url, "--set", self.document.id, *more, code=code).err
+
+    def read_evidence(self) -> list[evidence.Evidence]:
+        return [one.evidence for one in store.read_evidence(self.store, self.document, signers={}, env={})]
+
+    def found(self) -> dict[str, list[str]]:
+        """Return the outcomes of evidence by kind."""
+        outcomes: dict[str, list[str]] = {}
+        for one in self.read_evidence():
+            outcomes[one.kind] = sorted([*outcomes.get(one.kind, []), one.outcome])
+            assert set(one.hashes) <= self.document.hashes
+        return outcomes
+
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path / "wheels")
+def staged(world: World, tmp_path: Path) -> Staged:
+    place = folder.FolderStore(tmp_path / "store")
+    return Staged(place, stage.stage_set(place, world.plan(), now=NOW).document)
 
 
-def check(place: str, document: wheel_set.SetDocument, *more: str) -> int:
-    return boundary.run_command(main.cli, ["set", "check", place, "--set", document.id, *more])
+def read_audit(reports: Path) -> test_results.Results:
+    return test_results.Results.model_validate_json((reports / "audit.json").read_bytes())
 
 
-def found(store: Store, document: wheel_set.SetDocument) -> dict[str, list[str]]:
-    """Return the outcomes of evidence by kind."""
-    outcomes: dict[str, list[str]] = {}
-    for one in read_evidence(store, document, signers={}, env={}):
-        outcomes[one.evidence.kind] = sorted([*outcomes.get(one.evidence.kind, []), one.evidence.outcome])
-        assert set(one.evidence.hashes) <= document.hashes
-    return outcomes
-
-
-def test_what_fails_is_evidence_and_named(
-    world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    store = folder.FolderStore(tmp_path / "store")
-    document = stage.stage_set(store, world.plan(), now=NOW).document
+def test_what_fails_is_evidence_and_named(staged: Staged, tmp_path: Path) -> None:
     reports = tmp_path / "reports"
-    assert check(str(store.folder), document, "--output-dir", str(reports)) == 14
-    assert "did not pass: " in capsys.readouterr().err
-    assert found(store, document) == {"audit": ["fail", "pass"], "resolver": ["pass"]}
+    assert "did not pass: " in staged.check("--output-dir", reports, code=14)
+    assert staged.found() == {"audit": ["fail", "pass"], "resolver": ["pass"]}
     audited, asked = (
         test_results.Results.model_validate_json((reports / name).read_bytes())
         for name in ("audit.json", "resolver.json")
     )
     for found_by in (audited, asked):
-        assert found_by.wheels == {file.name: file.sha256 for file in document.files}
+        assert found_by.wheels == {file.name: file.sha256 for file in staged.document.files}
     assert any(test.is_bad and test.detail for test in audited.tests)
     assert {test.name.rpartition(", ")[2] for test in asked.tests} == {"pip", "uv"}
     assert {name for test in asked.tests for name in test.wheels} == set(asked.wheels)
 
 
 def test_wheels_count_where_a_recipe_held_them_and_device_wheels_beside_their_host(
-    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    staged: Staged, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = folder.FolderStore(tmp_path / "store")
-    document = stage.stage_set(store, world.plan(), now=NOW).document
-    host, device, *others = (file.name for file in document.files)
+    host, device, *others = (file.name for file in staged.document.files)
     audit_wheels = audit.audit_wheels
 
     def audit_by_one_recipe(request: audit.AuditRequest) -> audit.AuditResult:
@@ -79,42 +94,34 @@ def test_wheels_count_where_a_recipe_held_them_and_device_wheels_beside_their_ho
 
     monkeypatch.setattr(audit, "audit_wheels", audit_by_one_recipe)
     reports = tmp_path / "reports"
-    assert check(str(store.folder), document, "--output-dir", str(reports)) == 14
-    audited = test_results.Results.model_validate_json((reports / "audit.json").read_bytes())
+    staged.check("--output-dir", reports, code=14)
+    audited = read_audit(reports)
     faults = {test.name for test in audited.tests if "no recipe says what it must be" in test.detail}
     assert faults == {f"{name}: recipe" for name in others} and device not in str(faults)
 
 
 @pytest.mark.parametrize("damage", ["other bytes", "gone"])
-def test_a_damaged_store_is_no_result_about_wheels(
-    world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: str
-) -> None:
+def test_a_damaged_store_is_no_result_about_wheels(staged: Staged, damage: str) -> None:
     """It would hold the set until the next check, and the wheels are all right."""
-    store = folder.FolderStore(tmp_path / "store")
-    document = stage.stage_set(store, world.plan(), now=NOW).document
-    torch = next(file for file in document.files if file.project == "torch")
-    stored = store.folder / store_paths.FamilyPaths(FAMILY).pool_file(torch.sha256, torch.name)
+    torch = next(file for file in staged.document.files if file.project == "torch")
+    stored = staged.store.folder / PATHS.pool_file(torch.sha256, torch.name)
     content = stored.read_bytes()
     stored.unlink()
     if damage == "other bytes":
         stored.write_bytes(content[:-1] + b"x")
-    assert check(str(store.folder), document) == 15
-    said = capsys.readouterr().err
-    assert (
-        f"{torch.name} of {document.id} is gone, or has other bytes" in said and "store fsck --hash" in said
-    )
-    assert found(store, document) == {}
+    said = staged.check(code=15)
+    assert f"{torch.name} of {staged.document.id} is gone, or has other bytes" in said
+    assert "store fsck --hash" in said
+    assert staged.found() == {}
 
 
 def test_a_finding_of_thousands_of_letters_is_cut(
-    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    staged: Staged, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A finding may name every file of a wheel; a test says what is wrong in a line."""
-    store = folder.FolderStore(tmp_path / "store")
-    document = stage.stage_set(store, world.plan(), now=NOW).document
     monkeypatch.setattr(errors, "format_finding", lambda _: "x" * 9000)
-    assert check(str(store.folder), document, "--output-dir", str(tmp_path)) == 14
-    audited = test_results.Results.model_validate_json((tmp_path / "audit.json").read_bytes())
+    staged.check("--output-dir", tmp_path, code=14)
+    audited = read_audit(tmp_path)
     assert max(len(test.detail) for test in audited.tests) == 1000
 
 
@@ -166,80 +173,68 @@ def test_a_document_of_other_wheels_or_another_lock_is_named(world: World) -> No
     assert "the lock says 7.2.0" in stage.find_document_faults(plan.document, scans, [moved])[0]
 
 
-def test_an_edited_document_fails_the_audit_of_every_wheel(world: World, tmp_path: Path) -> None:
+def test_an_edited_document_fails_the_audit_of_every_wheel(staged: Staged, tmp_path: Path) -> None:
     """It is the test `set: document` of the evidence; so is a lock that is gone."""
-    store = folder.FolderStore(tmp_path / "store")
-    document = stage.stage_set(store, world.plan(), now=NOW).document
-    paths, reports = store_paths.FamilyPaths(FAMILY), tmp_path / "reports"
+    reports = tmp_path / "reports"
 
     def read_test() -> tuple[str, str]:
-        assert check(str(store.folder), document, "--output-dir", str(reports)) == 14
-        audited = test_results.Results.model_validate_json((reports / "audit.json").read_bytes())
+        staged.check("--output-dir", reports, code=14)
+        audited = read_audit(reports)
         return next((test.outcome, test.detail) for test in audited.tests if test.name == "set: document")
 
     assert read_test() == ("passed", "")
-    path, lock = store.folder / paths.set_document(document.id), paths.lock_file(document.locks[0].digest)
+    path, lock = (
+        staged.store.folder / PATHS.set_document(staged.document.id),
+        PATHS.lock_file(staged.document.locks[0].digest),
+    )
     content = path.read_bytes()
     path.unlink()
     path.write_bytes(edit_sealed(content, EDITS["targets"][0]))
     outcome, detail = read_test()
     assert outcome == "failed" and EDITS["targets"][1] in detail
-    outcomes = [
-        one.evidence.outcome
-        for one in read_evidence(store, document, signers={}, env={})
-        if one.evidence.kind == "audit"
-    ]
-    assert outcomes.count("pass") == 1  # of before
+    assert staged.found()["audit"].count("pass") == 1  # of before
     path.unlink()
     path.write_bytes(content)
-    store.remove(lock)
+    staged.store.remove(lock)
     assert read_test()[0] == "failed"
 
 
-def test_a_key_that_cannot_sign_ends_it_before_anything_is_looked_at(
-    world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    store = folder.FolderStore(tmp_path / "store")
-    document = stage.stage_set(store, world.plan(), now=NOW).document
+def test_a_key_that_cannot_sign_ends_it_before_anything_is_looked_at(staged: Staged, tmp_path: Path) -> None:
     (tmp_path / "key").write_text("no key")
     for name, refusal in (("gone", "there is no key"), ("key", "key")):
         reports = tmp_path / f"reports {name}"
-        words = ("--output-dir", str(reports), "--sign-with", str(tmp_path / name))
-        assert check(str(store.folder), document, *words) == 2
-        assert refusal in capsys.readouterr().err and not reports.exists()
-    assert found(store, document) == {}
+        words = ("--output-dir", reports, "--sign-with", tmp_path / name)
+        assert refusal in staged.check(*words, code=2) and not reports.exists()
+    assert staged.found() == {}
 
 
 def test_of_a_bucket_wheels_are_fetched_or_must_be_those_of_the_set(
-    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bucket = servers.a_bucket()
-    store = servers.a_store(bucket=bucket)
+    place = servers.a_store(bucket=bucket)
     for name, value in servers.environment(servers.moto()).items():
         monkeypatch.setenv(name, value)
-    document = stage.stage_set(store, world.plan(), now=NOW).document
+    staged = Staged(place, stage.stage_set(place, world.plan(), now=NOW).document)
     other = World(tmp_path / "other", text="other bytes").folder
-    assert check(store.url, document, "--wheels", str(other)) == 15
-    assert "not among the wheels that were named" in capsys.readouterr().err
-    assert found(store, document) == {}
+    told = staged.check("--wheels", other, code=15)
+    assert "not among the wheels that were named" in told
+    assert staged.found() == {}
     reports, payloads = tmp_path / "reports", tmp_path / "payloads"
-    assert check(store.url, document, "--output-dir", str(reports)) == 14
-    assert found(store, document) == {"audit": ["fail", "pass"], "resolver": ["pass"]}
-    words = ["set", "evidence", "add", store.url, "--set", document.id, "--from", str(reports)]
-    assert boundary.run_command(main.cli, [*words, "--write-payloads", str(payloads)]) == 0
+    staged.check("--output-dir", reports, code=14)
+    assert staged.found() == {"audit": ["fail", "pass"], "resolver": ["pass"]}
+    words = ["set", "evidence", "add", place.url, "--set", staged.document.id, "--from", str(reports)]
+    call(*words, "--write-payloads", payloads)
     assert len(list(payloads.iterdir())) == 3
-    assert found(store, document) == {"audit": ["fail", "pass"], "resolver": ["pass"]}
+    assert staged.found() == {"audit": ["fail", "pass"], "resolver": ["pass"]}
 
 
-def test_installers_that_pick_something_else_are_a_failure(world: World, tmp_path: Path) -> None:
+def test_installers_that_pick_something_else_are_a_failure(staged: Staged) -> None:
     """The index of the set says that a wheel is not for this Python: nothing can be picked."""
-    store = folder.FolderStore(tmp_path / "store")
-    document = stage.stage_set(store, world.plan(), now=NOW).document
-    page = store.folder / store_paths.FamilyPaths(FAMILY).set_index(document.id) / "torch"
+    page = staged.store.folder / PATHS.set_index(staged.document.id) / "torch"
     for file in ("index.json", "index.html"):
         text = (page / file).read_text()
         (page / file).unlink()
         (page / file).write_text(text.replace("torch-2.9.1", "torch-2.9.0"))
-    shutil.copytree(store.folder, tmp_path / "copy")
-    assert check(str(store.folder), document) == 14
-    assert found(store, document)["resolver"] == ["fail", "pass"]
+    staged.check(code=14)
+    assert staged.found()["resolver"] == ["fail", "pass"]
