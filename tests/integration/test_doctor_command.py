@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
-import json
 import os
 import re
 import subprocess
@@ -14,10 +11,9 @@ from pathlib import Path
 
 import pytest
 from binaries import bundle, elf, hip
+from commands import Ended, call
 from pythons import install, install_torch
 from uv import find_uv_bin
-
-from rocm_wheels.cli import boundary, machine
 
 pytestmark = pytest.mark.contract
 
@@ -30,15 +26,11 @@ def _clean() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith(_ABOUT_GPUS)}
 
 
-def doctor(*words: object, **env: str) -> subprocess.CompletedProcess[str]:
+def doctor(*words: object, code: int | None = None, **env: str) -> Ended:
     """Run the command in this process, in an environment that says nothing of GPUs but what is given."""
-    out, err = io.StringIO(), io.StringIO()
-    given = [str(word) for word in words]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "environ", {**_clean(), **env})
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            code = boundary.run_command(machine.doctor_command, given)
-    return subprocess.CompletedProcess(given, code, out.getvalue(), err.getvalue())
+        return call("doctor", *words, code=code)
 
 
 @pytest.fixture(scope="module")
@@ -73,21 +65,20 @@ def test_no_torch_and_no_gpu_is_no_error(bare: Path) -> None:
 
 
 def test_the_active_environment_is_looked_at(bare: Path) -> None:
-    said = json.loads(doctor("--json", "--gfx", "none", VIRTUAL_ENV=str(bare)).stdout)
+    said = doctor("--json", "--gfx", "none", VIRTUAL_ENV=str(bare)).json
     assert Path(said["python"]["site_packages"]).is_relative_to(bare)
 
 
 def test_an_active_environment_that_is_gone_is_named_with_its_variable(tmp_path: Path) -> None:
-    done = doctor(VIRTUAL_ENV=str(tmp_path / "gone"))
-    assert done.returncode == 2 and done.stdout == ""
-    assert f"VIRTUAL_ENV={tmp_path}/gone: there is no such environment\ntip: unset VIRTUAL_ENV" in done.stderr
+    done = doctor(VIRTUAL_ENV=str(tmp_path / "gone"), code=2)
+    assert done.out == ""
+    assert f"VIRTUAL_ENV={tmp_path}/gone: there is no such environment\ntip: unset VIRTUAL_ENV" in done.err
 
 
 def test_kernels_yes_and_no_each_with_its_file(filled: Path) -> None:
-    done = doctor("--python", filled, "--gfx", "gfx1100,gfx950", "--gfx", "gfx1201", "--json")
-    assert done.returncode == 17, done.stdout + done.stderr
-    assert done.stderr.startswith("error: ")
-    said = json.loads(done.stdout)
+    done = doctor("--python", filled, "--gfx", "gfx1100,gfx950", "--gfx", "gfx1201", "--json", code=17)
+    assert done.err.startswith("error: ")
+    said = done.json
     assert [(one["gfx"], one["served"], one["how"]) for one in said["kernels"]] == [
         ("gfx1100", True, "native"),
         ("gfx950", True, "generic"),
@@ -123,7 +114,7 @@ def test_what_is_required_and_not_here_is_what_uv_finds(tmp_path: Path) -> None:
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     expected = {tuple(match) for match in re.findall(r"`([\w-]+)` requires `([\w-]+)", checked.stderr)}
-    findings = json.loads(doctor("--python", folder, "--gfx", "gfx1100", "--json").stdout)["findings"]
+    findings = doctor("--python", folder, "--gfx", "gfx1100", "--json").json["findings"]
     told = [one["text"] for one in findings if one["check"] == "requirements"]
     found = {(text.split()[0], re.split(r"[^\w-]", text.split(" requires ")[1])[0]) for text in told}
     assert ("torchvision", "numpy") in expected and len(expected) >= 4
@@ -132,10 +123,8 @@ def test_what_is_required_and_not_here_is_what_uv_finds(tmp_path: Path) -> None:
 
 
 def test_a_gpu_without_kernels_is_an_error(filled: Path) -> None:
-    done = doctor("--python", filled, "--gfx", "gfx1101")
-    assert done.returncode == 17
-    assert "error    kernels of torch for gfx1101: no: " in done.stdout
-    assert f"--python {filled}" in done.stdout
+    told = doctor("--python", filled, "--gfx", "gfx1101", code=17).out
+    assert "error    kernels of torch for gfx1101: no: " in told and f"--python {filled}" in told
 
 
 @pytest.mark.parametrize("gfx", ["gfx803", "new:gfx1399"])
@@ -147,34 +136,30 @@ def test_no_command_is_advised_that_would_not_help(gfx: str, filled: Path, tmp_p
         next(folder.glob("lib/python*/site-packages")), "torch", "2.9.1+cpu", files={"torch/version.py": ""}
     )
     for python in (filled, folder):
-        done = doctor("--python", python, "--gfx", gfx, "--json")
-        assert done.returncode == 17
-        findings = [one for one in json.loads(done.stdout)["findings"] if one["check"].startswith("torch")]
+        said = doctor("--python", python, "--gfx", gfx, "--json", code=17).json
+        findings = [one for one in said["findings"] if one["check"].startswith("torch")]
         bad = [one for one in findings if one["severity"] != "ok"]
         assert bad and all("rocm-wheels install" not in one["fix"] for one in bad)
         assert all("rocm-wheels build" not in one["fix"] for one in bad)  # no ROCm compiles for it
         is_new = gfx == "new:gfx1399"  # then an index may know of it, and is asked
         ask = f"rocm-wheels choose torch --channel nightly --gfx {gfx}"
         assert all((ask in one["fix"]) == is_new for one in bad)
-    err = io.StringIO()
-    with contextlib.redirect_stderr(err), contextlib.redirect_stdout(io.StringIO()):
-        boundary.run_command(machine.configure_command, ["--python", str(filled), "--gfx", gfx])
-    assert "kernels for" in err.getvalue() and "install a torch" not in err.getvalue()
+    told = call("configure", "--python", filled, "--gfx", gfx, code=None).err
+    assert "kernels for" in told and "install a torch" not in told
 
 
 def test_the_command_that_is_advised_names_the_channel_that_has_a_torch(filled: Path) -> None:
     """An RX 6400 with a torch for other cards: of Python 3.10 there are nightlies, else a stable one."""
-    done = doctor("--python", filled, "--gfx", "gfx1034", "--json")
-    (fix,) = [one["fix"] for one in json.loads(done.stdout)["findings"] if one["check"] == "torch-kernels"]
+    findings = doctor("--python", filled, "--gfx", "gfx1034", "--json").json["findings"]
+    (fix,) = [one["fix"] for one in findings if one["check"] == "torch-kernels"]
     assert "rocm-wheels install torch torchvision torchaudio" in fix and "--gfx gfx1034" in fix
     assert ("--venv my-torch --python 3.11" in fix) == (sys.version_info[:2] == (3, 10))
 
 
 def test_a_variable_that_cannot_be_read_is_a_finding(bare: Path) -> None:
-    done = doctor("--python", bare, HSA_OVERRIDE_GFX_VERSION="eleven", HIP_VISIBLE_DEVICES="0,x")
-    assert "HSA_OVERRIDE_GFX_VERSION: 'eleven' is not a version" in done.stdout
-    assert "fix: unset HSA_OVERRIDE_GFX_VERSION" in done.stdout
-    assert "Traceback" not in done.stderr
+    ended = doctor("--python", bare, HSA_OVERRIDE_GFX_VERSION="eleven", HIP_VISIBLE_DEVICES="0,x")
+    assert "HSA_OVERRIDE_GFX_VERSION: 'eleven' is not a version" in ended.out
+    assert "fix: unset HSA_OVERRIDE_GFX_VERSION" in ended.out and "Traceback" not in ended.err
 
 
 @pytest.mark.parametrize(
@@ -189,7 +174,6 @@ def test_what_is_no_python_is_refused(tmp_path: Path, text: str | None, message:
     program = tmp_path / "python"
     program.write_text(text or "no program")
     program.chmod(0o755 if text else 0o644)
-    done = doctor("--python", program)
-    assert done.returncode == 2, done.stdout + done.stderr
-    assert message.format(program=program) in done.stderr
-    assert "Traceback" not in done.stderr and done.stdout == ""
+    ended = doctor("--python", program, code=2)
+    assert message.format(program=program) in ended.err
+    assert "Traceback" not in ended.err and ended.out == ""

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import call
 from crash import run_on_full_disk
 from servers import a_bucket, environment, moto, serve_folder
 from stores import FAMILY, NEWER, NOW, OLDER, TAG, a_lock, rocm_wheel, several_drafts
 from uv import find_uv_bin
 from wheels import Draft, library, read_members
 
-from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import errors, process
 from rocm_wheels.index import update
 from rocm_wheels.models.lock import Lock
@@ -78,23 +78,10 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return [draft.write(folder) for draft in drafts()]
 
 
-@pytest.fixture(autouse=True)
-def no_power_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "fsync", lambda _: None)
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+def run(*words: object, code: int = 0) -> str:
     """Run a command and return what it says: its result, and its errors where ``code`` is not 0."""
-
-    def run_command(*words: object, code: int = 0) -> str:
-        capsys.readouterr()
-        ended = boundary.run_command(main.cli, list(map(str, words)))
-        both = capsys.readouterr()
-        assert ended == code, both
-        return both.out + both.err if code else both.out
-
-    return run_command
+    ended = call(*words, code=code)
+    return ended.out + ended.err if code else ended.out
 
 
 def staged(store: Store, wheels: list[Path], *locks: Lock, **more: Any) -> wheel_set.SetDocument:
@@ -102,7 +89,7 @@ def staged(store: Store, wheels: list[Path], *locks: Lock, **more: Any) -> wheel
     return stage.stage_set(store, plan, now=NOW).document
 
 
-def stage_as_told(run: Callable[..., str], said: str, output: Path) -> wheel_set.SetDocument:
+def stage_as_told(said: str, output: Path) -> wheel_set.SetDocument:
     """Run the command that was printed, and return the new set."""
     (line,) = re.findall("^stage them: rocm-wheels (.*)", said, re.MULTILINE)
     words = [
@@ -121,7 +108,7 @@ def files_in(folder: Path) -> dict[str, bytes]:
 
 @pytest.mark.contract
 def test_a_candidate_becomes_a_set_that_uv_installs_and_the_gate_knows_nothing_of(
-    wheels: list[Path], tmp_path: Path, run: Callable[..., str]
+    wheels: list[Path], tmp_path: Path
 ) -> None:
     place, output = tmp_path / "store", tmp_path / "final"
     store = FolderStore(place)
@@ -142,7 +129,7 @@ def test_a_candidate_becomes_a_set_that_uv_installs_and_the_gate_knows_nothing_o
         f"{name}+rocm7.1.0-{TAG}.whl" for name in ("torch-2.9.1", "torchvision-0.24.1")
     }
     assert files_in(place) == before
-    new = stage_as_told(run, said, output)
+    new = stage_as_told(said, output)
     assert (new.version, new.rocm, new.locks) == ("2.9.1+rocm7.1.0", "7.1.0", old.locks)
     assert [len(new.files), new.planned, new.missing] == [len(old.files), old.planned, ()]
     was, now = ({file.project: file for file in one.files} for one in (old, new))
@@ -186,15 +173,13 @@ def test_a_candidate_becomes_a_set_that_uv_installs_and_the_gate_knows_nothing_o
 
 
 @pytest.mark.contract
-def test_the_next_candidate_of_a_version_gets_a_build_tag(
-    wheels: list[Path], tmp_path: Path, run: Callable[..., str]
-) -> None:
+def test_the_next_candidate_of_a_version_gets_a_build_tag(wheels: list[Path], tmp_path: Path) -> None:
     """The first one was finalized and people got it: its names are taken, and the version stays."""
     place, output = tmp_path / "store", tmp_path / "final"
     store = FolderStore(place)
     words = ["wheel", "finalize", *USUAL, "--store", place, "--set"]
     said = run(*words, staged(store, wheels).id, "--output-dir", output)
-    first = stage_as_told(run, said, output)
+    first = stage_as_told(said, output)
     made = drafts()
     for draft in made[1:]:
         draft.version = draft.version.replace("rc1+", "rc2+")
@@ -208,7 +193,7 @@ def test_the_next_candidate_of_a_version_gets_a_build_tag(
     shown = channel.ChannelSet(set=first.id, document=first.digest, when=NOW, by="ann")
     nightly = channel.Channel(family=FAMILY, channel="nightly", sets=(shown,))
     store.create(PLACES.channel_document("nightly"), nightly.to_json())
-    taken = stage_as_told(run, said, tmp_path / "again")
+    taken = stage_as_told(said, tmp_path / "again")
     with pytest.raises(
         errors.ReleaseError, match=r"torch-2\.9\.1\+rocm7\.1\.0-.* has other bytes in 2\.9\.1-"
     ):
@@ -219,7 +204,7 @@ def test_the_next_candidate_of_a_version_gets_a_build_tag(
     torches = [wheel for wheel in again.glob("*.whl") if not wheel.name.startswith("triton")]
     run("wheel", "retag", "--build-tag", "1", "--output-dir", tagged, *torches)
     shutil.copy(*again.glob("triton*.whl"), tagged)
-    done = stage_as_told(run, said.replace(f"{again}/*.whl", f"{tagged}/*.whl"), tagged)
+    done = stage_as_told(said.replace(f"{again}/*.whl", f"{tagged}/*.whl"), tagged)
     assert done.version == first.version
     names = {file.project: file for file in done.files}
     assert names["torch"].name == f"torch-2.9.1+rocm7.1.0-1-{TAG}.whl"
@@ -229,7 +214,7 @@ def test_the_next_candidate_of_a_version_gets_a_build_tag(
 
 
 @pytest.mark.contract
-def test_variants_keep_their_labels_and_what_they_state(tmp_path: Path, run: Callable[..., str]) -> None:
+def test_variants_keep_their_labels_and_what_they_state(tmp_path: Path) -> None:
     store = FolderStore(tmp_path / "store")
     newer, older = (lock.model_copy(update={"rocm": f"{lock.rocm}rc1"}) for lock in (NEWER, OLDER))
     made = several_drafts(version="2.9.1rc1", locks=(newer, older))
@@ -239,7 +224,7 @@ def test_variants_keep_their_labels_and_what_they_state(tmp_path: Path, run: Cal
     old = staged(store, raw, newer, older, **more)
     words = ["wheel", "finalize", "--keep", "triton", "--store", store.url, "--set"]
     renamed = ["--rocm", "7.1.0rc1=7.1.0", "--rocm", "7.0.2rc1=7.0.2", "--output-dir", tmp_path / "1"]
-    new = stage_as_told(run, run(*words, old.id, *renamed), tmp_path / "1")
+    new = stage_as_told(run(*words, old.id, *renamed), tmp_path / "1")
     assert (new.rocms, new.locks[0].digest, new.is_complete) == (
         ("7.0.2", "7.1.0"),
         old.locks[0].digest,
@@ -252,7 +237,7 @@ def test_variants_keep_their_labels_and_what_they_state(tmp_path: Path, run: Cal
         assert file.name == was.name.replace("2.9.1rc1", "2.9.1")
     # what was renamed before is known by its new name
     again = [new.id, "--to", "torch=2.9.1.post1", "--output-dir", tmp_path / "2"]
-    later = stage_as_told(run, run(*words, *again), tmp_path / "2")
+    later = stage_as_told(run(*words, *again), tmp_path / "2")
     assert later.rocms == new.rocms
 
 
@@ -275,11 +260,7 @@ def _bent(change: str, text: str) -> Callable[[list[Draft]], None]:
     ],
 )
 def test_what_is_refused_leaves_all_as_it_was(
-    words: list[str],
-    bend: Callable[[list[Draft]], None] | None,
-    said: str,
-    tmp_path: Path,
-    run: Callable[..., str],
+    words: list[str], bend: Callable[[list[Draft]], None] | None, said: str, tmp_path: Path
 ) -> None:
     made = drafts()
     if bend is not None:
@@ -291,7 +272,7 @@ def test_what_is_refused_leaves_all_as_it_was(
 
 
 def test_wheels_come_from_a_bucket_and_what_a_killed_run_left_is_looked_at(
-    wheels: list[Path], tmp_path: Path, run: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+    wheels: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in environment(moto()).items():
         monkeypatch.setenv(name, value)
@@ -307,7 +288,7 @@ def test_wheels_come_from_a_bucket_and_what_a_killed_run_left_is_looked_at(
 
 
 def test_wheels_of_the_store_that_are_not_what_was_staged_are_refused(
-    wheels: list[Path], tmp_path: Path, run: Callable[..., str]
+    wheels: list[Path], tmp_path: Path
 ) -> None:
     store = FolderStore(tmp_path / "store")
     document = staged(store, wheels)
@@ -322,7 +303,7 @@ def test_wheels_of_the_store_that_are_not_what_was_staged_are_refused(
 
 
 def test_room_is_looked_for_before_and_a_full_disk_is_named(
-    wheels: list[Path], tmp_path: Path, run: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+    wheels: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ["wheel", "finalize", *map(str, wheels), *USUAL, "--output-dir", str(tmp_path / "final")]
     with monkeypatch.context() as patched:
@@ -335,7 +316,7 @@ def test_room_is_looked_for_before_and_a_full_disk_is_named(
     run(*words)
 
 
-def test_wheels_are_named_one_way(wheels: list[Path], tmp_path: Path, run: Callable[..., str]) -> None:
+def test_wheels_are_named_one_way(wheels: list[Path], tmp_path: Path) -> None:
     for words in ([], [wheels[0], "--store", tmp_path, "--set", "x"]):
         said = run("wheel", "finalize", *words, "-o", tmp_path / "final", code=2)
         assert "wheels are named one way" in said

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from commands import Ended, call
 from stores import PATHS, Attacked, stage_attacked
 
-from rocm_wheels.cli import boundary, main
 from rocm_wheels.release import channel as channels
 from rocm_wheels.release import wheel_set
 from rocm_wheels.release.policy import load_policy
@@ -26,15 +26,14 @@ def attacked(staged: Attacked, request: pytest.FixtureRequest) -> Attacked:
     return staged.copy(f"store-of-{request.node.name}")
 
 
-def run(*words: object) -> int:
-    return boundary.run_command(main.cli, list(map(str, words)))
+def run(*words: object, code: int = 0) -> Ended:
+    return call(*words, code=code)
 
 
-def judge(attacked: Attacked, capsys: pytest.CaptureFixture[str], *words: object) -> dict[str, Any]:
-    capsys.readouterr()
+def judge(attacked: Attacked, *words: object) -> dict[str, Any]:
     chosen = ("--set", attacked.document.id, "--channel", "nightly")
-    run("set", "gate", attacked.place, *chosen, "--json", "--explain", *words)
-    document: dict[str, Any] = json.loads(capsys.readouterr().out)
+    words = ("set", "gate", attacked.place, *chosen, "--json", "--explain", *words)
+    document: dict[str, Any] = call(*words, code=None).json
     return document
 
 
@@ -44,9 +43,7 @@ def refusals(verdict: dict[str, Any]) -> list[str]:
     return [reason["fault"] for reason in rule["reasons"] if reason["code"] == "refused"]
 
 
-def test_the_policy_that_ships_judges_no_set_that_came_by_another(
-    attacked: Attacked, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_policy_that_ships_judges_no_set_that_came_by_another(attacked: Attacked) -> None:
     assert attacked.promote()
     document, place = attacked.document, attacked.place
     shown = channels.read_channel(FolderStore(place), PATHS, "nightly").channel
@@ -59,22 +56,19 @@ def test_the_policy_that_ships_judges_no_set_that_came_by_another(
         ("refresh", place),
         ("refresh", place, "--channel", "nightly", "--dry-run"),
     ):
-        capsys.readouterr()
-        assert run("set", *words) == 2
-        assert "--policy FILE" in capsys.readouterr().err
+        assert "--policy FILE" in run("set", *words, code=2).err
     assert {path: path.read_bytes() for path in attacked.files("")} == before
-    assert run("set", "list", place, "--channel", "nightly") == 0
-    assert "came by another policy" in capsys.readouterr().err
-    verdict = judge(attacked, capsys)
+    assert "came by another policy" in run("set", "list", place, "--channel", "nightly").err
+    verdict = judge(attacked)
     assert any("came by another policy" in fault for fault in refusals(verdict))
     assert "--policy FILE" in verdict["next"]
     # another one that somebody names is theirs to choose
     stricter = attacked.policy.with_name("stricter.yaml")
     stricter.write_text(attacked.policy.read_text().replace("14d", "13d"))
     for policy in (attacked.policy, stricter):
-        assert run("set", "refresh", place, "--policy", policy) == 0
-    assert run("set", "demote", place, *of, "--policy", stricter) == 0
-    assert run("set", "refresh", place) == 0  # nothing is shown that came by any
+        run("set", "refresh", place, "--policy", policy)
+    run("set", "demote", place, *of, "--policy", stricter)
+    run("set", "refresh", place)  # nothing is shown that came by any
 
 
 def test_a_killed_promotion_is_not_carried_on_by_the_policy_that_ships(attacked: Attacked) -> None:
@@ -89,23 +83,20 @@ def test_a_killed_promotion_is_not_carried_on_by_the_policy_that_ships(attacked:
     document.unlink()
     document.write_bytes(begun.to_json())
     of = ("--set", attacked.document.id, "--channel", "nightly")
-    assert run("set", "promote", attacked.place, *of) == 2
-    assert run("set", "promote", attacked.place, *of, "--policy", attacked.policy) == 0
+    run("set", "promote", attacked.place, *of, code=2)
+    run("set", "promote", attacked.place, *of, "--policy", attacked.policy)
 
 
-def test_the_gate_names_all_that_the_channel_refuses_and_the_command_that_is_next(
-    attacked: Attacked, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_gate_names_all_that_the_channel_refuses_and_the_command_that_is_next(attacked: Attacked) -> None:
     policy = ("--policy", attacked.policy)
-    verdict = judge(attacked, capsys, *policy)
+    verdict = judge(attacked, *policy)
     assert verdict["passed"] and refusals(verdict) == []
     promote = f"rocm-wheels set promote {attacked.place} --set {attacked.document.id} --channel nightly"
     assert verdict["next"] == f"{promote} --policy {attacked.policy}"
     explain = ("--set", attacked.document.id, "--channel", "nightly", "--explain", *policy)
-    assert run("set", "gate", attacked.place, *explain) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == f"next: {verdict['next']}"
+    assert run("set", "gate", attacked.place, *explain).out.splitlines()[-1] == f"next: {verdict['next']}"
     assert attacked.promote()
-    shown = judge(attacked, capsys, *policy)
+    shown = judge(attacked, *policy)
     refresh = f"rocm-wheels set refresh {attacked.place} --policy {attacked.policy}"
     assert (shown["passed"], shown["next"]) == (True, refresh)
     # a set with the same names and other bytes
@@ -123,7 +114,7 @@ def test_the_gate_names_all_that_the_channel_refuses_and_the_command_that_is_nex
     )
     store.create(PATHS.set_document(other.id), other.to_json())
     assert wheel_set.find_set(store, other.id) == other
-    held = judge(replace(attacked, document=other), capsys, *policy)
+    held = judge(replace(attacked, document=other), *policy)
     taken = f"{file.name} of {other.id} has other bytes in {attacked.document.id}"
     assert any(taken in fault for fault in refusals(held))
     assert not held["passed"] and attacked.document.id in held["rules"][0]["reasons"][0]["tip"]
@@ -141,5 +132,5 @@ def test_the_gate_names_all_that_the_channel_refuses_and_the_command_that_is_nex
     begun_channel = channels.Channel.model_validate({**channel, "pending": pending})
     path.unlink()
     path.write_bytes(begun_channel.to_json())
-    begun = refusals(judge(replace(attacked, document=other), capsys, *policy))
+    begun = refusals(judge(replace(attacked, document=other), *policy))
     assert any(f"is being changed: demote of {attacked.document.id} by ann" in fault for fault in begun)

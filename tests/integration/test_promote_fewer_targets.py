@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import call
 from stores import Night, hours_ago, know, verified
 
-from rocm_wheels.cli import boundary, main
 from rocm_wheels.release import store_paths, wheel_set
 from rocm_wheels.stores import folder
 
@@ -49,14 +49,11 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
 
 
 @pytest.fixture
-def promote(bench: Bench, capsys: pytest.CaptureFixture[str]) -> Promote:
+def promote(bench: Bench) -> Promote:
     def asked(document: wheel_set.SetDocument, *words: str, code: int = 0) -> Any:
         named = ["--set", document.id, "--channel", "nightly"]
         said = ["--policy", str(bench.root / "policy.yaml"), *words]
-        assert (
-            boundary.run_command(main.cli, ["set", "promote", str(bench.store.folder), *named, *said]) == code
-        )
-        both = capsys.readouterr()
+        both = call("set", "promote", bench.store.folder, *named, *said, code=code)
         return both.err if code else both.out
 
     return asked
@@ -64,7 +61,7 @@ def promote(bench: Bench, capsys: pytest.CaptureFixture[str]) -> Promote:
 
 @pytest.mark.contract
 def test_a_set_for_all_gpus_that_lacks_some_is_refused_unless_it_is_meant(
-    bench: Bench, promote: Promote, capsys: pytest.CaptureFixture[str]
+    bench: Bench, promote: Promote
 ) -> None:
     whole = bench.stage("2.13.0", 11, ALL)
     promote(whole)
@@ -76,21 +73,14 @@ def test_a_set_for_all_gpus_that_lacks_some_is_refused_unless_it_is_meant(
     assert bench.files() == before
     gate = ["set", "gate", str(bench.store.folder), "--set", part.id, "--channel", "nightly"]
     gate += ["--policy", str(bench.root / "policy.yaml")]
-    assert boundary.run_command(main.cli, gate) == 0  # as it was
-    assert boundary.run_command(main.cli, [*gate, "--explain"]) == 15  # the channel would refuse it
-    assert f"{part.id} has no code of torch for gfx942" in capsys.readouterr().out
+    call(*gate)  # as it was
+    assert f"{part.id} has no code of torch for gfx942" in call(*gate, "--explain", code=15).out
     promote(part, "--allow-fewer-targets")
     told = f"fewer targets: no code of torch for gfx942; torchvision for gfx942, which {whole.id} has"
     page = json.loads(bench.store.read(PAGE).content)
     (shown,) = [one for one in page["_untested"] if one["set"] == part.id]
     assert shown["told"][-1] == told
-    assert (
-        boundary.run_command(
-            main.cli, ["set", "refresh", str(bench.store.folder), "--policy", str(bench.root / "policy.yaml")]
-        )
-        == 0
-    )
-    capsys.readouterr()
+    call("set", "refresh", bench.store.folder, "--policy", bench.root / "policy.yaml")
     page = json.loads(bench.store.read(PAGE).content)
     assert [one["told"][-1] for one in page["_untested"] if one["set"] == part.id] == [told]  # it stays
     # it was meant: what comes after it is held against it

@@ -12,10 +12,10 @@ from datetime import date
 from pathlib import Path
 
 import pytest
+from commands import call
 from crash import FaultyStore, sample
 from stores import NOW, World, a_lock, add_statement, drafts
 
-from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import errors
 from rocm_wheels.package import provenance
 from rocm_wheels.release import gate, verdict, wheel_set
@@ -41,9 +41,10 @@ channels:
 signers: {ann: KEY}
 """
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("ssh-keygen") is None, reason="OpenSSH's client is not installed"
-)
+pytestmark = [
+    pytest.mark.contract,
+    pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="OpenSSH's client is not installed"),
+]
 
 
 @pytest.fixture
@@ -97,7 +98,6 @@ def make_policy(folder: Path, key: Path, rule: str) -> Path:
     return path
 
 
-@pytest.mark.contract
 def test_a_set_names_its_statements_and_the_gate_asks_for_a_signature(
     world: World, key: Path, tmp_path: Path
 ) -> None:
@@ -108,7 +108,7 @@ def test_a_set_names_its_statements_and_the_gate_asks_for_a_signature(
     assert judge(store, document, make_policy(tmp_path, key, ""))[0] == "pass"
     signed = make_policy(tmp_path, key, "signed_by: [ann]")
     assert judge(store, document, signed) == ("fail", ("unsigned-statement",))
-    assert boundary.run_command(main.cli, ["provenance", "sign", str(wheel), "--sign-with", str(key)]) == 0
+    call("provenance", "sign", wheel, "--sign-with", key)
     assert stage(world, store) == document  # the signature comes to what is there
     assert judge(store, document, signed)[0] == "pass"
     stored = tmp_path / "store" / stored_statement(world, document)
@@ -124,26 +124,18 @@ def test_a_set_names_its_statements_and_the_gate_asks_for_a_signature(
         assert judge(store, document, signed) == ("fail", ("bad-statement",))
 
 
-@pytest.mark.contract
 def test_a_signer_that_nobody_named_is_a_fault_of_the_policy(key: Path, tmp_path: Path) -> None:
     policy = make_policy(tmp_path, key, "signed_by: [bob]")
-    assert (
-        boundary.run_command(
-            main.cli,
-            ["set", "gate", str(tmp_path), "--set", "x", "--channel", "nightly", "--policy", str(policy)],
-        )
-        == 2
-    )
+    call("set", "gate", tmp_path, "--set", "x", "--channel", "nightly", "--policy", policy, code=2)
 
 
-@pytest.mark.contract
 def test_every_write_of_a_signed_set_may_fail(
     world: World, key: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exhaustive: bool
 ) -> None:
     """The same call again gives the same files; statements are beside their wheels, where installers look."""
     monkeypatch.setattr(os, "fsync", lambda _: None)
     (wheel,) = world.wheels
-    assert boundary.run_command(main.cli, ["provenance", "sign", str(wheel), "--sign-with", str(key)]) == 0
+    call("provenance", "sign", wheel, "--sign-with", key)
     clean = FaultyStore(FolderStore(tmp_path / "clean"))
     statement = stored_statement(world, stage(world, clean))
     expected = {listed.path: clean.read(listed.path).content for listed in clean.listing("")}
@@ -157,19 +149,18 @@ def test_every_write_of_a_signed_set_may_fail(
         assert {listed.path: store.read(listed.path).content for listed in store.listing("")} == expected
 
 
-@pytest.mark.contract
 def test_final_wheels_say_what_they_were_made_of(world: World, key: Path, tmp_path: Path) -> None:
     place, output, (wheel,) = str(tmp_path / "store"), tmp_path / "final", world.wheels
-    assert boundary.run_command(main.cli, ["provenance", "sign", str(wheel), "--sign-with", str(key)]) == 0
+    call("provenance", "sign", wheel, "--sign-with", key)
     document = stage(world, FolderStore(tmp_path / "store"))
     words = ["wheel", "finalize", "--store", place, "--set", document.id, "--output-dir", str(output)]
-    assert boundary.run_command(main.cli, words) == 0
+    call(*words)
     (final,) = output.glob("*.whl")
     report = provenance.verify_provenance(final, ENV)
     assert (report.findings, report.steps) == ([], ("finalize",))
     words = ["set", "stage", place, str(final), "--lock", *map(str, output.glob("*.lock*"))]
     words += ["--family", world.places.family]
-    assert boundary.run_command(main.cli, words) == 0
+    call(*words)
     store = FolderStore(tmp_path / "store")
     (set_id,) = set(wheel_set.list_set_ids(store, world.places.family)) - {document.id}
     (file,) = wheel_set.find_set(store, set_id).files
@@ -180,12 +171,11 @@ def test_final_wheels_say_what_they_were_made_of(world: World, key: Path, tmp_pa
     assert signature == locate_statement_signature(wheel).read_bytes()
 
 
-@pytest.mark.contract
 def test_a_wrong_statement_is_not_staged(world: World, tmp_path: Path) -> None:
     (wheel,) = world.wheels
     document = json.loads(locate_statement(wheel).read_bytes())
     document["subject"][0]["digest"]["sha256"] = "f" * 64
     locate_statement(wheel).write_text(json.dumps(document))
     words = ["set", "stage", str(tmp_path / "store"), str(wheel), "--lock", str(world.lock)]
-    assert boundary.run_command(main.cli, [*words, "--family", world.places.family]) == 15
+    call(*words, "--family", world.places.family, code=15)
     assert not (tmp_path / "store").exists() or not list((tmp_path / "store").rglob("set.json"))

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import take_down, transcript
+from commands import call, take_down, transcript
 from documents import FAMILY, NOW, a_set, put_set, said, wheel
 
-from rocm_wheels.cli import boundary, evidence, main
+from rocm_wheels.cli import evidence
 from rocm_wheels.release import fsck, refresh, store_paths, wheel_set
 from rocm_wheels.release.channel import Channel, ChannelEvent, ChannelSet, PendingChange, read_channel
 from rocm_wheels.release.evidence.store import add_evidence
@@ -62,11 +62,10 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> folder.FolderStore
 
 
 @pytest.fixture
-def ask(store: folder.FolderStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Ask:
+def ask(store: folder.FolderStore, tmp_path: Path) -> Ask:
     def answer(*words: str, code: int = 0) -> Any:
         policy = ["--policy", str(tmp_path / "policy.yaml")]
-        assert boundary.run_command(main.cli, ["set", "list", store.url, *words, *policy]) == code
-        both = capsys.readouterr()
+        both = call("set", "list", store.url, *words, *policy, code=code)
         if "--json" not in words:
             take_down(["set", "list", store.url, *words], code, both.out + both.err)
         return json.loads(both.out) if "--json" in words else both.out + both.err
@@ -222,10 +221,9 @@ def test_what_failed_since_is_what_refresh_tells_of(  # noqa: PLR0917
     assert told in lines
     (known_now,) = ask("--channel", "nightly", "--json")["channels"][0]["sets"]
     monkeypatch.setattr(fsck, "check_store", lambda *_: fsck.StoreReport())  # of sets without files
-    policy = str(tmp_path / "policy.yaml")
-    assert (
-        boundary.run_command(main.cli, ["set", "refresh", store.url, "--policy", policy]) == 15
-    )  # it fails, and is shown
+    words = ["set", "refresh", store.url, "--policy", str(tmp_path / "policy.yaml")]
+    ended = call(*words, code=15)  # it fails, and is shown
+    take_down(words, ended.code, ended.out + ended.err)
     (released,) = json.loads(store.read(PATHS.support_document).content)["releases"]
     assert [released[key] for key in ("state", "told")] == [
         known_now["now"][key] for key in ("state", "told")

@@ -15,9 +15,9 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
+from commands import call
 from documents import a_set, put_set, said, wheel
 
-from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import errors, ssh_signature
 from rocm_wheels.models.test_results import Results, TestResult
 from rocm_wheels.release import sigstore_bundle, store_paths
@@ -223,7 +223,7 @@ def test_reading_tells_known_signers_from_others_and_from_nobody(key: Path, tmp_
 
 
 def test_a_channel_that_needs_signatures_is_opened_by_one(
-    key: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    key: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("GITHUB_ACTOR", "ann")
     store = folder.FolderStore(tmp_path / "store")
@@ -233,15 +233,12 @@ def test_a_channel_that_needs_signatures_is_opened_by_one(
     results.write_bytes(PASSED.to_json())
     chosen = [str(tmp_path / "store"), "--set", "2.9.1"]
     gate = ["set", "gate", *chosen, "--channel", "nightly", "--policy", str(policy), "--explain"]
-    assert boundary.run_command(main.cli, ["set", "evidence", "add", *chosen, "--from", str(results)]) == 0
-    capsys.readouterr()
-    assert boundary.run_command(main.cli, [*gate, "--json"]) == 15
-    ignored = json.loads(capsys.readouterr().out)["ignored"]
+    call("set", "evidence", "add", *chosen, "--from", results)
+    ignored = call(*gate, "--json", code=15).json["ignored"]
     assert [entry["code"] for entry in ignored] == ["not-signed"]
     add = ["set", "evidence", "add", *chosen, "--from", str(results), "--sign-with", str(key)]
-    assert boundary.run_command(main.cli, add) == 0
-    assert boundary.run_command(main.cli, gate) == 0
-    assert "by ann, signed by ann" in capsys.readouterr().out
+    call(*add)
+    assert "by ann, signed by ann" in call(*gate).out
 
 
 @pytest.fixture
@@ -272,9 +269,7 @@ def test_an_attestation_is_by_the_workflow_that_the_policy_names_and_of_this_con
 
 
 @pytest.mark.usefixtures("sigstore_home")
-def test_evidence_that_a_workflow_attested_is_signed_by_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
+def test_evidence_that_a_workflow_attested_is_signed_by_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     place = tmp_path / "store"
     put_set(folder.FolderStore(place), SET)
     results, payloads, policy = tmp_path / "audit.json", tmp_path / "payloads", tmp_path / "policy.yaml"
@@ -285,19 +280,17 @@ def test_evidence_that_a_workflow_attested_is_signed_by_it(
     add = ["set", "evidence", "add", *chosen, "--from"]
     monkeypatch.setenv("GITHUB_ACTOR", "ann")
     gate = ["set", "gate", *chosen, "--channel", "nightly", "--policy", str(policy)]
-    assert boundary.run_command(main.cli, [*add, str(results), "--write-payloads", str(payloads)]) == 0
+    call(*add, results, "--write-payloads", payloads)
     (payload,) = payloads.iterdir()
     attested = [*add, str(payloads), "--attestation", str(ATTESTATION / "bundle.sigstore.json")]
     content = payload.read_bytes()
     payload.write_bytes(content.replace(b'"ann"', b'"eve" '))
-    assert boundary.run_command(main.cli, attested) == 2
+    call(*attested, code=2)
     payload.write_bytes(content)
-    assert boundary.run_command(main.cli, attested) == 0
-    assert boundary.run_command(main.cli, gate) == 15  # a real attestation, of something else
+    call(*attested)
+    call(*gate, code=15)  # a real attestation, of something else
     listing = ["set", "show", *chosen, "--policy", str(policy)]
-    capsys.readouterr()
-    assert boundary.run_command(main.cli, listing) == 0
-    assert "its attestation is not of what it says" in capsys.readouterr().out
+    assert "its attestation is not of what it says" in call(*listing).out
     # an evidence that this attestation is about there is not: the digest of this one is said to be that
     shutil.rmtree(place)
     put_set(folder.FolderStore(place), SET)

@@ -7,8 +7,8 @@ import shutil
 from pathlib import Path
 
 import pytest
+from commands import Ended, call
 
-from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import ssh_signature
 from rocm_wheels.release.policy import load_policy
 
@@ -18,15 +18,15 @@ KEY = f"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI{'A' * 43}"
 CHANNELS = "channels: {nightly: {signed: false, rules: {audit: {fresh: 1d}}}}\n"
 
 
-def make(*words: str) -> int:
-    return boundary.run_command(main.cli, ["set", "key", *words])
+def make(*words: str, code: int = 0) -> Ended:
+    return call("set", "key", *words, code=code)
 
 
-def test_a_policy_is_made_and_names_each_key_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_policy_is_made_and_names_each_key_once(tmp_path: Path) -> None:
     policy = tmp_path / "ci" / "policy.yaml"
     policy.parent.mkdir()
-    assert make("lab", "--policy", str(policy)) == 0
-    assert make("desk", "--policy", str(policy)) == 0
+    make("lab", "--policy", str(policy))
+    make("desk", "--policy", str(policy))
     named = load_policy(policy)
     assert set(named.signers) == {"lab", "desk"} and named.channels == load_policy().channels
     assert policy.read_text().count("\nsigners:\n") == 1 and "# rules (of" in policy.read_text()
@@ -34,11 +34,10 @@ def test_a_policy_is_made_and_names_each_key_once(tmp_path: Path, capsys: pytest
     assert private.stat().st_mode & 0o077 == 0
     assert private.with_suffix(".pub").read_text().split()[1] in policy.read_text()
     before = policy.read_bytes(), private.read_bytes()
-    assert make("lab", "--policy", str(policy)) == 2
-    assert "names a signer lab already" in capsys.readouterr().err
+    assert "names a signer lab already" in make("lab", "--policy", str(policy), code=2).err
     assert (policy.read_bytes(), private.read_bytes()) == before
     other = policy.parent / "other.yaml"
-    assert make("lab", "--policy", str(other)) == 0  # the key is there, of another policy
+    make("lab", "--policy", str(other))  # the key is there, of another policy
     assert private.read_bytes() == before[1]
     assert load_policy(other).signers == {"lab": load_policy(policy).signers["lab"]}
 
@@ -57,19 +56,14 @@ def test_a_policy_is_made_and_names_each_key_once(tmp_path: Path, capsys: pytest
     ],
 )
 def test_a_policy_that_cannot_be_added_to_stays_as_it_is(
-    text: str,
-    says: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    text: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No key is made that was told and then taken away."""
     made: list[object] = []
     monkeypatch.setattr(ssh_signature, "make_key", lambda *words: made.append(words))
     policy = tmp_path / "policy.yaml"
     policy.write_text(text)
-    assert make("lab", "--policy", str(policy)) == 2
-    printed = capsys.readouterr().err
+    printed = make("lab", "--policy", str(policy), code=2).err
     assert says in printed and "lab: ssh" not in printed and not made
     assert policy.read_text() == text and list(tmp_path.iterdir()) == [policy]
 
@@ -101,7 +95,7 @@ def test_a_policy_of_any_form_gets_a_signer_and_keeps_all_else(form: str, tmp_pa
     policy.write_bytes(text)
     before = load_policy(policy)
     for name in ("lab", "2nd: lab"):
-        assert make(name, "--policy", str(policy)) == 0
+        make(name, "--policy", str(policy))
         after = load_policy(policy)
         assert set(after.signers) == {*before.signers, name}
         assert after.model_copy(update={"signers": before.signers}) == before
@@ -114,13 +108,10 @@ def test_a_policy_of_any_form_gets_a_signer_and_keeps_all_else(form: str, tmp_pa
     assert policy.read_bytes().startswith(b"\xef\xbb\xbf") == (form == "a byte order mark")
 
 
-def test_a_form_that_is_not_known_is_left_as_it_is(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_form_that_is_not_known_is_left_as_it_is(tmp_path: Path) -> None:
     policy, text = tmp_path / "policy.yaml", f"signers:\n  &people\n  ann: {KEY}\n{CHANNELS}"
     policy.write_text(text)
-    assert make("lab", "--policy", str(policy)) == 2
-    assert "without braces" in capsys.readouterr().err
+    assert "without braces" in make("lab", "--policy", str(policy), code=2).err
     assert policy.read_text() == text and list(tmp_path.iterdir()) == [policy]
 
 
@@ -128,5 +119,5 @@ def test_a_policy_that_is_a_link_stays_one(tmp_path: Path) -> None:
     policy, link = tmp_path / "policy.yaml", tmp_path / "link.yaml"
     policy.write_text(CHANNELS)
     link.symlink_to(policy)
-    assert make("lab", "--policy", str(link)) == 0
+    make("lab", "--policy", str(link))
     assert link.is_symlink() and set(load_policy(policy).signers) == {"lab"}

@@ -37,11 +37,6 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     return World(tmp_path_factory.mktemp("world"))
 
 
-@pytest.fixture(autouse=True)
-def no_power_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "fsync", lambda _: None)
-
-
 def looker(
     store: Store, document: wheel_set.SetDocument, clock: float = LATER
 ) -> Callable[[], list[verdict.Reason]]:
