@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 import os
@@ -18,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
+from commands import call
+from wheels import Draft
 
 from rocm_wheels.cli import boundary
-from rocm_wheels.cli.torch_tests import full_tests_script, torch_tests_command
+from rocm_wheels.cli.torch_tests import full_tests_script
 from rocm_wheels.core import errors, junit
 from rocm_wheels.models import torch_tests
 from rocm_wheels.models.test_results import Results, Suite, TestResult
@@ -85,22 +85,25 @@ def sources(tmp_path: Path) -> Path:
     (tests.parent / "pytest.ini").write_text("[pytest]\naddopts = -rEfX\n")
     (tests / "test_mini.py").write_text(MINI)
     (tests / "test_broken.py").write_text("import nothing_of_that_name\n")
-    (tests / "test_skips.py").write_text(
-        "import pytest\n@pytest.mark.skip('why')\ndef test_it():\n    pass\n"
-    )
+    (tests / "test_skips.py").write_text("import pytest\n@pytest.mark.skip('why')\ndef test_it(): pass\n")
     (tests / "run_test.py").write_text(LISTER)
     return tests.parent
 
 
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder of a command, with packages in its folder ``site``."""
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
 def known_rows() -> list[torch_tests.KnownTestRow]:
-    same = {
-        "reason": "so it is",
-        "source": "x",
-        "kind": "tested",
-        "owner": "ann",
-        "issue": "https://example.org/1",
-    }
-    return [torch_tests.KnownTestRow(**{**row, **same, "expires": "2999-01-01"}) for row in KNOWN]
+    about = {"reason": "so it is", "source": "x", "kind": "tested", "owner": "ann"}
+    same = {**about, "issue": "https://example.org/1", "expires": "2999-01-01"}
+    return [torch_tests.KnownTestRow(**{**row, **same}) for row in KNOWN]
 
 
 def an_order(sources: Path, *files: str, limit: float = 1.5, **more: Any) -> runner.TestRequest:
@@ -120,11 +123,11 @@ def an_order(sources: Path, *files: str, limit: float = 1.5, **more: Any) -> run
     return replace(order, **more)
 
 
-def a_place() -> tested_gpus.GpuPlace:
+def a_place(**more: str) -> tested_gpus.GpuPlace:
     kept = {
         name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "PYTHONPATH"))
     }
-    return tested_gpus.GpuPlace("gfx942", "gfx942", {**kept, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"})
+    return tested_gpus.GpuPlace("gfx942", "gfx942", {**kept, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", **more})
 
 
 def run(
@@ -157,23 +160,12 @@ def test_a_test_that_takes_its_process_with_it_costs_nothing_but_itself(
     folder, order = tmp_path / "gfx942", an_order(sources, "test_mini", "test_broken")
     found = run(order, folder)
     ends = bad(found)
-    assert {name: test.outcome for name, test in ends.items()} == {
-        "test_b_fails": "failed",
-        "test_c_dies": "crashed",
-        "test_g_hangs": "timeout",
-        "test_broken.py": "failed",
-    }
+    outcomes = {"test_b_fails": "failed", "test_c_dies": "crashed", "test_g_hangs": "timeout"}
+    assert {name: test.outcome for name, test in ends.items()} == {**outcomes, "test_broken.py": "failed"}
     assert "SIGSEGV" in ends["test_c_dies"].detail and "in test_c_dies" in ends["test_c_dies"].detail
     assert "after 1.5 s" in ends["test_g_hangs"].detail and "in test_g_hangs" in ends["test_g_hangs"].detail
-    assert counts(found, "test_mini") == {
-        "passed": 4,
-        "failed": 1,
-        "crashed": 1,
-        "timeout": 1,
-        "known": 1,
-        "skipped": 1,
-        "left out": 1,
-    }
+    once = dict.fromkeys(("failed", "crashed", "timeout", "known", "skipped", "left out"), 1)
+    assert counts(found, "test_mini") == {"passed": 4, **once}
     known = {test.name.rpartition("::")[2]: test for test in found.tests if test.known}
     assert known["test_e_is_known"].known == "fails: so it is (ann, https://example.org/1)"
     assert known["test_i_was_known"].outcome == "passed"
@@ -188,9 +180,8 @@ def test_a_test_that_takes_its_process_with_it_costs_nothing_but_itself(
     named = found.model_copy(update={"wheels": {"torch.whl": "0" * 64}})
     assert describe_next_command(named, folder).startswith("evidence: rocm-wheels set evidence add STORE")
     other = named.model_copy(update={"selected": "another commit"})
-    assert describe_next_command(other, folder).startswith(
-        "a gate takes them for no whole run: another commit\n"
-    )
+    told = describe_next_command(other, folder)
+    assert told.startswith("a gate takes them for no whole run: another commit\n")
     empty = named.model_copy(update={"tests": ()})
     assert describe_next_command(empty, folder) == "no evidence: no test was run"
 
@@ -224,12 +215,9 @@ def test_what_ran_nothing_or_with_another_torch_or_gpu_is_told(sources: Path, tm
     for name, text in FILES.items():
         (sources / "test" / f"{name}.py").write_text(text)
     install_torch(tmp_path / "site", lock=None, more=CUDA)
-    torch = installed_torch.TargetDistribution("torch", "9.9.0", tmp_path / "site" / "torch-9.9.0.dist-info")
     order = an_order(sources, "test_uses", "test_other", "test_gone", "test_quits", limit=60)
-    order = replace(order, target=replace(order.target, installed=(torch,)))
-    place = a_place()
-    place = replace(place, env={**place.env, "PYTHONPATH": str(tmp_path / "site")})
-    found = run(order, tmp_path / "results", place)
+    order = replace(order, target=replace(order.target, installed=(torch_in(tmp_path / "site"),)))
+    found = run(order, tmp_path / "results", a_place(PYTHONPATH=str(tmp_path / "site")))
     assert counts(found, "test_uses") == {"passed": 1, "crashed": 1, "failed": 1}
     ends = bad(found, "test_uses")
     assert "exit code 1, and no test failed" in ends["test_uses: behind its last test"].detail
@@ -300,10 +288,8 @@ def test_what_failed_and_passes_alone_is_flaky(sources: Path, tmp_path: Path) ->
     assert counts(found, "test_chance") == {"passed": 1, "failed": 1, "flaky": 2}
     assert counts(found, "test_more") == {"failed": 3}
     flaky = [test for test in found.tests if test.verdict == "flaky"]
-    assert [test.name.rpartition("::")[2] for test in flaky] == [
-        "test_needs_to_be_first",
-        "test_once[x y[z]]",
-    ]
+    names = [test.name.rpartition("::")[2] for test in flaky]
+    assert names == ["test_needs_to_be_first", "test_once[x y[z]]"]
     assert flaky[1].detail.startswith("failed, then passed alone: AssertionError: the first time")
     assert [*bad(found, "test_chance")] == ["test_never"]
     report = junit.read_junit_report(tmp_path / "all" / "junit.xml")
@@ -359,49 +345,41 @@ def ask_rehearsed_gpu(sources: Path, gfx: str, env: Mapping[str, str]) -> str:
     return f"the {gfx} does not calculate any more" if lost else ""
 
 
+FAILS = LOST.replace("os.kill(os.getpid(), signal.SIGSEGV)", "assert False, 'hipErrorLaunchFailure'")
+
+
+# how the test that loses the GPU ends → what it counts as then, and when the same command carries on
 @pytest.mark.contract
+@pytest.mark.parametrize(
+    ("text", "counted", "later"),
+    [
+        pytest.param(LOST, "crashed", "crashed", id="dies"),
+        # its driver answers each call with an error: no process ends, and nothing is said of the wheels
+        pytest.param(FAILS, "failed", "flaky", id="fails", marks=pytest.mark.exhaustive),
+    ],
+)
 def test_a_lost_gpu_ends_its_part_at_once_and_the_same_command_carries_on(
-    sources: Path, tmp_path: Path
+    sources: Path, tmp_path: Path, text: str, counted: str, later: str
 ) -> None:
     tests, folder = sources / "test", tmp_path / "results"
     for name in ("test_1", "test_2"):
-        (tests / f"{name}.py").write_text(LOST)
+        (tests / f"{name}.py").write_text(text)
     (tests / "breaks").write_text("0")
     order = an_order(sources, "test_1", "test_2", limit=60)
     order = replace(order, find_gpu_fault=partial(ask_rehearsed_gpu, sources))
-    place = a_place()
-    place = replace(place, env={**place.env, "HIP_VISIBLE_DEVICES": "0"})
+    place = a_place(HIP_VISIBLE_DEVICES="0")
     lost = run(order, folder, place)
     assert lost.lost_gpu == "gfx942, at test_1: the gfx942 does not calculate any more" and not lost.good
-    assert counts(lost, "test_1") == {"passed": 1, "crashed": 1, "missing": 1} and not lost.files
+    assert counts(lost, "test_1") == {"passed": 1, counted: 1, "missing": 1} and not lost.files
     assert counts(lost, "test_2") == {"missing": 1} and (tests / "ran").read_text() == "test_1 a on 0\n"
     assert read_results(folder / "results.json") == lost and "lost gfx942, at" in format_table(lost)
     (tests / "lost-0").unlink()
     (tests / "breaks").write_text("")
     found = run(order, folder, place)
     assert len(found.files) == 2 and found.lost_gpu == ""
-    assert counts(found, "test_1") == {"passed": 2, "crashed": 1}
+    assert counts(found, "test_1") == {"passed": 2, later: 1} and found.good == (later == "flaky")
     ran = (tests / "ran").read_text().splitlines()
     assert ran == ["test_1 a on 0", "test_1 c on 0", "test_2 a on 0", "test_2 c on 0"]
-
-
-@pytest.mark.exhaustive
-def test_a_gpu_that_got_lost_and_lets_tests_fail_is_lost_too(sources: Path, tmp_path: Path) -> None:
-    """Its driver answers each call with an error: no process ends, and nothing is said of the wheels."""
-    tests, folder = sources / "test", tmp_path / "results"
-    failing = LOST.replace("os.kill(os.getpid(), signal.SIGSEGV)", "assert False, 'hipErrorLaunchFailure'")
-    for name in ("test_1", "test_2"):
-        (tests / f"{name}.py").write_text(failing)
-    (tests / "breaks").write_text("0")
-    order = an_order(sources, "test_1", "test_2", limit=60)
-    order = replace(order, find_gpu_fault=partial(ask_rehearsed_gpu, sources))
-    place = replace(a_place(), env={**a_place().env, "HIP_VISIBLE_DEVICES": "0"})
-    lost = run(order, folder, place)
-    assert lost.lost_gpu and not lost.files and counts(lost, "test_2") == {"missing": 1}
-    (tests / "lost-0").unlink()
-    (tests / "breaks").write_text("")
-    resumed = run(order, folder, place)
-    assert resumed.good and counts(resumed, "test_1") == {"passed": 2, "flaky": 1}
 
 
 ASKED = """
@@ -688,44 +666,36 @@ def test_no_reason_of_a_test_is_too_strange_for_results(sources: Path, tmp_path:
 
 
 def test_run_test_py_says_which_files_there_are(sources: Path) -> None:
-    suite = torch_tests.load_torch_tests().suites["full"]
-    env = {**os.environ, "PYTORCH_TEST_WITH_ROCM": "1"}
-    asked = (sources / "test", Path(sys.executable))
-    plan = torch_test_plan.plan_test_files(suite, torch_test_plan.TorchTestSelection("full"), *asked, env)
-    assert [part.name for part in plan.files] == ["test_mini", "test_broken 2/3"]
-    assert [row.files for row in plan.left_out] == [("nn/test_convolution",)]
-    shard = torch_test_plan.TorchTestSelection("full", shard=2, shards=2)
-    (share,) = torch_test_plan.plan_test_files(suite, shard, *asked, env).files
-    assert share.name == "test_broken 2/3"
+    def plan(*, lister: str = "0", **shard: int) -> Any:
+        suite, env = torch_tests.load_torch_tests().suites["full"], {"PYTORCH_TEST_WITH_ROCM": "1"}
+        chosen = torch_test_plan.TorchTestSelection("full", **shard)
+        asked = (sources / "test", Path(sys.executable), {**os.environ, **env, "LISTER": lister})
+        return torch_test_plan.plan_test_files(suite, chosen, *asked)
+
+    assert [part.name for part in plan().files] == ["test_mini", "test_broken 2/3"]
+    assert [row.files for row in plan().left_out] == [("nn/test_convolution",)]
+    assert [part.name for part in plan(shard=2, shards=2).files] == ["test_broken 2/3"]
     with pytest.raises(errors.ChecksError, match=r"ended with 3:(.|\n)*--shard', '1', '1'"):
-        torch_test_plan.plan_test_files(
-            suite, torch_test_plan.TorchTestSelection("full"), *asked, {**env, "LISTER": "3"}
-        )
+        plan(lister="3")
 
 
 def install_torch(place: Path, *, lock: str | None, more: str = "") -> Path:
     """Write a wheel of a torch that does nothing, and install it into ``place``."""
+    draft = Draft("torch", "9.9.0", "py3-none-any")
     inside = {
         "torch/__init__.py": f"__version__ = '9.9.0'\nfrom . import version\n{more}",
         "torch/version.py": f"hip = None\ncuda = None\ngit_version = '{'2' * 40}'\n",
-        "torch-9.9.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: torch\nVersion: 9.9.0\n",
-        "torch-9.9.0.dist-info/WHEEL": "Wheel-Version: 1.0\n",
+        **({} if lock is None else {f"{draft.folder}/sources.lock.json": lock}),
     }
-    if lock is not None:
-        inside["torch-9.9.0.dist-info/sources.lock.json"] = lock
-    digests = {name: hashlib.sha256(text.encode()).digest() for name, text in inside.items()}
-    rows = [
-        f"{name},sha256={base64.urlsafe_b64encode(digest).decode().rstrip('=')},"
-        for name, digest in digests.items()
-    ]
-    record = "torch-9.9.0.dist-info/RECORD"
-    inside[record] = "\n".join([*rows, f"{record},,"]) + "\n"
-    wheel = place.parent / "torch-9.9.0-py3-none-any.whl"
-    with zipfile.ZipFile(wheel, "w") as archive:
-        for name, text in inside.items():
-            archive.writestr(name, text)
+    draft.members = {name: text.encode() for name, text in inside.items()}
+    wheel = draft.write(place.parent)
+    with zipfile.ZipFile(wheel) as archive:
         archive.extractall(place)
     return wheel
+
+
+def torch_in(place: Path) -> installed_torch.TargetDistribution:
+    return installed_torch.TargetDistribution("torch", "9.9.0", place / "torch-9.9.0.dist-info")
 
 
 def a_lock(commit: str) -> str:
@@ -734,60 +704,36 @@ def a_lock(commit: str) -> str:
 
 
 @pytest.mark.contract_slow
-def test_the_command_runs_what_the_lock_in_the_wheel_says(
-    sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    wheel = install_torch(tmp_path / "site", lock=a_lock(COMMIT))
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
-    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
-    monkeypatch.chdir(tmp_path)
-    words = [
-        "--python",
-        sys.executable,
-        "--pytorch-dir",
-        str(sources),
-        "--include",
-        "test_mini",
-        "test_skips",
-    ]
-
-    def call(*more: str) -> Any:
-        return CliRunner().invoke(
-            torch_tests_command, [*words, *more], catch_exceptions=True, standalone_mode=False
-        )
-
-    shown = call("--dry-run", "--exclude", "test_skips.py")
-    assert shown.output.splitlines()[-2] == "on cpu: test_mini", shown
-    done = call("--wheels", str(wheel), "-k", "test_a or TestMini and test_f or test_it", "--", "-q")
-    assert done.return_value == 0, done
-    assert "--from torch-test-results/cpu" in done.output.splitlines()[-1]
-    found = read_results(tmp_path / "torch-test-results" / "cpu" / "results.json")
+def test_the_command_runs_what_the_lock_in_the_wheel_says(sources: Path, here: Path) -> None:
+    wheel = install_torch(here / "site", lock=a_lock(COMMIT))
+    words = ["test", "torch", "--python", sys.executable, "--pytorch-dir", sources]
+    words += ["--include", "test_mini", "test_skips"]
+    assert "on cpu: test_mini" in call(*words, "--dry-run", "--exclude", "test_skips.py").out.splitlines()
+    chosen = "test_a or TestMini and test_f or test_it"
+    done = call(*words, "--wheels", wheel, "-k", chosen, "--", "-q").out
+    assert "--from torch-test-results/cpu" in done.splitlines()[-1]
+    found = read_results(here / "torch-test-results" / "cpu" / "results.json")
     assert found.wheels == {wheel.name: hashlib.sha256(wheel.read_bytes()).hexdigest()}
     assert found.counts == {"passed": 1, "skipped": 2}
-    assert found.selected.startswith(
-        "-k 'test_a or TestMini and test_f or test_it'; only test_mini, test_skips"
-    )
+    assert found.selected.startswith(f"-k '{chosen}'; only test_mini, test_skips")
     for wrong in (("--nosuch=3",), ("--tb=foo",), ("--maxfail", "x")):
-        refused = call("--", *wrong)
-        assert isinstance(refused.exception, errors.UsageError) and wrong[0].split("=")[0] in str(
-            refused.exception
-        )
+        assert wrong[0].split("=")[0] in call(*words, "--", *wrong, code=2).err
     ci = sources / ".ci" / "docker"
     ci.mkdir(parents=True)
-    assert "requirements-ci.txt, which says" in str(call("--requirements").exception)
-    here, other = f"{sys.version_info[0]}.{sys.version_info[1]}", "3.9"
+    assert "requirements-ci.txt, which says" in call(*words, "--requirements", code=2).err
+    this, other = f"{sys.version_info[0]}.{sys.version_info[1]}", "3.9"
     (ci / "requirements-ci.txt").write_text(
-        f"# needed\n#mkl\npytest==7.3.2\nnumpy==2.1 ; python_version == '{here}'\n"
+        f"# needed\n#mkl\npytest==7.3.2\nnumpy==2.1 ; python_version == '{this}'\n"
         f"numpy==1.0 ; python_version == '{other}'\ncuda-bindings>=12.0,<13.0 # NVIDIA's\n"
     )
-    needed = call("--requirements").stdout.splitlines()
+    needed = call(*words, "--requirements").out.splitlines()
     assert needed[1:4] == ["pytest==7.3.2", "numpy==2.1", "torch==9.9.0"], needed
     assert "9.9.0a0" in needed[0] and needed[4].startswith("# left out: cuda-bindings<13.0,>=12.0: NVIDIA's")
     (ci / "requirements-ci.txt").write_text("numpy=1\n")
-    assert "requirements-ci.txt:1: numpy=1 is no requirement" in str(call("--requirements").exception)
+    told = call(*words, "--requirements", code=2).err
+    assert "requirements-ci.txt:1: numpy=1 is no requirement" in told
     (sources / "version.txt").write_text("9.8.0a0\n")
-    assert "9.9.0 is installed" in str(call().exception)
+    assert "9.9.0 is installed" in call(*words, code=2).err
 
 
 SHARDED = {"TESTS_TO_INCLUDE": "test_skips test_mini.py", "SHARD_NUMBER": "2", "NUM_TEST_SHARDS": "2"}
@@ -817,25 +763,16 @@ UNHEEDED = {
     ],
 )  # fmt: skip
 def test_variables_of_another_ci_are_read_as_options_and_named_in_the_record(  # noqa: PLR0917
-    sources: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    variables: dict[str, str],
-    options: str,
-    code: int,
-    files: list[str],
-    record: dict[str, str],
-) -> None:
-    install_torch(tmp_path / "site", lock=a_lock(COMMIT))
-    for name, value in {"PYTHONPATH": str(tmp_path / "site"), **variables}.items():
+    sources: Path, here: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str],
+    options: str, code: int, files: list[str], record: dict[str, str]
+) -> None:  # fmt: skip
+    install_torch(here / "site", lock=a_lock(COMMIT))
+    for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
-    monkeypatch.chdir(tmp_path)
     words = ["--pytorch-dir", str(sources), "--gpu-policy", "auto", *options.split()]
     words += ["--", "-k", "test_a or test_it"]
     assert boundary.run_command(full_tests_script, words) == code
-    path = tmp_path / "torch-test-results" / "cpu" / "results.json"
+    path = here / "torch-test-results" / "cpu" / "results.json"
     assert path.is_file() == bool(files)
     if files:
         found = read_results(path)
@@ -847,32 +784,21 @@ def test_variables_of_another_ci_are_read_as_options_and_named_in_the_record(  #
 
 
 def test_without_arguments_the_tests_are_those_of_the_checkout(
-    sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sources: Path, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A torch without a lock inside: its tests are where torch is checked out to, if it is that torch's."""
-    install_torch(tmp_path / "site", lock=None)
+    install_torch(here / "site", lock=None)
     for name in torch_tests.load_torch_tests().suites["default"].named_files:
         (sources / "test" / f"{name}.py").write_text("def test_it():\n    pass\n")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
-    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
-    monkeypatch.chdir(tmp_path)
-
-    def call() -> Any:
-        return CliRunner().invoke(torch_tests_command, [], standalone_mode=False)
-
-    monkeypatch.setattr("rocm_wheels.models.project_names.get_recipes_folder", lambda: tmp_path / "elsewhere")
-    assert "has no lock inside" in str(call().exception)
-    monkeypatch.setattr("rocm_wheels.models.project_names.get_recipes_folder", lambda: tmp_path)
-    git(sources, "init", "-q")
-    git(sources, "add", ".")
-    git(sources, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "x")
-    assert "is not what is installed" in str(call().exception)
-    version = tmp_path / "site" / "torch" / "version.py"
-    version.write_text(version.read_text().replace("2" * 40, git(sources, "rev-parse", "HEAD").strip()))
-    done = call()
-    assert done.return_value == 0, done
-    found = read_results(tmp_path / "torch-test-results" / "cpu" / "results.json")
+    monkeypatch.setattr("rocm_wheels.models.project_names.get_recipes_folder", lambda: here / "elsewhere")
+    assert "has no lock inside" in call("test", "torch", code=2).err
+    monkeypatch.setattr("rocm_wheels.models.project_names.get_recipes_folder", lambda: here)
+    commit = commit_all(sources)
+    assert "is not what is installed" in call("test", "torch", code=2).err
+    version = here / "site" / "torch" / "version.py"
+    version.write_text(version.read_text().replace("2" * 40, commit))
+    call("test", "torch")
+    found = read_results(here / "torch-test-results" / "cpu" / "results.json")
     assert found.counts == {"passed": 6} and found.good
 
 
@@ -884,67 +810,57 @@ def git(folder: Path, *words: str) -> str:
     return done.stdout.strip()
 
 
+def commit_all(folder: Path) -> str:
+    """Make a repository of a folder, and return the commit of all that is in it."""
+    git(folder, "init", "-q", "-b", "main")
+    git(folder, "add", "-A")
+    git(folder, "commit", "-qm", "x")
+    return git(folder, "rev-parse", "HEAD")
+
+
 def test_tests_are_checked_out_at_the_commit_of_the_lock_in_the_wheel(
-    sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sources: Path, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    git(sources, "init", "-q", "-b", "main")
-    git(sources, "add", "-A")
-    git(sources, "commit", "-qm", "x")
-    commit = git(sources, "rev-parse", "HEAD")
+    commit = commit_all(sources)
     (sources / "test" / "test_mini.py").unlink()
     git(sources, "commit", "-qam", "what came later has nothing to do with the wheel")
     git(sources, "config", "uploadpack.allowAnySHA1InWant", "true")
     lock = json.loads(a_lock(commit))
     lock["projects"]["pytorch"]["origin"] = str(sources)
-    install_torch(tmp_path / "site", lock=json.dumps(lock))
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
+    install_torch(here / "site", lock=json.dumps(lock))
     monkeypatch.setenv("ROCM_WHEELS_MIRROR_DIR", "mirrors")
-    monkeypatch.chdir(tmp_path)
-    words = ["--python", sys.executable, "--include", "test_mini", "--dry-run"]
-    done = CliRunner().invoke(torch_tests_command, words, standalone_mode=False)
-    assert done.output.splitlines()[-2] == "on cpu: test_mini", done
-    assert f"tests of {commit}" in done.output
-    there = tmp_path / "torch-test-sources"
+    done = call("test", "torch", "--python", sys.executable, "--include", "test_mini", "--dry-run")
+    assert "on cpu: test_mini" in done.out.splitlines()
+    assert f"tests of {commit}" in done.out + done.err
+    there = here / "torch-test-sources"
     assert git(there, "rev-parse", "HEAD") == commit and (there / "test" / "test_mini.py").is_file()
-    assert [*(tmp_path / "mirrors").iterdir()], "it is fetched by the mirror that all checkouts share"
+    assert [*(here / "mirrors").iterdir()], "it is fetched by the mirror that all checkouts share"
 
 
 @pytest.mark.contract
 def test_tests_of_another_commit_are_refused(sources: Path, tmp_path: Path) -> None:
-    git(sources, "init", "-q")
-    git(sources, "add", "-A")
-    git(sources, "commit", "-qm", "x")
-    commit = git(sources, "rev-parse", "HEAD")
-    for lock, doubt in ((a_lock(commit), ""), (a_lock(COMMIT), COMMIT[:12]), (None, "2" * 12)):
-        place = tmp_path / f"site-{doubt}"
-        install_torch(place, lock=lock)
-        torch = installed_torch.TargetDistribution("torch", "9.9.0", place / "torch-9.9.0.dist-info")
-        target = installed_torch.TargetPython(Path(sys.executable), (torch,), version="9.9.0")
-        if not doubt:
-            assert (
-                torch_sources.inspect_test_sources(sources, target, os.environ, allow_other=False).doubt == ""
-            )
-            continue
+    commit = commit_all(sources)
+
+    def doubt_of(site: str, *, allowed: bool = False) -> str:
+        target = installed_torch.TargetPython(Path("x"), (torch_in(tmp_path / site),), version="9.9.0")
+        return torch_sources.inspect_test_sources(sources, target, os.environ, allow_other=allowed).doubt
+
+    install_torch(tmp_path / "right", lock=a_lock(commit))
+    assert doubt_of("right") == ""
+    for site, lock, doubt in (("other", a_lock(COMMIT), COMMIT[:12]), ("none", None, "2" * 12)):
+        install_torch(tmp_path / site, lock=lock)
         with pytest.raises(errors.UsageError, match=f"{commit[:12]}.*{doubt}"):
-            torch_sources.inspect_test_sources(sources, target, os.environ, allow_other=False)
-        assert (
-            doubt in torch_sources.inspect_test_sources(sources, target, os.environ, allow_other=True).doubt
-        )
-    torch = installed_torch.TargetDistribution("torch", "9.9.0", tmp_path / "site-" / "torch-9.9.0.dist-info")
-    target = installed_torch.TargetPython(Path("x"), (torch,), version="9.9.0")
-
-    def doubt_of() -> str:
-        return torch_sources.inspect_test_sources(sources, target, os.environ, allow_other=False).doubt
-
+            doubt_of(site)
+        assert doubt in doubt_of(site, allowed=True)
     (sources / "test" / "conftest.py").write_text("")
-    assert "test/conftest.py" in doubt_of(), "nobody committed it, and pytest goes by it"
+    assert "test/conftest.py" in doubt_of("right"), "nobody committed it, and pytest goes by it"
     (sources / "test" / "conftest.py").unlink()
     (sources / "test" / "test_mini.py").write_text("")
-    assert "test/test_mini.py" in doubt_of()
+    assert "test/test_mini.py" in doubt_of("right")
     left = {"": checkout_state.RepositoryState(head=commit, upstream=commit, tree="")}
     checkout_state.write_state(
         sources / ".git", checkout_state.CheckoutState(origin="x", ref="main", upstream=commit, left=left)
     )
     git(sources, "commit", "-qam", "on top of a checkout of ours")
     with pytest.raises(errors.UsageError, match=f"{git(sources, 'rev-parse', 'HEAD')[:12]}.*{commit[:12]}"):
-        doubt_of()
+        doubt_of("right")
