@@ -10,11 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from commands import Ended, call
 from variantlib.variant_dist_info import VariantDistInfo
 from wheels import Draft, library, read_members
 
-from rocm_wheels.cli import boundary, packaging
-from rocm_wheels.cli import wheel as wheel_commands
 from rocm_wheels.variants.document import (
     SCHEMA,
     SCHEMA_WITHOUT_PROVIDERS,
@@ -24,7 +23,7 @@ from rocm_wheels.variants.document import (
 )
 from rocm_wheels.wheels import dist_info, rewrite, sbom, scan, wheel_code
 
-UNSTAMP = (wheel_commands.retag, "--label", "")
+pytestmark = pytest.mark.contract
 
 
 def draft(*targets: str, rocm: str = "7.2.0", name: str = "demo", requires: tuple[str, ...] = ()) -> Draft:
@@ -50,10 +49,10 @@ def release(folder: Path, *options: str, generic: tuple[str, ...] = ()) -> Path:
     ):
         (place := folder / str(n)).mkdir(parents=True)
         wheels.append(draft(*targets, *generic, rocm=rocm).write(place))
-    assert run(packaging.stamp_command, *wheels, "--output-dir", out, *options) == 0
+    stamp(*wheels, "--output-dir", out, *options)
     first = next(out.glob("*.whl"))
     words = ("--null", "--join", first, "--output-dir", out)
-    assert run(packaging.stamp_command, draft(rocm="").write(folder), *words, *options) == 0
+    stamp(draft(rocm="").write(folder), *words, *options)
     write_index(out)
     return out
 
@@ -78,8 +77,12 @@ def read(wheel: Path) -> object:
     )
 
 
-def run(command: object, *words: object) -> int:
-    return boundary.run_command(command, [str(word) for word in words])  # type: ignore[arg-type]
+def stamp(*words: object, code: int = 0) -> Ended:
+    return call("wheel", "stamp", *words, code=code)
+
+
+def unstamp(*words: object, code: int = 0) -> Ended:
+    return call("wheel", "retag", "--label", "", *words, code=code)
 
 
 def uv(folder: Path, *words: object, variants: bool = True) -> None:
@@ -92,7 +95,6 @@ def uv(folder: Path, *words: object, variants: bool = True) -> None:
     assert ended.returncode == 0, ended.stderr
 
 
-@pytest.mark.contract
 def test_a_release_is_stamped_and_uv_takes_the_right_wheel(tmp_path: Path) -> None:
     out = release(tmp_path, "--provider", "static")
     assert sorted(path.name for path in out.glob("*.whl")) == [
@@ -113,7 +115,6 @@ def test_a_release_is_stamped_and_uv_takes_the_right_wheel(tmp_path: Path) -> No
     assert chosen == "targets = ('gfx942',)\nrocm = '7.2.0'\n"
 
 
-@pytest.mark.contract
 def test_uv_takes_null_where_no_provider_answers_and_plain_without_the_preview(tmp_path: Path) -> None:
     out = release(tmp_path)
     plain = tmp_path / "plain"
@@ -128,12 +129,11 @@ def test_uv_takes_null_where_no_provider_answers_and_plain_without_the_preview(t
 
 def run_unstamped(out: Path, folder: Path) -> Path:
     """Make a plain wheel of the variant for ROCm 7.1."""
-    assert run(*UNSTAMP, out / "demo-2.9.0-py3-none-any-rocm7.1_gfx942.whl", "--output-dir", folder) == 0
+    unstamp(out / "demo-2.9.0-py3-none-any-rocm7.1_gfx942.whl", "--output-dir", folder)
     (plain,) = folder.glob("*.whl")
     return plain
 
 
-@pytest.mark.contract
 @pytest.mark.parametrize(
     ("machine", "labels"),
     [
@@ -162,14 +162,13 @@ def test_amds_provider_and_variantlib_rank_what_we_stamp(
     assert ranked.stdout.split() == labels
 
 
-@pytest.mark.contract
 def test_the_same_wheel_gives_the_same_bytes_and_stays_itself(tmp_path: Path) -> None:
     wheel = draft("gfx942", requires=("demo-kernels==1.0+rocm7.2.0", "rocm[libraries]==7.2.0")).write(
         tmp_path
     )
     before = wheel.read_bytes()
     for folder in ("a", "b"):
-        assert run(packaging.stamp_command, wheel, "--output-dir", tmp_path / folder) == 0
+        stamp(wheel, "--output-dir", tmp_path / folder)
     (one,), (two,) = (tmp_path / "a").iterdir(), (tmp_path / "b").iterdir()
     assert one.read_bytes() == two.read_bytes()
     assert wheel.read_bytes() == before
@@ -179,7 +178,6 @@ def test_the_same_wheel_gives_the_same_bytes_and_stays_itself(tmp_path: Path) ->
     assert "Requires-Dist: rocm[libraries]==7.2.0\n" in metadata
 
 
-@pytest.mark.contract
 @pytest.mark.parametrize(
     ("targets", "devices", "extras"),
     [
@@ -198,44 +196,39 @@ def test_a_wheel_for_one_gpu_requires_what_its_rocm_has_for_it(
         sbom.WheelParts("1", targets, "7.2.0", devices=devices), made.distribution, made.version
     )
     made.members[f"demo-{made.version}.dist-info/sboms/rocm-wheels.cdx.json"] = bill
-    assert run(packaging.stamp_command, made.write(tmp_path), "--output-dir", tmp_path / "out") == 0
+    stamp(made.write(tmp_path), "--output-dir", tmp_path / "out")
     (variant,) = (tmp_path / "out").iterdir()
     requires = scan.scan_wheel(variant).metadata.requires_dist
     assert requires[0] == f"rocm{extras}==7.2.0" and requires[1].startswith("numpy>=1")
 
 
-@pytest.mark.contract
-def test_a_bill_of_materials_that_is_none_is_named(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_bill_of_materials_that_is_none_is_named(tmp_path: Path) -> None:
     made = draft("gfx942")
     made.members[f"demo-{made.version}.dist-info/sboms/rocm-wheels.cdx.json"] = b"[]"
-    assert run(packaging.stamp_command, made.write(tmp_path), "--output-dir", tmp_path / "out") == 2
-    assert "rocm-wheels.cdx.json is not as rocm-wheels writes it" in capfd.readouterr().err
+    assert (
+        "rocm-wheels.cdx.json is not as rocm-wheels writes it"
+        in stamp(made.write(tmp_path), "--output-dir", tmp_path / "out", code=2).err
+    )
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.contract
 def test_a_label_taken_away_gives_back_what_was_stamped(tmp_path: Path) -> None:
     wheel = draft("gfx942").write(tmp_path)
-    assert run(packaging.stamp_command, wheel, "--output-dir", tmp_path / "c") == 0
+    stamp(wheel, "--output-dir", tmp_path / "c")
     (variant,) = (tmp_path / "c").iterdir()
-    assert run(*UNSTAMP, variant, "--local-version", "rocm7.2.0", "--output-dir", tmp_path / "d") == 0
+    unstamp(variant, "--local-version", "rocm7.2.0", "--output-dir", tmp_path / "d")
     assert read_members(tmp_path / "d" / wheel.name) == read_members(wheel)
 
 
-@pytest.mark.contract
-def test_variants_do_not_become_one_plain_wheel(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_variants_do_not_become_one_plain_wheel(tmp_path: Path) -> None:
     out = tmp_path / "out"
     for rocm in ("7.1.0", "7.2.0"):
-        assert (
-            run(packaging.stamp_command, draft("gfx942", rocm=rocm).write(tmp_path), "--output-dir", out) == 0
-        )
+        stamp(draft("gfx942", rocm=rocm).write(tmp_path), "--output-dir", out)
     wheels = sorted(out.iterdir())
-    assert run(*UNSTAMP, *wheels, "--output-dir", tmp_path / "plain") == 2
-    assert "would both become" in capfd.readouterr().err
+    assert "would both become" in unstamp(*wheels, "--output-dir", tmp_path / "plain", code=2).err
     assert not (tmp_path / "plain").exists()
 
 
-@pytest.mark.contract
 def test_a_wheel_joins_the_release_of_another_vendor(tmp_path: Path) -> None:
     theirs = {
         "$schema": "https://variants-schema.wheelnext.dev/v0.2.0.json",
@@ -246,17 +239,13 @@ def test_a_wheel_joins_the_release_of_another_vendor(tmp_path: Path) -> None:
     index = tmp_path / "demo-2.9.0-variants.json"
     index.write_text(json.dumps(theirs))
     out = tmp_path / "out"
-    assert (
-        run(packaging.stamp_command, draft("gfx942").write(tmp_path), "--join", index, "--output-dir", out)
-        == 0
-    )
+    stamp(draft("gfx942").write(tmp_path), "--join", index, "--output-dir", out)
     (wheel,) = out.iterdir()
     document = json.loads(rewrite.read_dist_info_files(wheel)[VARIANT_FILE_NAME])
     assert document["default-priorities"]["namespace"] == ["nvidia", "amd", "rocm"]
     assert document["providers"]["nvidia"] == theirs["providers"]["nvidia"]  # type: ignore[index]
 
 
-@pytest.mark.contract
 @pytest.mark.parametrize(
     ("targets", "words", "message"),
     [
@@ -283,11 +272,7 @@ def test_a_wheel_joins_the_release_of_another_vendor(tmp_path: Path) -> None:
     ],
 )
 def test_a_stamp_that_cannot_be_leaves_the_disk_as_it_was(
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
-    targets: tuple[str, ...],
-    words: list[str],
-    message: str,
+    tmp_path: Path, targets: tuple[str, ...], words: list[str], message: str
 ) -> None:
     wheel = draft(*targets).write(tmp_path)
     (other := tmp_path / "other").mkdir()
@@ -304,8 +289,7 @@ def test_a_stamp_that_cannot_be_leaves_the_disk_as_it_was(
     (static := tmp_path / "static.json").write_text(json.dumps(listed))
     asked = [word.format(wheel=second, plain=first, theirs=other, static=static) for word in words]
     before = sorted(tmp_path.rglob("*"))
-    assert run(packaging.stamp_command, wheel, *asked) == 2
-    assert message in capfd.readouterr().err
+    assert message in stamp(wheel, *asked, code=2).err
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -319,28 +303,20 @@ def test_a_stamp_that_cannot_be_leaves_the_disk_as_it_was(
     ],
 )
 def test_words_that_contradict_themselves_are_refused_before_a_wheel_is_copied(
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    words: list[str],
-    message: str,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], message: str
 ) -> None:
     wheel = draft("gfx942").write(tmp_path)
     monkeypatch.setattr(wheel_code, "begin_copies", lambda *_: pytest.fail("begins to copy"))
-    assert run(packaging.stamp_command, wheel, *(word.format(wheel=wheel) for word in words)) == 2
-    assert message in capfd.readouterr().err
+    assert message in stamp(wheel, *(word.format(wheel=wheel) for word in words), code=2).err
 
 
-@pytest.mark.contract
-def test_a_stamp_is_not_put_on_a_stamp(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_stamp_is_not_put_on_a_stamp(tmp_path: Path) -> None:
     wheel = draft("gfx942", requires=("rocm==7.2.0",)).write(tmp_path)
-    assert run(packaging.stamp_command, wheel) == 0
+    stamp(wheel)
     (variant,) = tmp_path.glob("*gfx942.whl")
-    assert run(packaging.stamp_command, variant) == 2
-    said = capfd.readouterr().err
+    said = stamp(variant, code=2).err
     assert "is a variant wheel already: rocm7.2_gfx942\ntip: " in said and "retag --label ''" in said
-    assert run(*UNSTAMP, wheel) == 2
-    assert "is not a variant wheel" in capfd.readouterr().err
+    assert "is not a variant wheel" in unstamp(wheel, code=2).err
 
 
 def test_a_wheel_of_2025_gets_a_stamp_of_today(tmp_path: Path) -> None:
@@ -354,10 +330,10 @@ def test_a_wheel_of_2025_gets_a_stamp_of_today(tmp_path: Path) -> None:
     made.version, made.file_name = "2.9.0", "demo-2.9.0-py3-none-any-mi300.whl"
     made.members[f"{made.folder}/{VARIANT_FILE_NAME}"] = json.dumps(stated).encode()
     wheel = made.write(tmp_path)
-    assert run(*UNSTAMP, wheel, "--output-dir", tmp_path / "plain") == 0
+    unstamp(wheel, "--output-dir", tmp_path / "plain")
     (plain,) = (tmp_path / "plain").iterdir()
     words = ("--rocm", "7.2", "--label", "mi300", "--output-dir", tmp_path / "out")
-    assert run(packaging.stamp_command, plain, *words) == 0
+    stamp(plain, *words)
     (stamped,) = (tmp_path / "out").iterdir()
     assert stamped.name == wheel.name
     document = rewrite.read_dist_info_files(stamped)[VARIANT_FILE_NAME]
