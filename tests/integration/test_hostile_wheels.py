@@ -5,7 +5,6 @@ Each attack is a torch in which nothing is wrong but that. In CI every ninth mee
 
 from __future__ import annotations
 
-import io
 import os
 import shutil
 import sys
@@ -13,15 +12,13 @@ import time
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
+from commands import call
 from hostile_wheels import Attack, list_attacks, list_greedy_files, rewrite
 from stores import FAMILY, World, drafts
 from wheels import Draft, library, torch_draft
-
-from rocm_wheels.cli import boundary, main
 
 pytestmark = pytest.mark.contract
 
@@ -60,14 +57,9 @@ def make_good_draft() -> Draft:
 
 
 def run(*words: object) -> tuple[int, str]:
-    """Run a command; return its exit code and all that it printed. An exception is a bug, and raised."""
-    out, err = io.TextIOWrapper(io.BytesIO(), encoding="utf-8"), io.StringIO()
-    with redirect_stdout(out), redirect_stderr(err):
-        code = boundary.run_command(main.cli, list(map(str, words)))
-    out.flush()
-    content = out.buffer
-    assert isinstance(content, io.BytesIO)
-    return code, content.getvalue().decode("utf-8", "replace") + err.getvalue()
+    """Run a command; return its exit code and all that it printed."""
+    ended = call(*words, code=None)
+    return ended.code, ended.out + ended.err
 
 
 def stage(world: World, wheel: Path, store: Path) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import struct
 import subprocess
@@ -12,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import Ended, call
 from rocm import install_ziglang
 from wheels import Draft
 
 from rocm_wheels.binaries import pe
-from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import errors
 from rocm_wheels.wheels import scan
 
@@ -90,57 +89,50 @@ class World:
         }
         return draft.write(self.folder)
 
+    def run(self, *words: object, code: int = 0) -> Ended:
+        """Run ``wheel repair --json``."""
+        output = [] if "--output-dir" in words else ["--output-dir", self.out]
+        return call("wheel", "repair", "--json", *output, "--find-links", self.links, *words, code=code)
+
+    def repair(self, *words: object) -> Any:
+        """Repair wheels; return what is said of the first."""
+        return self.run(*words).json["wheels"][0]
+
+    def refuse(self, *words: object) -> str:
+        """Return why wheels are not repaired."""
+        return self.run(*words, code=13).err
+
 
 @pytest.fixture
 def world(tmp_path: Path, link: Link) -> World:
     return World(tmp_path, link)
 
 
-Run = Callable[..., tuple[int, Any]]
-
-
-@pytest.fixture
-def run(world: World, capfd: pytest.CaptureFixture[str]) -> Run:
-    """Run ``wheel repair --json``; return the exit code and the first wheel, or what stderr says."""
-
-    def repair(*words: object) -> tuple[int, Any]:
-        output = [] if "--output-dir" in words else ["--output-dir", world.out]
-        argv = ["wheel", "repair", "--json", *output, "--find-links", world.links, *words]
-        code = boundary.run_command(main.cli, [str(word) for word in argv])
-        told = capfd.readouterr()
-        return code, json.loads(told.out)["wheels"][0] if code == 0 else told.err
-
-    return repair
-
-
-def test_dlls_of_packages_stay_outside_and_the_wheel_as_it_is(world: World, run: Run) -> None:
+def test_dlls_of_packages_stay_outside_and_the_wheel_as_it_is(world: World) -> None:
     wheel = world.write_torch()
-    code, repaired = run(wheel)
-    assert code == 0
+    repaired = world.repair(wheel)
     assert repaired["excluded"] == {"amdhip64_7.dll": "rocm_sdk_core-7.1.0-py3-none-win_amd64.whl"}
     assert Path(repaired["path"]).name == wheel.name
     assert Path(repaired["path"]).read_bytes() == wheel.read_bytes()
 
 
-def test_dll_of_rocm_that_nothing_requires_is_a_fault(world: World, run: Run) -> None:
+def test_dll_of_rocm_that_nothing_requires_is_a_fault(world: World) -> None:
     wheel = world.write_torch()
     for core in world.links.iterdir():
         core.unlink()
-    code, told = run(wheel, "--library-dir", world.hip.parent)
-    assert code == 13
+    told = world.refuse(wheel, "--library-dir", world.hip.parent)
     assert "amdhip64_7.dll, needed by torch/lib/torch_hip.dll" in told and "rocm-sdk-core==7.1.0" in told
 
 
-def test_stray_dll_is_named_or_grafted_with_what_it_needs(world: World, run: Run) -> None:
+def test_stray_dll_is_named_or_grafted_with_what_it_needs(world: World) -> None:
     strays = world.folder / "strays"
     deep = world.link(strays, "deep.dll")
     stray = world.link(strays, "Stray.dll", deep)
     wheel = world.write_torch(stray)
-    code, told = run(wheel)
-    assert code == 13 and "stray.dll, needed by torch/lib/torch_hip.dll" in told
+    told = world.refuse(wheel)
+    assert "stray.dll, needed by torch/lib/torch_hip.dll" in told
     assert not world.out.exists()
-    code, repaired = run(wheel, "--library-dir", strays)
-    assert code == 0
+    repaired = world.repair(wheel, "--library-dir", strays)
     assert [graft["library"] for graft in repaired["grafts"]] == ["deep.dll", "stray.dll"]
     path = Path(repaired["path"])
     with zipfile.ZipFile(path) as archive:
@@ -154,16 +146,16 @@ def test_stray_dll_is_named_or_grafted_with_what_it_needs(world: World, run: Run
             assert archive.read(library) == old.read(library)
     assert scan.scan_wheel(path).faults == ()
     again = world.folder / "again"
-    assert run(wheel, "--library-dir", strays, "--output-dir", again)[0] == 0
+    world.repair(wheel, "--library-dir", strays, "--output-dir", again)
     assert (again / path.name).read_bytes() == path.read_bytes()
 
 
-def test_runtime_of_visual_c_is_left_out(world: World, run: Run) -> None:
+def test_runtime_of_visual_c_is_left_out(world: World) -> None:
     redist = world.folder / "redist"
     runtime = world.link(redist, "msvcp140.dll")
     wheel = world.write_torch(runtime)
-    code, repaired = run(wheel)
-    assert code == 0 and "VC runtime" in repaired["excluded"]["msvcp140.dll"]
+    repaired = world.repair(wheel)
+    assert "VC runtime" in repaired["excluded"]["msvcp140.dll"]
 
 
 def test_imports_are_those_that_pefile_reads(world: World) -> None:
