@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import call
 from servers import RELEASE, IndexServer, Shelf, machine, serve_folder
 from wheels import Draft, library
 
-from rocm_wheels.cli import boundary, main
 from rocm_wheels.index import reader
 from rocm_wheels.user import choose
 
@@ -32,15 +32,10 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
         version = f"2.9.0+{f'rocm{rocm}.0' if rocm else 'cpu'}"
         wheel = Draft("torch", version, "cp312-cp312-linux_x86_64", members=members).write(place)
         words = ["--rocm", rocm] if chip else ["--null"]
-        assert (
-            boundary.run_command(
-                main.cli, ["wheel", "stamp", str(wheel), *words, "--output-dir", str(folder / "out")]
-            )
-            == 0
-        )
+        call("wheel", "stamp", wheel, *words, "--output-dir", folder / "out")
     made = sorted(map(str, (folder / "out").iterdir()))
     made.append(str(Draft("torchaudio", "2.9.0", "py3-none-any").write(folder)))
-    assert boundary.run_command(main.cli, ["index", "build", str(folder / "index"), *made]) == 0
+    call("index", "build", folder / "index", *made)
     return folder / "index"
 
 
@@ -51,11 +46,9 @@ def server(index: Path) -> Iterator[IndexServer]:
         yield running
 
 
-def run(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> tuple[str, str]:
+def run(*words: str, code: int = 0) -> tuple[str, str]:
     """Run ``choose``; return what it printed and what it noted."""
-    capsys.readouterr()
-    assert boundary.run_command(main.cli, ["choose", *words]) == code, capsys.readouterr().err
-    said = capsys.readouterr()
+    said = call("choose", *words, code=code)
     return said.out, said.err
 
 
@@ -69,11 +62,9 @@ def run(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> tuple
         ("none", "null", "is the wheel for the CPU: there is no AMD GPU here"),
     ],
 )  # fmt: skip
-def test_over_http_one_request_a_page(
-    server: IndexServer, capsys: pytest.CaptureFixture[str], gpus: str, label: str, noted: str
-) -> None:
+def test_over_http_one_request_a_page(server: IndexServer, gpus: str, label: str, noted: str) -> None:
     words = ["torch", "--index", server.url, "--gfx", gpus, *LINUX, "--rocm", "none", "--json", "--allow-cpu"]
-    out, err = run(capsys, *words)
+    out, err = run(*words)
     found: Any = json.loads(out)
     (choice,) = found["choices"]
     assert choice["picked"]["label"] == label
@@ -89,9 +80,9 @@ def test_over_http_one_request_a_page(
     assert asked == ["", "torch-2.9.0-variants.json"]
 
 
-def test_what_people_read(server: IndexServer, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_people_read(server: IndexServer) -> None:
     words = ("torch", "torchaudio", "--index", server.url, *LINUX, "--rocm", "7.2")
-    out, err = run(capsys, *words, "--gfx", "gfx942", "--gfx", "gfx1100")
+    out, err = run(*words, "--gfx", "gfx942", "--gfx", "gfx1100")
     name = "torch-2.9.0-cp312-cp312-linux_x86_64"
     best = "best for this machine: amd :: gfx_arch :: gfx942, rocm :: version :: 7.2"
     chips = "amd :: gfx_arch :: gfx942, gfx1100, gfx9_4_generic, gfx11_generic"
@@ -124,18 +115,13 @@ torchaudio  from {server.url} (plain)
 
 
 @pytest.mark.parametrize(("gpu", "version"), [("gfx942", "2.9.0+rocm7.2.0"), ("gfx1201", "2.9.0+cpu")])
-def test_families_of_an_index_of_ours(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], gpu: str, version: str
-) -> None:
+def test_families_of_an_index_of_ours(tmp_path: Path, gpu: str, version: str) -> None:
     for family, torch in (((), "2.9.0+cpu"), (("--family", "gfx94X-dcgpu"), "2.9.0+rocm7.2.0")):
         wheel = Draft("torch", torch, "cp312-cp312-linux_x86_64").write(tmp_path)
-        assert (
-            boundary.run_command(main.cli, ["index", "build", str(tmp_path / "index"), str(wheel), *family])
-            == 0
-        )
+        call("index", "build", tmp_path / "index", wheel, *family)
     index = tmp_path / "index"
     words = ["torch", "--index", str(index), "--gfx", gpu, *LINUX, "--rocm", "none", "--json", "--allow-cpu"]
-    out, _ = run(capsys, *words)
+    out, _ = run(*words)
     assert json.loads(out)["choices"][0]["picked"]["version"] == version
 
 
@@ -167,13 +153,8 @@ def test_families_of_an_index_of_ours(
         ([], 2, "Missing argument"),
     ],
 )  # fmt: skip
-def test_wrong_inputs(  # noqa: PLR0917 - pytest passes them by name
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    words: list[str],
-    code: int,
-    message: str,
+def test_wrong_inputs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], code: int, message: str
 ) -> None:
     monkeypatch.setitem(reader.IndexReader.__init__.__kwdefaults__, "retries", 0)
     shelf = Shelf(tmp_path)
@@ -181,18 +162,17 @@ def test_wrong_inputs(  # noqa: PLR0917 - pytest passes them by name
     defaults = {"--gfx": "none", "--rocm": "none", "--python": "3.12", "--platform": "linux-x86_64"}
     defaults["--index"] = str(shelf.write())
     given = [word for pair in defaults.items() for word in pair if pair[0] not in words]
-    _, err = run(capsys, *words, *given, code=code)
+    _, err = run(*words, *given, code=code)
     assert message in err
 
 
 @pytest.mark.contract
 def test_a_file_of_certificates_that_is_not_there_is_named(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Of requests that is a plain OSError, before it asks any server."""
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "ca.pem"))
-    assert boundary.run_command(main.cli, ["choose", "torch", "--index", "https://127.0.0.1:9/"]) == 17
-    said = capsys.readouterr().err
+    said = call("choose", "torch", "--index", "https://127.0.0.1:9/", code=17).err
     assert (
         f"https://127.0.0.1:9/torch/ cannot be reached: there is no file of certificates {tmp_path}" in said
     )

@@ -12,10 +12,10 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from commands import call
 from machines import MACHINES, machine, pci, text
 from wheels import Draft, library
 
-from rocm_wheels.cli import boundary, packaging
 from rocm_wheels.gpus import detect, programs
 from rocm_wheels.variants.document import VARIANT_FILE_NAME, merge_documents, parse_document
 from rocm_wheels.wheels import rewrite
@@ -190,15 +190,10 @@ def test_variantlib_asks_it_about_wheels_that_need_the_machines_rocm(
     ):
         (place := tmp_path / str(n)).mkdir()
         wheel = Draft("demo", "1.0", "py3-none-any", members=members).write(place)
-        assert boundary.run_command(packaging.stamp_command, [str(wheel), *words, *own]) == 0
+        call("wheel", "stamp", wheel, *words, *own)
     (place := tmp_path / "null").mkdir()
     wheel = Draft("demo", "1.0", "py3-none-any").write(place)
-    assert (
-        boundary.run_command(
-            packaging.stamp_command, [str(wheel), "--null", *own[:2], "--output-dir", str(tmp_path / "out")]
-        )
-        == 0
-    )
+    call("wheel", "stamp", wheel, "--null", *own[:2], "--output-dir", tmp_path / "out")
     documents = [
         (one.name, parse_document(rewrite.read_dist_info_files(one)[VARIANT_FILE_NAME], name=one.name))
         for one in (tmp_path / "out").iterdir()

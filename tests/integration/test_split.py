@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import random
 import re
 import shutil
@@ -20,6 +19,7 @@ from typing import Any
 
 import pytest
 from binaries import HOST, bundle, compress, hip, kpack, wheel
+from commands import Ended, call
 from packaging.metadata import Metadata
 from rocm import (
     find_kernels,
@@ -32,7 +32,6 @@ from rocm import (
 from wheels import VERSION, Draft, read_members, require_valid
 
 from rocm_wheels.binaries import elf, pe
-from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import errors
 from rocm_wheels.device_code import code_objects, fat_library
 from rocm_wheels.device_code.bundles import locate_bundles
@@ -98,18 +97,18 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     return World(Draft(members=members, requires=requires, fields=["Provides-Extra: opt"]), stub)
 
 
-def split(*words: str | Path) -> int:
-    return boundary.run_command(main.cli, ["wheel", "split", *map(str, words)])
+def split(*words: str | Path, code: int = 0) -> Ended:
+    return call("wheel", "split", *words, code=code)
 
 
-def join(*words: str | Path) -> int:
-    return boundary.run_command(main.cli, ["wheel", "join", *map(str, words)])
+def join(*words: str | Path, code: int = 0) -> Ended:
+    return call("wheel", "join", *words, code=code)
 
 
 def split_torch(world: World, folder: Path, *more: str) -> tuple[Path, dict[str, Path]]:
     """Split the torch; return host wheel and device wheels by target."""
     torch = world.write(folder / "fat")
-    assert split(torch, "-o", folder / "split", *more) == 0
+    split(torch, "-o", folder / "split", *more)
     devices = {
         path.name.split("-")[0].rpartition("_device_")[2]: path for path in (folder / "split").iterdir()
     }
@@ -231,7 +230,7 @@ def test_bills_of_materials_say_what_was_done(world: World, tmp_path: Path) -> N
     document = format_sbom(WheelParts("0.1.0", ("gfx942",), "7.1.0"), "torch", VERSION_OF_TORCH)
     members = {**world.torch.members, f"torch-{VERSION_OF_TORCH}.dist-info/{name}": document}
     host, devices = split_torch(replace(world, torch=replace(world.torch, members=members)), tmp_path)
-    assert join(host, *devices.values(), "-o", tmp_path / "joined") == 0
+    join(host, *devices.values(), "-o", tmp_path / "joined")
     wheels = [host, tmp_path / "joined" / host.name, devices["gfx942"]]
     sboms = [next(data for n, data in read_members(path).items() if n.endswith(name)) for path in wheels]
     documents = [require_valid(sbom) for sbom in sboms]
@@ -254,16 +253,12 @@ def test_device_wheels_do_not_know_their_host(world: World, tmp_path: Path) -> N
     assert {k: p.read_bytes() for k, p in devices.items()} == {
         k: p.read_bytes() for k, p in other_devices.items()
     }
-    assert split(tmp_path / "2" / "fat" / host.name, "-o", tmp_path / "2" / "split") == 0, "same bytes twice"
+    split(tmp_path / "2" / "fat" / host.name, "-o", tmp_path / "2" / "split")  # same bytes twice
 
 
-def test_joined_a_wheel_has_what_it_had(
-    world: World, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_joined_a_wheel_has_what_it_had(world: World, tmp_path: Path) -> None:
     host, devices = split_torch(world, tmp_path)
-    capfd.readouterr()
-    assert join(*devices.values(), host, "-o", tmp_path / "joined", "--json") == 0
-    (report,) = json.loads(capfd.readouterr().out)["wheels"]
+    (report,) = join(*devices.values(), host, "-o", tmp_path / "joined", "--json").json["wheels"]
     assert report["libraries"] == {C10: 1, HIP: 3}
     joined = Path(report["written"])
     assert not scan.scan_wheel(joined).faults
@@ -280,7 +275,7 @@ def test_joined_a_wheel_has_what_it_had(
         assert list_exports(new[name], tmp_path) == list_exports(old[name], tmp_path)
     records = load_library(unpack(tmp_path / "all", joined) / HIP, world.stub)
     assert [(record["magic"], record["number"]) for record in records] == [("FPIH", 0)] * 3
-    assert split(joined, "-o", tmp_path / "again") == 0
+    split(joined, "-o", tmp_path / "again")
     for path in devices.values():
         archives = {n: data for n, data in read_members(path).items() if n.endswith(".kpack")}
         assert archives.items() <= read_members(tmp_path / "again" / path.name).items()
@@ -305,7 +300,7 @@ def test_a_set_of_another_splitter_is_joined(world: World, tmp_path: Path) -> No
         draft.requires = [f"torch == {VERSION_OF_TORCH}"]
         draft.record = {name: f"{name},sha256={hashlib.sha256(content).hexdigest()},{len(content)}"}
         parts.append(draft.write(tmp_path))
-    assert join(host, *parts, "-o", tmp_path / "joined") == 0
+    join(host, *parts, "-o", tmp_path / "joined")
     library = read_members(tmp_path / "joined" / host.name)[HIP]
     assert digest_code(library) == sorted(
         (i, target, hashlib.sha256(code(target, i)[1]).hexdigest())
@@ -313,9 +308,9 @@ def test_a_set_of_another_splitter_is_joined(world: World, tmp_path: Path) -> No
         for target in ("gfx942", "gfx1100")
     )
     load_library(unpack(tmp_path / "all", tmp_path / "joined" / host.name) / HIP, world.stub)
-    assert join(host, parts[0], devices["gfx942"], "-o", tmp_path / "two") == 13, "the same archive twice"
+    join(host, parts[0], devices["gfx942"], "-o", tmp_path / "two", code=13)  # the same archive twice
     draft.version = "2.9.1"
-    assert join(host, draft.write(tmp_path), "-o", tmp_path / "two") == 2, "of no host that was named"
+    join(host, draft.write(tmp_path), "-o", tmp_path / "two", code=2)  # of no host that was named
     assert not (tmp_path / "two").exists()
 
 
@@ -333,7 +328,7 @@ def test_wheels_of_families_name_their_archives(world: World, tmp_path: Path) ->
         f"amd-torch-device-gfx110x{v}",
         "rocm-sdk-device-gfx1100==7.1.0",
     }
-    assert join(host, *devices.values(), "-o", tmp_path / "joined") == 0
+    join(host, *devices.values(), "-o", tmp_path / "joined")
     old, new = world.torch.members, read_members(tmp_path / "joined" / host.name)
     assert {name: digest_code(new[name]) for name in (HIP, C10)} == {
         name: digest_code(old[name]) for name in (HIP, C10)
@@ -348,11 +343,11 @@ def test_libraries_of_other_linkers_are_split_and_joined(world: World, tmp_path:
     bundles = [compress(bundle(HOST, code("gfx942", i, 1 << 18)), 2, "zstd") for i in range(2)]
     library = link_fat_library(tmp_path, "libdemo.so", bundles, world.stub, f"-Wl,-z,{flag}")
     source = wheel(tmp_path, {"demo/__init__.py": b"", "demo/libdemo.so": library})
-    assert split(source, "-o", tmp_path / "split") == 0
+    split(source, "-o", tmp_path / "split")
     wheels = sorted((tmp_path / "split").iterdir())
     records = load_library(unpack(tmp_path / "all", *wheels) / "demo/libdemo.so", world.stub)
     assert find_kernels(records, "gfx942:xnack-") == [code("gfx942", i, 1 << 18)[1] for i in range(2)]
-    assert join(*wheels, "-o", tmp_path / "joined") == 0
+    join(*wheels, "-o", tmp_path / "joined")
     joined = unpack(tmp_path / "again", tmp_path / "joined" / source.name) / "demo/libdemo.so"
     assert digest_code(joined.read_bytes()) == digest_code(library)
     assert [record["magic"] for record in load_library(joined, world.stub)] == ["FPIH"] * 2
@@ -373,7 +368,7 @@ def test_a_library_for_windows(tmp_path: Path, tmp_path_factory: pytest.TempPath
     source = wheel(
         tmp_path, {"demo/bin/demo.dll": dll}, name=name, tags=("py3-none-win_amd64",), pure="false"
     )
-    assert split(source, "-o", tmp_path / "split") == 0
+    split(source, "-o", tmp_path / "split")
     wheels = sorted((tmp_path / "split").iterdir())
     assert len(wheels) == 3
     path = unpack(tmp_path / "all", *wheels) / "demo/bin/demo.dll"
@@ -383,58 +378,55 @@ def test_a_library_for_windows(tmp_path: Path, tmp_path_factory: pytest.TempPath
     assert find_kernels(records, "gfx1100") == [code("gfx1100", i)[1] for i in range(2)]
     assert find_kernels(records, "gfx942") == [code("gfx942", 0)[1], None]
     assert pe.read_pe_imports(memoryview(host), "host") == pe.read_pe_imports(memoryview(dll), "dll")
-    assert join(*wheels, "-o", tmp_path / "joined") == 0
+    join(*wheels, "-o", tmp_path / "joined")
     joined = read_members(tmp_path / "joined" / name)["demo/bin/demo.dll"]
     assert digest_code(joined) == digest_code(dll)
     for record in map_dll(joined, path):
         assert record["magic"] == "FPIH"
         assert bytes.fromhex(record["content"]).startswith(b"CCOB")
-    assert split(tmp_path / "joined" / name, "-o", tmp_path / "again") == 0
+    split(tmp_path / "joined" / name, "-o", tmp_path / "again")
     assert read_members(tmp_path / "again" / wheels[0].name).keys() == read_members(wheels[0]).keys()
 
 
 def test_generic_code_is_for_all_its_targets(world: World, tmp_path: Path) -> None:
     bundles = [bundle(HOST, code("gfx9-4-generic", 0))]
     library = link_fat_library(tmp_path, "libdemo.so", bundles, world.stub)
-    assert split(wheel(tmp_path, {"demo/libdemo.so": library}), "-o", tmp_path / "split") == 0
+    split(wheel(tmp_path, {"demo/libdemo.so": library}), "-o", tmp_path / "split")
     (device, host) = sorted((tmp_path / "split").iterdir())
     assert device.name.startswith("amd_demo_device_gfx9-")
     metadata = Metadata.from_email(read_members(host)["demo-1.0.dist-info/METADATA"])
     assert set(metadata.provides_extra or ()) == {"device-gfx942", "device-gfx950", "device-all"}
 
 
-def refuse(path: Path, capfd: pytest.CaptureFixture[str], code: int = 13) -> str:
+def refuse(path: Path, code: int = 13) -> str:
     """Split a wheel that cannot be; return what is said. A damaged library is exit code 2."""
-    capfd.readouterr()
-    assert split(path, "-o", path.parent / "refused") == code
+    told = split(path, "-o", path.parent / "refused", code=code).err
     assert not (path.parent / "refused").exists()
-    return capfd.readouterr().err
+    return told
 
 
-def test_what_cannot_be_split_is_refused_by_name(
-    world: World, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_what_cannot_be_split_is_refused_by_name(world: World, tmp_path: Path) -> None:
     host, devices = split_torch(world, tmp_path)
-    assert "split already" in refuse(host, capfd)
-    assert "split already" in refuse(devices["gfx942"], capfd)
+    assert "split already" in refuse(host)
+    assert "split already" in refuse(devices["gfx942"])
     variant = shutil.copy(tmp_path / "fat" / host.name, tmp_path / host.name.replace(".whl", "-rocm7.whl"))
-    assert "wheel retag --label ''" in refuse(variant, capfd)
+    assert "wheel retag --label ''" in refuse(variant)
     library = world.torch.members[HIP]
 
     def make(files: Mapping[str, bytes]) -> Path:
         return wheel(tmp_path, {"demo/__init__.py": b"", **files})
 
-    assert "no device code" in refuse(make({}), capfd)
-    assert "libx.so" in refuse(make({"demo/libx.so": library[: len(library) // 2]}), capfd, 2)
+    assert "no device code" in refuse(make({}))
+    assert "libx.so" in refuse(make({"demo/libx.so": library[: len(library) // 2]}), 2)
     no_table = library[:40] + bytes(8) + library[48:]
-    assert "section" in refuse(make({"demo/libx.so": no_table}), capfd, 2)
+    assert "section" in refuse(make({"demo/libx.so": no_table}), 2)
     at = library.index(struct.pack("<II", 0x48495046, 1))
-    assert "magic" in refuse(make({"demo/libx.so": library[:at] + b"XXXX" + library[at + 4 :]}), capfd, 2)
+    assert "magic" in refuse(make({"demo/libx.so": library[:at] + b"XXXX" + library[at + 4 :]}), 2)
     damaged = library.replace(b"CCOB", b"CCOX", 1)
-    assert "bundle" in refuse(make({"demo/libx.so": damaged}), capfd, 2)
+    assert "bundle" in refuse(make({"demo/libx.so": damaged}), 2)
     spirv = [bundle(HOST, ("hip-spirv64-amd-amdhsa--amdgcnspirv", b"\x03\x02\x23\x07" + bytes(60)))]
     content = link_fat_library(tmp_path, "libdemo.so", spirv, world.stub)
-    assert "amdgcnspirv" in refuse(make({"demo/libdemo.so": content}), capfd)
+    assert "amdgcnspirv" in refuse(make({"demo/libdemo.so": content}))
 
 
 @pytest.mark.parametrize("number", [0, 1])
@@ -448,7 +440,7 @@ def test_a_damaged_wheel_is_not_joined(world: World, tmp_path: Path, number: int
     middle = largest.header_offset + largest.compress_size // 2
     for damaged in (content[: len(content) // 2], content[:middle] + b"damage" + content[middle + 6 :]):
         wheels[number].write_bytes(damaged)
-        assert join(*wheels, "-o", tmp_path / "joined") == 2
+        join(*wheels, "-o", tmp_path / "joined", code=2)
         assert not (tmp_path / "joined").exists()
 
 
@@ -479,15 +471,15 @@ def test_all_wheels_are_written_or_none(world: World, tmp_path: Path) -> None:
     foreign = tmp_path / "split" / torch.name.replace("torch", "amd_torch_device_gfx942", 1)
     foreign.parent.mkdir()
     foreign.write_bytes(b"somebody else's")
-    assert split(torch, "-o", tmp_path / "split") != 0
+    split(torch, "-o", tmp_path / "split", code=2)
     assert [path.name for path in (tmp_path / "split").iterdir()] == [foreign.name]
     host = foreign.replace(foreign.with_name(torch.name))
-    assert split(torch, "-o", tmp_path / "split") != 0
+    split(torch, "-o", tmp_path / "split", code=2)
     assert [path.name for path in (tmp_path / "split").iterdir()] == [host.name]
-    assert split(torch, "-o", tmp_path / "none", "--dry-run") == 0
+    split(torch, "-o", tmp_path / "none", "--dry-run")
     assert not (tmp_path / "none").exists()
     before = torch.read_bytes()
-    assert split(torch, "-o", tmp_path) != 0, "the host wheel would take the name of its source"
+    split(torch, "-o", tmp_path, code=2)  # the host wheel would take the name of its source
     assert torch.read_bytes() == before
     assert not list(tmp_path.glob("amd_*"))
 
@@ -495,7 +487,7 @@ def test_all_wheels_are_written_or_none(world: World, tmp_path: Path) -> None:
 def test_killed_at_any_time_it_leaves_whole_wheels_and_is_done_again(world: World, tmp_path: Path) -> None:
     """The host wheel comes last: where it is, all device wheels are."""
     torch = world.write(tmp_path)
-    assert split(torch, "-o", tmp_path / "whole") == 0
+    split(torch, "-o", tmp_path / "whole")
     whole = {path.name: path.read_bytes() for path in (tmp_path / "whole").iterdir()}
     folder = tmp_path / "split"
     argv = [sys.executable, "-m", "rocm_wheels", "wheel", "split", torch, "-o", folder]
@@ -509,20 +501,18 @@ def test_killed_at_any_time_it_leaves_whole_wheels_and_is_done_again(world: Worl
         left = {path.name: path.read_bytes() for path in folder.glob("[!.]*")}
         assert left.items() <= whole.items()
         assert torch.name not in left or left == whole
-    assert split(torch, "-o", folder) == 0
+    split(torch, "-o", folder)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == whole
 
 
-def test_companions_are_split_beside_torch(world: World, tmp_path: Path, capfd: Any) -> None:
+def test_companions_are_split_beside_torch(world: World, tmp_path: Path) -> None:
     """A library at the top of its package finds its archive beside it."""
     torch = world.write(tmp_path)
     bundles = [compress(bundle(HOST, code("gfx942", 9)), 2, "zstd")]
     library = link_fat_library(tmp_path, "_C.so", bundles, world.stub)
     draft = Draft("torchvision", "0.24.0", members={"torchvision/_C.so": library}, requires=["torch"])
     vision = draft.write(tmp_path)
-    capfd.readouterr()
-    assert split(torch, vision, "-o", tmp_path / "split", "--json") == 0
-    written = json.loads(capfd.readouterr().out)["wheels"][1]["written"]
+    written = split(torch, vision, "-o", tmp_path / "split", "--json").json["wheels"][1]["written"]
     assert list(written["devices"]) == ["gfx942"]
     paths = [Path(written["host"]), Path(written["devices"]["gfx942"])]
     assert paths[1].name.startswith("amd_torchvision_device_gfx942-0.24.0-")
@@ -659,22 +649,20 @@ FAULTS: list[tuple[str, Callable[[Members], object], bool, tuple[str, str, str]]
 ]
 
 
-def test_a_fault_of_a_set_is_named(world: World, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_fault_of_a_set_is_named(world: World, tmp_path: Path) -> None:
     """One at a time in a set that is right; what was said of that before does not count."""
     host, devices = split_torch(world, tmp_path)
-    before = verify_set(host, devices, capfd)
+    before = verify_set(host, devices)
     for key, change, as_hex, (check, severity, said) in FAULTS:
         path = devices[key] if key else host
         whole = path.read_bytes()
         rewrite(path, change, as_hex=as_hex)
-        found = [finding for finding in verify_set(host, devices, capfd) if finding not in before]
+        found = [finding for finding in verify_set(host, devices) if finding not in before]
         assert any((f["check"], f["severity"]) == (check, severity) and said in f["what"] for f in found)
         path.write_bytes(whole)
 
 
-def test_a_library_that_still_has_its_code_is_named(
-    world: World, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_library_that_still_has_its_code_is_named(world: World, tmp_path: Path) -> None:
     """As it was before, or with its records changed and its bundles left where they were."""
     host, devices = split_torch(world, tmp_path)
     for content in (
@@ -682,7 +670,7 @@ def test_a_library_that_still_has_its_code_is_named(
         keep_bundles(world.torch.members[C10], read_members(host)[C10]),
     ):
         rewrite(host, lambda members, new=content: members.update({C10: new}))  # type: ignore[misc]
-        found = verify_set(host, devices, capfd)
+        found = verify_set(host, devices)
         assert [f["where"] for f in found if f["check"] == "moved-code" and f["severity"] == "error"] == [C10]
 
 
@@ -700,10 +688,8 @@ def keep_bundles(old: bytes, new: bytes) -> bytes:
     return bytes(whole)
 
 
-def verify_set(host: Path, devices: Mapping[str, Path], capfd: pytest.CaptureFixture[str]) -> list[Any]:
+def verify_set(host: Path, devices: Mapping[str, Path]) -> list[Any]:
     """Return what `audit` finds in a host wheel with its device wheels."""
-    capfd.readouterr()
     words = ["audit", host, *devices.values(), "--rocm", "7.1.0", "--json"]
-    assert boundary.run_command(main.cli, list(map(str, words))) in (0, 14)
-    (report,) = json.loads(capfd.readouterr().out)["wheels"]
+    (report,) = call(*words, code=(0, 14)).json["wheels"]
     return list(report["findings"])
