@@ -22,38 +22,16 @@ SCRIPTS = sorted(path.name for path in BENCH.glob("bench_*.py"))
 PEER = "/therock/external-builds/pytorch"
 CHECKS = {  # those that compare with the peer's scripts: what has every line of theirs and of ours checked
     "bench_against_peer.py": ["--peer", PEER, "--check"],
-    "bench_build.py": ["--peer", PEER, "--check"],
     "bench_checkout.py": ["--peer", PEER, "--check"],
 }
 # options of git, uv, pip, cp, auditwheel, variantlib, wheel; --apart is between processes of a script
-OTHERS = frozenset(
-    {
-        "--apart",
-        "--bare",
-        "--build",
-        "--cache-dir",
-        "--no-cache",
-        "--default-index",
-        "--disable-pip-version-check",
-        "--dist-dir",
-        "--init",
-        "--inplace",
-        "--isolated",
-        "--local",
-        "--no-config",
-        "--no-deps",
-        "--no-isolation",
-        "--preview-features",
-        "--property",
-        "--pyproject-toml",
-        "--recurse-submodules",
-        "--recursive",
-        "--reflink=never",
-        "--reinstall",
-        "--trusted-host",
-        "--variant-label",
-    }
-)
+OF_OTHERS = """
+    --apart --bare --build --cache-dir --no-cache --default-index --disable-pip-version-check --dist-dir
+    --init --inplace --isolated --local --no-config --no-deps --no-isolation --preview-features --property
+    --pyproject-toml --recurse-submodules --recursive --reflink=never --reinstall --trusted-host
+    --variant-label
+"""
+OTHERS = frozenset(OF_OTHERS.split())
 
 
 def run(script: str, *words: str) -> subprocess.CompletedProcess[str]:
