@@ -13,19 +13,15 @@ from __future__ import annotations
 
 import argparse
 import os
-import resource
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
 import venv
-from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import clock
 import miniature
 from miniature import ROCM_VERSION, TARGETS
 from peer_lines import check_lines
@@ -33,31 +29,6 @@ from peer_lines import check_lines
 CLONE = Path(__file__).resolve().parents[2]
 TORCH = "repos/pytorch_torch_repo.py"
 KERNEL = "aten/src/ATen/native/cuda/Activation.cu"
-
-
-class Spent(NamedTuple):
-    """What commands took: seconds on the clock, and of a processor."""
-
-    clock: float
-    processor: float
-
-    @classmethod
-    def all_of(cls, parts: Iterable[Spent]) -> Spent:
-        clocks, processors = zip(*parts, strict=True)
-        return cls(sum(clocks), sum(processors))
-
-
-def count_processor_seconds() -> float:
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return usage.ru_utime + usage.ru_stime
-
-
-def run(argv: list[str], env: dict[str, str]) -> Spent:
-    begin, before = time.perf_counter(), count_processor_seconds()
-    ended = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
-    if ended.returncode:
-        sys.exit(f"{' '.join(argv)} failed:\n{ended.stdout[-3000:]}{ended.stderr[-3000:]}")
-    return Spent(time.perf_counter() - begin, count_processor_seconds() - before)
 
 
 def ours(folder: Path, urls: dict[str, str]) -> list[list[str]]:
@@ -83,7 +54,7 @@ def make_inputs(folder: Path, env: dict[str, str]) -> dict[str, str]:
     miniature.make_artifacts(rocm, artifacts, version=ROCM_VERSION, targets=TARGETS, env=env)
     script = str(CLONE / "build_tools/build_python_packages.py")
     words = ["--artifact-dir", str(artifacts), "--output-dir", str(folder / "rocm-packages")]
-    run([sys.executable, script, *words], env)
+    clock.run([sys.executable, script, *words], env)
     return {name: repository.url for name, repository in upstream.items()}
 
 
@@ -153,28 +124,28 @@ def main() -> None:
         }
         path = f"{folder / 'venv' / 'bin'}{os.pathsep}{env['PATH']}"
         environments = {"peer": {**env, **allow, "PATH": path}, "ours": env}
-        times: dict[str, list[list[Spent]]] = {"peer": [], "ours": []}
+        times: dict[str, list[list[clock.Spent]]] = {"peer": [], "ours": []}
         inputs = set(folder.iterdir())
         for _ in range(given.rounds):
             for made in set(folder.iterdir()) - inputs:
                 shutil.rmtree(made) if made.is_dir() else made.unlink()
             venv.create(folder / "venv", with_pip=True)
             tools = ["build", "wheel", "setuptools<82", "packaging", "cmake", "ninja", "ziglang==0.17.0"]
-            run([str(python), "-m", "pip", "install", "-q", *tools], env)
+            clock.run([str(python), "-m", "pip", "install", "-q", *tools], env)
             for side, (commands, after_edit) in list_sides(peer, python, folder, urls).items():
                 side_env = environments[side]
-                first = [run(argv, side_env) for argv in commands]
-                again = run(commands[-1], side_env)
+                first = [clock.run(argv, side_env) for argv in commands]
+                again = clock.run(commands[-1], side_env)
                 kernel = folder / ("peer" if side == "peer" else "sources") / "pytorch" / KERNEL
                 kernel.write_text(kernel.read_text() + "\n// edited\n")
-                edited = Spent.all_of(run(argv, side_env) for argv in after_edit)
-                times[side].append([Spent.all_of(first[:-1]), first[-1], again, edited])
+                edited = clock.add_up(clock.run(argv, side_env) for argv in after_edit)
+                times[side].append([clock.add_up(first[:-1]), first[-1], again, edited])
                 parts = (f"{part.clock:.2f} s ({part.processor:.2f})" for part in times[side][-1])
                 print(f"{side}: {', '.join(parts)}", flush=True)
         print(f"load average {os.getloadavg()[0]:.1f}, {os.cpu_count()} processors, {given.rounds} rounds")
         rows = ("checkout and hipify", "install ROCm and build", "build again", "one kernel edited")
         for row, what in enumerate(rows):
-            for kind in Spent._fields:
+            for kind in ("clock", "processor"):
                 theirs, mine = (
                     statistics.median(getattr(figures[row], kind) for figures in times[side])
                     for side in times

@@ -12,8 +12,9 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
+
+import clock
 
 CLONE = Path(__file__).resolve().parents[2]
 DOORS = [
@@ -24,42 +25,24 @@ DOORS = [
 ]
 
 
-def seconds(argv: list[str], env: dict[str, str]) -> float:
-    begin = time.perf_counter()
-    ended = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
-    if ended.returncode:
-        sys.exit(f"{' '.join(argv)} failed:\n{ended.stdout}{ended.stderr}")
-    return time.perf_counter() - begin
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cold", action="store_true", help="begin with an empty package cache")
     cold = parser.parse_args().cold
     with tempfile.TemporaryDirectory() as name:
-        scratch = Path(name)
-        clone = scratch / "clone"
+        scratch, clone = Path(name), Path(name) / "clone"
         subprocess.run(["git", "clone", "-q", str(CLONE), str(clone)], check=True)
         env = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "VIRTUAL_ENV", "XDG_"))}
         if cold:
-            env |= {
-                "HOME": str(scratch / "home"),
-                "UV_CACHE_DIR": str(scratch / "uv"),
-                "PIP_CACHE_DIR": str(scratch / "pip"),
-            }
+            folders = {"HOME": "home", "UV_CACHE_DIR": "uv", "PIP_CACHE_DIR": "pip"}
+            env |= {variable: str(scratch / folder) for variable, folder in folders.items()}
             (scratch / "home").mkdir()
         python = getattr(sys, "_base_executable", sys.executable)
-        demo = [
-            python,
-            str(clone / "build_tools" / "quickstart.py"),
-            "demo",
-            "--output-dir",
-            str(scratch / "demo"),
-        ]
-        print(f"demo, {'cold' if cold else 'warm'} package cache  {seconds(demo, env):6.1f} s")
-        print(f"demo, second run       {seconds(demo, env):6.2f} s")
+        demo = [python, clone / "build_tools" / "quickstart.py", "demo", "--output-dir", scratch / "demo"]
+        print(f"demo, {'cold' if cold else 'warm'} package cache  {clock.run(demo, env).clock:6.1f} s")
+        print(f"demo, second run       {clock.run(demo, env).clock:6.2f} s")
         for door in DOORS:
-            best = min(seconds([python, str(clone / door), "--help"], env) for _ in range(9))
+            best = min(clock.run([python, clone / door, "--help"], env).clock for _ in range(9))
             print(f"{door} --help  {best:.2f} s")
 
 

@@ -13,18 +13,18 @@ import argparse
 import hashlib
 import os
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
-import time
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from rocm_wheels.wheels import archive, dist_info, edit, rewrite, zip_format
+import clock
+
+from rocm_wheels.wheels import archive, edit, rewrite
 from rocm_wheels.wheels.scan import scan_wheel
 
 NAME = "bench-1.0-py3-none-any.whl"
@@ -35,12 +35,6 @@ OURS = (
     "WheelEdit(label='rocm7.2', put={{'variant.json': b'{{}}'}}))"
 )
 NO_SYNC = "import os; os.fsync = lambda number: None; "
-PYPROJECT = """
-[variant.default-priorities]
-namespace = ["bench"]
-[variant.providers.bench]
-static-properties = { version = ["1"] }
-"""
 
 
 def library(seed: int, size: int) -> bytes:
@@ -53,133 +47,65 @@ def library(seed: int, size: int) -> bytes:
 
 def make_wheel(path: Path, size: int, small: int) -> None:
     """Write a wheel of about ``size`` bytes: libraries of 64 MiB, deflated once each, and ``small`` files."""
-    info = "bench-1.0.dist-info"
-    rows, directory = [], []
-    kinds = [packed(library(seed, 64 << 20)) for seed in range(3)]
-    with open(path, "wb") as file:
-
-        def put(name: str, entry: zip_format.ZipEntry, data: bytes, digest: str) -> None:
-            entry = entry._replace(name=name, raw=name.encode())
-            directory.append((entry, file.tell()))
-            file.write(zip_format.pack_local_header(entry) + data)
-            rows.append(f"{name},{digest},{entry.size}\n")
-
-        number = 0
-        while file.tell() < size - (50 << 20):
-            put(f"bench/lib/lib{number}.so", *kinds[number % 3])
-            number += 1
-        for each in range(small):
-            text = b"# file %d\n" % each + b"def function(a, b):\n    return a + b\n" * (each % 200)
-            put(f"bench/include/part{each % 50}/header_{each}.h", *packed(text))
-        put(f"{info}/METADATA", *packed(b"Metadata-Version: 2.1\nName: bench\nVersion: 1.0\n"))
-        about = b"Wheel-Version: 1.0\nGenerator: bench\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-        put(f"{info}/WHEEL", *packed(about))
-        rows.append(f"{info}/RECORD,,\n")
-        put(f"{info}/RECORD", *packed("".join(rows).encode()))
-        place = file.tell()
-        listing = b"".join(zip_format.pack_central_entry(entry, at) for entry, at in directory)
-        file.write(listing + zip_format.pack_end_records(len(directory), len(listing), place))
+    kinds = [clock.pack(library(seed, 64 << 20)) for seed in range(3)]
+    count = -(-(size - (50 << 20)) // len(kinds[0][1]))
+    members = [(f"bench/lib/lib{number}.so", kinds[number % 3]) for number in range(count)]
+    for each in range(small):
+        text = b"# file %d\n" % each + b"def function(a, b):\n    return a + b\n" * (each % 200)
+        members.append((f"bench/include/part{each % 50}/header_{each}.h", clock.pack(text)))
+    clock.write_wheel(path, members)
 
 
-def packed(content: bytes) -> tuple[zip_format.ZipEntry, bytes, str]:
-    """A member's entry, its bytes and its digest."""
-    entry, data = zip_format.make_zip_entry("x", content, date=(46 << 9) + 33, time=0)
-    return entry, data, dist_info.encode_record_digest(hashlib.sha256(content).digest())
-
-
-def run(argv: list[str | Path], **how: Any) -> tuple[float, float, int]:
-    """Run a program; seconds, seconds of CPU and peak memory in MB."""
-    start = time.perf_counter()
-    child = subprocess.Popen(list(map(str, argv)), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, **how)
-    _, status, usage = os.wait4(child.pid, 0)
-    assert child.stderr
-    if status:
-        raise SystemExit(f"{argv}: {child.stderr.read().decode()[-2000:]}")
-    child.returncode = 0
-    spent = time.perf_counter() - start
-    return spent, usage.ru_utime + usage.ru_stime, usage.ru_maxrss // 1024
-
-
-def contestants(wheel: Path, box: Path, peers: str | None) -> Iterator[tuple[str, list[list[str | Path]]]]:
+def contestants(wheel: Path, box: Path, peers: str | None) -> Iterator[tuple[str, list[clock.Words]]]:
     """Yield each way by name, with the programs it runs; the folder ``out`` in ``box`` is empty before."""
     out = box / "out"
+    copy = ["cp", "--reflink=never", wheel, out]
 
-    def ours(more: str = "") -> list[list[str | Path]]:
+    def ours(more: str = "") -> list[clock.Words]:
         return [[sys.executable, "-c", OURS.format(more=more), wheel, out]]
 
-    yield "cp --reflink=never", [["cp", "--reflink=never", wheel, out]]
-    yield "cp, and sync of the file", [["cp", "--reflink=never", wheel, out], ["sync", out / wheel.name]]
+    yield "cp --reflink=never", [copy]
+    yield "cp, and sync of the file", [copy, ["sync", out / wheel.name]]
     yield "ours, without fsync", ours(NO_SYNC)
     yield "ours", ours()
-    yield (
-        "rocm-wheels wheel retag",
-        [
-            [
-                sys.executable,
-                "-m",
-                "rocm_wheels",
-                "wheel",
-                "retag",
-                wheel,
-                "--local-version",
-                "rocm7.2",
-                "--output-dir",
-                out,
-            ]
-        ],
-    )
+    retag = ["wheel", "retag", wheel, "--local-version", "rocm7.2", "--output-dir", out]
+    yield "rocm-wheels wheel retag", [[sys.executable, "-m", "rocm_wheels", *retag]]
     if peers:
-        (box / "pyproject.toml").write_text(PYPROJECT)
+        (box / "pyproject.toml").write_text(clock.VARIANT_PYPROJECT)
         tool = Path(peers).parent
-        yield "variantlib make-variant", [
-            [tool / "variantlib", "make-variant", "-f", wheel, "-o", out, "--no-isolation",
-             "--pyproject-toml", box / "pyproject.toml",
-             "--property", "bench :: version :: 1", "--variant-label", "bench1"]
-        ]  # fmt: skip
-        yield (
-            "wheel tags",
-            [
-                ["cp", "--reflink=never", wheel, out],
-                [tool / "wheel", "tags", "--build", "1", out / wheel.name],
-            ],
-        )
-        yield (
-            "wheel unpack, wheel pack",
-            [
-                [tool / "wheel", "unpack", "-d", out / "tree", wheel],
-                [tool / "wheel", "pack", "-d", out, out / "tree" / "-".join(wheel.name.split("-")[:2])],
-            ],
-        )
+        words = ["make-variant", "-f", wheel, "-o", out, "--no-isolation", "--variant-label", "bench1"]
+        words += ["--pyproject-toml", box / "pyproject.toml", "--property", "bench :: version :: 1"]
+        yield "variantlib make-variant", [[tool / "variantlib", *words]]
+        tags = [tool / "wheel", "tags", "--build", "1", out / wheel.name]
+        yield "wheel tags", [copy, tags]
+        tree = out / "tree" / "-".join(wheel.name.split("-")[:2])
+        unpack = [tool / "wheel", "unpack", "-d", out / "tree", wheel]
+        yield "wheel unpack, wheel pack", [unpack, [tool / "wheel", "pack", "-d", out, tree]]
 
 
 def measure(wheel: Path, box: Path, peers: str | None, runs: int) -> None:
     """Print a line for each way."""
     ways = dict(contestants(wheel, box, peers))
-    times: dict[str, list[float]] = {name: [] for name in ways}
-    cpu: dict[str, list[float]] = {name: [] for name in ways}
-    peak = dict.fromkeys(ways, 0)
-    for turn in range(runs):
+    spent: dict[str, list[clock.Spent]] = {name: [] for name in ways}
+    base = spent["cp --reflink=never"]
+    for _ in range(runs):
         for name, programs in ways.items():
-            if turn and statistics.median(times[name]) > 15 * statistics.median(times["cp --reflink=never"]):
+            its = spent[name]
+            if its and clock.find_medians(its).clock > 15 * clock.find_medians(base).clock:
                 continue  # once is enough for what takes that long
-            shutil.rmtree(box / "out", ignore_errors=True)
-            (box / "out").mkdir()
+            clock.renew(box / "out")
             os.sync()
-            spent = [run([*argv]) for argv in programs]
-            times[name].append(sum(seconds for seconds, _, _ in spent))
-            cpu[name].append(sum(seconds for _, seconds, _ in spent))
-            peak[name] = max(peak[name], *(memory for _, _, memory in spent))
-    shutil.rmtree(box / "out", ignore_errors=True)
-    base = times["cp --reflink=never"]
+            its.append(clock.add_up(map(clock.run, programs)))
+    shutil.rmtree(box / "out")
     load = os.getloadavg()[1]
     print(f"{wheel.name}: {wheel.stat().st_size / 1e6:.0f} MB, medians of {runs}, load {load:.1f}")
     print(f"  {'':26} seconds   of cp     best   of cp      CPU  memory")
-    for name, values in times.items():
-        median, best = statistics.median(values), min(values)
-        ratios = median / statistics.median(base), best / min(base)
-        line = f"  {name:26} {median:7.2f} {ratios[0]:7.2f}  {best:7.2f} {ratios[1]:7.2f}  "
-        print(f"{line}{statistics.median(cpu[name]):7.2f}  {peak[name]:4} MB")
-    sys.stdout.flush()
+    of_cp = clock.find_medians(base).clock, min(base).clock
+    for name, several in spent.items():
+        median, best = clock.find_medians(several), min(several).clock
+        line = f"  {name:26} {median.clock:7.2f} {median.clock / of_cp[0]:7.2f}"
+        line = f"{line}  {best:7.2f} {best / of_cp[1]:7.2f}  "
+        print(f"{line}{median.processor:7.2f}  {max(each.memory for each in several):4.0f} MB", flush=True)
 
 
 def count(wheel: Path, box: Path) -> None:
