@@ -19,18 +19,16 @@ from __future__ import annotations
 
 import argparse
 import os
-import resource
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
+import clock
 from peer_lines import check_lines
 
 CLONE = Path(__file__).resolve().parents[2]
@@ -173,15 +171,9 @@ def git(env: dict[str, str], where: Path, *arguments: str) -> str:
     return done.stdout.strip()
 
 
-def run(commands: list[list[str]], env: dict[str, str], folder: Path) -> tuple[float, float]:
-    """Run commands; return the seconds that passed, and those of processors."""
-    begin, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
-    for argv in commands:
-        ended = subprocess.run(argv, cwd=folder, env=env, capture_output=True, text=True, check=False)
-        if ended.returncode:
-            sys.exit(f"{' '.join(argv)} failed:\n{ended.stdout[-3000:]}{ended.stderr[-3000:]}")
-    seconds, after = time.perf_counter() - begin, resource.getrusage(resource.RUSAGE_CHILDREN)
-    return seconds, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+def run(commands: list[list[str]], env: dict[str, str], folder: Path) -> clock.Spent:
+    """Run commands one after the other."""
+    return clock.add_up(clock.run(argv, env, folder) for argv in commands)
 
 
 def rows(url: str, peer: Path | None) -> list[tuple[str, int, list[list[str]]]]:
@@ -226,7 +218,7 @@ def list_firsts(url: str, folder: str) -> dict[str, list[list[str]]]:
 
 def measure_firsts(url: str, env: dict[str, str], folder: Path, rounds: int) -> None:
     """Make trees by turns, which go again."""
-    measured: dict[str, list[tuple[float, float]]] = {}
+    measured: dict[str, list[clock.Spent]] = {}
     for number in range(rounds):
         for what, commands in list_firsts(url, f"turn-{number}").items():
             measured.setdefault(what, []).append(run(commands, env, folder))
@@ -253,7 +245,7 @@ def list_moves(url: str, ref: str) -> dict[str, list[list[str]]]:
 
 def measure_moves(url: str, env: dict[str, str], folder: Path, rounds: int) -> None:
     """Go to next and back by turns; print medians, and ratios of processor time to both rows of git."""
-    measured: dict[str, list[tuple[float, float]]] = {}
+    measured: dict[str, list[clock.Spent]] = {}
     for number in range(2 * rounds + 2):
         for what, commands in list_moves(url, ("next", "main")[number % 2]).items():
             timing = run(commands, env, folder)
@@ -270,7 +262,7 @@ def measure_hipify(sources: Path, env: dict[str, str], folder: Path, rounds: int
         git(env, folder / "pytorch", *words)
     script = [[sys.executable, "tools/amd_build/build_amd.py"]]
     ours = [MAKE_HIPIFIED]
-    measured: dict[str, list[tuple[float, float]]] = {}
+    measured: dict[str, list[clock.Spent]] = {}
     for _ in range(rounds):
         for what, commands in (("git clone, build_amd.py alone", script), ("hipify", ours)):
             git(env, folder, "clone", "-q", "pytorch", "translated")
@@ -279,19 +271,16 @@ def measure_hipify(sources: Path, env: dict[str, str], folder: Path, rounds: int
     print_turns(measured)
 
 
-def print_turns(measured: dict[str, list[tuple[float, float]]]) -> None:
-    least = {what: min(processor for _, processor in timings) for what, timings in measured.items()}
-    for what, timings in measured.items():
-        median = statistics.median(seconds for seconds, _ in timings)
-        processor = statistics.median(processor for _, processor in timings)
-        others = [other for other in measured if other.startswith("git ")]
-        ratios = [f"{least[what] / least[other]:5.2f}" for other in others]
-        ratios[:0] = [
-            f"{median / statistics.median(s for s, _ in measured[other]):5.2f}," for other in others
-        ]
+def print_turns(measured: dict[str, list[clock.Spent]]) -> None:
+    least = {what: min(spent.processor for spent in several) for what, several in measured.items()}
+    medians = {what: clock.find_medians(several) for what, several in measured.items()}
+    others = [what for what in measured if what.startswith("git ")]
+    for what, median in medians.items():
+        ratios = [f"{median.clock / medians[other].clock:5.2f}," for other in others]
+        ratios += [f"{least[what] / least[other]:5.2f}" for other in others]
         print(
-            f"{what:38} {median:7.2f} s; of processor {processor:6.3f} s, at least {least[what]:6.3f} s; "
-            f"ratios {' '.join(ratios)}",
+            f"{what:38} {median.clock:7.2f} s; of processor {median.processor:6.3f} s, "
+            f"at least {least[what]:6.3f} s; ratios {' '.join(ratios)}",
             flush=True,
         )
 
@@ -324,17 +313,14 @@ def main() -> None:
         shape = Shape(given.files, given.submodules, given.nested, given.each)
         url = make_upstream(folder / "upstream", shape, env)
         print(f"{shape.files} files and {shape.submodules} submodules of {shape.each}")
-        git_seconds = git_processor = 0.0
+        base = clock.Spent(0, 0, 0)
         for what, often, commands in rows(url, given.peer and given.peer.resolve()):
             if given.turns_only and what not in MOVED:
                 continue
-            timings = [run(commands, env, folder / "work") for _ in range(often)]
-            seconds, processor = (statistics.median(values) for values in zip(*timings, strict=True))
-            if what.startswith("git "):
-                git_seconds, git_processor = seconds, processor
-            ratios = (seconds / git_seconds, processor / git_processor)
-            line = f"{what:36} {seconds:7.2f} s {ratios[0]:5.2f}; of processor {processor:6.3f} s"
-            print(f"{line} {ratios[1]:5.2f}", flush=True)
+            median = clock.find_medians(run(commands, env, folder / "work") for _ in range(often))
+            base = median if what.startswith("git ") else base
+            line = f"{what:36} {median.clock:7.2f} s {median.clock / base.clock:5.2f}; of processor "
+            print(f"{line}{median.processor:6.3f} s {median.processor / base.processor:5.2f}", flush=True)
         measure_firsts(url, env, folder / "work", given.rounds)
         measure_moves(url, env, folder / "work", given.rounds)
         if given.pytorch is not None:

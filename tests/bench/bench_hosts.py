@@ -15,9 +15,6 @@ import argparse
 import json
 import os
 import re
-import resource
-import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -25,6 +22,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "worlds"))
+import clock
 import host_answers
 from host_files import large_library, variant_index, variants
 from host_install import install
@@ -216,15 +214,8 @@ def measure_cpu(world: World, words: list[str], runs: int) -> float:
     """Return the median of the seconds of CPU that a command takes, after one that writes its bytecode."""
     env = {name: text for name, text in world.env.items() if name != "PYTHONDONTWRITEBYTECODE"}
     env["PYTHONPYCACHEPREFIX"] = str(world.folder / "bytecode")
-    seconds = []
-    for _ in range(runs + 1):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        done = subprocess.run(words, env=env, capture_output=True, check=False)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        if done.returncode not in (0, 17):
-            raise SystemExit(f"{words}: {done.stderr.decode()[-1500:]}")
-        seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    return statistics.median(seconds[1:])
+    _, *spent = (clock.run(words, env, codes=(0, 17)) for _ in range(runs + 1))
+    return clock.find_medians(spent).processor
 
 
 PARTS: Mapping[str, Callable[[World, bool], None]] = {

@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import argparse
 import os
-import resource
 import shutil
-import statistics
-import subprocess
 import sys
 import tempfile
-import time
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "worlds"))
+import clock
 from pythons import pypi, rocm_index, served_index
 from uv import find_uv_bin
 
@@ -43,17 +41,6 @@ def install_alone(index: str, rest: str, packages: list[str], folder: Path) -> l
     ]
 
 
-def measure(commands: list[list[str]], env: dict[str, str]) -> tuple[float, float]:
-    """Return the seconds of commands, and those of processors."""
-    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    for words in commands:
-        done = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise SystemExit(f"{words}: {done.stderr[-1500:]}")
-    spent, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
-    return spent, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=9)
@@ -69,27 +56,22 @@ def main() -> None:
             rest = stack.enter_context(served_index(folder / "pypi", pypi(folder / "rest"))).url
         env = {name: text for name, text in os.environ.items() if not name.startswith(("PIP_", "UV_"))}
         env |= {"UV_CACHE_DIR": str(folder / "uv-cache"), "XDG_CACHE_HOME": str(folder / "cache")}
-        env |= {
-            "UV_DEFAULT_INDEX": rest,
-            "NO_PROXY": "127.0.0.1",
-            "no_proxy": "127.0.0.1",
-            "PIP_CONFIG_FILE": os.devnull,
-        }
+        env |= {"UV_DEFAULT_INDEX": rest, "PIP_CONFIG_FILE": os.devnull}
+        env |= dict.fromkeys(("NO_PROXY", "no_proxy"), "127.0.0.1")
         ours = [sys.executable, "-m", "rocm_wheels", "install", *packages, "--venv", str(folder / "ours")]
         ours += ["--python", sys.executable, "--index", index, "--gfx", "gfx942"]
         commands = {"ours": [ours], "uv": install_alone(index, rest, packages, folder)}
-        spent: dict[str, list[tuple[float, float]]] = {"ours": [], "uv": []}
-        for number in range(given.runs + 1):
-            for name, lines in commands.items():
-                shutil.rmtree(folder / name, ignore_errors=True)
-                seconds = measure(lines, env)
-                spent[name] += [seconds] if number else []  # the first one warms up
-        for name, times in spent.items():
-            walls, processors = zip(*times, strict=True)
-            print(
-                f"{name:5} {statistics.median(walls):.2f} s (least {min(walls):.2f}),"
-                f" of processors {statistics.median(processors):.2f} s"
-            )
+
+        def go(name: str) -> clock.Spent:
+            shutil.rmtree(folder / name, ignore_errors=True)
+            return clock.add_up(clock.run(words, env) for words in commands[name])
+
+        ways = {name: partial(go, name) for name in commands}
+        clock.take_turns(ways, 1)  # warms up
+        for name, several in clock.take_turns(ways, given.runs).items():
+            median = clock.find_medians(several)
+            print(f"{name:5} {median.clock:.2f} s (least {min(several).clock:.2f}),", end=" ")
+            print(f"of processors {median.processor:.2f} s")
 
 
 if __name__ == "__main__":

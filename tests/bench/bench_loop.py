@@ -12,18 +12,17 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import clock
 import miniature
 
 TARGETS = ("gfx942", "gfx1100")
@@ -32,36 +31,18 @@ PYTHON_FILE = "torch/cuda/__init__.py"
 RUN = (sys.executable, "-m", "rocm_wheels")
 
 
-@dataclass
-class Clock:
-    """Wall and processor seconds of commands, by step and by whose they are."""
-
-    figures: dict[tuple[str, str], list[tuple[float, float]]] = field(default_factory=dict)
-
-    def run(self, step: str, who: str, commands: Sequence[Callable[[], None]]) -> None:
-        before, begin = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-        for command in commands:
-            command()
-        wall, after = time.perf_counter() - begin, resource.getrusage(resource.RUSAGE_CHILDREN)
-        cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-        self.figures.setdefault((step, who), []).append((wall, cpu))
-
-    def print_table(self) -> None:
-        print("| step | by hand, wall | `dev`, wall | by hand, processor | `dev`, processor | ratio |")
-        print("| --- | --- | --- | --- | --- | --- |")
-        for step in dict.fromkeys(step for step, _ in self.figures):
-            hand, ours = (self.figures[step, who] for who in ("hand", "dev"))
-            walls = [statistics.median(wall for wall, _ in runs) for runs in (hand, ours)]
-            cpus = [statistics.median(cpu for _, cpu in runs) for runs in (hand, ours)]
-            ratios = f"{walls[1] / walls[0]:.2f} wall, {cpus[1] / cpus[0]:.2f} processor"
-            cells = (f"{seconds:.2f} s" for seconds in (*walls, *cpus))
-            print(f"| {step} | {' | '.join(cells)} | {ratios} |")
+Figures = dict[tuple[str, str], list[clock.Spent]]
 
 
-def call(words: Sequence[str | Path], cwd: Path, env: Mapping[str, str]) -> None:
-    ended = subprocess.run(words, cwd=cwd, env=env, capture_output=True, text=True, check=False)
-    if ended.returncode:
-        raise SystemExit(f"{words} failed:\n{ended.stdout[-3000:]}{ended.stderr[-3000:]}")
+def print_table(figures: Figures) -> None:
+    """Print a row for each step: the medians of both, and their ratios."""
+    print("| step | by hand, wall | `dev`, wall | by hand, processor | `dev`, processor | ratio |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    for step in dict.fromkeys(step for step, _ in figures):
+        hand, ours = (clock.find_medians(figures[step, who]) for who in ("hand", "dev"))
+        ratios = f"{ours.clock / hand.clock:.2f} wall, {ours.processor / hand.processor:.2f} processor"
+        seconds = (hand.clock, ours.clock, hand.processor, ours.processor)
+        print(f"| {step} | {' | '.join(f'{each:.2f} s' for each in seconds)} | {ratios} |")
 
 
 @dataclass(frozen=True)
@@ -76,25 +57,25 @@ class Loop:
         with (self.tree / path).open("a", encoding="utf-8") as file:
             file.write(text)
 
-    def switch(self, branch: str) -> None:
-        call(["git", "checkout", "-q", branch], self.tree, self.env)
+    def switch(self, branch: str) -> clock.Spent:
+        return clock.run(["git", "checkout", "-q", branch], self.env, self.tree)
 
-    def develop(self, *more: str) -> None:
-        call([*self.words, *more], self.tree.parent, self.env)
+    def develop(self, *more: str) -> clock.Spent:
+        return clock.run([*self.words, *more], self.env, self.tree.parent)
 
-    def develop_anew(self) -> None:
+    def develop_anew(self) -> clock.Spent:
         shutil.rmtree(self.tree / "build", ignore_errors=True)
-        self.develop()
+        return self.develop()
 
-    def hipify(self) -> None:
-        call(["python", "tools/amd_build/build_amd.py"], self.tree, self.env)
+    def hipify(self) -> clock.Spent:
+        return clock.run(["python", "tools/amd_build/build_amd.py"], self.env, self.tree)
 
-    def compile(self) -> None:
-        call(["ninja", "-C", "build", "install"], self.tree, self.env)
+    def compile(self) -> clock.Spent:
+        return clock.run(["ninja", "-C", "build", "install"], self.env, self.tree)
 
-    def configure(self, **variables: str) -> None:
+    def configure(self, **variables: str) -> clock.Spent:
         env = {**self.env, **variables}
-        call(["python", "setup.py", "build_ext", "--inplace"], self.tree, env)
+        return clock.run(["python", "setup.py", "build_ext", "--inplace"], env, self.tree)
 
 
 def make_loops(folder: Path) -> tuple[Loop, Loop]:
@@ -107,22 +88,14 @@ def make_loops(folder: Path) -> tuple[Loop, Loop]:
     torch = miniature.make_repositories(home, folder / "upstream", hipify=hipify, env=env)["pytorch"]
     miniature.make_artifacts(home / "rocm", folder / "artifacts", version="7.1.0", targets=TARGETS, env=env)
     packages = ("--artifact-dir", folder / "artifacts", "--output-dir", folder / "packages")
-    call([*RUN, "rocm", "packages", *packages], folder, env)
+    clock.run([*RUN, "rocm", "packages", *packages], env, folder)
     for name in ("dev", "hand"):
         origin = ("--origin", torch.url, "--ref", torch.branch, "--source-dir", folder / name)
-        call([*RUN, "checkout", "pytorch", *origin, "--no-commit-hipify"], folder, env)
+        clock.run([*RUN, "checkout", "pytorch", *origin, "--no-commit-hipify"], env, folder)
     words = (
-        *(
-            *RUN,
-            "dev",
-            "pytorch",
-            "--source-dir",
-            folder / "dev",
-            "--gfx",
-            ",".join(TARGETS),
-            "--install-rocm",
-        ),
-        *("--find-links", folder / "packages" / "dist", "--rocm-extras", "device-gfx942,device-gfx1100"),
+        *(*RUN, "dev", "pytorch", "--source-dir", folder / "dev", "--gfx", ",".join(TARGETS)),
+        *("--install-rocm", "--find-links", folder / "packages" / "dist"),
+        *("--rocm-extras", "device-gfx942,device-gfx1100"),
     )
     ours = Loop(folder / "dev" / "pytorch", env, words)
     ours.develop()
@@ -135,40 +108,37 @@ def make_loops(folder: Path) -> tuple[Loop, Loop]:
     hand = Loop(folder / "hand" / "pytorch", {**env, **variables})
     shutil.copy(ours.tree / "torch/_rocm_init.py", hand.tree / "torch")
     for loop in (ours, hand):
-        call(["git", "checkout", "-q", "-b", "one"], loop.tree, env)
-        call(["git", "checkout", "-q", "-b", "other"], loop.tree, env)
+        clock.run(["git", "checkout", "-q", "-b", "one"], env, loop.tree)
+        clock.run(["git", "checkout", "-q", "-b", "other"], env, loop.tree)
         loop.edit("aten/src/ATen/native/cuda/Reduce.cu", "// other\n")
         identity = ("-c", "user.name=A", "-c", "user.email=a@example.org")
-        call(["git", *identity, "commit", "-qm", "other", "aten"], loop.tree, env)
+        clock.run(["git", *identity, "commit", "-qm", "other", "aten"], env, loop.tree)
         loop.switch("one")
     hand.configure()
     return ours, hand
 
 
-def run_steps(clock: Clock, ours: Loop, hand: Loop, repeat: int) -> None:
-    def first() -> None:
-        shutil.rmtree(hand.tree / "build")
-        clock.run("first build", "hand", [hand.hipify, hand.configure])
-        clock.run("first build", "dev", [ours.develop_anew])
+def run_steps(ours: Loop, hand: Loop, repeat: int) -> Figures:
+    """Go all steps; return what each took, by its name and by whose it is."""
+    figures: Figures = {}
 
-    def turn(step: str, change: Callable[[Loop], None]) -> None:
+    def note(step: str, who: str, *commands: Callable[[], clock.Spent]) -> None:
+        figures.setdefault((step, who), []).append(clock.add_up(command() for command in commands))
+
+    def turn(step: str, change: Callable[[Loop], object]) -> None:
         change(hand)
-        clock.run(step, "hand", [hand.hipify, hand.compile])
+        note(step, "hand", hand.hipify, hand.compile)
         change(ours)
-        clock.run(step, "dev", [ours.develop])
+        note(step, "dev", ours.develop)
 
     def settle() -> None:
         """Bring both up to date, so that each step begins with what it changes alone."""
         for command in (hand.hipify, hand.compile, ours.develop, ours.develop):
             command()
 
-    def debug_and_back() -> None:
-        clock.run("debug and back", "hand", [lambda: hand.configure(DEBUG="1"), hand.configure])
-        clock.run(
-            "debug and back", "dev", [lambda: ours.develop("--set-env", "pytorch:DEBUG=1"), ours.develop]
-        )
-
-    first()
+    shutil.rmtree(hand.tree / "build")
+    note("first build", "hand", hand.hipify, hand.configure)
+    note("first build", "dev", ours.develop_anew)
     settle()
     for number in range(repeat):
         turn("nothing changed", lambda loop: None)
@@ -177,22 +147,24 @@ def run_steps(clock: Clock, ours: Loop, hand: Loop, repeat: int) -> None:
         turn("another branch, one kernel differs", lambda loop: loop.switch("other"))
         turn("and back", lambda loop: loop.switch("one"))
         settle()
-    ours.develop("--set-env", "pytorch:DEBUG=1")
+    debug = partial(ours.develop, "--set-env", "pytorch:DEBUG=1")
+    debug()
     ours.develop()
     for _ in range(max(1, repeat // 2)):
-        debug_and_back()
+        note("debug and back", "hand", partial(hand.configure, DEBUG="1"), hand.configure)
+        note("debug and back", "dev", debug, ours.develop)
+    return figures
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeat", type=int, default=5)
     repeat = parser.parse_args().repeat
-    clock = Clock()
     with tempfile.TemporaryDirectory(prefix="loop-") as name:
         ours, hand = make_loops(Path(name))
-        run_steps(clock, ours, hand, repeat)
+        figures = run_steps(ours, hand, repeat)
     print(f"load average {os.getloadavg()[0]:.1f}, {os.cpu_count()} processors, {repeat} runs each")
-    clock.print_table()
+    print_table(figures)
 
 
 if __name__ == "__main__":

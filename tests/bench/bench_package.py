@@ -13,16 +13,15 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
-import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
-import time
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
+import clock
 from isal import isal_zlib
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "worlds"))
@@ -35,12 +34,6 @@ from rocm_wheels.device_code.bundles import BundlePlace, locate_bundles
 TARGETS = ("gfx906", "gfx90a", "gfx942", "gfx1100")
 KEPT = "gfx942,gfx1100"
 BUNDLE = 16 << 20  # of plain code
-PYPROJECT = """
-[variant.default-priorities]
-namespace = ["bench"]
-[variant.providers.bench]
-static-properties = { version = ["1"] }
-"""
 INIT = 'import rocm_sdk\nrocm_sdk.initialize_process(preload_shortnames=["rocblas"])\n'
 
 
@@ -87,17 +80,6 @@ def deflate(path: Path) -> Path:
 def run(*words: str | Path) -> list[str]:
     """Return a command of ours."""
     return [sys.executable, "-m", "rocm_wheels", "-q", *map(str, words)]
-
-
-def measure(words: list[str]) -> tuple[float, float, float]:
-    """Run a program; return its seconds, those of its processor time, and its peak memory in MB."""
-    begun = time.monotonic()
-    child = subprocess.Popen(words, stdout=subprocess.DEVNULL)
-    _, status, usage = os.wait4(child.pid, 0)
-    child.returncode = os.waitstatus_to_exitcode(status)
-    if child.returncode:
-        raise SystemExit(f"{' '.join(words)}: exit code {child.returncode}")
-    return time.monotonic() - begun, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
 
 
 def pack_library(path: Path, name: str) -> None:
@@ -174,7 +156,7 @@ def list_ways(folder: Path, peers: Path | None) -> dict[str, list[str]]:
     }
     if peers is not None:
         project = folder / "pyproject.toml"
-        project.write_text(PYPROJECT)
+        project.write_text(clock.VARIANT_PYPROJECT)
         ways["auditwheel show"] = [str(peers.parent / "auditwheel"), "show", str(torch)]
         ways["variantlib make-variant"] = [
             *(str(peers.parent / "variantlib"), "make-variant", "-f", str(torch), "-o", str(out)),
@@ -188,20 +170,15 @@ def compare(folder: Path, runs: int, peers: Path | None) -> None:
     """Print the medians of alternated runs, and the ratio of processor time to ``cp`` and sync."""
     (sdk,) = (folder / "links").iterdir()
     (torch,) = (folder / "torch").iterdir()
-    measure(run("wheel", "prune", sdk, "--gfx", KEPT, "-o", folder / "thin"))
-    measure(run("wheel", "split", torch, "-o", folder / "parts"))
+    clock.run(run("wheel", "prune", sdk, "--gfx", KEPT, "-o", folder / "thin"))
+    clock.run(run("wheel", "split", torch, "-o", folder / "parts"))
     for kind in ("torch", "links", "thin"):
         (wheel,) = (folder / kind).iterdir()
         print(f"{kind}: {wheel.stat().st_size >> 20} MB")
-    ways = list_ways(folder, peers)
-    rows: dict[str, list[tuple[float, float, float]]] = {name: [] for name in ways}
-    for _ in range(runs):
-        for name, words in ways.items():
-            shutil.rmtree(folder / "out", ignore_errors=True)
-            (folder / "out").mkdir()
-            rows[name].append(measure(words))
-    for name, figures in rows.items():
-        seconds, processor, memory = (statistics.median(column) for column in zip(*figures, strict=True))
+    ways = {name: partial(clock.run, words) for name, words in list_ways(folder, peers).items()}
+    spent = clock.take_turns(ways, runs, partial(clock.renew, folder / "out"))
+    for name, several in spent.items():
+        seconds, processor, memory = clock.find_medians(several)
         print(f"{name:28} {seconds:7.2f} s {processor:7.2f} s of processor time {memory:5.0f} MB")
 
 

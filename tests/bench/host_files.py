@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from bench_rewrite import packed
+import clock
 from binaries import bundle, compress, elf, hip
 from servers import Shelf
 
 from rocm_wheels.core import files
 from rocm_wheels.variants.document import SCHEMA
-from rocm_wheels.wheels import zip_format
 
 _PIECE = 1 << 20
 PYTHONS = range(10, 14)
@@ -68,37 +67,18 @@ def large_wheel(folder: Path, megabytes: int) -> Path:
     """Write a torch of bytes that do not compress, deflated as published wheels are, on a page of its own."""
     project = folder / "torch"
     project.mkdir(parents=True)
-    tag = f"py3-none-{SYSTEM}"
-    path = project / f"torch-{VERSION}-{tag}.whl"
-    info = f"torch-{VERSION}.dist-info"
-    rows, directory = [], []
-    noise = packed(os.urandom(20 << 20))
-    with open(path, "wb") as file:
-
-        def put(name: str, made: Any) -> None:
-            entry, data, digest = made
-            entry = entry._replace(name=name, raw=name.encode())
-            directory.append((entry, file.tell()))
-            file.write(zip_format.pack_local_header(entry) + data)
-            rows.append(f"{name},{digest},{entry.size}\n")
-
-        for number in range(max(1, megabytes * 1_000_000 // len(noise[1]))):
-            put(f"torch/lib/libpart{number}.so", noise)
-        put("torch/lib/libtorch_hip.so", packed(elf({".hip_fatbin": bundle(hip("gfx942"))})))
-        put("torch/__init__.py", packed(b""))
-        put(
-            "torch/version.py",
-            packed(f"__version__ = '{VERSION}'\nhip = '7.2.26015'\ncuda = None\n".encode()),
-        )
-        about = f"Metadata-Version: 2.1\nName: torch\nVersion: {VERSION}\n"
-        put(f"{info}/METADATA", packed(about.encode()))
-        kind = f"Wheel-Version: 1.0\nGenerator: bench\nRoot-Is-Purelib: false\nTag: {tag}\n"
-        put(f"{info}/WHEEL", packed(kind.encode()))
-        rows.append(f"{info}/RECORD,,\n")
-        put(f"{info}/RECORD", packed("".join(rows).encode()))
-        place = file.tell()
-        listing = b"".join(zip_format.pack_central_entry(entry, at) for entry, at in directory)
-        file.write(listing + zip_format.pack_end_records(len(directory), len(listing), place))
+    path = project / f"torch-{VERSION}-py3-none-{SYSTEM}.whl"
+    noise = clock.pack(os.urandom(20 << 20))
+    count = max(1, megabytes * 1_000_000 // len(noise[1]))
+    about = f"__version__ = '{VERSION}'\nhip = '7.2.26015'\ncuda = None\n"
+    small = {
+        "lib/libtorch_hip.so": elf({".hip_fatbin": bundle(hip("gfx942"))}),
+        "__init__.py": b"",
+        "version.py": about.encode(),
+    }
+    members = [(f"torch/lib/libpart{number}.so", noise) for number in range(count)]
+    members += [(f"torch/{name}", clock.pack(content)) for name, content in small.items()]
+    clock.write_wheel(path, members)
     digest = files.hash_file(path)
     link = path.name.replace("+", "%2B")
     page = f'<!DOCTYPE html>\n<a href="{link}#sha256={digest}">{path.name}</a>\n'

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import clock
 from host_files import CountingServer, counting, large_wheel
 from host_world import World, say
 from uv import find_uv_bin
@@ -77,7 +78,10 @@ def install(world: World, quick: bool) -> None:
     tools = ("ours", "uv", "pip")
     with counting(world.folder / "large") as server:
         installing = Installing(world, server, wheel)
-        print(f"{installing.size / 1e6:.0f} MB, cp {copied(wheel):.2f} s, sha256 {digested(wheel):.2f} s")
+        copied = clock.run(["cp", "--reflink=never", wheel, wheel.parent / "copy"]).clock
+        (wheel.parent / "copy").unlink()
+        digested = clock.run(["sha256sum", wheel]).clock
+        print(f"{installing.size / 1e6:.0f} MB, cp {copied:.2f} s, sha256 {digested:.2f} s")
         for what in ("cold", "warm", "killed at 50 %, then again"):
             found = {}
             for tool in tools:
@@ -90,19 +94,3 @@ def install(world: World, quick: bool) -> None:
             fetched = ", ".join(f"{tool} {sent / 1e6:.0f} MB" for tool, (_, sent) in found.items())
             print(f"{'':34} fetched: {fetched}", flush=True)
     shutil.rmtree(installing.caches)
-
-
-def copied(path: Path) -> float:
-    """Return the seconds of a copy, of a file that is in memory."""
-    start = time.perf_counter()
-    subprocess.run(["cp", "--reflink=never", path, path.parent / "copy"], check=True)
-    spent = time.perf_counter() - start
-    (path.parent / "copy").unlink()
-    return spent
-
-
-def digested(path: Path) -> float:
-    """Return the seconds of sha256sum."""
-    start = time.perf_counter()
-    subprocess.run(["sha256sum", path], check=True, stdout=subprocess.DEVNULL)
-    return time.perf_counter() - start
