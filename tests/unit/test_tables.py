@@ -81,3 +81,23 @@ def test_names_that_begin_so_are_nearer_than_names_alike() -> None:
     )
     assert tables.suggest_name("bilud", ["build", "audit"]) == "; did you mean build?"
     assert tables.suggest_name("", ["build"]) == tables.suggest_name("qqq", ["build"]) == ""
+
+
+def test_sizes() -> None:
+    sizes = [0, 1023, 1024, 3_500_000, 3 << 30, 5 << 40, 5 << 50]
+    words = "0 B, 1023 B, 1.0 KiB, 3.3 MiB, 3.0 GiB, 5.0 TiB, 5120.0 TiB"
+    assert [tables.format_size(size) for size in sizes] == words.split(", ")
+    assert tables.format_size(None) == "unknown size"
+    assert tables.format_size(None, unknown="") == ""
+
+
+def test_durations() -> None:
+    seconds = [0, 0.44, 9.97, 59.4, 59.7, 125, 7200, 7380, 71 * 3600, 72 * 3600, 14.5 * 86400]
+    words = "0 s, 0.4 s, 10 s, 59 s, 1 min, 2 min 5 s, 2 h, 2 h 3 min, 71 h, 3 d, 14 d 12 h"
+    assert [tables.format_duration(each) for each in seconds] == words.split(", ")
+
+
+def test_counts() -> None:
+    counts = [tables.format_count(number, "wheel") for number in (0, 1, 2, 1234)]
+    assert counts == ["0 wheels", "1 wheel", "2 wheels", "1,234 wheels"]
+    assert tables.format_count(2, "line is", "lines are") == "2 lines are"
