@@ -33,6 +33,17 @@ def reasons(choice: candidates.WheelChoice) -> dict[str, str]:
     return {one.label or one.version: one.reason for one in choice.candidates if one.rank is None}
 
 
+def taken(choice: candidates.WheelChoice) -> tuple[str, str | None]:
+    """Return the version and the label of what is picked."""
+    assert choice.picked is not None
+    return choice.picked.version, choice.picked.label
+
+
+def choose_torch(index: Path | str, on: TargetHost, requirement: str = "torch") -> candidates.WheelChoice:
+    (choice,) = choose.choose_wheels([requirement], str(index), on, reader.IndexReader())
+    return choice
+
+
 # --- variants of today ---
 
 
@@ -53,7 +64,7 @@ def test_variants_are_ranked_for_the_machine(
     shelf.release(RELEASE)
     choice = shelf.choose(on=machine(*targets))
     assert labels(choice) == ranked
-    assert choice.picked and choice.picked.label == ranked[0]
+    assert taken(choice) == ("2.9.0", ranked[0])
     assert (choice.layout, choice.requires) == ("variants", ("torch==2.9.0",))
     assert len(choice.candidates) == len(RELEASE)
 
@@ -90,7 +101,7 @@ def test_a_newer_version_without_a_wheel_for_the_machine_is_passed_over_and_name
     shelf.release(RELEASE, "2.9.0")
     shelf.release({"rocm7.2_gfx110x": RELEASE["rocm7.2_gfx110x"]}, "2.10.0")
     choice = shelf.choose()
-    assert choice.picked and (choice.picked.version, choice.picked.label) == ("2.9.0", "rocm7.2_gfx9")
+    assert taken(choice) == ("2.9.0", "rocm7.2_gfx9")
     assert choice.notes[0].startswith("2.10.0 is newer and has nothing for this machine: torch-2.10.0-cp312")
 
 
@@ -116,7 +127,7 @@ def test_without_a_variant_that_fits_it_is_the_cpu_wheel_said_plainly(
 ) -> None:
     shelf.release({name: HOST_ROCM[name] for name in ("null", "hostrocm7.2_gfx942")})
     choice = shelf.choose(on=on)
-    assert choice.picked and choice.picked.label == label
+    assert taken(choice)[1] == label
     said = [one for one in choice.notes if "is the wheel for the CPU" in one]
     assert (note in said[0]) if note else not said
 
@@ -203,20 +214,14 @@ def test_a_label_that_the_document_does_not_list_is_not_taken(shelf: Shelf) -> N
     assert reasons(choice)["rocm7.1_gfx9"] == "the document of the variants does not list its label"
 
 
-def test_labels_without_a_wheel_are_not_taken_and_a_folder_of_wheels_will_do(tmp_path: Path) -> None:
-    shelf = Shelf(tmp_path / "index")
+def test_labels_without_a_wheel_are_not_taken_and_a_folder_of_wheels_will_do(shelf: Shelf) -> None:
     shelf.release(RELEASE)
     gone = next((shelf.root / "torch").glob("*-rocm7.2_gfx9.whl"))
     shelf.pages["torch"] = [line for line in shelf.pages["torch"] if gone.name not in line]
-    choice = shelf.choose()
-    assert choice.picked and choice.picked.label == "rocm7.0_gfx9"
-    (flat,) = choose.choose_wheels(
-        ["torch"], str(shelf.root / "torch"), machine("gfx1100"), reader.IndexReader()
-    )  # it has no pages of projects
-    assert flat.picked and flat.picked.label == "rocm7.2_gfx110x"
+    assert taken(shelf.choose())[1] == "rocm7.0_gfx9"
     page = (shelf.root / "torch" / "index.html").as_uri()
-    (same,) = choose.choose_wheels(["torch"], page, machine("gfx1100"), reader.IndexReader())
-    assert same.picked and same.picked.name == flat.picked.name
+    for index in (shelf.root / "torch", page):  # they have no pages of projects
+        assert taken(choose_torch(index, machine("gfx1100")))[1] == "rocm7.2_gfx110x"
 
 
 # --- documents of 2025 ---
@@ -280,7 +285,7 @@ def test_a_build_for_another_vendor_never_wins(
     for one in ("2.8.0+devrocm7.0", "2.9.0+rocm7.1.0", "2.10.0+cu128", "2.10.0+cpu"):
         shelf.wheel(one)
     choice = shelf.choose(requirement, on=on)
-    assert choice.picked and choice.picked.version == version
+    assert taken(choice)[0] == version
     if version.endswith("+cpu"):
         assert "is the wheel for the CPU" in choice.notes[0]
 
@@ -288,26 +293,22 @@ def test_a_build_for_another_vendor_never_wins(
 def test_a_build_of_the_same_version_is_neither_older_nor_newer(shelf: Shelf) -> None:
     for version in ("2.8.0+cpu", "2.9.1+cpu", "2.9.1+rocm7.2", "2.9.1+cu128", "2.9.1+rocm7.10"):
         shelf.wheel(version)
-    choice = shelf.choose(on=machine("gfx942"))
-    reasons = {entry.version: entry.reason for entry in choice.candidates}
-    assert choice.picked and choice.picked.version == "2.9.1+rocm7.10"
-    assert reasons["2.9.1+cpu"] == "a build for the CPU: one for the GPU here comes first"
-    assert reasons["2.8.0+cpu"] == "older than 2.9.1+rocm7.10"
-    choice = shelf.choose("torch==2.9.1+cpu", on=machine("gfx942"))
-    assert not any("is newer" in note for note in choice.notes), choice.notes
-    choice = shelf.choose("torch<2.9.1.1", on=machine("gfx942", vendor="intel"))
-    assert choice.picked and choice.picked.version == "2.9.1+cpu"
-    assert not any("is newer" in note for note in choice.notes), choice.notes
+    choice = shelf.choose()
+    found = {entry.version: entry.reason for entry in choice.candidates}
+    assert taken(choice)[0] == "2.9.1+rocm7.10"
+    assert found["2.9.1+cpu"] == "a build for the CPU: one for the GPU here comes first"
+    assert found["2.8.0+cpu"] == "older than 2.9.1+rocm7.10"
+    for requirement, vendor in (("torch==2.9.1+cpu", "amd"), ("torch<2.9.1.1", "intel")):
+        choice = shelf.choose(requirement, on=machine("gfx942", vendor=vendor))
+        assert taken(choice)[0] == "2.9.1+cpu"
+        assert not any("is newer" in note for note in choice.notes), choice.notes
 
 
 def test_the_index_of_nvidia_and_intel_is_named(shelf: Shelf) -> None:
     shelf.wheel("2.9.0+cpu")
-    for vendor, address in (
-        ("nvidia", "download.pytorch.org/whl/cu"),
-        ("intel", "download.pytorch.org/whl/xpu"),
-    ):
+    for vendor, name in (("nvidia", "cu"), ("intel", "xpu")):
         notes = shelf.choose(on=machine("x", vendor=vendor)).notes
-        assert any(address in note for note in notes), notes
+        assert any(f"download.pytorch.org/whl/{name}" in note for note in notes), notes
 
 
 # --- families and kernels in wheels of their own ---
@@ -336,14 +337,12 @@ def test_the_index_of_the_family(
 ) -> None:
     root = families(tmp_path)
     for index in (f"{root}/{{family}}", f"{root.as_uri()}/{{family}}/", str(root)):
-        (choice,) = choose.choose_wheels(["torch"], index, machine(*targets), reader.IndexReader())
-        assert choice.picked and choice.picked.version == version
+        choice = choose_torch(index, machine(*targets))
+        assert taken(choice)[0] == version
         assert (choice.layout, choice.visible_line) == ("per-family", line)
     if line:
         assert any("GPUs are served" in note for note in choice.notes)
-    (named,) = choose.choose_wheels(
-        ["torch"], str(root / "gfx94X-dcgpu"), machine(*targets), reader.IndexReader()
-    )
+    named = choose_torch(root / "gfx94X-dcgpu", machine(*targets))
     assert named.layout == "per-family"
     assert [is_served for _, is_served in named.served] == [chip == "gfx942" for chip in targets]
 
@@ -355,16 +354,16 @@ def test_the_family_of_a_gpu_that_the_tables_lack(tmp_path: Path, family: str) -
     shelf.wheel("2.10.0+rocm11.0")
     shelf.write()
     for index in (f"{root}/{{family}}", str(root), str(root / family)):
-        (choice,) = choose.choose_wheels(["torch"], index, machine("gfx1399", "gfx942"), reader.IndexReader())
+        choice = choose_torch(index, machine("gfx1399", "gfx942"))
         assert choice.layout == "per-family"
         served = {gpu.gfx: is_served for gpu, is_served in choice.served}
         # what the tables know comes first: they say more than a name
         assert served == {"gfx1399": index.endswith(family), "gfx942": not index.endswith(family)}
-        (choice,) = choose.choose_wheels(["torch"], index, machine("gfx1399"), reader.IndexReader())
-        assert choice.picked is not None and choice.picked.version == "2.10.0+rocm11.0"
+        choice = choose_torch(index, machine("gfx1399"))
+        assert taken(choice)[0] == "2.10.0+rocm11.0"
         assert [is_served for _, is_served in choice.served] == [True]
     with pytest.raises(errors.HostError, match="has no project torch"):
-        choose.choose_wheels(["torch"], f"{root}/{{family}}", machine("gfx1411"), reader.IndexReader())
+        choose_torch(f"{root}/{{family}}", machine("gfx1411"))
 
 
 def multi_arch(shelf: Shelf, *there: str, version: str = "2.9.0+rocm7.13") -> None:
@@ -415,9 +414,9 @@ def test_extras_of_a_multi_arch_index(
 def test_a_card_comes_before_graphics_inside_the_processor(shelf: Shelf, stated: str) -> None:
     shelf.release({label: gfx(label) for label in ("gfx1036", "gfx10_3_generic", "gfx12_generic")})
     on = machine(*stated.split(","))
-    taken = shelf.choose(on=on)
-    assert taken.picked is not None and taken.picked.label == "gfx12_generic"
-    assert taken.visible_line == f"HIP_VISIBLE_DEVICES={stated.split(',').index('gfx1201')}"
+    choice = shelf.choose(on=on)
+    assert taken(choice)[1] == "gfx12_generic"
+    assert choice.visible_line == f"HIP_VISIBLE_DEVICES={stated.split(',').index('gfx1201')}"
     host = make_host({}, StatedMachine(gfx=(stated,), python="3.12"))
     assert host.supported == on.supported
     multi_arch(shelf, "gfx1201", "gfx1036", version="2.10.0")
@@ -449,15 +448,13 @@ def test_an_older_host_wheel_is_taken_that_has_the_kernels_which_the_newest_has_
     assert "2.14.0+rocm10.1.0 is newer and has nothing for this machine" in choice.notes[0]
     assert "it has no kernels for gfx1100" in choice.notes[0]
     unserved = shelf.choose(on=machine("gfx1201"))
-    assert unserved.picked and unserved.picked.version == "2.14.0+rocm10.1.0"
+    assert taken(unserved)[0] == "2.14.0+rocm10.1.0"
     assert [is_served for _, is_served in unserved.served] == [False]
 
 
 def test_a_folder_has_the_wheels_of_devices_too(shelf: Shelf) -> None:
     multi_arch(shelf, "gfx942")
-    (choice,) = choose.choose_wheels(
-        ["torch"], str(shelf.root / "made"), machine("gfx942", "gfx942", "gfx1100"), reader.IndexReader()
-    )
+    choice = choose_torch(shelf.root / "made", machine("gfx942", "gfx942", "gfx1100"))
     assert choice.requires == ("torch[device-gfx942]==2.9.0+rocm7.13",)
     assert "2 of 3 GPUs are served: gfx942; not gfx1100" in choice.notes
 
@@ -474,21 +471,22 @@ def test_gpus_that_are_hidden_are_not_counted(shelf: Shelf) -> None:
     names = ("gfx1201", "gfx942", "gfx942", "gfx1100")
     cards = [Gpu("amd", gfx=name, index=n) for n, name in enumerate(names)]
 
-    def line(**env: str) -> str | None:
-        return shelf.choose(
-            on=host(Hardware(gpus=tuple(variables.mark_visible_gpus(cards, env)[0])))
-        ).visible_line
+    def ask(*gpus: Gpu) -> candidates.WheelChoice:
+        return shelf.choose(on=host(Hardware(gpus=gpus)))
 
-    assert line(ROCR_VISIBLE_DEVICES="1,2,3") == "HIP_VISIBLE_DEVICES=0,1"
-    # HIP counts what the runtime leaves, in the order of its list
-    assert line(ROCR_VISIBLE_DEVICES="3,2,1") == "HIP_VISIBLE_DEVICES=1,2"
-    assert line(ROCR_VISIBLE_DEVICES="3,2,1", HIP_VISIBLE_DEVICES="1,2") is None
-    one = replace(cards[0], visible=False, hidden_by="ROCR_VISIBLE_DEVICES")
-    notes = shelf.choose(on=host(Hardware(gpus=(one,)))).notes
-    assert any("is the wheel for the CPU: ROCR_VISIBLE_DEVICES hides the AMD GPU" in note for note in notes)
-    one = replace(one, hidden_by="kfd, which does not list it for this process")
-    notes = shelf.choose(on=host(Hardware(gpus=(one,)))).notes
-    assert any("CPU: the AMD GPU is not for this process, by kfd, which does" in note for note in notes)
+    for rocr, hip, line in (
+        ("1,2,3", "", "HIP_VISIBLE_DEVICES=0,1"),
+        ("3,2,1", "", "HIP_VISIBLE_DEVICES=1,2"),  # HIP counts in the order of the runtime's list
+        ("3,2,1", "1,2", None),
+    ):
+        env = {"ROCR_VISIBLE_DEVICES": rocr, **({"HIP_VISIBLE_DEVICES": hip} if hip else {})}
+        assert ask(*variables.mark_visible_gpus(cards, env)[0]).visible_line == line
+    for by, said in (
+        ("ROCR_VISIBLE_DEVICES", "is the wheel for the CPU: ROCR_VISIBLE_DEVICES hides the AMD GPU"),
+        ("kfd, which does not list it", "CPU: the AMD GPU is not for this process, by kfd, which does"),
+    ):
+        notes = ask(replace(cards[0], visible=False, hidden_by=by)).notes
+        assert any(said in note for note in notes), notes
 
 
 def test_all_devices_are_not_every_gpu(shelf: Shelf) -> None:
@@ -502,7 +500,7 @@ def test_of_a_plain_wheel_beside_variants_its_files_tell_what_it_is_for(shelf: S
     shelf.release({"rocm7.2_gfx9": RELEASE["rocm7.2_gfx9"]})
     shelf.wheel("2.9.0")
     choice = shelf.choose(on=machine("gfx1100"))
-    assert choice.picked and choice.picked.label is None
+    assert taken(choice) == ("2.9.0", None)
     assert "is no variant, and its name tells nothing: no variant fits this machine" in choice.notes[0]
     assert choice.served == ()  # which GPUs it has code for is not known
 
@@ -510,7 +508,7 @@ def test_of_a_plain_wheel_beside_variants_its_files_tell_what_it_is_for(shelf: S
 def test_a_null_without_others_is_for_every_machine_and_not_the_cpu(shelf: Shelf) -> None:
     shelf.release({"null": {}})
     shelf.wheel("2.9.0")
-    choice = shelf.choose(on=machine("gfx942"))
+    choice = shelf.choose()
     assert choice.picked and choice.picked.label == "null"
     assert choice.picked.reason == "the only variant: null is for every machine"
     assert (choice.notes, choice.served) == ((), ())
@@ -521,8 +519,7 @@ def test_a_damaged_document_of_an_older_version_is_not_in_the_way(shelf: Shelf) 
     shelf.release(RELEASE, "2.9.0")
     shelf.wheel("2.8.0", "null")
     shelf.add("torch", "torch-2.8.0-variants.json", b"{")
-    choice = shelf.choose()
-    assert choice.picked and choice.picked.version == "2.9.0"
+    assert taken(shelf.choose())[0] == "2.9.0"
     with pytest.raises(errors.DataError, match=r"torch-2.8.0-variants.json is not JSON"):
         shelf.choose("torch<2.9")
 
@@ -608,10 +605,9 @@ ERRORS = [
 def test_what_cannot_be_chosen_is_said(
     tmp_path: Path, requirement: str, target: str | None, kind: type[errors.RocmWheelsError], message: str
 ) -> None:
-    shelf = wrong_index(tmp_path / "index")
-    here = machine(target) if target else machine()
+    index = wrong_index(tmp_path / "index")
     with pytest.raises(kind) as failure:
-        choose.choose_wheels([requirement], str(shelf), here, reader.IndexReader())
+        choose_torch(index, machine(*filter(None, (target,))), requirement)
     assert message in errors.explain_error(failure.value)
 
 

@@ -108,10 +108,7 @@ def test_what_is_odd_of_a_stated_gpu_is_noted() -> None:
         ("", "--gfx names no GPU\ntip: for example: --gfx gfx942, or --gfx none"),
         (" , ;", "--gfx names no GPU"),
         ("gfx942,none", "--gfx gfx942,none: either GPUs or none"),
-        (
-            "gfx94",
-            "--gfx: gfx94 is no GPU target; did you mean gfx942?\ntip: `rocm-wheels compat show targets`",
-        ),
+        ("gfx94", "--gfx: gfx94 is no GPU target; did you mean gfx942?\ntip: `rocm-wheels compat show"),
         ("gfx11-generic", "is code for several GPUs, and none of them; say which: gfx1100,"),
         ("bananas", "--gfx: no GPU of the tables is called 'bananas'\ntip: name a card (RX 7900 XTX)"),
         ("RX 7990 XTX", "tip: near names: Navi 31 [Radeon RX 7900 XT/7900 XTX"),
@@ -172,6 +169,12 @@ def best(host: TargetHost, vendor: str, target: str | None) -> list[str]:
     return [one.url.rstrip("/") + "/" for one in found]
 
 
+def take(host: TargetHost, servers: reader.IndexReader, index: str | None = None) -> candidates.WheelChoice:
+    """Return the torch that a machine gets."""
+    (choice,) = choose.choose_wheels(["torch"], index, host, servers)
+    return choice
+
+
 def test_without_an_index_the_best_one_that_has_everything_is_taken() -> None:
     host = machine("gfx1100")
     first, second, *_ = best(host, "amd", "gfx1100")
@@ -182,7 +185,7 @@ def test_without_an_index_the_best_one_that_has_everything_is_taken() -> None:
             f"{second}torchaudio/": page("torchaudio-2.8.0-py3-none-any.whl"),
         }
     )
-    (torch,) = choose.choose_wheels(["torch"], None, host, reach)
+    torch = take(host, reach)
     assert torch.index == first
     assert torch.notes[0].split(" was taken: ")[1].startswith("stable index")
     assert "with code for gfx1100" in torch.notes[0]
@@ -217,7 +220,7 @@ def test_the_index_is_asked_for_a_gpu_that_the_tables_lack(layout: str) -> None:
         pages[f"{address}kernels/"] = page("kernels-1-py3-none-any.whl")
     pages.setdefault(f"{address}torch/", page(name))
     reach = Pages(pages, extras={address: extra} if extra else {})
-    (choice,) = choose.choose_wheels(["torch"], None, host, reach)
+    choice = take(host, reach)
     assert (choice.index, choice.picked.name if choice.picked else "") == (address, name)
     assert [is_served for _, is_served in choice.served] == [True, False]
     assert choice.requires == (f"torch{f'[{extra}]' if extra else ''}==2.20.0",)
@@ -236,10 +239,10 @@ def test_an_index_without_the_kernels_that_tables_promise_is_passed_over() -> No
     name = "torch-2.14.0-py3-none-linux_x86_64.whl"
     pages = {f"{url}torch/": page(name) for url in (first, second)}
     reach = host_wheels(pages, {first: "device-gfx1201", second: "device-gfx1100"})
-    (choice,) = choose.choose_wheels(["torch"], None, host, reach)
+    choice = take(host, reach)
     assert (choice.index, [is_served for _, is_served in choice.served]) == (second, [True])
     del reach.pages[f"{second}torch/"]
-    (choice,) = choose.choose_wheels(["torch"], None, host, reach)
+    choice = take(host, reach)
     assert (choice.index, [is_served for _, is_served in choice.served]) == (first, [False])
 
 
@@ -276,18 +279,18 @@ def test_an_index_is_asked_for_what_the_tables_do_not_list_of_it(
     name = "torch-2.14.0-py3-none-linux_x86_64.whl"
     fat = {f"{listed}torch/": page("torch-2.13.0+rocm7.2-py3-none-linux_x86_64.whl")} if listed else {}
     reach = host_wheels({f"{stable}torch/": page(name), **fat}, {stable: f"device-{target}"})
-    (choice,) = choose.choose_wheels(["torch"], None, machine(target, python=f"{python}.0"), reach)
+    choice = take(machine(target, python=f"{python}.0"), reach)
     assert (choice.index, choice.requires) == (stable, (f"torch[device-{target}]==2.14.0",))
     assert choice.override_line is None
     assert (f"it has code for {target}, which no table lists" in choice.notes[0]) == (target != "gfx1100")
     # one that the tables do not name for it, and that does not answer, is passed over with a note
     reach.down = stable
     if target == "gfx906":
-        (choice,) = choose.choose_wheels(["torch"], None, machine(target, python=f"{python}.0"), reach)
+        choice = take(machine(target, python=f"{python}.0"), reach)
         assert choice.index == listed and any("cannot ask amd-stable" in note for note in choice.notes)
     else:
         with pytest.raises(reader.UnreachableError, match="cannot ask amd-stable"):
-            choose.choose_wheels(["torch"], None, machine(target, python=f"{python}.0"), reach)
+            take(machine(target, python=f"{python}.0"), reach)
 
 
 IGPU = Gpu("amd", gfx="gfx1036", index=0, integrated=True)
@@ -321,21 +324,15 @@ ARC, UHD = Gpu("intel", integrated=False), Gpu("intel", integrated=True)
 def test_the_index_is_of_the_vendor(hardware: Hardware, vendor: str, target: str | None, note: str) -> None:
     host = host_with(hardware)
     url = best(host, vendor, target)[0]
-    (choice,) = choose.choose_wheels(
-        ["torch"], None, host, Pages({f"{url}torch/": page("torch-2.9.0-py3-none-any.whl")})
-    )
+    choice = take(host, Pages({f"{url}torch/": page("torch-2.9.0-py3-none-any.whl")}))
     assert choice.index == url
     assert any(note in one for one in choice.notes), choice.notes
 
 
 def test_directml_is_named_for_an_old_radeon_on_windows_and_not_chosen() -> None:
-    for host, is_named in (
-        (machine("gfx803"), False),
-        (machine("gfx1030"), False),
-        (machine("gfx803"), True),
-    ):
-        here = replace(host, platform="windows", machine="amd64") if is_named else host
-        notes = index_pages.recommend_torch(here).reasons
+    old, windows = machine("gfx803"), {"platform": "windows", "machine": "amd64"}
+    for host, is_named in ((old, False), (machine("gfx1030"), False), (replace(old, **windows), True)):
+        notes = index_pages.recommend_torch(host).reasons
         assert any("torch-directml" in note for note in notes) == is_named
 
 
@@ -343,25 +340,22 @@ def test_commands_in_notes_are_told_as_the_user_started_us(monkeypatch: pytest.M
     monkeypatch.setattr(installation, "_find_own_command", lambda *_: "uvx rocm-wheels")
     url = "https://download.pytorch.org/whl/rocm7.2/"
     reach = Pages({f"{url}torch/": page("torch-2.11.0+rocm7.2-py3-none-linux_x86_64.whl")})
-    (choice,) = choose.choose_wheels(["torch"], None, machine("gfx1031", python="3.10"), reach)
+    choice = take(machine("gfx1031", python="3.10"), reach)
     assert any("which `uvx rocm-wheels configure` sets" in note for note in choice.notes)
 
 
 @pytest.mark.parametrize("target", ["gfx1031", "gfx1032", "gfx1034"])
 def test_a_card_that_no_index_serves_gets_the_kernels_that_it_runs(target: str) -> None:
-    def choose_for(target: str, python: str) -> candidates.WheelChoice:
-        return choose.choose_wheels(["torch"], None, machine(target, python=python), reach)[0]
-
     url = "https://download.pytorch.org/whl/rocm7.2/"
     reach = Pages({f"{url}torch/": page("torch-2.11.0+rocm7.2-py3-none-linux_x86_64.whl")})
-    choice = choose_for(target, "3.10")
+    choice = take(machine(target, python="3.10"), reach)
     assert (choice.index, choice.override_line) == (url, "HSA_OVERRIDE_GFX_VERSION=10.3.0")
     assert [(gpu.native, gpu.gfx, is_served) for gpu, is_served in choice.served] == [
         (target, "gfx1030", True)
     ]
     sentence = f"{target} runs kernels for gfx1030 with HSA_OVERRIDE_GFX_VERSION=10.3.0"
     assert sum(sentence in note for note in choice.notes) == 1
-    assert choose_for("gfx1030", "3.10").override_line is None
+    assert take(machine("gfx1030", python="3.10"), reach).override_line is None
 
 
 @pytest.mark.parametrize(
@@ -378,18 +372,15 @@ def test_builds_for_every_gpu_that_is_here_fit_the_better_ones_first(
     url = "https://example.com/simple/"
     versions = ("2.8.0+cu128", "2.9.0+rocm7.2", "2.10.0+cpu")
     names = [f"torch-{one}-cp312-cp312-linux_x86_64.whl" for one in versions]
-    (choice,) = choose.choose_wheels(
-        ["torch"], url, host_with(Hardware(gpus=gpus)), Pages({f"{url}torch/": page(*names)})
-    )
+    host = host_with(Hardware(gpus=gpus))
+    choice = take(host, Pages({f"{url}torch/": page(*names)}), url)
     assert choice.picked is not None and choice.picked.version == taken
     assert not any("computes on the CPU" in one for one in choice.notes), choice.notes
-    only = Pages({f"{url}torch/": page(names[1])})
-    (choice,) = choose.choose_wheels(["torch"], url, host_with(Hardware(gpus=gpus)), only)
+    choice = take(host, Pages({f"{url}torch/": page(names[1])}), url)
     assert choice.picked is not None and choice.picked.version == "2.9.0+rocm7.2"
     better = [note for note in choice.notes if note.startswith("the better GPU here is one of NVIDIA")]
-    assert len(better) == (gpus == (IGPU, RTX)) and not any(
-        "computes on the CPU" in one for one in choice.notes
-    )
+    assert len(better) == (gpus == (IGPU, RTX))
+    assert not any("computes on the CPU" in one for one in choice.notes)
 
 
 @pytest.mark.parametrize(
@@ -413,7 +404,7 @@ def test_a_server_that_is_down_is_no_reason_to_take_a_worse_index() -> None:
     first, second, *_ = best(host, "amd", "gfx942")
     reach = Pages({f"{second}torch/": page("torch-2.8.0-py3-none-any.whl")}, down=first)
     with pytest.raises(errors.HostError, match="cannot ask amd-stable, a stable index of ROCm") as failure:
-        choose.choose_wheels(["torch"], None, host, reach)
+        take(host, reach)
     assert "Name or service not known" in errors.explain_error(failure.value)
 
 
@@ -425,13 +416,13 @@ def test_what_a_server_answers_tells_what_to_do(status: int, tip: str) -> None:
     reach = Pages({})
     reach.get = lambda url, *, accept="*/*": reader.IndexAnswer(status, "text/html", b"", url)  # type: ignore[method-assign]
     with pytest.raises(errors.HostError, match=f"https://x/torch/ answers {status}") as failure:
-        choose.choose_wheels(["torch"], "https://x/", machine("gfx942"), reach)
+        take(machine("gfx942"), reach, "https://x/")
     assert tip in errors.explain_error(failure.value)
 
 
 def test_when_no_known_index_has_it_each_says_why() -> None:
     with pytest.raises(errors.HostError) as failure:
-        choose.choose_wheels(["torch"], None, machine("gfx942"), Pages({}))
+        take(machine("gfx942"), Pages({}))
     said = errors.explain_error(failure.value)
     assert "stable indexes for this machine has what fits" in said
     for url in best(machine("gfx942"), "amd", "gfx942"):
@@ -441,14 +432,14 @@ def test_when_no_known_index_has_it_each_says_why() -> None:
 def test_what_the_tables_say_of_an_index_counts_when_it_is_named() -> None:
     url = "https://download.pytorch.org/whl/rocm7.2/"
     reach = Pages({f"{url}torch/": page("torch-2.11.0+rocm7.2-cp312-cp312-linux_x86_64.whl")})
-    (choice,) = choose.choose_wheels(["torch"], url, machine("gfx1036", "gfx1100"), reach)
+    choice = take(machine("gfx1036", "gfx1100"), reach, url)
     assert [is_served for _, is_served in choice.served] == [False, True]
     assert (choice.layout, choice.visible_line) == ("plain", "HIP_VISIBLE_DEVICES=1")
 
 
 def test_a_folder_of_nothing(tmp_path: Path) -> None:
     with pytest.raises(errors.HostError, match="has no project torch"):
-        choose.choose_wheels(["torch"], str(tmp_path), machine(), reader.IndexReader())
+        take(machine(), reader.IndexReader(), str(tmp_path))
 
 
 def test_a_stated_target_that_the_card_here_runs_names_the_override(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -462,14 +453,10 @@ def test_a_stated_target_that_the_card_here_runs_names_the_override(monkeypatch:
     reach = Pages({f"{url}torch/": page(name)})
     for stated, line in (("gfx1030", "HSA_OVERRIDE_GFX_VERSION=10.3.0"), ("gfx1100", None)):
         host = make_host({}, StatedMachine(gfx=(stated,), rocm="none", python="3.12"))
-        (choice,) = choose.choose_wheels(["torch"], url, host, reach)
+        choice = take(host, reach, url)
         assert choice.override_line == line
         assert any("gfx1031 runs kernels for gfx1030" in note for note in choice.notes) == bool(line)
         # an index that says nothing of GPUs, and one for the CPU
-        other = Pages(
-            {"https://x/torch/": page(name), "https://y/torch/": page(name.replace("rocm7.2", "cpu"))}
-        )
-        lines = [
-            choose.choose_wheels(["torch"], f"https://{at}/", host, other)[0].override_line for at in "xy"
-        ]
-        assert lines == [line, None]
+        of_cpu = page(name.replace("rocm7.2", "cpu"))
+        other = Pages({"https://x/torch/": page(name), "https://y/torch/": of_cpu})
+        assert [take(host, other, f"https://{at}/").override_line for at in "xy"] == [line, None]
