@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ pytestmark = pytest.mark.contract
 QUIET = "-Wno-error=maybe-uninitialized -Wno-error=uninitialized -Wno-error=restrict"
 VARIABLE = "PYTORCH_VERSION"
 BASE = {"PATH": "/bin", "HOME": "/home/me"}
+compose = environment.compose_environment
 
 COMMON = {
     "HOME": "/home/me",
@@ -97,20 +100,22 @@ TRITON = {
 SDK_ONLY = {"DISTUTILS_USE_SDK": "1"}
 
 
+SYSDEPS = {
+    "CXXFLAGS": f"-I/sdk/lib/rocm_sysdeps/include -I/sdk/include/roctracer {QUIET}",
+    "LDFLAGS": "-L/sdk/lib/rocm_sysdeps/lib",
+    "PKG_CONFIG_PATH": "/sdk/lib/rocm_sysdeps/lib/pkgconfig",
+    "LD_LIBRARY_PATH": "/sdk/lib/rocm_sysdeps/lib",
+}
+LLVM = {
+    "TRITON_BUILD_PROTON": "OFF",
+    "TRITON_WHEEL_NAME": "triton",
+    "LLVM_SYSPATH": "/llvm",
+    "LLVM_BUILD_DIR": "/llvm",
+    "LLVM_INCLUDE_DIRS": "/llvm/include",
+    "LLVM_LIBRARY_DIR": "/llvm/lib",
+}
 GOLDEN: list[tuple[str, project_names.Platform, dict[str, str]]] = [
-    (
-        "pytorch",
-        "linux",
-        {
-            **COMMON,
-            **ON_LINUX,
-            **TORCH,
-            "CXXFLAGS": f"-I/sdk/lib/rocm_sysdeps/include -I/sdk/include/roctracer {QUIET}",
-            "LDFLAGS": "-L/sdk/lib/rocm_sysdeps/lib",
-            "PKG_CONFIG_PATH": "/sdk/lib/rocm_sysdeps/lib/pkgconfig",
-            "LD_LIBRARY_PATH": "/sdk/lib/rocm_sysdeps/lib",
-        },
-    ),
+    ("pytorch", "linux", {**COMMON, **ON_LINUX, **TORCH, **SYSDEPS}),
     ("pytorch", "windows", {**COMMON, **ON_WINDOWS, **TORCH, **SDK_ONLY}),
     ("pytorch_audio", "linux", {**COMMON, **ON_LINUX, **AUDIO}),
     ("pytorch_audio", "windows", {**COMMON, **ON_WINDOWS, **AUDIO, **SDK_ONLY}),
@@ -118,21 +123,7 @@ GOLDEN: list[tuple[str, project_names.Platform, dict[str, str]]] = [
     ("pytorch_vision", "windows", {**COMMON, **ON_WINDOWS, **VISION, **SDK_ONLY}),
     ("apex", "linux", {**COMMON, **ON_LINUX, "BUILD_VERSION": VERSION, "BUILD_NUMBER": "1"}),
     ("triton", "linux", {**COMMON, **ON_LINUX, **TRITON}),
-    (
-        "triton",
-        "windows",
-        {
-            **COMMON,
-            **ON_WINDOWS,
-            **TRITON,
-            "TRITON_BUILD_PROTON": "OFF",
-            "TRITON_WHEEL_NAME": "triton",
-            "LLVM_SYSPATH": "/llvm",
-            "LLVM_BUILD_DIR": "/llvm",
-            "LLVM_INCLUDE_DIRS": "/llvm/include",
-            "LLVM_LIBRARY_DIR": "/llvm/lib",
-        },
-    ),
+    ("triton", "windows", {**COMMON, **ON_WINDOWS, **TRITON, **LLVM}),
 ]
 
 
@@ -141,14 +132,19 @@ def test_the_whole_environment(name: str, platform: project_names.Platform, expe
     base = BASE | ({"LLVM_SYSPATH": "/llvm"} if (name, platform) == ("triton", "windows") else {})
     before = dict(base)
     source = {"ROCM_WHEELS_SOURCE": os.fspath(request(name).source)} if platform == "linux" else {}
-    assert environment.compose_environment(request(name, platform), base) == {**expected, **source}
+    assert compose(request(name, platform), base) == {**expected, **source}
     assert base == before
 
 
-OPTIONS: list[tuple[str, project_names.Platform, dict[str, Any], dict[str, str], dict[str, str | None]]] = [
+CCACHE = compiler_cache.CompilerCache("ccache", Path("/bin/ccache"))
+SCCACHE = compiler_cache.CompilerCache("sccache", Path("/bin/sccache"))
+OTHER_SDK = replace(FULL, version="7.1.0+miniature", roctracer=None, bitcode=None, host_math=None)
+OF_THE_USER = {"SOURCE_DATE_EPOCH": "5", "PYTHONHASHSEED": "9", "MAX_JOBS": "3", "USE_KINETO": "OFF"}
+OF_TRITON = {"TRITON_WHEEL_VERSION_SUFFIX": "+git1234", "TRITON_WHEEL_NAME": "triton"}
+# project, what is asked for, what the user has set, what comes of it
+OPTIONS: list[tuple[str, dict[str, Any], dict[str, str], dict[str, str | None]]] = [
     (
         "pytorch",
-        "linux",
         {"flash_attention": False, "triton_requirement": None},
         {},
         {
@@ -159,8 +155,7 @@ OPTIONS: list[tuple[str, project_names.Platform, dict[str, Any], dict[str, str],
     ),
     (
         "pytorch",
-        "linux",
-        {"sdk": replace(FULL, version="7.1.0+miniature", roctracer=None, bitcode=None, host_math=None)},
+        {"sdk": OTHER_SDK},
         {"HIP_DEVICE_LIB_PATH": "/mine"},
         {
             "PYTORCH_EXTRA_INSTALL_REQUIREMENTS": "rocm[libraries]==7.1.0+miniature|triton==3.7.0",
@@ -169,39 +164,30 @@ OPTIONS: list[tuple[str, project_names.Platform, dict[str, Any], dict[str, str],
             "BLAS": None,
         },
     ),
-    ("triton", "linux", {"offline": True}, {}, {"TRITON_OFFLINE_BUILD": "1"}),
-    ("triton", "linux", {}, {}, {"TRITON_OFFLINE_BUILD": None}),
-    ("pytorch", "linux", {"build_number": "7"}, {}, {"PYTORCH_BUILD_NUMBER": "7"}),
-    ("pytorch", "linux", {"commit_epoch": 1700000000}, {}, {"SOURCE_DATE_EPOCH": "1700000000"}),
-    (
-        "pytorch",
-        "linux",
-        {"commit_epoch": 1700000000},
-        {"SOURCE_DATE_EPOCH": "5", "PYTHONHASHSEED": "9", "MAX_JOBS": "3", "USE_KINETO": "OFF"},
-        {"SOURCE_DATE_EPOCH": "5", "PYTHONHASHSEED": "9", "MAX_JOBS": "3", "USE_KINETO": "OFF"},
-    ),
-    ("pytorch", "linux", {}, {"USE_GLOO": "OFF"}, {"USE_GLOO": "OFF"}),
-    ("pytorch", "linux", {}, {"BLAS": "MKL"}, {"BLAS": "MKL", "OpenBLAS_HOME": None}),
-    ("pytorch", "linux", {}, {"OpenBLAS_HOME": "/mine"}, {"BLAS": None, "OpenBLAS_HOME": "/mine"}),
-    ("pytorch_audio", "linux", {"sdk": BARE}, {}, {"BLAS": None, "HIP_DEVICE_LIB_PATH": None}),
+    ("triton", {"offline": True}, {}, {"TRITON_OFFLINE_BUILD": "1"}),
+    ("triton", {}, {}, {"TRITON_OFFLINE_BUILD": None}),
+    ("pytorch", {"build_number": "7"}, {}, {"PYTORCH_BUILD_NUMBER": "7"}),
+    ("pytorch", {"commit_epoch": 1700000000}, {}, {"SOURCE_DATE_EPOCH": "1700000000"}),
+    ("pytorch", {"commit_epoch": 1700000000}, OF_THE_USER, {**OF_THE_USER}),
+    ("pytorch", {}, {"USE_GLOO": "OFF"}, {"USE_GLOO": "OFF"}),
+    ("pytorch", {}, {"BLAS": "MKL"}, {"BLAS": "MKL", "OpenBLAS_HOME": None}),
+    ("pytorch", {}, {"OpenBLAS_HOME": "/mine"}, {"BLAS": None, "OpenBLAS_HOME": "/mine"}),
+    ("pytorch_audio", {"sdk": BARE}, {}, {"BLAS": None, "HIP_DEVICE_LIB_PATH": None}),
     (
         "pytorch_audio",
-        "linux",
-        {"cache": compiler_cache.CompilerCache("ccache", Path("/bin/ccache"))},
+        {"cache": CCACHE},
         {},
         {"CMAKE_C_COMPILER_LAUNCHER": "/bin/ccache", "HIP_CLANG_LAUNCHER": "/bin/ccache"},
     ),
     (
         "pytorch",
-        "windows",
-        {"cache": compiler_cache.CompilerCache("ccache", Path("/bin/ccache"))},
+        {"cache": CCACHE, "platform": "windows"},
         {},
         {"CMAKE_MSVC_DEBUG_INFORMATION_FORMAT": "Embedded", "HIP_CLANG_LAUNCHER": None},
     ),
     (
         "pytorch",
-        "linux",
-        {"cache": compiler_cache.CompilerCache("sccache", Path("/bin/sccache"))},
+        {"cache": SCCACHE},
         {},
         {
             "CMAKE_CXX_COMPILER_LAUNCHER": "/bin/sccache",
@@ -211,8 +197,7 @@ OPTIONS: list[tuple[str, project_names.Platform, dict[str, Any], dict[str, str],
     ),
     (
         "triton",
-        "linux",
-        {"triton_environment": {"TRITON_WHEEL_VERSION_SUFFIX": "+git1234", "TRITON_WHEEL_NAME": "triton"}},
+        {"triton_environment": OF_TRITON},
         {"TRITON_APPEND_CMAKE_ARGS": "-DX=1"},
         {
             "TRITON_WHEEL_VERSION_SUFFIX": "+git1234+rocm7.1.0",
@@ -223,15 +208,11 @@ OPTIONS: list[tuple[str, project_names.Platform, dict[str, Any], dict[str, str],
 ]
 
 
-@pytest.mark.parametrize(("name", "platform", "more", "base", "expected"), OPTIONS)
+@pytest.mark.parametrize(("name", "more", "base", "expected"), OPTIONS)
 def test_options_change_only_what_they_say(
-    name: str,
-    platform: project_names.Platform,
-    more: dict[str, Any],
-    base: dict[str, str],
-    expected: dict[str, str | None],
+    name: str, more: dict[str, Any], base: dict[str, str], expected: dict[str, str | None]
 ) -> None:
-    env = environment.compose_environment(request(name, platform, **more), BASE | base)
+    env = compose(request(name, **more), BASE | base)
     assert {key: env.get(key) for key in expected} == expected
 
 
@@ -246,7 +227,7 @@ def test_what_the_user_has_set_is_kept() -> None:
         "CMAKE_PREFIX_PATH": "/my/cmake",
         "PATH": "/my/bin:/sdk/bin:/bin",
     }
-    env = environment.compose_environment(request("pytorch"), mine)
+    env = compose(request("pytorch"), mine)
     assert env["CXXFLAGS"].endswith(f"{QUIET} -march=native")
     assert env["CPPFLAGS"] == f"{QUIET} -DX"
     assert env["CFLAGS"] == "-O1"
@@ -268,9 +249,9 @@ _FLAGS = st.dictionaries(
 @given(_FLAGS, st.sampled_from(["pytorch", "pytorch_audio", "apex", "triton"]))
 def test_no_project_sees_what_another_was_given(mine: dict[str, str], name: str) -> None:
     base = BASE | mine
-    first = environment.compose_environment(request("pytorch_vision"), base)
-    environment.compose_environment(request(name), base)
-    assert environment.compose_environment(request("pytorch_vision"), base) == first
+    first = compose(request("pytorch_vision"), base)
+    compose(request(name), base)
+    assert compose(request("pytorch_vision"), base) == first
     assert base == BASE | mine
     torch_only = {"USE_FLASH_ATTENTION", "PYTORCH_EXTRA_INSTALL_REQUIREMENTS", "TRITON_APPEND_CMAKE_ARGS"}
     assert not torch_only & set(first)
@@ -306,7 +287,7 @@ def test_the_sdk_is_looked_at_once(tmp_path: Path) -> None:
 
 def test_packages_of_an_installed_rocm_take_the_libraries_of_the_system() -> None:
     made = replace(BARE, bundles=False)
-    env = environment.compose_environment(request("pytorch", sdk=made), BASE)
+    env = compose(request("pytorch", sdk=made), BASE)
     assert "LDFLAGS" not in env
     assert "PKG_CONFIG_PATH" not in env
     assert any("lib/rocm_sysdeps" in line for line in sdk_tree.list_sdk_warnings(made))
@@ -314,89 +295,43 @@ def test_packages_of_an_installed_rocm_take_the_libraries_of_the_system() -> Non
 
 def test_a_recipe_can_name_the_targets_and_the_sdk() -> None:
     recipe = project.load_project("bitsandbytes", Path(__file__).parents[1] / "real")
-    env = environment.compose_environment(request("triton", project=recipe), BASE)
+    env = compose(request("triton", project=recipe), BASE)
     words = env["CMAKE_ARGS"].split()
     assert "-DBNB_ROCM_ARCH=gfx942;gfx1100" in words
     assert "-DCMAKE_HIP_COMPILER=/sdk/lib/llvm/bin/clang++" in words
 
 
-def _no_sysdeps() -> None:
-    environment.compose_environment(request("pytorch", sdk=BARE), BASE)
+USAGE, BUILD = errors.UsageError, errors.BuildError
+OTHER_NAME = {**BASE, "TRITON_WHEEL_NAME": "pytorch-triton-rocm"}
+AUDIO_PINS = partial(environment.list_exact_pins, request("pytorch_audio"))
+WRONG: list[tuple[Callable[[], object], type[errors.RocmWheelsError], str]] = [
+    (lambda: compose(request("pytorch", sdk=BARE), BASE), errors.SdkError,
+     "has no /sdk/lib/rocm_sysdeps, which torch needs on Linux"),
+    (lambda: compose(request("pytorch", flash_attention=None), BASE), USAGE,
+     "flash attention must be decided"),
+    (lambda: compose(request("triton", "windows"), BASE), USAGE, "LLVM_SYSPATH is not set"),
+    (lambda: compose(request("triton"), OTHER_NAME), USAGE,
+     "TRITON_WHEEL_NAME is pytorch-triton-rocm, but the recipe builds triton"),
+    (lambda: AUDIO_PINS({VARIABLE: "2.*"}), USAGE, "torch==2.* does not require one exact version"),
+    (lambda: AUDIO_PINS({VARIABLE: "my own"}), USAGE, "'torch==my own' is not a requirement"),
+    (lambda: request("apex", "windows"), USAGE, "apex is not built on windows"),
+    (lambda: request("apex", targets=()), USAGE, "no GPU target to compile for"),
+    (lambda: request("apex", build_number="one"), USAGE, "--pytorch-build-number one is not a number"),
+    (lambda: request("apex", build_number="0"), USAGE, "--pytorch-build-number 0"),
+    (lambda: request("pytorch", triton_requirement="triton==3|x==1"), USAGE, "is not a requirement"),
+    (lambda: compiler_cache.find_compiler_cache("ccache", {"PATH": ""}), USAGE, "there is no ccache on PATH"),
+    (lambda: compiler_cache.find_compiler_cache("sccache", {}), USAGE,
+     "--compiler-cache sccache was given"),
+    (lambda: request("apex").folder, BUILD, "apex: no pyproject.toml or setup.py in /src/apex"),
+    (lambda: request("triton").folder, BUILD, "no setup.py in /src/triton or /src/triton/python"),
+    (lambda: pytorch.find_windows_libraries({}), BUILD, "VCToolsRedistDir is not set"),
+    (lambda: pytorch.find_windows_libraries({"VCToolsRedistDir": "/nowhere"}), BUILD,
+     "no libomp140.x86_64.dll"),
+]  # fmt: skip
 
 
-def _undecided() -> None:
-    environment.compose_environment(request("pytorch", flash_attention=None), BASE)
-
-
-@pytest.mark.parametrize(
-    ("call", "error", "message"),
-    [
-        (_no_sysdeps, errors.SdkError, "has no /sdk/lib/rocm_sysdeps, which torch needs on Linux"),
-        (_undecided, errors.UsageError, "flash attention must be decided"),
-        (
-            lambda: environment.compose_environment(request("triton", "windows"), BASE),
-            errors.UsageError,
-            "LLVM_SYSPATH is not set",
-        ),
-        (
-            lambda: environment.compose_environment(
-                request("triton"), {**BASE, "TRITON_WHEEL_NAME": "pytorch-triton-rocm"}
-            ),
-            errors.UsageError,
-            "TRITON_WHEEL_NAME is pytorch-triton-rocm, but the recipe builds triton",
-        ),
-        (
-            lambda: environment.list_exact_pins(request("pytorch_audio"), {VARIABLE: "2.*"}),
-            errors.UsageError,
-            "torch==2.* does not require one exact version",
-        ),
-        (
-            lambda: environment.list_exact_pins(request("pytorch_audio"), {VARIABLE: "my own"}),
-            errors.UsageError,
-            "'torch==my own' is not a requirement",
-        ),
-        (lambda: request("apex", "windows"), errors.UsageError, "apex is not built on windows"),
-        (lambda: request("apex", targets=()), errors.UsageError, "no GPU target to compile for"),
-        (
-            lambda: request("apex", build_number="one"),
-            errors.UsageError,
-            "--pytorch-build-number one is not a number",
-        ),
-        (lambda: request("apex", build_number="0"), errors.UsageError, "--pytorch-build-number 0"),
-        (
-            lambda: request("pytorch", triton_requirement="triton==3|x==1"),
-            errors.UsageError,
-            "is not a requirement",
-        ),
-        (
-            lambda: compiler_cache.find_compiler_cache("ccache", {"PATH": ""}),
-            errors.UsageError,
-            "there is no ccache on PATH",
-        ),
-        (
-            lambda: compiler_cache.find_compiler_cache("sccache", {}),
-            errors.UsageError,
-            "--compiler-cache sccache was given",
-        ),
-        (
-            lambda: request("apex").folder,
-            errors.BuildError,
-            "apex: no pyproject.toml or setup.py in /src/apex",
-        ),
-        (
-            lambda: request("triton").folder,
-            errors.BuildError,
-            "no setup.py in /src/triton or /src/triton/python",
-        ),
-        (lambda: pytorch.find_windows_libraries({}), errors.BuildError, "VCToolsRedistDir is not set"),
-        (
-            lambda: pytorch.find_windows_libraries({"VCToolsRedistDir": "/nowhere"}),
-            errors.BuildError,
-            "no libomp140.x86_64.dll",
-        ),
-    ],
-)
-def test_wrong_input(call, error: type[errors.RocmWheelsError], message: str) -> None:  # type: ignore[no-untyped-def]
+@pytest.mark.parametrize(("call", "error", "message"), WRONG)
+def test_wrong_input(call: Callable[[], object], error: type[errors.RocmWheelsError], message: str) -> None:
     with pytest.raises(error) as fault:
         call()
     assert message in str(fault.value)
@@ -416,10 +351,7 @@ def test_companions_pin_the_torch_that_they_are_built_against(
     name: str, users: dict[str, str], pins: tuple[str, ...]
 ) -> None:
     asked = request(name, set_env=users)
-    assert (
-        environment.list_exact_pins(asked, environment.compose_environment(asked, {**BASE, VARIABLE: "1.0"}))
-        == pins
-    )
+    assert environment.list_exact_pins(asked, compose(asked, {**BASE, VARIABLE: "1.0"})) == pins
 
 
 def test_windows_libraries_are_found(tmp_path: Path) -> None:
@@ -432,12 +364,8 @@ def test_windows_libraries_are_found(tmp_path: Path) -> None:
     assert pytorch.find_windows_libraries(env) == (omp,)
     assert pytorch.find_windows_libraries(env | {"libuv_ROOT": str(tmp_path / "uv")}) == (omp, uv)
     # as os.environ has them on Windows
-    assert pytorch.find_windows_libraries(
-        {"VCTOOLSREDISTDIR": str(tmp_path), "LIBUV_ROOT": str(uv.parents[1])}
-    ) == (
-        omp,
-        uv,
-    )
+    of_windows = {"VCTOOLSREDISTDIR": str(tmp_path), "LIBUV_ROOT": str(uv.parents[1])}
+    assert pytorch.find_windows_libraries(of_windows) == (omp, uv)
     uv.unlink()
     with pytest.raises(errors.BuildError, match="there is no"):
         pytorch.find_windows_libraries(env | {"libuv_ROOT": str(tmp_path / "uv")})
