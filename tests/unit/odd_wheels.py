@@ -11,7 +11,9 @@ import hashlib
 import lzma
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from wheels import Archive, Member, descriptor, extra
 
@@ -99,6 +101,21 @@ def _lay(change: Callable[[Archive], object]) -> Change:
     return apply
 
 
+def _set(**values: object) -> Change:
+    """Change values of the archive itself."""
+
+    def change(archive: Archive) -> None:
+        for name, value in values.items():
+            setattr(archive, name, value)
+
+    return _lay(change)
+
+
+def _insert(name: bytes, *more: Any, **values: Any) -> Change:
+    """Put a member before all others."""
+    return _lay(lambda archive: archive.members.insert(0, Member(name, *more, **values)))
+
+
 def _first(**values: object) -> Change:
     """Change values of the first member, which is a module: of its two headers, where they are in those."""
 
@@ -114,6 +131,10 @@ def _pack(method: int, compress: Callable[[bytes], bytes]) -> Change:
         archive[0].method, archive[0].packed = method, compress(archive[0].content)
 
     return _lay(change)
+
+
+def _deflate(edit: Callable[[bytes], bytes]) -> Change:
+    return _lay(lambda archive: setattr(archive[0], "packed", edit(archive[0].values()["data"])))
 
 
 def _compress_lzma(content: bytes) -> bytes:
@@ -153,36 +174,26 @@ def _list_archives() -> Iterator[tuple[str, Change]]:
     yield "LZMA", _pack(14, _compress_lzma)
     yield "method 9", _first(method=9, packed=b"\0")
     yield "Zstandard", _first(method=93, packed=bytes.fromhex("28b52ffd200631000078203d20310a"))
-    yield (
-        "bytes behind the deflate stream",
-        _lay(lambda a: setattr(a[0], "packed", a[0].values()["data"] + b"more")),
-    )
-    yield "deflate stream cut", _lay(lambda a: setattr(a[0], "packed", a[0].values()["data"][:-2]))
+    yield "bytes behind the deflate stream", _deflate(lambda data: data + b"more")
+    yield "deflate stream cut", _deflate(lambda data: data[:-2])
     yield "sizes behind the content", _lay(_put_descriptor)
     yield "a wrong descriptor", _lay(lambda a: _put_descriptor(a, crc=1))
     for name, mode in {"link": 0o120777, "pipe": 0o010644, "setuid": 0o104755, "no mode": 0}.items():
         yield name, _first(mode=mode)
-    yield "folder of its own", _lay(lambda a: a.members.insert(0, Member(b"sub/", b"", 0, mode=0o40755)))
-    yield "folder with content", _lay(lambda a: a.members.insert(0, Member(b"sub/", mode=0o40755)))
-    yield "ZIP64 end", _lay(lambda a: setattr(a, "wide", {}))
-    yield (
-        "ZIP64 end of another count",
-        _lay(
-            lambda a: (
-                setattr(a, "wide", {"count": 1, "here": 1})
-                or setattr(a, "end", {"count": 0xFFFF, "here": 0xFFFF})
-            )
-        ),
-    )
+    yield "folder of its own", _insert(b"sub/", b"", 0, mode=0o40755)
+    yield "folder with content", _insert(b"sub/", mode=0o40755)
+    yield "ZIP64 end", _set(wide={})
+    count = {"count": 0xFFFF, "here": 0xFFFF}
+    yield "ZIP64 end of another count", _set(wide={"count": 1, "here": 1}, end=count)
     yield "ZIP64 values that nobody needs", _first(extra=extra(1, bytes(16)))
     yield "ZIP64 values missing", _first(central={"size": 0xFFFFFFFF})
     yield "extra field cut", _first(extra=b"\1\0\xff\xff")
     yield "extra field with another name", _first(extra=extra(0x7075, b"\1" + bytes(4) + b"evil.py"))
-    yield "bytes in front", _lay(lambda a: setattr(a, "prefix", b"#!/bin/sh\n"))
-    yield "bytes between", _lay(lambda a: setattr(a, "between", b"between"))
-    yield "bytes behind", _lay(lambda a: setattr(a, "tail", b"behind"))
-    yield "comment", _lay(lambda a: setattr(a, "comment", b"text"))
-    yield "fewer entries stated", _lay(lambda a: setattr(a, "end", {"count": 1, "here": 1}))
+    yield "bytes in front", _set(prefix=b"#!/bin/sh\n")
+    yield "bytes between", _set(between=b"between")
+    yield "bytes behind", _set(tail=b"behind")
+    yield "comment", _set(comment=b"text")
+    yield "fewer entries stated", _set(end={"count": 1, "here": 1})
     yield "two archives", _lay(lambda a: setattr(a, "prefix", a.bytes()))
     yield "no members", _lay(lambda a: a.members.clear())
 
@@ -204,10 +215,10 @@ def _list_names() -> Iterator[tuple[str, Change]]:
     yield "twice, unlike", _lay(lambda a: a.members.insert(0, Member(a[0].name, b"x = 2\n")))
     yield "METADATA twice, unlike", _lay(lambda a: a.members.insert(0, Member(a[1].name, b"Name: x\n")))
     yield "file and folder", _add_file("demo.py/x.py")
-    yield "not UTF-8, marked", _lay(lambda a: a.members.insert(0, Member(_LATIN, flags=0x800)))
-    yield "not UTF-8, not marked", _lay(lambda a: a.members.insert(0, Member(_LATIN)))
-    yield "NUL", _lay(lambda a: a.members.insert(0, Member(b"a.py\0.txt")))
-    yield "empty", _lay(lambda a: a.members.insert(0, Member(b"")))
+    yield "not UTF-8, marked", _insert(_LATIN, flags=0x800)
+    yield "not UTF-8, not marked", _insert(_LATIN)
+    yield "NUL", _insert(b"a.py\0.txt")
+    yield "empty", _insert(b"")
     yield "long", _add_file("a" * 300 + ".py")
 
 
@@ -227,6 +238,10 @@ def _add_file(name: str) -> Change:
     return change
 
 
+def _remove(archive: Archive, suffix: bytes) -> None:
+    archive.members[:] = [member for member in archive.members if not member.name.endswith(suffix)]
+
+
 def _list_folders() -> Iterator[tuple[str, Change]]:
     def rename(folder: str) -> Change:
         return lambda w: setattr(
@@ -241,21 +256,11 @@ def _list_folders() -> Iterator[tuple[str, Change]]:
     yield "suffix in capitals", rename("{name}-{version}.DIST-INFO")
     yield "below a folder", rename("sub/{name}-{version}.dist-info")
     for text in ("METADATA", "WHEEL", "RECORD"):
-        yield (
-            f"no {text}",
-            _lay(
-                lambda a, text=text: a.members.__setitem__(
-                    slice(None), [m for m in a.members if not m.name.endswith(b"/" + text.encode())]
-                )
-            ),
-        )
+        yield f"no {text}", _lay(partial(_remove, suffix=f"/{text}".encode()))
     yield "none", _lay(lambda a: a.members.__delitem__(slice(1, None)))
     yield "another beside it", _add_file("other-2.0.dist-info/METADATA")
     yield "another version beside it", lambda w: _add_file(f"{w.name}-9.9.dist-info/METADATA")(w)
-    yield (
-        "empty folder of another beside it",
-        _lay(lambda a: a.members.insert(0, Member(b"other-2.0.dist-info/", b"", 0, mode=0o40755))),
-    )
+    yield "empty folder of another beside it", _insert(b"other-2.0.dist-info/", b"", 0, mode=0o40755)
     yield "file of such a name beside it", _add_file("other-2.0.dist-info")
     yield "more files in it", lambda w: w.texts.update({"other.txt": b"text"})
 
@@ -383,16 +388,11 @@ def _list_metadata() -> Iterator[tuple[str, Change]]:
     yield "Name twice, alike", lambda w: w.swap("METADATA", f"Name: {w.name}\n", f"Name: {w.name}\n" * 2)
     yield "other Version", field_of("Version", "Version: 9.9\n")
     yield "Version that is none", field_of("Version", "Version: one\n")
-    yield (
-        "Version spelled otherwise",
-        lambda w: w.swap("METADATA", f"Version: {w.version}", f"Version: v{w.version}"),
-    )
+    yield "Version spelled otherwise", lambda w: w.swap("METADATA", "\nVersion: ", "\nVersion: v")
     yield "Version twice", line("Version: 9.9\n")
     for text in ("9.9", "3.0", "2.9", "1.0", "x", ""):
-        yield (
-            f"Metadata-Version {text or 'empty'}",
-            lambda w, text=text: w.swap("METADATA", mark, f"Metadata-Version: {text}\n"),
-        )
+        stated = f"Metadata-Version: {text}\n"
+        yield f"Metadata-Version {text or 'empty'}", lambda w, to=stated: w.swap("METADATA", mark, to)
     yield "no Metadata-Version", lambda w: w.swap("METADATA", mark, "")
     for text in (
         "a b c", "", ">=1", "foo>=x", "foo (>1.0.*)", "foo>=1.*", "foo; python_version",
@@ -469,8 +469,9 @@ def _list_file_names() -> Iterator[tuple[str, Change]]:
         "{0}-9.9-{2}.whl", "other-{1}-{2}.whl", "{0}-v{1}-{2}.whl", "{0}-one-{2}.whl", "{0}_-{1}-{2}.whl",
         "{0}-{1}-py3-none-any.any.whl", "{0}-{1}-py2.py3-none-any.whl", "{0}-{1}-py3-none.whl",
     ):  # fmt: skip
-        yield (
-            text.format("NAME", "VERSION", "TAG"),
-            lambda w, text=text: setattr(w, "file_name", text.format(w.name, w.version, w.tag)),
-        )
+        yield text.format("NAME", "VERSION", "TAG"), partial(_name, form=text)
     yield "in capitals", lambda w: setattr(w, "file_name", w.file_name.replace(w.name, w.name.upper()))
+
+
+def _name(wheel: SmallWheel, form: str) -> None:
+    wheel.file_name = form.format(wheel.name, wheel.version, wheel.tag)
