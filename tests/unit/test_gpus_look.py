@@ -190,17 +190,17 @@ def test_windows_linux_without_rocm_asks_the_windows_around(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("answers", "gpus"),
+    ("printed", "gpus"),
     [
         # generic targets are further ISAs of an agent, and no GPUs
-        ({"rocminfo": text("rocminfo_mi300x_vf.txt")}, [("gfx942", 0, "read")]),
-        ({"rocminfo": text("rocminfo_apu_and_radeon.txt")}, [("gfx1100", 1, "read"), ("gfx1151", 0, "read")]),
+        ("rocminfo_mi300x_vf.txt", [("gfx942", 0, "read")]),
+        ("rocminfo_apu_and_radeon.txt", [("gfx1100", 1, "read"), ("gfx1151", 0, "read")]),
     ],
 )
 def test_rocms_tools_where_the_driver_is_silent(
-    tmp_path: Path, answers: dict[str, str], gpus: list[tuple[object, ...]]
+    tmp_path: Path, printed: str, gpus: list[tuple[object, ...]]
 ) -> None:
-    found = look(tmp_path, **answers)
+    found = look(tmp_path, rocminfo=text(printed))
     assert (seen(found), found.faults) == (gpus, ())
 
 
@@ -323,25 +323,15 @@ def test_tools_are_asked_without_what_hides_gpus(tmp_path: Path) -> None:
         asked.append(env)
         return ProgramAnswer(installed=False)
 
-    env = {
-        "HIP_VISIBLE_DEVICES": "0",
-        "ROCR_VISIBLE_DEVICES": "",
-        "HSA_OVERRIDE_GFX_VERSION": "9.4.2",
-        "PATH": "/x",
-    }
+    env = {"HIP_VISIBLE_DEVICES": "0", "ROCR_VISIBLE_DEVICES": "", "HSA_OVERRIDE_GFX_VERSION": "9.4.2"}
+    env["PATH"] = "/x"
     detect.detect_hardware(env, root=tmp_path, run=run, vendors=("amd",))  # type: ignore[arg-type]
     assert asked[0] == {"PATH": os.pathsep.join(("/x", "/opt/rocm/bin")), "LC_ALL": "C"}
 
 
 def test_generic_targets_come_after_the_exact_ones_of_their_kind_of_gpu(tmp_path: Path) -> None:
-    root = machine(
-        tmp_path,
-        CPU,
-        gpu(90402, 0x74A1, 3),
-        gpu(110003, 0x15BF, 4, 24),
-        gpu(130102, 0xFFFE, 5, 8),
-        rocm="9.42.0",
-    )
+    cards = gpu(90402, 0x74A1, 3), gpu(110003, 0x15BF, 4, 24), gpu(130102, 0xFFFE, 5, 8)
+    root = machine(tmp_path, CPU, *cards, rocm="9.42.0")
     here = variables.list_supported_features(look(root))
     assert here == {
         "gfx_arch": ("gfx942", "gfx1312", "gfx9_4_generic", "gfx1103", "gfx11_generic"),
@@ -369,55 +359,30 @@ def test_what_is_no_chip_has_no_version() -> None:
         format_override_version("gfx11_generic")
 
 
+KEYS = ["simd_count", "gfx_target_version", "vendor_id", "device_id", "location_id", "unique_id"]
+KEYS += ["drm_render_minor", "x"]
+VALUES = st.text(max_size=9) | st.integers(min_value=0).map(str)
+
+
 @settings(max_examples=40)
-@given(
-    st.lists(
-        st.tuples(
-            st.sampled_from(
-                [
-                    "simd_count",
-                    "gfx_target_version",
-                    "vendor_id",
-                    "device_id",
-                    "location_id",
-                    "unique_id",
-                    "drm_render_minor",
-                    "x",
-                ]
-            ),
-            st.one_of(st.text(max_size=9), st.integers(min_value=0).map(str)),
-        )
-    )
-)
+@given(st.lists(st.tuples(st.sampled_from(KEYS), VALUES)))
 def test_nodes_may_say_anything(lines: list[tuple[str, str]]) -> None:
     with TemporaryDirectory() as folder:
         node = Path(folder) / NODES / "1"
         node.mkdir(parents=True)
-        (node / "properties").write_text(
-            "simd_count 4\n" + "".join(f"{key} {value}\n" for key, value in lines), encoding="utf-8"
-        )
+        said = "".join(f"{key} {value}\n" for key, value in [("simd_count", 4), *lines])
+        (node / "properties").write_text(said, encoding="utf-8")
         look(Path(folder))
 
 
-READERS: list[Callable[[str], object]] = [
-    *(
-        rocm.parse_rocminfo,
-        parse_lspci,
-    ),
-    *(
-        windows_macos.parse_clinfo,
-        windows_macos.parse_pnp_devices,
-        windows_macos.parse_system_profiler,
-        nvidia.parse_nvidia_smi,
-    ),
-]
+READERS: list[Callable[[str], object]] = [rocm.parse_rocminfo, parse_lspci, nvidia.parse_nvidia_smi]
+READERS += [windows_macos.parse_clinfo, windows_macos.parse_pnp_devices, windows_macos.parse_system_profiler]
 
 
-@given(
-    st.one_of(
-        st.text(), st.from_regex(r"(\{|\[|  Name: +gfx|\*{7}\nAgent 1\n\*{7}\n|0, ){1,3}.*", fullmatch=True)
-    )
-)
+BEGINNINGS = r"(\{|\[|  Name: +gfx|\*{7}\nAgent 1\n\*{7}\n|0, ){1,3}.*"
+
+
+@given(st.text() | st.from_regex(BEGINNINGS, fullmatch=True))
 def test_readers_of_tools_read_or_refuse_anything(printed: str) -> None:
     for read in READERS:
         try:
