@@ -15,7 +15,6 @@ from rocm_wheels.core import errors, records
 from rocm_wheels.models import project, project_names, release_lines
 from rocm_wheels.models.facts import get_python_key
 
-CLONE = Path(__file__).resolve().parents[2]
 SMALL = """\
 toolsets:
   - {name: current, tools: []}

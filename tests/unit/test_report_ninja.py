@@ -50,15 +50,3 @@ def test_lanes_never_overlap_and_are_as_few_as_can_be(spans: list[tuple[int, int
         assert own and all(first[1] <= second[0] for first, second in pairwise(own))
     busiest = max(sum(begin <= moment < end for begin, end in stretches) for moment, _ in stretches)
     assert max(lanes) + 1 == busiest
-
-
-KINDS = [
-    ("caffe2/torch_hip_generated_Sort.hip.o", "device"),
-    ("build/temp/csrc/nms_hip.o", "device"),
-    ("csrc/kernel.cu.obj", "device"),
-    ("a/Register.cpp.o", "host"),
-    ("lib/libtorch_hip.so", "link"),
-    ("lib/libc10.so.2.9", "link"),
-    ("torch/_C.pyd", "link"),
-    ("include/config.h", "other"),
-]

@@ -94,16 +94,6 @@ def test_a_run_that_is_over_keeps_its_time(tmp_path: Path) -> None:
     assert (look(run).seconds, look(run).running) == (660, ())
 
 
-PLAIN = [
-    ("\x1b[1;31merror\x1b[0m: x", "error: x"),
-    ("\x1b]0;title\x07shown", "shown"),
-    ("a\x00b\x07c\u202ed", "a\ufffdb\ufffdc\ufffdd"),
-    ("tab\tand\nline", "tab\tand\nline"),
-    ("\ud800", "\ufffd"),
-    ("\x1b[", "\ufffd["),
-]
-
-
 def test_long_digests_are_cut_and_nothing_else_is() -> None:
     long, word = "0123456789abcdef" * 4, "a" * 11
     assert (

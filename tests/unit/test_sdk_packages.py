@@ -109,10 +109,6 @@ def remove(name: str) -> Callable[[Path], None]:
     return change
 
 
-def write(**files: str) -> Callable[[Path], None]:
-    return lambda tree: put(tree, {name.replace("__", "/"): text for name, text in files.items()})
-
-
 def text(name: str, content: str) -> Callable[[Path], None]:
     return lambda tree: put(tree, {name: content})
 

@@ -222,7 +222,6 @@ def test_the_longer_of_two_lists_with_a_common_beginning_is_better() -> None:
     assert order_labels(both, {"amd": {"arch": ["1"]}}) == ["a"]
 
 
-words = st.text(alphabet="ab", min_size=1, max_size=1)
 values = st.lists(st.sampled_from(["1", "2", "3.4"]), min_size=1, max_size=3, unique=True)
 features = st.dictionaries(st.sampled_from(["f", "g"]), values, min_size=1)
 sets = st.dictionaries(st.sampled_from(["p", "q"]), features, min_size=1)

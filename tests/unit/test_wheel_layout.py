@@ -94,7 +94,6 @@ def second(**values: object) -> Change:
     return change
 
 
-UP = b"../" * 3
 INNER = base().bytes()
 DEFLATED = base()[0].values()["data"]
 # the name of the fault, what makes it, and what is said of it
