@@ -14,37 +14,21 @@ from click.testing import CliRunner, Result
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refresh_pci_ids import (
-    read_pci_ids,
-    read_pci_table,
-    refresh_pci_ids,
-    refresh_pci_table,
-)
+from refresh_pci_ids import read_pci_ids, read_pci_table, refresh_pci_ids
 from rocm_wheels.core import errors
 from rocm_wheels.gpus import pci
 
 FOLDER = Path(pci.__file__).parent
-AMD_LINES = {
-    pci_id[5:]: row["name"]
-    for pci_id, row in read_pci_table(FOLDER / "pci_ids.tsv", "amd").rows.items()
-    if row["named"] == "pci.ids"
-}
 
 
 def pci_ids(
     amd: dict[str, str] | None = None, *, version: str = "2027.01.02", nvidia: dict[str, str] | None = None
 ) -> str:
     """Return a pci.ids with the GPUs of the tables, ``amd`` and ``nvidia`` changed ("" takes one away)."""
-    lines = [
-        "#",
-        "#\tList of PCI IDs",
-        "#",
-        f"#\tVersion: {version}",
-        f"#\tDate:    {version.replace('.', '-')} 03:15:02",
-        "#",
-        "",
-        "0001  SafeNet (wrong ID)",
-    ]
+    head = (
+        f"#\n#\tList of PCI IDs\n#\n#\tVersion: {version}\n#\tDate:    {version.replace('.', '-')} 03:15:02"
+    )
+    lines = [head, "#", "", "0001  SafeNet (wrong ID)"]
     changes = {"amd": amd or {}, "nvidia": nvidia or {}, "intel": {}}
     for vendor, name in pci.PCI_VENDORS.items():
         table = read_pci_table(FOLDER / pci.PCI_TABLES[name], name)
@@ -78,23 +62,14 @@ def run(tables: Path) -> Callable[..., Result]:
     def refresh(text: str, *words: str) -> Result:
         source = tables / "given.ids"
         source.write_text(text, encoding="utf-8")
-        return CliRunner().invoke(
-            refresh_pci_ids, ["--pci-ids", str(source), "--tables", str(tables), *words]
-        )
+        given = ["--pci-ids", str(source), "--tables", str(tables), *words]
+        return CliRunner().invoke(refresh_pci_ids, given)
 
     return refresh
 
 
 def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.glob("*.tsv"))}
-
-
-def test_nothing_differs_where_names_are_the_same(run: Callable[..., Result], tables: Path) -> None:
-    before = contents(tables)
-    result = run(pci_ids(), "--check")
-    assert (result.exit_code, result.exception) == (0, None)
-    assert "nothing differs" in result.output
-    assert contents(tables) == before
 
 
 def test_new_renamed_and_gone_are_told_and_check_fails(run: Callable[..., Result], tables: Path) -> None:
@@ -105,11 +80,8 @@ def test_new_renamed_and_gone_are_told_and_check_fails(run: Callable[..., Result
     assert result.exception.exit_code == 17
     assert "1 gone, 1 renamed, 1 new" in str(result.exception)
     lines = [line.split(maxsplit=2) for line in result.output.splitlines() if "1002:" in line]
-    assert [line[:2] for line in lines] == [
-        ["gone", "1002:744a"],
-        ["renamed", "1002:74a1"],
-        ["new", "1002:7600"],
-    ]
+    told = ("gone 1002:744a", "renamed 1002:74a1", "new 1002:7600")
+    assert [line[:2] for line in lines] == [row.split() for row in told]
     assert contents(tables) == before
 
 
@@ -130,32 +102,20 @@ def test_what_is_made_by_hand_survives_a_refresh(run: Callable[..., Result], tab
     again = contents(tables)
     assert run(pci_ids(changes), "--write").exception is None
     assert contents(tables) == again
-    assert run(pci_ids(changes), "--check").exception is None
+    checked = run(pci_ids(changes), "--check")
+    assert (checked.exit_code, "nothing differs" in checked.output) == (0, True)
 
 
 def test_a_new_nvidia_gpu_has_the_capability_of_its_chip_and_a_new_chip_has_none(
     run: Callable[..., Result], tables: Path
 ) -> None:
-    new = {
-        "26ff": "AD102GL [Something]",
-        "3fff": "GX100 [Something]",
-        "3ffe": "GB202 High Definition Audio Controller",
-    }
+    new = {"26ff": "AD102GL [Something]", "3fff": "GX100 [Something]"}
+    new["3ffe"] = "GB202 High Definition Audio Controller"
     assert run(pci_ids(nvidia=new), "--write").exception is None
     rows = read_pci_table(tables / "pci_ids_nvidia.tsv", "nvidia").rows
     assert (rows["10de:26ff"]["target"], rows["10de:26ff"]["card"]) == ("8.9", "discrete")
     assert (rows["10de:3fff"]["target"], rows["10de:3fff"]["kind"]) == ("-", "believed")
     assert "10de:3ffe" not in rows
-
-
-def test_differences_are_sorted_and_say_the_names() -> None:
-    table = read_pci_table(FOLDER / "pci_ids.tsv", "amd")
-    ids = read_pci_ids(pci_ids({"744c": "X", "1114": ""}), "there")
-    assert refresh_pci_table(table, ids) == [
-        {"what": "gone", "id": "1002:1114", "before": AMD_LINES["1114"], "now": ""},
-        {"what": "renamed", "id": "1002:744c", "before": AMD_LINES["744c"], "now": "X"},
-    ]
-    assert refresh_pci_table(table, ids) == []
 
 
 @pytest.mark.parametrize("words", [("--write",), ("--check",), ()])
@@ -165,8 +125,6 @@ def test_differences_are_sorted_and_say_the_names() -> None:
         (lambda text: "", "no pci.ids: its head names no version"),
         (lambda text: "<html>404</html>", "no pci.ids: its head names no version"),
         (lambda text: text.replace("Version", "Versoin"), "no pci.ids: its head names no version"),
-        (lambda text: text[: len(text) // 2], "is not whole"),
-        (lambda text: text[:-3].rsplit("\n", 2)[0], "is not whole"),
         (lambda text: text.replace("10de  Vendor", "10dd  Vendor"), "is not whole"),
         (lambda text: text.replace("\t7446  ", "\t7446 "), "no line of a pci.ids: '\\t7446 Navi 31 USB'"),
         (lambda text: text.replace("2027", "2020"), "pci.ids 2020.01.02 is older than the 2026.10.24"),
