@@ -44,6 +44,11 @@ def list_dicts(value: Any) -> Iterator[dict[str, Any]]:
         yield from list_dicts(inner)
 
 
+def list_cells(page: str) -> list[str]:
+    """What stands between bars and ends of lines of a page that was copied."""
+    return [cell.strip() for cell in re.split(r"[|\n]", page) if cell.strip()]
+
+
 # --- sources and columns ---
 
 
@@ -181,32 +186,23 @@ def test_what_an_index_serves_fits_it_and_the_release_lines():
 
 
 def test_indexes_are_told_apart_reached_and_of_a_release():
-    assert (
-        len({row.url.rstrip("/") for row in INDEXES.values()})
-        == len(package_indexes.load_release_table().indexes)
-        == len(INDEXES)
-    )
-    releases = [release.version for release in package_indexes.load_release_table().releases]
+    table = package_indexes.load_release_table()
+    assert len({row.url.rstrip("/") for row in INDEXES.values()}) == len(table.indexes) == len(INDEXES)
+    releases = [release.version for release in table.releases]
     for row in INDEXES.values():
         assert row.vendor != "amd" or row.serves, row
-        assert all(
-            any(
-                facts.is_in_series(rocm, release) or facts.is_in_series(release, rocm) for release in releases
+        for rocm in row.rocm:
+            assert any(facts.is_in_series(rocm, one) or facts.is_in_series(one, rocm) for one in releases), (
+                row
             )
-            for rocm in row.rocm
-        ), row
     fat = {rocm for row in INDEXES.values() if row.layout == "fat" for rocm in row.rocm}
     assert {facts.parse_version(text) for line in LINES for text in line.rocm.pytorch_org.values} <= fat
 
 
 def test_what_is_ready_for_releases_is_in_a_stable_index():
     served = {(p, t) for name in STABLE for f in INDEXES[name].serves for p in f.platforms for t in f.targets}
-    ready = {
-        (p, name)
-        for name, target in TARGETS.items()
-        for p, state in target.readiness.items()
-        if state == "release"
-    }
+    targets = TARGETS.items()
+    ready = {(p, name) for name, one in targets for p, state in one.readiness.items() if state == "release"}
     assert ready <= served
 
 
@@ -233,7 +229,7 @@ ALIASES = "half float double chalf cfloat cdouble short int long"  # of the page
 
 
 def test_the_page_of_dtypes_is_all_there():
-    page = [row.split() for row in re.split(r"[|\n]", PAGE) if row.strip()]
+    page = [row.split() for row in list_cells(PAGE)]
     ours = {name: row for name, row in DTYPES["dtypes"].items() if row.get("page")}
     assert [
         (name, row["torch"], Version(row["since_torch"]), row.get("since_rocm", "-"), row["kind"])
@@ -269,15 +265,9 @@ def test_every_name_of_the_table_of_dtypes_leads_somewhere():
 
 
 def test_tolerances_are_those_of_torch_testing_and_half_a_step_of_8_bits():
-    defaults = {  # torch.testing.assert_close
-        "float16": (1e-3, 1e-5),
-        "bfloat16": (1.6e-2, 1e-5),
-        "float32": (1.3e-6, 1e-5),
-        "float64": (1e-7, 1e-7),
-        "complex32": (1e-3, 1e-5),
-        "complex64": (1.3e-6, 1e-5),
-        "complex128": (1e-7, 1e-7),
-    }
+    single, double = (1.3e-6, 1e-5), (1e-7, 1e-7)
+    defaults = {"float16": (1e-3, 1e-5), "bfloat16": (1.6e-2, 1e-5), "complex32": (1e-3, 1e-5)}
+    defaults |= {"float32": single, "complex64": single, "float64": double, "complex128": double}
     bias = {"float8_e4m3fn": 7, "float8_e4m3fnuz": 8, "float8_e5m2": 15, "float8_e5m2fnuz": 16}
     for name, exponent in bias.items():
         digits = int(name[len("float8_e4m")])
@@ -341,55 +331,40 @@ def test_versions_of_torch_are_versions():
 # --- libraries ---
 
 # "PyTorch compatibility" of ROCm 7.0, column "Used in": the APIs that it names as code
-USED_IN = {
-    "Composable Kernel": "permute Tensor.view matmul mm bmm nn.Conv2d nn.Conv3d nn.MultiheadAttention",
-    "hipBLAS": "",
-    "hipBLASLt": "matmul mm",
-    "hipCUB": "sum cumsum sort topk",
-    "hipFFT": "fft",
-    "hipRAND": "rand randn nn.Dropout",
-    "hipSOLVER": "linalg.solve linalg.eig linalg.svd",
-    "hipSPARSE": "sparse",
-    "hipSPARSELt": "sparse",
-    "hipTensor": "",
-    "MIOpen": "nn.Conv2d nn.ReLU nn.LSTM",
-    "MIGraphX": "nn.Conv2d nn.ReLU nn.LSTM",
-    "MIVisionX": "utils.data",
-    "rocAL": "utils.data",
-    "RCCL": "nn.parallel.DistributedDataParallel",
-    "rocDecode": "utils.data distributed",
-    "rocJPEG": "utils.data",
-    "RPP": "utils.data",
-    "rocThrust": "",
-    "rocWMMA": "nn.Linear nn.Conv2d matmul bmm",
-}
+USED_IN = """
+Composable Kernel: permute Tensor.view matmul mm bmm nn.Conv2d nn.Conv3d nn.MultiheadAttention
+hipBLAS: | hipBLASLt: matmul mm | hipCUB: sum cumsum sort topk | hipFFT: fft | hipRAND: rand randn nn.Dropout
+hipSOLVER: linalg.solve linalg.eig linalg.svd | hipSPARSE: sparse | hipSPARSELt: sparse | hipTensor:
+MIOpen: nn.Conv2d nn.ReLU nn.LSTM | MIGraphX: nn.Conv2d nn.ReLU nn.LSTM | MIVisionX: utils.data
+rocAL: utils.data | RCCL: nn.parallel.DistributedDataParallel | rocDecode: utils.data distributed
+rocJPEG: utils.data | RPP: utils.data | rocThrust: | rocWMMA: nn.Linear nn.Conv2d matmul bmm
+"""
 API = re.compile(r"torch(vision)?(\.[A-Za-z_][A-Za-z0-9_]*)*")
 
 
 def test_the_page_of_libraries_is_all_there():
-    assert list(LIBRARIES["libraries"]) == list(USED_IN)
+    page = dict(row.split(":") for row in list_cells(USED_IN))
+    assert list(LIBRARIES["libraries"]) == list(page)
     projects = [row["therock"]["project"] for row in LIBRARIES["libraries"].values() if "therock" in row]
     assert set(Counter((*projects, *LIBRARIES["unused"])).values()) == {1}
     hip = {row.get("hip", "") for row in DTYPES["dtypes"].values()}
     assert {name for row in LIBRARIES["types"].values() for name in row["hip"]} <= hip
     for name, row in LIBRARIES["libraries"].items():
-        assert {f"torch.{api}" for api in USED_IN[name].split()} <= set(row["apis"]), name
+        assert {f"torch.{api}" for api in page[name].split()} <= set(row["apis"]), name
         apis = {*row["apis"], *row.get("more", {}).get("apis", ())}
         assert all(map(API.fullmatch, apis)), name
         probed = {row["probe"]["api"]} if "probe" in row else set()
         assert {*row.get("lost", ()), *probed} <= apis, name
         # each library that torch uses can be tested, and none raises without one that it does not link
-        assert ("probe" in row) == (row["use"] != "beside") and ("lost" in row) <= (row["use"] == "linked"), (
-            name
-        )
+        assert ("probe" in row) == (row["use"] != "beside"), name
+        assert ("lost" in row) <= (row["use"] == "linked"), name
         built = row.get("therock", {})
         assert ("file" in built) == ("package" in built), name
         assert row["use"] != "linked" or built["file"].startswith("lib"), name
         types = [kind for key, names in row.get("types", {}).items() if key not in FACT for kind in names]
         assert set(types) <= LIBRARIES["types"].keys() and len(types) == len(set(types)), name
-        assert all(
-            re.fullmatch(r"USE_[A-Z_]+", option) for option in row.get("switch", {}).get("options", ())
-        )
+        options = row.get("switch", {}).get("options", ())
+        assert all(re.fullmatch(r"USE_[A-Z_]+", option) for option in options)
     untold = [name for name, row in LIBRARIES["libraries"].items() if "types" not in row]
     assert untold == ["MIVisionX", "rocAL", "rocDecode", "rocJPEG", "RPP"]
 
@@ -428,9 +403,8 @@ def test_what_is_left_without_a_library():
     assert "rocBLAS" in product.library.without.text
     assert found["hipTensor"].library.lost == ()
     # the operations that dtypes lose with it are the APIs that raise
-    assert {
-        row.call for row in dtypes.load_dtype_table().operations.values() if row.library == "hipBLASLt"
-    } <= set(lost)
+    operations = dtypes.load_dtype_table().operations.values()
+    assert {row.call for row in operations if row.library == "hipBLASLt"} <= set(lost)
 
 
 @pytest.mark.parametrize(
@@ -445,6 +419,10 @@ def test_targets_that_are_none(call, target):
 # --- libraries around torch ---
 
 PAGE_LIBRARIES = "torchaudio torchtune torchvision torchtext torchdata torchrec torchserve torchrl tensordict"
+STATES = """
+torchaudio maintenance | torchtune frozen | torchvision active | torchtext retired | torchdata maintenance
+torchrec active | torchserve retired | torchrl active | tensordict active | torchao active
+"""
 ONLY_OFFICIAL = "torchtune torchtext torchrl tensordict"  # "Only official release exists", says the page
 NO_KERNELS = "torchtext torchrec"  # "does not implement ROCm-specific kernels"
 
@@ -452,18 +430,8 @@ NO_KERNELS = "torchtext torchrec"  # "does not implement ROCm-specific kernels"
 def test_the_libraries_of_the_page_their_states_and_notes():
     page = [name for name, row in DOMAINS["libraries"].items() if row.get("page")]
     assert page == PAGE_LIBRARIES.split()
-    assert {name: row.state.now for name, row in libraries.get_domain_libraries().items()} == {
-        "torchaudio": "maintenance",
-        "torchtune": "frozen",
-        "torchvision": "active",
-        "torchtext": "retired",
-        "torchdata": "maintenance",
-        "torchrec": "active",
-        "torchserve": "retired",
-        "torchrl": "active",
-        "tensordict": "active",
-        "torchao": "active",
-    }
+    states = {name: row.state.now for name, row in libraries.get_domain_libraries().items()}
+    assert states == dict(map(str.split, list_cells(STATES)))
     notes = {name: row.get("note", "") for name, row in DOMAINS["libraries"].items()}
     assert [name for name in page if "only official releases" in notes[name]] == ONLY_OFFICIAL.split()
     assert [name for name in page if "no ROCm kernels of its own" in notes[name]] == NO_KERNELS.split()
@@ -536,9 +504,8 @@ def test_the_features_of_the_page_are_all_there():
         assert re.fullmatch(r"(torch[a-z]*(\.[A-Za-z_][A-Za-z0-9_]*)*)?", row.get("api", "")), row
         for place in (row, correction := row.get("correction", {})):
             assert all(Version(place[key]) for key in ("since", "rocm") if key in place)
-        assert not correction or ("never" in correction) != (
-            "since" in correction and "rocm" in correction
-        ), row
+        both = "since" in correction and "rocm" in correction
+        assert not correction or ("never" in correction) != both, row
 
 
 # --- a row that is wrong in itself is refused with its place ---
