@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,19 +12,7 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 from rocm_wheels.core import errors
-from rocm_wheels.models import gfx, project, release_lines, torch_features
-from rocm_wheels.models.versions import (
-    add_version_marks,
-    add_version_parts,
-    check_exact_requirement,
-    get_local_part,
-    make_rocm_requirement,
-    make_version_suffix,
-    make_wheel_version,
-    read_base_version,
-    read_stated_version,
-    strip_version_marks,
-)
+from rocm_wheels.models import gfx, project, release_lines, torch_features, versions
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -41,10 +30,10 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
     ],
 )  # fmt: skip
 def test_every_kind_of_rocm_version_has_its_suffix(rocm: str, suffix: str, whole: str) -> None:
-    assert make_version_suffix(rocm) == suffix
-    assert make_wheel_version("2.9.0", suffix) == whole
-    assert get_local_part(suffix) == whole.split("+")[1]
-    requirement = Requirement(make_rocm_requirement(rocm))
+    assert versions.make_version_suffix(rocm) == suffix
+    assert versions.make_wheel_version("2.9.0", suffix) == whole
+    assert versions.get_local_part(suffix) == whole.split("+")[1]
+    requirement = Requirement(versions.make_rocm_requirement(rocm))
     assert requirement.extras == {"libraries"}
     assert requirement.specifier.contains(rocm, prereleases=True)
     assert not requirement.specifier.contains("7.9.9", prereleases=True)
@@ -52,12 +41,16 @@ def test_every_kind_of_rocm_version_has_its_suffix(rocm: str, suffix: str, whole
 
 def test_dev_builds_carry_their_commit() -> None:
     def dev(**more: object) -> str:
-        return make_wheel_version("2.9.0a0", "+devrocm7.10.0.dev0-ab", release_type="dev", **more)  # type: ignore[arg-type]
+        return versions.make_wheel_version("2.9.0a0", "+devrocm7.10.0.dev0-ab", release_type="dev", **more)  # type: ignore[arg-type]
 
     assert dev(commit=COMMIT) == "2.9.0a0+git01234567.devrocm7.10.0.dev0.ab"
     assert dev(git_tag=False) == "2.9.0a0+devrocm7.10.0.dev0.ab"
-    assert make_wheel_version("2.9.0", "", release_type="dev-bkc", commit=COMMIT) == "2.9.0+git01234567"
-    assert make_wheel_version("2.9.0", "+rocm7.1", release_type="ci", commit=COMMIT) == "2.9.0+rocm7.1"
+    assert (
+        versions.make_wheel_version("2.9.0", "", release_type="dev-bkc", commit=COMMIT) == "2.9.0+git01234567"
+    )
+    assert (
+        versions.make_wheel_version("2.9.0", "+rocm7.1", release_type="ci", commit=COMMIT) == "2.9.0+rocm7.1"
+    )
     with pytest.raises(errors.SourceError, match="carries its commit"):
         dev(commit=None)
     with pytest.raises(errors.SourceError, match="found 'fatal: not a git"):
@@ -67,7 +60,7 @@ def test_dev_builds_carry_their_commit() -> None:
 def test_projects_follow_their_recipes() -> None:
     recipes = {name: project.load_project(name).version for name in ("pytorch", "apex", "triton")}
     made = {
-        name: make_wheel_version(
+        name: versions.make_wheel_version(
             "1.2.0a0", "+rocm7.1", release_type="dev", commit=COMMIT, git_tag=recipe.git_tag
         )
         for name, recipe in recipes.items()
@@ -92,40 +85,39 @@ def test_a_wrong_version_file_is_named(tmp_path: Path, content: bytes | None, me
     if content is not None:
         (tmp_path / "version.txt").write_bytes(content)
     with pytest.raises(errors.DataError) as fault:
-        read_base_version(tmp_path)
+        versions.read_base_version(tmp_path)
     assert message in str(fault.value)
     assert str(tmp_path / "version.txt") in str(fault.value)
 
 
-@pytest.mark.parametrize(
-    ("call", "error", "message"),
-    [
-        (lambda: make_version_suffix(""), errors.SdkError,
-         "the version of the ROCm SDK: '' is not a version"),
-        (lambda: make_version_suffix("WARNING: pip"), errors.SdkError, "is not a version"),
-        (lambda: make_version_suffix("7.1", "+a+b"), errors.UsageError, "--version-suffix +a+b"),
-        (lambda: make_version_suffix("7.1", "rocm 7"), errors.UsageError, "--version-suffix rocm 7"),
-        (lambda: make_wheel_version("2.9.0", "+", release_type="nightly"), errors.UsageError,
-         "is not a version"),
-        (lambda: make_wheel_version("2.9.0", "", release_type="weekly"), errors.UsageError,
-         "weekly is none of ci, dev"),
-        (lambda: make_wheel_version("2.9.0", ".post1", release_type="dev", commit=COMMIT), errors.UsageError,
-         "--version-suffix .post1 leaves no place for +git"),
-        (lambda: make_rocm_requirement("x"), errors.SdkError, "'x' is not a version"),
-        (lambda: check_exact_requirement("triton>=3"), errors.UsageError,
-         "does not require one exact version"),
-        (lambda: check_exact_requirement("triton==3.*"), errors.UsageError,
-         "does not require one exact version"),
-        (lambda: check_exact_requirement("triton=3"), errors.UsageError, "is not a requirement"),
-        (lambda: release_lines.get_line_tools("nightly"), errors.DataError,
-         "'nightly' is not a version of torch"),
-        (lambda: release_lines.get_line_tools("1.13"), errors.DataError,
-         "torch 1.13 is not among the release lines"),
-    ],
-)  # fmt: skip
-def test_wrong_versions_are_refused(call, error: type[errors.RocmWheelsError], message: str) -> None:  # type: ignore[no-untyped-def]
+def wheel_version(base: str, suffix: str, release_type: str) -> str:
+    return versions.make_wheel_version(base, suffix, release_type=release_type, commit=COMMIT)
+
+
+SDK, USAGE, DATA = errors.SdkError, errors.UsageError, errors.DataError
+WRONG = [
+    (versions.make_version_suffix, ("",), SDK, "the version of the ROCm SDK: '' is not a version"),
+    (versions.make_version_suffix, ("WARNING: pip",), SDK, "is not a version"),
+    (versions.make_version_suffix, ("7.1", "+a+b"), USAGE, "--version-suffix +a+b"),
+    (versions.make_version_suffix, ("7.1", "rocm 7"), USAGE, "--version-suffix rocm 7"),
+    (wheel_version, ("2.9.0", "+", "nightly"), USAGE, "is not a version"),
+    (wheel_version, ("2.9.0", "", "weekly"), USAGE, "weekly is none of ci, dev"),
+    (wheel_version, ("2.9.0", ".post1", "dev"), USAGE, "--version-suffix .post1 leaves no place for +git"),
+    (versions.make_rocm_requirement, ("x",), SDK, "'x' is not a version"),
+    (versions.check_exact_requirement, ("triton>=3",), USAGE, "does not require one exact version"),
+    (versions.check_exact_requirement, ("triton==3.*",), USAGE, "does not require one exact version"),
+    (versions.check_exact_requirement, ("triton=3",), USAGE, "is not a requirement"),
+    (release_lines.get_line_tools, ("nightly",), DATA, "'nightly' is not a version of torch"),
+    (release_lines.get_line_tools, ("1.13",), DATA, "torch 1.13 is not among the release lines"),
+]
+
+
+@pytest.mark.parametrize(("call", "words", "error", "message"), WRONG)
+def test_wrong_versions_are_refused(
+    call: Callable[..., object], words: tuple[str, ...], error: type[errors.RocmWheelsError], message: str
+) -> None:
     with pytest.raises(error) as fault:
-        call()
+        call(*words)
     assert message in str(fault.value)
 
 
@@ -141,8 +133,8 @@ _ROCM = st.builds(
 
 @given(_ROCM, st.sampled_from(["2.9.0", "2.13.0a0", "1.11.0.dev3"]), st.booleans())
 def test_versions_are_pep_440_and_keep_their_parts(rocm: str, base: str, dev: bool) -> None:
-    whole = make_wheel_version(
-        base, make_version_suffix(rocm), release_type="dev" if dev else "nightly", commit=COMMIT
+    whole = versions.make_wheel_version(
+        base, versions.make_version_suffix(rocm), release_type="dev" if dev else "nightly", commit=COMMIT
     )
     version = Version(whole)
     assert str(version) == whole
@@ -150,7 +142,7 @@ def test_versions_are_pep_440_and_keep_their_parts(rocm: str, base: str, dev: bo
     local = version.local or ""
     assert local.startswith("git01234567.") is dev
     assert local.endswith(f"rocm{rocm.replace('+', '.')}")
-    assert f".{local}".endswith(f".{get_local_part(make_version_suffix(rocm))}")
+    assert f".{local}".endswith(f".{versions.get_local_part(versions.make_version_suffix(rocm))}")
     assert ("devrocm" in local) is ("dev" in rocm)
 
 
@@ -222,7 +214,7 @@ def test_the_release_of_aotriton_is_read_from_the_sources(tmp_path: Path) -> Non
     ],
 )
 def test_a_version_that_a_python_file_states(text: str, found: str) -> None:
-    assert read_stated_version(text, "__version__", name="f") == found
+    assert versions.read_stated_version(text, "__version__", name="f") == found
 
 
 @pytest.mark.parametrize(
@@ -239,7 +231,7 @@ def test_a_version_that_a_python_file_states(text: str, found: str) -> None:
 )
 def test_a_version_that_a_python_file_does_not_state(text: str, message: str) -> None:
     with pytest.raises(errors.DataError, match=message.replace("+", r"\+")):
-        read_stated_version(text, "__version__", name="f")
+        versions.read_stated_version(text, "__version__", name="f")
 
 
 @pytest.mark.parametrize(
@@ -252,17 +244,17 @@ def test_a_version_that_a_python_file_does_not_state(text: str, message: str) ->
     ],
 )
 def test_parts_stand_before_what_a_suffix_says(suffix: str, parts: tuple[str, ...], whole: str) -> None:
-    assert add_version_parts(suffix, *parts) == whole
+    assert versions.add_version_parts(suffix, *parts) == whole
     if parts:
         with pytest.raises(errors.UsageError, match="leaves no place"):
-            add_version_parts(".post1", *parts)
+            versions.add_version_parts(".post1", *parts)
 
 
 def test_a_later_night_is_a_later_version_and_the_number_of_a_run_counts() -> None:
     """Within one day by number, not by letters; dates have the same length."""
     parts = ["nightly20261121.9.1", "nightly20261122.9.1", "nightly20261122.10.1", "nightly20261122.10.2"]
-    versions = [Version(f"2.13.0{add_version_parts('+rocm10.1', part)}") for part in parts]
-    assert versions == sorted(versions) and len({*versions}) == 4
+    nights = [Version(f"2.13.0{versions.add_version_parts('+rocm10.1', part)}") for part in parts]
+    assert nights == sorted(nights) and len({*nights}) == 4
 
 
 def test_a_developers_build_is_told_apart_and_sorts_behind_its_rocm() -> None:
@@ -274,19 +266,19 @@ def test_a_developers_build_is_told_apart_and_sorts_behind_its_rocm() -> None:
         {"targets": ["gfx1151"], "debug": "debug", "commit": COMMIT},
         {"targets": ["gfx1151"], "debug": "debug", "commit": COMMIT, "changes": "9876543210"},
     ]
-    suffixes = [add_version_marks("+rocm7.2.4", **mark) for mark in marks]
+    suffixes = [versions.add_version_marks("+rocm7.2.4", **mark) for mark in marks]
     assert suffixes[0] == "+rocm7.2.4"
     assert suffixes[-1] == "+rocm7.2.4.gfx1151.debug.git01234567.dirty98765432"
-    versions = [Version(f"2.9.0{suffix}") for suffix in suffixes]
-    assert versions == sorted(versions) and len(set(versions)) == len(versions)
-    assert max(versions) < Version("2.9.0+rocm7.2.5")
-    assert str(versions[-1]).endswith(suffixes[-1])  # nothing of it is a number
-    assert strip_version_marks(str(versions[-1])) == "2.9.0+rocm7.2.4"
-    xnack = {add_version_marks("", targets=[f"gfx90a:xnack{sign}"]) for sign in "+-"}
-    assert {make_wheel_version("2.9.0", suffix) for suffix in xnack} == {
+    built = [Version(f"2.9.0{suffix}") for suffix in suffixes]
+    assert built == sorted(built) and len({*built}) == len(built)
+    assert max(built) < Version("2.9.0+rocm7.2.5")
+    assert str(built[-1]).endswith(suffixes[-1])  # nothing of it is a number
+    assert versions.strip_version_marks(str(built[-1])) == "2.9.0+rocm7.2.4"
+    xnack = {versions.add_version_marks("", targets=[f"gfx90a:xnack{sign}"]) for sign in "+-"}
+    assert {versions.make_wheel_version("2.9.0", suffix) for suffix in xnack} == {
         "2.9.0+gfx90a.xnack.on",
         "2.9.0+gfx90a.xnack.off",
     }
-    assert {strip_version_marks(f"2.9.0+rocm7.{suffix[1:]}") for suffix in xnack} == {"2.9.0+rocm7"}
-    many = add_version_marks("+rocm7.2.4", targets=[f"gfx{number}" for number in range(1100, 1120)])
+    assert {versions.strip_version_marks(f"2.9.0+rocm7.{suffix[1:]}") for suffix in xnack} == {"2.9.0+rocm7"}
+    many = versions.add_version_marks("+rocm7.2.4", targets=[f"gfx{number}" for number in range(1100, 1120)])
     assert len(many) < 40
