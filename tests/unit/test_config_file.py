@@ -162,23 +162,11 @@ def test_a_variable_that_a_command_does_not_use_is_no_fault_of_it(monkeypatch: p
 WRONG = [
     ("[biuld]\n", "rocm-wheels.toml: biuld: there is no command biuld", "build"),
     ("[build]\n\ngfxx = 'gfx942'\n", "rocm-wheels.toml: build.gfxx: `build` has no option --gfxx", "gfx"),
-    (
-        "[build]\ninstall-rocm = 'yes'\n",
-        "rocm-wheels.toml: build.install-rocm is true or false",
-        "",
-    ),
-    (
-        "[build]\nwork-dir = ['a', 'b']\n",
-        "rocm-wheels.toml: build.work-dir takes one value, not a list",
-        "",
-    ),
+    ("[build]\ninstall-rocm = 'yes'\n", "rocm-wheels.toml: build.install-rocm is true or false", ""),
+    ("[build]\nwork-dir = ['a', 'b']\n", "rocm-wheels.toml: build.work-dir takes one value, not a list", ""),
     ("[build]\ngfx = {a = 1}\n", "rocm-wheels.toml: build.gfx: ", ""),
     ("[rocm.instal]\npre = true\n", "rocm-wheels.toml: rocm.instal: `rocm` has no command instal", "install"),
-    (
-        "[install-rocm]\npre = true\n",
-        "there is no command install-rocm; it is [rocm.install]",
-        "",
-    ),
+    ("[install-rocm]\npre = true\n", "there is no command install-rocm; it is [rocm.install]", ""),
     ("retag = 1\n", "rocm-wheels.toml: retag is no option that several commands share", ""),
     ("retries = 101\n", "rocm-wheels.toml: retries: ROCM_WHEELS_RETRIES='101' is not", "from 0 to 100"),
     ("timeout = true\n", "rocm-wheels.toml: timeout: ROCM_WHEELS_TIMEOUT='True' is not", ""),

@@ -6,18 +6,7 @@ import struct
 from pathlib import Path
 
 import pytest
-from binaries import (
-    HOST,
-    bundle,
-    code_object,
-    coff,
-    elf,
-    hip,
-    kpack,
-    kpack_reference,
-    messagepack,
-    wheel,
-)
+from binaries import HOST, bundle, code_object, coff, elf, hip, kpack, kpack_reference, messagepack, wheel
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -22,6 +22,8 @@ from rocm_wheels.release import wheel_set
 from rocm_wheels.stores.folder import FolderStore
 from rocm_wheels.testing import pytest_words
 
+pytestmark = pytest.mark.contract
+
 _ = transcript  # a fixture for every test here
 MESSAGES = "evidence"
 POLICY = """
@@ -142,7 +144,6 @@ def with_age(path: Path) -> Path:
     return path
 
 
-@pytest.mark.contract
 def test_a_set_is_held_until_all_its_evidence_is_there(world: World):
     assert world.gate()[0] == 15
     assert world.add("--from", world.audited())[0] == 0
@@ -166,7 +167,6 @@ def test_a_set_is_held_until_all_its_evidence_is_there(world: World):
     assert {rule["outcome"] for rule in said["rules"]} == {"pass"}
 
 
-@pytest.mark.contract
 def test_what_is_wrong_with_a_set_as_a_whole_counts_for_each_wheel_of_it(world: World):
     tests = [{"name": "set: set-pins", "outcome": "failed", "detail": "requires torch==2.9.0"}]
     names = [path.name for path in world.wheels]
@@ -183,7 +183,6 @@ def test_what_is_wrong_with_a_set_as_a_whole_counts_for_each_wheel_of_it(world: 
     assert (code, rule["outcome"]) == (15, "fail")
 
 
-@pytest.mark.contract
 def test_results_do_not_become_younger_with_their_file(world: World):
     """Copied, they are as old as they were."""
     when = "2026-11-20T09:00:00+00:00"
@@ -192,14 +191,12 @@ def test_results_do_not_become_younger_with_their_file(world: World):
     assert len(made["source"]) == 64
 
 
-@pytest.mark.contract
 def test_a_failure_that_comes_later_holds_the_set_again(world: World):
     assert world.add("--from", world.smoke("passed"))[0] == 0
     assert world.add("--from", world.smoke("passed", "failed", when="2026-11-21T11:30:00Z"))[0] == 0
     assert world.gate()[0] == 15
 
 
-@pytest.mark.contract
 def test_the_same_result_twice_is_one_and_failures_are_named(world: World):
     results = world.smoke("passed", "crashed", "timeout", gfx="gfx1030:sramecc-")
     first, again = world.add("--from", results), world.add("--from", results)
@@ -211,7 +208,6 @@ def test_the_same_result_twice_is_one_and_failures_are_named(world: World):
     assert all(path.name in shown for path in world.wheels)
 
 
-@pytest.mark.contract
 def test_wheels_that_fail_are_told_from_those_that_pass(world: World):
     bad, *good = (path.name for path in world.wheels)
     results = world.audited({bad: "/opt/rocm in it", good[0]: "not in it"})
@@ -223,7 +219,6 @@ def test_wheels_that_fail_are_told_from_those_that_pass(world: World):
     assert len(made[2]["hashes"]) == 2
 
 
-@pytest.mark.contract
 def test_reports_of_shards_that_are_not_all_there_are_no_pass(world: World):
     shards = world.root / "shards"
     shards.mkdir()
@@ -242,7 +237,6 @@ def test_reports_of_shards_that_are_not_all_there_are_no_pass(world: World):
     assert world.gate()[0] == 15
 
 
-@pytest.mark.contract
 def test_junit_reports_are_of_the_suite_that_is_named(world: World):
     """What names none counts as the suite default, and what names another one does not."""
     flaky = '<testcase name="a"/><testcase name="b"><flakyFailure message="x"/></testcase>'
@@ -258,18 +252,15 @@ def test_junit_reports_are_of_the_suite_that_is_named(world: World):
     assert world.add("--from", world.smoke("passed"), "--suite", "full")[0] == 2
 
 
-@pytest.mark.contract
 def test_a_result_on_a_gpu_that_the_set_is_not_for_is_kept_and_named(world: World):
     assert world.add("--from", world.smoke("passed", gfx="gfx90a"))[0] == 0
     assert "no rule asks" not in world.add("--from", world.smoke("passed"))[2]
 
 
-@pytest.mark.contract
 def test_a_result_that_died_before_it_saw_a_gpu_can_be_given_one(world: World):
     assert world.add("--from", world.smoke("crashed", gfx=None), "--gfx", "gfx1030")[0] == 0
 
 
-@pytest.mark.contract
 def test_evidence_shows_the_machine_that_tests_ran_on(world: World):
     card = {"name": "AMD Instinct MI210", "gfx": "gfx90a", "firmware": {"mec": "0x000000b8"}}
     machine = {"kernel": "Linux 6.8.0", "driver": "6.12.12", "cpu_features": ["amx_int8"], "gpus": [card]}
@@ -286,7 +277,6 @@ def test_evidence_shows_the_machine_that_tests_ran_on(world: World):
     assert world.add("--from", world.smoke("passed", machine=wrong))[0] == 2, "one line each"
 
 
-@pytest.mark.contract
 def test_results_of_chosen_tests_say_so(world: World):
     """As they say it themselves; what pytest was told may choose, but for what changes how they are shown."""
     for told, chosen in (
@@ -304,7 +294,6 @@ def test_results_of_chosen_tests_say_so(world: World):
     world.gate()
 
 
-@pytest.mark.contract
 def test_tests_that_were_not_come_to_are_no_pass(world: World):
     assert world.add("--from", world.smoke("passed", "missing"))[0] == 0
     assert (
@@ -315,7 +304,6 @@ def test_tests_that_were_not_come_to_are_no_pass(world: World):
     )
 
 
-@pytest.mark.contract
 def test_json_has_all_that_is_told_and_what_holds_it_is_told_first(world: World):
     assert world.add("--from", world.audited())[0] == 0
     assert world.add("--from", world.smoke(*["failed"] * 6))[0] == 0
@@ -359,34 +347,19 @@ def _other_bytes(world: World) -> list[Any]:
 WRONG: dict[str, tuple[Write, int]] = {
     "no results": (lambda w: ["--from", w.root / "none.json"], 2),
     "an empty file": (lambda w: ["--from", w.write("a.json", "")], 2),
-    "truncated": (
-        lambda w: ["--from", w.write("a.json", w.audited().read_text()[:-9])],
-        2,
-    ),
+    "truncated": (lambda w: ["--from", w.write("a.json", w.audited().read_text()[:-9])], 2),
     "something else": (lambda w: ["--from", w.write("a.json", {"a": 1})], 2),
-    "a list of something else": (
-        lambda w: ["--from", w.write("a.json", [{"a": 1}])],
-        2,
-    ),
+    "a list of something else": (lambda w: ["--from", w.write("a.json", [{"a": 1}])], 2),
     "no reports": (lambda w: ["--from", w.write("a.json", {"tool": "audit", "wheels": []})], 2),
     "another build": (_other_bytes, 15),
     "another set": (
         lambda w: ["--from", w.smoke("passed", wheels={"torch-1-py3-none-any.whl": "0" * 64})],
         15,
     ),
-    "of no bytes": (
-        lambda w: ["--from", w.smoke("passed", wheels={"torch-1-py3-none-any.whl": None})],
-        2,
-    ),
+    "of no bytes": (lambda w: ["--from", w.smoke("passed", wheels={"torch-1-py3-none-any.whl": None})], 2),
     "smoke without wheels": (lambda w: ["--from", w.smoke("passed", wheels={})], 2),
-    "smoke of a later form": (
-        lambda w: ["--from", w.smoke("passed", schema=2)],
-        2,
-    ),
-    "smoke on another GPU": (
-        lambda w: ["--from", w.smoke("passed"), "--gfx", "gfx942"],
-        2,
-    ),
+    "smoke of a later form": (lambda w: ["--from", w.smoke("passed", schema=2)], 2),
+    "smoke on another GPU": (lambda w: ["--from", w.smoke("passed"), "--gfx", "gfx942"], 2),
     "smoke without a GPU as if with one": (
         lambda w: ["--from", w.smoke("passed", gfx=None), "--gfx", "gfx1030"],
         2,
@@ -402,24 +375,15 @@ WRONG: dict[str, tuple[Write, int]] = {
         lambda w: ["--from", w.write("old.json", {"schema": 1, "tool": "x smoke tests", "tests": []})],
         2,
     ),
-    "of the year 0": (
-        lambda w: ["--from", w.smoke("passed", when="0001-01-01T00:00:00+14:00")],
-        2,
-    ),
+    "of the year 0": (lambda w: ["--from", w.smoke("passed", when="0001-01-01T00:00:00+14:00")], 2),
     "nested without end": (lambda w: ["--from", w.write("a.json", "[" * 200_000)], 2),
-    "from the future": (
-        lambda w: ["--from", w.smoke("passed", when="2027-01-01T00:00:00Z")],
-        2,
-    ),
+    "from the future": (lambda w: ["--from", w.smoke("passed", when="2027-01-01T00:00:00Z")], 2),
     "found in the last second there is": (
         lambda w: ["--from", w.smoke("passed", when="9999-12-31T23:59:59Z")],
         2,
     ),
     "no such target": (lambda w: ["--from", w.audited(), "--gfx", "gfx1033x"], 2),
-    "JUnit without a GPU": (
-        lambda w: ["--from", w.write("a.xml", WHOLE), "--wheels", w.wheels[0]],
-        2,
-    ),
+    "JUnit without a GPU": (lambda w: ["--from", w.write("a.xml", WHOLE), "--wheels", w.wheels[0]], 2),
     "no wheels in a folder": (
         lambda w: ["--from", w.write("a.xml", WHOLE), "--wheels", w.root, "--gfx", "gfx1030"],
         2,
@@ -433,15 +397,11 @@ WRONG: dict[str, tuple[Write, int]] = {
         lambda w: ["--from", w.root / "wheels", "--wheels", w.wheels[0], "--gfx", "gfx1030"],
         2,
     ),
-    "counted reports that are none": (
-        lambda w: ["--from", w.audited(), "--reports", "3"],
-        2,
-    ),
+    "counted reports that are none": (lambda w: ["--from", w.audited(), "--reports", "3"], 2),
     "no such key": (lambda w: ["--from", w.audited(), "--sign-with", w.root / "key"], 2),
 }
 
 
-@pytest.mark.contract
 @pytest.mark.parametrize("case", WRONG)
 def test_wrong_input_is_refused_and_nothing_is_written(world: World, case: str):
     write, expected = WRONG[case]
@@ -453,15 +413,11 @@ def test_wrong_input_is_refused_and_nothing_is_written(world: World, case: str):
     assert not list((world.root / "store").rglob("evidence/*/*"))
 
 
-@pytest.mark.contract
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
         (("set", "gate", "STORE", "--set", "2.9.2", "--channel", "nightly"), 15),
-        (
-            ("set", "gate", "STORE", "--set", "2.9.1", "--channel", "nightli"),
-            2,
-        ),
+        (("set", "gate", "STORE", "--set", "2.9.1", "--channel", "nightli"), 2),
         (("set", "gate", "STORE", "--set", "2.9.1", "--channel", "nightly", "--policy", "p"), 2),
         (("set", "show", "STORE", "--set", "2.9.1", "2026"), 2),
         (("set", "gate", "STORE", "--set", "2.9.1"), 2),

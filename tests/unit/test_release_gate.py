@@ -38,11 +38,7 @@ def rule_of(found: verdict.Verdict, title: str) -> verdict.RuleResult:
 def test_what_has_all_its_evidence_may_go():
     verdict = judged(ONE, *GREEN)
     assert verdict.passed
-    assert outcomes(verdict) == {
-        "hashes": "pass",
-        "audit": "pass",
-        "smoke on gfx1030": "pass",
-    }
+    assert outcomes(verdict) == {"hashes": "pass", "audit": "pass", "smoke on gfx1030": "pass"}
     assert verdict.rules[1].evidence == (VERIFIED.id,)
 
 
@@ -61,11 +57,7 @@ def test_what_has_all_its_evidence_may_go():
             ("failed",),
             {"result": "fail", "counts": {"failed": 3}, "when": NOW, "host": "runner-1", "tests": ("r: x",)},
         ),
-        (
-            (said("audit", hours=15 * 24),),
-            ("too-old", "uncovered"),
-            {"age": 15 * 86400, "limit": 14 * 86400},
-        ),
+        ((said("audit", hours=15 * 24),), ("too-old", "uncovered"), {"age": 15 * 86400, "limit": 14 * 86400}),
         ((said("audit", hours=-1),), ("uncovered",), {"wheels": 4}),
         ((said("audit", trouble="its signature is not of what it says"),), ("uncovered",), {"wheels": 4}),
     ],
@@ -92,14 +84,8 @@ SMOKE = {
     "from the future": ([said(hours=-2)], "no-pass"),
     "clocks that differ a little": ([said(hours=-0.05)], ""),
     "of another set": ([said(document=a_set(wheel("torch")))], "no-pass"),
-    "half of a Python": (
-        [said(hashes=(SET.files[0].sha256,))],
-        "partial-pass: 3.11 3.12",
-    ),
-    "with a wheel from elsewhere": (
-        [said(hashes=tuple(sorted({*SET.hashes, sha("x")})))],
-        "no-pass",
-    ),
+    "half of a Python": ([said(hashes=(SET.files[0].sha256,))], "partial-pass: 3.11 3.12"),
+    "with a wheel from elsewhere": ([said(hashes=tuple(sorted({*SET.hashes, sha("x")})))], "no-pass"),
     "one Python is enough": ([said(python="312")], ""),
     "failed": ([said(outcome="fail")], BAD),
     "crashed": ([said(outcome="crash")], "failed: crash"),
@@ -326,10 +312,7 @@ def test_a_set_for_many_families_needs_each_target_and_the_wheels_that_it_gets()
     document = a_set(*files, wheel("triton", targets=()), family="multi-arch", layout="variants", planned=())
     text = ONE.replace("targets: one", "targets: every")
     hashes = tuple(sorted(f.sha256 for f in document.files if f.label != "gfx1201"))
-    seen = [
-        said("audit", document=document),
-        said(gfx="gfx942", document=document, hashes=hashes),
-    ]
+    seen = [said("audit", document=document), said(gfx="gfx942", document=document, hashes=hashes)]
     verdict = judged(text, *seen, document=document)
     assert outcomes(verdict)["smoke on gfx942"] == "pass"
     assert outcomes(verdict)["smoke on gfx1201"] == "bypassed"

@@ -14,6 +14,8 @@ from rocm_wheels.release.evidence.evidence import OutcomeCounts, TestedSuite
 from rocm_wheels.release.policy import load_policy
 from rocm_wheels.release.verdict import ReasonCode, RuleResult, Verdict, reason
 
+pytestmark = pytest.mark.contract
+
 KEY = f"AAAAC3NzaC1lZDI1NTE5AAAAI{'A' * 43}"
 EVERY_TARGET = ONE.replace("targets: one", "targets: every")
 
@@ -35,7 +37,6 @@ def of(document: wheel_set.SetDocument, *names: str, **more: Any) -> store.Store
     return said(document=document, hashes=hashes, **more)
 
 
-@pytest.mark.contract
 def test_what_a_set_is_called_makes_no_gpu_an_exception():
     document = a_set(wheel("torch", targets=("gfx942",)), family="gfx110X-all")
     verdict = judged(ONE, said("audit", document=document), document=document)
@@ -44,7 +45,6 @@ def test_what_a_set_is_called_makes_no_gpu_an_exception():
     assert not judged(ONE + own, said("audit", document=document), document=document).passed
 
 
-@pytest.mark.contract
 def test_a_run_of_what_has_no_device_code_tests_no_gpu():
     """Only triton, without device code, is there for Python 3.13 and for gfx1031."""
     files = [
@@ -66,7 +66,6 @@ def test_a_run_of_what_has_no_device_code_tests_no_gpu():
     assert judged(ONE, *whole, document=document).passed
 
 
-@pytest.mark.contract
 def test_a_python_that_lacks_a_project_stands_for_no_other():
     files = [wheel("torch", "311"), *(wheel(project, "312") for project in ("torch", "torchvision"))]
     document = a_set(*files)
@@ -76,7 +75,6 @@ def test_a_python_that_lacks_a_project_stands_for_no_other():
     assert judged(ONE, verified, said(document=document, python="312"), document=document).passed
 
 
-@pytest.mark.contract
 def test_a_python_is_told_as_tested_when_all_that_it_gets_was():
     files = [wheel("torch", python) for python in ("311", "312")]
     pure = wheel("pure", name="pure-1-py3-none-any.whl", sha256=sha("p"), targets=())
@@ -86,7 +84,6 @@ def test_a_python_is_told_as_tested_when_all_that_it_gets_was():
     assert [(one.gfx, one.pythons) for one in verdict.targets] == [("gfx1030", ("3.12",)), ("gfx1031", ())]
 
 
-@pytest.mark.contract
 def test_the_machine_of_a_gpu_does_not_get_the_variant_for_every_machine_too():
     null = {"name": "torch-1-cp312-cp312-linux_x86_64-null.whl", "sha256": sha("n"), "label": "null"}
     own = {"name": "torch-1-cp312-cp312-linux_x86_64-a.whl", "sha256": sha("a"), "label": "a"}
@@ -96,7 +93,6 @@ def test_the_machine_of_a_gpu_does_not_get_the_variant_for_every_machine_too():
     assert judged(ONE, *seen, document=document).passed
 
 
-@pytest.mark.contract
 def test_tests_of_a_project_are_of_its_parts_with_device_code_too():
     part = {"name": "torch_device_gfx1030-1-cp312-cp312-linux_x86_64.whl", "sha256": sha("d")}
     files = [wheel("torch", targets=()), wheel("torch-device-gfx1030", targets=("gfx1030",), **part)]
@@ -108,7 +104,6 @@ def test_tests_of_a_project_are_of_its_parts_with_device_code_too():
     assert facts["pythons"] == ("3.12",) and facts["files"][0].startswith("torch_device_gfx1030")
 
 
-@pytest.mark.contract
 def test_a_wheel_without_device_code_is_not_the_one_that_was_planned_for_a_gpu():
     text = ONE.replace("rules: {", "rules: {complete: {}, ")
     document = a_set(
@@ -120,7 +115,6 @@ def test_a_wheel_without_device_code_is_not_the_one_that_was_planned_for_a_gpu()
     assert (found.outcome, found.reasons) == ("fail", (missing,))
 
 
-@pytest.mark.contract
 def test_a_run_of_chosen_tests_is_none_unless_the_policy_says_so():
     chosen = said(selected="-k versions, 200 left out")
     verdict = judged(ONE, said("audit"), chosen)
@@ -136,7 +130,6 @@ def test_a_run_of_chosen_tests_is_none_unless_the_policy_says_so():
     assert not judged(ONE, said("audit"), said(hours=2), said(outcome="fail", selected="-k one")).passed
 
 
-@pytest.mark.contract
 @pytest.mark.parametrize("more", [{"selected": "-k one"}, {"counts": OutcomeCounts(failed=1, flaky=9)}])
 def test_a_shard_that_failed_holds_the_set_whichever_of_its_tests_ran(more: dict[str, Any]):
     text = ONE.replace("smoke:", "tests:").replace("pythons: one", "pythons: one, flaky: 1")
@@ -153,7 +146,6 @@ def test_a_shard_that_failed_holds_the_set_whichever_of_its_tests_ran(more: dict
     assert not judged(text, *passed, failed, shard(2, **flaky)).passed
 
 
-@pytest.mark.contract
 def test_a_failure_of_another_set_holds_none_that_only_has_its_wheels_where_signers_are_needed():
     """Anybody may write a file; one that names this set counts, whoever wrote it, and is named."""
     signed = ONE.replace("signed: false", "signed: true") + f"\nsigners: {{ann: ssh-ed25519 {KEY}}}"
@@ -169,7 +161,6 @@ def test_a_failure_of_another_set_holds_none_that_only_has_its_wheels_where_sign
     assert not judged(signed, *passed, said(**unsigned)).passed
 
 
-@pytest.mark.contract
 def test_what_nobody_signed_says_nothing_of_the_document_where_signers_are_needed():
     signed = ONE.replace("signed: false", "signed: true") + f"\nsigners: {{ann: ssh-ed25519 {KEY}}}"
     passed = [said("audit", about=SET.digest), said(about=SET.digest)]
@@ -178,7 +169,6 @@ def test_what_nobody_signed_says_nothing_of_the_document_where_signers_are_neede
     assert why(judged(signed, *passed, said(about=sha("x"))), "hashes") == ("fail", "other-document")
 
 
-@pytest.mark.contract
 def test_one_run_handed_in_twice_makes_no_failure_good():
     others = (said("audit"), said(gfx="gfx1031"))
     bad, source = said(outcome="fail", hours=5), sha("results")
@@ -187,7 +177,6 @@ def test_one_run_handed_in_twice_makes_no_failure_good():
     assert judged(EVERY, *others, bad, again[0], said(hours=2, source=sha("others"))).passed
 
 
-@pytest.mark.contract
 def test_what_is_told_of_an_exception_is_no_lie_where_there_are_old_tests():
     own = "\nfamilies: {gfx103X-all: {bypass_tests_for_releases: true, owner: eve, reason: no card}}"
     found = rule_of(judged(ONE + own, said("audit"), said(hours=24 * 8)), "smoke on gfx1030")
@@ -196,7 +185,6 @@ def test_what_is_told_of_an_exception_is_no_lie_where_there_are_old_tests():
     assert found.facts_of("too-old") == {"age": 8 * 86400, "limit": 7 * 86400}
 
 
-@pytest.mark.contract
 def test_a_document_that_was_changed_after_the_tests_is_held():
     """Its id says nothing of targets and cells: with fewer of them fewer tests would be needed."""
     files = tuple(file.model_copy(update={"targets": ("gfx1030",)}) for file in SET.files)
@@ -213,7 +201,6 @@ def test_a_document_that_was_changed_after_the_tests_is_held():
 WAIVER = "{rule: smoke, channels: [nightly], family: gfx103X-all, owner: bob, reason: known, expires: DAY}"
 
 
-@pytest.mark.contract
 @pytest.mark.parametrize(
     ("day", "holds"), [("2027-11-22", True), ("2027-11-23", False), ("9999-12-31", False)]
 )
@@ -224,7 +211,6 @@ def test_a_waiver_ends_within_a_year(day: str, holds: bool):
     assert notes == ([] if holds else [("waiver-too-long", "bob", day)] * len(verdict.failures))
 
 
-@pytest.mark.contract
 def test_a_waiver_holds_to_the_end_of_its_day_in_utc_wherever_the_gate_is_asked():
     text = f"{ONE}\nwaivers: [{WAIVER.replace('DAY', '2026-11-21')}]"
     midnight = NOW.replace(hour=23, minute=59)
@@ -235,7 +221,6 @@ def test_a_waiver_holds_to_the_end_of_its_day_in_utc_wherever_the_gate_is_asked(
         assert not judged(text, fresh, now=(midnight + timedelta(minutes=1)).astimezone(there)).passed
 
 
-@pytest.mark.contract
 def test_what_only_the_data_of_families_excuses_goes_to_no_stable_channel_of_ours():
     own = load_policy()
     assert [own.channels[name].bypasses for name in own.channels] == ["count", "count", "own"]
@@ -250,7 +235,6 @@ def test_what_only_the_data_of_families_excuses_goes_to_no_stable_channel_of_our
     assert not judged(text + named, fine, crashed, document=document).passed
 
 
-@pytest.mark.contract
 def test_a_set_of_two_machines_kinds_waits_for_the_one_that_failed():
     others = (said("audit"), said(gfx="gfx1031"))
     bad = said(outcome="fail", hours=9, machine="mi300x")

@@ -80,18 +80,9 @@ REFUSED: list[tuple[Callable[[Drafts], object], str]] = [
     (_second_torch, r"a set has one torch, these are 2\.9\.1\+rocm7\.1\.0, 2\.9\.2"),
     (_stranger, r"nothing in the lock builds numpy"),
     (_damaged, r"torch/__init__\.py"),
-    (
-        lambda made: made.pop("triton"),
-        r"it requires triton==3\.5\.0\+rocm7\.1\.0, which is not in",
-    ),
-    (
-        _requires("torch", "triton==3.4.0"),
-        r"triton==3\.4\.0, the set has triton 3\.5\.0\+rocm7\.1\.0",
-    ),
-    (
-        _requires("torch", "rocm[devel]==7.2.0"),
-        r"rocm\[devel\]==7\.2\.0, the lock says ROCm 7\.1\.0",
-    ),
+    (lambda made: made.pop("triton"), r"it requires triton==3\.5\.0\+rocm7\.1\.0, which is not in"),
+    (_requires("torch", "triton==3.4.0"), r"triton==3\.4\.0, the set has triton 3\.5\.0\+rocm7\.1\.0"),
+    (_requires("torch", "rocm[devel]==7.2.0"), r"rocm\[devel\]==7\.2\.0, the lock says ROCm 7\.1\.0"),
     (_requires("torch", "numpy==2.0+local"), r"PyPI has no versions with a local part"),
     (_requires("torch", "numpy @ file:///x.whl"), r"a place, which is not in the set"),
     (_requires("triton", "torchaudio"), r"it requires torchaudio, which is not in the set"),

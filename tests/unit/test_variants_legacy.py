@@ -8,11 +8,9 @@ from typing import Any
 import pytest
 
 from rocm_wheels.core import errors
-from rocm_wheels.variants.document import (
-    make_bootstrap_provider,
-    read_any_format,
-    read_wheel_document,
-)
+from rocm_wheels.variants.document import make_bootstrap_provider, read_any_format, read_wheel_document
+
+pytestmark = pytest.mark.contract
 
 # format 0.0.3, as torch's experimental indexes of 2025 had it
 OLD: dict[str, Any] = {
@@ -46,7 +44,6 @@ def read(value: object, label: str | None = None) -> Any:
     return read_any_format(json.dumps(value).encode(), name="old.json", label=label)
 
 
-@pytest.mark.contract
 def test_a_document_of_2025_is_read_and_what_is_left_out_is_named() -> None:
     found = read(OLD)
     assert found.namespaces == ("nvidia", "amd", "priority")
@@ -55,17 +52,10 @@ def test_a_document_of_2025_is_read_and_what_is_left_out_is_named() -> None:
     assert found.providers["amd"] == make_bootstrap_provider(), "one that nobody owns is not kept"
     assert found.providers["priority"].static_properties == {"order": ("1", "2")}
     said = "\n".join(found.notes)
-    for part in (
-        "v0.0.3",
-        "priorities.feature",
-        "priorities.property",
-        "amd.enable-if",
-        "is not registered",
-    ):
+    for part in ("v0.0.3", "priorities.feature", "priorities.property", "amd.enable-if", "is not registered"):
         assert part in said
 
 
-@pytest.mark.contract
 def test_an_entry_for_each_target_becomes_the_label_of_the_wheel() -> None:
     found = read(SPLIT, label="gfx9_dc")
     assert found.variants == {"gfx9_dc": {"amd": {"gfx_arch": ("gfx90a", "gfx942")}}}
@@ -73,7 +63,6 @@ def test_an_entry_for_each_target_becomes_the_label_of_the_wheel() -> None:
     assert read(SPLIT, label="gfx942").variants == {"gfx942": {"amd": {"gfx_arch": ("gfx942",)}}}
 
 
-@pytest.mark.contract
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -93,7 +82,6 @@ def test_what_no_format_allows_is_refused(change: dict[str, Any], message: str) 
     assert message in str(failure.value)
 
 
-@pytest.mark.contract
 def test_a_wheel_of_any_form_is_read_as_one_of_today() -> None:
     document, notes = read_wheel_document(json.dumps(SPLIT).encode(), name="split", label="gfx9_dc")
     assert notes
