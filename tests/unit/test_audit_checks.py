@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from audit_mutations import Mutation, Row, assert_named, become, drop, name_rows, put, require, say
 from binaries import messagepack
-from wheels import MACHINES, Draft, bundle, dll, elf_header, library, torch_draft
+from wheels import MACHINES, SCHEMA, Draft, bundle, dll, elf_header, library, torch_draft
 
 from rocm_wheels.audit import audited_wheel, verify
 from rocm_wheels.audit.checks import ALL_CHECKS, CHECKS
@@ -104,6 +104,25 @@ def x_so(*targets: str, **facts: Any) -> Mutation:
     return put("demo/x.so", library(*targets, **facts))
 
 
+def bill(name: str, version: str) -> bytes:
+    return json.dumps({"metadata": {"component": {"name": name, "version": version}}}).encode()
+
+
+def vary(*targets: str, label: str = "rocm7", rocm: str = "7.1") -> Mutation:
+    """Make the variant ``rocm7`` of it, for targets and a ROCm; what it describes is ``label``."""
+    properties = {"amd": {"gfx_arch": sorted(targets)}, "rocm": {"version": [rocm]}}
+    document = {
+        "$schema": SCHEMA,
+        "default-priorities": {"namespace": ["amd", "rocm"]},
+        "providers": {name: {"static-properties": values} for name, values in properties.items()},
+        "variants": {label: properties},
+    }
+    member = {"demo-1.0.dist-info/variant.json": json.dumps(document).encode()}
+    return become(
+        member, requires=["rocm[libraries]==7.1.0"], file_name=WRITTEN.replace(".whl", "-rocm7.whl")
+    )
+
+
 def add_named(*files: str, **others: object) -> Mutation:
     """Add libraries whose SONAMEs are the names of their files."""
     return become({file: library(soname=file.rpartition("/")[2]) for file in files}, **others)
@@ -113,6 +132,11 @@ def state(targets: bytes) -> Mutation:
     return put(STATING, library(sections={b".rodata": targets + b"\0"}))
 
 
+WRITTEN = "demo-1.0-cp311-cp311-manylinux_2_17_x86_64.whl"
+BILL = "demo-1.0.dist-info/sboms/rocm-wheels.cdx.json"
+OLD_LICENCE = "Classifier: License :: OSI Approved :: MIT License"
+OLD_FORM = b"Metadata-Version: 1.0\nName: demo\nVersion: 1.0\nRequires-Python: >=3.10\n"
+SETUPTOOLS = OLD_FORM.replace(b"1.0", b"2.1", 1) + b"License-File: LICENSE\n"
 OMP = library(soname="libgomp.so.1")
 MODULE = "demo/_x.cpython-311-x86_64-linux-gnu.so"
 
@@ -120,9 +144,6 @@ MODULE = "demo/_x.cpython-311-x86_64-linux-gnu.so"
 def need(*names: str, requires: tuple[str, ...] = ()) -> Mutation:
     """Link the module to libraries, and require projects."""
     return become({MODULE: library(needed=names)}, requires=list(requires))
-
-
-WRITTEN = "demo-1.0-cp311-cp311-manylinux_2_17_x86_64.whl"
 
 
 def rename(old: str, new: str) -> Mutation:
@@ -225,7 +246,16 @@ MUTATIONS: list[Row] = [
     ("unlisted", "RW001 error", become(unlisted={"demo/x.py": b""}), "not listed"),
     ("cut", "RW001 error", put(HIP, LINUX[HIP][:-70]), "reaches past the end"),
     ("pure-tag", "RW003 error", become(tag="py3-none-any"), "any platform"),
-    ("field", "RW005 warning", say("License-Expression: do what you like"), "license-expression"),
+    ("field", "RW005 error", say("License-Expression: do what you like"), "license-expression"),
+    ("unknown-field", "RW005 warning", say("Colour: red"), "colour is unknown"),
+    ("content-type", "RW005 error", say("Description-Content-Type: text/html"), "text/html"),
+    ("summaries", "RW005 error", say("Summary: one", "Summary: two"), "given twice"),
+    ("old-form", "RW005 error", become(metadata=OLD_FORM), "introduced in metadata version 1.2"),
+    ("newer-field", "", become({"demo-1.0.dist-info/LICENSE": b""}, metadata=SETUPTOOLS), ""),
+    ("extra-twice", "RW005 warning", say("Provides-Extra: A_b", "Provides-Extra: a-b"), "a-b twice"),
+    ("no-extra", "RW005 warning", require("other; extra == 'X_y'"), "extra x-y, and does not"),
+    ("own-extra", "", become(requires=["other; extra == 'X_y'"], fields=["Provides-Extra: x-y"]), ""),
+    ("two-licences", "RW005 warning", say("License-Expression: MIT", OLD_LICENCE), "MIT License"),
     ("no-python", "RW006 warning", become(python=""), "no Requires-Python"),
     ("place", "RW007 error", require("x @ file:///x.whl"), "file:///x.whl"),
     ("installer", "RW011 error", put("demo-1.0.dist-info/INSTALLER", "pip\n"), "INSTALLER"),
@@ -310,6 +340,7 @@ MUTATIONS: list[Row] = [
     ("key", "RW043 error", put("demo/x.pem", KEY), "a private key"),
     ("test-key", "RW043 warning", put("demo/tests/x.pem", KEY), "a private key"),
     ("key-in-library", "RW043 error", x_so(sections={b".rodata": KEY}), "a private key"),
+    ("url", "RW043 error", say("Home-page: https://bob:secret@example.com/x"), "https://***@example.com/x"),
     ("cut-key", "RW043 error", put("demo/x.pem", KEY[:60]), "a private key (PRIVATE KEY…)"),
     ("end-of-key", "RW043 error", put("demo/x.pem", KEY[40:] + KEY_END), "a private key (PRIV"),
     ("whole-key", "RW043 error", put("demo/x.pem", KEY + KEY_END), "a private key (PRIVATE KEY…)"),
@@ -331,7 +362,23 @@ MUTATIONS: list[Row] = [
     ("entry-line", "RW059 error", entry_points("demo = demo;main"), "entry_points.txt"),
     ("control", "RW059 error", say("Summary: \x1b]0;demo\x07"), "U+001B"),
     ("form", "RW059 error", put("demo-1.0.dist-info/variant.json", "{}"), "variant.json"),
+    ("bill", "", put(BILL, bill("demo", "1.0")), ""),
+    ("other-bill", "RW059 error", put(BILL, bill("demo", "0.9")), "the bill of materials of demo 0.9"),
+    ("cut-bill", "RW059 error", put(BILL, bill("demo", "1.0")[:20]), "is not JSON"),
+    ("cut-lock", "RW059 error", put("demo-1.0.dist-info/sources.lock.json", b"{"), "is not JSON"),
+    ("variant", "", vary("gfx942", "gfx1100"), ""),
+    ("other-label", "RW059 error", vary("gfx942", label="rocm6"), "the file name has the label rocm7"),
+    (
+        "other-targets",
+        "RW059 error",
+        vary("gfx942", "gfx1201"),
+        "is for gfx1201, which the wheel has no code",
+    ),
+    ("other-rocm", "RW059 error", vary("gfx942", rocm="6.4"), "is for ROCm 6.4, and METADATA requires 7.1.0"),
     ("machine", "RW045 error", x_so(machine=183), "is for aarch64"),
+    ("empty-library", "RW045 error", put("demo/x.so", b""), "is empty"),
+    ("pointer", "RW045 error", put(MODULE, b"version https://git-lfs.github.com/spec/v1\n"), "no ELF file"),
+    ("linker-script", "", put("demo/lib/libx.so", b"INPUT(libx.so.1)\n"), ""),
     ("word-size", "RW045 error", put(MODULE, library(machine=3)), "is for machine 3"),
     ("narrow", "RW045 error", put("demo/x.so", NARROW), "is for machine 3 (32 bits"),
     ("told", "RW045 info", put("demo/i386/x.so", NARROW), "32 bits"),
@@ -413,6 +460,10 @@ def test_one_mutation_is_named_by_exactly_one_check(
     assert report.passed == (not named.endswith("error"))
 
 
+def become_linux(draft: Draft) -> None:
+    draft.members = {"demo/__init__.py": b"", "demo/x.so": library()}
+
+
 WINDOWS_MUTATIONS: list[Row] = [
     ("dll", "RW032 error", put("demo/demo.pyd", dll("stray.dll")), "stray.dll"),
     ("delayed", "RW032 error", put("demo/demo.pyd", dll(delayed=("Stray.DLL",))), "stray.dll"),
@@ -423,6 +474,7 @@ WINDOWS_MUTATIONS: list[Row] = [
     ("told", "RW045 info", build_for(PE_ARM64, "demo/arm64/called.dll"), "is for arm64"),
     ("assembly", "", build_for(PE_I386, "demo/called.dll"), ""),  # one for all machines says so, too
     ("program", "", build_for(PE_I386, "demo/t32.exe"), ""),
+    ("of-linux", "RW045 error", become_linux, "is for Linux on x86_64, the wheel for amd64"),
 ]
 
 

@@ -331,6 +331,15 @@ def pin_triton(version: str) -> Mutation:
     return change
 
 
+def drop_triton(drafts: Drafts) -> None:
+    torch = drafts["torch-311"]
+    torch.requires = [line for line in torch.requires if not line.startswith("triton")]
+
+
+def retag_device(drafts: Drafts) -> None:
+    drafts["amd-torchaudio-device-gfx942-311"].tag = "cp311-cp311-manylinux_2_28_x86_64"
+
+
 def build_vision(drafts: Drafts, *targets: str) -> None:
     drafts["torchvision-311"].members["torchvision/_C.so"] = library(*targets)
 
@@ -418,6 +427,8 @@ MUTATIONS: list[tuple[str, str, Mutation, str]] = [
     ("silent", "device-default", silence_host, ""),
     ("built-triton", "set-pins", pin_triton("3.5.0+rocm7.1.0"), "the set has no triton"),
     ("public-triton", "", pin_triton("3.5.0"), ""),
+    ("no-triton", "set-pins", drop_triton, "requires no triton, and the set has one"),
+    ("other-tags", "set-devices", retag_device, "has other tags than every wheel of torchaudio"),
     ("less-vision", "set-targets", lambda drafts: build_vision(drafts, "gfx942"), "no code for gfx1100"),
     ("less-audio", "set-targets", build_audio, "it has no code for gfx1100"),
     ("host-vision", "", build_vision, ""),

@@ -7,6 +7,7 @@ import json
 import re
 import struct
 import zipfile
+from collections.abc import Callable
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -21,7 +22,7 @@ from rocm_wheels.audit.checks import CHECKS
 from rocm_wheels.cli import boundary, main
 from rocm_wheels.core import errors
 from rocm_wheels.models.project import load_project
-from rocm_wheels.wheels import scan
+from rocm_wheels.wheels import dist_info, scan
 
 pytestmark = pytest.mark.contract
 
@@ -90,7 +91,13 @@ def installer_file(draft: Draft) -> None:
     draft.members[f"{draft.folder}/direct_url.json"] = b"{}"
 
 
-ROCM, TRITON = "rocm[libraries]==7.1.0", "triton==3.5.0"
+def extra_rocm(draft: Draft) -> None:
+    draft.requires = ["filelock", TRITON, f"{ROCM}; extra == 'x'"]
+    draft.fields = ["Provides-Extra: x"]
+
+
+ROCM, TRITON, ON_ARM = "rocm[libraries]==7.1.0", "triton==3.5.0", "platform_machine == 'aarch64'"
+AT_HOME, REPAIRED = library(run_path="/home/ci/sdk/lib"), "cp311-cp311-manylinux_2_28_x86_64"
 INIT_FILE, VERSION_FILE = "torch/_rocm_init.py", "torch/version.py"
 OTHER_WORDS = re.sub(r"__version__ = .*", "__version__ = 'of yesterday'", VERSION)
 NO_CALL = "def initialize():\n    pass\n"
@@ -142,7 +149,7 @@ FAULTS: list[Row] = [
     ),
     (
         "licence",
-        "RW005 warning",
+        "RW005 error",
         become(fields=["License-Expression: do what you like"]),
         "license-expression",
     ),
@@ -164,8 +171,21 @@ FAULTS: list[Row] = [
         requiring(TRITON, "rocm[libraries]==7.2.0"),
         ", but rocm[libraries]==7.2.0",
     ),
-    ("extra-rocm", "RW008 error", requiring(TRITON, f"{ROCM}; extra == 'x'"), "does not require"),
+    ("extra-rocm", "RW008 error", extra_rocm, "does not require"),
+    ("rocm-of-arm", "RW008 error", requiring(TRITON, f"{ROCM}; {ON_ARM}"), "does not require"),
     ("no-triton", "RW009 error", requiring(ROCM), "does not require triton==3.5.0"),
+    ("triton-of-arm", "RW009 error", requiring(ROCM, f"{TRITON}; {ON_ARM}"), "does not require triton"),
+    (
+        "other-hip",
+        "RW015 error",
+        version("7.1.25424", "6.4.43482"),
+        "with HIP 6.4.43482, and is for ROCm 7.1.0",
+    ),
+    ("no-runtime", "RW013 error", init('["amdhip64"]', '["hiprtc"]'), "does not preload amdhip64"),
+    ("undeclared-extra", "RW005 error", requiring(ROCM, TRITON, "x; extra == 'y'"), "the extra y"),
+    ("text", "RW045 error", put("torch/lib/libx.so", b"INPUT(libx.so.1)"), "is no ELF file"),
+    ("relocations", "RW027 error", put("torch/lib/libc10.so", library(flags=4)), "DT_TEXTREL"),
+    ("repaired", "RW021 error", become({"torch/lib/libc10.so": AT_HOME}, tag=REPAIRED), "/home/ci/sdk/lib"),
     (
         "windows-triton",
         "RW009 error",
@@ -407,6 +427,15 @@ def test_device_code_in_archives_is_not_called_missing(
     assert report.to_json()["archives"] == ["../.kpack/torch_@GFXARCH@.kpack"]
 
 
+OTHER_ARCHIVE = library(
+    marker=kpack_reference("../.kpack/other_@GFXARCH@.kpack", kernel_name="lib/libtorch_hip.so")
+)
+
+
+def record_digest(content: bytes) -> str:
+    return dist_info.encode_record_digest(sha256(content).digest())
+
+
 def split_torch(
     folder: Path, *targets: str, requires: str = "torch==2.9.0+rocm7.1.0"
 ) -> tuple[Path, list[Path]]:
@@ -490,6 +519,42 @@ def test_device_wheels_of_another_build_are_told_by_their_digests(tmp_path: Path
         draft.members[listed] = damaged
         report = verify.verify_wheel(draft.write(tmp_path), expectation(), parts=parts)
         assert [finding.subject for finding in report.errors] == [listed]
+
+
+@pytest.mark.parametrize(
+    ("change", "check", "words"),
+    [
+        (
+            lambda host, _: host.members.update({HIP: OTHER_ARCHIVE}),
+            "moved-code",
+            "and no device wheel has it",
+        ),
+        (lambda _, part: part.members.update({"torch/x.py": b""}), "device-wheels", "torch/x.py is not what"),
+        (
+            lambda _, part: part.members.clear(),
+            "device-wheels",
+            "no device wheel has torch/.kpack/torch_gfx942",
+        ),
+    ],
+    ids=["named", "more", "less"],
+)
+def test_what_is_split_off_is_in_the_device_wheels_and_nothing_else(
+    change: Callable[[Draft, Draft], object], check: str, words: str, tmp_path: Path
+) -> None:
+    host, member = torch_draft(), "torch/.kpack/torch_gfx942.kpack"
+    content = kpack({("lib/libtorch_hip.so#0", "gfx942"): code_object("gfx942")})
+    host.members |= {
+        HIP: library(marker=kpack_reference(ARCHIVES, kernel_name="lib/libtorch_hip.so")),
+        f"{host.folder}/device_files.json": json.dumps({member: record_digest(content)}).encode(),
+    }
+    host.fields = ["Provides-Extra: device-gfx942"]
+    host.requires.append(f"amd-torch-device-gfx942=={host.version}; extra == 'device-gfx942'")
+    part = Draft("amd_torch_device_gfx942", host.version, members={member: content})
+    part.requires = [f"torch=={host.version}"]
+    expected = expectation(targets=("gfx942",))
+    change(host, part)
+    report = verify.verify_wheel(host.write(tmp_path), expected, parts=[part.write(tmp_path)])
+    assert any(words in each.message for each in report.errors if each.check == check)
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")

@@ -167,6 +167,11 @@ class AuditedWheel:
         except DataError:
             return None
 
+    @property
+    def is_manylinux(self) -> bool:
+        """Tell whether its tags promise a kind of Linux, as a repair computes them."""
+        return self.scan.name is not None and all("manylinux" in tag.platform for tag in self.scan.name.tags)
+
     def require_linux_libraries(self) -> required_packages.WheelPlatform:
         """Return the platform of a wheel for Linux that holds native libraries; ``Skip`` of any other."""
         if not self.binaries or self.wheel_platform is None or self.wheel_platform.system != "linux":
@@ -325,6 +330,10 @@ class AuditedWheel:
         match = EXTENSION_MODULE.search(member)
         if match is None or match["python"] or match["suffix"] == "pyd":
             return match is not None
+        return self.exports_module(member, match)
+
+    def exports_module(self, member: str, match: re.Match[str]) -> bool:
+        """Tell whether an ELF library has the function that the import of a module calls."""
         binary = self.binaries.get(member)
         name = f"PyInit_{match['module']}".encode()
         exported = binary.symbols.exported.values() if binary and binary.symbols else ()

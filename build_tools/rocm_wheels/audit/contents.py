@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import fnmatch
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from rocm_wheels.audit.audited_wheel import AuditedWheel, is_same_name
 from rocm_wheels.audit.definition import Findings, Skip, check, error, warning
+from rocm_wheels.audit.metadata import get_exact_version, list_rocm_requirements
 from rocm_wheels.core.errors import DataError, Finding, Severity
 from rocm_wheels.models.project import Project
 from rocm_wheels.variants import document
-from rocm_wheels.wheels import dist_info
+from rocm_wheels.variants.targets import COMPILER_GENERICS
+from rocm_wheels.wheels import dist_info, sbom
 from rocm_wheels.wheels.hazards import HazardKind, InstalledContents
 
 # files that installers write; in a wheel they tell lies about the machine that it lands on
@@ -190,34 +193,42 @@ def check_colliding_names(wheel: AuditedWheel) -> Findings:
 
 @check("RW059 metadata-text (error)")
 def check_metadata_text(wheel: AuditedWheel) -> Findings:
-    """METADATA, entry points and variant.json are plain text that can be read.
+    """What METADATA's folder says can be read, and is about this wheel.
 
     Why: Control characters hide text, or command a terminal; the rest is read in different ways.
     Fix: Build the wheel again: no back end writes this.
+
+    METADATA and entry points are plain text; variant.json is of the variant that the file name has, and of
+    targets and a ROCm that the wheel is for; our bill of materials is of this project and version.
     """
     hazards = list(_list_hazards(wheel, "metadata-text"))
     yield from hazards
-    where = f"{wheel.dist_info}/{document.VARIANT_FILE_NAME}"
+    unreadable = {finding.subject for finding in hazards}
+    where, bill = (f"{wheel.dist_info}/{file}" for file in (document.VARIANT_FILE_NAME, sbom.SBOM_MEMBER))
+    if where not in unreadable:
+        yield from _judge_variant(wheel, where)
+    if bill in wheel.scan.texts and bill not in unreadable and wheel.scan.metadata is not None:
+        component = (json.loads(wheel.scan.texts[bill]).get("metadata") or {}).get("component") or {}
+        stated, metadata = f"{component.get('name')} {component.get('version')}", wheel.scan.metadata
+        if stated != f"{metadata.name} {metadata.version}":
+            yield error(f"is the bill of materials of {stated}", bill, "`rocm-wheels wheel retag` revises it")
+
+
+def _judge_variant(wheel: AuditedWheel, where: str) -> Findings:
     content = wheel.scan.texts.get(where)
     label = wheel.scan.name.label if wheel.scan.name is not None else None
     tip = "`rocm-wheels wheel stamp` writes it"
-    if any(finding.subject == where for finding in hazards) or (content is None and label is None):
-        return
     if content is None:
-        yield error(f"is missing, and the file name has the label {label}", where, tip)
-        return
-    if wheel.expected.strict and label is not None:
-        try:
-            document.parse_wheel_document(content, name=where, label=label)
-        except DataError as fault:
-            message = f"does not describe this wheel: {str(fault).removeprefix(f'{where}: ')}"
-            yield error(message, where, tip)
+        if label is not None:
+            yield error(f"is missing, and the file name has the label {label}", where, tip)
         return
     try:
-        variants = document.read_any_format(content, name=where)
+        if wheel.expected.strict and label is not None:
+            variants = document.parse_wheel_document(content, name=where, label=label)
+        else:
+            variants = document.read_any_format(content, name=where)
     except DataError as fault:
-        message = str(fault).removeprefix(f"{where}: ")
-        yield error(f"is no description of variants: {message}", where, tip)
+        yield error(f"does not describe this wheel: {str(fault).removeprefix(f'{where}: ')}", where, tip)
         return
     if label is not None and tuple(variants.variants) != (label,):
         # what was written before today's form states its variant in other ways, and is read
@@ -225,6 +236,18 @@ def check_metadata_text(wheel: AuditedWheel) -> Findings:
         stated = ", ".join(sorted(variants.variants)) or "none"
         message = f"describes {stated}, and the file name has the label {label}"
         yield (warning if is_old else error)(message, where, tip)
+        return
+    values = [value for each in variants.variants.values() for value in document.list_values(each)]
+    stated_of = {(namespace, feature): set(words) for namespace, feature, words in values}
+    covered = {word for held in wheel.targets for word in COMPILER_GENERICS.get(held, (held,))}
+    covered.update(held.replace("-", "_") for held in wheel.targets)
+    is_known = wheel.targets and (wheel.parts or not wheel.moved_code)
+    if is_known and (empty := sorted(stated_of.get(("amd", "gfx_arch"), set()) - covered)):
+        yield error(f"is for {' '.join(empty)}, which the wheel has no code for", where, tip)
+    rocms = stated_of.get(("rocm", "version"), set())
+    for pin in filter(None, map(get_exact_version, list_rocm_requirements(wheel))):
+        if rocms and not any(f"{pin}.".startswith(f"{rocm}.") for rocm in rocms):
+            yield error(f"is for ROCm {' '.join(sorted(rocms))}, and METADATA requires {pin}", where, tip)
 
 
 def _list_hazards(wheel: AuditedWheel, kind: HazardKind) -> Findings:

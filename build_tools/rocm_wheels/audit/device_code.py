@@ -39,6 +39,8 @@ def _judge_library(wheel: AuditedWheel, member: str, rule: DeviceCodeRule) -> Fi
             yield error(message, member, "the build took in a file that does not belong here")
         return
     if member in wheel.moved_code and not wheel.find_archives(member):
+        if wheel.parts:
+            return  # told as code that no device wheel has
         message = f"{_describe_held_code(wheel, member)}, so its targets cannot be checked here{requested}"
         yield warning(message, member, _DEVICE_WHEELS_TIP)
         return

@@ -14,7 +14,7 @@ import re
 
 from packaging.utils import canonicalize_name
 
-from rocm_wheels.audit.audited_wheel import INSTALLED_ROOT, ORIGIN, AuditedWheel
+from rocm_wheels.audit.audited_wheel import EXTENSION_MODULE, INSTALLED_ROOT, ORIGIN, AuditedWheel
 from rocm_wheels.audit.definition import Findings, Skip, check, error, join_names, note, warning
 from rocm_wheels.core import tables
 from rocm_wheels.core.errors import Finding
@@ -84,7 +84,7 @@ def check_architecture(wheel: AuditedWheel) -> Findings:
     loads must be for its machine.
     """
     platform, machines = wheel.wheel_platform, wheel.scan.machines
-    if platform is None or not (wheel.scan.binaries or machines):
+    if platform is None or not (wheel.scan.binaries or machines or wheel.libraries):
         raise Skip("holds no native library for the system that it is for")
     if platform.system == "linux":
         foreign = {n: b.architecture for n, b in wheel.scan.binaries.items() if n not in wheel.binaries}
@@ -96,12 +96,33 @@ def check_architecture(wheel: AuditedWheel) -> Findings:
             if other != platform.architecture
             and (member in wheel.loaded_libraries or (other in ("amd64", "arm64") and _DLL.search(member)))
         }
+        if not machines and platform.system == wheel.expected.platform:
+            foreign = {member: f"Linux on {b.architecture}" for member, b in wheel.scan.binaries.items()}
+    is_beside = bool(wheel.binaries) or platform.architecture in machines.values()
     for member, other in sorted(foreign.items()):
         name = member.lower()
         for own in (platform.architecture, *(("x64", "x86-64") if platform.architecture == "amd64" else ())):
             name = name.replace(own, "")
-        is_told = _OTHER_MACHINE.search(name) and member not in wheel.loaded_libraries
+        is_told = is_beside and _OTHER_MACHINE.search(name) and member not in wheel.loaded_libraries
         yield (note if is_told else error)(f"is for {other}, the wheel for {platform.architecture}", member)
+    if platform.system == "linux":
+        yield from _find_no_libraries(wheel)
+
+
+def _find_no_libraries(wheel: AuditedWheel) -> Findings:
+    """Yield what is named like a library for Linux, and is none.
+
+    A text may be a script of the linker (INPUT, GROUP), of which our wheels have none; what is empty, or
+    named as Python's modules are, is nothing that anybody can load.
+    """
+    read = {*wheel.scan.binaries, *wheel.scan.machines, *wheel.scan.device_code, *wheel.damaged_members}
+    empty = {member.name for member in wheel.scan.members if not member.size}
+    for member in sorted({*wheel.libraries} - read):
+        module = EXTENSION_MODULE.search(member)
+        is_module = module is not None and module["python"] is not None
+        message = "is empty" if member in empty else "is named like a library, and is no ELF file"
+        if wheel.has_recipe or (member.endswith(".so") and (is_module or member in empty)):
+            yield error(message, member)
 
 
 _ANYBODYS_FOLDER = re.compile(r"/+(tmp|var/+tmp|dev/+shm)(/|$)")
@@ -109,7 +130,7 @@ _SYSTEM_FOLDER = re.compile(r"/(usr/)?lib(32|64)?(/|$)")
 _PYTHON_FOLDER = re.compile(r"python[23]\.[0-9]+")
 
 
-@check("RW021 run-paths (warning)")
+@check("RW021 run-paths (error)")
 def check_run_paths(wheel: AuditedWheel) -> Findings:
     """No library looks into the builder's folders, or out of site-packages.
 
@@ -117,15 +138,18 @@ def check_run_paths(wheel: AuditedWheel) -> Findings:
     Fix: Link with entries relative to $ORIGIN; `rocm-wheels wheel repair` takes the others out.
 
     A warning: link steps of upstream projects leave such entries behind, and the loader passes
-    over a folder that is not there. Where anybody can make it (``/tmp``), it is a hole, and an error.
+    over a folder that is not there. Where anybody can make it (``/tmp``), it is a hole, and an error; so
+    it is in a wheel of ours with a manylinux tag: the repair that gave it the tag takes such entries out.
     """
+    is_repaired = wheel.has_recipe and wheel.is_manylinux
     for member, entries in _list_run_paths(wheel):
         absolute = [entry for entry in entries if entry.startswith("/") and not _SYSTEM_FOLDER.match(entry)]
         if any(map(_ANYBODYS_FOLDER.match, absolute)):
             message = f"looks for libraries in {join_names(absolute)}, where anybody can put some"
             yield error(message, member)
         elif absolute:
-            yield warning(f"looks for libraries in {join_names(absolute)}", member)
+            message = f"looks for libraries in {join_names(absolute)}"
+            yield (error if is_repaired else warning)(message, member)
         relative = [entry for entry in entries if ORIGIN.match(entry)]
         if leaving := [entry for entry in relative if _leaves_site_packages(member, entry)]:
             yield warning(f"looks for libraries outside of site-packages: {join_names(leaving)}", member)
@@ -178,7 +202,7 @@ def check_executable_stack(wheel: AuditedWheel) -> Findings:
             yield error("asks for an executable stack, which glibc 2.41 and newer refuse to load", member)
 
 
-@check("RW027 text-relocations (warning)")
+@check("RW027 text-relocations (error)")
 def check_text_relocations(wheel: AuditedWheel) -> Findings:
     """No library has relocations in its code.
 
@@ -187,7 +211,8 @@ def check_text_relocations(wheel: AuditedWheel) -> Findings:
     """
     for member, binary in wheel.binaries.items():
         if binary.has_text_relocations:
-            yield warning("has relocations in its code (DT_TEXTREL)", member)
+            message = "has relocations in its code (DT_TEXTREL)"
+            yield Finding(wheel.severity, message, subject=member)
 
 
 @check("RW028 duplicate-soname (warning)")

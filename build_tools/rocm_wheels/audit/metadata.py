@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from typing import TypeGuard
 
-from packaging.metadata import InvalidMetadata, Metadata, parse_email
+from packaging.metadata import ExceptionGroup, InvalidMetadata, Metadata, RawMetadata, parse_email
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.tags import Tag
+from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from rocm_wheels.audit.audited_wheel import AuditedWheel, get_python_version, is_same_name, list_accepted_tags
-from rocm_wheels.audit.definition import Findings, Skip, check, error, warning
+from rocm_wheels.audit.definition import Findings, Skip, check, error, join_names, warning
 from rocm_wheels.core.errors import Finding
 from rocm_wheels.models.project import load_project
+from rocm_wheels.wheels import required_packages
 
 _PLATFORM_TAGS = {"linux": re.compile(r"(many|musl)?linux"), "windows": re.compile(r"win")}
-# what installers act on; a fault in any other field is shown and does not reject the wheel
-_INSTALLER_FIELDS = frozenset(
-    ("metadata-version", "name", "version", "requires-dist", "requires-python", "provides-extra")
-)
-_REQUIRED_FIELDS = ("metadata_version", "name", "version")
+# what installers act on; that another field is newer than the stated version is passed over
+_INSTALLER_FIELDS = frozenset(("requires-dist", "requires-python", "provides-extra"))
+_NAMED_EXTRA = re.compile(r'extra == "([^"]*)"')
 _ROCM, _LIBRARIES = "rocm", "libraries"
 _OTHERS_TIP = "its build states another version by itself: look into its setup.py or pyproject.toml"
 _PIN_TIP = (
@@ -102,15 +103,39 @@ def check_metadata(wheel: AuditedWheel) -> Findings:
             raise Skip("METADATA could not be read")
         return
     raw, unknown = parse_email(wheel.scan.texts[where])
-    lazy = Metadata.from_raw(raw, validate=False)  # each attribute is checked when it is read
-    messages = [(name, f"the field {name} is unknown, or given twice") for name in unknown]
-    for name in sorted({*_REQUIRED_FIELDS, *raw}):
-        try:
-            getattr(lazy, name)
-        except InvalidMetadata as fault:
-            messages.append((fault.field, f"{fault.field}: {str(fault).splitlines()[0]}"))
-    for field, message in messages:
-        yield (error if field in _INSTALLER_FIELDS else warning)(message, where)
+    for name in unknown:
+        is_single = name.replace("-", "_") in RawMetadata.__annotations__
+        message = f"the field {name} is {'given twice, or not as it must be' if is_single else 'unknown'}"
+        yield (error if is_single else warning)(message, where)
+    try:
+        Metadata.from_raw(raw)
+    except ExceptionGroup as group:
+        for fault in filter(_rejects_wheel, group.exceptions):
+            yield error(f"{fault.field}: {str(fault).splitlines()[0]}", where)
+    if raw.get("license_expression") and (
+        old := [c for c in raw.get("classifiers", []) if "License ::" in c]
+    ):
+        yield Finding(
+            wheel.severity, f"states License-Expression, and its licence as {old[0]}", subject=where
+        )
+    yield from _judge_extras(wheel)
+
+
+def _rejects_wheel(fault: Exception) -> TypeGuard[InvalidMetadata]:
+    """Tell whether indexes refuse a wheel for a fault; setuptools wrote newer fields for years, and may."""
+    is_early = "introduced in metadata version" in str(fault)
+    return isinstance(fault, InvalidMetadata) and (not is_early or fault.field in _INSTALLER_FIELDS)
+
+
+def _judge_extras(wheel: AuditedWheel) -> Findings:
+    """Yield the extras that are provided twice, or that a requirement alone names."""
+    provided = list(map(canonicalize_name, wheel.metadata.provides_extra))
+    for extra in sorted({extra for extra in provided if provided.count(extra) > 1}):
+        yield Finding(wheel.severity, f"provides the extra {extra} twice", subject=wheel.metadata_member)
+    named = {str(name) for r in wheel.requirements for name in _NAMED_EXTRA.findall(str(r.marker or ""))}
+    if undeclared := sorted({canonicalize_name(name) for name in named}.difference(provided)):
+        message = f"has requirements for the extra {join_names(undeclared)}, and does not provide it"
+        yield Finding(wheel.severity, message, subject=wheel.metadata_member)
 
 
 @check("RW006 requires-python (error)")
@@ -243,13 +268,10 @@ def _check_pin(wheel: AuditedWheel, pin: Requirement) -> Iterator[Finding]:
 
 def list_requirements(wheel: AuditedWheel) -> list[Requirement]:
     """Return the requirements that hold on the wheel's platform without an extra."""
-    windows = wheel.expected.platform == "windows"
-    environment = {
-        "platform_system": "Windows" if windows else "Linux",
-        "sys_platform": "win32" if windows else "linux",
-        "os_name": "nt" if windows else "posix",
-        "extra": "",
-    }
+    platform = wheel.wheel_platform
+    environment = {**required_packages.SYSTEM_MARKERS[wheel.expected.platform], "extra": ""}
+    if platform is not None and platform.system == wheel.expected.platform:
+        environment |= platform.markers
     if wheel.expected.python_tag is not None:
         version = get_python_version(wheel.expected.python_tag)
         environment |= {"python_version": version, "python_full_version": f"{version}.0"}

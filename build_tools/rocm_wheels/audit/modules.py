@@ -56,6 +56,12 @@ def check_extension_modules(wheel: AuditedWheel) -> Findings:
         elif lacking:
             message = f"cannot be imported by Python {join_names(lacking)}, which the wheel is for"
             yield error(message, member)
+    for match in (match for of_module in modules.values() for match in of_module):
+        binary = wheel.binaries.get(match.string)
+        tells = binary is not None and binary.symbols is not None and binary.symbols.exported
+        # others load what is named like that by torch.ops.load_library
+        if wheel.has_recipe and match["minor"] and tells and not wheel.exports_module(match.string, match):
+            yield error(f"has no function PyInit_{match['module']}, which its import calls", match.string)
 
 
 def _fits(match: re.Match[str], minor: str, threads: bool, stable: bool) -> bool:

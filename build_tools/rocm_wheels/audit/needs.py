@@ -170,22 +170,23 @@ def _judge_needs(
     if wheel.scan.metadata is None:
         return  # nobody knows what it requires
     scans, libraries = [wheel.scan], set(wheel.project.repair.exclude if wheel.has_recipe else ())
-    requires_rocm = False
+    requires_rocm, absent = False, wheel.list_absent_packages()
     if wheel.required is not None:
         libraries.update(wheel.required.libraries)
         for package in wheel.required.packages:
             requires_rocm = requires_rocm or package.name.startswith(("rocm", "torch"))
             scans += [package.scan] if package.scan else []
+            # what it requires is not known: it may have, or bring, what is looked for
+            absent += [package.name] if package.scan and package.scan.metadata is None else []
     for scan in scans:  # what is there and damaged is told by the archive's check
         libraries.update(map(posixpath.basename, scan.damaged_members))
     at_hand = set(map(normalize, libraries))
-    packages = wheel.list_absent_packages()
     provided, strays = list[str](), list[str]()
     for library, members in sorted(needed_by.items()):
         is_rocm = is_rocm_library(library)
         if library in at_hand or (wheel.installed_rocm and is_rocm):
             continue
-        if any(_may_have(package, library) for package in packages):
+        if any(_may_have(package, library) for package in absent):
             provided.append(library)
             continue
         is_of_machine = (is_rocm and not requires_rocm) or _OTHER_VENDOR.match(library)

@@ -14,7 +14,7 @@ from packaging.metadata import parse_email
 
 from rocm_wheels.audit.audited_wheel import AuditedWheel
 from rocm_wheels.audit.definition import Findings, Skip, check, error, note, warning
-from rocm_wheels.core import tables
+from rocm_wheels.core import shell, tables
 
 # sizes in bytes, largest first: a wheel is told of the first that it exceeds
 _LIMITS = (
@@ -68,6 +68,10 @@ def check_credentials(wheel: AuditedWheel) -> Findings:
     """
     for member, name, example in _list_leaks(wheel, "credential"):
         yield (warning if _TEST_FOLDER.search(member) else error)(f"holds {name} ({example})", member)
+    head = wheel.scan.texts.get(wheel.metadata_member, b"").decode("utf-8", "replace").partition("\n\n")[0]
+    for line in head.splitlines():
+        if (hidden := shell.hide_credentials(line)) != line:
+            yield error(f"holds the credentials of a URL ({hidden})", wheel.metadata_member)
 
 
 @check("RW041 builder-paths (info)")

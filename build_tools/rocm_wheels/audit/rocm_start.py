@@ -19,6 +19,7 @@ from rocm_wheels.core.errors import DataError
 from rocm_wheels.models.libraries import is_rocm_library
 
 _INIT_CALL = "initialize_process"
+_RUNTIME = "amdhip64"
 _FAT_TIP = "`rocm-wheels wheel fat` makes such a wheel from a thin one"
 _WRITE_TIP = "write the module again: the build makes it right before the front end runs"
 
@@ -70,10 +71,20 @@ def _check_version_module(wheel: AuditedWheel) -> Findings:
         if base != name.version.base_version:
             message = f"says that this is version {version}, and the file name {name.version}"
             yield error(message, member, "the file is of another build: build again with a clean tree")
-    if not isinstance(stated.get("hip"), str) or not stated["hip"]:
+    hip, rocm = stated.get("hip"), _find_built_rocm(wheel)
+    if not isinstance(hip, str) or not hip:
         yield error("a CPU-only build: `hip` is not stated (None or missing)", member)
+    elif rocm and hip.partition(".")[0] != rocm.partition(".")[0]:
+        yield error(f"was compiled with HIP {hip}, and is for ROCm {rocm}", member)
     if stated.get("cuda") is not None:
         yield error(f"a CUDA build: `cuda` is {stated['cuda']!r}", member)
+
+
+def _find_built_rocm(wheel: AuditedWheel) -> str:
+    """Return the ROCm that it was built with, as far as it was stated or METADATA pins it, else ""."""
+    if wheel.expected.rocm_version is not None or wheel.installed_rocm:
+        return wheel.expected.rocm_version or wheel.installed_rocm
+    return next(filter(None, map(get_exact_version, list_rocm_requirements(wheel))), "")
 
 
 @check("RW013 rocm-init (error)")
@@ -176,19 +187,19 @@ def _judge_init_call(
         else _read_literal(keyword.value)
         for keyword in call.keywords
     }
-    version, rocm_version = arguments.get("check_version"), wheel.expected.rocm_version
-    pinned = next(filter(None, map(get_exact_version, list_rocm_requirements(wheel))), None)
+    version, rocm = arguments.get("check_version"), _find_built_rocm(wheel)
     if not isinstance(version, str) or not version:
         if wheel.has_recipe:
             yield error(f"`{_INIT_CALL}` is called without a `check_version`", member, _WRITE_TIP)
-    elif rocm_version is not None and version != rocm_version:
-        yield error(f"checks for ROCm {version}, but was built with {rocm_version}", member, _WRITE_TIP)
-    elif rocm_version is None and pinned is not None and not is_same_version(pinned, version):
-        yield error(f"checks for ROCm {version}, and METADATA requires {pinned}", member, _WRITE_TIP)
+    elif rocm and not is_same_version(rocm, version):
+        reason = "METADATA requires" if wheel.expected.rocm_version is None else "but was built with"
+        yield error(f"checks for ROCm {version}, {reason} {rocm}", member, _WRITE_TIP)
     preloads = arguments.get("preload_shortnames")
     is_list = isinstance(preloads, Sequence) and not isinstance(preloads, str)
     if wheel.has_recipe and not (is_list and preloads):
         yield error(f"`{_INIT_CALL}` is called without libraries to preload", member, _WRITE_TIP)
+    elif is_list and _RUNTIME not in preloads:  # type: ignore[operator] # is_list
+        yield error(f"does not preload {_RUNTIME}, without which torch cannot work", member, _WRITE_TIP)
 
 
 def _parse_module(wheel: AuditedWheel, member: str) -> ast.Module:

@@ -12,13 +12,14 @@ from contextlib import suppress
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from rocm_wheels.audit import metadata, set_environments
+from rocm_wheels.audit import audited_wheel, metadata, set_environments
 from rocm_wheels.audit.audited_set import AuditedSet
 from rocm_wheels.audit.definition import Findings, Skip, check, error, note, warning
 from rocm_wheels.audit.set_environments import ROCM_PROJECT, TRITON_NAMES, SetRequirement, find_candidates
 from rocm_wheels.core import errors, tables
 from rocm_wheels.index import folder
 from rocm_wheels.models import gfx
+from rocm_wheels.models.project import load_project
 from rocm_wheels.variants import device_names
 
 _ROCM_PREFIX = "rocm-sdk-"
@@ -59,6 +60,34 @@ def check_set_pins(subject: AuditedSet) -> Findings:
         for extra in sorted(map(canonicalize_name, required.requirement.extras)):
             if fitting and not any(extra in set_environments.list_extras(wheel) for wheel in fitting):
                 yield error(f"{wanted} {fitting[0].scan.path.name} has no extra {extra}", name)
+    yield from _find_loose_wheels(subject)
+
+
+def _find_loose_wheels(subject: AuditedSet) -> Findings:
+    """Yield the wheels that installers put beside another torch or triton than the set's.
+
+    A torch that requires no triton, though the set has one for that machine; and what a recipe builds against
+    another project, and pins it to no version: packaging writes such pins into our wheels.
+    """
+    for environment in set_environments.list_environments(subject):
+        has_triton = any(find_candidates(subject, name, environment) for name in TRITON_NAMES)
+        for wheel in find_candidates(subject, set_environments.TORCH_PROJECT, environment):
+            if not has_triton or wheel.scan.metadata is None:
+                continue
+            applied = [line for line in wheel.requirements if environment.applies(line)]
+            lines = [line for line in applied if canonicalize_name(line.name) in TRITON_NAMES]
+            if not lines:
+                yield error("requires no triton, and the set has one", wheel.scan.path.name)
+            elif wheel.has_recipe and not any(map(metadata.get_exact_version, lines)):
+                message = f"requires {lines[0]}, and belongs to the one of the set"
+                yield error(message, wheel.scan.path.name)
+    for wheel in (wheel for wheel in subject.wheels if wheel.has_recipe and wheel.scan.metadata):
+        for project in (load_project(pin.project).distribution for pin in wheel.project.build.pins):
+            lines = [line for line in wheel.requirements if audited_wheel.is_same_name(line.name, project)]
+            in_set = canonicalize_name(project) in subject.wheels_by_project
+            if in_set and not any(map(metadata.get_exact_version, lines)):
+                message = f"requires no exact version of {project}, and belongs to the one of the set"
+                yield error(message, wheel.scan.path.name)
 
 
 def _is_built_with(subject: AuditedSet, required: SetRequirement) -> bool:
@@ -124,8 +153,14 @@ def check_set_devices(subject: AuditedSet) -> Findings:
     alone = {next(iter(projects)) for projects in ways.values() if len(projects) == 1}
     alone.update(project for (_, extra), projects in ways.items() if not extra for project in projects)
     for project, host in hosts.items():
-        for name in (wheel.scan.path.name for wheel in subject.wheels_by_project[project]):
-            if name not in led_to:
+        names = [wheel.name for wheel in subject.wheels_by_project.get(host, ())]
+        for wheel in subject.wheels_by_project[project]:
+            name = wheel.scan.path.name
+            same = [other.tags for other in names if other.version == wheel.name.version]
+            if same and wheel.name.tags not in same:
+                message = f"has other tags than every wheel of {host} of its version"
+                yield error(message, name, "take host and device wheels from one split")
+            elif name not in led_to:
                 message = f"no wheel of {host} in the set has an extra that leads to it"
                 yield error(message, name, "add its host wheel of the same version, or split that again")
             elif project not in alone:

@@ -40,6 +40,9 @@ def check_moved_code(wheel: AuditedWheel) -> Findings:
     for member in wheel.device_code:
         if not member.endswith(kpack.KPACK_SUFFIX) and wheel.has_moved_kernels(member):
             yield error("holds device code that archives have as well", member)
+    for member, archives in wheel.moved_code.items():
+        if wheel.parts and not wheel.find_archives(member):
+            yield error(f"names {join_names(archives)}, and no device wheel has it", member)
     for member, library in wheel.scan.split_libraries.items():
         if library.fault:
             yield error(f"names archives, and its records cannot be read: {library.fault}", member)
@@ -173,7 +176,11 @@ def check_device_wheels(wheel: AuditedWheel) -> Findings:
     for part in wheel.parts:
         file_name = part.path.name
         digests = {member.name: member.digest for member in part.members}
-        others = sorted(member for member in digests.keys() & stated if digests[member] != stated[member])
+        others = sorted(
+            member
+            for member in digests
+            if digests[member] != stated.get(member) and stated and ".dist-info/" not in member
+        )
         if others:
             yield error(f"is of another build: {join_names(others)} is not what was split off", file_name)
         yield from _judge_part(part)
@@ -183,6 +190,17 @@ def check_device_wheels(wheel: AuditedWheel) -> Findings:
             pinned = ", ".join(sorted(pins)) or "nothing of it"
             message = f"must require {host}=={version}, whose device code it holds, and requires {pinned}"
             yield error(message, file_name)
+    named = set(_list_device_requirements(wheel))
+    held = {member.name for part in wheel.parts for member in part.members}
+    lost = sorted(stated.keys() - held)
+    if wheel.parts and lost and named <= {part.name.name for part in wheel.parts if part.name is not None}:
+        yield error(f"no device wheel has {join_names(lost)}, which was split off")
+
+
+def _list_device_requirements(wheel: AuditedWheel) -> list[str]:
+    """Return the device wheels that its extras lead to (normalized)."""
+    names = (canonicalize_name(requirement.name) for requirement in wheel.requirements)
+    return [name for name in names if _DEVICE_NAME.fullmatch(name)]
 
 
 def _judge_part(part: scan.WheelScan) -> Findings:

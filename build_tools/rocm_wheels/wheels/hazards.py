@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from rocm_wheels.core import errors
-from rocm_wheels.wheels import zip_format
+from rocm_wheels.wheels import sbom, zip_format
 
 HazardKind = Literal["startup-files", "environment-files", "file-types", "colliding-names", "metadata-text"]
 SCRIPT_GROUPS = ("console_scripts", "gui_scripts")
@@ -288,6 +288,7 @@ def _find_colliding_names(names: Iterable[str]) -> Iterator[Hazard]:
 
 
 _TEXT_FILES = ("METADATA", "WHEEL", "RECORD")
+_JSON_FILES = ("variant.json", "sources.lock.json", sbom.SBOM_MEMBER)
 # C0 but tab, line ends and form feed, DEL, C1, and what turns the direction of text round
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _BODY_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
@@ -311,7 +312,7 @@ def _explain_text(content: bytes, member: str, file: str) -> str:
     """Say what is wrong with a text of the dist-info folder; "" for nothing."""
     if file == "entry_points.txt":
         return _explain_fault(content, member)
-    if file == "variant.json":
+    if file in _JSON_FILES:
         try:
             document = json.loads(content.decode("utf-8"))
         except (ValueError, RecursionError):  # a number of a million digits is a ValueError, too

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _SITE_QUERY = "import json, sysconfig as s; print(json.dumps([s.get_path('purelib'), s.get_path('platlib')]))"
 _ANY_PYTHON = {"py3", "py2.py3"}
-_MARKERS = {
+SYSTEM_MARKERS = {
     "linux": {"os_name": "posix", "sys_platform": "linux", "platform_system": "Linux"},
     "windows": {"os_name": "nt", "sys_platform": "win32", "platform_system": "Windows"},
 }
@@ -51,7 +51,7 @@ class WheelPlatform:
     def markers(self) -> dict[str, str]:
         """The environment that requirements are read for, as far as a wheel's name says."""
         machine = _WINDOWS_MACHINES.get(f"win_{self.architecture}", self.architecture)
-        markers = {**_MARKERS[self.system], "platform_machine": machine}
+        markers = {**SYSTEM_MARKERS[self.system], "platform_machine": machine}
         python = self.fields.python.split(".")[0]
         if python.startswith("cp3") and python[3:].isdigit():
             markers["python_version"] = f"3.{python[3:]}"

@@ -35,6 +35,7 @@ from rocm_wheels.wheels.dist_info import (
 )
 from rocm_wheels.wheels.hazards import Hazard, InstalledContents, find_hazards, is_startup_file, list_contents
 from rocm_wheels.wheels.leaks import Leak, find_library_leaks, find_text_leaks
+from rocm_wheels.wheels.sbom import SBOM_MEMBER
 
 _MOST_SHOWN = 20
 _DIST_INFO_FILES = (
@@ -44,6 +45,7 @@ _DIST_INFO_FILES = (
     "entry_points.txt",
     "variant.json",
     "sources.lock.json",
+    SBOM_MEMBER,
     DEVICE_FILES,
 )
 
