@@ -85,7 +85,7 @@ def test_build_shows_ten_options_before_all_others(capsys: pytest.CaptureFixture
     }
     assert list(options) == ["Options", "More options", "Single projects", "Global options"]
     assert options["Options"] == [*build_options.FIRST, "--dry-run"] and len(options["Options"]) == 10
-    assert "--build-triton" in options["Single projects"] and "--per-target" in options["More options"]
+    assert "--triton-wheel" in options["Single projects"] and "--per-target" in options["More options"]
 
 
 HELP = """
@@ -158,7 +158,7 @@ def test_option_has_help(words: str) -> None:
 HOMONYMS = {
     *("--details", "--exclude", "--explain", "--format", "--from"),
     *("--keep", "--label", "--platform"),
-    *("--print", "--release-type", "--repair", "--version"),
+    *("--print", "--repair", "--version"),
 }
 
 

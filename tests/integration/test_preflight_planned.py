@@ -30,7 +30,9 @@ def planned(root: Path, *words: str, **env: str) -> plan.PlannedRun:
 
 def planned_cells(root: Path, *words: str, **env: str) -> tuple[plan.PlannedRun, ...]:
     options = ["--source-dir", root, "--output-dir", root.parent / "dist", "--install-rocm"]
-    given = build.build.make_context("build", [*map(str, options), "--gfx", "gfx942,gfx1100", *words])
+    given = build.production.commands["build"].make_context(
+        "build", [*map(str, options), "--gfx", "gfx942,gfx1100", *words]
+    )
     whole = {**os.environ, **env}
     return plan.plan_cells(plan.check_request(build_options.make_wheels_request(given.params, whole), whole))
 

@@ -37,7 +37,7 @@ def test_wrong_input(words: list[str], said: str, tmp_path: Path, monkeypatch: p
     monkeypatch.chdir(tmp_path)
     (tmp_path / "here").mkdir()
     (tmp_path / "here" / "torch-2.9.0-cp312-cp312-linux_x86_64.whl").touch()
-    result = CliRunner().invoke(build.build, [*GIVEN, *words])
+    result = CliRunner().invoke(build.production.commands["build"], [*GIVEN, *words])
     assert isinstance(result.exception, errors.UsageError) and said in str(result.exception)
 
 

@@ -41,7 +41,8 @@ COMMANDS = (
 def test_a_target_that_nobody_knows_is_refused_by_all_commands_with_the_same_words(
     command: list[str], word: str, message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    source = ["--pytorch-dir", str(tmp_path)] if command[0] == "build" else []
+    (tmp_path / "pytorch").mkdir()
+    source = ["--source-dir", str(tmp_path)] if command[0] == "build" else []
     words = [text.format(folder=tmp_path) for text in command]
     assert boundary.run_command(main.cli, [*words, word, *source]) == 2
     said = capsys.readouterr().err

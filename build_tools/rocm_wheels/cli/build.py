@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import shlex
 import shutil
 import sys
@@ -93,7 +94,6 @@ def install_rocm(as_json: bool, **options: Any) -> None:
 
 @command("build", first=(*build_options.FIRST, "--dry-run"))
 @build_options.sdk_options
-@build_options.therock_project_options
 @build_options.project_options
 @build_options.build_options
 @option(
@@ -142,8 +142,13 @@ def build(**options: Any) -> None:
         raise summary.failure
 
 
-production.add_command(install_rocm, "install-rocm")
-production.add_command(build)
+for own_command, name, more in (
+    (install_rocm, "install-rocm", [build_options.make_pre_option()]),
+    (build, "build", build_options.make_therock_options()),
+):
+    wider_command = copy.copy(own_command)  # with what TheRock's script takes besides
+    wider_command.params = [*own_command.params, *more]
+    production.add_command(wider_command, name)
 
 
 def print_plans(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from rocm_wheels.cli import boundary, catalogue
-from rocm_wheels.cli.command import complete_with, option
+from rocm_wheels.cli.command import Option, complete_with, option
 from rocm_wheels.cli.options import GivenPath
 from rocm_wheels.core import errors
 from rocm_wheels.core.workspace import Workspace, get_project_home, is_clone
@@ -94,7 +94,6 @@ packages_options = catalogue.takes(
 # and into which environment
 sdk_options = catalogue.takes(
     packages_options,
-    catalogue.PRE.but(negatable=True, default=True, show_default=True, help="Allow pre-releases of ROCm."),
     option(
         "--current-env",
         is_flag=True,
@@ -123,32 +122,6 @@ def project_options(function: F) -> F:
     )(function)
 
 
-# those that TheRock's build_prod_wheels.py has options of: a tree for each, and a switch for all but torch
-_THEROCK_PROJECTS = ("apex", "pytorch", "pytorch_audio", "pytorch_vision", "triton")
-
-
-def therock_project_options(function: F) -> F:
-    """Add ``--X-dir`` and ``--build-X/--no-build-X`` as TheRock's script has them; PROJECT says the same."""
-    for name in reversed(_THEROCK_PROJECTS):
-        word = project_names.get_option_name(name)
-        if name != "pytorch":
-            function = option(
-                f"--build-{word}/--no-build-{word}",
-                f"build_{name}",
-                project=name,
-                default=None,
-                help=f"Build {name} [default: when its tree is there].",
-            )(function)
-        function = option(
-            f"--{word}-dir",
-            f"{name}_dir",
-            project=name,
-            type=_FOLDER,
-            help=f"Source tree of {name} [default: {name} in the root checkout folder].",
-        )(function)
-    return function
-
-
 rocm_path_option = catalogue.ROCM_PATH.but(
     help="Build on this installed ROCm, without packages of it [default: ROCM_PATH, where no packages are"
     " asked for or installed]."
@@ -171,24 +144,8 @@ _output_options = catalogue.takes(
 # what the wheels are for, and how they are called
 _wheel_options = catalogue.takes(
     catalogue.BUILD_GFX,
-    option(
-        "--pytorch-build-number",
-        project="pytorch",
-        type=click.IntRange(min=1),
-        default=1,
-        show_default=True,
-        metavar="N",
-        help="Build number of torch.",
-    ),
     catalogue.VERSION_SUFFIX.but(
         help="Local version [default: +rocm<version of the ROCm packages>]; what a lock says goes before it."
-    ),
-    option(
-        "--release-type",
-        type=click.Choice(project_names.RELEASE_TYPES),
-        default="nightly",
-        show_default=True,
-        help="dev and dev-bkc put the commit into the version.",
     ),
     catalogue.PYTHON_WORDS.but(
         multiple=True,
@@ -207,13 +164,6 @@ _compiler_options = catalogue.takes(
         "--allow-unlisted-targets",
         is_flag=True,
         help="Build also for targets that ROCm does not list: its libraries have no kernels for them.",
-    ),
-    option(
-        "--enable-pytorch-flash-attention/--no-enable-pytorch-flash-attention",
-        "flash_attention",
-        project="pytorch",
-        default=None,
-        help="Flash attention in torch [default: where a target has it].",
     ),
     option(
         "--compiler-cache",
@@ -262,12 +212,61 @@ FIRST = (
 build_options = catalogue.takes(_output_options, _wheel_options, _compiler_options, _extra_options)
 
 
+def make_pre_option() -> click.Parameter:
+    """Return ``--pre/--no-pre``, which is read by build_prod_wheels.py alone, as TheRock's script has it."""
+    return Option(["--pre/--no-pre"], default=True, show_default=True, help="Allow pre-releases of ROCm.")
+
+
+# those that TheRock's build_prod_wheels.py has options of: a tree for each, and a switch for all but torch
+_THEROCK_PROJECTS = ("apex", "pytorch", "pytorch_audio", "pytorch_vision", "triton")
+
+
+def make_therock_options() -> list[click.Parameter]:
+    """Return what ``build`` takes as build_prod_wheels.py alone, because TheRock's script does."""
+    options: list[click.Parameter] = [
+        make_pre_option(),
+        Option(
+            ["--release-type"],
+            type=click.Choice(project_names.RELEASE_TYPES),
+            default="nightly",
+            show_default=True,
+            help="dev and dev-bkc put the commit into the version.",
+        ),
+        Option(
+            ["--pytorch-build-number"],
+            project="pytorch",
+            type=click.IntRange(min=1),
+            default=1,
+            show_default=True,
+            metavar="N",
+            help="Build number of torch.",
+        ),
+        Option(
+            ["--enable-pytorch-flash-attention/--no-enable-pytorch-flash-attention", "flash_attention"],
+            project="pytorch",
+            default=None,
+            help="Flash attention in torch [default: where a target has it].",
+        ),
+    ]
+    for name in _THEROCK_PROJECTS:
+        word = project_names.get_option_name(name)
+        help_text = f"Source tree of {name} [default: {name} in the root checkout folder]."
+        options.append(Option([f"--{word}-dir", f"{name}_dir"], project=name, type=_FOLDER, help=help_text))
+        if name != "pytorch":
+            switch = f"--build-{word}/--no-build-{word}"
+            help_text = f"Build {name} [default: when its tree is there]."
+            options.append(
+                Option([switch, f"build_{name}"], project=name, default=None, help=help_text)
+            )
+    return options
+
+
 # variables that a build gets from options: set beside them they would say something else than the record
 _DECIDED_BY_OPTIONS = {
     "PYTORCH_ROCM_ARCH": "--gfx",
     "PYTORCH_BUILD_VERSION": "--version-suffix",
     "BUILD_VERSION": "--version-suffix",
-    "PYTORCH_BUILD_NUMBER": "--pytorch-build-number",
+    "PYTORCH_BUILD_NUMBER": "--pytorch-build-number of build_prod_wheels.py",
     "MAX_JOBS": "MAX_JOBS in the environment",
     "ROCM_HOME": "--rocm-path or --rocm",
     "ROCM_PATH": "--rocm-path or --rocm",
@@ -311,7 +310,7 @@ def make_sdk_request(options: Mapping[str, Any], env: MutableMapping[str, str]) 
         extras=extras,
         index_url=options["index_url"],
         find_links=links,
-        pre=options["pre"],
+        pre=options.get("pre", True),
         current_env=options["current_env"],
         rocm_path=path.absolute() if (path := options.get("rocm_path")) is not None else None,
     )
@@ -365,10 +364,10 @@ def make_wheels_request(options: Mapping[str, Any], env: MutableMapping[str, str
         platform="windows" if sys.platform == "win32" else "linux",
         targets=options["pytorch_rocm_arch"],
         targets_variable=env.get("PYTORCH_ROCM_ARCH"),
-        build_number=str(options["pytorch_build_number"]),
+        build_number=str(options.get("pytorch_build_number", 1)),
         version_suffix=options["version_suffix"],
-        release_type=options["release_type"],
-        flash_attention=options["flash_attention"],
+        release_type=options.get("release_type", "nightly"),
+        flash_attention=options.get("flash_attention"),
         cache=None if options["compiler_cache"] == "none" else options["compiler_cache"],
         per_target=options["per_target"],
         given_wheels=wheels,

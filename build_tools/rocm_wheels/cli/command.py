@@ -225,7 +225,6 @@ class Command(click.Command):
         self.global_options = _make_global_options()
         foreign = [p.opts for p in self.params if isinstance(p, click.Option) and not isinstance(p, Option)]
         assert not foreign, f"{name}: {foreign} are click's options; use rocm_wheels.cli.command.option"
-        _refuse_option_clash(self)
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return the command's own parameters, then those that every command has."""
@@ -324,23 +323,6 @@ class Command(click.Command):
                 spread.append(option)
             spread.append(word)
         return [*spread, *args[end:]]
-
-
-def _refuse_option_clash(command: Command) -> None:
-    """Raise DataError for a recipe whose project would give a command an option that it has already."""
-    owners: dict[str, str] = {}
-    for param in command.params:
-        project = getattr(param, "project", "")
-        for name in (*param.opts, *param.secondary_opts, *getattr(param, "flags", ())):
-            if name in owners and (owner := project or owners[name]):
-                from rocm_wheels.models import project_names
-
-                recipe, words = project_names.find_recipes()[owner].path, " ".join(command.words)
-                raise errors.DataError(
-                    f"{recipe}: `{words}` has the option {name} already",
-                    tip="give the project another name (its file and its `name`)",
-                )
-            owners[name] = project
 
 
 def _list_recipe_folders(ctx: click.Context, words: Sequence[str]) -> list[project_names.RecipeFolder]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rocm_wheels.cli import catalogue, options, output
-from rocm_wheels.cli.command import Command, Option, complete_with, group, option
+from rocm_wheels.cli.command import complete_with, group, option
 from rocm_wheels.core import errors, log, tables
 from rocm_wheels.core.files import write_atomically
 
@@ -34,7 +34,7 @@ def check_command(ctx: click.Context, files: tuple[Path, ...], as_json: bool) ->
     """Say what is wrong with recipes, with file, line and column; without a FILE, with all that hold here.
 
     Those are listed, in the order of their builds, each with where it is. Wrong are unknown keys and values,
-    names and options that clash, cycles of builds, projects, release lines and hooks that there are not,
+    names that clash, cycles of builds, projects, release lines and hooks that there are not,
     patterns that no wheel can meet, each TODO of `recipe new` that is left. Ends with 2 where anything is
     wrong.
 
@@ -48,7 +48,7 @@ def check_command(ctx: click.Context, files: tuple[Path, ...], as_json: bool) ->
     found = project_names.find_recipes()
     recipe_paths = {name: recipe.path for name, recipe in found.items()}
     recipes = _read_recipes([path.absolute() for path in files] or recipe_paths.values())
-    faults = check_recipe.check_recipes(list(recipes), recipe_paths, _list_fixed_options(ctx))
+    faults = check_recipe.check_recipes(list(recipes), recipe_paths)
     origins = {recipe.path: recipe.origin for recipe in found.values()}
     document = [
         {
@@ -100,22 +100,6 @@ def _pick_faults(faults: Sequence[str], path: Path, recipe: project.Project | No
     """Return the faults of one recipe, and of the file of its hooks."""
     files = [path, *([path.parent / recipe.hooks] if recipe and recipe.hooks else [])]
     return [fault for fault in faults if fault.startswith(tuple(f"{file}:" for file in files))]
-
-
-def _list_fixed_options(ctx: click.Context) -> dict[str, set[str]]:
-    """Return the options that commands have whatever projects there are, by the words of each command."""
-    from rocm_wheels.cli import build, lock
-
-    return {
-        " ".join(command.words): {
-            name
-            for param in command.params
-            if isinstance(param, Option) and not param.project
-            for name in (*param.opts, *param.secondary_opts)
-        }
-        for command in (build.build, lock.make_command)
-        if isinstance(command, Command)
-    }
 
 
 @recipe_group.command("recipe new")

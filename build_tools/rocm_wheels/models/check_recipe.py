@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import NamedTuple
@@ -19,7 +19,6 @@ from rocm_wheels.models.project import Project, read_recipe
 _HOOK_NAMES = ("environment", "prepare", "settings")
 _Fault = tuple[tuple[str | int, ...], str]  # keys and numbers that lead to the place, what is wrong there
 _TODO = re.compile(r"(?:- )?(\w+): *TODO\b *(.*?) *(?:#.*)?")  # as `recipe new` leaves it
-_OWN_OPTIONS = ("--build-{}", "--no-build-{}", "--{}-dir", "--{}-wheel")
 
 
 class RecipeFault(NamedTuple):
@@ -35,14 +34,11 @@ class RecipeFault(NamedTuple):
         return f"{self.file}:{self.line}:{self.column}: {self.message}"
 
 
-def check_recipes(
-    paths: Sequence[Path], recipe_paths: Mapping[str, Path], options: Mapping[str, Collection[str]]
-) -> list[str]:
+def check_recipes(paths: Sequence[Path], recipe_paths: Mapping[str, Path]) -> list[str]:
     """Return what is wrong with recipes, a line a fault, each recipe's in the order of its lines.
 
     Those of ``paths`` hold beside each other, and beside all others, ``recipe_paths`` by project. A recipe
-    whose record refuses it is not held against the others. ``options``: of each command that has options of
-    projects, those that are no project's.
+    whose record refuses it is not held against the others.
     """
     faults: list[str] = []
     sound: dict[str, Path] = {}
@@ -59,38 +55,30 @@ def check_recipes(
         # one of the same name is this very file, or one that it clashes with
         beside = {**sound, **recipe_paths}
         others = {name: read_recipe(other) for name, other in beside.items() if not other.samefile(path)}
-        faults += map(str, sorted(_find_faults(path, others, options)))
+        faults += map(str, sorted(_find_faults(path, others)))
     return faults
 
 
-def _find_faults(
-    path: Path, others: Mapping[str, Project], options: Mapping[str, Collection[str]]
-) -> Iterator[RecipeFault]:
+def _find_faults(path: Path, others: Mapping[str, Project]) -> Iterator[RecipeFault]:
     project, text = read_recipe(path), records.read_text_file(path)
     for number, line in enumerate(text.splitlines(), start=1):
         if left := _TODO.fullmatch(line.strip()):
             message = f"{left[1]} is TODO yet{': ' if left[2] else ''}{left[2]}"
             yield RecipeFault(path, number, line.index(left[1]) + 1, message)
     marks = yaml_reader.read_yaml_tree(text, name=str(path)).marks
-    for place, message in _find_wrong_values(project, path, others, options):
+    for place, message in _find_wrong_values(project, path, others):
         nearest = next((place[:end] for end in range(len(place), 0, -1) if place[:end] in marks), ())
         yield RecipeFault(path, *marks.get(nearest, (1, 1)), message)
     if project.hooks is not None and (path.parent / project.hooks).is_file():
         yield from _find_hook_faults(path.parent / project.hooks)
 
 
-def _find_wrong_values(
-    project: Project, path: Path, others: Mapping[str, Project], options: Mapping[str, Collection[str]]
-) -> Iterator[_Fault]:
+def _find_wrong_values(project: Project, path: Path, others: Mapping[str, Project]) -> Iterator[_Fault]:
     # names that are taken
     if project.name in others:
         yield ("name",), f"there is another recipe of {project.name}: give one of them another name"
     if project.name in estimates.load_estimate_table().steps:
         yield ("name",), f"{project.name} is a kind of step: call the project otherwise"
-    own_options = {option.format(project.name.replace("_", "-")) for option in _OWN_OPTIONS}
-    for command, taken in options.items():
-        if clashes := sorted(own_options & set(taken)):
-            yield ("name",), f"`{command}` has {', '.join(clashes)} already: call the project otherwise"
     for other in others.values():
         if other.normalized_name == project.normalized_name:
             yield ("distribution",), f"the wheel of {other.name} is called {other.distribution}, too"

@@ -105,10 +105,8 @@ def refuse_stale_source(project: Project, tree: Path, env: Mapping[str, str]) ->
 
 def _hipify_command(project: Project, tree: Path) -> str:
     """Return the command that hipifies a tree, wherever it is."""
-    place: list[str | Path] = [f"--{project_names.get_option_name(project.name)}-dir", tree]
-    if tree.name == project.name:
-        place = [project.distribution, "--source-dir", tree.parent]
-    return shell.format_command(["rocm-wheels", "sources", "hipify", *place])
+    place = ["--source-dir", tree.parent] if tree.name == project.name else ["--tree", tree]
+    return shell.format_command(["rocm-wheels", "sources", "hipify", project.distribution, *place])
 
 
 @dataclass(frozen=True)
